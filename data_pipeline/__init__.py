@@ -1,0 +1,15 @@
+"""Text -> TFRecord -> tf.data; knows nothing of the model.
+
+`data_pipeline.Tokenizer` is imported on first use, so that the command lines
+answer `--help` without loading SentencePiece or TensorFlow.
+"""
+
+__all__ = ["Tokenizer"]
+
+
+def __getattr__(name):
+    if name == "Tokenizer":
+        from data_pipeline.tokenizer import Tokenizer
+
+        return Tokenizer
+    raise AttributeError(f"module 'data_pipeline' has no attribute {name!r}")

@@ -1,0 +1,56 @@
+"""How every command of this project ends: a result, or one line that helps."""
+
+import errno
+import signal
+import sys
+
+
+def run(main, argv=None):
+    """Runs `main(argv)` and turns an error of the user's into one line.
+
+    Library code raises `ValueError`, `TypeError`, `OSError` or `RuntimeError`
+    with a message that says what is wrong, what was expected and what to do.
+    Anything else is a bug of ours and keeps its traceback.
+
+    Args:
+        main: callable that takes a list of arguments, or None for those of the
+            process, and returns an exit status or None.
+        argv: list of str, default None.
+
+    Returns:
+        int, the exit status: 0 done, 1 the user's error, 130 stopped by
+        Ctrl-C, 143 stopped by SIGTERM.
+    """
+    terminated = False
+
+    def stop(signal_number, frame):
+        # Unwinds like Ctrl-C, so that `with` and `finally` remove what is
+        # half-written.
+        nonlocal terminated
+        terminated = True
+        raise KeyboardInterrupt
+
+    try:
+        signal.signal(signal.SIGTERM, stop)
+    except ValueError:  # not in the main thread: a test, or a notebook
+        pass
+    try:
+        return main(argv) or 0
+    except KeyboardInterrupt:
+        sys.stderr.write("stopped\n")
+        return 143 if terminated else 130
+    except (ValueError, TypeError, OSError, RuntimeError) as error:
+        sys.stderr.write(f"error: {_message(error)}\n")
+        return 1
+
+
+def _message(error):
+    if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+        where = error.filename or "the output"
+        return (
+            f"the disk is full while writing {where}. Nothing that was "
+            "complete is lost; free some space and run the command again."
+        )
+    if isinstance(error, OSError) and error.strerror and error.filename:
+        return f"{error.filename}: {error.strerror}."
+    return " ".join(str(error).split())

@@ -1,0 +1,1 @@
+"""Code that exports and serves; what it exports lands beside it."""

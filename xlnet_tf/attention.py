@@ -1,0 +1,273 @@
+"""Attention with relative positions and relative segments, for both streams.
+
+The score of query row i for key j is the sum of (a) content - content, (c) key
+content bias u, (b) content - distance, (d) distance bias v
+(https://arxiv.org/abs/1901.02860, section 3.3), and a score for whether i and j
+belong to the same segment (https://arxiv.org/abs/1906.08237, section 2.5).
+
+The two streams of XLNet share every weight. Their rows, T of content and P of
+queries, are laid one after the other on one axis and computed together; keys,
+values and positions are projected once.
+
+Shapes: B batch, T tokens, M memory length, K = M + T keys, P targets,
+Q = T + P rows, N heads, H head dim, D model dim.
+"""
+
+from typing import Any
+from typing import NamedTuple
+
+import keras
+from keras import ops
+
+from xlnet_tf.dropout import dropout
+from xlnet_tf.relative_position import content_scores_by_key
+from xlnet_tf.relative_position import target_scores_by_key
+
+
+class AttentionContext(NamedTuple):
+    """What all layers share in one forward pass.
+
+    Attributes:
+        position_encoding: float tensor of shape [1, K + T, D], or
+            [2, K + T, D]: R forwards, and R of a text read backwards.
+        is_reversed: bool tensor of shape [B], which rows read backwards, or
+            None.
+        mask: bool tensor of shape [B or 1, Q, K], True = may attend, or None.
+        other_segment: bool tensor of shape [B, Q, K], True = row and key belong
+            to different segments, or None.
+        target_positions: int32 tensor of shape [B, P], or None without queries.
+    """
+
+    position_encoding: Any
+    is_reversed: Any
+    mask: Any
+    other_segment: Any
+    target_positions: Any
+
+
+@keras.saving.register_keras_serializable(package="xlnet_tf")
+class AttentionBiases(keras.layers.Layer):
+    """The vectors u, v and b that stand in for a query without content.
+
+    One layer of the model owns them, or all layers share them (`untie_biases`).
+
+    Args:
+        num_heads: int, N.
+        head_dim: int, H.
+        initializer_range: float.
+
+    Source: `r_w_bias` (u), `r_r_bias` (v), `r_s_bias` (b).
+    """
+
+    def __init__(self, num_heads, head_dim, initializer_range=0.02, **kwargs):
+        super().__init__(**kwargs)
+        self.num_heads = num_heads
+        self.head_dim = head_dim
+        self.initializer_range = initializer_range
+
+    def build(self, input_shape=None):
+        for name in ("content_bias", "position_bias", "segment_bias"):
+            weight = self.add_weight(
+                name=name,
+                shape=(self.num_heads, self.head_dim),
+                initializer=keras.initializers.RandomNormal(
+                    stddev=self.initializer_range
+                ),
+            )
+            setattr(self, name, weight)
+        self.built = True
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "num_heads": self.num_heads,
+            "head_dim": self.head_dim,
+            "initializer_range": self.initializer_range,
+        }
+
+
+@keras.saving.register_keras_serializable(package="xlnet_tf")
+class RelativeAttention(keras.layers.Layer):
+    """Multi-head attention over tokens and memory, by content and distance.
+
+    Args:
+        num_heads: int, N.
+        head_dim: int, H.
+        hidden_dim: int, D.
+        dropout: float, on the attention probabilities, default 0.
+        initializer_range: float, default 0.02.
+        biases: AttentionBiases shared with other layers, or None (default) to
+            own one.
+
+    Call arguments:
+        rows: float tensor of shape [B, Q, D]: T rows of the content stream,
+            then P of the query stream.
+        keys: float tensor of shape [B, K, D]: memory, then content.
+        context: AttentionContext.
+        seed: int tensor of shape [2], or None for no dropout.
+
+    Returns:
+        float tensor of shape [B, Q, D], before dropout and the residual. A row
+        that may attend to nothing gets zeros, where the released code averages
+        over what is hidden.
+
+    Source: `rel_attn_core`, `rel_multihead_attn` and `two_stream_rel_attn`.
+    """
+
+    def __init__(
+        self,
+        num_heads,
+        head_dim,
+        hidden_dim,
+        dropout=0.0,
+        initializer_range=0.02,
+        biases=None,
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        self.num_heads = num_heads
+        self.head_dim = head_dim
+        self.hidden_dim = hidden_dim
+        self.dropout = dropout
+        self.initializer_range = initializer_range
+        self.biases = biases or AttentionBiases(
+            num_heads,
+            head_dim,
+            initializer_range,
+            dtype=self.dtype_policy,
+            name="biases",
+        )
+        self.query_projection = self._projection("query")
+        self.key_projection = self._projection("key")
+        self.value_projection = self._projection("value")
+        self.position_projection = self._projection("position")
+        self.output_projection = keras.layers.EinsumDense(
+            "bqnh,dnh->bqd",
+            output_shape=(None, hidden_dim),
+            kernel_initializer=self._initializer(),
+            dtype=self.dtype_policy,
+            name="output_projection",
+        )
+
+    def _initializer(self):
+        return keras.initializers.RandomNormal(stddev=self.initializer_range)
+
+    def _projection(self, name):
+        return keras.layers.EinsumDense(
+            "bkd,dnh->bknh",
+            output_shape=(None, self.num_heads, self.head_dim),
+            kernel_initializer=self._initializer(),
+            dtype=self.dtype_policy,
+            name=f"{name}_projection",
+        )
+
+    def build(self, input_shape=None):
+        for projection in (
+            self.query_projection,
+            self.key_projection,
+            self.value_projection,
+            self.position_projection,
+        ):
+            projection.build((None, None, self.hidden_dim))
+        self.output_projection.build(
+            (None, None, self.num_heads, self.head_dim)
+        )
+        if not self.biases.built:
+            self.biases.build()
+        # index 0: same segment, 1: different segment
+        self.segment_encoding = self.add_weight(
+            name="segment_encoding",
+            shape=(2, self.num_heads, self.head_dim),
+            initializer=self._initializer(),
+        )
+        self.built = True
+
+    def call(self, rows, keys, context, seed=None):
+        # Scaling the queries once is cheaper than scaling Q x K scores.
+        scale = self.head_dim**-0.5
+        query = self.query_projection(rows) * scale  # [B, Q, N, H]
+        key = self.key_projection(keys)  # [B, K, N, H]
+        value = self.value_projection(keys)
+
+        content_bias = self.biases.content_bias * scale
+        scores = ops.einsum(
+            "bqnh,bknh->bnqk", query + ops.cast(content_bias, query.dtype), key
+        )
+        scores = scores + self._position_scores(query, scale, context)
+        if context.other_segment is not None:
+            scores = scores + self._segment_scores(query, scale, context)
+
+        scores = ops.cast(scores, "float32")
+        if context.mask is not None:
+            scores = ops.where(context.mask[:, None], scores, -1e30)
+        probabilities = ops.softmax(scores)
+        probabilities = ops.cast(probabilities, value.dtype)
+        probabilities = dropout(probabilities, self.dropout, seed, 0)
+
+        attended = ops.einsum("bnqk,bknh->bqnh", probabilities, value)
+        if context.mask is not None:
+            # Over hidden keys alone the softmax is uniform: no information
+            # may come from there.
+            sees_any = ops.any(context.mask, axis=-1)[:, :, None, None]
+            attended = ops.where(
+                sees_any, attended, ops.zeros((), attended.dtype)
+            )
+        return self.output_projection(attended)
+
+    def _position_scores(self, query, scale, context):
+        """Terms (b) and (d), [B, N, Q, K]."""
+        bias = ops.cast(self.biases.position_bias * scale, query.dtype)
+        query = query + bias
+        position = self.position_projection(context.position_encoding)
+        if context.is_reversed is None:
+            scores = ops.einsum("bqnh,rnh->bnqr", query, position[0])
+        else:
+            position = ops.where(
+                context.is_reversed[:, None, None, None],
+                position[1:2],
+                position[0:1],
+            )  # [B, K + T, N, H]
+            scores = ops.einsum("bqnh,brnh->bnqr", query, position)
+        return _scores_by_key(scores, context.target_positions)
+
+    def _segment_scores(self, query, scale, context):
+        """[B, N, Q, K], up to a constant of each row.
+
+        A softmax does not see such a constant, so the score of "same segment"
+        is taken as the zero that "different" is measured from.
+        """
+        bias = ops.cast(self.biases.segment_bias * scale, query.dtype)
+        encoding = ops.cast(self.segment_encoding, query.dtype)
+        difference = ops.einsum(
+            "bqnh,nh->bnq", query + bias, encoding[1] - encoding[0]
+        )
+        return ops.where(
+            context.other_segment[:, None],
+            difference[..., None],
+            ops.zeros((), query.dtype),
+        )
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "num_heads": self.num_heads,
+            "head_dim": self.head_dim,
+            "hidden_dim": self.hidden_dim,
+            "dropout": self.dropout,
+            "initializer_range": self.initializer_range,
+        }
+
+
+def _scores_by_key(scores, target_positions):
+    """[B, N, Q, K + T] by distance -> [B, N, Q, K] by key."""
+    num_rows, num_distances = ops.shape(scores)[2:]
+    if target_positions is None:
+        return content_scores_by_key(scores, num_distances - num_rows)
+    num_tokens = num_rows - ops.shape(target_positions)[1]
+    of_content = content_scores_by_key(
+        scores[:, :, :num_tokens], num_distances - num_tokens
+    )
+    of_targets = target_scores_by_key(
+        scores[:, :, num_tokens:], target_positions, num_tokens
+    )
+    return ops.concatenate([of_content, of_targets], axis=2)

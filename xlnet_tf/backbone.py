@@ -1,0 +1,283 @@
+"""XLNet without a head: embeddings, blocks, memories.
+
+Shapes: B batch, T tokens, M memory length, K = M + T keys, P targets,
+L layers, D model dim, V vocabulary.
+"""
+
+import keras
+from keras import ops
+
+from xlnet_tf.attention import AttentionBiases
+from xlnet_tf.attention import AttentionContext
+from xlnet_tf.block import XLNetBlock
+from xlnet_tf.config import XLNetConfig
+from xlnet_tf.dropout import dropout
+from xlnet_tf.dropout import fold_in
+from xlnet_tf.masks import attention_mask
+from xlnet_tf.memory import next_memory
+from xlnet_tf.memory import next_memory_mask
+from xlnet_tf.presets import Preset
+from xlnet_tf.relative_position import relative_position_encoding
+
+# Draws of dropout that one block takes from its seed, and the three outside.
+_DRAWS_PER_BLOCK = 4
+_DRAW_EMBEDDING, _DRAW_POSITION, _DRAW_OUTPUT = -1, -2, -3
+
+
+@keras.saving.register_keras_serializable(package="xlnet_tf")
+class XLNetBackbone(Preset, keras.Model):
+    """Two-stream Transformer-XL (https://arxiv.org/abs/1906.08237).
+
+    Args:
+        config: XLNetConfig.
+        seed: int or None, for dropout where no `dropout_seed` is given.
+
+    Call arguments:
+        features: dict; all optional but `token_ids`.
+            token_ids: int32 [B, T].
+            segment_ids: int32 [B, T]; only equality matters. Memory counts as
+                segment 0.
+            padding_mask: [B, T], 1 = a real token.
+            perm_mask: [B, T, T], 1 = may NOT attend.
+            factorization_rank: int32 [B, T], step of each token, -1 for
+                context: the compact form of `perm_mask`.
+            target_mapping: [B, P, T], one-hot rows.
+            target_positions: int32 [B, P]: the compact form.
+            is_reversed: bool [B], this row reads backwards.
+            memories: tuple of L tensors of shape [B, M, D].
+            memory_mask: bool [B, M], 1 = a real remembered token.
+            dropout_seed: int32 [2]; equal seeds drop equal values.
+        training: bool, whether dropout is applied.
+
+    Returns:
+        dict: `content` [B, T, D]; `query` [B, P, D] where targets are given;
+        `memories`, L tensors of shape [B, M, D], and `memory_mask` bool [B, M]
+        (where the inputs had a mask) if `memory_length` is positive.
+
+    Raises:
+        ValueError: if features are missing or do not fit together.
+
+    Source: `transformer_xl` of the released code.
+    """
+
+    def __init__(self, config, seed=None, **kwargs):
+        super().__init__(autocast=False, **kwargs)
+        self.config = config
+        self.seed = seed
+        self.token_embedding = keras.layers.Embedding(
+            config.vocabulary_size,
+            config.hidden_dim,
+            embeddings_initializer=keras.initializers.RandomNormal(
+                stddev=config.initializer_range
+            ),
+            dtype=self.dtype_policy,
+            name="token_embedding",
+        )
+        self.shared_biases = None
+        if not config.untie_biases:
+            self.shared_biases = AttentionBiases(
+                config.num_heads,
+                config.head_dim,
+                config.initializer_range,
+                dtype=self.dtype_policy,
+                name="shared_biases",
+            )
+        self.blocks = [
+            XLNetBlock(
+                config,
+                biases=self.shared_biases,
+                dtype=self.dtype_policy,
+                name=f"block_{layer}",
+            )
+            for layer in range(config.num_layers)
+        ]
+        self.seed_generator = keras.random.SeedGenerator(seed)
+        self._build_weights()
+
+    def _build_weights(self):
+        self.token_embedding.build((None, None))
+        self.mask_embedding = self.add_weight(
+            name="mask_embedding",
+            shape=(self.config.hidden_dim,),
+            initializer=keras.initializers.RandomNormal(
+                stddev=self.config.initializer_range
+            ),
+        )
+        for block in self.blocks:
+            block.build()
+        self.built = True
+
+    def build(self, input_shape=None):
+        """Does nothing: the config alone decides every shape."""
+
+    def call(self, features, training=None):
+        config = self.config
+        features = _checked(features, config)
+        token_ids = features["token_ids"]
+        num_tokens = ops.shape(token_ids)[1]
+        memories = features.get("memories")
+        memory_length = 0 if memories is None else ops.shape(memories[0])[1]
+        positions = _target_positions(features)
+        seed = self._seed(features) if training else None
+
+        rows = self._embed(token_ids, positions)
+        rows = dropout(rows, config.dropout, seed, _DRAW_EMBEDDING)
+        context = AttentionContext(
+            position_encoding=dropout(
+                self._position_encoding(features, memory_length),
+                config.dropout,
+                seed,
+                _DRAW_POSITION,
+            ),
+            is_reversed=features.get("is_reversed"),
+            mask=attention_mask(features, positions, config, memory_length),
+            other_segment=_other_segment(features, positions, memory_length),
+            target_positions=positions,
+        )
+        new_memories = []
+        for layer, block in enumerate(self.blocks):
+            content = rows[:, :num_tokens]
+            memory = None if memories is None else memories[layer]
+            keys = content
+            if memory is not None:
+                memory = ops.cast(memory, content.dtype)
+                keys = ops.concatenate([memory, content], axis=1)
+            if config.memory_length:
+                new_memories.append(
+                    next_memory(
+                        content,
+                        memory,
+                        config.memory_length,
+                        config.reuse_length,
+                    )
+                )
+            block_seed = None
+            if seed is not None:
+                block_seed = fold_in(seed, layer * _DRAWS_PER_BLOCK)
+            rows = block(rows, keys, context=context, seed=block_seed)
+        rows = dropout(rows, config.dropout, seed, _DRAW_OUTPUT)
+        return self._outputs(rows, new_memories, features, num_tokens)
+
+    def _seed(self, features):
+        if "dropout_seed" in features:
+            return features["dropout_seed"]
+        return self.seed_generator.next()
+
+    def _embed(self, token_ids, target_positions):
+        """Content rows e(x), then query rows w: [B, T + P, D]."""
+        content = self.token_embedding(token_ids)
+        if target_positions is None:
+            return content
+        shape = [
+            *ops.shape(target_positions),
+            self.config.hidden_dim,
+        ]
+        query = ops.cast(self.mask_embedding, content.dtype)
+        query = ops.broadcast_to(query, shape)
+        return ops.concatenate([content, query], axis=1)
+
+    def _position_encoding(self, features, memory_length):
+        num_tokens = ops.shape(features["token_ids"])[1]
+        directions = [False, True] if "is_reversed" in features else [False]
+        encodings = [
+            relative_position_encoding(
+                num_tokens,
+                memory_length + num_tokens,
+                self.config.hidden_dim,
+                self.config.clamp_length,
+                is_reversed,
+            )
+            for is_reversed in directions
+        ]
+        return ops.cast(ops.stack(encodings), self.compute_dtype)
+
+    def _outputs(self, rows, new_memories, features, num_tokens):
+        outputs = {"content": rows[:, :num_tokens]}
+        if "target_positions" in features or "target_mapping" in features:
+            outputs["query"] = rows[:, num_tokens:]
+        if new_memories:
+            outputs["memories"] = tuple(new_memories)
+            if "padding_mask" in features or "memory_mask" in features:
+                outputs["memory_mask"] = next_memory_mask(
+                    features,
+                    self.config.memory_length,
+                    self.config.reuse_length,
+                )
+        return outputs
+
+    def get_config(self):
+        return {
+            **self.config.to_dict(),
+            "seed": self.seed,
+            "name": self.name,
+            "trainable": self.trainable,
+            "dtype": keras.dtype_policies.serialize(self.dtype_policy),
+        }
+
+    @classmethod
+    def from_config(cls, config):
+        fields = dict(config)
+        kwargs = {
+            key: fields.pop(key)
+            for key in ("seed", "name", "trainable", "dtype")
+            if key in fields
+        }
+        if isinstance(kwargs.get("dtype"), dict):
+            kwargs["dtype"] = keras.dtype_policies.deserialize(kwargs["dtype"])
+        return cls(XLNetConfig.from_dict(fields), **kwargs)
+
+
+def _checked(features, config):
+    """The features that are given, in the types that the layers expect."""
+    if not isinstance(features, dict):
+        features = {"token_ids": features}
+    features = {k: v for k, v in features.items() if v is not None}
+    if "token_ids" not in features:
+        raise ValueError(
+            "the features need `token_ids` of shape [B, T]. "
+            f"Received: {', '.join(sorted(features)) or 'none'}."
+        )
+    features["token_ids"] = ops.cast(features["token_ids"], "int32")
+    if len(features["token_ids"].shape) != 2:
+        raise ValueError(
+            "`token_ids` must have the shape [B, T]. Received: shape="
+            f"{tuple(features['token_ids'].shape)}."
+        )
+    memories = features.get("memories")
+    if memories is not None and len(memories) != config.num_layers:
+        raise ValueError(
+            "`memories` must hold one tensor a layer, "
+            f"{config.num_layers} in all. Received: {len(memories)}."
+        )
+    if "is_reversed" in features:
+        features["is_reversed"] = ops.cast(features["is_reversed"], "bool")
+    elif config.reverse_half_batch:
+        batch_size = ops.shape(features["token_ids"])[0]
+        row = ops.arange(batch_size, dtype="int32")
+        features["is_reversed"] = row >= batch_size // 2
+    return features
+
+
+def _target_positions(features):
+    """int32 [B, P], or None without targets."""
+    if "target_positions" in features:
+        return ops.cast(features["target_positions"], "int32")
+    if "target_mapping" in features:
+        return ops.cast(
+            ops.argmax(features["target_mapping"], axis=-1), "int32"
+        )
+    return None
+
+
+def _other_segment(features, target_positions, memory_length):
+    """bool [B, T (+ P), M + T], True = different segments; None if unknown."""
+    if "segment_ids" not in features:
+        return None
+    key_segment = ops.cast(features["segment_ids"], "int32")
+    row_segment = key_segment
+    if target_positions is not None:
+        of_targets = ops.take_along_axis(key_segment, target_positions, axis=1)
+        row_segment = ops.concatenate([key_segment, of_targets], axis=1)
+    if memory_length:
+        key_segment = ops.pad(key_segment, [[0, 0], [memory_length, 0]])
+    return row_segment[:, :, None] != key_segment[:, None, :]

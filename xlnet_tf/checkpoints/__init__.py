@@ -1,0 +1,1 @@
+"""Reading and writing other people's weights: one name table each."""

@@ -1,0 +1,208 @@
+"""Who may attend to whom.
+
+Inside the model a mask is bool and True means may attend. The released
+polarity (1 = may NOT attend) exists only in the feature `perm_mask`.
+
+Shapes: B batch, T tokens, M memory length, K = M + T keys, P targets.
+"""
+
+from keras import ops
+
+
+def permutation_masks(factorization_rank, target_positions=None):
+    """Who may attend to whom under a factorization order.
+
+    The content stream of a token sees the token itself and all earlier ones in
+    the order; its query stream must predict the token, so it sees the earlier
+    ones only (https://arxiv.org/abs/1906.08237, section 2.3). For the order
+    3 -> 2 -> 4 -> 1 of figure 1, `factorization_rank` is [3, 1, 0, 2] and
+
+        content  1 1 1 1      query  0 1 1 1
+                 0 1 1 0             0 0 1 0
+                 0 0 1 0             0 0 0 0
+                 0 1 1 1             0 1 1 0
+
+    Tokens of equal rank are one step: their content streams see each other,
+    their query streams do not. So all context tokens, which share the rank -1,
+    see each other and are seen by every target.
+
+    Args:
+        factorization_rank: int tensor of shape [B, T], the step at which each
+            token is revealed; -1 for context.
+        target_positions: int tensor of shape [B, P], or None for all T.
+
+    Returns:
+        Two bool tensors, True = may attend: content [B, T, T] and query
+        [B, P, T].
+    """
+    key_rank = factorization_rank[:, None, :]
+    content = key_rank <= factorization_rank[:, :, None]
+    query_rank = factorization_rank
+    if target_positions is not None:
+        query_rank = ops.take_along_axis(
+            factorization_rank, target_positions, axis=1
+        )
+    return content, key_rank < query_rank[:, :, None]
+
+
+def literal_masks(perm_mask, target_positions=None):
+    """The same two masks from the released `perm_mask`.
+
+    Args:
+        perm_mask: tensor of shape [B, T, T], 1 = i may NOT attend to j.
+        target_positions: int tensor of shape [B, P], or None for all T.
+
+    Returns:
+        Two bool tensors, True = may attend: content [B, T, T], where a token
+        always sees itself, and query [B, P, T].
+
+    Source: `attn_mask` and `non_tgt_mask` in the released `transformer_xl`.
+    """
+    may_attend = ops.logical_not(ops.cast(perm_mask, "bool"))
+    query = may_attend
+    if target_positions is not None:
+        query = ops.take_along_axis(
+            may_attend, target_positions[:, :, None], axis=1
+        )
+    itself = ops.eye(ops.shape(perm_mask)[-1], dtype="bool")
+    return ops.logical_or(may_attend, itself), query
+
+
+def causal_mask(num_tokens, memory_length, same_length=False):
+    """Every token sees the memory, the tokens before it, and itself.
+
+    For T = 3 and M = 1, without and with `same_length`:
+
+        1 1 0 0      1 1 0 0
+        1 1 1 0      0 1 1 0
+        1 1 1 1      0 0 1 1
+
+    Args:
+        num_tokens: int, T.
+        memory_length: int, M.
+        same_length: bool, whether every token sees M + 1 keys only.
+
+    Returns:
+        bool tensor of shape [T, M + T], True = may attend.
+
+    Source: `_create_mask` of the released code.
+    """
+    token = ops.arange(num_tokens, dtype="int32")[:, None]
+    key = ops.arange(memory_length + num_tokens, dtype="int32")[None, :]
+    mask = key <= token + memory_length
+    if same_length:
+        mask = ops.logical_and(mask, key >= token)
+    return mask
+
+
+def attention_mask(features, target_positions, config, memory_length):
+    """Joins every reason not to attend into one mask for both streams.
+
+    Without `perm_mask` or `factorization_rank` a target sees every token but
+    itself. With `perm_mask` the mask is taken literally.
+
+    Args:
+        features: dict of the backbone's inputs.
+        target_positions: int tensor of shape [B, P] or None.
+        config: XLNetConfig.
+        memory_length: int, M, of this call; 0 without memory.
+
+    Returns:
+        bool tensor of shape [B, T (+ P), M + T], True = may attend: T rows of
+        the content stream, then P of the query stream. None if everything may
+        attend to everything.
+    """
+    token_ids = features["token_ids"]
+    batch_size, num_tokens = ops.shape(token_ids)
+    content, query = _order_masks(features, target_positions, token_ids)
+    if config.attention_type == "causal":
+        content, query = _and_causal(
+            content, query, target_positions, num_tokens, config, memory_length
+        )
+        rows = _join(content, query)
+    else:
+        rows = _join(content, query)
+        if rows is not None and memory_length:
+            shape = [batch_size, ops.shape(rows)[1], memory_length]
+            rows = ops.concatenate([ops.ones(shape, "bool"), rows], axis=-1)
+    return _and_real_keys(rows, features, target_positions, memory_length)
+
+
+def _order_masks(features, target_positions, token_ids):
+    """Content [B, T, T] and query [B, P, T] by the factorization order."""
+    if "factorization_rank" in features:
+        masks = permutation_masks(
+            ops.cast(features["factorization_rank"], "int32"), target_positions
+        )
+    elif "perm_mask" in features:
+        masks = literal_masks(features["perm_mask"], target_positions)
+    elif target_positions is None:
+        return None, None
+    else:
+        num_tokens = ops.shape(token_ids)[1]
+        key = ops.arange(num_tokens, dtype="int32")
+        everything = ops.ones_like(token_ids, dtype="bool")[:, :, None]
+        everything = ops.broadcast_to(
+            everything, [ops.shape(token_ids)[0], num_tokens, num_tokens]
+        )
+        return everything, key != target_positions[:, :, None]
+    return masks[0], masks[1] if target_positions is not None else None
+
+
+def _and_causal(
+    content, query, target_positions, num_tokens, config, memory_length
+):
+    causal = causal_mask(num_tokens, memory_length, config.same_length)
+    causal = causal[None]  # [1, T, K]
+    if query is not None:
+        rows = ops.take(causal[0], target_positions, axis=0)  # [B, P, K]
+        query = ops.logical_and(rows, _after_memory(query, memory_length))
+    if content is None:
+        return causal, query
+    content = ops.logical_and(causal, _after_memory(content, memory_length))
+    return content, query
+
+
+def _after_memory(mask, memory_length):
+    """Widens [.., T] to [.., M + T]; memory may always be attended."""
+    if not memory_length:
+        return mask
+    return ops.pad(
+        mask, [[0, 0], [0, 0], [memory_length, 0]], constant_values=True
+    )
+
+
+def _join(content, query):
+    if query is None:
+        return content
+    return ops.concatenate([content, query], axis=1)
+
+
+def _and_real_keys(rows, features, target_positions, memory_length):
+    """Takes away padding and empty memory as keys.
+
+    A content row keeps seeing its own token even where that is padding, as
+    released, so that no softmax runs over nothing.
+    """
+    padding_mask = features.get("padding_mask")
+    memory_mask = features.get("memory_mask") if memory_length else None
+    if padding_mask is None and memory_mask is None:
+        return rows
+    token_ids = features["token_ids"]
+    batch_size, num_tokens = ops.shape(token_ids)
+    if padding_mask is None:
+        padding_mask = ops.ones_like(token_ids)
+    real = ops.cast(padding_mask, "bool")
+    if memory_length:
+        if memory_mask is None:
+            memory_mask = ops.ones([batch_size, memory_length], "bool")
+        real = ops.concatenate([ops.cast(memory_mask, "bool"), real], axis=-1)
+    real = real[:, None, :]  # [B, 1, K]
+    itself = ops.eye(num_tokens, memory_length + num_tokens, k=memory_length)
+    itself = ops.cast(itself, "bool")[None]  # [1, T, K]
+    if target_positions is not None:
+        num_targets = ops.shape(target_positions)[1]
+        itself = ops.pad(itself, [[0, 0], [0, num_targets], [0, 0]])
+    if rows is None:
+        return ops.logical_or(real, itself)
+    return ops.logical_and(rows, ops.logical_or(real, itself))

@@ -1,0 +1,199 @@
+"""What a segment leaves to the next one.
+
+The hidden states that enter each layer are kept, without gradient, as extra
+keys and values for the following segment of the same text: SG(h) of the paper
+(https://arxiv.org/abs/1901.02860, section 3.2). Memory is an argument and a
+return value of the backbone; `StatefulMemory` holds it between steps.
+
+Shapes: B batch, T tokens, M memory length, D model dim, L layers.
+"""
+
+import keras
+from keras import ops
+
+
+def next_memory(content_stream, memory, memory_length, reuse_length=0):
+    """The memory of one layer after this segment.
+
+    Only the first `reuse_length` tokens are remembered: the rest of a
+    pretraining segment is read again at the start of the next one.
+
+    Args:
+        content_stream: float tensor of shape [B, T, D], the layer's input.
+        memory: float tensor of shape [B, M, D] or None, from the last segment.
+        memory_length: int, M, the most that is kept.
+        reuse_length: int, 0 means all T.
+
+    Returns:
+        float tensor of shape [B, min(M, what there is), D], no gradient.
+
+    Source: `_cache_mem` of the released code.
+    """
+    if reuse_length:
+        content_stream = content_stream[:, :reuse_length]
+    if memory is not None:
+        memory = ops.cast(memory, content_stream.dtype)
+        content_stream = ops.concatenate([memory, content_stream], axis=1)
+    return ops.stop_gradient(content_stream[:, -memory_length:])
+
+
+def next_memory_mask(features, memory_length, reuse_length=0):
+    """Which entries of the new memory are real tokens.
+
+    Args:
+        features: dict of the backbone's inputs; `padding_mask` and
+            `memory_mask` are read where present.
+        memory_length: int, M.
+        reuse_length: int, 0 means all T.
+
+    Returns:
+        bool tensor of the batch and length of the new memory, True = a real
+        remembered token.
+    """
+    padding_mask = features.get("padding_mask")
+    if padding_mask is None:
+        padding_mask = ops.ones_like(features["token_ids"])
+    real = ops.cast(padding_mask, "bool")
+    if reuse_length:
+        real = real[:, :reuse_length]
+    memories = features.get("memories")
+    if memories is not None:
+        before = features.get("memory_mask")
+        if before is None:
+            before = ops.ones(ops.shape(memories[0])[:2], "bool")
+        real = ops.concatenate([ops.cast(before, "bool"), real], axis=1)
+    return real[:, -memory_length:]
+
+
+@keras.saving.register_keras_serializable(package="xlnet_tf")
+class StatefulMemory(keras.layers.Layer):
+    """Holds the memories of all layers between steps, one value a replica.
+
+    The variables are not synchronised: under a distribution strategy every
+    replica remembers the texts that it read itself. At the start, and after
+    `reset`, the memory is zeros. As released, these zeros are attended unless
+    `hide_empty` is set, which masks what was never read.
+
+    Args:
+        num_layers: int, L.
+        memory_length: int, M.
+        hidden_dim: int, D.
+        batch_size: int, B, rows of one replica.
+        hide_empty: bool, whether memory that no token wrote is masked, and a
+            row whose feature `is_continuation` is False starts afresh. Default
+            False: the released behaviour, which never resets.
+
+    Raises:
+        ValueError: if `memory_length` is 0.
+    """
+
+    def __init__(
+        self,
+        num_layers,
+        memory_length,
+        hidden_dim,
+        batch_size,
+        hide_empty=False,
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        if memory_length < 1:
+            raise ValueError(
+                "a stateful memory needs `memory_length` in the config. "
+                f"Received: memory_length={memory_length}."
+            )
+        self.num_layers = num_layers
+        self.memory_length = memory_length
+        self.hidden_dim = hidden_dim
+        self.batch_size = batch_size
+        self.hide_empty = hide_empty
+        shape = (batch_size, memory_length, hidden_dim)
+        self.memories = [
+            _variable_per_replica(f"memory_{layer}", shape, self.compute_dtype)
+            for layer in range(num_layers)
+        ]
+        # 1 where a token was remembered, 0 where nothing was read yet
+        self.is_real = _variable_per_replica("is_real", shape[:2], "float32")
+        self.built = True
+
+    @classmethod
+    def for_config(cls, config, batch_size, **kwargs):
+        """A memory that fits a backbone of this config."""
+        return cls(
+            config.num_layers,
+            config.memory_length,
+            config.hidden_dim,
+            batch_size,
+            **kwargs,
+        )
+
+    def read(self, features):
+        """Adds `memories`, and with `hide_empty` `memory_mask`, to features.
+
+        Args:
+            features: dict of the backbone's inputs with B rows.
+
+        Returns:
+            dict, the features and the memory.
+
+        Raises:
+            ValueError: if the batch has another number of rows.
+        """
+        rows = features["token_ids"].shape[0]
+        if rows is not None and rows != self.batch_size:
+            raise ValueError(
+                f"the memory holds {self.batch_size} rows and the batch has "
+                f"{rows}. Make batches of one size (drop_remainder=True), or "
+                "a memory of that batch size."
+            )
+        memories = tuple(ops.convert_to_tensor(m) for m in self.memories)
+        features = {**features, "memories": memories}
+        if self.hide_empty:
+            real = ops.convert_to_tensor(self.is_real) > 0
+            if "is_continuation" in features:
+                continues = ops.cast(features["is_continuation"], "bool")
+                real = ops.logical_and(real, continues[:, None])
+            features["memory_mask"] = real
+        return features
+
+    def write(self, outputs):
+        """Remembers what the backbone returned.
+
+        Args:
+            outputs: dict with `memories`, L tensors of shape [B, M, D], and
+                with `memory_mask` where `hide_empty` is set.
+        """
+        for variable, memory in zip(
+            self.memories, outputs["memories"], strict=True
+        ):
+            variable.assign(ops.cast(memory, variable.dtype))
+        if self.hide_empty:
+            self.is_real.assign(ops.cast(outputs["memory_mask"], "float32"))
+
+    def reset(self):
+        """Forgets everything."""
+        for variable in [*self.memories, self.is_real]:
+            variable.assign(ops.zeros(variable.shape, variable.dtype))
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "num_layers": self.num_layers,
+            "memory_length": self.memory_length,
+            "hidden_dim": self.hidden_dim,
+            "batch_size": self.batch_size,
+            "hide_empty": self.hide_empty,
+        }
+
+
+def _variable_per_replica(name, shape, dtype):
+    return keras.Variable(
+        "zeros",
+        shape=shape,
+        dtype=dtype,
+        trainable=False,
+        autocast=False,
+        aggregation="none",
+        synchronization="on_read",
+        name=name,
+    )

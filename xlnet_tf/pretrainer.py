@@ -1,0 +1,210 @@
+"""Permutation language modelling: predict tokens in a factorization order.
+
+Shapes: B batch, T tokens, P targets, D model dim, V vocabulary.
+"""
+
+import math
+
+import keras
+from keras import ops
+
+from xlnet_tf.memory import StatefulMemory
+from xlnet_tf.presets import Preset
+
+
+@keras.saving.register_keras_serializable(package="xlnet_tf")
+class LanguageModelHead(keras.layers.Layer):
+    """Tied softmax: logits are products with the token embedding, plus a bias.
+
+    Args:
+        vocabulary_size: int, V.
+
+    Call arguments:
+        inputs: float tensor of shape [B, P, D].
+        token_embedding: float tensor of shape [V, D].
+
+    Returns:
+        float32 tensor of shape [B, P, V].
+
+    Source: `lm_loss` of the released code, which has no transform layer.
+    """
+
+    def __init__(self, vocabulary_size, **kwargs):
+        super().__init__(**kwargs)
+        self.vocabulary_size = vocabulary_size
+
+    def build(self, input_shape=None):
+        self.bias = self.add_weight(
+            name="bias", shape=(self.vocabulary_size,), initializer="zeros"
+        )
+        self.built = True
+
+    def call(self, inputs, token_embedding):
+        token_embedding = ops.cast(token_embedding, inputs.dtype)
+        logits = ops.einsum("bpd,vd->bpv", inputs, token_embedding)
+        return ops.cast(logits, "float32") + ops.cast(self.bias, "float32")
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "vocabulary_size": self.vocabulary_size,
+        }
+
+
+@keras.saving.register_keras_serializable(package="xlnet_tf")
+class XLNetPretrainer(Preset, keras.Model):
+    """An XLNet that learns to predict tokens in any order.
+
+    Works with `fit`: compile it with an optimizer alone, for the loss is its
+    own, and give batches of features without labels. For memory between the
+    batches of `fit`, call `remember` first.
+
+    Args:
+        backbone: XLNetBackbone.
+
+    Call arguments:
+        features: dict as `XLNetBackbone` takes, with targets and, for the
+            loss, `target_ids` int [B, P] and `target_weights` [B, P], 0 for
+            rows that are padding (default all 1).
+        training: bool, whether dropout is applied.
+
+    Returns:
+        dict of the backbone's outputs and, where `target_ids` are given,
+        `token_loss` float32 [B, P] in nats, `token_correct` float32 [B, P], 1
+        where the likeliest token is the target, and `loss` float32 [], the
+        mean of `token_loss` by weight.
+
+    Source: section 2.3 of https://arxiv.org/abs/1906.08237, `two_stream_loss`.
+    """
+
+    def __init__(self, backbone, **kwargs):
+        kwargs.setdefault("dtype", backbone.dtype_policy)
+        super().__init__(autocast=False, **kwargs)
+        self.backbone = backbone
+        self.head = LanguageModelHead(
+            backbone.config.vocabulary_size, dtype=self.dtype_policy
+        )
+        self.head.build()
+        self.memory = None
+        self.accuracy_metric = keras.metrics.Mean(name="accuracy")
+        self.bits_metric = keras.metrics.Mean(name="bits_per_token")
+        self.built = True
+
+    def build(self, input_shape=None):
+        """Does nothing: the config alone decides every shape."""
+
+    @property
+    def config(self):
+        """XLNetConfig of the backbone."""
+        return self.backbone.config
+
+    def remember(self, batch_size, hide_empty=False):
+        """Gives the model a memory that lasts from one batch to the next.
+
+        It is read and written in training only, so that validation between
+        two batches leaves it as it was.
+
+        Args:
+            batch_size: int, rows of a batch on one replica.
+            hide_empty: bool, see `StatefulMemory`.
+
+        Returns:
+            StatefulMemory, also found as `self.memory`.
+        """
+        self.memory = StatefulMemory.for_config(
+            self.config, batch_size, hide_empty=hide_empty
+        )
+        return self.memory
+
+    def call(self, features, training=None):
+        remembers = (
+            self.memory is not None
+            and training
+            and features.get("memories") is None
+        )
+        if remembers:
+            features = self.memory.read(features)
+        outputs = self.backbone(features, training=training)
+        if remembers:
+            self.memory.write(outputs)
+        if features.get("target_ids") is None:
+            return outputs
+        if "query" not in outputs:
+            raise ValueError(
+                "`target_ids` need `target_positions` or `target_mapping` to "
+                f"say where they stand. Received: {', '.join(features)}."
+            )
+        target_ids = ops.cast(features["target_ids"], "int32")
+        logits = self.logits(outputs["query"])
+        token_loss = ops.sparse_categorical_crossentropy(
+            target_ids, logits, from_logits=True
+        )
+        weights = _weights(features, token_loss)
+        correct = ops.cast(ops.argmax(logits, axis=-1), "int32") == target_ids
+        return {
+            **outputs,
+            "token_loss": token_loss,
+            "token_correct": ops.cast(correct, "float32"),
+            "loss": ops.sum(token_loss * weights)
+            / ops.maximum(ops.sum(weights), 1e-6),
+        }
+
+    def logits(self, stream):
+        """Scores of every token of the vocabulary.
+
+        Args:
+            stream: float tensor of shape [B, P, D], `query` or `content`.
+
+        Returns:
+            float32 tensor of shape [B, P, V], unnormalised.
+        """
+        return self.head(stream, self.backbone.token_embedding.embeddings)
+
+    def compute_loss(
+        self,
+        x=None,
+        y=None,
+        y_pred=None,
+        sample_weight=None,
+        training=True,
+    ):
+        """The loss of `fit`: that of the call itself."""
+        return y_pred["loss"]
+
+    def compute_metrics(self, x, y, y_pred, sample_weight=None):
+        """Updates accuracy and bits per token, by target weight."""
+        weights = _weights(x, y_pred["token_loss"])
+        self.accuracy_metric.update_state(y_pred["token_correct"], weights)
+        self.bits_metric.update_state(
+            y_pred["token_loss"] / math.log(2), weights
+        )
+        return self.get_metrics_result()
+
+    def get_config(self):
+        return {
+            "backbone": keras.saving.serialize_keras_object(self.backbone),
+            "memory": self.memory
+            and keras.saving.serialize_keras_object(self.memory),
+            "name": self.name,
+            "trainable": self.trainable,
+            "dtype": keras.dtype_policies.serialize(self.dtype_policy),
+        }
+
+    @classmethod
+    def from_config(cls, config):
+        config = dict(config)
+        deserialize = keras.saving.deserialize_keras_object
+        config["backbone"] = deserialize(config["backbone"])
+        if isinstance(config.get("dtype"), dict):
+            config["dtype"] = keras.dtype_policies.deserialize(config["dtype"])
+        memory = config.pop("memory", None)
+        model = cls(**config)
+        if memory is not None:
+            model.memory = deserialize(memory)
+        return model
+
+
+def _weights(features, token_loss):
+    if features.get("target_weights") is None:
+        return ops.ones_like(token_loss)
+    return ops.cast(features["target_weights"], token_loss.dtype)
