@@ -1,6 +1,7 @@
 """How every command of this project ends: a result, or one line that helps."""
 
 import errno
+import os
 import signal
 import sys
 
@@ -21,6 +22,8 @@ def run(main, argv=None):
         int, the exit status: 0 done, 1 the user's error, 130 stopped by
         Ctrl-C, 143 stopped by SIGTERM.
     """
+    # TensorFlow's C++ log says nothing that a user of a command can act on.
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     terminated = False
 
     def stop(signal_number, frame):

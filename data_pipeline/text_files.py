@@ -1,0 +1,362 @@
+"""Text files -> documents -> sentences, streaming.
+
+Three layouts of text:
+
+- "sentences": one sentence (or paragraph) a line, a blank line ends a
+  document. The released preprocessing reads this one.
+- "running": a file is a document. Consecutive lines are one paragraph, a
+  blank line ends it, and paragraphs are split into sentences. For books, hard
+  wrapped or not, and for wikitext-2, whose blank lines only set off headings.
+- "jsonl": a line is `{"text": ...}`, a document of running text.
+
+"auto" looks at each file: .jsonl and .json are "jsonl". In the first 65,536
+characters of any other file, blank lines set off blocks. If blocks have two
+lines or more on average and at least 4 of 5 lines end like a sentence,
+the file is "sentences", else "running". Say which one it is where you know.
+
+Files may end in .gz, .bz2 or .xz. A byte order mark is dropped and any kind of
+line end is read.
+"""
+
+import bz2
+import codecs
+import glob
+import gzip
+import io
+import json
+import lzma
+import os
+import re
+import typing
+import zlib
+
+TEXT_FORMATS = ("auto", "sentences", "running", "jsonl")
+PART_CHARACTERS = 4_000_000
+
+_OPENERS = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
+_HEAD_CHARACTERS = 1 << 16
+_CHUNK_BYTES = 1 << 20
+_LINE_ENDS_SENTENCE = re.compile(r"[.!?…。！？][\"'”’»)\]」』]*$")
+# Where a sentence may end: group 1 is empty after a Western mark, and then
+# group 2 (opening quotes) or group 3 (the next letter) decides.
+_SENTENCE_END = re.compile(
+    r"(?:([。！？]+[”’」』]*)|[.!?…][\"'”’»)\]]*(?=\s))\s*"
+    r"(?=([\"'“‘«(\[]*)(\w?))"
+)
+_BLANK_LINE = re.compile(r"\n[^\S\n]*\n")
+
+
+class Document(typing.NamedTuple):
+    """A document as it stands in its file: `text`, and how to split it."""
+
+    text: str
+    text_format: str
+
+    def sentences(self):
+        """list of str, none of them empty."""
+        if self.text_format == "sentences":
+            return self.text.split("\n")
+        return split_sentences(self.text)
+
+
+def find_files(pattern):
+    """The files that a pattern matches, sorted by name.
+
+    Args:
+        pattern: str, a path or a glob; `**` matches any number of folders.
+
+    Returns:
+        list of str.
+
+    Raises:
+        FileNotFoundError: no file matches.
+    """
+    pattern = os.path.expanduser(pattern)
+    files = [pattern] if os.path.isfile(pattern) else []
+    if not files:
+        found = glob.glob(pattern, recursive=True)
+        files = sorted(path for path in found if os.path.isfile(path))
+    if not files:
+        raise FileNotFoundError(
+            f"no file matches `input`. Received: input={pattern!r}, seen from "
+            f"{os.getcwd()}. Quote a pattern so that the shell leaves it alone."
+        )
+    return files
+
+
+def read_documents(pattern, text_format="auto", encoding="utf-8"):
+    """The documents of all files that match, each a list of sentences.
+
+    Args:
+        pattern: str, a path or a glob.
+        text_format: "auto", "sentences", "running" or "jsonl"; see the
+            module's docstring.
+        encoding: str, any encoding that Python knows.
+
+    Yields:
+        list of str.
+
+    Raises:
+        FileNotFoundError: no file matches.
+        ValueError: a file without text, invalid bytes, a broken JSON line.
+    """
+    for document in stream_documents(pattern, text_format, encoding):
+        yield document.sentences()
+
+
+def stream_documents(
+    pattern, text_format="auto", encoding="utf-8", progress=None
+):
+    """Like `read_documents`, with the sentences not yet split.
+
+    Args:
+        pattern: str, a path or a glob.
+        text_format: as in `read_documents`.
+        encoding: str.
+        progress: callable that is given the number of bytes of the (perhaps
+            compressed) files read since its last call, or None.
+
+    Yields:
+        Document.
+
+    Raises:
+        FileNotFoundError: no file matches.
+        ValueError: as in `read_documents`.
+    """
+    if text_format not in TEXT_FORMATS:
+        raise ValueError(
+            f"`text_format` must be one of {', '.join(TEXT_FORMATS)}. "
+            f"Received: text_format={text_format!r}."
+        )
+    encoding = _checked_encoding(encoding)
+    for path in find_files(pattern):
+        kind = text_format
+        if kind == "auto":
+            kind = detect_format(path, encoding)
+        documents = _READERS[kind](path, encoding, progress)
+        empty = True
+        for document in documents:
+            empty = False
+            yield document
+        if empty:
+            raise ValueError(
+                f"{path}: the file holds no text. Remove it, or narrow `input`."
+            )
+
+
+def detect_format(path, encoding="utf-8"):
+    """The format that "auto" takes a file for; the rule is in the module's
+    docstring.
+
+    Args:
+        path: str.
+        encoding: str.
+
+    Returns:
+        str, "jsonl", "sentences" or "running".
+    """
+    stem, extension = os.path.splitext(path.lower())
+    if extension in _OPENERS:
+        extension = os.path.splitext(stem)[1]
+    if extension in (".jsonl", ".json"):
+        return "jsonl"
+    lines = blocks = ended = size = 0
+    in_block = False
+    for line in _lines(path, _checked_encoding(encoding), None):
+        size += len(line) + 1
+        line = line.strip()
+        if line:
+            lines += 1
+            blocks += not in_block
+            ended += bool(_LINE_ENDS_SENTENCE.search(line))
+        in_block = bool(line)
+        if size > _HEAD_CHARACTERS:
+            break
+    if lines >= 2 * blocks and 5 * ended >= 4 * lines:
+        return "sentences"
+    return "running"
+
+
+def split_sentences(text):
+    """Splits running text into sentences.
+
+    A sentence ends at `.`, `!`, `?` or an ellipsis, closing quotes or brackets
+    included, before white space and an upper-case letter or an opening quote;
+    also right after a full-width mark. Abbreviations before names are split
+    too: all that depends on it is where a segment may be cut.
+
+    Args:
+        text: str, paragraphs separated by blank lines.
+
+    Returns:
+        list of str, white space collapsed, none empty.
+    """
+    sentences = []
+    for paragraph in _BLANK_LINE.split(text):
+        paragraph = " ".join(paragraph.split())
+        begin = 0
+        for match in _SENTENCE_END.finditer(paragraph):
+            if match[1] or match[2] or match[3].isupper():
+                sentences.append(paragraph[begin : match.end()].rstrip())
+                begin = match.end()
+        if begin < len(paragraph):
+            sentences.append(paragraph[begin:])
+    return sentences
+
+
+def plan_parts(documents, part_characters=PART_CHARACTERS):
+    """Cuts a stream of documents, in order, into parts: the units of work.
+
+    Each part holds at least `part_characters` characters, unless the whole
+    stream is shorter, and ends where a document ends. What follows the last
+    full part is joined to it. Never more than two parts are held.
+
+    Args:
+        documents: iterable of Document.
+        part_characters: int.
+
+    Yields:
+        list of Document.
+    """
+    planner = PartPlanner(part_characters)
+    for document in documents:
+        yield from planner.add(document)
+    yield from planner.finish()
+
+
+class PartPlanner:
+    """`plan_parts` for documents that come one by one.
+
+    Args:
+        part_characters: int.
+    """
+
+    def __init__(self, part_characters=PART_CHARACTERS):
+        self._part_characters = part_characters
+        self._full = []
+        self._current = []
+        self._size = 0
+
+    def add(self, document):
+        """Takes a document; returns a list of the parts that are complete."""
+        self._current.append(document)
+        self._size += len(document.text)
+        if self._size < self._part_characters:
+            return []
+        done = [self._full] if self._full else []
+        self._full, self._current, self._size = self._current, [], 0
+        return done
+
+    def finish(self):
+        """Returns a list of what is left: one part, or none."""
+        rest = self._full + self._current
+        return [rest] if rest else []
+
+
+def _read_sentences(path, encoding, progress):
+    lines = []
+    for line in _lines(path, encoding, progress):
+        line = line.strip()
+        if line:
+            lines.append(line)
+        elif lines:
+            yield Document("\n".join(lines), "sentences")
+            lines = []
+    if lines:
+        yield Document("\n".join(lines), "sentences")
+
+
+def _read_running(path, encoding, progress):
+    text = "\n".join(_lines(path, encoding, progress))
+    if text.strip():
+        yield Document(text, "running")
+
+
+def _read_jsonl(path, encoding, progress):
+    for number, line in enumerate(_lines(path, encoding, progress), start=1):
+        if not line.strip():
+            continue
+        try:
+            text = json.loads(line)["text"]
+        except json.JSONDecodeError as error:
+            raise ValueError(
+                f"{path}:{number}: the line is not valid JSON ({error.msg} at "
+                f"column {error.colno}). Every line must be one object like "
+                '{"text": "..."}.'
+            ) from None
+        except (KeyError, TypeError):
+            text = None
+        if not isinstance(text, str):
+            raise ValueError(
+                f'{path}:{number}: the JSON has no string field "text". Every '
+                'line must be one object like {"text": "..."}.'
+            )
+        if text.strip():
+            yield Document(text, "running")
+
+
+_READERS = {
+    "sentences": _read_sentences,
+    "running": _read_running,
+    "jsonl": _read_jsonl,
+}
+
+
+def _lines(path, encoding, progress):
+    """The decoded lines of a file, without their ends."""
+    decoder = io.IncrementalNewlineDecoder(
+        codecs.getincrementaldecoder(encoding)(), translate=True
+    )
+    carry, num_read = "", 0
+    for chunk in _chunks(path, progress):
+        num_read += len(chunk)
+        try:
+            text = carry + decoder.decode(chunk, final=not chunk)
+        except UnicodeDecodeError as error:
+            # What the decoder was given ends where the chunk ends.
+            offset = num_read - len(error.object) + error.start
+            raise ValueError(
+                f"{path}: invalid {encoding.removesuffix('-sig')} at byte "
+                f"{offset} (0x{error.object[error.start]:02x}). Name the right "
+                "`encoding`, for example cp1252, or repair the file."
+            ) from None
+        lines = text.split("\n")
+        carry = lines.pop()
+        yield from lines
+    if carry:
+        yield carry
+
+
+def _chunks(path, progress):
+    """Blocks of uncompressed bytes; the last one is empty."""
+    opener = _OPENERS.get(os.path.splitext(path.lower())[1])
+    with open(path, "rb") as raw:
+        file = opener(raw) if opener else raw
+        done = 0
+        while True:
+            try:
+                chunk = file.read(_CHUNK_BYTES)
+            except (EOFError, zlib.error, lzma.LZMAError, OSError) as error:
+                if opener is None:
+                    raise
+                raise ValueError(
+                    f"{path}: the compressed file is damaged or cut short "
+                    f"({error}). Fetch it again."
+                ) from None
+            if progress is not None:
+                progress(raw.tell() - done)
+                done = raw.tell()
+            yield chunk
+            if not chunk:
+                return
+
+
+def _checked_encoding(encoding):
+    try:
+        name = codecs.lookup(encoding).name
+    except LookupError:
+        raise ValueError(
+            f"`encoding` is not one that Python knows. Received: "
+            f"encoding={encoding!r}; try utf-8 or cp1252."
+        ) from None
+    return "utf-8-sig" if name == "utf-8" else name

@@ -1,0 +1,245 @@
+"""Text -> a SentencePiece model with XLNet's special symbols.
+
+python -m data_pipeline.train_tokenizer --input 'text/*.txt' \\
+    --output spiece.model --vocabulary-size 32000
+"""
+
+import argparse
+import os
+import re
+import sys
+
+from data_pipeline.command_line import run
+
+CONTROL_SYMBOLS = ("<cls>", "<sep>", "<pad>", "<mask>", "<eod>")
+USER_DEFINED_SYMBOLS = ("<eop>", ".", "(", ")", '"', "-", "–", "£", "€")
+
+# SentencePiece leaves out sentences of more than 4,192 bytes; a character has
+# four at most.
+_MAX_CHARACTERS = 1000
+# The number of threads changes how rounding errors add up, hence the pieces:
+# a fixed one gives the same model on every machine.
+_NUM_THREADS = 16
+
+
+def train_tokenizer(
+    sentences,
+    output,
+    vocabulary_size=32000,
+    character_coverage=0.99995,
+    lowercase=False,
+    sentence_limit=10_000_000,
+):
+    """Trains a unigram SentencePiece model with the released settings.
+
+    Sentences go through the same cleaning as any text that is tokenized later.
+    The same sentences in the same order give the same file. Beyond
+    `sentence_limit`, SentencePiece draws a sample.
+
+    Args:
+        sentences: iterable of str, read once.
+        output: str or path of the file to write; it appears when complete.
+        vocabulary_size: int, default 32000.
+        character_coverage: float from 0.98 to 1, default 0.99995: the share
+            of all characters that get a piece. 0.9995 suits Chinese.
+        lowercase: bool, default False.
+        sentence_limit: int, default 10,000,000: how many sentences to train
+            on.
+
+    Returns:
+        Tokenizer.
+
+    Raises:
+        TypeError: `sentences` is a single str.
+        ValueError: there is no text, `vocabulary_size` does not fit it, or
+            another setting is out of range.
+
+    Source: the `trainer_spec` in the released `spiece.model`.
+    """
+    from data_pipeline.tokenizer import Tokenizer
+
+    _check_settings(
+        sentences, vocabulary_size, character_coverage, sentence_limit
+    )
+    settings = {
+        "vocab_size": vocabulary_size,
+        "character_coverage": character_coverage,
+        "input_sentence_size": sentence_limit,
+    }
+    model_proto = _train(_Sentences(sentences, lowercase), settings)
+    # Refuses what cannot be used before it takes the place of what could.
+    Tokenizer.from_model_proto(model_proto, lowercase)
+    output = os.fspath(output)
+    os.makedirs(os.path.dirname(os.path.abspath(output)), exist_ok=True)
+    temporary = f"{output}.{os.getpid()}.tmp"
+    try:
+        with open(temporary, "wb") as file:
+            file.write(model_proto)
+        os.replace(temporary, output)
+    finally:
+        if os.path.exists(temporary):
+            os.remove(temporary)
+    return Tokenizer(output, lowercase)
+
+
+def main(argv=None):
+    """Trains a tokenizer on text files.
+
+    Args:
+        argv: list of str, default None for those of the process.
+
+    Raises:
+        OSError: a file cannot be read or written.
+        ValueError: as `train_tokenizer`.
+    """
+    parser = argparse.ArgumentParser(
+        prog="python -m data_pipeline.train_tokenizer",
+        description="Trains a SentencePiece model for XLNet on your text.",
+    )
+    add = parser.add_argument
+    add("--input", required=True, metavar="GLOB", help="text files")
+    add("--output", required=True, metavar="FILE", help="such as spiece.model")
+    add("--vocabulary-size", type=int, default=32000, metavar="N")
+    add(
+        "--character-coverage",
+        type=float,
+        default=0.99995,
+        metavar="SHARE",
+        help="of all characters, how many get a piece (0.98 to 1)",
+    )
+    add("--lowercase", action="store_true", help="for an uncased model")
+    add("--sentence-limit", type=int, default=10_000_000, metavar="N")
+    add(
+        "--text-format",
+        default="auto",
+        choices=("auto", "sentences", "running", "jsonl"),
+    )
+    add("--encoding", default="utf-8")
+    options = parser.parse_args(argv)
+    from data_pipeline.text_files import read_documents
+
+    documents = read_documents(
+        options.input, options.text_format, options.encoding
+    )
+    tokenizer = train_tokenizer(
+        (sentence for document in documents for sentence in document),
+        options.output,
+        vocabulary_size=options.vocabulary_size,
+        character_coverage=options.character_coverage,
+        lowercase=options.lowercase,
+        sentence_limit=options.sentence_limit,
+    )
+    sys.stdout.write(
+        f"{options.output}: {tokenizer.vocabulary_size} pieces, "
+        f"sha256 {tokenizer.digest}\n"
+    )
+
+
+class _Sentences:
+    """Sentences to train on; remembers the error that stopped them."""
+
+    def __init__(self, sentences, lowercase):
+        self.error = None
+        self._sentences = sentences
+        self._lowercase = lowercase
+
+    def __iter__(self):
+        from data_pipeline.normalization import preprocess
+
+        try:
+            for sentence in self._sentences:
+                yield from _cut(preprocess(sentence, self._lowercase))
+        except BaseException as error:
+            # SentencePiece makes a RuntimeError of whatever leaves here.
+            self.error = error
+            raise
+
+
+def _cut(text):
+    while len(text) > _MAX_CHARACTERS:
+        end = text.rfind(" ", 1, _MAX_CHARACTERS)
+        end = end if end > 0 else _MAX_CHARACTERS
+        yield text[:end]
+        text = text[end:].lstrip(" ")
+    if text:
+        yield text
+
+
+def _train(sentences, settings):
+    import io
+
+    import sentencepiece
+
+    file = io.BytesIO()
+    try:
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=iter(sentences),
+            model_writer=file,
+            model_type="unigram",
+            shuffle_input_sentence=True,
+            control_symbols=list(CONTROL_SYMBOLS),
+            user_defined_symbols=list(USER_DEFINED_SYMBOLS),
+            num_threads=_NUM_THREADS,
+            minloglevel=2,
+            **settings,
+        )
+    except RuntimeError as error:
+        if sentences.error is not None:
+            raise sentences.error from None
+        raise ValueError(_explain(str(error), settings)) from error
+    return file.getvalue()
+
+
+def _explain(message, settings):
+    size = f"Received: vocabulary_size={settings['vocab_size']}."
+    found = re.search(r"size too high .* a value <= (\d+)", message)
+    if found:
+        return (
+            "`vocabulary_size` is too large for this text: expected at most "
+            f"{found[1]}. {size} Give more text, or a smaller size."
+        )
+    found = re.search(r"smaller than required_chars\. \d+ vs (\d+)", message)
+    if found:
+        return (
+            "`vocabulary_size` is too small for the characters of this text: "
+            f"expected at least {found[1]}. {size} Give a larger size, or a "
+            "smaller `character_coverage`."
+        )
+    if "sentences_.empty()" in message:
+        return (
+            "there is no text to train on: expected at least one sentence that "
+            "is not blank. Received: sentences without any. Check the input."
+        )
+    return (
+        f"SentencePiece could not train on this text: {message.strip()}. "
+        f"{size} Check the text and the settings."
+    )
+
+
+def _check_settings(sentences, vocabulary_size, coverage, sentence_limit):
+    if isinstance(sentences, str):
+        raise TypeError(
+            "`sentences` must be an iterable of str, not one str. Received: a "
+            f"str of {len(sentences)} characters. Put it into a list."
+        )
+    smallest = 3 + len(CONTROL_SYMBOLS) + len(USER_DEFINED_SYMBOLS)
+    if vocabulary_size <= smallest:
+        raise ValueError(
+            f"`vocabulary_size` must be above {smallest}, the number of "
+            f"special pieces. Received: vocabulary_size={vocabulary_size}. "
+            "XLNet has 32000; small texts want a few thousand."
+        )
+    if not 0.98 <= coverage <= 1:
+        raise ValueError(
+            "`character_coverage` must be from 0.98 to 1. Received: "
+            f"character_coverage={coverage}. The default is 0.99995."
+        )
+    if sentence_limit < 1:
+        raise ValueError(
+            "`sentence_limit` must be at least 1. Received: "
+            f"sentence_limit={sentence_limit}. The default is 10,000,000."
+        )
+
+
+if __name__ == "__main__":
+    sys.exit(run(main))
