@@ -4,6 +4,14 @@ Importing registers the classes with Keras, so that
 `keras.models.load_model` finds them.
 """
 
+import os
+import sys
+
+if sys.argv[:1] == ["-m"]:
+    # One of our commands is starting. TensorFlow's C++ log says nothing that
+    # its user could act on, and it listens before the command's own code runs.
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
 from xlnet_tf.backbone import XLNetBackbone
 from xlnet_tf.config import XLNetConfig
 from xlnet_tf.memory import StatefulMemory

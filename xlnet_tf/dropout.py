@@ -28,14 +28,13 @@ def fold_in(seed, number):
         number: int, distinct numbers give distinct seeds.
 
     Returns:
-        int tensor of shape [2].
+        uint32 tensor of shape [2].
     """
-    # 2**32 / golden ratio spreads small numbers over all bits; int32 because
-    # that is what TensorFlow's and Keras' seeds share.
+    # 2**32 / golden ratio spreads small numbers over all bits; uint32 is what
+    # every backend takes as a seed.
     step = (number * 0x9E3779B9) & 0xFFFFFFFF
-    step = step - (1 << 32) if step >= 1 << 31 else step
-    seed = ops.cast(seed, "int32")
-    return seed + ops.convert_to_tensor([step, 0], dtype="int32")
+    seed = ops.cast(seed, "uint32")
+    return seed + ops.convert_to_tensor([step, 0], dtype="uint32")
 
 
 def dropout(inputs, rate, seed, number):

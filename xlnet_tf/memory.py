@@ -118,7 +118,13 @@ class StatefulMemory(keras.layers.Layer):
 
     @classmethod
     def for_config(cls, config, batch_size, **kwargs):
-        """A memory that fits a backbone of this config."""
+        """A memory that fits a backbone of this config.
+
+        Args:
+            config: XLNetConfig.
+            batch_size: int, B, rows of one replica.
+            **kwargs: `hide_empty`, `dtype` (its compute type is stored), `name`.
+        """
         return cls(
             config.num_layers,
             config.memory_length,
@@ -146,10 +152,12 @@ class StatefulMemory(keras.layers.Layer):
                 f"{rows}. Make batches of one size (drop_remainder=True), or "
                 "a memory of that batch size."
             )
-        memories = tuple(ops.convert_to_tensor(m) for m in self.memories)
+        memories = tuple(
+            ops.convert_to_tensor(variable.value) for variable in self.memories
+        )
         features = {**features, "memories": memories}
         if self.hide_empty:
-            real = ops.convert_to_tensor(self.is_real) > 0
+            real = ops.convert_to_tensor(self.is_real.value) > 0
             if "is_continuation" in features:
                 continues = ops.cast(features["is_continuation"], "bool")
                 real = ops.logical_and(real, continues[:, None])

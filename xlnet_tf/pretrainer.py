@@ -112,7 +112,10 @@ class XLNetPretrainer(Preset, keras.Model):
             StatefulMemory, also found as `self.memory`.
         """
         self.memory = StatefulMemory.for_config(
-            self.config, batch_size, hide_empty=hide_empty
+            self.config,
+            batch_size,
+            hide_empty=hide_empty,
+            dtype=self.dtype_policy,
         )
         return self.memory
 

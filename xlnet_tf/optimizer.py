@@ -1,0 +1,145 @@
+"""How the weights move: warm-up and decay, AdamW, clipping of the whole batch.
+
+Section A.4 of https://arxiv.org/abs/1906.08237: Adam with decoupled weight
+decay, linear warm-up and linear decay, gradients clipped by their global norm.
+"""
+
+import math
+
+import keras
+from keras import ops
+
+# Layer normalisation and every bias, u, v and the segment bias included.
+NO_WEIGHT_DECAY = ("bias", "gamma", "beta")
+
+
+@keras.saving.register_keras_serializable(package="xlnet_tf")
+class WarmupSchedule(keras.optimizers.schedules.LearningRateSchedule):
+    """A learning rate that rises linearly and then falls.
+
+    Args:
+        learning_rate: float, the peak, reached after `warmup_steps`.
+        total_steps: int, when the fall ends.
+        warmup_steps: int, default 0.
+        decay: "linear" (default), "cosine" or "constant".
+        final_fraction: float in [0, 1], share of the peak that is left at the
+            end. Default 0.
+
+    Raises:
+        ValueError: if the warm-up is not shorter than the whole, or `decay` is
+            unknown.
+
+    Source: `get_train_op` of the released code (decay_method "poly", "cos").
+    """
+
+    def __init__(
+        self,
+        learning_rate,
+        total_steps,
+        warmup_steps=0,
+        decay="linear",
+        final_fraction=0.0,
+    ):
+        super().__init__()
+        if not 0 <= warmup_steps < max(total_steps, 1):
+            raise ValueError(
+                "`warmup_steps` must be at least 0 and below the number of "
+                f"steps. Received: warmup_steps={warmup_steps}, "
+                f"steps={total_steps}."
+            )
+        if decay not in ("linear", "cosine", "constant"):
+            raise ValueError(
+                '`decay` must be "linear", "cosine" or "constant". '
+                f"Received: decay={decay!r}."
+            )
+        self.learning_rate = learning_rate
+        self.total_steps = total_steps
+        self.warmup_steps = warmup_steps
+        self.decay = decay
+        self.final_fraction = final_fraction
+
+    def __call__(self, step):
+        step = ops.cast(step, "float32")
+        warmup = ops.minimum(1.0, (step + 1.0) / (self.warmup_steps + 1.0))
+        done = (step - self.warmup_steps) / (
+            self.total_steps - self.warmup_steps
+        )
+        done = ops.clip(done, 0.0, 1.0)
+        if self.decay == "linear":
+            left = 1.0 - done
+        elif self.decay == "cosine":
+            left = 0.5 * (1.0 + ops.cos(math.pi * done))
+        else:
+            left = ops.ones_like(done)
+        left = self.final_fraction + (1.0 - self.final_fraction) * left
+        return self.learning_rate * ops.minimum(warmup, left)
+
+    def get_config(self):
+        return {
+            "learning_rate": self.learning_rate,
+            "total_steps": self.total_steps,
+            "warmup_steps": self.warmup_steps,
+            "decay": self.decay,
+            "final_fraction": self.final_fraction,
+        }
+
+
+@keras.saving.register_keras_serializable(package="xlnet_tf")
+class AdamW(keras.optimizers.AdamW):
+    """Keras' AdamW, correct on several replicas and in what it decays.
+
+    Keras clips the gradient of each replica before it sums them, so that N
+    replicas differ from one on the same batch. Here the sum comes first. Layer
+    normalisation and biases are not decayed.
+
+    Args:
+        learning_rate: float or schedule. A schedule is safer: a number becomes
+            a variable, whose saved value overrides a new one.
+        weight_decay: float, default 0.01.
+        beta_1, beta_2, epsilon: floats; epsilon 1e-6 as released.
+        global_clipnorm: float or None (default).
+        gradients_are_summed: bool, whether the caller has summed over replicas
+            (and clipped) already. Default False.
+        **kwargs: of `keras.optimizers.AdamW`.
+    """
+
+    def __init__(
+        self,
+        learning_rate=1e-4,
+        weight_decay=0.01,
+        beta_1=0.9,
+        beta_2=0.999,
+        epsilon=1e-6,
+        global_clipnorm=None,
+        gradients_are_summed=False,
+        **kwargs,
+    ):
+        super().__init__(
+            learning_rate=learning_rate,
+            weight_decay=weight_decay,
+            beta_1=beta_1,
+            beta_2=beta_2,
+            epsilon=epsilon,
+            global_clipnorm=global_clipnorm,
+            **kwargs,
+        )
+        self.gradients_are_summed = gradients_are_summed
+        self.exclude_from_weight_decay(var_names=NO_WEIGHT_DECAY)
+
+    # Two methods of Keras' TensorFlow optimizer that it does not document;
+    # a test compares two replicas with one.
+    def _clip_gradients(self, grads):
+        sum_over_replicas = getattr(super(), "_all_reduce_sum_gradients", None)
+        if sum_over_replicas is not None and not self.gradients_are_summed:
+            pairs = sum_over_replicas([(grad, None) for grad in grads])
+            grads = [grad for grad, _ in pairs]
+        return super()._clip_gradients(grads)
+
+    def _all_reduce_sum_gradients(self, grads_and_vars):
+        return grads_and_vars
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "gradients_are_summed": self.gradients_are_summed,
+        }

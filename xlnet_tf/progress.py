@@ -1,0 +1,242 @@
+"""What a run says while it runs, and how it is stopped."""
+
+import json
+import pathlib
+import signal
+import sys
+import time
+
+import tensorflow as tf
+
+from xlnet_tf.strategy import describe
+
+
+class Stopped(BaseException):
+    """Raised between two loops when the run was asked to stop.
+
+    Not an `Exception`, so that nothing on the way takes it for an error.
+    """
+
+
+class StopRequest:
+    """Notes SIGTERM and Ctrl-C, and stops the run between two loops.
+
+    A second signal interrupts at once. With several workers all stop at the
+    same step when any of them was asked to, for a checkpoint is written
+    together.
+
+    Args:
+        strategy: tf.distribute.Strategy.
+    """
+
+    def __init__(self, strategy):
+        self._strategy = strategy
+        self._received = None
+        self._handlers = {}
+
+    def __enter__(self):
+        for number in (signal.SIGTERM, signal.SIGINT):
+            try:
+                self._handlers[number] = signal.signal(number, self._note)
+            except ValueError:  # not in the main thread, as in a notebook
+                break
+        return self
+
+    def __exit__(self, *exception):
+        for number, handler in self._handlers.items():
+            signal.signal(number, handler)
+
+    def _note(self, number, frame):
+        if self._received is not None:
+            raise KeyboardInterrupt
+        self._received = number
+        sys.stderr.write(
+            "stopping after this loop, with a checkpoint; once more to stop "
+            "at once\n"
+        )
+
+    def __call__(self, output):
+        """Orbit's action after each loop."""
+        if self._anybody():
+            raise Stopped
+
+    def _anybody(self):
+        asked = self._received is not None
+        resolver = self._strategy.cluster_resolver
+        if resolver is None or not resolver.cluster_spec().jobs:
+            return asked
+
+        def sum_over_replicas():
+            context = tf.distribute.get_replica_context()
+            return context.all_reduce(
+                tf.distribute.ReduceOp.SUM, tf.cast(asked, tf.float32)
+            )
+
+        total = self._strategy.run(sum_over_replicas)
+        return float(self._strategy.experimental_local_results(total)[0]) > 0
+
+    @property
+    def exit_status(self):
+        """int, 143 after SIGTERM (here or at a peer), 130 after Ctrl-C."""
+        return 130 if self._received == signal.SIGINT else 143
+
+
+class MetricsLog:
+    """Writes a progress line and a line of `metrics.jsonl` for each loop.
+
+    Args:
+        directory: path, or None for a worker that keeps silent.
+        total_steps: int.
+        global_step: tf.Variable.
+    """
+
+    def __init__(self, directory, total_steps, global_step):
+        self._file = directory and pathlib.Path(directory) / "metrics.jsonl"
+        self._total_steps = total_steps
+        self._global_step = global_step
+        self._begun = (time.monotonic(), int(global_step.numpy()))
+        if self._file:
+            self._forget_after(int(global_step.numpy()))
+
+    def _forget_after(self, step):
+        """Drops what a run wrote after the checkpoint it resumes from."""
+        if not self._file.is_file():
+            return
+        kept = []
+        for line in self._file.read_text(encoding="utf-8").splitlines():
+            try:
+                if json.loads(line)["step"] <= step:
+                    kept.append(line + "\n")
+            except (ValueError, KeyError):
+                continue  # a line cut short by a kill
+        self._file.write_text("".join(kept), encoding="utf-8")
+
+    def train(self, output):
+        """Orbit's action after each loop of training."""
+        self._write("train", output)
+
+    def evaluate(self, output):
+        """Orbit's action after each evaluation."""
+        self._write("eval", output)
+
+    def _write(self, kind, output):
+        if not self._file:
+            return
+        step = int(self._global_step.numpy())
+        scalars = {name: float(value) for name, value in output.items()}
+        with self._file.open("a", encoding="utf-8") as handle:
+            line = {"kind": kind, "step": step, **scalars}
+            handle.write(json.dumps(line) + "\n")
+        text = (
+            f"step {step}/{self._total_steps}  "
+            f"{'held out  ' if kind == 'eval' else ''}"
+            f"loss {scalars['loss']:.3f}  "
+            f"bits/token {scalars['bits_per_token']:.3f}  "
+            f"accuracy {scalars['accuracy']:.3f}"
+        )
+        if kind == "train":
+            text += (
+                f"  gradient {scalars['gradient_norm']:.2f}  "
+                f"rate {scalars['learning_rate']:.2e}  "
+                f"{scalars['tokens_per_second']:,.0f} tokens/s  "
+                f"{self._time_left(step)} left"
+            )
+        sys.stderr.write(text + "\n")
+
+    def _time_left(self, step):
+        begun, first_step = self._begun
+        a_step = (time.monotonic() - begun) / max(step - first_step, 1)
+        return duration(a_step * (self._total_steps - step))
+
+
+def duration(seconds):
+    """Seconds as people say them: 50 s, 12 min, 3.4 h."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    if seconds < 90 * 60:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h"
+
+
+def arithmetic(run):
+    """Lines that say what a run will do and need.
+
+    Args:
+        run: Run, built and not yet trained.
+
+    Returns:
+        list of str.
+    """
+    config, training, manifest = run.config, run.training, run.data.manifest
+    replicas = run.strategy.num_replicas_in_sync
+    rows = training.replica_batch_size(replicas)
+    parts = training.gradient_accumulation_steps
+    tokens = training.batch_size * manifest.sequence_length
+    parameters = run.model.count_params()
+    held_out = run.evaluation_data
+    lines = [
+        f"model     XLNet of {config.num_layers} layers x "
+        f"{config.hidden_dim}, {config.num_heads} heads, "
+        f"{config.vocabulary_size:,} tokens: {parameters:,} parameters, "
+        f"{training.precision}",
+        f"strategy  {describe(run.strategy)}",
+        f"batch     {training.batch_size} sequences = {replicas} replica(s) x "
+        f"{parts} part(s) x {rows // parts}; {tokens:,} tokens a step",
+        f"data      {run.data.num_records:,} sequences of "
+        f"{manifest.sequence_length} tokens, {manifest.num_predict} of them "
+        f"predicted; {run.data.steps_per_epoch:,} steps an epoch, "
+        f"{training.steps:,} steps are "
+        f"{training.steps / run.data.steps_per_epoch:.1f} epochs",
+        f"memory    {config.memory_length} tokens remembered, "
+        f"{config.reuse_length} reused; about "
+        f"{expected_bytes(run.model, training, manifest, rows) / 1e9:.1f} GB "
+        "a replica expected",
+        "held out  "
+        + (
+            f"{held_out.num_records:,} sequences, batches of "
+            f"{held_out.batch_size}"
+            if held_out
+            else "none (build_records --validation-fraction, or --eval-records)"
+        ),
+    ]
+    if run.data.skipped:
+        lines.append(
+            f"skipped   {len(run.data.skipped)} damaged record(s), the first: "
+            f"{run.data.skipped[0]}"
+        )
+    for damage in run.checkpoints.skipped:
+        lines.append(f"skipped   damaged checkpoint {damage}")
+    if run.restored:
+        lines.append(f"resume    from {run.restored}")
+    return lines
+
+
+def expected_bytes(model, training, manifest, rows):
+    """A rough count of what a replica holds in memory during a step.
+
+    Weights, gradients and two moments in float32; for every layer the scores
+    and probabilities of attention kept for the backward pass, and the wide
+    activations; logits and their gradient.
+
+    Args:
+        model: XLNetPretrainer.
+        training: TrainingConfig.
+        manifest: manifest of the records.
+        rows: int, rows of a replica in one step.
+
+    Returns:
+        float, bytes.
+    """
+    config = model.config
+    rows //= training.gradient_accumulation_steps
+    targets = manifest.num_predict
+    width = 2 if training.precision == "bfloat16" else 4
+    streams = manifest.sequence_length + targets
+    keys = manifest.sequence_length + config.memory_length
+    scores = 4 * config.num_heads * streams * keys
+    activations = streams * (
+        12 * config.hidden_dim + 3 * config.intermediate_dim
+    )
+    layers = config.num_layers * rows * (scores + activations) * width
+    logits = 3 * rows * targets * config.vocabulary_size * 4
+    return 16 * model.count_params() + layers + logits

@@ -1,0 +1,158 @@
+"""`--strategy=...` -> tf.distribute.Strategy.
+
+The only file that knows TPU from GPU.
+"""
+
+import json
+import os
+import socket
+
+import tensorflow as tf
+
+STRATEGIES = ("auto", "one_device", "mirrored", "multi_worker", "tpu")
+
+# A stuck peer would otherwise hang the others for ever.
+COLLECTIVE_TIMEOUT_SECONDS = 600.0
+
+
+def make_strategy(name="auto", tpu=None):
+    """Makes the strategy that a name stands for.
+
+    Args:
+        name: str. "auto" takes a TPU if `tpu` or TPU_NAME is set, several
+            workers if TF_CONFIG names them, all GPUs if there are several, and
+            else the one device. "mirrored" without a GPU uses the logical CPU
+            devices.
+        tpu: str, name or `grpc://` address of a TPU, "local" on a TPU VM.
+
+    Returns:
+        tf.distribute.Strategy.
+
+    Raises:
+        ValueError: if the name is unknown or the settings contradict it.
+        RuntimeError: if the machine has not what the name asks for.
+    """
+    if name not in STRATEGIES:
+        raise ValueError(
+            f"`strategy` must be one of {', '.join(STRATEGIES)}. "
+            f"Received: strategy={name!r}."
+        )
+    if tpu and name not in ("auto", "tpu"):
+        raise ValueError(
+            "a TPU address goes with the strategy tpu or auto. "
+            f"Received: strategy={name!r}, tpu={tpu!r}."
+        )
+    if name == "auto":
+        name = _best(tpu)
+    if name == "tpu":
+        return _tpu(tpu)
+    if name == "multi_worker":
+        _check_tf_config()
+        return tf.distribute.MultiWorkerMirroredStrategy(
+            communication_options=tf.distribute.experimental.CommunicationOptions(
+                timeout_seconds=COLLECTIVE_TIMEOUT_SECONDS
+            )
+        )
+    if name == "mirrored":
+        return tf.distribute.MirroredStrategy(_replica_devices())
+    return tf.distribute.OneDeviceStrategy(_replica_devices()[0])
+
+
+def describe(strategy):
+    """One line about what a strategy runs on."""
+    devices = sorted(
+        {
+            device.device_type
+            for device in tf.config.list_logical_devices()
+            if device.device_type != "CPU"
+        }
+    ) or ["CPU"]
+    kind = type(strategy).__name__.removesuffix("V2").removesuffix("V1")
+    return (
+        f"{kind}, {strategy.num_replicas_in_sync} replica(s) of "
+        f"{'/'.join(devices)}"
+    )
+
+
+def is_tpu(strategy):
+    """Whether a strategy runs on TPUs, where everything is compiled."""
+    return isinstance(strategy, tf.distribute.TPUStrategy)
+
+
+def _best(tpu):
+    if tpu or os.environ.get("TPU_NAME"):
+        return "tpu"
+    if len(_tf_config().get("cluster", {}).get("worker", [])) > 1:
+        return "multi_worker"
+    if len(tf.config.list_logical_devices("GPU")) > 1:
+        return "mirrored"
+    return "one_device"
+
+
+def _replica_devices():
+    devices = tf.config.list_logical_devices("GPU")
+    devices = devices or tf.config.list_logical_devices("CPU")
+    return [device.name for device in devices]
+
+
+def _tf_config():
+    try:
+        return json.loads(os.environ.get("TF_CONFIG") or "{}")
+    except ValueError as error:
+        raise ValueError(
+            f"the environment variable TF_CONFIG is not JSON: {error}."
+        ) from error
+
+
+def _check_tf_config():
+    config = _tf_config()
+    workers = config.get("cluster", {}).get("worker", [])
+    index = config.get("task", {}).get("index")
+    if not workers or not isinstance(index, int) or index >= len(workers):
+        raise ValueError(
+            "the strategy multi_worker needs the environment variable "
+            'TF_CONFIG, such as \'{"cluster": {"worker": ["host0:2222", '
+            '"host1:2222"]}, "task": {"type": "worker", "index": 0}}\'. '
+            f"Received: TF_CONFIG={os.environ.get('TF_CONFIG')!r}."
+        )
+
+
+def _tpu(address):
+    address = address or os.environ.get("TPU_NAME") or "local"
+    looked_for = (
+        f"no TPU answers at {address!r} (from --tpu, else the environment "
+        'variable TPU_NAME, else "local"). On a TPU VM use --tpu=local; from '
+        "elsewhere give --tpu=NAME or --tpu=grpc://HOST:8470; without a TPU "
+        "use --strategy=auto."
+    )
+    if address == "local" and not _has_local_tpu():
+        raise RuntimeError(looked_for)
+    if address.startswith("grpc://"):
+        _check_reachable(address, looked_for)
+    try:
+        resolver = tf.distribute.cluster_resolver.TPUClusterResolver(
+            tpu=address
+        )
+        if address != "local":
+            tf.config.experimental_connect_to_cluster(resolver)
+        tf.tpu.experimental.initialize_tpu_system(resolver)
+        return tf.distribute.TPUStrategy(resolver)
+    except (tf.errors.OpError, ValueError, OSError, RuntimeError) as error:
+        reason = str(error).strip().splitlines()[0]
+        raise RuntimeError(f"{looked_for} TensorFlow says: {reason}") from error
+
+
+def _has_local_tpu():
+    # What a TPU VM has, asked without starting the TPU runtime, which waits
+    # minutes for a chip that is not there.
+    return any(
+        os.path.exists(path) for path in ("/dev/accel0", "/dev/vfio/0")
+    )
+
+
+def _check_reachable(address, looked_for):
+    host, _, port = address.removeprefix("grpc://").partition(":")
+    try:
+        socket.create_connection((host, int(port or 8470)), timeout=10).close()
+    except (OSError, ValueError) as error:
+        raise RuntimeError(looked_for) from error

@@ -1,0 +1,391 @@
+"""A pretraining run: its directory, its arithmetic, its loop.
+
+What the command line `xlnet_tf.train` does, callable from Python with the same
+names.
+"""
+
+import dataclasses
+import io
+import json
+import logging
+import os
+import pathlib
+import shutil
+import sys
+from contextlib import redirect_stdout
+
+import orbit
+import tensorflow as tf
+
+from data_pipeline.pretraining import PretrainingData
+from data_pipeline.tokenizer import Tokenizer
+from xlnet_tf import progress
+from xlnet_tf import training as training_steps
+from xlnet_tf.config import XLNetConfig
+from xlnet_tf.presets import VOCABULARY_FILE
+from xlnet_tf.presets import read_config
+from xlnet_tf.presets import write_bytes
+from xlnet_tf.strategy import make_strategy
+from xlnet_tf.training_config import TrainingConfig
+from xlnet_tf.training_state import MemoryRows
+from xlnet_tf.training_state import RunCheckpoints
+from xlnet_tf.training_state import is_chief
+
+RUN_FILE = "run.json"
+
+# What decides the order of the data or the meaning of a checkpoint.
+_FIXED_ON_RESUME = ("batch_size", "seed", "hide_empty_memory")
+
+
+class Run:
+    """One run from its options to its results; use it as a context.
+
+    Args:
+        options: object with the attributes of the command line.
+
+    Raises:
+        ValueError, FileNotFoundError, RuntimeError: if options, records, the
+            directory and the machine do not fit together.
+    """
+
+    def __init__(self, options):
+        # Orbit and TensorFlow say there what is said better here.
+        logging.getLogger("tensorflow").setLevel(logging.ERROR)
+        logging.getLogger("absl").setLevel(logging.ERROR)
+        self.options = options
+        self.training = _training_config(options)
+        self.strategy = make_strategy(options.strategy, options.tpu)
+        self.training.replica_batch_size(self.strategy.num_replicas_in_sync)
+        self.is_chief = is_chief(self.strategy)
+        self.data = PretrainingData(
+            options.records,
+            self.training.batch_size,
+            seed=self.training.seed,
+            skip_corrupt=options.skip_corrupt,
+        )
+        self.config = _model_config(options, self.data.manifest)
+        self.output = pathlib.Path(options.output)
+        self._enter_directory()
+        tf.random.set_seed(self.training.seed)
+        self.model, self.optimizer, self.memory = training_steps.build(
+            self.config, self.training, self.strategy
+        )
+        self.global_step = orbit.utils.create_global_step()
+        self.checkpoints = self._checkpoints()
+        self.restored = self.checkpoints.restore_or_initialize()
+        if self.restored is None and options.preset:
+            _start_from(self.model, options.preset, self.data.manifest)
+        self.evaluation_data = self._evaluation_data()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exception):
+        self.checkpoints.close()
+
+    def announce(self, write):
+        """Says the arithmetic of the run aloud, before it costs anything."""
+        if self.is_chief:
+            for line in progress.arithmetic(self):
+                write(line + "\n")
+
+    def train(self):
+        """Trains to the last step, or until it is asked to stop.
+
+        Returns:
+            int, 0 when done, 130 or 143 when stopped by a signal.
+        """
+        step = int(self.global_step.numpy())
+        with progress.StopRequest(self.strategy) as stop:
+            # Orbit prints a dict a loop; the progress line replaces it.
+            with redirect_stdout(io.StringIO()):
+                try:
+                    if step < self.training.steps:
+                        self._loop(self._controller(stop))
+                except progress.Stopped:
+                    self.checkpoints.save(check_interval=False)
+                    sys.stderr.write(
+                        f"stopped at step {int(self.global_step.numpy())}; "
+                        "the same command goes on from there\n"
+                    )
+                    return stop.exit_status
+                except tf.errors.DataLossError as error:
+                    self.data.explain_data_loss()
+                    raise RuntimeError(str(error)) from error
+        if self.is_chief:
+            self._finish()
+        return 0
+
+    def _loop(self, controller):
+        if self.evaluation_data is None:
+            controller.train(self.training.steps)
+        else:
+            controller.train_and_evaluate(
+                self.training.steps,
+                eval_steps=self._evaluation_steps(),
+                eval_interval=self.training.evaluation_interval,
+            )
+
+    def _enter_directory(self):
+        """Makes the directory, or checks that it holds the same run."""
+        manifest = self.data.manifest
+        now = {
+            "model": self.config.to_dict(),
+            "training": self.training.to_dict(),
+            "records": {
+                "records": manifest.num_records("train"),
+                "sequence_length": manifest.sequence_length,
+                "tokenizer": manifest.tokenizer["sha256"],
+            },
+        }
+        file = self.output / RUN_FILE
+        if file.is_file():
+            try:
+                before = json.loads(file.read_text(encoding="utf-8"))
+            except ValueError as error:
+                raise ValueError(f"{file} is not a JSON file.") from error
+            _check_same_run(before, now, self.output)
+        if self.is_chief:
+            self.output.mkdir(parents=True, exist_ok=True)
+            write_bytes(file, (json.dumps(now, indent=2) + "\n").encode())
+
+    def _checkpoints(self):
+        directory = self.output / "checkpoints"
+        return RunCheckpoints(
+            tf.train.Checkpoint(
+                model=self.model,
+                optimizer=self.optimizer,
+                step=self.global_step,
+            ),
+            directory,
+            MemoryRows(self.memory, self.strategy, directory),
+            self.training.checkpoint_interval,
+            self.training.checkpoints_to_keep,
+            self.is_chief,
+        )
+
+    def _evaluation_data(self):
+        options, training = self.options, self.training
+        directory = options.eval_records or options.records
+        split = "train" if options.eval_records else "validation"
+        if not options.eval_records:
+            if not self.data.manifest.num_records(split):
+                return None
+        replicas = self.strategy.num_replicas_in_sync
+        probe = PretrainingData(directory, replicas, split=split)
+        _check_same_text(probe.manifest, self.data.manifest, directory)
+        # A small held-out split makes a smaller batch.
+        rows = min(training.batch_size, probe.num_records)
+        return PretrainingData(
+            directory,
+            rows - rows % replicas,
+            split=split,
+            seed=training.seed,
+            skip_corrupt=options.skip_corrupt,
+        )
+
+    def _evaluation_steps(self):
+        return min(
+            self.training.evaluation_steps,
+            self.evaluation_data.steps_per_epoch,
+        )
+
+    def _evaluator(self):
+        if self.evaluation_data is None:
+            return None
+        settings = dataclasses.replace(
+            self.training,
+            batch_size=self.evaluation_data.batch_size,
+            gradient_accumulation_steps=1,
+        )
+        memory = training_steps.make_memory(self.model, settings, self.strategy)
+        return training_steps.PretrainingEvaluator(
+            self.model,
+            memory,
+            training_steps.distribute(
+                self.evaluation_data, settings, self.strategy
+            ),
+            self.strategy,
+        )
+
+    def _controller(self, stop):
+        training = self.training
+        trainer = training_steps.PretrainingTrainer(
+            self.model,
+            self.optimizer,
+            self.memory,
+            training_steps.distribute(
+                self.data,
+                training,
+                self.strategy,
+                start_step=int(self.global_step.numpy()),
+            ),
+            training,
+            self.strategy,
+            self.global_step,
+        )
+        log = progress.MetricsLog(
+            self.output if self.is_chief else None,
+            training.steps,
+            self.global_step,
+        )
+        keep_best = orbit.actions.ConditionalAction(
+            orbit.actions.NewBestMetric(
+                "loss",
+                higher_is_better=False,
+                filename=str(self.output / "best.json"),
+                write_metric=self.is_chief,
+            ),
+            lambda _: self._keep("best"),
+        )
+        return orbit.Controller(
+            global_step=self.global_step,
+            trainer=trainer,
+            evaluator=self._evaluator(),
+            strategy=self.strategy,
+            steps_per_loop=training.steps_per_loop,
+            checkpoint_manager=self.checkpoints,
+            summary_interval=training.steps_per_loop,
+            summary_dir=str(self.output / "train") if self.is_chief else None,
+            eval_summary_dir=(
+                str(self.output / "eval") if self.is_chief else None
+            ),
+            train_actions=[log.train, stop],
+            eval_actions=[log.evaluate, keep_best],
+        )
+
+    def _finish(self):
+        temporary = self.output / ".model.keras"
+        self.model.save(temporary)
+        os.replace(temporary, self.output / "model.keras")
+        shutil.copyfile(self._vocabulary(), self.output / "spiece.model")
+        self._keep("preset")
+        sys.stdout.write(f"wrote {self.output / 'model.keras'}\n")
+
+    def _keep(self, name):
+        """Writes a preset and, where asked for, a SavedModel of this step."""
+        if not self.is_chief:
+            return
+        lowercase = self.data.manifest.tokenizer["lowercase"]
+        tokenizer = Tokenizer(self._vocabulary(), lowercase=lowercase)
+        self.model.save_to_preset(self.output / name, tokenizer=tokenizer)
+        if self.options.export:
+            from saved_models.export import export_model
+
+            version = str(int(self.global_step.numpy()))
+            export_model(
+                self.model,
+                tokenizer,
+                pathlib.Path(self.options.export) / version,
+                overwrite=True,
+            )
+
+    def _vocabulary(self):
+        return pathlib.Path(self.options.records) / "spiece.model"
+
+
+def _training_config(options):
+    given = {
+        name: getattr(options, name)
+        for name in (
+            "steps",
+            "batch_size",
+            "learning_rate",
+            "precision",
+            "seed",
+        )
+        if getattr(options, name) is not None
+    }
+    if options.training:
+        return TrainingConfig.from_json(options.training, **given)
+    return TrainingConfig(**given)
+
+
+def _model_config(options, manifest):
+    """The model's config, made to fit the records or refused."""
+    vocabulary_size = manifest.tokenizer["vocabulary_size"]
+    if options.preset:
+        config = read_config(options.preset)
+    elif pathlib.Path(options.config).suffix == ".json":
+        config = XLNetConfig.from_json(options.config)
+    else:
+        config = XLNetConfig.from_size(
+            options.config, vocabulary_size=vocabulary_size
+        )
+    if config.vocabulary_size != vocabulary_size:
+        raise ValueError(
+            f"the model has {config.vocabulary_size} tokens and the tokenizer "
+            f"of the records in {options.records} has {vocabulary_size}. "
+            "Build the records with the model's tokenizer."
+        )
+    if config.reuse_length not in (0, manifest.reuse_length):
+        raise ValueError(
+            f"`reuse_length` is {config.reuse_length} in the config and "
+            f"{manifest.reuse_length} in the records of {options.records}; "
+            "they must be equal, for the reused part is what is remembered."
+        )
+    memory_length = options.memory_length
+    if memory_length is None:
+        memory_length = (
+            config.memory_length or 3 * manifest.sequence_length // 4
+        )
+    return config.replace(
+        memory_length=memory_length, reuse_length=manifest.reuse_length
+    )
+
+
+def _check_same_run(before, now, output):
+    differences = [
+        f"{name}: {before['model'].get(name)} there, {value} now"
+        for name, value in now["model"].items()
+        if before["model"].get(name) != value
+    ]
+    differences += [
+        f"{name}: {before['training'].get(name)} there, "
+        f"{now['training'][name]} now"
+        for name in _FIXED_ON_RESUME
+        if before["training"].get(name) != now["training"][name]
+    ]
+    differences += [
+        f"{name} of the data: {before['records'].get(name)} there, {value} now"
+        for name, value in now["records"].items()
+        if before["records"].get(name) != value
+    ]
+    if differences:
+        raise ValueError(
+            f"{output} holds a run of another configuration, which cannot go "
+            f"on with this one ({'; '.join(differences)}). Give the same "
+            "options, or another --output."
+        )
+
+
+def _check_same_text(manifest, other, directory):
+    if (
+        manifest.sequence_length != other.sequence_length
+        or manifest.tokenizer["sha256"] != other.tokenizer["sha256"]
+    ):
+        raise ValueError(
+            f"the records in {directory} have another length or tokenizer "
+            "than those trained on, so a loss on them would mean nothing. "
+            "Build them with the same --tokenizer and --sequence-length."
+        )
+
+
+def _start_from(model, preset, manifest):
+    """Fills the model with the weights of a preset."""
+    preset = pathlib.Path(preset)
+    for name in (VOCABULARY_FILE, "spiece.model"):
+        file = preset / name
+        if file.is_file():
+            lowercase = manifest.tokenizer["lowercase"]
+            digest = Tokenizer(file, lowercase=lowercase).digest
+            if digest != manifest.tokenizer["sha256"]:
+                raise ValueError(
+                    f"the records were built with another tokenizer than "
+                    f"{file}. Build them again with --tokenizer {file}."
+                )
+    source = type(model).from_preset(preset)
+    for variable, value in zip(
+        model.trainable_variables, source.trainable_variables, strict=True
+    ):
+        variable.assign(value)
