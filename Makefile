@@ -1,0 +1,43 @@
+# Two commands do everything on a machine with nothing but Python 3.10 to 3.12:
+#   make demo    text -> tokenizer -> records -> pretraining -> SavedModel
+#   make test    the tests
+# Others: make lint, make test-slow, make setup PYTHON=python3.12, make clean
+
+PYTHON ?= python3
+EXTRAS ?= dev,jax
+VENV ?= .venv
+RUN = $(VENV)/bin/python
+STAMP = $(VENV)/.installed-$(subst $(comma),-,$(EXTRAS))
+comma := ,
+
+.PHONY: setup demo test test-slow lint clean
+
+setup: $(STAMP)
+
+# Installed under the exact versions that were tested; "compat" so that every
+# tool sees the packages where they are.
+$(STAMP): setup.py constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(RUN) -m pip install --quiet --disable-pip-version-check \
+	    --constraint constraints.txt --editable '.[$(EXTRAS)]' \
+	    --config-settings editable_mode=compat
+	touch $@
+
+# make demo CORPUS=my.txt FORMAT=running STEPS=2000
+demo: $(STAMP)
+	$(RUN) examples/demo.py $(if $(CORPUS),--corpus '$(CORPUS)') \
+	    $(if $(FORMAT),--text-format $(FORMAT)) \
+	    $(if $(STEPS),--steps $(STEPS)) $(if $(OUTPUT),--output $(OUTPUT))
+
+test: $(STAMP)
+	$(RUN) -m pytest $(TESTS)
+
+test-slow: $(STAMP)
+	$(RUN) -m pytest --run-slow $(TESTS)
+
+lint: $(STAMP)
+	$(RUN) -m ruff check .
+	$(RUN) -m ruff format --check .
+
+clean:
+	rm -rf $(VENV) build *.egg-info .pytest_cache .ruff_cache

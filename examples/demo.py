@@ -1,0 +1,322 @@
+"""The main job from end to end, on the text of any machine: `make demo`.
+
+Collects the English of the docstrings of the installed packages (or takes your
+text, `make demo CORPUS=path`), and runs the commands that a user would:
+tokenizer, records, pretraining, export, and filling in words. Every command is
+printed before it runs. About five minutes on two cores.
+"""
+
+import argparse
+import ast
+import json
+import math
+import pathlib
+import re
+import shlex
+import subprocess
+import sys
+import sysconfig
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+
+# A model that learns something in minutes: the point is the whole way.
+MODEL = {
+    "num_layers": 4,
+    "num_heads": 4,
+    "hidden_dim": 128,
+    "head_dim": 32,
+    "intermediate_dim": 512,
+}
+TRAINING = {
+    "learning_rate": 1.5e-3,
+    "warmup_steps": 60,
+    "decay": "linear",
+    "max_gradient_norm": 1.0,
+    "jit_compile": True,
+    "steps_per_loop": 20,
+    "evaluation_interval": 200,
+    "evaluation_steps": 20,
+    "checkpoint_interval": 200,
+    "checkpoints_to_keep": 2,
+}
+SEQUENCE_LENGTH = 128
+VOCABULARY_SIZE = 4000
+BATCH_SIZE = 16
+MAX_CHARACTERS = 6_000_000
+NUM_SENTENCES = 5
+
+_PROSE = re.compile(r"[A-Z][A-Za-z0-9 ,;:'\"()\-]{30,400}[.!?]$")
+
+
+def collect_docstrings(directory, max_characters=MAX_CHARACTERS):
+    """English sentences of the docstrings below a directory.
+
+    Args:
+        directory: path of installed packages.
+        max_characters: int, where to stop.
+
+    Yields:
+        list of str, the sentences of one module's docstrings.
+    """
+    seen, characters = set(), 0
+    for file in sorted(directory.rglob("*.py")):
+        sentences = []
+        for docstring in _docstrings(file):
+            for paragraph in re.split(r"\n\s*\n", docstring):
+                for sentence in _sentences(paragraph):
+                    if sentence not in seen:
+                        seen.add(sentence)
+                        sentences.append(sentence)
+        if sentences:
+            yield sentences
+            characters += sum(map(len, sentences))
+            if characters > max_characters:
+                return
+
+
+def _docstrings(file):
+    try:
+        tree = ast.parse(file.read_text(encoding="utf-8"))
+    except (SyntaxError, ValueError, OSError, RecursionError):
+        return
+    kinds = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    for node in ast.walk(tree):
+        if isinstance(node, kinds):
+            text = ast.get_docstring(node)
+            if text:
+                yield text
+
+
+def _sentences(paragraph):
+    """Sentences that read as prose: no code, no tables, no lists of names."""
+    text = " ".join(paragraph.replace("`", "").split())
+    for sentence in re.split(r"(?<=[.!?]) (?=[A-Z])", text):
+        if _PROSE.fullmatch(sentence):
+            yield sentence
+
+
+def write_corpus(file):
+    """Writes one sentence a line, an empty line between modules."""
+    directory = pathlib.Path(sysconfig.get_path("purelib"))
+    with file.open("w", encoding="utf-8") as handle:
+        for sentences in collect_docstrings(directory):
+            handle.write("\n".join(sentences) + "\n\n")
+    size = file.stat().st_size
+    print(f"collected {size / 1e6:.1f} MB of docstrings in {file}")
+    if size < 200_000:
+        raise SystemExit(
+            f"error: only {size} bytes of prose were found below {directory}; "
+            "give a text of your own: make demo CORPUS=path"
+        )
+
+
+def run(*command):
+    """Prints and runs a command of this project; returns what it prints."""
+    command = [str(part) for part in command]
+    print(f"\n$ python {shlex.join(command)}", flush=True)
+    result = subprocess.run(
+        [sys.executable, *command],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        encoding="utf-8",
+    )
+    print(result.stdout, end="", flush=True)
+    if result.returncode:
+        raise SystemExit(result.returncode)
+    return result.stdout
+
+
+def unigram_bits(records):
+    """Bits a token of a model that knows nothing but frequencies.
+
+    The frequencies are those of the held-out targets themselves, the best that
+    such a model could know.
+
+    Args:
+        records: directory of records with a validation split.
+
+    Returns:
+        float.
+    """
+    import numpy as np
+
+    from data_pipeline.pretraining import PretrainingData
+
+    data = PretrainingData(records, batch_size=1, split="validation")
+    counts = np.zeros(data.manifest.tokenizer["vocabulary_size"])
+    for batch in data.dataset().take(data.steps_per_epoch):
+        np.add.at(
+            counts, batch["target_ids"].numpy(), batch["target_weights"].numpy()
+        )
+    shares = counts[counts > 0] / counts.sum()
+    return float(-(shares * np.log2(shares)).sum())
+
+
+def draw(run_directory, unigram, picture):
+    """Draws the loss of a run against the unigram entropy.
+
+    Args:
+        run_directory: path with `metrics.jsonl`.
+        unigram: float, bits a token.
+        picture: path of the PNG to write.
+
+    Returns:
+        float, bits a token of the last evaluation.
+    """
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    lines = (run_directory / "metrics.jsonl").read_text().splitlines()
+    values = [json.loads(line) for line in lines]
+    figure, axes = pyplot.subplots(figsize=(7, 4), layout="constrained")
+    for kind, label, style in (
+        ("train", "training", {"color": "tab:blue", "alpha": 0.6}),
+        ("eval", "held out", {"color": "tab:red", "marker": "o"}),
+    ):
+        points = [value for value in values if value["kind"] == kind]
+        axes.plot(
+            [point["step"] for point in points],
+            [point["bits_per_token"] for point in points],
+            label=label,
+            **style,
+        )
+    axes.axhline(
+        unigram, color="gray", linestyle="--", label="unigram entropy"
+    )
+    axes.set_xlabel("step")
+    axes.set_ylabel("bits per token")
+    axes.set_title("Permutation language modelling")
+    axes.legend()
+    axes.grid(alpha=0.3)
+    figure.savefig(picture, dpi=120)
+    return [v for v in values if v["kind"] == "eval"][-1]["bits_per_token"]
+
+
+def blank_sentences(records_text, tokenizer_file, text_format, count):
+    """Takes one whole-piece word out of some sentences of the corpus.
+
+    Args:
+        records_text: path of the corpus.
+        tokenizer_file: path of the SentencePiece model.
+        text_format: str, as `build_records` takes it.
+        count: int.
+
+    Returns:
+        list of (text with a blank, the word).
+    """
+    from data_pipeline.text_files import read_documents
+    from data_pipeline.tokenizer import BLANK
+    from data_pipeline.tokenizer import UNKNOWN_ID
+    from data_pipeline.tokenizer import Tokenizer
+
+    tokenizer = Tokenizer(tokenizer_file)
+    found = []
+    for document in read_documents(str(records_text), text_format):
+        for sentence in document[:1]:
+            words = sentence.split()
+            if not 8 <= len(words) <= 24:
+                continue
+            # A short word in the middle, which is one piece of its own.
+            for place in range(3, len(words) - 3):
+                word = words[place]
+                known = tokenizer.piece_to_id(BLANK + word) != UNKNOWN_ID
+                if known and word.isalpha() and len(word) > 2:
+                    blank = [*words[:place], "<mask>", *words[place + 1 :]]
+                    found.append((" ".join(blank), word))
+                    break
+        if len(found) >= 40 * count:
+            break
+    return found[:: max(1, len(found) // count)][:count]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    add = parser.add_argument
+    add("--corpus", help="your text: a file or a quoted glob pattern")
+    add("--text-format", default="auto", help="as build_records takes it")
+    add("--output", default="runs/demo")
+    add("--steps", type=int, default=600)
+    arguments = parser.parse_args()
+
+    sys.path.insert(0, str(ROOT))
+    output = (ROOT / arguments.output).resolve()
+    output.mkdir(parents=True, exist_ok=True)
+    corpus = arguments.corpus
+    text_format = arguments.text_format
+    if not corpus:
+        corpus = output / "docstrings.txt"
+        text_format = "sentences"
+        write_corpus(corpus)
+    (output / "model.json").write_text(
+        json.dumps({**MODEL, "vocabulary_size": VOCABULARY_SIZE}, indent=2)
+    )
+    (output / "training.json").write_text(json.dumps(TRAINING, indent=2))
+
+    run(
+        "-m", "data_pipeline.train_tokenizer",
+        "--input", corpus,
+        "--text-format", text_format,
+        "--output", output / "spiece.model",
+        "--vocabulary-size", VOCABULARY_SIZE,
+    )  # fmt: skip
+    run(
+        "-m", "data_pipeline.build_records",
+        "--input", corpus,
+        "--text-format", text_format,
+        "--tokenizer", output / "spiece.model",
+        "--output", output / "records",
+        "--sequence-length", SEQUENCE_LENGTH,
+        "--validation-fraction", 0.03,
+        "--overwrite",
+    )  # fmt: skip
+    run(
+        "-m", "xlnet_tf.train",
+        "--config", output / "model.json",
+        "--training", output / "training.json",
+        "--records", output / "records",
+        "--output", output / "model",
+        "--batch-size", BATCH_SIZE,
+        "--steps", arguments.steps,
+    )  # fmt: skip
+    run(
+        "-m", "saved_models.export",
+        "--model", output / "model",
+        "--output", output / "export" / "1",
+        "--sequence-length", SEQUENCE_LENGTH,
+        "--overwrite",
+    )  # fmt: skip
+    sentences = blank_sentences(
+        corpus, output / "spiece.model", text_format, NUM_SENTENCES
+    )
+    asked = [part for text, _ in sentences for part in ("--text", text)]
+    answers = run(
+        "-m", "saved_models.predict", "--model", output / "export", *asked
+    )
+    report(output, sentences, answers.splitlines())
+
+
+def report(output, sentences, answers):
+    """Prints what was reached and where it lies."""
+    unigram = unigram_bits(output / "records")
+    picture = output / "loss.png"
+    reached = draw(output / "model", unigram, picture)
+    print()
+    for (text, word), answer in zip(sentences, answers, strict=True):
+        pieces = json.loads(answer)["candidates"][0]
+        guesses = ", ".join(piece.strip("\u2581") for piece in pieces)
+        print(f"{text}\n    was: {word}   guesses: {guesses}")
+    share = 100 * (1 - 2 ** (reached - unigram))
+    print(
+        f"\nheld out: {reached:.2f} bits per token; knowing only how frequent "
+        f"each token is: {unigram:.2f} bits.\nPerplexity {2**reached:.0f} "
+        f"against {2**unigram:.0f}, {share:.0f} % lower.\npicture: {picture}\n"
+        f"export:  {output / 'export' / '1'}"
+    )
+    if not math.isfinite(reached) or reached >= unigram:
+        raise SystemExit("error: the model learned nothing beyond frequencies")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,248 @@
+"""Writes a SavedModel that takes raw text: `python -m saved_models.export`.
+
+    python -m saved_models.export --model runs/demo --output saved_models/demo/1
+"""
+
+import argparse
+import pathlib
+import shutil
+import sys
+
+from data_pipeline import command_line
+
+_TOKENIZERS = ("spiece.model", "assets/tokenizer/vocabulary.spm")
+
+
+def export_model(
+    model,
+    tokenizer,
+    directory,
+    sequence_length=512,
+    num_candidates=5,
+    overwrite=False,
+):
+    """Writes a versioned SavedModel of a pretrainer.
+
+    It is written under a temporary name beside its place and renamed, so that
+    a server that watches the directory never sees half of it.
+
+    Args:
+        model: XLNetPretrainer, on any strategy; a copy is exported.
+        tokenizer: data_pipeline Tokenizer that the model was trained with.
+        directory: path that ends in the version, a positive integer.
+        sequence_length: int, tokens of a text at most. Default 512.
+        num_candidates: int, tokens returned for every blank. Default 5.
+        overwrite: bool, whether to replace an existing version.
+
+    Returns:
+        path of the SavedModel.
+
+    Raises:
+        ValueError: if the version is not a number, the tokenizer is not the
+            model's, or a setting is out of range.
+        FileExistsError: if the version exists.
+    """
+    import tensorflow as tf
+
+    from saved_models.signatures import PretrainerSignatures
+
+    directory = pathlib.Path(directory)
+    if not directory.name.isdigit():
+        raise ValueError(
+            "the output must end in a version number, which TensorFlow "
+            f"Serving looks for: {directory / '1'}. Received: {directory}."
+        )
+    if tokenizer.vocabulary_size != model.config.vocabulary_size:
+        raise ValueError(
+            f"the tokenizer has {tokenizer.vocabulary_size} pieces and the "
+            f"model {model.config.vocabulary_size} tokens. Give the tokenizer "
+            "that the model was trained with."
+        )
+    if sequence_length < 3:
+        raise ValueError(
+            "`sequence_length` must be at least 3: a token, [SEP] and [CLS]. "
+            f"Received: sequence_length={sequence_length}."
+        )
+    if not 0 < num_candidates <= model.config.vocabulary_size:
+        raise ValueError(
+            "`num_candidates` must be between 1 and the vocabulary's size, "
+            f"{model.config.vocabulary_size}. "
+            f"Received: num_candidates={num_candidates}."
+        )
+    if directory.exists() and not overwrite:
+        raise FileExistsError(
+            f"{directory} exists. Give the next version, or --overwrite."
+        )
+    served = _copy_for_serving(model)
+    module = PretrainerSignatures(
+        served, tokenizer, sequence_length, num_candidates
+    )
+    directory.parent.mkdir(parents=True, exist_ok=True)
+    temporary = directory.parent / f".{directory.name}.temporary"
+    shutil.rmtree(temporary, ignore_errors=True)
+    try:
+        tf.saved_model.save(module, str(temporary), module.signatures())
+        if directory.exists():
+            shutil.rmtree(directory)
+        temporary.rename(directory)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+    return directory
+
+
+def _copy_for_serving(model):
+    """The same weights outside any strategy, without memory between calls."""
+    config = model.get_config()
+    config["memory"] = None
+    served = type(model).from_config(config)
+    for variable, value in zip(
+        served.trainable_variables, model.trainable_variables, strict=True
+    ):
+        variable.assign(value.numpy())
+    return served
+
+
+def load_model(path):
+    """Reads a pretrainer from a run, a preset, a release or a .keras file.
+
+    Args:
+        path: str or path.
+
+    Returns:
+        XLNetPretrainer.
+
+    Raises:
+        FileNotFoundError: if there is nothing.
+        ValueError: if it holds no pretrainer.
+    """
+    import keras
+
+    import xlnet_tf
+
+    path = pathlib.Path(path)
+    if path.is_dir() and (path / "model.keras").is_file():
+        path = path / "model.keras"
+    if path.is_dir():
+        return xlnet_tf.XLNetPretrainer.from_preset(path)
+    if not path.is_file():
+        raise FileNotFoundError(
+            f"there is no model at {path}; give the --output of a training "
+            "run, a preset directory, or a .keras file."
+        )
+    try:
+        model = keras.models.load_model(path)
+    except OSError as error:
+        raise ValueError(f"{path} is not a .keras file: {error}") from error
+    if not isinstance(model, xlnet_tf.XLNetPretrainer):
+        raise ValueError(
+            f"{path} holds a {type(model).__name__}, and only an "
+            "XLNetPretrainer can be exported."
+        )
+    return model
+
+
+def find_tokenizer(path):
+    """The SentencePiece model beside a model.
+
+    Args:
+        path: str or path of a model.
+
+    Returns:
+        path.
+
+    Raises:
+        FileNotFoundError: if there is none.
+    """
+    path = pathlib.Path(path)
+    directory = path if path.is_dir() else path.parent
+    for name in _TOKENIZERS:
+        if (directory / name).is_file():
+            return directory / name
+    raise FileNotFoundError(
+        f"there is no {' or '.join(_TOKENIZERS)} in {directory}; give the "
+        "model's tokenizer with --tokenizer."
+    )
+
+
+def next_version(directory):
+    """`directory` itself if it ends in a version, else its next version.
+
+    Args:
+        directory: path.
+
+    Returns:
+        path that ends in a positive integer.
+    """
+    directory = pathlib.Path(directory)
+    if directory.name.isdigit():
+        return directory
+    versions = [0]
+    if directory.is_dir():
+        versions += [
+            int(p.name) for p in directory.iterdir() if p.name.isdigit()
+        ]
+    return directory / str(max(versions) + 1)
+
+
+def main(argv=None):
+    """Runs the command; see the module's text."""
+    parser = argparse.ArgumentParser(
+        prog="python -m saved_models.export",
+        description="Export a model as a SavedModel that takes raw text.",
+    )
+    add = parser.add_argument
+    add("--model", required=True, help="run, preset, release or .keras file")
+    add(
+        "--output",
+        required=True,
+        help="NAME/VERSION, or NAME for its next version",
+    )
+    add("--tokenizer", help="default: the one beside the model")
+    add("--lowercase", action="store_true", help="for an uncased tokenizer")
+    add("--sequence-length", type=int, default=512)
+    add("--num-candidates", type=int, default=5, help="for every blank")
+    add("--overwrite", action="store_true")
+    arguments = parser.parse_args(argv)
+
+    from data_pipeline.tokenizer import Tokenizer
+
+    model = load_model(arguments.model)
+    file = arguments.tokenizer or find_tokenizer(arguments.model)
+    tokenizer = Tokenizer(
+        file, lowercase=arguments.lowercase or _is_lowercase(arguments.model)
+    )
+    directory = export_model(
+        model,
+        tokenizer,
+        next_version(arguments.output),
+        arguments.sequence_length,
+        arguments.num_candidates,
+        arguments.overwrite,
+    )
+    sys.stdout.write(f"wrote {directory}\n")
+    return 0
+
+
+def _is_lowercase(model):
+    """Whether the preset beside a model says that its text is lower-cased."""
+    import json
+
+    path = pathlib.Path(model)
+    directory = path if path.is_dir() else path.parent
+    for file in (
+        directory / "tokenizer.json",
+        directory / "preset" / "tokenizer.json",
+    ):
+        if file.is_file():
+            values = json.loads(file.read_text(encoding="utf-8"))
+            return bool(values.get("lowercase", False))
+    return False
+
+
+def command():
+    """Entry point of the console script."""
+    return command_line.run(main)
+
+
+if __name__ == "__main__":
+    sys.exit(command())

@@ -1,0 +1,174 @@
+"""Asks an export, with TensorFlow and TensorFlow Text alone.
+
+    python -m saved_models.predict --model saved_models/demo \\
+        --text 'The <mask> is open.'
+"""
+
+import argparse
+import json
+import pathlib
+import sys
+
+from data_pipeline import command_line
+
+
+def latest_version(directory):
+    """The SavedModel of a directory: itself, or its largest version.
+
+    Args:
+        directory: str or path.
+
+    Returns:
+        path.
+
+    Raises:
+        FileNotFoundError: if there is no SavedModel.
+    """
+    directory = pathlib.Path(directory)
+    if (directory / "saved_model.pb").is_file():
+        return directory
+    versions = []
+    if directory.is_dir():
+        versions = [
+            path
+            for path in directory.iterdir()
+            if path.name.isdigit() and (path / "saved_model.pb").is_file()
+        ]
+    if not versions:
+        raise FileNotFoundError(
+            f"there is no SavedModel in {directory}; make one with "
+            "python -m saved_models.export."
+        )
+    return max(versions, key=lambda path: int(path.name))
+
+
+class Predictor:
+    """An export in this process.
+
+    Args:
+        directory: str or path, with or without the version.
+
+    Raises:
+        FileNotFoundError: if there is no SavedModel.
+        ValueError: if it cannot be loaded.
+    """
+
+    def __init__(self, directory):
+        import tensorflow as tf
+        import tensorflow_text  # noqa: F401  registers SentencePiece's ops
+
+        path = latest_version(directory)
+        try:
+            self._loaded = tf.saved_model.load(str(path))
+        except (tf.errors.OpError, OSError, ValueError) as error:
+            raise ValueError(
+                f"{path} cannot be loaded as a SavedModel: {error}"
+            ) from error
+
+    def __call__(self, texts, signature="serving_default"):
+        """Runs a signature on raw text.
+
+        Args:
+            texts: list of str.
+            signature: str.
+
+        Returns:
+            dict of output name to NumPy array.
+
+        Raises:
+            ValueError: if the export has no such signature, or it takes ids.
+        """
+        import tensorflow as tf
+
+        function = self._loaded.signatures.get(signature)
+        named = ", ".join(sorted(self._loaded.signatures))
+        if function is None:
+            raise ValueError(
+                f"the export has no signature {signature!r}; it has {named}."
+            )
+        inputs = function.structured_input_signature[1]
+        if list(inputs) != ["text"]:
+            raise ValueError(
+                f"the signature {signature!r} takes {', '.join(inputs)}, not "
+                "text."
+            )
+        outputs = function(text=tf.constant(texts, tf.string))
+        return {name: value.numpy() for name, value in outputs.items()}
+
+
+def fill(text, candidates, blank="<mask>"):
+    """Puts one piece into each blank of a text.
+
+    Args:
+        text: str with blanks.
+        candidates: list of str, a piece for each blank; the mark of a word's
+            beginning becomes a space.
+        blank: str.
+
+    Returns:
+        str.
+    """
+    parts = text.split(blank)
+    filled = parts[0]
+    for piece, part in zip(candidates, parts[1:], strict=False):
+        word = piece.replace("\u2581", " ")
+        if filled.endswith(" ") or not filled:
+            word = word.removeprefix(" ")
+        filled += word + part
+    return filled
+
+
+def _lines(texts, outputs):
+    """One JSON object a text."""
+    for row, text in enumerate(texts):
+        line = {"text": text}
+        if "pieces" in outputs:
+            count = int(outputs["count"][row])
+            pieces = [
+                [piece.decode("utf-8", "replace") for piece in blank]
+                for blank in outputs["pieces"][row][:count]
+            ]
+            line["filled"] = fill(text, [blank[0] for blank in pieces])
+            line["candidates"] = pieces
+            line["log_probabilities"] = [
+                [round(float(value), 4) for value in blank]
+                for blank in outputs["log_probabilities"][row][:count]
+            ]
+        else:
+            line.update(
+                {name: value[row].tolist() for name, value in outputs.items()}
+            )
+        yield json.dumps(line, ensure_ascii=False)
+
+
+def main(argv=None):
+    """Runs the command; see the module's text."""
+    parser = argparse.ArgumentParser(
+        prog="python -m saved_models.predict",
+        description="Ask an exported model; writes a JSON object a text.",
+    )
+    add = parser.add_argument
+    add("--model", required=True, help="NAME, or NAME/VERSION")
+    add("--text", action="append", default=[], help="may be repeated")
+    add("--file", help="texts, one a line")
+    add("--signature", default="serving_default")
+    arguments = parser.parse_args(argv)
+    texts = list(arguments.text)
+    if arguments.file:
+        content = pathlib.Path(arguments.file).read_text(encoding="utf-8")
+        texts += [line for line in content.splitlines() if line.strip()]
+    if not texts:
+        raise ValueError("there is nothing to ask: give --text or --file.")
+    outputs = Predictor(arguments.model)(texts, arguments.signature)
+    for line in _lines(texts, outputs):
+        sys.stdout.write(line + "\n")
+    return 0
+
+
+def command():
+    """Entry point of the console script."""
+    return command_line.run(main)
+
+
+if __name__ == "__main__":
+    sys.exit(command())

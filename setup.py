@@ -1,0 +1,62 @@
+"""Metadata of the distribution; settings of tools are in pyproject.toml."""
+
+import pathlib
+import re
+
+from setuptools import setup
+
+HERE = pathlib.Path(__file__).parent
+VERSION = re.search(
+    r'__version__ = "([^"]+)"', (HERE / "xlnet_tf" / "version.py").read_text()
+)[1]
+
+# The lower ends are what was tried on Python 3.10, the upper ones on 3.11 and
+# 3.12; constraints.txt has the exact versions.
+REQUIRED = [
+    "tensorflow>=2.20,<2.21",
+    "tensorflow-text>=2.20,<2.21",
+    "keras>=3.12,<3.16",
+    "tf-models-official>=2.20,<2.21",
+    "sentencepiece>=0.2.1,<0.3",
+    "numpy>=2.0,<3",
+    "h5py",
+    "tqdm",
+    "matplotlib",
+]
+
+EXTRAS = {
+    "beam": ["apache-beam>=2.77,<3"],
+    "serving": ["tensorflow-serving-api>=2.20,<2.21"],
+    "parity": ["torch>=2.13,<3", "transformers>=5.23,<6", "safetensors"],
+    "jax": ["jax>=0.6.2"],
+    "tpu": ["jax>=0.10", "libtpu"],
+    "bench": ["psutil", "torch>=2.13,<3", "transformers>=5.23,<6"],
+    "dev": ["pytest", "ruff", "pre-commit"],
+}
+
+setup(
+    name="xlnet_tf",
+    version=VERSION,
+    description="XLNet for TensorFlow and Keras 3: pretrain, fine-tune, serve.",
+    long_description=(HERE / "README.md").read_text(encoding="utf-8"),
+    long_description_content_type="text/markdown",
+    license="Apache-2.0",
+    python_requires=">=3.10,<3.13",
+    packages=["xlnet_tf", "xlnet_tf.checkpoints", "data_pipeline", "saved_models"],
+    install_requires=REQUIRED,
+    extras_require=EXTRAS,
+    entry_points={
+        "console_scripts": [
+            "xlnet-train-tokenizer = data_pipeline.train_tokenizer:command",
+            "xlnet-build-records = data_pipeline.build_records:command",
+            "xlnet-train = xlnet_tf.train:command",
+            "xlnet-export = saved_models.export:command",
+            "xlnet-predict = saved_models.predict:command",
+        ]
+    },
+    classifiers=[
+        "License :: OSI Approved :: Apache Software License",
+        "Programming Language :: Python :: 3",
+        "Topic :: Scientific/Engineering :: Artificial Intelligence",
+    ],
+)
