@@ -1,0 +1,176 @@
+"""Text -> record shards: `python -m data_pipeline.build_records`.
+
+The work itself is in `data_pipeline.building`.
+"""
+
+import argparse
+import dataclasses
+import os
+import sys
+
+from data_pipeline import command_line
+from data_pipeline import features
+from data_pipeline import text_files
+
+_UNKNOWN_WARNING = 0.01
+
+
+def main(argv=None):
+    """Builds a set of records from the command line.
+
+    Args:
+        argv: list of str, or None for the process's.
+
+    Returns:
+        int, the exit status.
+    """
+    arguments = _parser().parse_args(argv)
+
+    from data_pipeline import building
+    from data_pipeline import settings as record_settings
+    from data_pipeline import tokenizer as tokenizers
+
+    tokenizer = tokenizers.Tokenizer(
+        arguments.tokenizer, lowercase=arguments.lowercase
+    )
+    settings = record_settings.Settings(
+        **{
+            field.name: getattr(arguments, field.name)
+            for field in dataclasses.fields(record_settings.Settings)
+            if hasattr(arguments, field.name)
+        }
+    )
+    size = sum(map(os.path.getsize, text_files.find_files(arguments.input)))
+    with _progress_bar(size) as bar:
+        manifest = building.build_records(
+            arguments.input,
+            tokenizer,
+            arguments.output,
+            settings,
+            arguments.text_format,
+            arguments.encoding,
+            arguments.processes,
+            arguments.overwrite,
+            bar.update,
+        )
+    sys.stdout.write(_summary(manifest, arguments.output))
+    return 0
+
+
+def _progress_bar(size):
+    import tqdm
+
+    # disable=None: silent where stderr is not a terminal.
+    return tqdm.tqdm(
+        total=size, unit="B", unit_scale=True, desc="text read", disable=None
+    )
+
+
+def _summary(manifest, output):
+    totals = manifest.totals
+    counts = ", ".join(
+        f"{manifest.num_records(split):,} {split} records in {len(shards)} "
+        "shard(s)"
+        for split, shards in manifest.splits.items()
+    )
+    share = totals["unknown_tokens"] / max(1, totals["tokens"])
+    text = (
+        f"{totals['documents']:,} documents, {totals['characters']:,} "
+        f"characters, {totals['tokens']:,} tokens\n"
+        f"{counts} of {manifest.sequence_length} tokens, "
+        f"{manifest.num_predict} predicted\n"
+        f"{share:.2%} of the tokens are unknown\n"
+    )
+    if share > _UNKNOWN_WARNING:
+        text += (
+            "warning: more than 1 % of the tokens are unknown to the "
+            "tokenizer. Is it made for this language and script, and is "
+            "--encoding right?\n"
+        )
+    return text + f"wrote {output}\n"
+
+
+def _parser():
+    parser = argparse.ArgumentParser(
+        prog="python -m data_pipeline.build_records",
+        description="Turns text into records for pretraining.",
+    )
+    add = parser.add_argument
+    add("--input", required=True, help="text files: a path or a quoted glob")
+    add("--tokenizer", required=True, help="SentencePiece model, spiece.model")
+    add("--output", required=True, help="directory to make")
+    add("--sequence-length", type=int, default=512, help="tokens of a record")
+    add(
+        "--reuse-length",
+        type=int,
+        help="tokens shared with the record before; default half, 0 = none",
+    )
+    add(
+        "--num-predict",
+        type=int,
+        help="targets of a record; default length / tokens per target",
+    )
+    add(
+        "--tokens-per-target",
+        type=int,
+        default=6,
+        help="predict about 1 token in so many",
+    )
+    add(
+        "--permutation-length",
+        type=int,
+        help="block that is permuted as a whole; default each half",
+    )
+    add(
+        "--spans",
+        choices=features.SPANS,
+        default="words",
+        help="predict whole words, or subwords as the released code does",
+    )
+    add(
+        "--both-directions",
+        action="store_true",
+        help="add records that read backwards",
+    )
+    add(
+        "--frozen",
+        action="store_true",
+        help="draw permutations now and store perm_mask and target_mapping",
+    )
+    add(
+        "--text-format",
+        choices=text_files.TEXT_FORMATS,
+        default="auto",
+        help="sentences: one a line, blank line ends a document; running: a "
+        'file is a document; jsonl: {"text": ...} a line',
+    )
+    add("--encoding", default="utf-8", help="of the text files")
+    add("--lowercase", action="store_true", help="for an uncased vocabulary")
+    add(
+        "--validation-fraction",
+        type=float,
+        default=0.0,
+        help="share of the documents to hold out",
+    )
+    add("--seed", type=int, default=0, help="of everything random")
+    add(
+        "--processes",
+        type=int,
+        default=len(os.sched_getaffinity(0)),
+        help="default all cores; the output does not depend on it",
+    )
+    add(
+        "--overwrite",
+        action="store_true",
+        help="replace a complete set of records",
+    )
+    return parser
+
+
+def command():
+    """Entry point of the console script."""
+    return command_line.run(main)
+
+
+if __name__ == "__main__":
+    sys.exit(command())
