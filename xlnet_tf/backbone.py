@@ -91,6 +91,9 @@ class XLNetBackbone(Preset, keras.Model):
             )
             for layer in range(config.num_layers)
         ]
+        for block in self.blocks:
+            # By name too: TensorFlow's checkpoints skip Keras' lists.
+            setattr(self, block.name, block)
         self.seed_generator = keras.random.SeedGenerator(seed)
         self._build_weights()
 

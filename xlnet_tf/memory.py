@@ -114,6 +114,9 @@ class StatefulMemory(keras.layers.Layer):
         ]
         # 1 where a token was remembered, 0 where nothing was read yet
         self.is_real = _variable_per_replica("is_real", shape[:2], "float32")
+        for layer, variable in enumerate(self.memories):
+            # By name too: TensorFlow's checkpoints skip Keras' lists.
+            setattr(self, f"memory_{layer}", variable)
         self.built = True
 
     @classmethod
@@ -201,7 +204,9 @@ def _variable_per_replica(name, shape, dtype):
         dtype=dtype,
         trainable=False,
         autocast=False,
-        aggregation="none",
+        # In a checkpoint, and outside of a replica, the first one's value;
+        # with "none", TensorFlow refuses to save the model at all.
+        aggregation="only_first_replica",
         synchronization="on_read",
         name=name,
     )

@@ -58,6 +58,7 @@ class Preset:
         names = set(config.to_dict())
         fields = {k: v for k, v in overrides.items() if k in names}
         arguments = {k: v for k, v in overrides.items() if k not in names}
+        saved = config
         config = config.replace(**fields)
         if cls is XLNetBackbone:
             model = cls(config, dtype=dtype, **arguments)
@@ -69,6 +70,13 @@ class Preset:
 
                 load_tf1_checkpoint(model, path)
             else:
+                if config.untie_biases != saved.untie_biases:
+                    # Keras would fill them with those of the first layer.
+                    raise ValueError(
+                        f"{path / MODEL_WEIGHTS_FILE} does not fit "
+                        f"untie_biases={config.untie_biases}: it was saved "
+                        f"with untie_biases={saved.untie_biases}."
+                    )
                 _load_own(model, path)
         return model
 

@@ -93,6 +93,14 @@ class XLNetPretrainer(Preset, keras.Model):
     def build(self, input_shape=None):
         """Does nothing: the config alone decides every shape."""
 
+    def _maybe_symbolic_build(self, iterator=None, data_batch=None):
+        # Keras would average a batch over the replicas to learn its shapes,
+        # which bool features do not allow; here every shape is known.
+        strategy = getattr(self, "_distribute_strategy", None)
+        if strategy is not None and self.optimizer:
+            with strategy.scope():
+                self.optimizer.build(self.trainable_variables)
+
     @property
     def config(self):
         """XLNetConfig of the backbone."""
@@ -172,6 +180,11 @@ class XLNetPretrainer(Preset, keras.Model):
         training=True,
     ):
         """The loss of `fit`: that of the call itself."""
+        if "loss" not in y_pred:
+            raise ValueError(
+                "`fit` and `evaluate` need the feature `target_ids`. "
+                f"Received: {', '.join(x)}."
+            )
         return y_pred["loss"]
 
     def compute_metrics(self, x, y, y_pred, sample_weight=None):

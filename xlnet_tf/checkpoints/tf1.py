@@ -11,6 +11,8 @@ import numpy as np
 import tensorflow as tf
 
 TRANSFORMER = "model/transformer"
+# A cut data file is an IndexError.
+_DAMAGE = (tf.errors.OpError, IndexError, ValueError)
 
 
 def variable_table(model):
@@ -96,17 +98,18 @@ def load_tf1_checkpoint(model, path):
     prefix = _prefix(pathlib.Path(path))
     try:
         reader = tf.train.load_checkpoint(prefix)
-    except (tf.errors.OpError, IndexError, ValueError) as error:
-        raise ValueError(
-            f"{prefix} cannot be read as a TensorFlow checkpoint: {error}."
-        ) from error
+    except _DAMAGE as error:
+        raise _damaged(prefix, error) from error
     shapes = reader.get_variable_to_shape_map()
     values, problems = [], []
     for name, layer, variable in variable_table(model):
         if name not in shapes:
             problems.append(f"{name} is missing")
             continue
-        value = reader.get_tensor(name)
+        try:
+            value = reader.get_tensor(name)
+        except _DAMAGE as error:
+            raise _damaged(prefix, error) from error
         if layer is not None:
             if layer >= len(value):
                 problems.append(f"{name} has {len(value)} layers only")
@@ -128,6 +131,12 @@ def load_tf1_checkpoint(model, path):
         )
     for variable, value in values:
         variable.assign(value)
+
+
+def _damaged(prefix, error):
+    return ValueError(
+        f"{prefix} cannot be read as a TensorFlow checkpoint: {error}."
+    )
 
 
 def _prefix(path):
