@@ -1,0 +1,105 @@
+"""Two processes on loopback train as one process on the whole batch."""
+
+import json
+import os
+import pathlib
+import socket
+import subprocess
+import sys
+
+import numpy as np
+
+import xlnet_tf
+from tests.run_fixtures import arguments
+from tests.run_fixtures import run_train
+from tests.run_fixtures import write_configs
+from tests.run_fixtures import write_records
+
+ROOT = pathlib.Path(__file__).parents[1]
+
+
+def free_ports(count):
+    sockets = [socket.socket() for _ in range(count)]
+    for each in sockets:
+        each.bind(("127.0.0.1", 0))
+    ports = [each.getsockname()[1] for each in sockets]
+    for each in sockets:
+        each.close()
+    return ports
+
+
+def run_workers(argv, count=2):
+    """Runs the command as `count` workers; returns what each printed."""
+    workers = [f"127.0.0.1:{port}" for port in free_ports(count)]
+    processes = []
+    for index in range(count):
+        config = {
+            "cluster": {"worker": workers},
+            "task": {"type": "worker", "index": index},
+        }
+        environment = {
+            **os.environ,
+            "TF_CONFIG": json.dumps(config),
+            "TF_CPP_MIN_LOG_LEVEL": "3",
+        }
+        processes.append(
+            subprocess.Popen(
+                [sys.executable, "-m", "xlnet_tf.train", *argv],
+                cwd=ROOT,
+                env=environment,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                encoding="utf-8",
+            )
+        )
+    try:
+        outputs = [p.communicate(timeout=300)[0] for p in processes]
+    finally:
+        for process in processes:
+            process.kill()
+    for process, output in zip(processes, outputs, strict=True):
+        assert process.returncode == 0, output
+    return outputs
+
+
+def check_equal(one, other):
+    one = xlnet_tf.XLNetPretrainer.from_preset(one / "preset")
+    other = xlnet_tf.XLNetPretrainer.from_preset(other / "preset")
+    for a, b in zip(
+        one.trainable_variables, other.trainable_variables, strict=True
+    ):
+        # float32 sums in another order, over six steps of Adam
+        np.testing.assert_allclose(
+            a.numpy(), b.numpy(), atol=1e-5, err_msg=a.path
+        )
+
+
+def test_two_workers_equal_one_and_one_takes_over(tmp_path, capfd):
+    records = write_records(tmp_path / "data")
+    configs = write_configs(tmp_path / "configs", max_gradient_norm=0.5)
+    model = json.loads((tmp_path / "configs/model.json").read_text())
+    # Replicas draw their own dropout, so only without it are they one.
+    model |= {"dropout": 0.0, "attention_dropout": 0.0}
+    (tmp_path / "configs/model.json").write_text(json.dumps(model))
+    one, two = tmp_path / "one", tmp_path / "two"
+
+    assert run_train(*arguments(records, one, *configs, steps=6)) == 0
+    argv = arguments(records, two, *configs, steps=6)
+    argv[argv.index("one_device")] = "multi_worker"
+    outputs = run_workers(argv)
+
+    assert "4 sequences = 2 replica(s) x 1 part(s) x 2" in outputs[0]
+    assert "step 6/6" in outputs[0]
+    assert "step 6/6" not in outputs[1]  # only the chief reports
+    names = {p.name for p in (two / "checkpoints").glob("memory-6-*")}
+    assert names == {"memory-6-rows-0-2.npz", "memory-6-rows-2-4.npz"}
+    assert (two / "model.keras").is_file()
+    check_equal(one, two)
+
+    # One process takes over what two left, memory included.
+    for file in (two / "checkpoints").glob("*-6*"):
+        file.unlink()
+    argv[argv.index("multi_worker")] = "one_device"
+    assert run_train(*argv) == 0
+    assert "resume    from" in capfd.readouterr().out
+    check_equal(one, two)

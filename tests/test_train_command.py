@@ -1,0 +1,308 @@
+"""`python -m xlnet_tf.train` from records to a model that can be loaded."""
+
+import json
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import xlnet_tf
+from data_pipeline.settings import Settings
+from tests.run_fixtures import LENGTH
+from tests.run_fixtures import arguments
+from tests.run_fixtures import run_train
+from tests.run_fixtures import write_configs
+from tests.run_fixtures import write_records
+
+ROOT = pathlib.Path(__file__).parents[1]
+
+
+@pytest.fixture(scope="module")
+def records(tmp_path_factory):
+    return write_records(tmp_path_factory.mktemp("records"))
+
+
+@pytest.fixture(scope="module")
+def configs(tmp_path_factory):
+    return write_configs(tmp_path_factory.mktemp("configs"))
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory, records, configs):
+    """Output directory of a run of 6 steps, exported as well."""
+    output = tmp_path_factory.mktemp("run") / "model"
+    export = output.parent / "export"
+    argv = arguments(records, output, *configs, "--export", export, steps=6)
+    assert run_train(*argv) == 0
+    return output
+
+
+def weights_at(output, step):
+    reader = tf.train.load_checkpoint(str(output / f"checkpoints/ckpt-{step}"))
+    return {
+        name: reader.get_tensor(name)
+        for name, dtype in reader.get_variable_to_dtype_map().items()
+        if dtype == tf.float32 and "metric" not in name
+    }
+
+
+def metrics(output):
+    lines = (output / "metrics.jsonl").read_text().splitlines()
+    return [json.loads(line) for line in lines]
+
+
+def test_says_the_arithmetic_aloud(records, configs, tmp_path, capfd):
+    argv = arguments(records, tmp_path / "run", *configs, steps=2)
+    assert run_train(*argv) == 0
+    printed = capfd.readouterr()
+    assert re.search(r"model +XLNet of 1 layers x 16.* parameters", printed.out)
+    assert "4 sequences = 1 replica(s) x 1 part(s) x 4" in printed.out
+    assert f"{4 * LENGTH} tokens a step" in printed.out
+    assert re.search(r"\d+ steps an epoch, 2 steps are", printed.out)
+    assert re.search(r"24 tokens remembered, 16 reused.*GB", printed.out)
+    assert re.search(r"held out +\d+ sequences", printed.out)
+    assert "restoring" not in printed.out  # Orbit's own chatter
+    progress = r"step 2/2 +loss \d\.\d+ +bits/token .* tokens/s"
+    assert re.search(progress, printed.err)
+
+
+def test_leaves_a_model_its_tokenizer_and_its_curves(finished):
+    model = keras.models.load_model(finished / "model.keras")
+    preset = xlnet_tf.XLNetPretrainer.from_preset(finished / "preset")
+    for one, other in zip(
+        model.trainable_variables, preset.trainable_variables, strict=True
+    ):
+        np.testing.assert_array_equal(one.numpy(), other.numpy())
+    assert (finished / "spiece.model").is_file()
+    assert (finished / "preset/assets/tokenizer/vocabulary.spm").is_file()
+    kinds = [(m["kind"], m["step"]) for m in metrics(finished)]
+    assert kinds == [
+        ("train", 2),
+        ("train", 4),
+        ("eval", 4),
+        ("train", 6),
+        ("eval", 6),
+    ]
+    for name in ("train", "eval"):
+        events = list((finished / name).glob("events.out.tfevents.*"))
+        tags = {
+            value.tag
+            for event in events
+            for record in tf.compat.v1.train.summary_iterator(str(event))
+            for value in record.summary.value
+        }
+        assert {"loss", "bits_per_token", "accuracy"} <= tags
+    training_only = {"gradient_norm", "learning_rate", "tokens_per_second"}
+    assert training_only <= set(metrics(finished)[0])
+
+
+def test_exports_at_the_best_evaluation_and_at_the_end(finished):
+    versions = {p.name for p in (finished.parent / "export").iterdir()}
+    assert "6" in versions
+    assert (finished / "best/config.json").is_file()
+    assert (finished.parent / "export/6/saved_model.pb").is_file()
+
+
+def test_the_same_command_goes_on_where_it_stopped(
+    finished, records, configs, tmp_path, capfd
+):
+    """Bit for bit: order, permutations, dropout, memory, optimizer."""
+    output = tmp_path / "run"
+    # The schedule needs the final number of steps, so the first part is
+    # stopped, not shortened.
+    from xlnet_tf import training_progress as progress
+
+    calls = []
+
+    def stop_at_4(self, output):
+        calls.append(output)
+        if len(calls) == 2:
+            raise progress.Stopped
+
+    argv = arguments(records, output, *configs, steps=6)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(progress.StopRequest, "__call__", stop_at_4)
+        assert run_train(*argv) == 143
+    assert "the same command goes on" in capfd.readouterr().err
+    assert not (output / "model.keras").exists()
+    assert run_train(*argv) == 0
+    assert "resume    from" in capfd.readouterr().out
+    whole, resumed = weights_at(finished, 6), weights_at(output, 6)
+    assert whole.keys() == resumed.keys()
+    for name, value in whole.items():
+        np.testing.assert_array_equal(value, resumed[name], err_msg=name)
+    steps = [m["step"] for m in metrics(output) if m["kind"] == "train"]
+    assert steps == [2, 4, 6]
+
+
+def test_a_finished_run_is_not_run_again(finished, records, configs, capfd):
+    before = weights_at(finished, 6)
+    assert run_train(*arguments(records, finished, *configs, steps=6)) == 0
+    for name, value in weights_at(finished, 6).items():
+        np.testing.assert_array_equal(before[name], value)
+    assert "step 6/6  loss" not in capfd.readouterr().err
+
+
+def test_starts_from_a_preset(finished, records, configs, tmp_path):
+    argv = arguments(
+        records,
+        tmp_path / "run",
+        *configs,
+        "--preset",
+        finished / "preset",
+        "--learning-rate",
+        "1e-12",
+        steps=2,
+    )
+    assert run_train(*argv) == 0
+    before = xlnet_tf.XLNetPretrainer.from_preset(finished / "preset")
+    after = xlnet_tf.XLNetPretrainer.from_preset(tmp_path / "run/preset")
+    for one, other in zip(
+        before.trainable_variables, after.trainable_variables, strict=True
+    ):
+        np.testing.assert_allclose(one.numpy(), other.numpy(), atol=1e-6)
+
+
+def start(argv):
+    environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
+    return subprocess.Popen(
+        [sys.executable, "-m", "xlnet_tf.train", *argv],
+        cwd=ROOT,
+        env=environment,
+        stderr=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        encoding="utf-8",
+    )
+
+
+@pytest.mark.parametrize(
+    ("number", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)]
+)
+def test_a_signal_stops_it_with_a_checkpoint(
+    records, tmp_path, number, status
+):
+    configs = write_configs(tmp_path / "configs", checkpoint_interval=10**6)
+    output = tmp_path / "run"
+    process = start(arguments(records, output, *configs, steps=10**6))
+    try:
+        for line in process.stderr:
+            if line.startswith("step "):
+                process.send_signal(number)
+                break
+        errors = process.stderr.read()
+        assert process.wait(timeout=120) == status
+    finally:
+        process.kill()
+    step = int(re.search(r"stopped at step (\d+)", errors)[1])
+    assert (output / f"checkpoints/ckpt-{step}.index").is_file()
+    assert list((output / "checkpoints").glob(f"memory-{step}-rows-*.npz"))
+
+
+def one_line(capfd):
+    error = capfd.readouterr().err.strip()
+    assert error.startswith("error: ")
+    assert "\n" not in error, error
+    return error
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (["--batch-size", "100000"], "batch_size.*number of records"),
+        (["--config", "huge"], "tiny, small, base, large"),
+        (["--config", "missing.json"], "no config file at missing.json"),
+        (["--training", "missing.json"], "no training config"),
+        (["--precision", "float16"], "precision.*float32"),
+        (["--steps", "0"], "steps.*positive"),
+        (["--learning-rate", "-1"], "learning_rate.*positive"),
+        (["--records", "nowhere"], "manifest"),
+        (["--preset", "nowhere"], "no directory nowhere"),
+        (["--strategy", "gpu"], "strategy.*must be one of"),
+        (["--strategy", "tpu"], "no TPU answers.*--strategy=auto"),
+        (["--memory-length", "-3"], "memory_length.*at least 0"),
+    ],
+)
+def test_bad_input_is_one_clear_line(
+    records, configs, tmp_path, capfd, more, message
+):
+    argv = arguments(records, tmp_path / "run", *configs)
+    capfd.readouterr()
+    assert run_train(*argv, *more) == 1
+    assert re.search(message, one_line(capfd))
+    assert not (tmp_path / "run/checkpoints").exists()
+
+
+def test_a_batch_that_does_not_divide(records, tmp_path, capfd):
+    configs = write_configs(tmp_path, gradient_accumulation_steps=3)
+    argv = arguments(records, tmp_path / "run", *configs, batch_size=4)
+    assert run_train(*argv) == 1
+    assert re.search(r"multiple of 3 = 1 replicas x 3", one_line(capfd))
+
+
+def test_a_config_of_another_vocabulary_or_reuse(
+    records, configs, tmp_path, capfd
+):
+    for change, message in (
+        ({"vocabulary_size": 301}, "301 tokens and the tokenizer .* has 300"),
+        ({"reuse_length": 8}, "`reuse_length` is 8 in the config and 16"),
+    ):
+        config = json.loads(pathlib.Path(configs[1]).read_text())
+        file = tmp_path / "other.json"
+        file.write_text(json.dumps({**config, **change}))
+        argv = arguments(records, tmp_path / "run", *configs[2:])
+        assert run_train(*argv, "--config", str(file)) == 1
+        assert re.search(message, one_line(capfd))
+
+
+def test_a_directory_of_another_run_is_refused(
+    finished, records, configs, tmp_path, capfd
+):
+    config = json.loads(pathlib.Path(configs[1]).read_text())
+    file = tmp_path / "other.json"
+    file.write_text(json.dumps({**config, "num_layers": 2}))
+    argv = arguments(records, finished, *configs[2:], "--config", file)
+    assert run_train(*argv) == 1
+    assert re.search("num_layers: 1 there, 2 now", one_line(capfd))
+
+
+def test_held_out_records_of_another_length(
+    records, configs, tmp_path, capfd
+):
+    other = write_records(tmp_path, Settings(sequence_length=24))
+    argv = arguments(records, tmp_path / "run", *configs)
+    assert run_train(*argv, "--eval-records", str(other)) == 1
+    assert "another length or tokenizer" in one_line(capfd)
+
+
+def test_a_damaged_record_is_named_or_skipped(configs, tmp_path, capfd):
+    records = write_records(tmp_path / "copy")
+    shard = records / "train-00000.tfrecord"
+    data = bytearray(shard.read_bytes())
+    data[len(data) // 2] ^= 0x10
+    shard.write_bytes(bytes(data))
+    argv = arguments(records, tmp_path / "run", *configs, steps=200)
+    assert run_train(*argv) == 1
+    lines = capfd.readouterr().err.strip().splitlines()
+    message = lines[-1]
+    assert re.search(r"train-00000\.tfrecord.*record \d+.*byte", message)
+    assert "--skip-corrupt" in message
+    argv = arguments(records, tmp_path / "skipping", *configs, steps=2)
+    assert run_train(*argv, "--skip-corrupt") == 0
+    assert "skipped   1 damaged record" in capfd.readouterr().out
+
+
+def test_a_full_disk(records, configs, tmp_path, capfd, monkeypatch):
+    def full(*args, **kwargs):
+        raise OSError(28, "No space left on device", "ckpt")
+
+    monkeypatch.setattr(np, "savez", full)
+    argv = arguments(records, tmp_path / "run", *configs, steps=4)
+    assert run_train(*argv) == 1
+    assert "the disk is full" in capfd.readouterr().err
