@@ -4,8 +4,9 @@ Three layouts of text:
 
 - "sentences": one sentence (or paragraph) a line, a blank line ends a
   document. The released preprocessing reads this one.
-- "running": a file is a document. Consecutive lines are one paragraph, a
-  blank line ends it, and paragraphs are split into sentences. For books, hard
+- "running": a file is a document; a long one is cut at the end of a paragraph
+  after each 200,000 characters. Consecutive lines are one paragraph, a blank
+  line ends it, and paragraphs are split into sentences. For books, hard
   wrapped or not, and for wikitext-2, whose blank lines only set off headings.
 - "jsonl": a line is `{"text": ...}`, a document of running text.
 
@@ -32,6 +33,9 @@ import zlib
 
 TEXT_FORMATS = ("auto", "sentences", "running", "jsonl")
 PART_CHARACTERS = 4_000_000
+# A whole corpus in one file must not be one document: nothing could be held
+# out, or worked on side by side.
+RUNNING_CHARACTERS = 200_000
 
 _OPENERS = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 _HEAD_CHARACTERS = 1 << 16
@@ -267,7 +271,14 @@ def _read_sentences(path, encoding, progress):
 
 
 def _read_running(path, encoding, progress):
-    text = "\n".join(_lines(path, encoding, progress))
+    lines, characters = [], 0
+    for line in _lines(path, encoding, progress):
+        lines.append(line)
+        characters += len(line) + 1
+        if characters >= RUNNING_CHARACTERS and not line.strip():
+            yield Document("\n".join(lines), "running")
+            lines, characters = [], 0
+    text = "\n".join(lines)
     if text.strip():
         yield Document(text, "running")
 

@@ -52,6 +52,20 @@ def test_chunks_do_not_show(tmp_path, monkeypatch):
         assert read(path, text_format="sentences") == whole
 
 
+def test_a_long_running_file_is_cut_at_ends_of_paragraphs(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr(text_files, "RUNNING_CHARACTERS", 30)
+    path = tmp_path / "long.txt"
+    paragraphs = [f"Paragraph {i}\nof two lines." for i in range(7)]
+    path.write_text("\n\n".join(paragraphs) + "\n")
+    documents = read(path, text_format="running")
+    assert len(documents) == 4
+    assert sum(documents, []) == [
+        f"Paragraph {i} of two lines." for i in range(7)
+    ]
+
+
 def test_running(tmp_path):
     path = tmp_path / "a.txt"
     path.write_text(
@@ -135,10 +149,11 @@ def test_real_corpora(shared):
     novel = shared / "data" / "lm" / "novels_en" / "train"
     if not wikitext.is_file() or not novel.is_dir():
         pytest.skip("there is no wikitext-2 or novels_en beside the project")
-    (document,) = read(wikitext)
-    assert document[0] == "= Valkyria Chronicles III ="
-    assert len(document) > 70_000
-    (document,) = read(novel / "Barclay_Rosary_1909.txt")
+    documents = read(wikitext)
+    assert documents[0][0] == "= Valkyria Chronicles III ="
+    assert sum(map(len, documents)) > 70_000
+    assert 40 < len(documents) < 60  # 10.8 MB in pieces of 200,000
+    document = read(novel / "Barclay_Rosary_1909.txt")[0]
     assert document[:2] == ["THE ROSARY", "CHAPTER I"]
     assert document[3].startswith("The peaceful stillness of an English")
 
