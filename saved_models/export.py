@@ -7,6 +7,7 @@ import argparse
 import pathlib
 import shutil
 import sys
+import zipfile
 
 from data_pipeline import command_line
 
@@ -47,7 +48,7 @@ def export_model(
     from saved_models.signatures import PretrainerSignatures
 
     directory = pathlib.Path(directory)
-    if not directory.name.isdigit():
+    if not _is_version(directory):
         raise ValueError(
             "the output must end in a version number, which TensorFlow "
             f"Serving looks for: {directory / '1'}. Received: {directory}."
@@ -95,10 +96,14 @@ def _copy_for_serving(model):
     config = model.get_config()
     config["memory"] = None
     served = type(model).from_config(config)
-    for variable, value in zip(
-        served.trainable_variables, model.trainable_variables, strict=True
-    ):
-        variable.assign(value.numpy())
+    # Of its parts, for memory is a weight of the model too; frozen ones also.
+    for name in ("backbone", "head"):
+        for variable, value in zip(
+            getattr(served, name).weights,
+            getattr(model, name).weights,
+            strict=True,
+        ):
+            variable.assign(value.numpy())
     return served
 
 
@@ -129,10 +134,14 @@ def load_model(path):
             f"there is no model at {path}; give the --output of a training "
             "run, a preset directory, or a .keras file."
         )
+    if not zipfile.is_zipfile(path):
+        raise ValueError(f"{path} is not a .keras file, or it is cut off.")
     try:
         model = keras.models.load_model(path)
-    except OSError as error:
-        raise ValueError(f"{path} is not a .keras file: {error}") from error
+    except (OSError, KeyError, zipfile.BadZipFile) as error:
+        raise ValueError(
+            f"{path} is not a .keras file, or it is damaged: {error}"
+        ) from error
     if not isinstance(model, xlnet_tf.XLNetPretrainer):
         raise ValueError(
             f"{path} holds a {type(model).__name__}, and only an "
@@ -174,14 +183,18 @@ def next_version(directory):
         path that ends in a positive integer.
     """
     directory = pathlib.Path(directory)
-    if directory.name.isdigit():
+    if _is_version(directory):
         return directory
     versions = [0]
     if directory.is_dir():
         versions += [
-            int(p.name) for p in directory.iterdir() if p.name.isdigit()
+            int(p.name) for p in directory.iterdir() if _is_version(p)
         ]
     return directory / str(max(versions) + 1)
+
+
+def _is_version(path):
+    return path.name.isascii() and path.name.isdigit()
 
 
 def main(argv=None):

@@ -60,7 +60,8 @@ class Predictor:
         path = latest_version(directory)
         try:
             self._loaded = tf.saved_model.load(str(path))
-        except (tf.errors.OpError, OSError, ValueError) as error:
+        # TensorFlow turns its error of a file that ends early into IndexError.
+        except (tf.errors.OpError, OSError, ValueError, IndexError) as error:
             raise ValueError(
                 f"{path} cannot be loaded as a SavedModel: {error}"
             ) from error

@@ -45,6 +45,7 @@ class PretrainerSignatures(tf.Module):
                 for i in range(tokenizer.vocabulary_size)
             ]
         )
+        self._word_mark = tokenizer.piece_to_id("\u2581")
         self._sequence_length = sequence_length
         self._num_candidates = num_candidates
 
@@ -160,6 +161,17 @@ class PretrainerSignatures(tf.Module):
         follows = tf.concat(
             [tf.zeros_like(follows[:, :1]), follows[:, 1:]], axis=1
         ).flat_values
+        # A part that touches its blank, as in "<mask>.", begins no word.
+        touches = (follows == 1) & ~tf.strings.regex_full_match(
+            parts.flat_values, r"(?s)\s.*"
+        )
+        first = ids[:, :1].to_tensor(-1, shape=[None, 1])[:, 0]
+        drop = touches & (first == self._word_mark)
+        ids = tf.ragged.boolean_mask(
+            ids,
+            tf.ragged.range(ids.row_lengths())
+            >= tf.cast(drop, tf.int64)[:, None],
+        )
         blank = tf.RaggedTensor.from_row_lengths(
             tf.fill([tf.reduce_sum(follows)], MASK_ID), follows
         )
@@ -189,6 +201,9 @@ class PretrainerSignatures(tf.Module):
         ends = tf.tile([[SEP_ID, CLS_ID]], [rows, 1])
         ids = tf.concat([ids, tf.RaggedTensor.from_tensor(ends)], axis=1)
         token_ids = ids.to_tensor()
+        # Two columns where there is no text: reshapes need a size above 0.
+        missing = tf.maximum(2 - tf.shape(token_ids)[1], 0)
+        token_ids = tf.pad(token_ids, [[0, 0], [0, missing]])
         padding_mask = tf.sequence_mask(
             ids.row_lengths(), tf.shape(token_ids)[1], dtype=tf.int32
         )

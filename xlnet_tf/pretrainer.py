@@ -51,6 +51,13 @@ class LanguageModelHead(keras.layers.Layer):
         }
 
 
+class TokenLoss(keras.losses.Loss):
+    """Losses that are there already: Keras divides them among replicas."""
+
+    def call(self, y_true, y_pred):
+        return y_pred
+
+
 @keras.saving.register_keras_serializable(package="xlnet_tf")
 class XLNetPretrainer(Preset, keras.Model):
     """An XLNet that learns to predict tokens in any order.
@@ -86,6 +93,7 @@ class XLNetPretrainer(Preset, keras.Model):
         )
         self.head.build()
         self.memory = None
+        self.token_loss = TokenLoss(reduction="mean_with_sample_weight")
         self.accuracy_metric = keras.metrics.Mean(name="accuracy")
         self.bits_metric = keras.metrics.Mean(name="bits_per_token")
         self.built = True
@@ -179,13 +187,14 @@ class XLNetPretrainer(Preset, keras.Model):
         sample_weight=None,
         training=True,
     ):
-        """The loss of `fit`: that of the call itself."""
+        """The loss of `fit`: a replica's share of that of the call."""
         if "loss" not in y_pred:
             raise ValueError(
                 "`fit` and `evaluate` need the feature `target_ids`. "
                 f"Received: {', '.join(x)}."
             )
-        return y_pred["loss"]
+        loss = y_pred["token_loss"]
+        return self.token_loss(loss, loss, _weights(x, loss))
 
     def compute_metrics(self, x, y, y_pred, sample_weight=None):
         """Updates accuracy and bits per token, by target weight."""

@@ -97,18 +97,19 @@ def _replica_devices():
 
 def _tf_config():
     try:
-        return json.loads(os.environ.get("TF_CONFIG") or "{}")
+        config = json.loads(os.environ.get("TF_CONFIG") or "{}")
     except ValueError as error:
         raise ValueError(
             f"the environment variable TF_CONFIG is not JSON: {error}."
         ) from error
+    return config if isinstance(config, dict) else {}
 
 
 def _check_tf_config():
     config = _tf_config()
     workers = config.get("cluster", {}).get("worker", [])
     index = config.get("task", {}).get("index")
-    if not workers or not isinstance(index, int) or index >= len(workers):
+    if not isinstance(index, int) or not 0 <= index < len(workers):
         raise ValueError(
             "the strategy multi_worker needs the environment variable "
             'TF_CONFIG, such as \'{"cluster": {"worker": ["host0:2222", '

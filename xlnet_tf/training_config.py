@@ -66,8 +66,6 @@ class TrainingConfig:
     seed: int = 0
 
     def __post_init__(self):
-        if self.warmup_steps is None:
-            object.__setattr__(self, "warmup_steps", int(0.08 * self.steps))
         for name in (
             "steps",
             "batch_size",
@@ -79,6 +77,8 @@ class TrainingConfig:
             "checkpoints_to_keep",
         ):
             self._check(name, int, lambda x: x > 0, "a positive integer")
+        if self.warmup_steps is None:
+            object.__setattr__(self, "warmup_steps", int(0.08 * self.steps))
         for name in ("warmup_steps", "seed"):
             self._check(name, int, lambda x: x >= 0, "an integer from 0 up")
         for name in ("learning_rate", "adam_epsilon"):
@@ -149,6 +149,8 @@ class TrainingConfig:
             values = json.loads(path.read_text(encoding="utf-8"))
         except ValueError as error:
             raise ValueError(f"{path} is not a JSON file: {error}.") from error
+        if not isinstance(values, dict):
+            raise ValueError(f"{path} does not hold a JSON object.")
         known = [field.name for field in dataclasses.fields(cls)]
         unknown = sorted(set(values) - set(known))
         if unknown:

@@ -1,0 +1,159 @@
+"""How commands end: their exit status and the one line that helps."""
+
+import errno
+import os
+import signal
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from data_pipeline.command_line import run
+from tests.conftest import ROOT
+
+
+@pytest.fixture(autouse=True)
+def signals():
+    """`run` takes SIGTERM over; the test run gets it back."""
+    before = signal.getsignal(signal.SIGTERM)
+    yield
+    signal.signal(signal.SIGTERM, before)
+
+
+def raises(error):
+    def main(argv):
+        raise error
+
+    return main
+
+
+def one_line(capsys):
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.count("\n") == 1
+    assert captured.err.endswith("\n")
+    return captured.err
+
+
+@pytest.mark.parametrize(("result", "status"), [(None, 0), (0, 0), (3, 3)])
+def test_the_status_is_that_of_the_command(capsys, result, status):
+    assert run(lambda argv: result) == status
+    assert capsys.readouterr().err == ""
+
+
+def test_arguments_reach_the_command():
+    seen = []
+    run(seen.append, ["--steps", "3"])
+    run(seen.append)
+    assert seen == [["--steps", "3"], None]
+
+
+@pytest.mark.parametrize(
+    "kind", [ValueError, TypeError, OSError, FileNotFoundError, RuntimeError]
+)
+def test_an_error_of_the_user_is_one_line(capsys, kind):
+    assert run(raises(kind("`steps` is\n  wrong:\n\n7."))) == 1
+    assert one_line(capsys) == "error: `steps` is wrong: 7.\n"
+
+
+def test_an_error_of_the_system_names_the_file(capsys):
+    assert run(lambda argv: open("no such/file")) == 1
+    expected = f"error: no such/file: {os.strerror(errno.ENOENT)}.\n"
+    assert one_line(capsys) == expected
+
+
+@pytest.mark.parametrize("file", [None, "runs/model.keras"])
+def test_a_full_disk(capsys, file):
+    error = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), file)
+    assert run(raises(error)) == 1
+    line = one_line(capsys)
+    assert f"the disk is full while writing {file or 'the output'}." in line
+    assert "free some space and run the command again" in line
+
+
+@pytest.mark.parametrize("kind", [KeyError, AssertionError, IndexError])
+def test_a_bug_keeps_its_traceback(capsys, kind):
+    with pytest.raises(kind):
+        run(raises(kind("ours")))
+    assert capsys.readouterr().err == ""
+
+
+def test_the_status_of_argparse_is_kept():
+    with pytest.raises(SystemExit, match="2"):
+        run(raises(SystemExit(2)))
+
+
+def test_ctrl_c(capsys):
+    assert run(raises(KeyboardInterrupt())) == 130
+    assert one_line(capsys) == "stopped\n"
+
+
+@pytest.mark.parametrize(
+    ("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)]
+)
+def test_signals_unwind_what_is_half_written(capsys, number, status):
+    done = []
+
+    def main(argv):
+        try:
+            os.kill(os.getpid(), number)
+            # Python runs the handler between two instructions of this loop.
+            for _ in range(10**8):
+                pass
+            done.append("everything")
+        finally:
+            done.append("cleaned up")
+
+    assert run(main) == status
+    assert done == ["cleaned up"]
+    assert one_line(capsys) == "stopped\n"
+
+
+def test_outside_of_the_main_thread():
+    results = []
+    thread = threading.Thread(
+        target=lambda: results.append(run(lambda argv: 7))
+    )
+    thread.start()
+    thread.join()
+    assert results == [7]
+
+
+def test_the_log_of_tensorflow_is_quiet_unless_asked_for(monkeypatch):
+    seen = []
+
+    def main(argv):
+        seen.append(os.environ["TF_CPP_MIN_LOG_LEVEL"])
+
+    monkeypatch.delenv("TF_CPP_MIN_LOG_LEVEL", raising=False)
+    run(main)
+    monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", "0")
+    run(main)
+    assert seen == ["3", "0"]
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "line"),
+    [
+        ("raise ValueError('wrong')", 1, "error: wrong\n"),
+        ("os.kill(os.getpid(), 15); time.sleep(60)", 143, "stopped\n"),
+        ("os.kill(os.getpid(), 2); time.sleep(60)", 130, "stopped\n"),
+    ],
+)
+def test_as_a_process(body, status, line):
+    program = (
+        "import os, sys, time\n"
+        "from data_pipeline.command_line import run\n"
+        f"def main(argv):\n    {body}\n"
+        "sys.exit(run(main))\n"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+    assert result.returncode == status
+    assert result.stderr == line
+    assert result.stdout == ""

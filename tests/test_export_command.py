@@ -1,0 +1,154 @@
+"""`python -m saved_models.export` as it is typed."""
+
+import json
+import re
+import shutil
+import zipfile
+
+import keras
+import numpy as np
+import pytest
+
+from data_pipeline.command_line import run
+from saved_models import export
+from tests.export_fixtures import pretrainer
+from tests.export_fixtures import refused
+from tests.export_fixtures import tiny_tokenizer
+
+
+@pytest.fixture(scope="module")
+def model():
+    return pretrainer(num_layers=1)
+
+
+@pytest.fixture(scope="module")
+def preset(tmp_path_factory, model):
+    path = tmp_path_factory.mktemp("models") / "preset"
+    model.save_to_preset(path, tokenizer=tiny_tokenizer())
+    return path
+
+
+@pytest.fixture(scope="module")
+def keras_file(tmp_path_factory, model):
+    folder = tmp_path_factory.mktemp("run")
+    (folder / "spiece.model").write_bytes(tiny_tokenizer().model_proto)
+    model.save(folder / "model.keras")
+    return folder / "model.keras"
+
+
+@pytest.fixture
+def exports(monkeypatch):
+    """What would be exported, without the time that tracing takes."""
+    calls = []
+    monkeypatch.setattr(
+        export, "export_model", lambda *args: calls.append(args) or args[2]
+    )
+    return calls
+
+
+def same_weights(model, other):
+    pairs = zip(model.weights, other.weights, strict=True)
+    return all(np.array_equal(a.numpy(), b.numpy()) for a, b in pairs)
+
+
+def test_export_says_where(capsys, exports, preset, tmp_path):
+    arguments = ["--model", str(preset), "--output", str(tmp_path / "demo")]
+    assert run(export.main, arguments) == 0
+    assert capsys.readouterr().out == f"wrote {tmp_path / 'demo' / '1'}\n"
+
+
+def test_export_of_a_keras_file(exports, keras_file, model, tmp_path):
+    run(
+        export.main,
+        ["--model", str(keras_file), "--output", str(tmp_path / "5")]
+        + ["--num-candidates", "2", "--overwrite"],
+    )
+    ((found, tokenizer, directory, length, candidates, overwrite),) = exports
+    assert same_weights(found, model)
+    assert tokenizer.digest == tiny_tokenizer().digest
+    assert directory == tmp_path / "5"
+    assert (length, candidates, overwrite) == (512, 2, True)
+
+
+def test_export_of_a_run(exports, keras_file, model, tmp_path):
+    """The directory that holds model.keras."""
+    arguments = ["--model", str(keras_file.parent), "--output", str(tmp_path)]
+    run(export.main, arguments)
+    assert same_weights(exports[0][0], model)
+
+
+@pytest.mark.parametrize(
+    ("saved", "option", "expected"),
+    [(False, [], False), (True, [], True), (False, ["--lowercase"], True)],
+)
+def test_the_preset_says_whether_text_is_lower_cased(
+    exports, preset, tmp_path, saved, option, expected
+):
+    copy = tmp_path / "preset"
+    shutil.copytree(preset, copy)
+    values = json.dumps({"lowercase": saved})
+    (copy / "tokenizer.json").write_text(values, encoding="utf-8")
+    run(export.main, ["--model", str(copy), "--output", str(copy), *option])
+    assert exports[0][1].lowercase is expected
+
+
+@pytest.mark.parametrize(
+    ("there", "name", "expected"),
+    [
+        ([], "demo", "demo/1"),
+        (["9", "10", "x", ".11.temporary"], "demo", "demo/11"),
+        (["3"], "demo/2", "demo/2"),
+    ],
+)
+def test_next_version(tmp_path, there, name, expected):
+    for version in there:
+        (tmp_path / "demo" / version).mkdir(parents=True)
+    assert export.next_version(tmp_path / name) == tmp_path / expected
+
+
+@pytest.mark.parametrize(
+    ("prepare", "message"),
+    [
+        ("missing", "there is no model at .*gone"),
+        ("empty", "holds no model that is known"),
+        ("truncated", "model.keras is not a .keras file"),
+        ("text", "model.keras is not a .keras file"),
+        ("damaged", "model.keras is not a .keras file"),
+        ("empty archive", "model.keras is not a .keras file"),
+        ("other model", "holds a Sequential, and only an XLNetPretrainer"),
+        ("no tokenizer", "there is no spiece.model or .*--tokenizer"),
+        ("bad tokenizer", "must be a SentencePiece model"),
+        ("version", "1 exists. Give the next version, or --overwrite"),
+    ],
+)
+def test_export_refuses(capsys, tmp_path, keras_file, prepare, message):
+    copy = tmp_path / "model.keras"
+    shutil.copy(keras_file, copy)
+    shutil.copy(keras_file.parent / "spiece.model", tmp_path)
+    output = tmp_path / "demo" / "1"
+    if prepare == "missing":
+        copy = tmp_path / "gone"
+    elif prepare == "empty":
+        copy = tmp_path / "folder"
+        copy.mkdir()
+    elif prepare == "truncated":
+        copy.write_bytes(copy.read_bytes()[:-100])
+    elif prepare == "damaged":
+        content = bytearray(copy.read_bytes())
+        content[len(content) // 2] ^= 0xFF  # inside of the weights
+        copy.write_bytes(content)
+    elif prepare == "empty archive":
+        zipfile.ZipFile(copy, "w").close()
+    elif prepare == "text":
+        copy.write_text("no model")
+    elif prepare == "other model":
+        other = keras.Sequential([keras.layers.Input((3,))])
+        other.save(copy)
+    elif prepare == "no tokenizer":
+        (tmp_path / "spiece.model").unlink()
+    elif prepare == "bad tokenizer":
+        (tmp_path / "spiece.model").write_text("pieces")
+    elif prepare == "version":
+        output.mkdir(parents=True)
+    line = refused(capsys, export.main, "--model", copy, "--output", output)
+    assert re.search(message, line), line
