@@ -42,7 +42,12 @@ setup(
     long_description_content_type="text/markdown",
     license="Apache-2.0",
     python_requires=">=3.10,<3.13",
-    packages=["xlnet_tf", "xlnet_tf.checkpoints", "data_pipeline", "saved_models"],
+    packages=[
+        "xlnet_tf",
+        "xlnet_tf.checkpoints",
+        "data_pipeline",
+        "saved_models",
+    ],
     install_requires=REQUIRED,
     extras_require=EXTRAS,
     entry_points={

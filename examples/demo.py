@@ -116,20 +116,29 @@ def write_corpus(file):
         )
 
 
-def run(*command):
-    """Prints and runs a command of this project; returns what it prints."""
+def run(*command, capture=False):
+    """Prints and runs a command of this project.
+
+    Args:
+        *command: what follows `python`.
+        capture: bool, whether to return what it prints, after printing it.
+
+    Returns:
+        str, empty unless captured.
+    """
     command = [str(part) for part in command]
     print(f"\n$ python {shlex.join(command)}", flush=True)
     result = subprocess.run(
         [sys.executable, *command],
         cwd=ROOT,
-        stdout=subprocess.PIPE,
+        stdout=subprocess.PIPE if capture else None,
         encoding="utf-8",
     )
-    print(result.stdout, end="", flush=True)
     if result.returncode:
         raise SystemExit(result.returncode)
-    return result.stdout
+    printed = result.stdout or ""
+    print(printed, end="", flush=True)
+    return printed
 
 
 def unigram_bits(records):
@@ -188,9 +197,7 @@ def draw(run_directory, unigram, picture):
             label=label,
             **style,
         )
-    axes.axhline(
-        unigram, color="gray", linestyle="--", label="unigram entropy"
-    )
+    axes.axhline(unigram, color="gray", linestyle="--", label="unigram entropy")
     axes.set_xlabel("step")
     axes.set_ylabel("bits per token")
     axes.set_title("Permutation language modelling")
@@ -299,8 +306,11 @@ def main():
     )
     asked = [part for text, _ in sentences for part in ("--text", text)]
     answers = run(
-        "-m", "saved_models.predict", "--model", output / "export", *asked
-    )
+        "-m", "saved_models.predict",
+        "--model", output / "export",
+        *asked,
+        capture=True,
+    )  # fmt: skip
     report(output, sentences, answers.splitlines())
 
 

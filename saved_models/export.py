@@ -1,6 +1,6 @@
 """Writes a SavedModel that takes raw text: `python -m saved_models.export`.
 
-    python -m saved_models.export --model runs/demo --output saved_models/demo/1
+python -m saved_models.export --model runs/demo --output saved_models/demo/1
 """
 
 import argparse
@@ -187,9 +187,7 @@ def next_version(directory):
         return directory
     versions = [0]
     if directory.is_dir():
-        versions += [
-            int(p.name) for p in directory.iterdir() if _is_version(p)
-        ]
+        versions += [int(p.name) for p in directory.iterdir() if _is_version(p)]
     return directory / str(max(versions) + 1)
 
 

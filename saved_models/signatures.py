@@ -40,10 +40,7 @@ class PretrainerSignatures(tf.Module):
         self._model_variables = [v.value for v in model.variables]
         self._tokenizer = GraphTokenizer(tokenizer)
         self._pieces = tf.constant(
-            [
-                tokenizer.id_to_piece(i)
-                for i in range(tokenizer.vocabulary_size)
-            ]
+            [tokenizer.id_to_piece(i) for i in range(tokenizer.vocabulary_size)]
         )
         self._word_mark = tokenizer.piece_to_id("\u2581")
         self._sequence_length = sequence_length
@@ -186,9 +183,7 @@ class PretrainerSignatures(tf.Module):
         ).to_tensor()
         # At least one column, for the model has no place for none.
         missing = tf.maximum(1 - tf.shape(positions)[1], 0)
-        features["target_positions"] = tf.pad(
-            positions, [[0, 0], [0, missing]]
-        )
+        features["target_positions"] = tf.pad(positions, [[0, 0], [0, missing]])
         features["factorization_rank"] = tf.where(
             is_blank, _BLANK_RANK, _CONTEXT_RANK
         )

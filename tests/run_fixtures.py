@@ -18,9 +18,7 @@ def write_records(directory, settings=None, seed=0):
     directory.mkdir(parents=True, exist_ok=True)
     text = directory / "text.txt"
     lines = list(tiny_sentences(400))
-    documents = [
-        "\n".join(lines[i : i + 10]) for i in range(0, len(lines), 10)
-    ]
+    documents = ["\n".join(lines[i : i + 10]) for i in range(0, len(lines), 10)]
     text.write_text("\n\n".join(documents) + "\n", encoding="utf-8")
     model = directory / "tiny.model"
     model.write_bytes(tiny_model())
@@ -29,9 +27,7 @@ def write_records(directory, settings=None, seed=0):
         Tokenizer(model),
         str(directory / "records"),
         settings
-        or Settings(
-            sequence_length=LENGTH, validation_fraction=0.2, seed=seed
-        ),
+        or Settings(sequence_length=LENGTH, validation_fraction=0.2, seed=seed),
         processes=1,
     )
     return directory / "records"

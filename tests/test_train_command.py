@@ -185,9 +185,7 @@ def start(argv):
 @pytest.mark.parametrize(
     ("number", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)]
 )
-def test_a_signal_stops_it_with_a_checkpoint(
-    records, tmp_path, number, status
-):
+def test_a_signal_stops_it_with_a_checkpoint(records, tmp_path, number, status):
     configs = write_configs(tmp_path / "configs", checkpoint_interval=10**6)
     output = tmp_path / "run"
     process = start(arguments(records, output, *configs, steps=10**6))
@@ -272,9 +270,7 @@ def test_a_directory_of_another_run_is_refused(
     assert re.search("num_layers: 1 there, 2 now", one_line(capfd))
 
 
-def test_held_out_records_of_another_length(
-    records, configs, tmp_path, capfd
-):
+def test_held_out_records_of_another_length(records, configs, tmp_path, capfd):
     other = write_records(tmp_path, Settings(sequence_length=24))
     argv = arguments(records, tmp_path / "run", *configs)
     assert run_train(*argv, "--eval-records", str(other)) == 1

@@ -105,9 +105,7 @@ def test_gradient_is_that_of_all_targets_not_of_replica_means():
 
 def test_the_memory_is_what_the_backbone_returned():
     trained = Trained(one_device(), steps=1, learning_rate=1e-12)
-    features = {
-        name: array[0] for name, array in ArrayData().features.items()
-    }
+    features = {name: array[0] for name, array in ArrayData().features.items()}
     config = trained.model.config
     zeros = np.zeros((BATCH, config.memory_length, config.hidden_dim), "f")
     features["memories"] = (zeros,) * config.num_layers

@@ -31,9 +31,7 @@ class Process:
         self.training = TrainingConfig(
             steps=20, warmup_steps=2, batch_size=4, learning_rate=1e-2
         )
-        config = tiny_config(
-            num_layers=1, dropout=0.2, attention_dropout=0.1
-        )
+        config = tiny_config(num_layers=1, dropout=0.2, attention_dropout=0.1)
         self.model, self.optimizer, self.memory = training_steps.build(
             config, self.training, self.strategy
         )

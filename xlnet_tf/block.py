@@ -44,9 +44,7 @@ class XLNetBlock(keras.layers.Layer):
             name="attention",
         )
         self.attention_norm = self._norm("attention_norm")
-        self.intermediate = self._dense(
-            "intermediate", config.intermediate_dim
-        )
+        self.intermediate = self._dense("intermediate", config.intermediate_dim)
         self.output_dense = self._dense("output_dense", config.hidden_dim)
         self.output_norm = self._norm("output_norm")
 

@@ -68,9 +68,7 @@ def content_scores_by_key(scores, num_keys):
     _, num_heads, num_tokens, num_distances = ops.shape(scores)
     scores = ops.reshape(scores, [-1, num_heads, num_distances, num_tokens])
     scores = scores[:, :, 1:, :]
-    scores = ops.reshape(
-        scores, [-1, num_heads, num_tokens, num_distances - 1]
-    )
+    scores = ops.reshape(scores, [-1, num_heads, num_tokens, num_distances - 1])
     return scores[:, :, :, :num_keys]
 
 

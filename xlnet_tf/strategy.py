@@ -146,9 +146,7 @@ def _tpu(address):
 def _has_local_tpu():
     # What a TPU VM has, asked without starting the TPU runtime, which waits
     # minutes for a chip that is not there.
-    return any(
-        os.path.exists(path) for path in ("/dev/accel0", "/dev/vfio/0")
-    )
+    return any(os.path.exists(path) for path in ("/dev/accel0", "/dev/vfio/0"))
 
 
 def _check_reachable(address, looked_for):

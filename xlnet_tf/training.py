@@ -141,8 +141,10 @@ class GradientStep:
             part_seed = tf.random.experimental.stateless_fold_in(seed, part)
             sums, left = self._part(_part(features, part, parts), part_seed)
             memories.append(left)
-            totals = sums if totals is None else tf.nest.map_structure(
-                tf.add, totals, sums
+            totals = (
+                sums
+                if totals is None
+                else tf.nest.map_structure(tf.add, totals, sums)
             )
         if self._memory is not None:
             self._memory.write(

@@ -159,7 +159,13 @@ class RunCheckpoints(tf.train.CheckpointManager):
     """
 
     def __init__(
-        self, checkpoint, directory, memory_rows, interval, max_to_keep, is_chief
+        self,
+        checkpoint,
+        directory,
+        memory_rows,
+        interval,
+        max_to_keep,
+        is_chief,
     ):
         self._found_in = pathlib.Path(directory)
         self._scratch = None if is_chief else tempfile.mkdtemp()
