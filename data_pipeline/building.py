@@ -10,7 +10,6 @@ import collections
 import concurrent.futures
 import contextlib
 import dataclasses
-import hashlib
 import multiprocessing
 import multiprocessing.connection
 import os
@@ -19,9 +18,8 @@ import threading
 import typing
 
 from data_pipeline import features
+from data_pipeline import symbols
 from data_pipeline.settings import Settings
-
-_HASHES = 1 << 64
 
 
 class BuiltPart(typing.NamedTuple):
@@ -70,6 +68,7 @@ def build_records(
         OSError: the disk is full or the like.
     """
     from data_pipeline import records
+    from data_pipeline import splitting
     from data_pipeline import text_files
 
     settings = (settings or Settings()).resolved()
@@ -83,9 +82,11 @@ def build_records(
             pattern, text_format, encoding, progress
         )
 
-    threshold = _validation_threshold(documents, settings)
+    threshold = splitting.validation_threshold(documents, settings)
     with records.RecordSetWriter(output, overwrite) as writer:
-        parts = _numbered_parts(documents(progress), threshold, settings.seed)
+        parts = splitting.numbered_parts(
+            documents(progress), threshold, settings.seed
+        )
         jobs = (
             (split, number, part, writer.temporary_path(f"{split}-{number}"))
             for split, number, part in parts
@@ -154,7 +155,7 @@ def build_part(split, number, part, path, tokenizer, settings):
         len(part),
         sum(len(document.text) for document in part),
         len(stream.token_ids),
-        int(np.count_nonzero(stream.token_ids == features.UNKNOWN_ID)),
+        int(np.count_nonzero(stream.token_ids == symbols.UNKNOWN_ID)),
     )
 
 
@@ -237,57 +238,6 @@ def _frozen(chunk, first_record, stream_number, settings):
             positions, weights, settings.sequence_length
         ).numpy(),
     }
-
-
-def _numbered_parts(documents, threshold, seed):
-    """Yields split, number in the split, and part, as parts fill up."""
-    from data_pipeline import text_files
-
-    planners = {split: text_files.PartPlanner() for split in features.SPLITS}
-    counts = collections.Counter()
-
-    def number_all(split, parts):
-        for part in parts:
-            yield split, counts[split], part
-            counts[split] += 1
-
-    for number, document in enumerate(documents):
-        held_out = (
-            threshold is not None and _document_hash(seed, number) <= threshold
-        )
-        split = features.SPLITS[held_out]
-        yield from number_all(split, planners[split].add(document))
-    for split, planner in planners.items():
-        yield from number_all(split, planner.finish())
-
-
-def _validation_threshold(documents, settings):
-    """The hash up to which documents are held out; None holds out none.
-
-    Reads only as many documents as it takes to find one for each split.
-    """
-    if not settings.validation_fraction:
-        return None
-    threshold = int(settings.validation_fraction * _HASHES) - 1
-    hashes = []
-    with contextlib.closing(documents()) as stream:
-        for number, _ in enumerate(stream):
-            hashes.append(_document_hash(settings.seed, number))
-            if min(hashes) <= threshold < max(hashes):
-                return threshold
-    if len(hashes) < 2:
-        raise ValueError(
-            "`validation_fraction` needs at least two documents, one to hold "
-            "out and one to train on, and the text is a single one. Is "
-            "`text_format` right? Or build a validation set of its own."
-        )
-    hashes.sort()
-    return hashes[0] if threshold < hashes[0] else hashes[-2]
-
-
-def _document_hash(seed, number):
-    digest = hashlib.blake2b(f"{seed} {number}".encode(), digest_size=8)
-    return int.from_bytes(digest.digest(), "big")
 
 
 def _run_jobs(jobs, tokenizer, settings, processes):
@@ -390,7 +340,7 @@ def _manifest(built, tokenizer, settings):
             "lowercase": tokenizer.lowercase,
             "file": os.path.basename(tokenizer.path or records.TOKENIZER),
         },
-        special_ids=features.SPECIAL_IDS,
+        special_ids=symbols.SPECIAL_IDS,
         record_bytes=records.record_bytes(stored),
         features=stored,
         splits=splits,

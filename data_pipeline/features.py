@@ -8,23 +8,6 @@ Shapes: B batch, T tokens of the sequence, P targets.
 
 import typing
 
-# The released vocabulary's first ids.
-SPECIAL_IDS = {
-    "<unk>": 0,
-    "<s>": 1,
-    "</s>": 2,
-    "<cls>": 3,
-    "<sep>": 4,
-    "<pad>": 5,
-    "<mask>": 6,
-    "<eod>": 7,
-    "<eop>": 8,
-}
-UNKNOWN_ID = SPECIAL_IDS["<unk>"]
-CLS_ID = SPECIAL_IDS["<cls>"]
-SEP_ID = SPECIAL_IDS["<sep>"]
-EOD_ID = SPECIAL_IDS["<eod>"]
-
 SPLITS = ("train", "validation")
 FORMS = ("compact", "frozen")
 SPANS = ("words", "subwords")

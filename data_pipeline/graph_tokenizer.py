@@ -16,7 +16,7 @@ import tensorflow_text
 
 from data_pipeline.command_line import run
 from data_pipeline.normalization import strip_accents
-from data_pipeline.tokenizer import UNKNOWN_ID
+from data_pipeline.symbols import UNKNOWN_ID
 from data_pipeline.tokenizer import Tokenizer
 
 _NUM_CODES = 0x110000

@@ -4,6 +4,8 @@ import functools
 import re
 import unicodedata
 
+from data_pipeline.symbols import BLANK
+
 _UNITS = re.compile(r"\s+|``|''|.", re.DOTALL)
 _SURROGATES = re.compile("[\ud800-\udfff]")
 _BEYOND_BITMAP = re.compile("[\ud800-\udfff\U00010000-\U0010ffff]")
@@ -78,6 +80,26 @@ def align(text, lowercase=False):
         ends.extend([unit.end()] * len(result))
     length = len(expected)
     return expected, begins[:length], ends[:length]
+
+
+def split_comma(piece, encode_pieces):
+    """Splits the comma off a piece that ends with a digit and a comma.
+
+    Args:
+        piece: str.
+        encode_pieces: callable, str -> list of str: the bare model.
+
+    Returns:
+        list of str, or None where the rule does not apply.
+
+    Source: `prepro_utils.encode_pieces`.
+    """
+    if len(piece) < 2 or piece[-1] != "," or not piece[-2].isdigit():
+        return None
+    parts = encode_pieces(piece[:-1].replace(BLANK, ""))
+    if parts and piece[0] != BLANK and parts[0][0] == BLANK:
+        parts = ([parts[0][1:]] if len(parts[0]) > 1 else []) + parts[1:]
+    return parts + [","]
 
 
 def strip_accents(text):

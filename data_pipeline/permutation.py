@@ -13,10 +13,10 @@ import hashlib
 
 import tensorflow as tf
 
-from data_pipeline.features import CLS_ID
-from data_pipeline.features import SEP_ID
 from data_pipeline.features import block_length
 from data_pipeline.features import half_lengths
+from data_pipeline.symbols import CLS_ID
+from data_pipeline.symbols import SEP_ID
 
 # The golden ratio in 32 bits: multiples of it spread well over all bits.
 _SPREAD = 0x9E3779B9

@@ -12,9 +12,9 @@ import typing
 
 import numpy as np
 
-from data_pipeline.features import CLS_ID
-from data_pipeline.features import EOD_ID
-from data_pipeline.features import SEP_ID
+from data_pipeline.symbols import CLS_ID
+from data_pipeline.symbols import END_OF_DOCUMENT_ID
+from data_pipeline.symbols import SEP_ID
 
 
 class Stream(typing.NamedTuple):
@@ -65,7 +65,7 @@ def token_stream(documents, end_of_document=True):
                 starts.append(len(tokens))
                 tokens.extend(sentence)
         if end_of_document and len(tokens) > begin:
-            tokens.append(EOD_ID)
+            tokens.append(END_OF_DOCUMENT_ID)
     return Stream(np.array(tokens, np.int32), np.array(starts[1:], np.int64))
 
 

@@ -12,8 +12,8 @@ import itertools
 import numpy as np
 
 from data_pipeline.features import SPANS
-from data_pipeline.features import SPECIAL_IDS
 from data_pipeline.features import split_goal
+from data_pipeline.symbols import SPECIAL_IDS
 
 LONGEST_SPAN = 5
 
@@ -82,26 +82,31 @@ def sample_targets(
         tokens, chosen = token_ids[:, half], is_target[:, half]
         if is_reversed:
             tokens, chosen = tokens[:, ::-1], chosen[:, ::-1]
-        starts, length = starts_word[tokens], tokens.shape[1]
-        if spans == "words":
-            words = whole_words(starts, tokens < len(SPECIAL_IDS))
-            for row, (begins, ends) in enumerate(words):
-                chosen[
-                    row,
-                    sample_words(
-                        begins, ends, length, goal, tokens_per_target, draws
-                    ),
-                ] = True
-        else:
-            for row in range(len(tokens)):
-                begins = np.flatnonzero(starts[row]).tolist()
-                chosen[
-                    row,
-                    sample_subwords(
-                        begins, length, goal, tokens_per_target, draws
-                    ),
-                ] = True
+        starts = starts_word[tokens]
+        places = _places_of_words if spans == "words" else _places_of_subwords
+        for row, found in enumerate(
+            places(tokens, starts, goal, tokens_per_target, draws)
+        ):
+            chosen[row, found] = True
     return is_target
+
+
+def _places_of_words(tokens, starts, goal, tokens_per_target, draws):
+    for begins, ends in whole_words(starts, tokens < len(SPECIAL_IDS)):
+        yield sample_words(
+            begins, ends, tokens.shape[1], goal, tokens_per_target, draws
+        )
+
+
+def _places_of_subwords(tokens, starts, goal, tokens_per_target, draws):
+    for row in starts:
+        yield sample_subwords(
+            np.flatnonzero(row).tolist(),
+            tokens.shape[1],
+            goal,
+            tokens_per_target,
+            draws,
+        )
 
 
 def whole_words(starts, special):

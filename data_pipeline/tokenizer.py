@@ -13,29 +13,11 @@ import sentencepiece
 from data_pipeline.normalization import align
 from data_pipeline.normalization import preprocess
 from data_pipeline.normalization import shorten
+from data_pipeline.normalization import split_comma
+from data_pipeline.symbols import BLANK
+from data_pipeline.symbols import SPECIAL_SYMBOLS
+from data_pipeline.symbols import UNKNOWN_ID
 
-UNKNOWN_ID = 0
-BEGIN_ID = 1
-END_ID = 2
-CLS_ID = 3
-SEP_ID = 4
-PAD_ID = 5
-MASK_ID = 6
-END_OF_DOCUMENT_ID = 7
-END_OF_PARAGRAPH_ID = 8
-SPECIAL_SYMBOLS = (
-    "<unk>",
-    "<s>",
-    "</s>",
-    "<cls>",
-    "<sep>",
-    "<pad>",
-    "<mask>",
-    "<eod>",
-    "<eop>",
-)
-
-BLANK = "\u2581"  # SentencePiece writes a space as this block
 PUNCTUATION = frozenset('!"#$%&"()*+,-./:;?@[\\]^_`{|}~')
 # The released pieces have 18 bytes at most. TensorFlow Text crashes the process
 # on one of 200 KB.
@@ -330,26 +312,6 @@ class Tokenizer:
                 f"{self.vocabulary_size}. Received: id={index}. Were they made "
                 "with another SentencePiece model?"
             )
-
-
-def split_comma(piece, encode_pieces):
-    """Splits the comma off a piece that ends with a digit and a comma.
-
-    Args:
-        piece: str.
-        encode_pieces: callable, str -> list of str: the bare model.
-
-    Returns:
-        list of str, or None where the rule does not apply.
-
-    Source: `prepro_utils.encode_pieces`.
-    """
-    if len(piece) < 2 or piece[-1] != "," or not piece[-2].isdigit():
-        return None
-    parts = encode_pieces(piece[:-1].replace(BLANK, ""))
-    if parts and piece[0] != BLANK and parts[0][0] == BLANK:
-        parts = ([parts[0][1:]] if len(parts[0]) > 1 else []) + parts[1:]
-    return parts + [","]
 
 
 def _starts_word(piece):

@@ -219,9 +219,9 @@ def blank_sentences(corpus, tokenizer_file, text_format, count):
     Returns:
         list of (text with a blank, the word).
     """
+    from data_pipeline.symbols import BLANK
+    from data_pipeline.symbols import UNKNOWN_ID
     from data_pipeline.text_files import read_documents
-    from data_pipeline.tokenizer import BLANK
-    from data_pipeline.tokenizer import UNKNOWN_ID
     from data_pipeline.tokenizer import Tokenizer
 
     tokenizer = Tokenizer(tokenizer_file)

@@ -10,9 +10,9 @@ V vocabulary.
 import tensorflow as tf
 
 from data_pipeline.graph_tokenizer import GraphTokenizer
-from data_pipeline.tokenizer import CLS_ID
-from data_pipeline.tokenizer import MASK_ID
-from data_pipeline.tokenizer import SEP_ID
+from data_pipeline.symbols import CLS_ID
+from data_pipeline.symbols import MASK_ID
+from data_pipeline.symbols import SEP_ID
 
 BLANK = "<mask>"  # stands for one missing token in a raw text
 

@@ -7,9 +7,9 @@ import tensorflow as tf
 import tensorflow_text  # noqa: F401  registers SentencePiece's ops
 
 from data_pipeline.command_line import run
-from data_pipeline.tokenizer import CLS_ID
-from data_pipeline.tokenizer import MASK_ID
-from data_pipeline.tokenizer import SEP_ID
+from data_pipeline.symbols import CLS_ID
+from data_pipeline.symbols import MASK_ID
+from data_pipeline.symbols import SEP_ID
 from data_pipeline.tokenizer import Tokenizer
 from saved_models.export import export_model
 from tests.reference import as_numpy

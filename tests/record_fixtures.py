@@ -7,6 +7,7 @@ import numpy as np
 from data_pipeline import features
 from data_pipeline import permutation
 from data_pipeline import records
+from data_pipeline import symbols
 from data_pipeline.manifest import Manifest
 from data_pipeline.manifest import Shard
 
@@ -22,8 +23,8 @@ def random_values(
     token_ids[:, 0] = 9 + np.arange(num_records) % (VOCABULARY - 9)
     middle = rng.integers(reuse + 1, tokens - 4, num_records)
     rows = np.arange(num_records)
-    token_ids[rows, middle] = features.SEP_ID
-    token_ids[:, -2:] = features.SEP_ID, features.CLS_ID
+    token_ids[rows, middle] = symbols.SEP_ID
+    token_ids[:, -2:] = symbols.SEP_ID, symbols.CLS_ID
     segment_ids = (np.arange(tokens) > middle[:, None]).astype(int)
     segment_ids[:, -1] = 2
     is_target = np.zeros((num_records, tokens), bool)
@@ -117,7 +118,7 @@ def write_set(
                 "lowercase": False,
                 "file": "m.model",
             },
-            special_ids=features.SPECIAL_IDS,
+            special_ids=symbols.SPECIAL_IDS,
             record_bytes=records.record_bytes(stored),
             features=stored,
             splits={split: tuple(shards) for split, shards in splits.items()},

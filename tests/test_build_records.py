@@ -18,6 +18,7 @@ from data_pipeline import build_records
 from data_pipeline import building
 from data_pipeline import command_line
 from data_pipeline import records
+from data_pipeline import splitting
 from data_pipeline import text_files
 from data_pipeline.parsing import parse_records
 from data_pipeline.pretraining import PretrainingData
@@ -221,10 +222,10 @@ def test_validation_documents(corpus, tmp_path):
 def test_each_split_has_a_document(fraction, count):
     documents = [text_files.Document("x", "running")] * count
     settings = Settings(validation_fraction=fraction, seed=count)
-    threshold = building._validation_threshold(
+    threshold = splitting.validation_threshold(
         lambda: (d for d in documents), settings
     )
-    parts = building._numbered_parts(documents, threshold, settings.seed)
+    parts = splitting.numbered_parts(documents, threshold, settings.seed)
     assert [split for split, _, _ in parts] == ["train", "validation"]
 
 

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from data_pipeline.tokenizer import CLS_ID
-from data_pipeline.tokenizer import MASK_ID
-from data_pipeline.tokenizer import SEP_ID
+from data_pipeline.symbols import CLS_ID
+from data_pipeline.symbols import MASK_ID
+from data_pipeline.symbols import SEP_ID
 from tests.export_fixtures import CANDIDATES
 from tests.export_fixtures import LENGTH
 from tests.export_fixtures import PIECES

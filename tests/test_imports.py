@@ -93,7 +93,7 @@ def test_serving_knows_the_model_and_the_tokenizer_only(file):
         for name in all_imports(file)
         if name.startswith(("data_pipeline", "tests"))
     }
-    allowed = ("tokenizer", "Tokenizer", "normalization", "command_line")
+    allowed = ("tokenizer", "Tokenizer", "symbols", "command_line")
     for name in ours:
         assert any(part in name for part in allowed), name
 

@@ -7,8 +7,8 @@ import pytest
 import tensorflow as tf
 
 from data_pipeline import permutation
-from data_pipeline.features import CLS_ID
-from data_pipeline.features import SEP_ID
+from data_pipeline.symbols import CLS_ID
+from data_pipeline.symbols import SEP_ID
 
 GOLDEN = pathlib.Path(__file__).parent / "golden" / "permutation"
 B, T, REUSE, P = 7, 26, 13, 5

@@ -5,14 +5,14 @@ import itertools
 import numpy as np
 import pytest
 
-from data_pipeline.features import CLS_ID
-from data_pipeline.features import EOD_ID
-from data_pipeline.features import SEP_ID
 from data_pipeline.segments import Stream
 from data_pipeline.segments import build_sequences
 from data_pipeline.segments import reverse_stream
 from data_pipeline.segments import split_a_and_b
 from data_pipeline.segments import token_stream
+from data_pipeline.symbols import CLS_ID
+from data_pipeline.symbols import END_OF_DOCUMENT_ID
+from data_pipeline.symbols import SEP_ID
 
 
 class Draws:
@@ -105,7 +105,14 @@ def test_split_equals_plain_loops(longest):
 
 def test_eod_belongs_to_the_last_sentence():
     stream = token_stream([[[11, 12], [], [13]], [[]], [[14]]])
-    assert stream.token_ids.tolist() == [11, 12, 13, EOD_ID, 14, EOD_ID]
+    assert stream.token_ids.tolist() == [
+        11,
+        12,
+        13,
+        END_OF_DOCUMENT_ID,
+        14,
+        END_OF_DOCUMENT_ID,
+    ]
     assert stream.sentence_starts.tolist() == [2, 4]
     stream = token_stream([[[11, 12], [13]], [[14]]], end_of_document=False)
     assert stream.token_ids.tolist() == [11, 12, 13, 14]

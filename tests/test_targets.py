@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from data_pipeline.features import CLS_ID
-from data_pipeline.features import EOD_ID
-from data_pipeline.features import SEP_ID
-from data_pipeline.features import UNKNOWN_ID
 from data_pipeline.features import split_goal
+from data_pipeline.symbols import CLS_ID
+from data_pipeline.symbols import END_OF_DOCUMENT_ID
+from data_pipeline.symbols import SEP_ID
+from data_pipeline.symbols import UNKNOWN_ID
 from data_pipeline.targets import sample_subwords
 from data_pipeline.targets import sample_targets
 
@@ -19,7 +19,7 @@ STARTS[:9] = True
 def random_tokens(num_sequences=97, seed=0):
     rng = np.random.default_rng(seed)
     tokens = rng.integers(9, V, (num_sequences, T))
-    tokens[rng.random(tokens.shape) < 0.03] = EOD_ID
+    tokens[rng.random(tokens.shape) < 0.03] = END_OF_DOCUMENT_ID
     tokens[rng.random(tokens.shape) < 0.03] = UNKNOWN_ID
     tokens[:, 70] = SEP_ID
     tokens[:, -2:] = SEP_ID, CLS_ID

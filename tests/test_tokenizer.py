@@ -8,13 +8,13 @@ import random
 import numpy as np
 import pytest
 
-from data_pipeline import tokenizer as tokenizer_module
+from data_pipeline import symbols
 from data_pipeline.normalization import align
 from data_pipeline.normalization import preprocess
+from data_pipeline.normalization import split_comma
 from data_pipeline.normalization import strip_accents
-from data_pipeline.tokenizer import SPECIAL_SYMBOLS
+from data_pipeline.symbols import SPECIAL_SYMBOLS
 from data_pipeline.tokenizer import Tokenizer
-from data_pipeline.tokenizer import split_comma
 from tests.tokenizer_samples import TEXTS
 from tests.tokenizer_samples import random_texts
 from tests.tokenizer_samples import released_ids
@@ -109,7 +109,7 @@ def test_comma_in_unknown_pieces():
     model = tiny_model(drop=",", symbols=())
     tokenizer = Tokenizer.from_model_proto(model)
     assert tokenizer.splits_unknown
-    assert tokenizer.piece_to_id(",") == tokenizer_module.UNKNOWN_ID
+    assert tokenizer.piece_to_id(",") == symbols.UNKNOWN_ID
     for text in (
         "犭,",
         "\u06603,",
@@ -183,7 +183,7 @@ def test_offsets_of_plain_text_spell_the_pieces(tokenizer):
         text = " ".join(text.split()).replace("''", "'")
         ids, offsets = tokenizer.encode_with_offsets(text)
         for index, (begin, end) in zip(ids, offsets, strict=True):
-            if index == tokenizer_module.UNKNOWN_ID:
+            if index == symbols.UNKNOWN_ID:
                 assert begin < end
                 continue
             piece = tokenizer.id_to_piece(index).removeprefix("\u2581")
@@ -226,7 +226,7 @@ def test_decode(tokenizer):
     assert tokenizer.decode(ids) == "bacode fi 1, 9,"
     assert tokenizer.decode(np.array(ids)) == "bacode fi 1, 9,"
     assert tokenizer.decode([]) == ""
-    control = [tokenizer_module.SEP_ID, tokenizer_module.CLS_ID]
+    control = [symbols.SEP_ID, symbols.CLS_ID]
     assert tokenizer.decode(ids + control) == "bacode fi 1, 9,"
 
 
@@ -238,7 +238,7 @@ def test_vocabulary(tokenizer, model_proto):
         assert tokenizer.id_to_piece(index) == symbol
         assert tokenizer.piece_to_id(symbol) == index
     assert tokenizer.piece_to_id("no such piece") == 0
-    assert tokenizer_module.END_OF_PARAGRAPH_ID == 8
+    assert symbols.END_OF_PARAGRAPH_ID == 8
 
 
 def test_starts_word(tokenizer):

@@ -7,7 +7,7 @@ import sentencepiece
 
 from data_pipeline import train_tokenizer as module
 from data_pipeline.command_line import run
-from data_pipeline.tokenizer import SPECIAL_SYMBOLS
+from data_pipeline.symbols import SPECIAL_SYMBOLS
 from data_pipeline.tokenizer import Tokenizer
 from data_pipeline.train_tokenizer import train_tokenizer
 from tests.tokenizer_samples import tiny_sentences

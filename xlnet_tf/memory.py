@@ -126,7 +126,7 @@ class StatefulMemory(keras.layers.Layer):
         Args:
             config: XLNetConfig.
             batch_size: int, B, rows of one replica.
-            **kwargs: `hide_empty`, `dtype` (its compute type is stored), `name`.
+            **kwargs: `hide_empty`, `name`, `dtype` (its compute type).
         """
         return cls(
             config.num_layers,

@@ -41,7 +41,7 @@ def parse_arguments(argv=None):
     add(
         "--memory-length",
         type=int,
-        help="tokens remembered (default: the config's, else 3/4 of a sequence)",
+        help="tokens remembered (default: the config's, or 3/4 of a record)",
     )
     add("--precision", help="float32 or bfloat16 (mixed)")
     add("--seed", type=int, help="of weights, order, permutations, dropout")

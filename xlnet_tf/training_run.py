@@ -19,8 +19,8 @@ import tensorflow as tf
 
 from data_pipeline.pretraining import PretrainingData
 from data_pipeline.tokenizer import Tokenizer
-from xlnet_tf import training_progress as progress
 from xlnet_tf import training as training_steps
+from xlnet_tf import training_progress as progress
 from xlnet_tf.config import XLNetConfig
 from xlnet_tf.presets import VOCABULARY_FILE
 from xlnet_tf.presets import read_config
