@@ -17,7 +17,7 @@ REQUIRED = [
     "tensorflow-text>=2.20,<2.21",
     "keras>=3.12,<3.16",
     "tf-models-official>=2.20,<2.21",
-    "sentencepiece>=0.2.1,<0.3",
+    "sentencepiece>=0.2.3,<0.3",
     "numpy>=2.0,<3",
     "h5py",
     "tqdm",

@@ -57,6 +57,12 @@ def main(argv=None):
     return 0
 
 
+def _available_cores():
+    if hasattr(os, "sched_getaffinity"):  # not on macOS
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
 def _progress_bar(size):
     import tqdm
 
@@ -156,7 +162,7 @@ def _parser():
     add(
         "--processes",
         type=int,
-        default=len(os.sched_getaffinity(0)),
+        default=_available_cores(),
         help="default all cores; the output does not depend on it",
     )
     add(

@@ -3,7 +3,8 @@
 Three layouts of text:
 
 - "sentences": one sentence (or paragraph) a line, a blank line ends a
-  document. The released preprocessing reads this one.
+  document. The released preprocessing reads this one. A document is also cut
+  after each 200,000 characters.
 - "running": a file is a document; a long one is cut at the end of a paragraph
   after each 200,000 characters. Consecutive lines are one paragraph, a blank
   line ends it, and paragraphs are split into sentences. For books, hard
@@ -35,7 +36,7 @@ TEXT_FORMATS = ("auto", "sentences", "running", "jsonl")
 PART_CHARACTERS = 4_000_000
 # A whole corpus in one file must not be one document: nothing could be held
 # out, or worked on side by side.
-RUNNING_CHARACTERS = 200_000
+DOCUMENT_CHARACTERS = 200_000
 
 _OPENERS = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 _HEAD_CHARACTERS = 1 << 16
@@ -258,14 +259,15 @@ class PartPlanner:
 
 
 def _read_sentences(path, encoding, progress):
-    lines = []
+    lines, characters = [], 0
     for line in _lines(path, encoding, progress):
         line = line.strip()
         if line:
             lines.append(line)
-        elif lines:
+            characters += len(line) + 1
+        if lines and (not line or characters >= DOCUMENT_CHARACTERS):
             yield Document("\n".join(lines), "sentences")
-            lines = []
+            lines, characters = [], 0
     if lines:
         yield Document("\n".join(lines), "sentences")
 
@@ -275,7 +277,9 @@ def _read_running(path, encoding, progress):
     for line in _lines(path, encoding, progress):
         lines.append(line)
         characters += len(line) + 1
-        if characters >= RUNNING_CHARACTERS and not line.strip():
+        # At the end of a paragraph; of a line where no paragraph ever ends.
+        limit = DOCUMENT_CHARACTERS * (1 if not line.strip() else 4)
+        if characters >= limit:
             yield Document("\n".join(lines), "running")
             lines, characters = [], 0
     text = "\n".join(lines)

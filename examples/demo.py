@@ -14,6 +14,7 @@ import os
 import pathlib
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -285,6 +286,8 @@ def main():
         "--validation-fraction", 0.03,
         "--overwrite",
     )  # fmt: skip
+    # Of an earlier demo, which had other records.
+    shutil.rmtree(output / "model", ignore_errors=True)
     run(
         "-m", "xlnet_tf.train",
         "--config", output / "model.json",

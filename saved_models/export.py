@@ -80,14 +80,18 @@ def export_model(
     )
     directory.parent.mkdir(parents=True, exist_ok=True)
     temporary = directory.parent / f".{directory.name}.temporary"
+    replaced = directory.parent / f".{directory.name}.replaced"
     shutil.rmtree(temporary, ignore_errors=True)
     try:
         tf.saved_model.save(module, str(temporary), module.signatures())
         if directory.exists():
-            shutil.rmtree(directory)
+            # A rename aside, so that no server reads a half-deleted one.
+            shutil.rmtree(replaced, ignore_errors=True)
+            directory.rename(replaced)
         temporary.rename(directory)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
+        shutil.rmtree(replaced, ignore_errors=True)
     return directory
 
 

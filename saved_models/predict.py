@@ -111,7 +111,10 @@ def fill(text, candidates, blank="<mask>"):
     """
     parts = text.split(blank)
     filled = parts[0]
-    for piece, part in zip(candidates, parts[1:], strict=False):
+    # Blanks beyond the model's length have no candidates and stay.
+    missing = len(parts) - 1 - len(candidates)
+    candidates = [*candidates, *[blank] * missing]
+    for piece, part in zip(candidates, parts[1:], strict=True):
         word = piece.replace("\u2581", " ")
         if filled.endswith(" ") or not filled:
             word = word.removeprefix(" ")

@@ -19,6 +19,7 @@ from tests.reference import small_backbone
 from tests.reference import small_config
 from tests.reference import small_features
 from tests.reference import with_targets
+from tests.replicas import two_replicas
 from xlnet_tf import StatefulMemory
 from xlnet_tf import XLNetPretrainer
 from xlnet_tf.memory import next_memory
@@ -246,7 +247,7 @@ def test_tensorflow_checkpoints_hold_the_weights_and_the_memory(tmp_path):
 
 def replicated():
     """A model on two replicas after two batches of fit, and those batches."""
-    strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+    strategy = two_replicas()
     with strategy.scope():
         model = pretrainer(reuse_length=7)
         memory = model.remember(B)
@@ -284,7 +285,7 @@ def test_a_model_on_replicas_can_be_saved(tmp_path):
 
 
 def test_truth_values_can_be_features_on_replicas():
-    strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+    strategy = two_replicas()
     with strategy.scope():
         model = pretrainer(memory_length=0)
         model.compile(keras.optimizers.SGD(0.0), jit_compile=False)

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from xlnet_tf import strategy as strategies
 from xlnet_tf.strategy import describe
-from xlnet_tf.strategy import is_tpu
+from xlnet_tf.strategy import has_peers
 from xlnet_tf.strategy import make_strategy
 
 WORKERS = {"worker": ["host0:2222", "host1:2222"]}
@@ -68,7 +68,7 @@ def test_one_device():
     strategy = make_strategy("one_device")
     assert isinstance(strategy, tf.distribute.OneDeviceStrategy)
     assert strategy.num_replicas_in_sync == 1
-    assert not is_tpu(strategy)
+    assert not has_peers(strategy)
 
 
 def test_mirrored_takes_all_devices():
@@ -76,7 +76,7 @@ def test_mirrored_takes_all_devices():
     assert isinstance(with_cpus, tf.distribute.MirroredStrategy)
     gpus = len(tf.config.list_logical_devices("GPU"))
     assert with_cpus.num_replicas_in_sync == gpus or 2
-    assert not is_tpu(with_cpus)
+    assert not has_peers(with_cpus)
 
 
 def test_multi_worker_waits_for_a_peer_not_for_ever(monkeypatch, built):

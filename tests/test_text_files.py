@@ -55,7 +55,7 @@ def test_chunks_do_not_show(tmp_path, monkeypatch):
 def test_a_long_running_file_is_cut_at_ends_of_paragraphs(
     tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(text_files, "RUNNING_CHARACTERS", 30)
+    monkeypatch.setattr(text_files, "DOCUMENT_CHARACTERS", 30)
     path = tmp_path / "long.txt"
     paragraphs = [f"Paragraph {i}\nof two lines." for i in range(7)]
     path.write_text("\n\n".join(paragraphs) + "\n")
@@ -64,6 +64,18 @@ def test_a_long_running_file_is_cut_at_ends_of_paragraphs(
     assert sum(documents, []) == [
         f"Paragraph {i} of two lines." for i in range(7)
     ]
+
+
+def test_long_files_without_a_blank_line_are_cut_at_line_ends(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr(text_files, "DOCUMENT_CHARACTERS", 30)
+    path = tmp_path / "long.txt"
+    path.write_text("".join(f"Line number {i}.\n" for i in range(20)))
+    sentences = read(path, text_format="sentences")
+    assert [len(document) for document in sentences] == [2] * 10
+    running = read(path, text_format="running")
+    assert [len(document) for document in running] == [8, 8, 4]
 
 
 def test_running(tmp_path):

@@ -294,6 +294,107 @@ def test_a_damaged_record_is_named_or_skipped(configs, tmp_path, capfd):
     assert "skipped   1 damaged record" in capfd.readouterr().out
 
 
+def test_a_damaged_held_out_record_is_named_or_skipped(
+    configs, tmp_path, capfd
+):
+    records = write_records(tmp_path / "copy")
+    shard = records / "validation-00000.tfrecord"
+    data = bytearray(shard.read_bytes())
+    data[len(data) // 100] ^= 0x10
+    shard.write_bytes(bytes(data))
+    argv = arguments(records, tmp_path / "run", *configs)
+    assert run_train(*argv) == 1
+    message = capfd.readouterr().err.strip().splitlines()[-1]
+    assert re.search(r"validation-00000\.tfrecord.*record \d+.*byte", message)
+    # and a shard that is cut, which only shows in its size
+    shard = records / "train-00000.tfrecord"
+    shard.write_bytes(shard.read_bytes()[:-10])
+    argv = arguments(records, tmp_path / "skipping", *configs)
+    assert run_train(*argv, "--skip-corrupt") == 0
+    assert capfd.readouterr().out.count("skipped   1 damaged record") == 2
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (tf.errors.ResourceExhaustedError, "out of memory.*batch-size"),
+        (tf.errors.UnavailableError, "a worker stopped answering"),
+        (tf.errors.InternalError, "something else"),
+    ],
+)
+def test_tensorflow_errors_are_one_line(
+    records, configs, tmp_path, capfd, monkeypatch, error, message
+):
+    def fail(*args, **kwargs):
+        raise error(None, None, "something else\nat this place")
+
+    monkeypatch.setattr(tf.train.CheckpointManager, "save", fail)
+    argv = arguments(records, tmp_path / "run", *configs)
+    assert run_train(*argv) == 1
+    last = capfd.readouterr().err.strip().splitlines()[-1]
+    assert re.search(message, last)
+
+
+def test_a_full_disk_below_tensorflow(
+    records, configs, tmp_path, capfd, monkeypatch
+):
+    def full(*args, **kwargs):
+        raise tf.errors.ResourceExhaustedError(
+            None, None, "ckpt; No space left on device"
+        )
+
+    monkeypatch.setattr(tf.train.CheckpointManager, "save", full)
+    argv = arguments(records, tmp_path / "run", *configs)
+    assert run_train(*argv) == 1
+    assert "the disk is full" in capfd.readouterr().err
+
+
+def test_memory_length_is_as_given_or_three_quarters(
+    records, configs, tmp_path, capfd
+):
+    config = json.loads(pathlib.Path(configs[1]).read_text())
+    file = tmp_path / "none.json"
+    file.write_text(json.dumps({**config, "memory_length": 0}))
+    argv = arguments(records, tmp_path / "run", *configs[2:], steps=2)
+    assert run_train(*argv, "--config", str(file)) == 0
+    assert "memory    0 tokens remembered" in capfd.readouterr().out
+
+
+def test_half_batches_backwards_need_records_that_are(
+    records, configs, tmp_path, capfd
+):
+    config = json.loads(pathlib.Path(configs[1]).read_text())
+    file = tmp_path / "half.json"
+    file.write_text(json.dumps({**config, "reverse_half_batch": True}))
+    argv = arguments(records, tmp_path / "run", *configs[2:])
+    assert run_train(*argv, "--config", str(file)) == 1
+    assert "--both-directions" in one_line(capfd)
+
+
+def test_both_directions_and_frozen_records_train(tmp_path, configs):
+    records = write_records(
+        tmp_path,
+        Settings(sequence_length=LENGTH, both_directions=True, frozen=True),
+    )
+    argv = arguments(records, tmp_path / "run", *configs, steps=2)
+    assert run_train(*argv) == 0
+
+
+def test_what_runs_on_replicas_is_compiled(
+    records, configs, tmp_path, monkeypatch
+):
+    """TPUs refuse `strategy.run` outside of a tf.function."""
+    original = tf.distribute.OneDeviceStrategy.run
+
+    def run(self, function, *args, **kwargs):
+        assert not tf.executing_eagerly(), function
+        return original(self, function, *args, **kwargs)
+
+    monkeypatch.setattr(tf.distribute.OneDeviceStrategy, "run", run)
+    argv = arguments(records, tmp_path / "run", *configs, steps=4)
+    assert run_train(*argv) == 0
+
+
 def test_a_full_disk(records, configs, tmp_path, capfd, monkeypatch):
     def full(*args, **kwargs):
         raise OSError(28, "No space left on device", "ckpt")

@@ -5,6 +5,7 @@ import orbit
 import pytest
 import tensorflow as tf
 
+from tests.replicas import two_replicas
 from tests.training_fixtures import BATCH
 from tests.training_fixtures import ArrayData
 from tests.training_fixtures import tiny_config
@@ -29,10 +30,6 @@ def settings(**overrides):
 
 def one_device():
     return tf.distribute.OneDeviceStrategy("CPU:0")
-
-
-def two_replicas():
-    return tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
 
 
 class Trained:

@@ -71,9 +71,19 @@ def test_integers_from_zero_up(name):
         TrainingConfig(**{name: -1})
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("adam_beta_1", 1.0), ("learning_rate", float("inf"))],
+)
+def test_numbers_have_an_upper_end(name, value):
+    with pytest.raises(ValueError, match=f"`{name}` must be"):
+        TrainingConfig(**{name: value})
+
+
 @pytest.mark.parametrize("name", NUMBERS)
 def test_numbers_may_be_written_without_a_point(name):
-    assert getattr(TrainingConfig(**{name: 1}), name) == 1
+    whole = 0 if "beta" in name else 1
+    assert getattr(TrainingConfig(**{name: whole}), name) == whole
     with pytest.raises(ValueError, match=f"`{name}` must be"):
         TrainingConfig(**{name: -1e-9})
     for wrong in (True, "1"):
@@ -87,7 +97,7 @@ def test_numbers_may_be_written_without_a_point(name):
         ("learning_rate", 0, "a positive number"),
         ("learning_rate", float("nan"), "a positive number"),
         ("adam_epsilon", 0.0, "a positive number"),
-        ("adam_beta_1", 1.5, r"in \[0, 1\]"),
+        ("adam_beta_1", 1.5, r"in \[0, 1\)"),
         ("final_learning_rate_fraction", 1.1, r"in \[0, 1\]"),
         ("decay", "poly", "one of .*'cosine'"),
         ("precision", "float16", "one of .*'bfloat16'"),

@@ -7,6 +7,7 @@ import orbit
 import pytest
 import tensorflow as tf
 
+from tests.replicas import two_replicas
 from tests.training_fixtures import ArrayData
 from tests.training_fixtures import tiny_config
 from xlnet_tf import training as training_steps
@@ -17,10 +18,6 @@ from xlnet_tf.training_state import RunCheckpoints
 
 def one_device():
     return tf.distribute.OneDeviceStrategy("CPU:0")
-
-
-def two_replicas():
-    return tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
 
 
 class Process:

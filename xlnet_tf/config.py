@@ -349,7 +349,7 @@ def _translate_values(fields, values, is_hugging_face):
     """Turns values, not only names, of other formats into ours, in place."""
     attention_types = {"bi": "bidirectional", "uni": "causal"}
     if "attn_type" in values:
-        kind = values.pop("attn_type")
+        kind = str(values.pop("attn_type"))
         fields["attention_type"] = attention_types.get(kind, kind)
     if (fields.get("clamp_length") or 0) == -1:
         fields["clamp_length"] = 0

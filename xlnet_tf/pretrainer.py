@@ -3,6 +3,7 @@
 Shapes: B batch, T tokens, P targets, D model dim, V vocabulary.
 """
 
+import contextlib
 import math
 
 import keras
@@ -127,12 +128,15 @@ class XLNetPretrainer(Preset, keras.Model):
         Returns:
             StatefulMemory, also found as `self.memory`.
         """
-        self.memory = StatefulMemory.for_config(
-            self.config,
-            batch_size,
-            hide_empty=hide_empty,
-            dtype=self.dtype_policy,
-        )
+        strategy = getattr(self, "_distribute_strategy", None)
+        # In the scope, for else all replicas would share one memory.
+        with strategy.scope() if strategy else contextlib.nullcontext():
+            self.memory = StatefulMemory.for_config(
+                self.config,
+                batch_size,
+                hide_empty=hide_empty,
+                dtype=self.dtype_policy,
+            )
         return self.memory
 
     def call(self, features, training=None):

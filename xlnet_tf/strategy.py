@@ -74,9 +74,48 @@ def describe(strategy):
     )
 
 
-def is_tpu(strategy):
-    """Whether a strategy runs on TPUs, where everything is compiled."""
-    return isinstance(strategy, tf.distribute.TPUStrategy)
+def has_peers(strategy):
+    """Whether other processes train together with this one."""
+    return isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy)
+
+
+def largest_and_smallest(strategy, value):
+    """The extremes of a number that each process has of its own.
+
+    Args:
+        strategy: tf.distribute.Strategy.
+        value: int or float, exact in float32.
+
+    Returns:
+        (largest, smallest), floats.
+    """
+    if not has_peers(strategy):
+        return float(value), float(value)
+
+    @tf.function
+    def gathered():
+        return strategy.gather(
+            strategy.run(lambda: tf.constant([value], tf.float32)), axis=0
+        )
+
+    values = gathered().numpy()
+    return float(values.max()), float(values.min())
+
+
+def check_together(strategy, step, message):
+    """Checks that all processes stand at the same step.
+
+    Args:
+        strategy: tf.distribute.Strategy.
+        step: int, of this process.
+        message: str with places for the smallest and the largest step.
+
+    Raises:
+        RuntimeError: if they do not.
+    """
+    largest, smallest = largest_and_smallest(strategy, step)
+    if largest != smallest:
+        raise RuntimeError(message.format(int(smallest), int(largest)))
 
 
 def _best(tpu):

@@ -318,11 +318,13 @@ class PretrainingEvaluator(orbit.StandardEvaluator):
         self._memory = memory
         self._strategy = strategy
         self._means = _Means(strategy)
+        # TPUs run nothing but functions.
+        self._reset = tf.function(lambda: strategy.run(memory.reset))
 
     def eval_begin(self):
         self._means.reset()
         if self._memory is not None:
-            self._strategy.run(self._memory.reset)
+            self._reset()
 
     def eval_step(self, iterator):
         self._strategy.run(self._replica_step, args=(next(iterator),))

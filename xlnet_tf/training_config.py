@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import math
 import pathlib
 
 
@@ -82,15 +83,15 @@ class TrainingConfig:
         for name in ("warmup_steps", "seed"):
             self._check(name, int, lambda x: x >= 0, "an integer from 0 up")
         for name in ("learning_rate", "adam_epsilon"):
-            self._check(name, float, lambda x: x > 0, "a positive number")
+            self._check(
+                name, float, lambda x: 0 < x < math.inf, "a positive number"
+            )
         for name in ("weight_decay", "max_gradient_norm"):
             self._check(name, float, lambda x: x >= 0, "a number from 0 up")
-        for name in (
-            "adam_beta_1",
-            "adam_beta_2",
-            "final_learning_rate_fraction",
-        ):
-            self._check(name, float, lambda x: 0 <= x <= 1, "in [0, 1]")
+        for name in ("adam_beta_1", "adam_beta_2"):
+            self._check(name, float, lambda x: 0 <= x < 1, "in [0, 1)")
+        name = "final_learning_rate_fraction"
+        self._check(name, float, lambda x: 0 <= x <= 1, "in [0, 1]")
         for name in ("jit_compile", "hide_empty_memory"):
             self._check(name, bool, lambda x: True, "true or false")
         for name, choices in (

@@ -6,9 +6,9 @@ import signal
 import sys
 import time
 
-import tensorflow as tf
-
+from xlnet_tf.presets import write_bytes
 from xlnet_tf.strategy import describe
+from xlnet_tf.strategy import largest_and_smallest
 
 
 class Stopped(BaseException):
@@ -62,18 +62,7 @@ class StopRequest:
 
     def _anybody(self):
         asked = self._received is not None
-        resolver = self._strategy.cluster_resolver
-        if resolver is None or not resolver.cluster_spec().jobs:
-            return asked
-
-        def sum_over_replicas():
-            context = tf.distribute.get_replica_context()
-            return context.all_reduce(
-                tf.distribute.ReduceOp.SUM, tf.cast(asked, tf.float32)
-            )
-
-        total = self._strategy.run(sum_over_replicas)
-        return float(self._strategy.experimental_local_results(total)[0]) > 0
+        return largest_and_smallest(self._strategy, asked)[0] > 0
 
     @property
     def exit_status(self):
@@ -109,7 +98,7 @@ class MetricsLog:
                     kept.append(line + "\n")
             except (ValueError, KeyError):
                 continue  # a line cut short by a kill
-        self._file.write_text("".join(kept), encoding="utf-8")
+        write_bytes(self._file, "".join(kept).encode())
 
     def train(self, output):
         """Orbit's action after each loop of training."""
@@ -199,11 +188,12 @@ def arithmetic(run):
             else "none (build_records --validation-fraction, or --eval-records)"
         ),
     ]
-    if run.data.skipped:
-        lines.append(
-            f"skipped   {len(run.data.skipped)} damaged record(s), the first: "
-            f"{run.data.skipped[0]}"
-        )
+    for data in filter(None, (run.data, held_out)):
+        if data.skipped:
+            lines.append(
+                f"skipped   {len(data.skipped)} damaged record(s), the first: "
+                f"{data.skipped[0]}"
+            )
     for damage in run.checkpoints.skipped:
         lines.append(f"skipped   damaged checkpoint {damage}")
     if run.restored:

@@ -5,6 +5,8 @@ names.
 """
 
 import dataclasses
+import errno
+import hashlib
 import io
 import json
 import logging
@@ -21,20 +23,19 @@ from data_pipeline.pretraining import PretrainingData
 from data_pipeline.tokenizer import Tokenizer
 from xlnet_tf import training as training_steps
 from xlnet_tf import training_progress as progress
-from xlnet_tf.config import XLNetConfig
-from xlnet_tf.presets import VOCABULARY_FILE
-from xlnet_tf.presets import read_config
 from xlnet_tf.presets import write_bytes
+from xlnet_tf.strategy import check_together
 from xlnet_tf.strategy import make_strategy
-from xlnet_tf.training_config import TrainingConfig
+from xlnet_tf.training_options import check_same_run
+from xlnet_tf.training_options import check_same_text
+from xlnet_tf.training_options import model_config
+from xlnet_tf.training_options import start_from
+from xlnet_tf.training_options import training_config
 from xlnet_tf.training_state import MemoryRows
 from xlnet_tf.training_state import RunCheckpoints
 from xlnet_tf.training_state import is_chief
 
 RUN_FILE = "run.json"
-
-# What decides the order of the data or the meaning of a checkpoint.
-_FIXED_ON_RESUME = ("batch_size", "seed", "hide_empty_memory")
 
 
 class Run:
@@ -53,7 +54,7 @@ class Run:
         logging.getLogger("tensorflow").setLevel(logging.ERROR)
         logging.getLogger("absl").setLevel(logging.ERROR)
         self.options = options
-        self.training = _training_config(options)
+        self.training = training_config(options)
         self.strategy = make_strategy(options.strategy, options.tpu)
         self.training.replica_batch_size(self.strategy.num_replicas_in_sync)
         self.is_chief = is_chief(self.strategy)
@@ -63,18 +64,26 @@ class Run:
             seed=self.training.seed,
             skip_corrupt=options.skip_corrupt,
         )
-        self.config = _model_config(options, self.data.manifest)
+        self.config = model_config(options, self.data.manifest)
         self.output = pathlib.Path(options.output)
         self._enter_directory()
         tf.random.set_seed(self.training.seed)
         self.model, self.optimizer, self.memory = training_steps.build(
             self.config, self.training, self.strategy
         )
-        self.global_step = orbit.utils.create_global_step()
+        with self.strategy.scope():
+            self.global_step = orbit.utils.create_global_step()
         self.checkpoints = self._checkpoints()
         self.restored = self.checkpoints.restore_or_initialize()
+        check_together(
+            self.strategy,
+            int(self.global_step.numpy()),
+            "the workers restored different steps, from {0} to {1}: some "
+            "checkpoint or memory file is damaged for one of them. Move the "
+            f"newest of {self.output / 'checkpoints'} away and start again.",
+        )
         if self.restored is None and options.preset:
-            _start_from(self.model, options.preset, self.data.manifest)
+            start_from(self.model, options.preset, self.data.manifest)
         self.evaluation_data = self._evaluation_data()
 
     def __enter__(self):
@@ -109,12 +118,35 @@ class Run:
                         "the same command goes on from there\n"
                     )
                     return stop.exit_status
-                except tf.errors.DataLossError as error:
-                    self.data.explain_data_loss()
-                    raise RuntimeError(str(error)) from error
+                except tf.errors.OpError as error:
+                    raise self._explained(error) from error
         if self.is_chief:
             self._finish()
         return 0
+
+    def _explained(self, error):
+        """What an error of TensorFlow's means for a user, as an error."""
+        if isinstance(error, tf.errors.DataLossError):
+            for data in filter(None, (self.data, self.evaluation_data)):
+                data.explain_data_loss()
+        reason = str(error).strip().splitlines()[0]
+        if "No space left" in str(error):
+            return OSError(errno.ENOSPC, "No space left", str(self.output))
+        if isinstance(
+            error,
+            (tf.errors.UnavailableError, tf.errors.DeadlineExceededError),
+        ):
+            return RuntimeError(
+                "a worker stopped answering; start all of them again and they "
+                f"go on from the last checkpoint. TensorFlow says: {reason}"
+            )
+        if isinstance(error, tf.errors.ResourceExhaustedError):
+            return RuntimeError(
+                "out of memory: take a smaller --batch-size, or more "
+                "gradient_accumulation_steps in --training. TensorFlow says: "
+                f"{reason}"
+            )
+        return RuntimeError(reason)
 
     def _loop(self, controller):
         if self.evaluation_data is None:
@@ -136,6 +168,7 @@ class Run:
                 "records": manifest.num_records("train"),
                 "sequence_length": manifest.sequence_length,
                 "tokenizer": manifest.tokenizer["sha256"],
+                "shards": _digest(manifest),
             },
         }
         file = self.output / RUN_FILE
@@ -144,7 +177,7 @@ class Run:
                 before = json.loads(file.read_text(encoding="utf-8"))
             except ValueError as error:
                 raise ValueError(f"{file} is not a JSON file.") from error
-            _check_same_run(before, now, self.output)
+            check_same_run(before, now, self.output)
         if self.is_chief:
             self.output.mkdir(parents=True, exist_ok=True)
             write_bytes(file, (json.dumps(now, indent=2) + "\n").encode())
@@ -172,8 +205,13 @@ class Run:
             if not self.data.manifest.num_records(split):
                 return None
         replicas = self.strategy.num_replicas_in_sync
-        probe = PretrainingData(directory, replicas, split=split)
-        _check_same_text(probe.manifest, self.data.manifest, directory)
+        probe = PretrainingData(
+            directory,
+            replicas,
+            split=split,
+            skip_corrupt=options.skip_corrupt,
+        )
+        check_same_text(probe.manifest, self.data.manifest, directory)
         # A small held-out split makes a smaller batch.
         rows = min(training.batch_size, probe.num_records)
         return PretrainingData(
@@ -251,7 +289,7 @@ class Run:
                 str(self.output / "eval") if self.is_chief else None
             ),
             train_actions=[log.train, stop],
-            eval_actions=[log.evaluate, keep_best],
+            eval_actions=[log.evaluate, keep_best, stop],
         )
 
     def _finish(self):
@@ -277,6 +315,7 @@ class Run:
                 self.model,
                 tokenizer,
                 pathlib.Path(self.options.export) / version,
+                sequence_length=self.data.manifest.sequence_length,
                 overwrite=True,
             )
 
@@ -284,108 +323,9 @@ class Run:
         return pathlib.Path(self.options.records) / "spiece.model"
 
 
-def _training_config(options):
-    given = {
-        name: getattr(options, name)
-        for name in (
-            "steps",
-            "batch_size",
-            "learning_rate",
-            "precision",
-            "seed",
-        )
-        if getattr(options, name) is not None
-    }
-    if options.training:
-        return TrainingConfig.from_json(options.training, **given)
-    return TrainingConfig(**given)
-
-
-def _model_config(options, manifest):
-    """The model's config, made to fit the records or refused."""
-    vocabulary_size = manifest.tokenizer["vocabulary_size"]
-    if options.preset:
-        config = read_config(options.preset)
-    elif pathlib.Path(options.config).suffix == ".json":
-        config = XLNetConfig.from_json(options.config)
-    else:
-        config = XLNetConfig.from_size(
-            options.config, vocabulary_size=vocabulary_size
-        )
-    if config.vocabulary_size != vocabulary_size:
-        raise ValueError(
-            f"the model has {config.vocabulary_size} tokens and the tokenizer "
-            f"of the records in {options.records} has {vocabulary_size}. "
-            "Build the records with the model's tokenizer."
-        )
-    if config.reuse_length not in (0, manifest.reuse_length):
-        raise ValueError(
-            f"`reuse_length` is {config.reuse_length} in the config and "
-            f"{manifest.reuse_length} in the records of {options.records}; "
-            "they must be equal, for the reused part is what is remembered."
-        )
-    memory_length = options.memory_length
-    if memory_length is None:
-        memory_length = (
-            config.memory_length or 3 * manifest.sequence_length // 4
-        )
-    return config.replace(
-        memory_length=memory_length, reuse_length=manifest.reuse_length
-    )
-
-
-def _check_same_run(before, now, output):
-    differences = [
-        f"{name}: {before['model'].get(name)} there, {value} now"
-        for name, value in now["model"].items()
-        if before["model"].get(name) != value
-    ]
-    differences += [
-        f"{name}: {before['training'].get(name)} there, "
-        f"{now['training'][name]} now"
-        for name in _FIXED_ON_RESUME
-        if before["training"].get(name) != now["training"][name]
-    ]
-    differences += [
-        f"{name} of the data: {before['records'].get(name)} there, {value} now"
-        for name, value in now["records"].items()
-        if before["records"].get(name) != value
-    ]
-    if differences:
-        raise ValueError(
-            f"{output} holds a run of another configuration, which cannot go "
-            f"on with this one ({'; '.join(differences)}). Give the same "
-            "options, or another --output."
-        )
-
-
-def _check_same_text(manifest, other, directory):
-    if (
-        manifest.sequence_length != other.sequence_length
-        or manifest.tokenizer["sha256"] != other.tokenizer["sha256"]
-    ):
-        raise ValueError(
-            f"the records in {directory} have another length or tokenizer "
-            "than those trained on, so a loss on them would mean nothing. "
-            "Build them with the same --tokenizer and --sequence-length."
-        )
-
-
-def _start_from(model, preset, manifest):
-    """Fills the model with the weights of a preset."""
-    preset = pathlib.Path(preset)
-    for name in (VOCABULARY_FILE, "spiece.model"):
-        file = preset / name
-        if file.is_file():
-            lowercase = manifest.tokenizer["lowercase"]
-            digest = Tokenizer(file, lowercase=lowercase).digest
-            if digest != manifest.tokenizer["sha256"]:
-                raise ValueError(
-                    f"the records were built with another tokenizer than "
-                    f"{file}. Build them again with --tokenizer {file}."
-                )
-    source = type(model).from_preset(preset)
-    for variable, value in zip(
-        model.trainable_variables, source.trainable_variables, strict=True
-    ):
-        variable.assign(value)
+def _digest(manifest):
+    """One hash of all training shards, in order."""
+    digest = hashlib.sha256()
+    for shard in manifest.splits["train"]:
+        digest.update(shard.sha256.encode())
+    return digest.hexdigest()

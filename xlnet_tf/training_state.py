@@ -192,8 +192,10 @@ class RunCheckpoints(tf.train.CheckpointManager):
             checkpoint_number=step, check_interval=False, options=options
         )
         self._last_step = step
-        kept = {_step(path) for path in self.checkpoints}
-        self._memory_rows.delete_but(kept)
+        # What lies there counts, not what this process wrote: a worker that
+        # is not the chief knows only its own.
+        kept = {_step(path) for path in self._found_in.glob("ckpt-*.index")}
+        self._memory_rows.delete_but(kept | {step})
         return path
 
     def restore_or_initialize(self):
