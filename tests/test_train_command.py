@@ -195,7 +195,7 @@ def test_a_signal_stops_it_with_a_checkpoint(records, tmp_path, number, status):
                 process.send_signal(number)
                 break
         errors = process.stderr.read()
-        assert process.wait(timeout=120) == status
+        assert process.wait(timeout=120) == status, errors
     finally:
         process.kill()
     step = int(re.search(r"stopped at step (\d+)", errors)[1])
