@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import signal
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
@@ -18,6 +19,9 @@ def pytest_addoption(parser):
 
 
 def pytest_configure(config):
+    # A shell without job control starts what runs in the background with
+    # Ctrl-C ignored, and so would be every process that a test starts.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     if keras.backend.backend() != "tensorflow":
         return
     import tensorflow as tf

@@ -1,6 +1,7 @@
 """What a run says while it runs, and how it is stopped."""
 
 import json
+import os
 import pathlib
 import signal
 import sys
@@ -50,9 +51,11 @@ class StopRequest:
         if self._received is not None:
             raise KeyboardInterrupt
         self._received = number
-        sys.stderr.write(
-            "stopping after this loop, with a checkpoint; once more to stop "
-            "at once\n"
+        # Not sys.stderr, which may be in the middle of a line of its own.
+        os.write(
+            2,
+            b"stopping after this loop, with a checkpoint; once more to stop "
+            b"at once\n",
         )
 
     def __call__(self, output):
