@@ -1,4 +1,4 @@
-# Two commands do everything on a machine with nothing but Python 3.10 to 3.12:
+# Two commands do everything on a machine with nothing but Python 3.11 or 3.12:
 #   make demo    text -> tokenizer -> records -> pretraining -> SavedModel
 #   make test    the tests
 # Others: make lint, make test-slow, make setup PYTHON=python3.12, make clean

@@ -67,6 +67,7 @@ def main(argv=None):
 
     with Run(arguments) as run:
         run.announce(sys.stdout.write)
+        sys.stdout.flush()  # before the progress, which goes to stderr
         return run.train()
 
 
