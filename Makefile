@@ -1,4 +1,4 @@
-# Two commands do everything on a machine with nothing but Python 3.11 or 3.12:
+# Two commands do everything on a machine with nothing but Python 3.10 to 3.12:
 #   make demo    text -> tokenizer -> records -> pretraining -> SavedModel
 #   make test    the tests
 # Others: make lint, make test-slow, make setup PYTHON=python3.12, make clean
@@ -10,16 +10,21 @@ RUN = $(VENV)/bin/python
 STAMP = $(VENV)/.installed-$(subst $(comma),-,$(EXTRAS))
 comma := ,
 
+CONSTRAINTS = $(if $(filter 3.10,$(shell $(PYTHON) -c \
+    'import sys; print("%d.%d" % sys.version_info[:2])')),constraints-3.10.txt,constraints.txt)
+
 .PHONY: setup demo test test-slow lint clean
 
 setup: $(STAMP)
 
 # Installed under the exact versions that were tested; "compat" so that every
 # tool sees the packages where they are.
-$(STAMP): setup.py constraints.txt
+$(STAMP): setup.py constraints.txt constraints-3.10.txt
 	$(PYTHON) -m venv $(VENV)
+	$(RUN) -m pip install --quiet --disable-pip-version-check --upgrade \
+	    pip wheel 'setuptools<81'
 	$(RUN) -m pip install --quiet --disable-pip-version-check \
-	    --constraint constraints.txt --editable '.[$(EXTRAS)]' \
+	    --constraint $(CONSTRAINTS) --editable '.[$(EXTRAS)]' \
 	    --config-settings editable_mode=compat
 	touch $@
 

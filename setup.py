@@ -10,12 +10,12 @@ VERSION = re.search(
     r'__version__ = "([^"]+)"', (HERE / "xlnet_tf" / "version.py").read_text()
 )[1]
 
-# What was tried; constraints.txt has the exact versions. Keras 3.15 and the
-# NumPy that it was tried with need Python 3.11.
+# The lower ends are what was tried on Python 3.10, the upper ones on 3.11 and
+# 3.12; constraints-3.10.txt and constraints.txt have the exact versions.
 REQUIRED = [
     "tensorflow>=2.20,<2.21",
     "tensorflow-text>=2.20,<2.21",
-    "keras>=3.15,<3.16",
+    "keras>=3.12,<3.16",
     "tf-models-official>=2.20,<2.21",
     "sentencepiece>=0.2.3,<0.3",
     "numpy>=2.2,<3",
@@ -28,7 +28,7 @@ EXTRAS = {
     "beam": ["apache-beam>=2.77,<3"],
     "serving": ["tensorflow-serving-api>=2.20,<2.21"],
     "parity": ["torch>=2.13,<3", "transformers>=5.23,<6", "safetensors"],
-    "jax": ["jax>=0.10"],
+    "jax": ["jax>=0.6.2"],
     "tpu": ["jax>=0.10", "libtpu"],
     "bench": ["psutil", "torch>=2.13,<3", "transformers>=5.23,<6"],
     "dev": ["pytest", "ruff", "pre-commit"],
@@ -41,7 +41,7 @@ setup(
     long_description=(HERE / "README.md").read_text(encoding="utf-8"),
     long_description_content_type="text/markdown",
     license="Apache-2.0",
-    python_requires=">=3.11,<3.13",
+    python_requires=">=3.10,<3.13",
     packages=[
         "xlnet_tf",
         "xlnet_tf.checkpoints",
