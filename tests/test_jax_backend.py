@@ -123,3 +123,18 @@ def test_fit_learns_and_remembers_under_jax(tmp_path):
     done = run(LEARN, tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == "learns"
+
+
+@pytest.mark.slow
+def test_the_core_passes_its_own_tests_under_jax():
+    names = ("masks", "relative_position", "attention", "config")
+    files = [str(ROOT / f"tests/test_{name}.py") for name in names]
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", *files],
+        cwd=ROOT,
+        env={**os.environ, "KERAS_BACKEND": "jax", "JAX_PLATFORMS": "cpu"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout[-3000:]
+    assert " passed" in done.stdout
