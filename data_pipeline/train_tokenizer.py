@@ -241,5 +241,10 @@ def _check_settings(sentences, vocabulary_size, coverage, sentence_limit):
         )
 
 
+def command():
+    """Entry point of the console script."""
+    return run(main)
+
+
 if __name__ == "__main__":
-    sys.exit(run(main))
+    sys.exit(command())

@@ -48,28 +48,9 @@ def export_model(
     from saved_models.signatures import PretrainerSignatures
 
     directory = pathlib.Path(directory)
-    if not _is_version(directory):
-        raise ValueError(
-            "the output must end in a version number, which TensorFlow "
-            f"Serving looks for: {directory / '1'}. Received: {directory}."
-        )
-    if tokenizer.vocabulary_size != model.config.vocabulary_size:
-        raise ValueError(
-            f"the tokenizer has {tokenizer.vocabulary_size} pieces and the "
-            f"model {model.config.vocabulary_size} tokens. Give the tokenizer "
-            "that the model was trained with."
-        )
-    if sequence_length < 3:
-        raise ValueError(
-            "`sequence_length` must be at least 3: a token, [SEP] and [CLS]. "
-            f"Received: sequence_length={sequence_length}."
-        )
-    if not 0 < num_candidates <= model.config.vocabulary_size:
-        raise ValueError(
-            "`num_candidates` must be between 1 and the vocabulary's size, "
-            f"{model.config.vocabulary_size}. "
-            f"Received: num_candidates={num_candidates}."
-        )
+    _check_settings(
+        model, tokenizer, directory, sequence_length, num_candidates
+    )
     if directory.exists() and not overwrite:
         raise FileExistsError(
             f"{directory} exists. Give the next version, or --overwrite."
@@ -93,6 +74,33 @@ def export_model(
         shutil.rmtree(temporary, ignore_errors=True)
         shutil.rmtree(replaced, ignore_errors=True)
     return directory
+
+
+def _check_settings(
+    model, tokenizer, directory, sequence_length, num_candidates
+):
+    if not _is_version(directory):
+        raise ValueError(
+            "the output must end in a version number, which TensorFlow "
+            f"Serving looks for: {directory / '1'}. Received: {directory}."
+        )
+    if tokenizer.vocabulary_size != model.config.vocabulary_size:
+        raise ValueError(
+            f"the tokenizer has {tokenizer.vocabulary_size} pieces and the "
+            f"model {model.config.vocabulary_size} tokens. Give the tokenizer "
+            "that the model was trained with."
+        )
+    if sequence_length < 3:
+        raise ValueError(
+            "`sequence_length` must be at least 3: a token, [SEP] and [CLS]. "
+            f"Received: sequence_length={sequence_length}."
+        )
+    if not 0 < num_candidates <= model.config.vocabulary_size:
+        raise ValueError(
+            "`num_candidates` must be between 1 and the vocabulary's size, "
+            f"{model.config.vocabulary_size}. "
+            f"Received: num_candidates={num_candidates}."
+        )
 
 
 def _copy_for_serving(model):

@@ -1,7 +1,9 @@
 """The house rules: who may import whom, and how long things may be."""
 
 import ast
+import importlib
 import pathlib
+import re
 import subprocess
 import sys
 
@@ -147,3 +149,11 @@ def test_no_file_has_a_name_that_says_nothing():
     for file in FILES:
         parts = set(pathlib.Path(file.id).with_suffix("").parts)
         assert not parts & empty, file.id
+
+
+def test_console_scripts_exist():
+    text = (ROOT / "setup.py").read_text(encoding="utf-8")
+    scripts = re.findall(r'"xlnet-[a-z-]+ = ([\w.]+):(\w+)"', text)
+    assert len(scripts) == 5
+    for module, function in scripts:
+        assert callable(getattr(importlib.import_module(module), function))

@@ -7,7 +7,9 @@ Importing registers the classes with Keras, so that
 import os
 import sys
 
-if sys.argv[:1] == ["-m"]:
+if sys.argv and (
+    sys.argv[0] == "-m" or os.path.basename(sys.argv[0]).startswith("xlnet-")
+):
     # One of our commands is starting. TensorFlow's C++ log says nothing that
     # its user could act on, and it listens before the command's own code runs.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
