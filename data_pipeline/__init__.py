@@ -4,6 +4,15 @@
 answer `--help` without loading SentencePiece or TensorFlow.
 """
 
+import os
+import sys
+
+if sys.argv and (
+    sys.argv[0] == "-m" or os.path.basename(sys.argv[0]).startswith("xlnet-")
+):
+    # One of our commands is starting: see xlnet_tf/__init__.py.
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
 __all__ = ["Tokenizer"]
 
 
