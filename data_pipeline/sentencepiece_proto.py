@@ -1,0 +1,77 @@
+"""SentencePiece's model file as protobuf messages.
+
+`ModelProto` has the fields that this library reads or writes; protobuf keeps
+the others as they came. The classes that sentencepiece brings along cannot be
+imported here: they want a newer protobuf than TensorFlow's packages install.
+
+Source: `sentencepiece_model.proto` of SentencePiece.
+"""
+
+from google.protobuf import descriptor_pb2
+from google.protobuf import descriptor_pool
+from google.protobuf import message_factory
+
+# Kinds of pieces.
+NORMAL = 1
+UNKNOWN = 2
+CONTROL = 3
+USER_DEFINED = 4
+BYTE = 6
+
+UNIGRAM = 1  # the kind of model
+
+_PACKAGE = "xlnet_tf.sentencepiece"
+_Field = descriptor_pb2.FieldDescriptorProto
+# Enumerations are int32 here: the same bytes, and values unknown to us stay.
+_MESSAGES = {
+    "SentencePiece": [
+        ("piece", 1, _Field.TYPE_STRING, ""),
+        ("score", 2, _Field.TYPE_FLOAT, ""),
+        ("type", 3, _Field.TYPE_INT32, str(NORMAL)),
+    ],
+    "TrainerSpec": [
+        ("model_type", 3, _Field.TYPE_INT32, str(UNIGRAM)),
+        ("vocab_size", 4, _Field.TYPE_INT32, ""),
+        ("byte_fallback", 35, _Field.TYPE_BOOL, "false"),
+    ],
+    "NormalizerSpec": [
+        ("name", 1, _Field.TYPE_STRING, ""),
+        ("precompiled_charsmap", 2, _Field.TYPE_BYTES, ""),
+        ("add_dummy_prefix", 3, _Field.TYPE_BOOL, "true"),
+        ("remove_extra_whitespaces", 4, _Field.TYPE_BOOL, "true"),
+        ("escape_whitespaces", 5, _Field.TYPE_BOOL, "true"),
+    ],
+    "ModelProto": [
+        ("pieces", 1, "SentencePiece", _Field.LABEL_REPEATED),
+        ("trainer_spec", 2, "TrainerSpec", _Field.LABEL_OPTIONAL),
+        ("normalizer_spec", 3, "NormalizerSpec", _Field.LABEL_OPTIONAL),
+    ],
+}
+
+
+def _make_model_proto():
+    file = descriptor_pb2.FileDescriptorProto(
+        name="xlnet_tf/sentencepiece.proto", package=_PACKAGE, syntax="proto2"
+    )
+    for message, fields in _MESSAGES.items():
+        descriptor = file.message_type.add(name=message)
+        for name, number, kind, extra in fields:
+            field = descriptor.field.add(name=name, number=number)
+            if isinstance(kind, str):
+                field.label = extra
+                field.type = _Field.TYPE_MESSAGE
+                field.type_name = f".{_PACKAGE}.{kind}"
+                continue
+            field.label = _Field.LABEL_OPTIONAL
+            field.type = kind
+            if extra:
+                field.default_value = extra
+    # A pool of its own: sentencepiece's classes may be there beside ours.
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    return message_factory.GetMessageClass(
+        pool.FindMessageTypeByName(f"{_PACKAGE}.ModelProto")
+    )
+
+
+ModelProto = _make_model_proto()
