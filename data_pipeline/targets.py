@@ -3,11 +3,13 @@
 Each half of a sequence is sampled by itself, so that the memory's half and the
 new half both have their share of targets.
 
-Shapes: S sequences, T tokens of a sequence, V vocabulary.
+Shapes: S sequences, T tokens of a sequence, H tokens of a half, W words, V
+vocabulary.
 """
 
 import bisect
 import itertools
+import typing
 
 import numpy as np
 
@@ -16,6 +18,9 @@ from data_pipeline.features import split_goal
 from data_pipeline.symbols import SPECIAL_IDS
 
 LONGEST_SPAN = 5
+
+# Rows sampled at once, so that the working set stays in the cache.
+_ROWS = 1024
 
 _WEIGHTS = [1 / n for n in range(1, LONGEST_SPAN + 1)]
 _CUMULATIVE = [
@@ -71,42 +76,72 @@ def sample_targets(
         raise ValueError(
             f"`spans` must be 'words' or 'subwords'. Received: spans={spans!r}."
         )
-    draws = _uniforms(rng)
     sequence_length = token_ids.shape[1]
     first, second = split_goal(num_predict, sequence_length, reuse_length)
-    is_target = np.zeros(token_ids.shape, bool)
-    for half, goal in (
+    halves = (
         (slice(0, reuse_length), first),
         (slice(reuse_length, sequence_length), second),
+    )
+    is_target = np.zeros(token_ids.shape, bool)
+    sample = _sample_words if spans == "words" else _sample_subwords
+    for begin, (half, goal) in itertools.product(
+        range(0, len(token_ids), _ROWS), halves
     ):
-        tokens, chosen = token_ids[:, half], is_target[:, half]
+        rows = slice(begin, begin + _ROWS)
+        tokens, chosen = token_ids[rows, half], is_target[rows, half]
+        if not tokens.size:
+            continue
         if is_reversed:
             tokens, chosen = tokens[:, ::-1], chosen[:, ::-1]
         starts = starts_word[tokens]
-        places = _places_of_words if spans == "words" else _places_of_subwords
-        for row, found in enumerate(
-            places(tokens, starts, goal, tokens_per_target, draws)
-        ):
-            chosen[row, found] = True
+        special = tokens < len(SPECIAL_IDS)
+        chosen[:] = sample(starts, special, goal, tokens_per_target, rng)
     return is_target
 
 
-def _places_of_words(tokens, starts, goal, tokens_per_target, draws):
-    for begins, ends in whole_words(starts, tokens < len(SPECIAL_IDS)):
-        yield sample_words(
-            begins, ends, tokens.shape[1], goal, tokens_per_target, draws
-        )
+def _sample_words(starts, special, goal, tokens_per_target, rng):
+    words = whole_words(starts, special)
+    taken, room = sample_spans(words, goal, tokens_per_target, rng)
+    fill_with_words(words, taken, room, rng)
+    # +1 where a word that is taken begins, -1 where it ends.
+    num_rows, length = starts.shape
+    edges = np.zeros(num_rows * (length + 1), np.int8)
+    edges[words.begins[:-1][taken[:-1]]] += 1
+    edges[words.ends[:-1][taken[:-1]]] -= 1
+    edges = edges.reshape(num_rows, length + 1)
+    return np.cumsum(edges, axis=1, dtype=np.int8)[:, :-1].astype(bool)
 
 
-def _places_of_subwords(tokens, starts, goal, tokens_per_target, draws):
-    for row in starts:
-        yield sample_subwords(
-            np.flatnonzero(row).tolist(),
-            tokens.shape[1],
-            goal,
-            tokens_per_target,
-            draws,
+def _sample_subwords(starts, special, goal, tokens_per_target, rng):
+    draws = _uniforms(rng)
+    chosen = np.zeros(starts.shape, bool)
+    for row, is_start in zip(chosen, starts, strict=True):
+        begins = np.flatnonzero(is_start).tolist()
+        found = sample_subwords(
+            begins, len(row), goal, tokens_per_target, draws
         )
+        row[found] = True
+    return chosen
+
+
+class Words(typing.NamedTuple):
+    """The words of all rows, one after the other.
+
+    Places count through the rows, each of which has one place more than it
+    has tokens: token t of row s lies at s (H + 1) + t, so that no word of a
+    row touches one of the next. A last word that lies behind everything and
+    is never chosen ends the lists.
+
+    `begins` and `ends` are int64 [W + 1]. `first` is int64 [S + 1]: the words
+    of row s are `first[s]` to `first[s + 1]`. `next_word` is int64 [S, H + 1]:
+    the first word of the row that begins at a token or behind it, or
+    `first[s + 1]`.
+    """
+
+    begins: np.ndarray
+    ends: np.ndarray
+    first: np.ndarray
+    next_word: np.ndarray
 
 
 def whole_words(starts, special):
@@ -119,68 +154,129 @@ def whole_words(starts, special):
         starts: bool array [S, H], whether a token begins a word.
         special: bool array [S, H], tokens that are never predicted.
 
-    Yields:
-        tuple of list of int, for each row: begins and ends of its words.
+    Returns:
+        Words.
     """
+    num_rows, length = starts.shape
+    stride = length + 1
     row, start = np.nonzero(starts)
-    before = np.pad(np.cumsum(special, axis=1), ((0, 0), (1, 0)))
-    whole = row[:-1] == row[1:]
-    whole &= before[row[:-1], start[:-1]] == before[row[:-1], start[1:]]
-    begins = start[:-1][whole].tolist()
-    ends = start[1:][whole].tolist()
-    stops = np.searchsorted(row[:-1][whole], np.arange(len(starts)), "right")
-    first = 0
-    for stop in stops.tolist():
-        yield begins[first:stop], ends[first:stop]
-        first = stop
+    before = np.cumsum(special, dtype=np.int32)[row * length + start]
+    # A start may be special itself, and begins another count then.
+    before -= special[row, start]
+    whole = (row[:-1] == row[1:]) & (before[:-1] == before[1:])
+    row, begins, ends = row[:-1][whole], start[:-1][whole], start[1:][whole]
+    first = np.searchsorted(row, np.arange(num_rows + 1))
+    is_begin = np.zeros((num_rows, stride), bool)
+    is_begin[row, begins] = True
+    # How many words begin before each token.
+    count = np.cumsum(is_begin, axis=1, dtype=np.int32) - is_begin
+    behind = num_rows * stride + 1
+    return Words(
+        np.append(row * stride + begins, behind),
+        np.append(row * stride + ends, behind),
+        first,
+        first[:-1, None] + count,
+    )
 
 
-def sample_words(begins, ends, length, goal, tokens_per_target, draws):
-    """Chooses whole words of one half, in reading order.
+def sample_spans(words, goal, tokens_per_target, rng):
+    """Chooses spans of whole words, in reading order, in all rows at once.
 
     The context of a span of n words is as long as `tokens_per_target` spans of
     n words are on average, so that halves are covered to their end, however
     many pieces the vocabulary makes of a word.
 
     Args:
-        begins: list of int, where the words begin.
-        ends: list of int, where they end.
-        length: int, tokens of the half.
-        goal: int, the most tokens to choose.
+        words: Words.
+        goal: int, the most tokens to choose in a row.
         tokens_per_target: int, K.
-        draws: iterator of float in [0, 1).
+        rng: numpy.random.Generator.
 
     Returns:
-        list of int, the positions chosen.
+        bool array [W + 1], the words taken, and int64 array [S], what is
+        missing to the goal in each row.
     """
-    num_words = len(begins)
-    if not num_words:
-        return []
-    context_of_word = tokens_per_target * (sum(ends) - sum(begins)) / num_words
-    taken = [False] * num_words
-    chosen, room, cursor = [], goal, 0
-    while cursor < length and room:
-        num_wanted = bisect.bisect_right(_CUMULATIVE, next(draws)) + 1
-        context = int(num_wanted * context_of_word)
-        left = int(next(draws) * context)
-        word = bisect.bisect_left(begins, cursor + left)
-        if word == num_words:
-            break
-        begin, cursor = begins[word], ends[word] + context - left
-        end = begin
-        # Words beside each other, as long as they fit.
-        for stop in range(word, min(word + num_wanted, num_words)):
-            if begins[stop] != end or ends[stop] - begin > room:
-                break
-            end = ends[stop]
-            taken[stop] = True
-        if end > begin:
-            chosen.extend(range(begin, end))
-            room -= end - begin
-            cursor = end + context - left
-    if room:
-        _fill_with_words(chosen, room, begins, ends, taken, draws)
-    return chosen
+    num_rows, stride = words.next_word.shape
+    sizes = np.append(0, np.cumsum(words.ends - words.begins))
+    count = np.diff(words.first)
+    total = sizes[words.first[1:]] - sizes[words.first[:-1]]
+    context_of_word = tokens_per_target * total / np.maximum(1, count)
+    taken = np.zeros(len(words.begins), bool)
+    room = np.full(num_rows, goal)
+    cursor = np.zeros(num_rows, np.int64)
+    rows = np.flatnonzero((count > 0) & (goal > 0))
+    while len(rows):
+        draws = rng.random((2, len(rows)))
+        wanted = np.searchsorted(_CUMULATIVE, draws[0], "right") + 1
+        context = (wanted * context_of_word[rows]).astype(np.int64)
+        left = (draws[1] * context).astype(np.int64)
+        place = np.minimum(cursor[rows] + left, stride - 1)
+        word = words.next_word[rows, place]
+        on = word < words.first[rows + 1]
+        rows, word, wanted = rows[on], word[on], wanted[on]
+        right = (context - left)[on]
+        used = _take_words(words, taken, word, wanted, room[rows])
+        # Where not even one word fits, the span is left out.
+        end = np.where(used > 0, words.begins[word] + used, words.ends[word])
+        room[rows] -= used
+        cursor[rows] = end - rows * stride + right
+        rows = rows[(room[rows] > 0) & (cursor[rows] < stride - 1)]
+    return taken, room
+
+
+def _take_words(words, taken, word, wanted, room):
+    """Takes up to `wanted` words beside each other, as long as they fit.
+
+    Returns:
+        int array, the number of tokens taken.
+    """
+    begin = words.begins[word]
+    end = begin.copy()
+    on = np.ones(len(word), bool)
+    for number in range(LONGEST_SPAN):
+        # The word behind the last one begins nowhere, so nothing runs over.
+        index = np.minimum(word + number, len(words.begins) - 1)
+        on &= (number < wanted) & (words.begins[index] == end)
+        on &= words.ends[index] - begin <= room
+        taken[index[on]] = True
+        end[on] = words.ends[index[on]]
+    return end - begin
+
+
+def fill_with_words(words, taken, room, rng):
+    """Adds words that are not taken, in random order, while they fit.
+
+    Args:
+        words: Words.
+        taken: bool array [W + 1], changed in place.
+        room: int array [S], the most tokens to add to each row; changed in
+            place to what is left of it.
+        rng: numpy.random.Generator.
+    """
+    first, count = words.first[:-1], np.diff(words.first)
+    rows = np.flatnonzero((room > 0) & (count > 0))
+    # Most draws hit; the exact way is for what they have not found.
+    for _ in range(2 * int(room.max(initial=0))):
+        draws = rng.random(len(rows))
+        word = first[rows] + (draws * count[rows]).astype(np.int64)
+        size = words.ends[word] - words.begins[word]
+        fits = ~taken[word] & (size <= room[rows])
+        taken[word[fits]] = True
+        room[rows[fits]] -= size[fits]
+        rows = rows[room[rows] > 0]
+        if not len(rows):
+            return
+    for row in rows.tolist():
+        # What does not fit now never will, as the room only shrinks.
+        place = slice(words.first[row], words.first[row + 1])
+        size = words.ends[place] - words.begins[place]
+        fits = ~taken[place] & (size <= room[row])
+        rest = words.first[row] + rng.permutation(np.flatnonzero(fits))
+        for word in rest.tolist():
+            size = words.ends[word] - words.begins[word]
+            if size <= room[row]:
+                taken[word] = True
+                room[row] -= size
 
 
 def sample_subwords(begins, length, goal, tokens_per_target, draws):
@@ -188,10 +284,10 @@ def sample_subwords(begins, length, goal, tokens_per_target, draws):
 
     Args:
         begins: list of int, where words begin.
-        length: as in `sample_words`.
+        length: int, tokens of the half.
         goal: int, the number of tokens to choose.
         tokens_per_target: int, K.
-        draws: as in `sample_words`.
+        draws: iterator of float in [0, 1).
 
     Returns:
         list of int, `goal` positions.
@@ -215,29 +311,6 @@ def sample_subwords(begins, length, goal, tokens_per_target, draws):
             taken.add(position)
             chosen.append(position)
     return chosen
-
-
-def _fill_with_words(chosen, room, begins, ends, taken, draws):
-    """Adds words that are not taken, in random order, while they fit."""
-    num_words = len(begins)
-    # Most draws hit; the exact way is for what they have not found.
-    picks = (int(next(draws) * num_words) for _ in range(2 * room))
-    for word in itertools.chain(picks, _rest_in_order(taken, draws)):
-        size = ends[word] - begins[word]
-        if size <= room and not taken[word]:
-            chosen.extend(range(begins[word], ends[word]))
-            taken[word] = True
-            room -= size
-            if not room:
-                return
-
-
-def _rest_in_order(taken, draws):
-    rest = [word for word, is_taken in enumerate(taken) if not is_taken]
-    while rest:
-        pick = int(next(draws) * len(rest))
-        rest[pick], rest[-1] = rest[-1], rest[pick]
-        yield rest.pop()
 
 
 def _uniforms(rng):

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from data_pipeline import targets
 from data_pipeline.features import split_goal
 from data_pipeline.symbols import CLS_ID
 from data_pipeline.symbols import END_OF_DOCUMENT_ID
@@ -93,6 +94,63 @@ def test_span_lengths():
     counts = np.bincount(lengths, minlength=6)[1:6]
     assert (counts > 0).all()
     assert (np.diff(counts) < 0).all()
+
+
+def plain_words(starts, goal, tokens_per_target, rng):
+    """The rule of "words" for one half, a word at a time."""
+    begins = np.flatnonzero(starts)
+    words = list(zip(begins[:-1].tolist(), begins[1:].tolist(), strict=True))
+    share = 1 / np.arange(1, 6)
+    context_of_word = tokens_per_target * np.mean([b - a for a, b in words])
+    mask, cursor = np.zeros(len(starts), bool), 0
+    while cursor < len(starts) and mask.sum() < goal:
+        wanted = rng.choice(5, p=share / share.sum()) + 1
+        context = int(wanted * context_of_word)
+        left = int(rng.random() * context)
+        ahead = [word for word in words if word[0] >= cursor + left]
+        if not ahead:
+            break
+        cursor = ahead[0][1]
+        for begin, end in ahead[:wanted]:
+            if end - begin > goal - mask.sum():
+                break
+            mask[begin:end] = True
+            cursor = end
+        cursor += context - left
+    for index in rng.permutation(len(words)).tolist():
+        begin, end = words[index]
+        if not mask[begin] and end - begin <= goal - mask.sum():
+            mask[begin:end] = True
+    return mask
+
+
+def test_words_are_distributed_as_one_at_a_time():
+    """Counts over 6000 sequences of the same text, both ways."""
+    text = np.random.default_rng(3).integers(9, V, 61)
+    ours = sample(np.tile(text, (6000, 1)), reuse_length=0, num_predict=9)
+    rng = np.random.default_rng(1)
+    theirs = np.array(
+        [plain_words(STARTS[text], 9, 6, rng) for _ in range(6000)]
+    )
+    # Five standard deviations of a share of 6000.
+    near = 5 * np.sqrt(2 * 0.25 / 6000)
+    np.testing.assert_allclose(ours.mean(0), theirs.mean(0), atol=near)
+    for count in range(5, 10):
+        share = [(mask.sum(1) == count).mean() for mask in (ours, theirs)]
+        assert abs(share[0] - share[1]) < near
+    together = [(mask[:, 1:] & mask[:, :-1]).mean(0) for mask in (ours, theirs)]
+    np.testing.assert_allclose(*together, atol=near)
+
+
+def test_rows_do_not_depend_on_the_block(monkeypatch):
+    """Words of one row never run into the next, wherever blocks end."""
+    tokens = np.random.default_rng(2).integers(9, V, (50, T))
+    for rows in (1, 7, 64):
+        monkeypatch.setattr(targets, "_ROWS", rows)
+        chosen = sample(tokens, reuse_length=0)
+        assert (chosen.sum(1) > 0.6 * GOAL).all()
+        assert chosen.sum(1).mean() > 0.95 * GOAL
+        assert not chosen[:, -1].any()
 
 
 def test_unfilled_when_no_word_fits():
