@@ -20,6 +20,7 @@ REQUIRED = [
     "sentencepiece>=0.2.3,<0.3",
     "numpy>=2.2,<3",
     "h5py",
+    "safetensors",
     "tqdm",
     "matplotlib",
 ]
@@ -27,7 +28,7 @@ REQUIRED = [
 EXTRAS = {
     "beam": ["apache-beam>=2.77,<3"],
     "serving": ["tensorflow-serving-api>=2.20,<2.21"],
-    "parity": ["torch>=2.13,<3", "transformers>=5.23,<6", "safetensors"],
+    "parity": ["torch>=2.13,<3", "transformers>=5.23,<6"],
     "jax": ["jax>=0.6.2"],
     "tpu": ["jax>=0.10", "libtpu"],
     "bench": ["psutil", "torch>=2.13,<3", "transformers>=5.23,<6"],
@@ -45,6 +46,7 @@ setup(
     packages=[
         "xlnet_tf",
         "xlnet_tf.checkpoints",
+        "xlnet_tf.tasks",
         "data_pipeline",
         "saved_models",
     ],

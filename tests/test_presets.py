@@ -19,7 +19,7 @@ from tests.reference import with_targets
 from xlnet_tf import XLNetBackbone
 from xlnet_tf import XLNetPretrainer
 from xlnet_tf.presets import read_config
-from xlnet_tf.presets import write_bytes
+from xlnet_tf.files import write_bytes
 
 GOLDEN = pathlib.Path(__file__).parent / "golden" / "base"
 

@@ -18,12 +18,24 @@ from xlnet_tf.backbone import XLNetBackbone
 from xlnet_tf.config import XLNetConfig
 from xlnet_tf.memory import StatefulMemory
 from xlnet_tf.pretrainer import XLNetPretrainer
+from xlnet_tf.tasks.classification import XLNetMultipleChoice
+from xlnet_tf.tasks.classification import XLNetTextClassifier
+from xlnet_tf.tasks.classification import XLNetTextRegressor
+from xlnet_tf.tasks.classification import XLNetTokenClassifier
+from xlnet_tf.tasks.question_answering import XLNetQuestionAnswering
+from xlnet_tf.tasks.question_answering import XLNetSpanClassifier
 from xlnet_tf.version import __version__
 
 __all__ = [
     "StatefulMemory",
     "XLNetBackbone",
     "XLNetConfig",
+    "XLNetMultipleChoice",
     "XLNetPretrainer",
+    "XLNetQuestionAnswering",
+    "XLNetSpanClassifier",
+    "XLNetTextClassifier",
+    "XLNetTextRegressor",
+    "XLNetTokenClassifier",
     "__version__",
 ]

@@ -121,7 +121,7 @@ class XLNetBackbone(Preset, keras.Model):
         memories = features.get("memories")
         memory_length = 0 if memories is None else ops.shape(memories[0])[1]
         positions = _target_positions(features)
-        seed = self._seed(features) if training else None
+        seed = self.dropout_seed(features) if training else None
 
         rows = self._embed(token_ids, positions)
         rows = dropout(rows, config.dropout, seed, _DRAW_EMBEDDING)
@@ -161,8 +161,16 @@ class XLNetBackbone(Preset, keras.Model):
         rows = dropout(rows, config.dropout, seed, _DRAW_OUTPUT)
         return self._outputs(rows, new_memories, features, num_tokens)
 
-    def _seed(self, features):
-        if "dropout_seed" in features:
+    def dropout_seed(self, features):
+        """The seed of a step: that of the features, or the next of our own.
+
+        Args:
+            features: dict as the call takes.
+
+        Returns:
+            int tensor of shape [2].
+        """
+        if features.get("dropout_seed") is not None:
             return features["dropout_seed"]
         return self.seed_generator.next()
 

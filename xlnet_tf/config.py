@@ -361,4 +361,10 @@ def _translate_values(fields, values, is_hugging_face):
         ):
             fields.setdefault(ours, values.get(theirs) or 0)
         fields.setdefault("attention_dropout", fields.get("dropout", 0.1))
-        fields.setdefault("gelu", "erf")  # its "gelu" is the exact one
+        # Its "gelu" is the exact one, the released form has names of its own.
+        if fields.get("activation") in ("gelu_new", "gelu_pytorch_tanh"):
+            fields.update(activation="gelu", gelu="tanh")
+        elif fields.get("activation", "gelu") == "gelu":
+            fields["gelu"] = "erf"
+        else:
+            fields.setdefault("gelu", "erf")

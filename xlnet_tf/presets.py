@@ -1,44 +1,51 @@
-"""Directories that hold a model: what `from_preset` reads and we write.
+"""Directories that hold a model: what `from_preset` reads and we write."""
 
-Our own layout is KerasHub's: `config.json`, `metadata.json`,
-`model.weights.h5`, for a task `task.json` and `task.weights.h5`, and
-`assets/tokenizer/vocabulary.spm` with `tokenizer.json`.
-"""
-
-import json
-import os
 import pathlib
-import tempfile
 
 import keras
 
-from xlnet_tf.config import XLNetConfig
-from xlnet_tf.version import __version__
+from xlnet_tf.checkpoints import own
+from xlnet_tf.files import read_json
 
-CONFIG_FILE = "config.json"
-METADATA_FILE = "metadata.json"
-MODEL_WEIGHTS_FILE = "model.weights.h5"
-TASK_FILE = "task.json"
-TASK_WEIGHTS_FILE = "task.weights.h5"
-TOKENIZER_FILE = "tokenizer.json"
-VOCABULARY_FILE = "assets/tokenizer/vocabulary.spm"
 RELEASED_CONFIG_FILE = "xlnet_config.json"
+VOCABULARY_FILE = own.VOCABULARY_FILE
 
 
 class Preset:
     """`from_preset` and `save_to_preset`, for the backbone and every task."""
 
     @classmethod
-    def from_preset(cls, path, load_weights=True, dtype=None, **overrides):
+    def from_preset(
+        cls,
+        path,
+        load_weights=True,
+        dtype=None,
+        head=None,
+        strict=True,
+        **overrides,
+    ):
         """Makes a model from a directory.
 
+        Which format it has is detected: the released files
+        (`xlnet_config.json` and a TensorFlow 1 checkpoint), a checkpoint of
+        Model Garden beside such a config, Hugging Face's (`config.json` with
+        `model.safetensors`, its shards, or `pytorch_model.bin`), or what
+        `save_to_preset` wrote. `gelu` becomes what the source computed: "tanh"
+        for the release, "erf" for Hugging Face's "gelu".
+
+        A task takes its head from the directory if there is one of its kind
+        there that the arguments fit; else the head starts anew.
+
         Args:
-            path: str or path of a directory with released files
-                (`xlnet_config.json` and `xlnet_model.ckpt.*`), or written by
-                `save_to_preset`. Which one it is, is detected.
+            path: str or path of a directory, or of a TensorFlow checkpoint's
+                prefix with `xlnet_config.json` beside it.
             load_weights: bool, whether to read the weights or leave the
                 initial ones. Default True.
             dtype: str or dtype policy, such as "mixed_bfloat16".
+            head: str, which of several heads of the kind to take, such as
+                "mnli" for the released `classification_mnli`.
+            strict: bool. If False, weights that fit are loaded and a warning
+                lists the rest. Default True.
             **overrides: fields of XLNetConfig to replace; other names are
                 arguments of the class.
 
@@ -50,35 +57,15 @@ class Preset:
             ValueError: if it holds no model that is known, or one that does
                 not fit.
         """
-        from xlnet_tf.backbone import XLNetBackbone
-
-        path = pathlib.Path(path)
-        kind = detect(path)
-        config = read_config(path)
-        names = set(config.to_dict())
-        fields = {k: v for k, v in overrides.items() if k in names}
-        arguments = {k: v for k, v in overrides.items() if k not in names}
-        saved = config
-        config = config.replace(**fields)
-        if cls is XLNetBackbone:
-            model = cls(config, dtype=dtype, **arguments)
-        else:
-            model = cls(XLNetBackbone(config, dtype=dtype), **arguments)
-        if load_weights:
-            if kind == "released":
-                from xlnet_tf.checkpoints.tf1 import load_tf1_checkpoint
-
-                load_tf1_checkpoint(model, path)
-            else:
-                if config.untie_biases != saved.untie_biases:
-                    # Keras would fill them with those of the first layer.
-                    raise ValueError(
-                        f"{path / MODEL_WEIGHTS_FILE} does not fit "
-                        f"untie_biases={config.untie_biases}: it was saved "
-                        f"with untie_biases={saved.untie_biases}."
-                    )
-                _load_own(model, path)
-        return model
+        return make(
+            cls,
+            open_source(path),
+            load_weights=load_weights,
+            dtype=dtype,
+            head=head,
+            strict=strict,
+            **overrides,
+        )
 
     def save_to_preset(self, path, tokenizer=None):
         """Writes the model to a directory that `from_preset` reads.
@@ -90,145 +77,162 @@ class Preset:
             tokenizer: object with `model_proto` (bytes) and `lowercase`
                 (bool), or None to leave the tokenizer out.
         """
-        path = pathlib.Path(path)
-        path.mkdir(parents=True, exist_ok=True)
-        backbone = getattr(self, "backbone", self)
-        if backbone is not self:
-            # Before the backbone: a directory with config.json is complete.
-            _write_weights(_HeadOnly(self), path / TASK_WEIGHTS_FILE)
-            _write_json(
-                keras.saving.serialize_keras_object(self), path / TASK_FILE
+        own.save_own(self, pathlib.Path(path), tokenizer)
+
+
+def make(
+    cls,
+    source,
+    load_weights=True,
+    dtype=None,
+    head=None,
+    strict=True,
+    **overrides,
+):
+    """Makes a model of a class from a source; see `Preset.from_preset`.
+
+    Args:
+        cls: XLNetBackbone or a task.
+        source: Source.
+
+    Returns:
+        A model of this class.
+    """
+    from xlnet_tf.backbone import XLNetBackbone
+
+    config = source.config()
+    names = set(config.to_dict())
+    fields = {k: v for k, v in overrides.items() if k in names}
+    arguments = {k: v for k, v in overrides.items() if k not in names}
+    config = config.replace(**fields)
+    found = None
+    if issubclass(cls, XLNetBackbone):
+        model = cls(config, dtype=dtype, **arguments)
+    else:
+        found = _head_for(cls, source, head)
+        if found is not None and any(
+            name in arguments and arguments[name] != found.arguments.get(name)
+            for name in cls.new_head_arguments
+        ):
+            found = None
+        if found is not None:
+            arguments = {**found.arguments, **arguments}
+        try:
+            model = cls(XLNetBackbone(config, dtype=dtype), **arguments)
+        except TypeError as error:
+            if "required positional argument" not in str(error):
+                raise
+            raise ValueError(
+                f"{source.path} has no head for {cls.__name__}, so its "
+                f"arguments must be given: {error}."
+            ) from error
+    if load_weights:
+        source.fill(model, found, strict=strict)
+    return model
+
+
+def _head_for(cls, source, name):
+    """The Head of a source that a class of task can take, or None."""
+    kinds = {base.__name__ for base in cls.__mro__}
+    kinds.add(keras.saving.get_registered_name(cls))
+    heads = [h for h in source.heads() if h.task in kinds]
+    if name is not None:
+        known = ", ".join(repr(h.name) for h in heads) or "none"
+        heads = [h for h in heads if h.name == name]
+        if not heads:
+            raise ValueError(
+                f"{source.path} has no head {name!r} for {cls.__name__}. "
+                f"Its heads of this kind: {known}."
             )
-        _write_weights(backbone, path / MODEL_WEIGHTS_FILE)
-        if tokenizer is not None:
-            vocabulary = path / VOCABULARY_FILE
-            vocabulary.parent.mkdir(parents=True, exist_ok=True)
-            write_bytes(vocabulary, tokenizer.model_proto)
-            _write_json(
-                {"lowercase": tokenizer.lowercase}, path / TOKENIZER_FILE
-            )
-        _write_json(
-            {
-                "keras_version": keras.__version__,
-                "xlnet_tf_version": __version__,
-                "parameter_count": backbone.count_params(),
-            },
-            path / METADATA_FILE,
+    if len(heads) > 1:
+        names = ", ".join(repr(h.name) for h in heads)
+        raise ValueError(
+            f"{source.path} has several heads for {cls.__name__}: {names}. "
+            "Choose one with `head=`."
         )
-        _write_json(
-            keras.saving.serialize_keras_object(backbone), path / CONFIG_FILE
-        )
+    return heads[0] if heads else None
 
 
-class _HeadOnly(keras.Model):
-    """What a task has beyond its backbone, as one model to save and load."""
+def open_source(path, config_file=None):
+    """Finds out what a directory holds.
 
-    def __init__(self, task):
-        super().__init__()
-        self.head = task.head
-        self.built = True
+    Args:
+        path: str or path of a directory or of a checkpoint's prefix.
+        config_file: str or path of the config of a TensorFlow checkpoint, if
+            it does not lie beside it as `xlnet_config.json`.
+
+    Returns:
+        Source.
+
+    Raises:
+        FileNotFoundError: if there is no such directory, or no config.
+        ValueError: if it holds no model that is known.
+    """
+    path = pathlib.Path(path)
+    kind = detect(path, config_file)
+    if kind == "own":
+        return own.OwnSource(path)
+    if kind == "hugging_face":
+        from xlnet_tf.checkpoints.hugging_face import HuggingFaceSource
+
+        return HuggingFaceSource(path)
+    from xlnet_tf.checkpoints.tensorflow import open_tensorflow
+
+    directory = path if path.is_dir() else path.parent
+    return open_tensorflow(
+        path, pathlib.Path(config_file or directory / RELEASED_CONFIG_FILE)
+    )
 
 
-def detect(path):
+def detect(path, config_file=None):
     """Says what kind of model a directory holds.
 
     Args:
-        path: path of a directory.
+        path: path of a directory or of a TensorFlow checkpoint's prefix.
+        config_file: path of the checkpoint's config, or None.
 
     Returns:
-        "own" or "released".
+        "own", "hugging_face", or "tensorflow": a released checkpoint or one
+        of Model Garden's.
 
     Raises:
         FileNotFoundError: if there is no such directory.
         ValueError: if it holds no model that is known.
     """
-    if not path.is_dir():
+    is_prefix = path.with_name(path.name + ".index").is_file()
+    if not path.is_dir() and not is_prefix:
         raise FileNotFoundError(
             f"there is no directory {path}; give the one that holds "
-            f"{RELEASED_CONFIG_FILE} or {CONFIG_FILE}."
+            f"{RELEASED_CONFIG_FILE} or {own.CONFIG_FILE}."
         )
-    if (path / CONFIG_FILE).is_file():
-        values = _read_json(path / CONFIG_FILE)
-        if values.get("registered_name") == "xlnet_tf>XLNetBackbone":
-            return "own"
-    if (path / RELEASED_CONFIG_FILE).is_file():
-        return "released"
+    if config_file or is_prefix or (path / RELEASED_CONFIG_FILE).is_file():
+        return "tensorflow"
+    if own.is_own(path):
+        return "own"
+    file = path / own.CONFIG_FILE
+    if file.is_file():
+        values = read_json(file)
+        model_type = isinstance(values, dict) and values.get("model_type")
+        if model_type == "xlnet":
+            return "hugging_face"
+        if model_type:
+            raise ValueError(
+                f"{path} holds a model of the type {model_type!r}, not XLNet's."
+            )
+    elif any(path.glob("*.index")):
+        raise FileNotFoundError(
+            f"{path} holds a TensorFlow checkpoint without its "
+            f"{RELEASED_CONFIG_FILE}; copy the one of the model it was "
+            "trained from there."
+        )
     raise ValueError(
         f"{path} holds no model that is known: expected "
-        f"{RELEASED_CONFIG_FILE} with xlnet_model.ckpt.*, or the files that "
+        f"{RELEASED_CONFIG_FILE} with xlnet_model.ckpt.*, Hugging Face's "
+        f"{own.CONFIG_FILE} with model.safetensors, or the files that "
         "`save_to_preset` writes."
     )
 
 
 def read_config(path):
     """The XLNetConfig of a model directory."""
-    path = pathlib.Path(path)
-    if detect(path) == "released":
-        return XLNetConfig.from_json(path / RELEASED_CONFIG_FILE)
-    values = dict(_read_json(path / CONFIG_FILE)["config"])
-    for name in ("seed", "name", "trainable", "dtype"):
-        values.pop(name, None)
-    return XLNetConfig.from_dict(values)
-
-
-def _load_own(model, path):
-    backbone = getattr(model, "backbone", model)
-    _load_weights(backbone, path / MODEL_WEIGHTS_FILE)
-    if backbone is model or not (path / TASK_FILE).is_file():
-        return
-    saved = _read_json(path / TASK_FILE)["registered_name"]
-    # A fresh head is right where the directory holds another task.
-    if saved == keras.saving.get_registered_name(type(model)):
-        _load_weights(_HeadOnly(model), path / TASK_WEIGHTS_FILE)
-
-
-def _load_weights(model, file):
-    if not file.is_file():
-        raise FileNotFoundError(f"{file} is missing: the preset is incomplete.")
-    try:
-        model.load_weights(file)
-    except (OSError, KeyError) as error:
-        raise ValueError(
-            f"{file} is damaged or not a weights file: {error}."
-        ) from error
-    except ValueError as error:
-        raise ValueError(
-            f"{file} does not fit the model that {CONFIG_FILE} beside it and "
-            f"the overrides describe: {error}"
-        ) from error
-
-
-def _write_weights(model, file):
-    # Keras wants the name to end so.
-    temporary = file.with_name(f"temporary-{os.getpid()}.weights.h5")
-    try:
-        model.save_weights(temporary)
-        os.replace(temporary, file)
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
-def _write_json(value, file):
-    write_bytes(file, (json.dumps(value, indent=2) + "\n").encode())
-
-
-def _read_json(file):
-    try:
-        return json.loads(file.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ValueError(f"{file} is not a JSON file: {error}.") from error
-
-
-def write_bytes(file, data):
-    """Writes a file under a temporary name, then renames it."""
-    descriptor, temporary = tempfile.mkstemp(
-        dir=file.parent, prefix=f".{file.name}."
-    )
-    try:
-        with os.fdopen(descriptor, "wb") as handle:
-            handle.write(data)
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, file)
-    except BaseException:
-        os.unlink(temporary)
-        raise
+    return open_source(path).config()

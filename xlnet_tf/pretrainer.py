@@ -10,46 +10,8 @@ import keras
 from keras import ops
 
 from xlnet_tf.memory import StatefulMemory
-from xlnet_tf.presets import Preset
-
-
-@keras.saving.register_keras_serializable(package="xlnet_tf")
-class LanguageModelHead(keras.layers.Layer):
-    """Tied softmax: logits are products with the token embedding, plus a bias.
-
-    Args:
-        vocabulary_size: int, V.
-
-    Call arguments:
-        inputs: float tensor of shape [B, P, D].
-        token_embedding: float tensor of shape [V, D].
-
-    Returns:
-        float32 tensor of shape [B, P, V].
-
-    Source: `lm_loss` of the released code, which has no transform layer.
-    """
-
-    def __init__(self, vocabulary_size, **kwargs):
-        super().__init__(**kwargs)
-        self.vocabulary_size = vocabulary_size
-
-    def build(self, input_shape=None):
-        self.bias = self.add_weight(
-            name="bias", shape=(self.vocabulary_size,), initializer="zeros"
-        )
-        self.built = True
-
-    def call(self, inputs, token_embedding):
-        token_embedding = ops.cast(token_embedding, inputs.dtype)
-        logits = ops.einsum("bpd,vd->bpv", inputs, token_embedding)
-        return ops.cast(logits, "float32") + ops.cast(self.bias, "float32")
-
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "vocabulary_size": self.vocabulary_size,
-        }
+from xlnet_tf.tasks.heads import LanguageModelHead
+from xlnet_tf.tasks.task import Task
 
 
 class TokenLoss(keras.losses.Loss):
@@ -60,7 +22,7 @@ class TokenLoss(keras.losses.Loss):
 
 
 @keras.saving.register_keras_serializable(package="xlnet_tf")
-class XLNetPretrainer(Preset, keras.Model):
+class XLNetPretrainer(Task):
     """An XLNet that learns to predict tokens in any order.
 
     Works with `fit`: compile it with an optimizer alone, for the loss is its
@@ -69,6 +31,7 @@ class XLNetPretrainer(Preset, keras.Model):
 
     Args:
         backbone: XLNetBackbone.
+        has_transform: bool, see `LanguageModelHead`. Default False.
 
     Call arguments:
         features: dict as `XLNetBackbone` takes, with targets and, for the
@@ -85,35 +48,20 @@ class XLNetPretrainer(Preset, keras.Model):
     Source: section 2.3 of https://arxiv.org/abs/1906.08237, `two_stream_loss`.
     """
 
-    def __init__(self, backbone, **kwargs):
-        kwargs.setdefault("dtype", backbone.dtype_policy)
-        super().__init__(autocast=False, **kwargs)
-        self.backbone = backbone
-        self.head = LanguageModelHead(
-            backbone.config.vocabulary_size, dtype=self.dtype_policy
+    new_head_arguments = ("has_transform",)
+
+    def __init__(self, backbone, has_transform=False, **kwargs):
+        head = LanguageModelHead(
+            backbone.config,
+            has_transform=has_transform,
+            dtype=kwargs.get("dtype", backbone.dtype_policy),
+            name="head",
         )
-        self.head.build()
+        super().__init__(backbone, head, **kwargs)
         self.memory = None
         self.token_loss = TokenLoss(reduction="mean_with_sample_weight")
         self.accuracy_metric = keras.metrics.Mean(name="accuracy")
         self.bits_metric = keras.metrics.Mean(name="bits_per_token")
-        self.built = True
-
-    def build(self, input_shape=None):
-        """Does nothing: the config alone decides every shape."""
-
-    def _maybe_symbolic_build(self, iterator=None, data_batch=None):
-        # Keras would average a batch over the replicas to learn its shapes,
-        # which bool features do not allow; here every shape is known.
-        strategy = getattr(self, "_distribute_strategy", None)
-        if strategy is not None and self.optimizer:
-            with strategy.scope():
-                self.optimizer.build(self.trainable_variables)
-
-    @property
-    def config(self):
-        """XLNetConfig of the backbone."""
-        return self.backbone.config
 
     def remember(self, batch_size, hide_empty=False):
         """Gives the model a memory that lasts from one batch to the next.
@@ -211,25 +159,19 @@ class XLNetPretrainer(Preset, keras.Model):
 
     def get_config(self):
         return {
-            "backbone": keras.saving.serialize_keras_object(self.backbone),
+            **super().get_config(),
+            "has_transform": self.head.has_transform,
             "memory": self.memory
             and keras.saving.serialize_keras_object(self.memory),
-            "name": self.name,
-            "trainable": self.trainable,
-            "dtype": keras.dtype_policies.serialize(self.dtype_policy),
         }
 
     @classmethod
     def from_config(cls, config):
         config = dict(config)
-        deserialize = keras.saving.deserialize_keras_object
-        config["backbone"] = deserialize(config["backbone"])
-        if isinstance(config.get("dtype"), dict):
-            config["dtype"] = keras.dtype_policies.deserialize(config["dtype"])
         memory = config.pop("memory", None)
-        model = cls(**config)
+        model = super().from_config(config)
         if memory is not None:
-            model.memory = deserialize(memory)
+            model.memory = keras.saving.deserialize_keras_object(memory)
         return model
 
 

@@ -81,7 +81,7 @@ def _says_memory(options):
     The released format has no word for it, so its files leave the default.
     """
     if options.preset:
-        return detect(pathlib.Path(options.preset)) == "own"
+        return detect(pathlib.Path(options.preset)) != "tensorflow"
     file = pathlib.Path(options.config)
     if file.suffix != ".json":
         return False

@@ -7,7 +7,7 @@ import signal
 import sys
 import time
 
-from xlnet_tf.presets import write_bytes
+from xlnet_tf.files import write_bytes
 from xlnet_tf.strategy import describe
 from xlnet_tf.strategy import largest_and_smallest
 

@@ -23,7 +23,7 @@ from data_pipeline.pretraining import PretrainingData
 from data_pipeline.tokenizer import Tokenizer
 from xlnet_tf import training as training_steps
 from xlnet_tf import training_progress as progress
-from xlnet_tf.presets import write_bytes
+from xlnet_tf.files import write_bytes
 from xlnet_tf.strategy import check_together
 from xlnet_tf.strategy import make_strategy
 from xlnet_tf.training_options import check_same_run

@@ -1,69 +1,166 @@
-"""The released TensorFlow 1 checkpoints.
+"""The released TensorFlow 1 checkpoints, read and written.
 
 Names and layouts follow zihangdai/xlnet. Biases and segment encodings are
 stacked over layers there, `[L, N, H]` and `[L, 2, N, H]`; tied biases have no
 layer axis. Kernels have our shapes.
 """
 
+import os
 import pathlib
+import re
 
-import numpy as np
 import tensorflow as tf
 
-TRANSFORMER = "model/transformer"
-# A cut data file is an IndexError.
-_DAMAGE = (tf.errors.OpError, IndexError, ValueError)
+from xlnet_tf.checkpoints.source import Head
+from xlnet_tf.checkpoints.source import Weight
+from xlnet_tf.checkpoints.source import arrays
+from xlnet_tf.checkpoints.tensorflow import TensorFlowSource
+
+CONFIG_FILE = "xlnet_config.json"
+CHECKPOINT_NAME = "xlnet_model.ckpt"
+_TABLE = "transformer/word_embedding/lookup_table"
+_SLOTS = re.compile(
+    r"(.*/)?(adam_[mv]|Adam(_1)?|Momentum|ExponentialMovingAverage"
+    r"|beta[12]_power(_\d+)?|global_step|learning_rate)(/.*)?"
+)
+_HEADS = re.compile(
+    r"lm_loss/|seq(ue|u)n[ec]+_summary|classification|regression"
+    r"|logits/dense/|(start|end)_logits/|answer_class/"
+)
+# As the released code spells it, and as others corrected it.
+_SUMMARIES = ("sequnece_summary", "sequence_summary")
 
 
-def variable_table(model):
+class ReleasedSource(TensorFlowSource):
+    """A checkpoint of the released code, pretrained or fine-tuned.
+
+    Args:
+        checkpoint: TensorFlowCheckpoint.
+        config_file: path of its `xlnet_config.json`.
+
+    Raises:
+        ValueError: if it is not the checkpoint of an XLNet.
+    """
+
+    kind = "released TensorFlow 1 checkpoint"
+    gelu = "the released code computes the tanh form"
+
+    def __init__(self, checkpoint, config_file):
+        super().__init__(checkpoint, config_file)
+        tables = [name for name in checkpoint.shapes if name.endswith(_TABLE)]
+        if len(tables) != 1:
+            raise ValueError(
+                f"{self.path} is not the checkpoint of an XLNet: expected one "
+                f"variable .../{_TABLE}, found {len(tables)}. It holds: "
+                f"{', '.join(sorted(checkpoint.shapes)[:5])}, ..."
+            )
+        # "model/" in the release; whatever comes before is the user's.
+        self.scope = tables[0].removesuffix(_TABLE)
+        self.outer = self.scope.removesuffix("model/")
+
+    def heads(self):
+        names = set(self.shapes())
+        heads = []
+        if f"{self.scope}lm_loss/bias" in names:
+            heads.append(Head("XLNetPretrainer", {}))
+        summary = {"projection": self._summary() is not None}
+        for name in sorted(names):
+            match = re.fullmatch(
+                rf"{re.escape(self.scope)}(classification|regression)"
+                r"(?:_(.+))?/logit/kernel",
+                name,
+            )
+            if match and match[1] == "classification":
+                classes = self.shapes()[name][-1]
+                heads.append(
+                    Head(
+                        "XLNetTextClassifier",
+                        {"num_classes": classes, **summary},
+                        match[2] or "",
+                    )
+                )
+            elif match:
+                heads.append(
+                    Head("XLNetTextRegressor", summary, match[2] or "")
+                )
+        if f"{self.outer}logits/dense/kernel" in names:
+            heads.append(Head("XLNetMultipleChoice", summary))
+        if f"{self.outer}start_logits/dense/kernel" in names:
+            heads.append(Head("XLNetQuestionAnswering", {}))
+        return heads
+
+    def _summary(self):
+        for name in _SUMMARIES:
+            if f"{self.scope}{name}/summary/kernel" in self.shapes():
+                return name
+        return None
+
+    def backbone_weights(self, backbone):
+        return backbone_weights(backbone, self.scope)
+
+    def head_weights(self, task, head):
+        return head_weights(
+            task, head.name, self.scope, self._summary() or _SUMMARIES[0]
+        )
+
+    def is_leftover(self, name):
+        inner = name.removeprefix(self.scope).removeprefix(self.outer)
+        # Heads of other tasks are part of no other model.
+        return bool(_SLOTS.fullmatch(name) or _HEADS.match(inner))
+
+
+def backbone_weights(backbone, scope="model/"):
     """Which released variable, and which layer of it, fills each of ours.
 
     Args:
-        model: XLNetBackbone, or a task around one.
+        backbone: XLNetBackbone.
+        scope: str, what stands before `transformer/`.
 
     Returns:
-        list of (name, layer, variable): released name (str), index into its
-        first axis (int) or None for all of it, Keras variable.
+        list of Weight.
 
     Source: the variable scopes in `modeling.py` of the released code.
     """
-    backbone = getattr(model, "backbone", model)
-    table = [
-        (
-            f"{TRANSFORMER}/word_embedding/lookup_table",
-            None,
+    scope = f"{scope}transformer"
+    num_layers = len(backbone.blocks)
+    weights = [
+        Weight(
+            f"{scope}/word_embedding/lookup_table",
             backbone.token_embedding.embeddings,
         ),
-        (f"{TRANSFORMER}/mask_emb/mask_emb", None, backbone.mask_embedding),
+        Weight(
+            f"{scope}/mask_emb/mask_emb",
+            backbone.mask_embedding,
+            leading_ones=2,
+        ),
     ]
     if backbone.shared_biases is not None:
-        table += _biases(backbone.shared_biases, None)
+        weights += _biases(scope, backbone.shared_biases)
     for layer, block in enumerate(backbone.blocks):
-        attention = block.attention
+        stack = dict(layer=layer, num_layers=num_layers)
         if backbone.shared_biases is None:
-            table += _biases(attention.biases, layer)
-        table.append(
-            (f"{TRANSFORMER}/seg_embed", layer, attention.segment_encoding)
+            weights += _biases(scope, block.attention.biases, **stack)
+        weights.append(
+            Weight(
+                f"{scope}/seg_embed", block.attention.segment_encoding, **stack
+            )
         )
-        scope = f"{TRANSFORMER}/layer_{layer}"
-        table += [
-            (f"{scope}/{name}", None, variable)
-            for name, variable in _layer_variables(block)
+        weights += [
+            Weight(f"{scope}/layer_{layer}/{name}", variable)
+            for name, variable in _block_variables(block)
         ]
-    if model is not backbone and hasattr(model, "logits"):
-        table.append(("model/lm_loss/bias", None, model.head.bias))
-    return table
+    return weights
 
 
-def _biases(biases, layer):
+def _biases(scope, biases, **stack):
     return [
-        (f"{TRANSFORMER}/r_w_bias", layer, biases.content_bias),
-        (f"{TRANSFORMER}/r_r_bias", layer, biases.position_bias),
-        (f"{TRANSFORMER}/r_s_bias", layer, biases.segment_bias),
+        Weight(f"{scope}/r_w_bias", biases.content_bias, **stack),
+        Weight(f"{scope}/r_r_bias", biases.position_bias, **stack),
+        Weight(f"{scope}/r_s_bias", biases.segment_bias, **stack),
     ]
 
 
-def _layer_variables(block):
+def _block_variables(block):
     attention = block.attention
     return [
         ("rel_attn/q/kernel", attention.query_projection.kernel),
@@ -82,76 +179,110 @@ def _layer_variables(block):
     ]
 
 
-def load_tf1_checkpoint(model, path):
-    """Fills a model from a released checkpoint.
+def head_weights(task, name="", scope="model/", summary=_SUMMARIES[0]):
+    """Which released variable fills each of a head's.
 
     Args:
-        model: XLNetBackbone or XLNetPretrainer.
-        path: path of a directory with one `*.ckpt*.index`, or the prefix of a
-            checkpoint.
+        task: XLNetPretrainer, XLNetTextClassifier, XLNetTextRegressor,
+            XLNetMultipleChoice or XLNetQuestionAnswering.
+        name: str, what follows `classification_` or `regression_`.
+        scope: str, what stands before `transformer/`.
+        summary: str, scope of the summary.
+
+    Returns:
+        list of Weight.
 
     Raises:
-        FileNotFoundError: if there is no checkpoint.
-        ValueError: if variables are missing or their shapes differ; all are
-            listed together.
+        ValueError: if the released code has no such head.
     """
-    prefix = _prefix(pathlib.Path(path))
-    try:
-        reader = tf.train.load_checkpoint(prefix)
-    except _DAMAGE as error:
-        raise _damaged(prefix, error) from error
-    shapes = reader.get_variable_to_shape_map()
-    values, problems = [], []
-    for name, layer, variable in variable_table(model):
-        if name not in shapes:
-            problems.append(f"{name} is missing")
-            continue
-        try:
-            value = reader.get_tensor(name)
-        except _DAMAGE as error:
-            raise _damaged(prefix, error) from error
-        if layer is not None:
-            if layer >= len(value):
-                problems.append(f"{name} has {len(value)} layers only")
-                continue
-            value = value[layer]
-        if name.endswith("mask_emb/mask_emb"):
-            value = np.reshape(value, [-1])  # [1, 1, D] there
-        if tuple(value.shape) != tuple(variable.shape):
-            problems.append(
-                f"{name} has the shape {value.shape}, not "
-                f"{tuple(variable.shape)}"
-            )
-            continue
-        values.append((variable, value))
-    if problems:
-        raise ValueError(
-            f"{prefix} does not fit the config beside it: "
-            f"{'; '.join(dict.fromkeys(problems))}."
+    from xlnet_tf.tasks import classification
+
+    kind = type(task)
+    head = task.head
+    outer = scope.removesuffix("model/")
+    suffix = f"_{name}" if name else ""
+    if issubclass(kind, classification.XLNetTextClassifier):
+        return _sequence_head(
+            head, f"{scope}classification{suffix}/logit", scope + summary
         )
-    for variable, value in values:
-        variable.assign(value)
-
-
-def _damaged(prefix, error):
-    return ValueError(
-        f"{prefix} cannot be read as a TensorFlow checkpoint: {error}."
+    if issubclass(kind, classification.XLNetTextRegressor):
+        return _sequence_head(
+            head, f"{scope}regression{suffix}/logit", scope + summary
+        )
+    if issubclass(kind, classification.XLNetMultipleChoice):
+        return _sequence_head(head, f"{outer}logits/dense", scope + summary)
+    if hasattr(head, "end_inner"):
+        return _span_head(head, outer)
+    if hasattr(task, "logits") and not head.has_transform:
+        return [Weight(f"{scope}lm_loss/bias", head.bias)]
+    raise ValueError(
+        f"the released code has no head like that of {kind.__name__} with "
+        "these arguments. Save the backbone, or choose another format."
     )
 
 
-def _prefix(path):
-    if not path.is_dir():
-        return str(path)
-    found = sorted(path.glob("*.ckpt*.index"))
-    if not found:
-        raise FileNotFoundError(
-            f"{path} holds no TensorFlow checkpoint (*.ckpt*.index beside "
-            "*.ckpt*.data-*)."
-        )
-    if len(found) > 1:
-        names = ", ".join(f.name.removesuffix(".index") for f in found)
-        raise ValueError(
-            f"{path} holds several checkpoints: {names}. Give the prefix of "
-            "one, or leave only one in the directory."
-        )
-    return str(found[0]).removesuffix(".index")
+def _sequence_head(head, logits, summary):
+    weights = _dense(logits, head.logits_dense)
+    if head.summary_dense is not None:
+        weights += _dense(f"{summary}/summary", head.summary_dense)
+    return weights
+
+
+def _span_head(head, outer):
+    return [
+        *_dense(f"{outer}start_logits/dense", head.start_dense),
+        *_dense(f"{outer}end_logits/dense_0", head.end_inner),
+        Weight(f"{outer}end_logits/LayerNorm/gamma", head.end_norm.gamma),
+        Weight(f"{outer}end_logits/LayerNorm/beta", head.end_norm.beta),
+        *_dense(f"{outer}end_logits/dense_1", head.end_dense),
+        *_dense(f"{outer}answer_class/dense_0", head.class_inner),
+        Weight(f"{outer}answer_class/dense_1/kernel", head.class_dense.kernel),
+    ]
+
+
+def _dense(name, layer):
+    return [
+        Weight(f"{name}/kernel", layer.kernel),
+        Weight(f"{name}/bias", layer.bias),
+    ]
+
+
+def save_tf1(model, path, tokenizer=None, name="task"):
+    """Writes a directory that the released code reads.
+
+    `xlnet_config.json`, `xlnet_model.ckpt.*` and `spiece.model`. What the
+    released config has no word for stands in it under our names. The released
+    code always computes the tanh form of GELU.
+
+    Args:
+        model: XLNetBackbone, or a task around one.
+        path: str or path of a directory, made if missing.
+        tokenizer: object with `model_proto` (bytes), or None.
+        name: str, what follows `classification_` or `regression_`.
+
+    Raises:
+        ValueError: if the released code has no such head.
+    """
+    from xlnet_tf.files import write_bytes
+
+    path = pathlib.Path(path)
+    backbone = getattr(model, "backbone", model)
+    weights = backbone_weights(backbone)
+    if backbone is not model:
+        weights += head_weights(model, name)
+    path.mkdir(parents=True, exist_ok=True)
+    tensors = dict(arrays(weights))
+    temporary = path / f".{CHECKPOINT_NAME}.{os.getpid()}"
+    tf.raw_ops.SaveV2(
+        prefix=str(temporary),
+        tensor_names=list(tensors),
+        shape_and_slices=[""] * len(tensors),
+        tensors=list(tensors.values()),
+    )
+    # The index last: without it there is no checkpoint.
+    for file in sorted(path.glob(f"{temporary.name}.*")):
+        end = file.name.removeprefix(temporary.name)
+        os.replace(file, path / f"{CHECKPOINT_NAME}{end}")
+    if tokenizer is not None:
+        write_bytes(path / "spiece.model", tokenizer.model_proto)
+    backbone.config.to_json(path / CONFIG_FILE)

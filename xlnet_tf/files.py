@@ -1,0 +1,42 @@
+"""Files that are there whole or not at all."""
+
+import json
+import os
+import tempfile
+
+
+def write_bytes(file, data):
+    """Writes a file under a temporary name, then renames it.
+
+    Args:
+        file: path.
+        data: bytes.
+    """
+    descriptor, temporary = tempfile.mkstemp(
+        dir=file.parent, prefix=f".{file.name}."
+    )
+    try:
+        with os.fdopen(descriptor, "wb") as handle:
+            handle.write(data)
+        os.chmod(temporary, 0o644)
+        os.replace(temporary, file)
+    except BaseException:
+        os.unlink(temporary)
+        raise
+
+
+def write_json(file, value):
+    """Writes a value as a JSON file, whole or not at all."""
+    write_bytes(file, (json.dumps(value, indent=2) + "\n").encode())
+
+
+def read_json(file):
+    """The value of a JSON file.
+
+    Raises:
+        ValueError: if it is not JSON.
+    """
+    try:
+        return json.loads(file.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{file} is not a JSON file: {error}.") from error

@@ -1,0 +1,1 @@
+"""What an XLNet is used for: a backbone with a head."""

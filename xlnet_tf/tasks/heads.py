@@ -1,0 +1,202 @@
+"""The layers between the backbone and the answer.
+
+Shapes: B batch, T tokens, P targets, D model dim, V vocabulary, C classes.
+"""
+
+import keras
+from keras import ops
+
+from xlnet_tf.dropout import dropout
+from xlnet_tf.tasks.task import DRAW_HEAD
+
+SUMMARIES = ("last", "first", "mean")
+
+
+def dense(name, units, config, **kwargs):
+    """A dense layer with the model's initial weights."""
+    return keras.layers.Dense(
+        units,
+        kernel_initializer=keras.initializers.RandomNormal(
+            stddev=config.initializer_range
+        ),
+        name=name,
+        **kwargs,
+    )
+
+
+def layer_norm(name, config, **kwargs):
+    """A layer norm with the model's epsilon."""
+    return keras.layers.LayerNormalization(
+        epsilon=config.layer_norm_epsilon, name=name, **kwargs
+    )
+
+
+@keras.saving.register_keras_serializable(package="xlnet_tf")
+class LanguageModelHead(keras.layers.Layer):
+    """Tied softmax: logits are products with the token embedding, plus a bias.
+
+    Args:
+        config: XLNetConfig.
+        has_transform: bool, a dense layer and a layer norm before the product,
+            as Model Garden's `XLNetMaskedLM` has them. Default False, as
+            released.
+
+    Call arguments:
+        inputs: float tensor of shape [B, P, D].
+        token_embedding: float tensor of shape [V, D].
+
+    Returns:
+        float32 tensor of shape [B, P, V].
+
+    Source: `lm_loss` of the released code.
+    """
+
+    def __init__(self, config, has_transform=False, **kwargs):
+        super().__init__(**kwargs)
+        self.config = config
+        self.has_transform = has_transform
+        if has_transform:
+            policy = self.dtype_policy
+            self.transform = dense(
+                "transform", config.hidden_dim, config, dtype=policy
+            )
+            self.transform_norm = layer_norm(
+                "transform_norm", config, dtype=policy
+            )
+
+    def build(self, input_shape=None):
+        self.bias = self.add_weight(
+            name="bias",
+            shape=(self.config.vocabulary_size,),
+            initializer="zeros",
+        )
+        if self.has_transform:
+            self.transform.build((None, None, self.config.hidden_dim))
+            self.transform_norm.build((None, None, self.config.hidden_dim))
+        self.built = True
+
+    def call(self, inputs, token_embedding):
+        if self.has_transform:
+            inputs = self.transform_norm(self.transform(inputs))
+        token_embedding = ops.cast(token_embedding, inputs.dtype)
+        logits = ops.einsum("bpd,vd->bpv", inputs, token_embedding)
+        return ops.cast(logits, "float32") + ops.cast(self.bias, "float32")
+
+
+@keras.saving.register_keras_serializable(package="xlnet_tf")
+class ClassificationHead(keras.layers.Layer):
+    """One vector for a sequence, then scores of classes.
+
+    Args:
+        config: XLNetConfig.
+        num_classes: int, C.
+        summary: "last" (default, where the class token stands), "first" or
+            "mean", over all T tokens, padding included, as released.
+        projection: bool, a dense layer on the summary. Default True.
+        activation: "tanh" (default) or None, after the projection.
+        dropout: float, on the summary. Default 0.1.
+
+    Call arguments:
+        content: float tensor of shape [B, T, D].
+        seed: int tensor of shape [2], or None for no dropout.
+
+    Returns:
+        float32 tensor of shape [B, C].
+
+    Raises:
+        ValueError: if `summary` or `activation` is none of these.
+
+    Source: `summarize_sequence`, `classification_loss` and `regression_loss`.
+    """
+
+    def __init__(
+        self,
+        config,
+        num_classes,
+        summary="last",
+        projection=True,
+        activation="tanh",
+        dropout=0.1,
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        if summary not in SUMMARIES:
+            raise ValueError(
+                f"`summary` must be one of {', '.join(SUMMARIES)}. "
+                f"Received: summary={summary!r}."
+            )
+        if activation not in ("tanh", None):
+            raise ValueError(
+                '`activation` of the summary must be "tanh" or None. '
+                f"Received: activation={activation!r}."
+            )
+        self.config = config
+        self.summary = summary
+        self.activation = keras.activations.get(activation)
+        self.dropout = dropout
+        self.summary_dense = None
+        if projection:
+            self.summary_dense = dense(
+                "summary_dense",
+                config.hidden_dim,
+                config,
+                dtype=self.dtype_policy,
+            )
+        self.logits_dense = dense(
+            "logits_dense", num_classes, config, dtype=self.dtype_policy
+        )
+
+    def build(self, input_shape=None):
+        if self.summary_dense is not None:
+            self.summary_dense.build((None, self.config.hidden_dim))
+        self.logits_dense.build((None, self.config.hidden_dim))
+        self.built = True
+
+    def call(self, content, seed=None):
+        return ops.cast(
+            self.logits_dense(self.summarize(content, seed)), "float32"
+        )
+
+    def summarize(self, content, seed=None):
+        """The vector of each sequence, float tensor of shape [B, D]."""
+        if self.summary == "mean":
+            summary = ops.mean(content, axis=1)
+        else:
+            summary = content[:, 0 if self.summary == "first" else -1]
+        if self.summary_dense is not None:
+            summary = self.summary_dense(summary)
+        return dropout(self.activation(summary), self.dropout, seed, DRAW_HEAD)
+
+
+@keras.saving.register_keras_serializable(package="xlnet_tf")
+class TokenHead(keras.layers.Layer):
+    """Scores of classes for every token.
+
+    Args:
+        config: XLNetConfig.
+        num_classes: int, C.
+        dropout: float, on the content. Default 0.1.
+
+    Call arguments:
+        content: float tensor of shape [B, T, D].
+        seed: int tensor of shape [2], or None for no dropout.
+
+    Returns:
+        float32 tensor of shape [B, T, C].
+    """
+
+    def __init__(self, config, num_classes, dropout=0.1, **kwargs):
+        super().__init__(**kwargs)
+        self.config = config
+        self.dropout = dropout
+        self.logits_dense = dense(
+            "logits_dense", num_classes, config, dtype=self.dtype_policy
+        )
+
+    def build(self, input_shape=None):
+        self.logits_dense.build((None, None, self.config.hidden_dim))
+        self.built = True
+
+    def call(self, content, seed=None):
+        content = dropout(content, self.dropout, seed, DRAW_HEAD)
+        return ops.cast(self.logits_dense(content), "float32")
