@@ -133,6 +133,51 @@ def shorten(value):
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
+def original_span(begin, end, begins, ends):
+    """The characters of a text that a span of the cleaned text came from.
+
+    Args:
+        begin: int, in characters of the cleaned text.
+        end: int, exclusive; an empty span stays one.
+        begins: sequence of int, from `align`.
+        ends: likewise.
+
+    Returns:
+        tuple of int: begin and end, in characters of the text.
+    """
+    if begin < end:
+        return begins[begin], ends[end - 1]
+    if begin == len(begins):
+        position = ends[-1] if len(ends) else 0
+        return position, position
+    if begin and ends[begin - 1] > begins[begin]:
+        # A blank inside of one character that expands to a phrase.
+        return begins[begin], ends[begin - 1]
+    return begins[begin], begins[begin]
+
+
+def part_spans(parts, begin, end):
+    """The spans of the parts that the digit-comma rule makes of a piece.
+
+    Args:
+        parts: list of str, the last one a comma.
+        begin: int, in characters of the cleaned text.
+        end: int, exclusive.
+
+    Returns:
+        list of (begin, end), one a part.
+    """
+    lengths = [len(part.removeprefix(BLANK)) for part in parts[:-1]]
+    comma = max(begin, end - 1)
+    if sum(lengths) != comma - begin:
+        return [(begin, comma)] * len(lengths) + [(comma, end)]
+    spans = []
+    for length in lengths:
+        spans.append((begin, begin + length))
+        begin += length
+    return spans + [(comma, end)]
+
+
 @functools.cache
 def _combining_marks():
     # `re` looks up characters below U+10000 in a bitmap but walks through the

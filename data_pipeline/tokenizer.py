@@ -10,7 +10,11 @@ import os
 import numpy as np
 import sentencepiece
 
+from data_pipeline.flat_encoding import CommaTable
+from data_pipeline.flat_encoding import preprocess_all
 from data_pipeline.normalization import align
+from data_pipeline.normalization import original_span
+from data_pipeline.normalization import part_spans
 from data_pipeline.normalization import preprocess
 from data_pipeline.normalization import shorten
 from data_pipeline.normalization import split_comma
@@ -120,6 +124,7 @@ class Tokenizer:
             index: [self.piece_to_id(part) for part in parts]
             for index, parts in self._comma_parts.items()
         }
+        self._comma_table = CommaTable(self._comma_ids, self.vocabulary_size)
         # A vocabulary without "," merges it into unknown pieces, which the
         # release splits too, though all of them share the id 0. A character
         # for private use stands for the unknown ones.
@@ -173,6 +178,29 @@ class Tokenizer:
             for text, ids in zip(texts, rows, strict=True)
         ]
 
+    def encode_flat(self, texts):
+        """Splits many texts at once on this thread, for whole shards.
+
+        Args:
+            texts: list of str.
+
+        Returns:
+            ids: int32 array, those of all texts, one after the other.
+            lengths: int64 array, how many each text has.
+        """
+        texts = preprocess_all(texts, self.lowercase)
+        rows = self._processor.encode(texts, return_type="numpy", num_threads=1)
+        if self.splits_unknown:
+            rows = [
+                np.array(self._split_commas(text, row.tolist()), np.int32)
+                for text, row in zip(texts, rows, strict=True)
+            ]
+        lengths = np.fromiter(map(len, rows), np.int64, len(rows))
+        ids = np.concatenate([np.zeros(0, np.int32), *rows])
+        if self.splits_unknown:
+            return ids, lengths
+        return self._comma_table.replace(ids, lengths)
+
     def encode_with_offsets(self, text):
         """Splits a text and says which characters each piece came from.
 
@@ -206,12 +234,12 @@ class Tokenizer:
             begin, end = self._trim(normalized, begin, end)
             if not parts:
                 ids.append(index)
-                offsets.append(_original_span(begin, end, begins, ends))
+                offsets.append(original_span(begin, end, begins, ends))
                 continue
             ids.extend(self.piece_to_id(part) for part in parts)
             offsets.extend(
-                _original_span(*span, begins, ends)
-                for span in _part_spans(parts, begin, end)
+                original_span(*span, begins, ends)
+                for span in part_spans(parts, begin, end)
             )
         return ids, offsets
 
@@ -316,30 +344,6 @@ class Tokenizer:
 
 def _starts_word(piece):
     return piece.startswith((BLANK, "<")) or piece in PUNCTUATION
-
-
-def _original_span(begin, end, begins, ends):
-    if begin < end:
-        return begins[begin], ends[end - 1]
-    if begin == len(begins):
-        position = ends[-1] if len(ends) else 0
-        return position, position
-    if begin and ends[begin - 1] > begins[begin]:
-        # A blank inside of one character that expands to a phrase.
-        return begins[begin], ends[begin - 1]
-    return begins[begin], begins[begin]
-
-
-def _part_spans(parts, begin, end):
-    lengths = [len(part.removeprefix(BLANK)) for part in parts[:-1]]
-    comma = max(begin, end - 1)
-    if sum(lengths) != comma - begin:
-        return [(begin, comma)] * len(lengths) + [(comma, end)]
-    spans = []
-    for length in lengths:
-        spans.append((begin, begin + length))
-        begin += length
-    return spans + [(comma, end)]
 
 
 def _load(model_proto, source):

@@ -114,7 +114,10 @@ def test_eod_belongs_to_the_last_sentence():
         END_OF_DOCUMENT_ID,
     ]
     assert stream.sentence_starts.tolist() == [2, 4]
+    assert token_stream([]).token_ids.tolist() == []
+    assert token_stream([[]]).sentence_starts.tolist() == []
     stream = token_stream([[[11, 12], [13]], [[14]]], end_of_document=False)
+    assert stream.sentence_starts.tolist() == [2, 3]
     assert stream.token_ids.tolist() == [11, 12, 13, 14]
 
 

@@ -66,6 +66,9 @@ def test_released_ids_in_batches(shared):
         tokenizer = next(t for t, _ in examples if t.lowercase == lowercase)
         ids = tokenizer.encode_batch([e["text"] for e in group])
         assert ids == [e["ids"] for e in group]
+        flat, lengths = tokenizer.encode_flat([e["text"] for e in group])
+        assert flat.tolist() == sum(ids, [])
+        assert lengths.tolist() == [len(row) for row in ids]
 
 
 def test_equals_the_plain_writing(tokenizer, samples):
@@ -81,6 +84,20 @@ def test_batch_and_offsets_give_the_same_ids(tokenizer, samples):
     for text, ids in zip(samples, batch, strict=True):
         assert tokenizer.encode(text) == ids
         assert tokenizer.encode_with_offsets(text)[0] == ids, repr(text)
+
+
+def test_flat_gives_the_same_ids(tokenizer, samples):
+    ids, lengths = tokenizer.encode_flat(samples)
+    assert ids.dtype == np.int32 and lengths.dtype == np.int64
+    expected = tokenizer.encode_batch(samples)
+    assert lengths.tolist() == [len(row) for row in expected]
+    assert ids.tolist() == sum(expected, [])
+    # The digit-comma rule has something to do in them.
+    texts = [preprocess(text, tokenizer.lowercase) for text in samples]
+    assert len(ids) > sum(map(len, tokenizer._processor.encode(texts)))
+    for some in ([], ["", " "]):
+        ids, lengths = tokenizer.encode_flat(some)
+        assert (len(ids), lengths.tolist()) == (0, [0] * len(some))
 
 
 def test_comma_after_digit(model_proto):
@@ -121,6 +138,7 @@ def test_comma_in_unknown_pieces():
         assert tokenizer.encode(text) == expected
         assert tokenizer.encode_with_offsets(text)[0] == expected
         assert tokenizer.encode_batch([text]) == [expected]
+        assert tokenizer.encode_flat([text])[0].tolist() == expected
     assert tokenizer.encode("犭\u0663,").count(0) == 2
 
 
