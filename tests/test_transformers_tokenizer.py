@@ -179,6 +179,25 @@ def test_other_vocabulary(transformers, tiny, tmp_path):
     assert found == [1, 2, 0, 4, 5, 3, 6]
 
 
+def test_file_as_it_is(tiny, tmp_path):
+    # Version 5 of transformers takes no more than the pieces from it.
+    tokenizers = pytest.importorskip("tokenizers", reason="needs tokenizers")
+    write_tokenizer(tiny, tmp_path)
+    theirs = tokenizers.Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
+    first, second = "Bacode  fi (so).", "café ``x'' £5 größer"
+    ids = [tiny.encode(first), tiny.encode(second)]
+    assert theirs.encode(first).ids == [*ids[0], 4, 3]
+    pair = theirs.encode(first, second)
+    assert pair.ids == [*ids[0], 4, *ids[1], 4, 3]
+    assert pair.type_ids == (
+        [0] * (len(ids[0]) + 1) + [1] * (len(ids[1]) + 1) + [2]
+    )
+    assert theirs.decode(ids[0]) == tiny.decode(ids[0])
+    assert theirs.decode(pair.ids, skip_special_tokens=True) == tiny.decode(
+        ids[0] + ids[1]
+    )
+
+
 def test_where_other_vocabularies_differ(transformers, tiny, tmp_path):
     write_tokenizer(tiny, tmp_path)
     theirs = transformers.XLNetTokenizer.from_pretrained(tmp_path)
