@@ -10,6 +10,7 @@ import sys
 
 from data_pipeline import command_line
 from data_pipeline import features
+from data_pipeline import progress
 from data_pipeline import text_files
 
 _UNKNOWN_WARNING = 0.01
@@ -27,6 +28,7 @@ def main(argv=None):
     arguments = _parser().parse_args(argv)
 
     from data_pipeline import building
+    from data_pipeline import manifest
     from data_pipeline import settings as record_settings
     from data_pipeline import tokenizer as tokenizers
 
@@ -41,8 +43,11 @@ def main(argv=None):
         }
     )
     size = sum(map(os.path.getsize, text_files.find_files(arguments.input)))
-    with _progress_bar(size) as bar:
-        manifest = building.build_records(
+    is_there = not arguments.overwrite and os.path.exists(
+        os.path.join(arguments.output, manifest.MANIFEST)
+    )
+    with progress.Progress(size, sys.stderr) as bar:
+        made = building.build_records(
             arguments.input,
             tokenizer,
             arguments.output,
@@ -53,7 +58,7 @@ def main(argv=None):
             arguments.overwrite,
             bar.update,
         )
-    sys.stdout.write(_summary(manifest, arguments.output))
+    sys.stdout.write(_summary(made, arguments.output, is_there))
     return 0
 
 
@@ -63,16 +68,7 @@ def _available_cores():
     return os.cpu_count() or 1
 
 
-def _progress_bar(size):
-    import tqdm
-
-    # disable=None: silent where stderr is not a terminal.
-    return tqdm.tqdm(
-        total=size, unit="B", unit_scale=True, desc="text read", disable=None
-    )
-
-
-def _summary(manifest, output):
+def _summary(manifest, output, is_there):
     totals = manifest.totals
     counts = ", ".join(
         f"{manifest.num_records(split):,} {split} records in {len(shards)} "
@@ -93,6 +89,8 @@ def _summary(manifest, output):
             "tokenizer. Is it made for this language and script, and is "
             "--encoding right?\n"
         )
+    if is_there:
+        return text + f"{output} was complete already\n"
     return text + f"wrote {output}\n"
 
 
@@ -168,7 +166,7 @@ def _parser():
     add(
         "--overwrite",
         action="store_true",
-        help="replace a complete set of records",
+        help="replace a complete set, or start a stopped build again",
     )
     return parser
 

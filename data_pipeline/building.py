@@ -10,28 +10,19 @@ import collections
 import concurrent.futures
 import contextlib
 import dataclasses
+import json
 import multiprocessing
 import multiprocessing.connection
 import os
 import signal
 import threading
-import typing
 
 from data_pipeline import features
+from data_pipeline import records
 from data_pipeline import symbols
 from data_pipeline.settings import Settings
 
-
-class BuiltPart(typing.NamedTuple):
-    """What one part has become."""
-
-    shards: (
-        list  # of (split, direction, temporary path, records, bytes, sha256)
-    )
-    documents: int
-    characters: int
-    tokens: int
-    unknown: int
+_Job = collections.namedtuple("_Job", "split number part path text_digest")
 
 
 def build_records(
@@ -47,6 +38,9 @@ def build_records(
 ):
     """Builds a set of records from text.
 
+    A build that was stopped, by whatever means, goes on from its finished
+    parts when it is asked for again; a finished one is recognised.
+
     Args:
         pattern: str, a path or a glob of text files.
         tokenizer: Tokenizer.
@@ -55,20 +49,22 @@ def build_records(
         text_format: as in `data_pipeline.text_files`.
         encoding: str.
         processes: int; the output does not depend on it.
-        overwrite: bool, whether to replace a complete set.
-        progress: callable given the number of bytes read, or None.
+        overwrite: bool, whether to replace a complete set, or a build that
+            was stopped and is made from something else.
+        progress: callable given the number of bytes of the files whose
+            records were finished since its last call, or None.
 
     Returns:
         Manifest of the set.
 
     Raises:
         FileNotFoundError: no file matches.
-        FileExistsError: there is a set already.
-        ValueError: settings or text that cannot be used.
+        FileExistsError: there is a set already, made from something else.
+        ValueError: settings or text that cannot be used, or not those of the
+            build to go on with.
         OSError: the disk is full or the like.
     """
-    from data_pipeline import records
-    from data_pipeline import splitting
+    from data_pipeline import restart
     from data_pipeline import text_files
 
     settings = (settings or Settings()).resolved()
@@ -76,175 +72,122 @@ def build_records(
         raise ValueError(
             f"`processes` must be at least 1. Received: processes={processes}."
         )
+    plan = restart.make_plan(
+        text_files.find_files(pattern),
+        tokenizer,
+        settings,
+        text_format,
+        encoding,
+    )
+    if not overwrite:
+        finished = restart.find_finished_set(os.fspath(output), plan)
+        if finished is not None:
+            return finished
+    progress = _Progress(progress)
 
     def documents(progress=None):
         return text_files.stream_documents(
             pattern, text_format, encoding, progress
         )
 
-    threshold = splitting.validation_threshold(documents, settings)
-    with records.RecordSetWriter(output, overwrite) as writer:
-        parts = splitting.numbered_parts(
-            documents(progress), threshold, settings.seed
-        )
-        jobs = (
-            (split, number, part, writer.temporary_path(f"{split}-{number}"))
-            for split, number, part in parts
-        )
-        with contextlib.closing(
-            _run_jobs(jobs, tokenizer, settings, processes)
-        ) as results:
-            built = list(results)
-        manifest, names = _manifest(built, tokenizer, settings)
-        writer.finish(manifest, names, tokenizer.model_proto)
+    with records.RecordSetWriter(
+        output,
+        overwrite,
+        lambda left: restart.may_go_on(left, plan, overwrite),
+    ) as writer:
+        try:
+            path = writer.temporary_path(restart.PLAN)
+            records.write_file(path, json.dumps(plan, indent=2).encode())
+            built = _build_parts(
+                documents, tokenizer, settings, processes, writer, progress
+            )
+            manifest, names = make_manifest(built, tokenizer, settings)
+            names[restart.PLAN] = restart.PLAN
+            writer.finish(manifest, names, tokenizer.model_proto)
+        except restart.ChangedTextError:
+            writer.keep = True
+            raise
+        except (OSError, RuntimeError, KeyboardInterrupt):
+            # What is wrong is not the text, so another time may go well.
+            writer.keep = restart.has_parts(writer.temporary_path(""))
+            raise
     return manifest
 
 
-def build_part(split, number, part, path, tokenizer, settings):
-    """Tokenizes a part, cuts it into sequences, and writes its shards.
+def _build_parts(documents, tokenizer, settings, processes, writer, progress):
+    """list of BuiltPart, of all parts in order."""
+    from data_pipeline import restart
+    from data_pipeline import splitting
+
+    threshold = splitting.validation_threshold(documents, settings)
+    parts = splitting.numbered_parts(
+        documents(progress.read), threshold, settings.seed
+    )
+
+    def jobs():
+        for split, number, part in parts:
+            path = writer.temporary_path(f"{split}-{number}")
+            digest = restart.text_digest(part)
+            progress.begin_part()
+            yield (
+                _Job(split, number, part, path, digest),
+                restart.load_part(path, digest),
+            )
+
+    built = []
+    with contextlib.closing(
+        _run_jobs(jobs(), tokenizer, settings, processes)
+    ) as results:
+        for part in results:
+            built.append(part)
+            progress.end_part()
+    progress.end()
+    return built
+
+
+class _Progress:
+    """Counts the bytes of a part when its records are there, not when its
+    text is read, which runs ahead.
 
     Args:
-        split: str.
-        number: int, the part's number in its split.
-        part: list of Document.
-        path: str, the temporary path that the shards' names begin with.
-        tokenizer: Tokenizer.
-        settings: Settings, resolved.
-
-    Returns:
-        BuiltPart.
+        report: callable given a number of bytes, or None.
     """
-    import numpy as np
 
-    from data_pipeline import records
-    from data_pipeline import segments
+    def __init__(self, report):
+        self._report = report or (lambda size: None)
+        self._read = self._reported = 0
+        self._begun = collections.deque()
 
-    sentences = [document.sentences() for document in part]
-    flat = tokenizer.encode_batch([s for group in sentences for s in group], 1)
-    ids = iter(flat)
-    stream = segments.token_stream(
-        ([next(ids) for _ in group] for group in sentences),
-        settings.end_of_document,
-    )
-    stored = features.stored_features(
-        settings.sequence_length,
-        settings.num_predict,
-        tokenizer.vocabulary_size,
-        settings.form,
-    )
-    shards = []
-    for direction in settings.directions:
-        values = _record_values(
-            stream, split, number, direction, tokenizer.starts_word, settings
-        )
-        if not len(values["is_next"]):
-            continue
-        target = f"{path}-{direction}"
-        # Split, part and direction take the place of an epoch.
-        stream_number = (
-            4 * number
-            + 2 * features.SPLITS.index(split)
-            + features.DIRECTIONS.index(direction)
-        )
-        chunks = _encoded_chunks(values, stored, stream_number, settings)
-        shards.append(
-            (split, direction, target, *records.write_shard(target, chunks))
-        )
-    return BuiltPart(
-        shards,
-        len(part),
-        sum(len(document.text) for document in part),
-        len(stream.token_ids),
-        int(np.count_nonzero(stream.token_ids == symbols.UNKNOWN_ID)),
-    )
+    def read(self, size):
+        self._read += size
 
+    def begin_part(self):
+        self._begun.append(self._read)
 
-def _record_values(stream, split, number, direction, starts_word, settings):
-    """The arrays of all records of a part in one direction."""
-    import numpy as np
+    def end_part(self):
+        self._report_up_to(self._begun.popleft())
 
-    from data_pipeline import segments
-    from data_pipeline import targets
+    def end(self):
+        self._report_up_to(self._read)
 
-    backward = direction == "backward"
-    rng = np.random.default_rng(
-        [settings.seed, features.SPLITS.index(split), number, int(backward)]
-    )
-    if backward:
-        stream = segments.reverse_stream(stream)
-    sequences = segments.build_sequences(
-        stream, settings.sequence_length, settings.reuse_length, rng
-    )
-    is_target = targets.sample_targets(
-        sequences.token_ids,
-        starts_word,
-        rng,
-        settings.reuse_length,
-        settings.num_predict,
-        settings.tokens_per_target,
-        settings.spans,
-        is_reversed=backward,
-    )
-    return {
-        **sequences._asdict(),
-        "is_target": is_target,
-        "is_reversed": np.full(len(is_target), backward, np.uint8),
-    }
-
-
-def _encoded_chunks(values, stored, stream_number, settings):
-    from data_pipeline import records
-
-    at_once = records.records_at_once(stored)
-    for begin in range(0, len(values["is_next"]), at_once):
-        chunk = {
-            name: value[begin : begin + at_once]
-            for name, value in values.items()
-        }
-        if settings.frozen:
-            chunk |= _frozen(chunk, begin, stream_number, settings)
-        yield records.encode_records(chunk, stored)
-
-
-def _frozen(chunk, first_record, stream_number, settings):
-    """Draws the permutations of records for good."""
-    import tensorflow as tf
-
-    from data_pipeline import permutation
-
-    token_ids = tf.constant(chunk["token_ids"])
-    is_target = tf.constant(chunk["is_target"])
-    real = permutation.real_targets(token_ids, is_target)
-    index = tf.range(first_record, first_record + len(chunk["token_ids"]))
-    rank = permutation.factorization_rank(
-        token_ids,
-        is_target,
-        permutation.draw_shuffles(
-            settings.seed,
-            tf.fill(index.shape, stream_number),
-            index,
-            settings.sequence_length,
-            settings.reuse_length,
-            settings.permutation_length,
-        ),
-        settings.reuse_length,
-    )
-    positions, _, weights = permutation.select_targets(
-        token_ids, real, settings.num_predict
-    )
-    return {
-        "perm_mask": permutation.perm_mask(rank, real).numpy(),
-        "target_mapping": permutation.target_mapping(
-            positions, weights, settings.sequence_length
-        ).numpy(),
-    }
+    def _report_up_to(self, place):
+        self._report(place - self._reported)
+        self._reported = place
 
 
 def _run_jobs(jobs, tokenizer, settings, processes):
-    """Builds parts, some at a time; yields a BuiltPart each, in order."""
+    """Builds parts, some at a time; yields a BuiltPart each, in order.
+
+    Args:
+        jobs: iterable of (_Job, BuiltPart or None); what is built already is
+            passed through.
+        tokenizer: Tokenizer.
+        settings: Settings, resolved.
+        processes: int.
+    """
     if processes == 1:
-        for job in jobs:
-            yield build_part(*job, tokenizer, settings)
+        for job, built in jobs:
+            yield built or _build(job, tokenizer, settings)
         return
     context = multiprocessing.get_context("spawn")
     # Closes when this process ends, however it does: then workers end too.
@@ -257,8 +200,12 @@ def _run_jobs(jobs, tokenizer, settings, processes):
     )
     running = collections.deque()
     try:
-        for job in jobs:
-            running.append(executor.submit(_work, job))
+        for job, built in jobs:
+            if built is None:
+                running.append(executor.submit(_work, job))
+            else:
+                running.append(concurrent.futures.Future())
+                running[-1].set_result(built)
             if len(running) >= 2 * processes:
                 yield running.popleft().result()
         while running:
@@ -294,13 +241,33 @@ def _exit_without_parent(lifeline):
 
 
 def _work(job):
-    return build_part(*job, **_worker)
+    return _build(job, **_worker)
 
 
-def _manifest(built, tokenizer, settings):
-    """The manifest, and the temporary name of each shard."""
+def _build(job, tokenizer, settings):
+    from data_pipeline import part_building
+    from data_pipeline import restart
+
+    built = part_building.build_part(*job[:4], tokenizer, settings)
+    restart.save_part(job.path, job.text_digest, built)
+    return built
+
+
+def make_manifest(built, tokenizer, settings):
+    """Puts together what parts have become.
+
+    Args:
+        built: list of BuiltPart, in order.
+        tokenizer: Tokenizer.
+        settings: Settings, resolved.
+
+    Returns:
+        Manifest, and a dict of each shard's file to its temporary name.
+
+    Raises:
+        ValueError: there is not a single record in a split.
+    """
     from data_pipeline import manifest as manifests
-    from data_pipeline import records
 
     stored = features.stored_features(
         settings.sequence_length,

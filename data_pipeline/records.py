@@ -12,6 +12,7 @@ that a shard is missing or cut at a record. The manifest does, so it is checked
 before the first record is read, and written last.
 """
 
+import contextlib
 import hashlib
 import json
 import os
@@ -29,6 +30,8 @@ from data_pipeline.manifest import to_json
 
 TOKENIZER = "spiece.model"
 _BUILDING = ".building"
+_OWNER = "pid"
+_UNFINISHED = ".tmp"
 _SCAN_BYTES = 1 << 25
 _FRAME_BYTES = 1 << 25
 
@@ -74,6 +77,8 @@ def encode_records(values, stored):
 def write_shard(path, chunks):
     """Writes framed records and makes sure that they are on the disk.
 
+    The file gets its name when it is whole.
+
     Args:
         path: str.
         chunks: iterable of uint8 array [n, frame bytes].
@@ -85,18 +90,44 @@ def write_shard(path, chunks):
         OSError: with `path` as its file name, for example a full disk.
     """
     digest, num_records, num_bytes = hashlib.sha256(), 0, 0
+    with _renamed_when_whole(path) as file:
+        for frames in chunks:
+            file.write(frames.data)
+            digest.update(frames.data)
+            num_records += len(frames)
+            num_bytes += frames.nbytes
+    return num_records, num_bytes, digest.hexdigest()
+
+
+def write_file(path, content):
+    """Writes bytes as `write_shard` writes records.
+
+    Args:
+        path: str.
+        content: bytes.
+
+    Raises:
+        OSError: with `path` as its file name.
+    """
+    with _renamed_when_whole(path) as file:
+        file.write(content)
+
+
+@contextlib.contextmanager
+def _renamed_when_whole(path):
+    # A process that was killed may still write: no two share a name.
+    temporary = f"{path}.{os.getpid()}{_UNFINISHED}"
     try:
-        with open(path, "wb") as file:
-            for frames in chunks:
-                file.write(frames.data)
-                digest.update(frames.data)
-                num_records += len(frames)
-                num_bytes += frames.nbytes
+        with open(temporary, "wb") as file:
+            yield file
             _flush(file)
+        os.rename(temporary, path)
     except OSError as error:
         error.filename = error.filename or path
         raise
-    return num_records, num_bytes, digest.hexdigest()
+    finally:
+        if os.path.exists(temporary):  # what is half-written fills the disk
+            os.remove(temporary)
 
 
 class RecordSetWriter:
@@ -104,24 +135,33 @@ class RecordSetWriter:
 
     Use as a context manager. Shards are written under the temporary names
     that `temporary_path` gives; `finish` gives them their own and writes the
-    manifest last. Leaving without `finish` removes everything.
+    manifest last. Leaving without `finish` removes everything, or, where
+    `keep` is set by then, leaves the temporary files for the next one.
 
     Args:
         directory: str or path.
         overwrite: bool, whether a complete set that is there is replaced, at
             the very end.
+        is_kept: callable that is given the directory of the temporary files
+            which another writer left, and says whether they stay; None
+            removes them.
+
+    Attributes:
+        keep: bool, False at first.
 
     Raises:
         FileExistsError: the directory holds a set already.
         RuntimeError: another process is writing a set there.
     """
 
-    def __init__(self, directory, overwrite=False):
+    def __init__(self, directory, overwrite=False, is_kept=None):
         self.directory = os.fspath(directory)
+        self.keep = False
+        self._is_kept = is_kept
         self._overwrite = overwrite
         self._building = os.path.join(self.directory, _BUILDING)
         self._placed = []
-        self._created = False
+        self._created = self._finished = False
 
     def __enter__(self):
         manifest = os.path.join(self.directory, MANIFEST)
@@ -132,14 +172,20 @@ class RecordSetWriter:
             )
         self._created = not os.path.isdir(self.directory)
         os.makedirs(self.directory, exist_ok=True)
-        _claim(self._building)
+        _claim(self._building, self._is_kept)
         return self
 
     def __exit__(self, kind, error, traceback):
-        for path in self._placed:
-            if os.path.exists(path):
-                os.remove(path)
-        shutil.rmtree(self._building, ignore_errors=True)
+        if self._finished or not self.keep:
+            for path, _ in self._placed:
+                if os.path.exists(path):
+                    os.remove(path)
+            shutil.rmtree(self._building, ignore_errors=True)
+        else:
+            for path, temporary in self._placed:
+                if os.path.exists(path):
+                    os.replace(path, temporary)
+            os.remove(self.temporary_path(_OWNER))
         if self._created and not os.listdir(self.directory):
             os.rmdir(self.directory)
 
@@ -152,29 +198,25 @@ class RecordSetWriter:
 
         Args:
             manifest: Manifest.
-            temporary_names: dict of a shard's file to its temporary name.
+            temporary_names: dict of a shard's file, or of another file of the
+                set, to its temporary name.
             model_proto: bytes of the tokenizer's model.
         """
-        with open(self.temporary_path(TOKENIZER), "wb") as file:
-            file.write(model_proto)
-            _flush(file)
-        with open(self.temporary_path(MANIFEST), "w", encoding="utf-8") as file:
-            json.dump(to_json(manifest), file, indent=2)
-            file.write("\n")
-            _flush(file)
+        write_file(self.temporary_path(TOKENIZER), model_proto)
+        write_file(self.temporary_path(MANIFEST), manifest_bytes(manifest))
 
         old_files = self._remove_old_manifest()
         names = {**temporary_names, TOKENIZER: TOKENIZER}
         for file, temporary in names.items():
             path = os.path.join(self.directory, file)
-            self._placed.append(path)
+            self._placed.append((path, self.temporary_path(temporary)))
             os.replace(self.temporary_path(temporary), path)
         _flush_directory(self.directory)
         os.replace(
             self.temporary_path(MANIFEST),
             os.path.join(self.directory, MANIFEST),
         )
-        self._placed = []
+        self._placed, self._finished = [], True
         _flush_directory(self.directory)
         for file in old_files - set(names):
             path = os.path.join(self.directory, file)
@@ -249,9 +291,9 @@ def _verify_shard(directory, shard, frame_bytes):
     return bad
 
 
-def _claim(building):
-    """Makes the temporary directory; one that a killed run left is removed."""
-    owner = os.path.join(building, "pid")
+def _claim(building, is_kept):
+    """Makes the temporary directory; what is not kept in it is removed."""
+    owner = os.path.join(building, _OWNER)
     try:
         with open(owner, encoding="utf-8") as file:
             pid = int(file.read())
@@ -262,8 +304,12 @@ def _claim(building):
             f"process {pid} is writing records to {os.path.dirname(building)}. "
             f"Wait for it, or delete {building} if it is no such process."
         )
-    shutil.rmtree(building, ignore_errors=True)
-    os.makedirs(building)
+    if is_kept is None or not os.path.isdir(building) or not is_kept(building):
+        shutil.rmtree(building, ignore_errors=True)
+    os.makedirs(building, exist_ok=True)
+    for name in os.listdir(building):
+        if name.endswith(_UNFINISHED):
+            os.remove(os.path.join(building, name))
     with open(owner, "w", encoding="utf-8") as file:
         file.write(str(os.getpid()))
 
@@ -276,6 +322,11 @@ def _is_alive(pid):
     except PermissionError:
         return True
     return True
+
+
+def manifest_bytes(manifest):
+    """bytes, the content of a manifest's file."""
+    return (json.dumps(to_json(manifest), indent=2) + "\n").encode()
 
 
 def record_bytes(stored):

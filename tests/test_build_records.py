@@ -5,10 +5,8 @@ import hashlib
 import json
 import os
 import pathlib
-import signal
 import subprocess
 import sys
-import time
 
 import numpy as np
 import pytest
@@ -294,43 +292,6 @@ def test_full_disk(corpus, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(records, "_flush", flush)
     text = error_of(capsys, corpus, tmp_path / "set")
     assert "the disk is full while writing" in text
-    assert not (tmp_path / "set").exists()
-
-
-@pytest.mark.parametrize(
-    ("number", "length", "wait_for", "seconds"),
-    [
-        (signal.SIGTERM, 512, "set/.building/train*", 0),
-        # Parts of such short records take half a minute.
-        (signal.SIGINT, 16, "set/.building/pid", 2),
-    ],
-)
-def test_stopped_command_leaves_nothing(
-    corpus, tmp_path, number, length, wait_for, seconds
-):
-    big = tmp_path / "big.txt"
-    big.write_text((corpus / "a.txt").read_text() * 300)
-    command = [
-        *(sys.executable, "-m", "data_pipeline.build_records"),
-        *arguments(corpus, tmp_path / "set"),
-        *("--input", str(big), "--processes", "2"),
-        *("--sequence-length", str(length)),
-    ]
-    with subprocess.Popen(
-        command, cwd=ROOT, stderr=subprocess.PIPE, text=True
-    ) as process:
-        deadline = time.monotonic() + 60
-        while not list(tmp_path.glob(wait_for)):
-            assert process.poll() is None and time.monotonic() < deadline
-            time.sleep(0.02)
-        time.sleep(seconds)
-        process.send_signal(number)
-        began = time.monotonic()
-        error = process.communicate(timeout=60)[1]
-    # At once, not at the end of the parts in work.
-    assert time.monotonic() - began < 8
-    assert process.returncode == 128 + number
-    assert error == "stopped\n"
     assert not (tmp_path / "set").exists()
 
 

@@ -1,0 +1,167 @@
+"""How fast `build_records` is, beside SentencePiece alone in the same run.
+
+    python benchmarks/record_building.py --input 'text/*.txt' \
+        --tokenizer spiece.model
+
+Prints megabytes of text a second and core: of each stage on this thread, of
+SentencePiece alone, and of whole builds with the default settings over 1 and
+over all cores. Each figure is the best of `--repeat`.
+"""
+
+import argparse
+import itertools
+import os
+import pathlib
+import resource
+import shutil
+import sys
+import tempfile
+import time
+
+import numpy as np
+
+sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))
+
+from data_pipeline import building
+from data_pipeline import features
+from data_pipeline import flat_encoding
+from data_pipeline import part_building
+from data_pipeline import records
+from data_pipeline import segments
+from data_pipeline import targets
+from data_pipeline import text_files
+from data_pipeline.settings import Settings
+from data_pipeline.tokenizer import Tokenizer
+
+RELEASED = 0.48  # MB/s of the released script
+
+
+def timed(repeat, function, *arguments):
+    """The result and the seconds of the quickest of some calls."""
+    seconds = []
+    for _ in range(repeat):
+        began = time.perf_counter()
+        result = function(*arguments)
+        seconds.append(time.perf_counter() - began)
+    return result, min(seconds)
+
+
+def stages(pattern, text_format, tokenizer, settings, repeat):
+    """Yields the name and the seconds of each stage, over all the text."""
+
+    def read():
+        return list(text_files.stream_documents(pattern, text_format))
+
+    documents, seconds = timed(repeat, read)
+    yield "read", seconds
+    split, seconds = timed(
+        repeat, lambda: [document.sentences() for document in documents]
+    )
+    yield "split into sentences", seconds
+    sentences = list(itertools.chain.from_iterable(split))
+    clean, seconds = timed(repeat, flat_encoding.preprocess_all, sentences)
+    yield "clean", seconds
+    encode = tokenizer._processor.encode
+    _, alone = timed(repeat, lambda: encode(clean, num_threads=1))
+    yield "SentencePiece alone", alone
+    flat, seconds = timed(repeat, tokenizer.encode_flat, sentences)
+    yield "clean, SentencePiece and commas", seconds
+    counts = np.array(list(map(len, split)), np.int64)
+    stream, seconds = timed(repeat, segments.join_documents, *flat, counts)
+    yield "join documents", seconds
+    lengths = (settings.sequence_length, settings.reuse_length)
+    sequences, seconds = timed(
+        repeat,
+        lambda: segments.build_sequences(
+            stream, *lengths, np.random.default_rng(0)
+        ),
+    )
+    yield "sequences", seconds
+    chosen, seconds = timed(
+        repeat,
+        lambda: targets.sample_targets(
+            sequences.token_ids,
+            tokenizer.starts_word,
+            np.random.default_rng(0),
+            settings.reuse_length,
+            settings.num_predict,
+        ),
+    )
+    yield "targets", seconds
+    yield (
+        "frame and checksum",
+        timed(repeat, frame, sequences, chosen, tokenizer, settings)[1],
+    )
+
+
+def frame(sequences, chosen, tokenizer, settings):
+    """Makes records of arrays, in blocks."""
+    stored = features.stored_features(
+        settings.sequence_length,
+        settings.num_predict,
+        tokenizer.vocabulary_size,
+    )
+    values = {
+        **sequences._asdict(),
+        "is_target": chosen,
+        "is_reversed": np.zeros(len(chosen), np.uint8),
+    }
+    for chunk in part_building._encoded_chunks(values, stored, 0, settings):
+        chunk.tobytes()
+
+
+def build(arguments, tokenizer, processes):
+    """Builds a set and removes it."""
+    output = tempfile.mkdtemp()
+    try:
+        building.build_records(
+            arguments.input,
+            tokenizer,
+            output,
+            text_format=arguments.text_format,
+            processes=processes,
+        )
+        return records.read_manifest(output)
+    finally:
+        shutil.rmtree(output)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--input", required=True)
+    parser.add_argument("--tokenizer", required=True)
+    parser.add_argument(
+        "--text-format", choices=text_files.TEXT_FORMATS, default="auto"
+    )
+    parser.add_argument("--repeat", type=int, default=3)
+    arguments = parser.parse_args()
+
+    tokenizer = Tokenizer(arguments.tokenizer)
+    settings = Settings().resolved()
+    documents = text_files.stream_documents(
+        arguments.input, arguments.text_format
+    )
+    size = sum(len(document.text.encode()) for document in documents) / 1e6
+    print(f"{size:.1f} MB of text; MB a second and core:")
+    options = (arguments.input, arguments.text_format, tokenizer, settings)
+    for name, seconds in stages(*options, arguments.repeat):
+        print(f"  {name:32} {size / seconds:8.1f}")
+    for processes in sorted({1, len(os.sched_getaffinity(0))}):
+        manifest, seconds = timed(
+            arguments.repeat, build, arguments, tokenizer, processes
+        )
+        rate = size / seconds / processes
+        print(
+            f"build_records, {processes} process(es)      {rate:8.2f}   "
+            f"{rate / RELEASED:.1f} times the released script; "
+            f"{seconds:.1f} s, {manifest.num_records('train')} records"
+        )
+    peak = max(
+        resource.getrusage(who).ru_maxrss
+        for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
+    )
+    print(f"peak memory of one process: {peak / 1024:.0f} MiB")
+
+
+if __name__ == "__main__":
+    main()
