@@ -31,7 +31,7 @@ class XLNetPretrainer(Task):
 
     Args:
         backbone: XLNetBackbone.
-        has_transform: bool, see `LanguageModelHead`. Default False.
+        has_transform, transform_gelu: see `LanguageModelHead`.
 
     Call arguments:
         features: dict as `XLNetBackbone` takes, with targets and, for the
@@ -50,10 +50,13 @@ class XLNetPretrainer(Task):
 
     new_head_arguments = ("has_transform",)
 
-    def __init__(self, backbone, has_transform=False, **kwargs):
+    def __init__(
+        self, backbone, has_transform=False, transform_gelu=None, **kwargs
+    ):
         head = LanguageModelHead(
             backbone.config,
             has_transform=has_transform,
+            transform_gelu=transform_gelu,
             dtype=kwargs.get("dtype", backbone.dtype_policy),
             name="head",
         )
@@ -161,6 +164,7 @@ class XLNetPretrainer(Task):
         return {
             **super().get_config(),
             "has_transform": self.head.has_transform,
+            "transform_gelu": self.head.transform_gelu,
             "memory": self.memory
             and keras.saving.serialize_keras_object(self.memory),
         }

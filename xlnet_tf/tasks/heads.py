@@ -37,9 +37,11 @@ class LanguageModelHead(keras.layers.Layer):
 
     Args:
         config: XLNetConfig.
-        has_transform: bool, a dense layer and a layer norm before the product,
-            as Model Garden's `XLNetMaskedLM` has them. Default False, as
-            released.
+        has_transform: bool, a dense layer with GELU and a layer norm before
+            the product, as Model Garden's `XLNetMaskedLM` has them. Default
+            False, as released.
+        transform_gelu: "tanh" or "erf", the form of that GELU, by default the
+            config's.
 
     Call arguments:
         inputs: float tensor of shape [B, P, D].
@@ -48,13 +50,24 @@ class LanguageModelHead(keras.layers.Layer):
     Returns:
         float32 tensor of shape [B, P, V].
 
+    Raises:
+        ValueError: if `transform_gelu` is none of these.
+
     Source: `lm_loss` of the released code.
     """
 
-    def __init__(self, config, has_transform=False, **kwargs):
+    def __init__(
+        self, config, has_transform=False, transform_gelu=None, **kwargs
+    ):
         super().__init__(**kwargs)
+        if transform_gelu not in ("tanh", "erf", None):
+            raise ValueError(
+                '`transform_gelu` must be "tanh" or "erf". '
+                f"Received: transform_gelu={transform_gelu!r}."
+            )
         self.config = config
         self.has_transform = has_transform
+        self.transform_gelu = transform_gelu or config.gelu
         if has_transform:
             policy = self.dtype_policy
             self.transform = dense(
@@ -77,7 +90,11 @@ class LanguageModelHead(keras.layers.Layer):
 
     def call(self, inputs, token_embedding):
         if self.has_transform:
-            inputs = self.transform_norm(self.transform(inputs))
+            inner = keras.activations.gelu(
+                self.transform(inputs),
+                approximate=self.transform_gelu == "tanh",
+            )
+            inputs = self.transform_norm(inner)
         token_embedding = ops.cast(token_embedding, inputs.dtype)
         logits = ops.einsum("bpd,vd->bpv", inputs, token_embedding)
         return ops.cast(logits, "float32") + ops.cast(self.bias, "float32")
