@@ -14,7 +14,7 @@ from xlnet_tf.tasks.task import Task
 class _SequenceTask(Task):
     """A task that reads one summary vector of a sequence."""
 
-    new_head_arguments = ("num_classes", "summary", "projection")
+    new_head_arguments = ("num_classes", "projection")
 
     def __init__(
         self,
