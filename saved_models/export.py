@@ -11,8 +11,6 @@ import zipfile
 
 from data_pipeline import command_line
 
-_TOKENIZERS = ("spiece.model", "assets/tokenizer/vocabulary.spm")
-
 
 def export_model(
     model,
@@ -162,26 +160,35 @@ def load_model(path):
     return model
 
 
-def find_tokenizer(path):
-    """The SentencePiece model beside a model.
+def load_tokenizer(path, lowercase=None):
+    """The tokenizer beside a model, or of a file of its own.
 
     Args:
-        path: str or path of a model.
+        path: str or path of a model or of a SentencePiece model.
+        lowercase: bool, or None for what the files beside the model say.
 
     Returns:
-        path.
+        Tokenizer.
 
     Raises:
         FileNotFoundError: if there is none.
+        ValueError: if it is damaged.
     """
+    from data_pipeline.hugging_face_tokenizer import find_tokenizer_file
+    from data_pipeline.hugging_face_tokenizer import read_tokenizer
+    from data_pipeline.tokenizer import Tokenizer
+
     path = pathlib.Path(path)
+    if path.is_file() and path.suffix != ".keras":
+        return Tokenizer(path, lowercase=bool(lowercase))
     directory = path if path.is_dir() else path.parent
-    for name in _TOKENIZERS:
-        if (directory / name).is_file():
-            return directory / name
+    # A run keeps its tokenizer in its preset too, with the case of its text.
+    for place in (directory / "preset", directory):
+        if place.is_dir() and find_tokenizer_file(place) is not None:
+            return read_tokenizer(place, lowercase)
     raise FileNotFoundError(
-        f"there is no {' or '.join(_TOKENIZERS)} in {directory}; give the "
-        "model's tokenizer with --tokenizer."
+        f"there is no tokenizer (spiece.model, tokenizer.json) in {directory}; "
+        "give the model's with --tokenizer."
     )
 
 
@@ -227,12 +234,9 @@ def main(argv=None):
     add("--overwrite", action="store_true")
     arguments = parser.parse_args(argv)
 
-    from data_pipeline.tokenizer import Tokenizer
-
     model = load_model(arguments.model)
-    file = arguments.tokenizer or find_tokenizer(arguments.model)
-    tokenizer = Tokenizer(
-        file, lowercase=arguments.lowercase or _is_lowercase(arguments.model)
+    tokenizer = load_tokenizer(
+        arguments.tokenizer or arguments.model, arguments.lowercase or None
     )
     directory = export_model(
         model,
@@ -244,22 +248,6 @@ def main(argv=None):
     )
     sys.stdout.write(f"wrote {directory}\n")
     return 0
-
-
-def _is_lowercase(model):
-    """Whether the preset beside a model says that its text is lower-cased."""
-    import json
-
-    path = pathlib.Path(model)
-    directory = path if path.is_dir() else path.parent
-    for file in (
-        directory / "tokenizer.json",
-        directory / "preset" / "tokenizer.json",
-    ):
-        if file.is_file():
-            values = json.loads(file.read_text(encoding="utf-8"))
-            return bool(values.get("lowercase", False))
-    return False
 
 
 def command():

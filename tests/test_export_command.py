@@ -116,7 +116,7 @@ def test_next_version(tmp_path, there, name, expected):
         ("damaged", "model.keras is not a .keras file"),
         ("empty archive", "model.keras is not a .keras file"),
         ("other model", "holds a Sequential, and only an XLNetPretrainer"),
-        ("no tokenizer", "there is no spiece.model or .*--tokenizer"),
+        ("no tokenizer", "there is no tokenizer .*--tokenizer"),
         ("bad tokenizer", "must be a SentencePiece model"),
         ("version", "1 exists. Give the next version, or --overwrite"),
     ],

@@ -55,9 +55,8 @@ def roots(names):
 
 
 def is_command(file):
-    return file.stem in ("train", "finetune") or file.stem.startswith(
-        "training"
-    )
+    names = ("train", "finetune", "convert")
+    return file.stem in names or file.stem.startswith("training")
 
 
 def may_use_tensorflow(file):
@@ -154,6 +153,6 @@ def test_no_file_has_a_name_that_says_nothing():
 def test_console_scripts_exist():
     text = (ROOT / "setup.py").read_text(encoding="utf-8")
     scripts = re.findall(r'"xlnet-[a-z-]+ = ([\w.]+):(\w+)"', text)
-    assert len(scripts) == 5
+    assert len(scripts) == 6
     for module, function in scripts:
         assert callable(getattr(importlib.import_module(module), function))

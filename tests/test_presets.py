@@ -18,8 +18,8 @@ from tests.reference import small_features
 from tests.reference import with_targets
 from xlnet_tf import XLNetBackbone
 from xlnet_tf import XLNetPretrainer
-from xlnet_tf.presets import read_config
 from xlnet_tf.files import write_bytes
+from xlnet_tf.presets import read_config
 
 GOLDEN = pathlib.Path(__file__).parent / "golden" / "base"
 

@@ -109,7 +109,7 @@ def make(
     if issubclass(cls, XLNetBackbone):
         model = cls(config, dtype=dtype, **arguments)
     else:
-        found = _head_for(cls, source, head)
+        found = head_for(cls, source, head)
         if found is not None and any(
             name in arguments and arguments[name] != found.arguments.get(name)
             for name in cls.new_head_arguments
@@ -131,8 +131,17 @@ def make(
     return model
 
 
-def _head_for(cls, source, name):
-    """The Head of a source that a class of task can take, or None."""
+def head_for(cls, source, name):
+    """The Head of a source that a class of task can take, or None.
+
+    Args:
+        cls: class of a task.
+        source: Source.
+        name: str, which of several heads of the kind, or None.
+
+    Raises:
+        ValueError: if there is none of that name, or several.
+    """
     kinds = {base.__name__ for base in cls.__mro__}
     kinds.add(keras.saving.get_registered_name(cls))
     heads = [h for h in source.heads() if h.task in kinds]

@@ -138,17 +138,17 @@ class HuggingFaceSource(Source):
             heads.append(Head("XLNetQuestionAnswering", arguments))
         return heads
 
-    def main_head(self):
+    def main_head(self, name=None):
         heads = self.heads()
-        for name in self.values.get("architectures") or []:
-            wanted = _ARCHITECTURES.get(name)
+        for architecture in self.values.get("architectures") or []:
+            wanted = _ARCHITECTURES.get(architecture)
             for head in heads:
                 if head.task == wanted or (
                     wanted == "XLNetTextClassifier"
                     and head.task == "XLNetTextRegressor"
                 ):
                     return head
-        return super().main_head()
+        return super().main_head(name)
 
     def _class_arguments(self, classes):
         labels = self.values.get("id2label") or {}
@@ -206,7 +206,7 @@ class _Safetensors:
         self.shapes = {}
         for file in files:
             try:
-                handle = safe_open(file, framework="numpy")
+                handle = safe_open(file, framework="numpy", backend="pread")
                 for name in handle.keys():
                     self._files[name] = file, handle
                     shape = handle.get_slice(name).get_shape()

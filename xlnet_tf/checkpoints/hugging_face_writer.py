@@ -3,13 +3,14 @@
 import os
 import pathlib
 
+import numpy as np
 from safetensors.numpy import save_file
 
 from xlnet_tf.checkpoints.hugging_face import CONFIG_FILE
 from xlnet_tf.checkpoints.hugging_face import WEIGHTS_FILE
 from xlnet_tf.checkpoints.hugging_face_names import backbone_weights
 from xlnet_tf.checkpoints.hugging_face_names import head_weights
-from xlnet_tf.checkpoints.source import arrays
+from xlnet_tf.checkpoints.source import tensors
 from xlnet_tf.files import write_json
 
 # Transposing copies: shards of this size keep the copies small.
@@ -60,7 +61,12 @@ def save_hugging_face(model, path, shard_bytes=SHARD_BYTES):
     written = []
     for name, shard in zip(names, shards, strict=True):
         temporary = path / f".{name}.{os.getpid()}"
-        save_file(dict(arrays(shard)), temporary, metadata={"format": "pt"})
+        arrays = {
+            # Not `.numpy()`, which copies.
+            name: np.asarray(tensor)
+            for name, tensor in tensors(shard)
+        }
+        save_file(arrays, temporary, metadata={"format": "pt"})
         written.append((temporary, path / name))
     for file in (WEIGHTS_FILE, f"{WEIGHTS_FILE}.index.json"):
         (path / file).unlink(missing_ok=True)

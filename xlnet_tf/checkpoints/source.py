@@ -56,11 +56,11 @@ class Weight(NamedTuple):
 
     def for_there(self):
         """Our variable as the format has it, one layer of a stack."""
-        # Not `variable.numpy()`, which copies.
-        array = np.asarray(ops.convert_to_tensor(self.variable))
+        value = self.variable.value
         if self.is_transposed:
-            array = np.ascontiguousarray(array.T)
-        return array.reshape((1,) * self.leading_ones + array.shape)
+            value = ops.transpose(value)
+        shape = (1,) * self.leading_ones + tuple(value.shape)
+        return ops.reshape(value, shape)
 
 
 class Head(NamedTuple):
@@ -98,21 +98,26 @@ class Source:
         """list of Head: every head whose weights are here."""
         raise NotImplementedError
 
-    def main_head(self):
+    def main_head(self, name=None):
         """The Head the model was saved with, or None for the backbone alone.
+
+        Args:
+            name: str, which of several heads, or None.
 
         Raises:
             ValueError: if there are several, and nothing says which one.
         """
-        heads = self.heads()
-        if len(heads) > 1:
-            names = ", ".join(
-                f"{h.task} {h.name!r}" if h.name else h.task for h in heads
-            )
+        heads = [h for h in self.heads() if name in (None, h.name)]
+        if name is not None and not heads:
             raise ValueError(
-                f"{self.path} holds several heads: {names}. Say which one: "
-                "`head=` or --head for one of several names, a class or "
-                "--task for one of several kinds."
+                f"{self.path} has no head {name!r}. It has: "
+                f"{_titles(self.heads())}."
+            )
+        if len(heads) > 1:
+            raise ValueError(
+                f"{self.path} holds several heads: {_titles(heads)}. Say "
+                "which one: --task for one of several kinds, --head for one "
+                "of several names."
             )
         return heads[0] if heads else None
 
@@ -203,21 +208,28 @@ class Source:
         )
 
 
-def arrays(weights):
+def tensors(weights):
     """The tensors of a table, as its format has them, one after the other.
+
+    Those that need no other layout share their memory with the model.
 
     Args:
         weights: list of Weight.
 
     Yields:
-        (name, array); stacked layers are put together.
+        (name, tensor); stacked layers are put together.
     """
     for name, group in _by_name(weights).items():
         if group[0].layer is None:
             yield name, group[0].for_there()
         else:
             group = sorted(group, key=lambda weight: weight.layer)
-            yield name, np.stack([weight.for_there() for weight in group])
+            yield name, ops.stack([weight.for_there() for weight in group])
+
+
+def _titles(heads):
+    titles = [f"{h.task} {h.name!r}" if h.name else h.task for h in heads]
+    return ", ".join(titles) or "none"
 
 
 def _by_name(weights):

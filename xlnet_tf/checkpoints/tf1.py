@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from xlnet_tf.checkpoints.source import Head
 from xlnet_tf.checkpoints.source import Weight
-from xlnet_tf.checkpoints.source import arrays
+from xlnet_tf.checkpoints.source import tensors
 from xlnet_tf.checkpoints.tensorflow import TensorFlowSource
 
 CONFIG_FILE = "xlnet_config.json"
@@ -271,13 +271,13 @@ def save_tf1(model, path, tokenizer=None, name="task"):
     if backbone is not model:
         weights += head_weights(model, name)
     path.mkdir(parents=True, exist_ok=True)
-    tensors = dict(arrays(weights))
+    values = dict(tensors(weights))
     temporary = path / f".{CHECKPOINT_NAME}.{os.getpid()}"
     tf.raw_ops.SaveV2(
         prefix=str(temporary),
-        tensor_names=list(tensors),
-        shape_and_slices=[""] * len(tensors),
-        tensors=list(tensors.values()),
+        tensor_names=list(values),
+        shape_and_slices=[""] * len(values),
+        tensors=list(values.values()),
     )
     # The index last: without it there is no checkpoint.
     for file in sorted(path.glob(f"{temporary.name}.*")):

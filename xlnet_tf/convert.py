@@ -1,0 +1,235 @@
+"""Brings weights from one format to another: `python -m xlnet_tf.convert`.
+
+    python -m xlnet_tf.convert --from xlnet_cased_L-12_H-768_A-12 --to DIR
+
+Reads what `from_preset` reads; writes a preset of ours (`keras`), a directory
+of Hugging Face's (`hf`) or of the released code (`tf1`), with the tokenizer.
+"""
+
+import argparse
+import os
+import pathlib
+import shutil
+import sys
+import warnings
+
+from data_pipeline import command_line
+
+FORMATS = {
+    "keras": "preset",
+    "hf": "Hugging Face directory",
+    "tf1": "released TensorFlow 1 directory",
+}
+
+
+def parse_arguments(argv=None):
+    """Options of the command."""
+    parser = argparse.ArgumentParser(
+        prog="python -m xlnet_tf.convert",
+        description="Convert XLNet weights, whoever wrote them.",
+    )
+    add = parser.add_argument
+    add(
+        "--from",
+        dest="source",
+        required=True,
+        metavar="DIR",
+        help="directory of a model, or the prefix of a TensorFlow checkpoint",
+    )
+    add("--to", required=True, metavar="DIR", help="new or empty directory")
+    add("--format", choices=FORMATS, default="keras", help="default keras")
+    add("--config", help="the checkpoint's xlnet_config.json, if elsewhere")
+    add("--tokenizer", help="its spiece.model, if elsewhere")
+    add("--task", help="class to read, such as XLNetTextClassifier")
+    add("--head", help='which of several heads, such as "mnli"')
+    add(
+        "--gelu",
+        choices=("tanh", "erf"),
+        help="what the weights were trained with, if not what is detected",
+    )
+    add(
+        "--partial",
+        action="store_true",
+        help="take what fits and say what does not",
+    )
+    return parser.parse_args(argv)
+
+
+def main(argv=None):
+    """Runs the command; see the module's text."""
+    arguments = parse_arguments(argv)
+    target = pathlib.Path(arguments.to)
+    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+        raise ValueError(
+            f"{target} is not empty; choose another directory with --to, or "
+            "remove it first."
+        )
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", UserWarning)
+        model, source, head = read(arguments)
+        tokenizer = find_tokenizer(arguments)
+    check_vocabulary(model, tokenizer)
+    for warning in caught:
+        if issubclass(warning.category, UserWarning):
+            sys.stderr.write(f"warning: {warning.message}\n")
+    sys.stdout.write(description(model, source, head, arguments.gelu))
+    write(model, target, arguments.format, tokenizer, head)
+    sys.stdout.write(f"wrote {FORMATS[arguments.format]} {target}\n")
+    for file in sorted(f for f in target.rglob("*") if f.is_file()):
+        size = file.stat().st_size
+        sys.stdout.write(f"  {file.relative_to(target)}  {size:,} bytes\n")
+    if tokenizer is None:
+        sys.stdout.write(
+            "no tokenizer was found beside the weights: give --tokenizer to "
+            "have one beside the new ones\n"
+        )
+    elif arguments.format == "tf1" and tokenizer.lowercase:
+        sys.stdout.write("the released code needs --uncased for this model\n")
+    return 0
+
+
+def read(arguments):
+    """The model that the arguments ask for.
+
+    Returns:
+        (XLNetBackbone or a task, Source, Head or None).
+
+    Raises:
+        ValueError, FileNotFoundError: see `from_preset`.
+    """
+    import xlnet_tf
+    from xlnet_tf import presets
+
+    source = presets.open_source(arguments.source, arguments.config)
+    head = None
+    if arguments.task:
+        cls = getattr(xlnet_tf, arguments.task, None)
+        if not hasattr(cls, "from_preset"):
+            known = [
+                name
+                for name in xlnet_tf.__all__
+                if hasattr(getattr(xlnet_tf, name), "from_preset")
+            ]
+            raise ValueError(
+                f"--task must be one of {', '.join(known)}. "
+                f"Received: {arguments.task}."
+            )
+        if cls is not xlnet_tf.XLNetBackbone:
+            head = presets.head_for(cls, source, arguments.head)
+            if head is None:
+                raise ValueError(
+                    f"{source.path} has no head for {cls.__name__}; "
+                    "--task XLNetBackbone leaves the heads out."
+                )
+    else:
+        head = source.main_head(arguments.head)
+        name = head.task.split(">")[-1] if head else "XLNetBackbone"
+        cls = getattr(xlnet_tf, name, None)
+        if cls is None:
+            raise ValueError(
+                f"{source.path} holds a {head.task}, which is not of this "
+                "library; --task XLNetBackbone leaves its head out."
+            )
+    overrides = {"gelu": arguments.gelu} if arguments.gelu else {}
+    model = presets.make(
+        cls,
+        source,
+        head=head.name if head else None,
+        strict=not arguments.partial,
+        **overrides,
+    )
+    return model, source, head
+
+
+def description(model, source, head, gelu=None):
+    """Lines that say what was read."""
+    config = model.config
+    kind = type(model).__name__
+    if head is not None and head.name:
+        kind = f"{kind} {head.name!r}"
+    lines = [
+        f"read {source.kind} {source.path}",
+        f"  {kind}, {config.num_layers} layers, "
+        f"{model.count_params() / 1e6:.1f} million parameters",
+    ]
+    if config.activation == "gelu":
+        reason = "as asked for with --gelu" if gelu else source.gelu
+        lines.append(
+            f"  gelu: {config.gelu}" + (f" ({reason})" if reason else "")
+        )
+    return "\n".join(lines) + "\n"
+
+
+def find_tokenizer(arguments):
+    """The Tokenizer of the arguments, or beside the weights, or None."""
+    from data_pipeline.hugging_face_tokenizer import find_tokenizer_file
+    from data_pipeline.hugging_face_tokenizer import read_tokenizer
+    from data_pipeline.tokenizer import Tokenizer
+
+    directory = pathlib.Path(arguments.source)
+    if not directory.is_dir():
+        directory = directory.parent
+    if arguments.tokenizer:
+        file = pathlib.Path(arguments.tokenizer)
+        if file.is_dir():
+            return read_tokenizer(file)
+        return Tokenizer(file)
+    if find_tokenizer_file(directory) is None:
+        return None
+    return read_tokenizer(directory)
+
+
+def check_vocabulary(model, tokenizer):
+    """Refuses a tokenizer with more pieces than the model has."""
+    if tokenizer is None:
+        return
+    pieces, size = tokenizer.vocabulary_size, model.config.vocabulary_size
+    if pieces > size:
+        raise ValueError(
+            f"the tokenizer has {pieces} pieces and the model {size}; they do "
+            "not belong together. Give the model's with --tokenizer."
+        )
+
+
+def write(model, target, form, tokenizer=None, head=None):
+    """Writes a model into a new directory, whole or not at all.
+
+    Args:
+        model: XLNetBackbone, or a task around one.
+        target: path.
+        form: str, a key of FORMATS.
+        tokenizer: Tokenizer or None.
+        head: Head, whose name the released format keeps, or None.
+    """
+    from data_pipeline.hugging_face_tokenizer import write_tokenizer
+
+    target.parent.mkdir(parents=True, exist_ok=True)
+    temporary = target.with_name(f".{target.name}.{os.getpid()}")
+    try:
+        if form == "keras":
+            model.save_to_preset(temporary, tokenizer=tokenizer)
+        elif form == "hf":
+            from xlnet_tf.checkpoints.hugging_face_writer import (
+                save_hugging_face,
+            )
+
+            save_hugging_face(model, temporary)
+            if tokenizer is not None:
+                write_tokenizer(tokenizer, temporary)
+        else:
+            from xlnet_tf.checkpoints.tf1 import save_tf1
+
+            name = head.name if head is not None and head.name else "task"
+            save_tf1(model, temporary, tokenizer=tokenizer, name=name)
+        os.replace(temporary, target)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def command():
+    """Entry point of the console script."""
+    return command_line.run(main)
+
+
+if __name__ == "__main__":
+    sys.exit(command())
