@@ -8,6 +8,8 @@ from xlnet_tf.checkpoints import own
 from xlnet_tf.files import read_json
 
 RELEASED_CONFIG_FILE = "xlnet_config.json"
+# Written by Model Garden's trainer beside its checkpoints.
+PARAMETERS_FILE = "params.yaml"
 VOCABULARY_FILE = own.VOCABULARY_FILE
 
 
@@ -28,10 +30,11 @@ class Preset:
 
         Which format it has is detected: the released files
         (`xlnet_config.json` and a TensorFlow 1 checkpoint), a checkpoint of
-        Model Garden beside such a config, Hugging Face's (`config.json` with
-        `model.safetensors`, its shards, or `pytorch_model.bin`), or what
-        `save_to_preset` wrote. `gelu` becomes what the source computed: "tanh"
-        for the release, "erf" for Hugging Face's "gelu".
+        Model Garden beside such a config or its `params.yaml`, Hugging Face's
+        (`config.json` with `model.safetensors`, its shards, or
+        `pytorch_model.bin`), or what `save_to_preset` wrote. `gelu` becomes
+        what the source computed: "tanh" for the release, "erf" for Hugging
+        Face's "gelu".
 
         A task takes its head from the directory if there is one of its kind
         there that the arguments fit; else the head starts anew.
@@ -188,8 +191,10 @@ def open_source(path, config_file=None):
     from xlnet_tf.checkpoints.tensorflow import open_tensorflow
 
     directory = path if path.is_dir() else path.parent
+    files = [directory / RELEASED_CONFIG_FILE, directory / PARAMETERS_FILE]
+    found = [file for file in files if file.is_file()]
     return open_tensorflow(
-        path, pathlib.Path(config_file or directory / RELEASED_CONFIG_FILE)
+        path, pathlib.Path(config_file or (found or files)[0])
     )
 
 
@@ -228,11 +233,13 @@ def detect(path, config_file=None):
             raise ValueError(
                 f"{path} holds a model of the type {model_type!r}, not XLNet's."
             )
+    elif (path / PARAMETERS_FILE).is_file():
+        return "tensorflow"
     elif any(path.glob("*.index")):
         raise FileNotFoundError(
             f"{path} holds a TensorFlow checkpoint without its "
-            f"{RELEASED_CONFIG_FILE}; copy the one of the model it was "
-            "trained from there."
+            f"{RELEASED_CONFIG_FILE} (or {PARAMETERS_FILE}, if it is Model "
+            "Garden's); copy the one of the model it was trained from there."
         )
     raise ValueError(
         f"{path} holds no model that is known: expected "
