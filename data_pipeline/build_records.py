@@ -25,7 +25,10 @@ def main(argv=None):
     Returns:
         int, the exit status.
     """
-    arguments = _parser().parse_args(argv)
+    parser = _parser()
+    arguments, beam_options = parser.parse_known_args(argv)
+    if beam_options and arguments.runner is None:
+        parser.error(f"unrecognized arguments: {' '.join(beam_options)}")
 
     from data_pipeline import building
     from data_pipeline import manifest
@@ -46,17 +49,26 @@ def main(argv=None):
     is_there = not arguments.overwrite and os.path.exists(
         os.path.join(arguments.output, manifest.MANIFEST)
     )
-    with progress.Progress(size, sys.stderr) as bar:
-        made = building.build_records(
-            arguments.input,
-            tokenizer,
-            arguments.output,
-            settings,
-            arguments.text_format,
-            arguments.encoding,
-            arguments.processes,
-            arguments.overwrite,
-            bar.update,
+    common = {
+        "settings": settings,
+        "text_format": arguments.text_format,
+        "encoding": arguments.encoding,
+        "overwrite": arguments.overwrite,
+    }
+    place = (arguments.input, tokenizer, arguments.output)
+    if arguments.runner is None:
+        with progress.Progress(size, sys.stderr) as bar:
+            made = building.build_records(
+                *place,
+                **common,
+                processes=arguments.processes,
+                progress=bar.update,
+            )
+    else:
+        from data_pipeline import beam_building
+
+        made = beam_building.build_records(
+            *place, **common, runner=arguments.runner, options=beam_options
         )
     sys.stdout.write(_summary(made, arguments.output, is_there))
     return 0
@@ -98,6 +110,7 @@ def _parser():
     parser = argparse.ArgumentParser(
         prog="python -m data_pipeline.build_records",
         description="Turns text into records for pretraining.",
+        allow_abbrev=False,
     )
     add = parser.add_argument
     add("--input", required=True, help="text files: a path or a quoted glob")
@@ -162,6 +175,11 @@ def _parser():
         type=int,
         default=_available_cores(),
         help="default all cores; the output does not depend on it",
+    )
+    add(
+        "--runner",
+        help="build on Apache Beam: DirectRunner, DataflowRunner, FlinkRunner, "
+        "SparkRunner; options that are not listed here are Beam's",
     )
     add(
         "--overwrite",

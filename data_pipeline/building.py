@@ -79,10 +79,6 @@ def build_records(
         text_format,
         encoding,
     )
-    if not overwrite:
-        finished = restart.find_finished_set(os.fspath(output), plan)
-        if finished is not None:
-            return finished
     progress = _Progress(progress)
 
     def documents(progress=None):
@@ -90,6 +86,38 @@ def build_records(
             pattern, text_format, encoding, progress
         )
 
+    def build(writer):
+        return _build_parts(
+            documents, tokenizer, settings, processes, writer, progress
+        )
+
+    return make_set(output, plan, tokenizer, settings, overwrite, build)
+
+
+def make_set(output, plan, tokenizer, settings, overwrite, build):
+    """Makes a set of parts, unless it is there.
+
+    Args:
+        output: str or path.
+        plan: dict of `restart.make_plan`.
+        tokenizer: Tokenizer.
+        settings: Settings, resolved.
+        overwrite: bool, as in `build_records`.
+        build: callable that is given the RecordSetWriter and returns a list
+            of BuiltPart, in order.
+
+    Returns:
+        Manifest.
+
+    Raises:
+        FileExistsError, ValueError, OSError: as from `build_records`.
+    """
+    from data_pipeline import restart
+
+    if not overwrite:
+        finished = restart.find_finished_set(os.fspath(output), plan)
+        if finished is not None:
+            return finished
     with records.RecordSetWriter(
         output,
         overwrite,
@@ -98,10 +126,7 @@ def build_records(
         try:
             path = writer.temporary_path(restart.PLAN)
             records.write_file(path, json.dumps(plan, indent=2).encode())
-            built = _build_parts(
-                documents, tokenizer, settings, processes, writer, progress
-            )
-            manifest, names = make_manifest(built, tokenizer, settings)
+            manifest, names = make_manifest(build(writer), tokenizer, settings)
             names[restart.PLAN] = restart.PLAN
             writer.finish(manifest, names, tokenizer.model_proto)
         except restart.ChangedTextError:

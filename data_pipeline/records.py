@@ -18,6 +18,7 @@ import json
 import os
 import shutil
 import typing
+import uuid
 
 import numpy as np
 
@@ -116,7 +117,7 @@ def write_file(path, content):
 @contextlib.contextmanager
 def _renamed_when_whole(path):
     # A process that was killed may still write: no two share a name.
-    temporary = f"{path}.{os.getpid()}{_UNFINISHED}"
+    temporary = f"{path}.{uuid.uuid4().hex}{_UNFINISHED}"
     try:
         with open(temporary, "wb") as file:
             yield file

@@ -141,12 +141,12 @@ def save_part(path, digest, built):
     records.write_file(path + _DONE, content.encode())
 
 
-def load_part(path, digest):
+def load_part(path, digest=None):
     """Finds a part that a stopped build has finished, and reads it all.
 
     Args:
         path: as in `save_part`.
-        digest: likewise, of the text as it is now.
+        digest: likewise, of the text as it is now; None for any.
 
     Returns:
         BuiltPart, or None if the part is to be built: it was not finished, or
@@ -160,7 +160,7 @@ def load_part(path, digest):
             content = json.load(file)
     except (FileNotFoundError, ValueError):
         return None
-    if content.pop("text", None) != digest:
+    if content.pop("text", None) != digest and digest is not None:
         raise ChangedTextError(
             f"{os.path.dirname(path)}: the text of `input` is another than the "
             "stopped build has read, though its files have the same names and "

@@ -30,13 +30,27 @@ def numbered_parts(documents, threshold, seed):
             counts[split] += 1
 
     for number, document in enumerate(documents):
-        held_out = (
-            threshold is not None and _document_hash(seed, number) <= threshold
-        )
-        split = features.SPLITS[held_out]
+        split = split_of(number, threshold, seed)
         yield from number_all(split, planners[split].add(document))
     for split, planner in planners.items():
         yield from number_all(split, planner.finish())
+
+
+def split_of(number, threshold, seed):
+    """The split that a document is in.
+
+    Args:
+        number: int, of the document in the whole text.
+        threshold: int of `validation_threshold`, or None.
+        seed: int.
+
+    Returns:
+        str.
+    """
+    held_out = threshold is not None and (
+        _document_hash(seed, number) <= threshold
+    )
+    return features.SPLITS[held_out]
 
 
 def validation_threshold(documents, settings):
