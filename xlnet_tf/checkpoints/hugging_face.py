@@ -8,6 +8,7 @@ the attention always belong to a layer.
 
 import pickle
 import re
+import zipfile
 
 from safetensors import SafetensorError
 from safetensors import safe_open
@@ -236,10 +237,12 @@ class _TorchTensors:
         self._tensors = {}
         for file in files:
             try:
-                self._tensors.update(
-                    torch.load(
-                        file, map_location="cpu", weights_only=True, mmap=True
-                    )
+                values = torch.load(
+                    file,
+                    map_location="cpu",
+                    weights_only=True,
+                    # What torch wrote before 2020 cannot be mapped.
+                    mmap=zipfile.is_zipfile(file),
                 )
             except (
                 pickle.UnpicklingError,
@@ -255,6 +258,11 @@ class _TorchTensors:
         return self._tensors[name].float().numpy()
 
 
+            if not isinstance(values, dict) or not all(
+                isinstance(value, torch.Tensor) for value in values.values()
+            ):
+                raise _damaged(file, "it holds not only tensors")
+            self._tensors.update(values)
 def _damaged(file, error):
     reason = str(error).strip().splitlines()[0] if str(error).strip() else error
     return ValueError(f"{file} is damaged or not a file of weights: {reason}.")
