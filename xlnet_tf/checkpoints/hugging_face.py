@@ -124,12 +124,14 @@ class HuggingFaceSource(Source):
                 heads.append(Head("XLNetMultipleChoice", summary))
         if "classifier.weight" in shapes:
             arguments = self._class_arguments(shapes["classifier.weight"][0])
-            dropout = values.get("dropout", 0.1)
+            # That code has no dropout of its own there.
+            dropout = values.get("classifier_dropout") or 0.0
             heads.append(
                 Head("XLNetTokenClassifier", {**arguments, "dropout": dropout})
             )
         if "qa_outputs.weight" in shapes:
-            heads.append(Head("XLNetSpanClassifier", {}))
+            dropout = values.get("classifier_dropout") or 0.0
+            heads.append(Head("XLNetSpanClassifier", {"dropout": dropout}))
         if "start_logits.dense.weight" in shapes:
             arguments = {
                 "num_starts": values.get("start_n_top", 5),

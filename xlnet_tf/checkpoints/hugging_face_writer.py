@@ -12,6 +12,7 @@ from xlnet_tf.checkpoints.hugging_face_names import backbone_weights
 from xlnet_tf.checkpoints.hugging_face_names import head_weights
 from xlnet_tf.checkpoints.source import tensors
 from xlnet_tf.files import write_json
+from xlnet_tf.tasks.heads import TokenHead
 
 # Transposing copies: shards of this size keep the copies small.
 SHARD_BYTES = 512 * 2**20
@@ -186,6 +187,8 @@ def _head_values(model):
         ]
         values["id2label"] = {str(i): name for i, name in enumerate(labels)}
         values["label2id"] = {name: i for i, name in enumerate(labels)}
+    if isinstance(head, TokenHead):
+        values["classifier_dropout"] = model.dropout
     if hasattr(head, "end_inner"):
         values["start_n_top"] = model.num_starts
         values["end_n_top"] = model.num_ends
