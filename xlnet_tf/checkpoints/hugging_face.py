@@ -191,7 +191,8 @@ class HuggingFaceSource(Source):
 
     def fill(self, model, head=None, strict=True):
         tied = self.values.get("tie_word_embeddings", True)
-        if not tied and "lm_loss.weight" in self.shapes():
+        is_needed = head is not None and head.task == "XLNetPretrainer"
+        if is_needed and not tied and "lm_loss.weight" in self.shapes():
             raise ValueError(
                 f"{self.path} has an LM head of its own "
                 "(`tie_word_embeddings` is false); XLNet's is the embedding "
