@@ -284,7 +284,7 @@ def _open_tensors(path):
             return kind([path / single])
         index = path / f"{single}.index.json"
         if index.is_file():
-            files = sorted(set(read_json(index)["weight_map"].values()))
+            files = _files_of(index)
             lost = [name for name in files if not (path / name).is_file()]
             if lost:
                 raise FileNotFoundError(
@@ -296,6 +296,15 @@ def _open_tensors(path):
         f"{path} has a {CONFIG_FILE} of Hugging Face's and no weights "
         f"({WEIGHTS_FILE} or {TORCH_FILE})."
     )
+
+
+def _files_of(index):
+    """Names of the shards that an index lists."""
+    values = read_json(index)
+    names = values.get("weight_map") if isinstance(values, dict) else None
+    if not isinstance(names, dict) or not names:
+        raise ValueError(f"{index} does not say which files: no `weight_map`.")
+    return sorted(set(names.values()))
 
 
 def _activation(values):
