@@ -258,17 +258,17 @@ class _TorchTensors:
                 ValueError,
             ) as error:
                 raise _damaged(file, error) from error
+            if not isinstance(values, dict) or not all(
+                isinstance(value, torch.Tensor) for value in values.values()
+            ):
+                raise _damaged(file, "it holds not only tensors")
+            self._tensors.update(values)
         self.shapes = {k: tuple(v.shape) for k, v in self._tensors.items()}
 
     def read(self, name):
         return self._tensors[name].float().numpy()
 
 
-            if not isinstance(values, dict) or not all(
-                isinstance(value, torch.Tensor) for value in values.values()
-            ):
-                raise _damaged(file, "it holds not only tensors")
-            self._tensors.update(values)
 def _damaged(file, error):
     reason = str(error).strip().splitlines()[0] if str(error).strip() else error
     return ValueError(f"{file} is damaged or not a file of weights: {reason}.")
