@@ -105,6 +105,93 @@ def draw_shuffles(
     return tf.ensure_shape(tf.concat(shuffles, axis=1), [None, sequence_length])
 
 
+def draw_ranks(
+    seed,
+    epoch,
+    record_index,
+    token_ids,
+    is_target,
+    reuse_length,
+    permutation_length,
+):
+    """Draws a factorization order and gives the ranks in it.
+
+    What `factorization_rank` makes of `draw_shuffles`, at a third of the cost:
+    only targets, <sep> and <cls> are shuffled, about one token in six, as the
+    order of the others decides nothing. Ranks of a half have no gaps.
+
+    Args:
+        seed: int.
+        epoch: int64 tensor [B].
+        record_index: int64 tensor [B].
+        token_ids: int tensor [B, T].
+        is_target: bool tensor [B, T].
+        reuse_length: int.
+        permutation_length: int; blocks of this length in a half are in the
+            order of the text, and tokens at the same places of two blocks in
+            the same order.
+
+    Returns:
+        int32 tensor [B, T], as from `factorization_rank`.
+    """
+    length = token_ids.shape[1]
+    in_order = tf.logical_or(is_target, functional_tokens(token_ids))
+    counter, block, is_shared = _blocks(
+        length, reuse_length, permutation_length
+    )
+    state = hash_words(
+        seed, tf.cast(epoch, tf.int64), tf.cast(record_index, tf.int64)
+    )
+    # I tokens of the batch are in an order; `where` is [I, 2], row and place.
+    where = tf.where(in_order)
+    row, place = where[:, 0], where[:, 1]
+    keys = fmix32(tf.gather(state, row) + tf.gather(counter, place))
+    # No block comes before the one to its left.
+    keys = tf.bitwise.bitwise_or(
+        tf.gather(block, place), tf.cast(keys, tf.int64)
+    )
+    count = tf.reduce_sum(tf.cast(in_order, tf.int64), axis=1)
+    rows = tf.RaggedTensor.from_row_lengths(keys, count, validate=False)
+    order = tf.argsort(rows.to_tensor(tf.int64.max), axis=-1)
+    if is_shared:
+        # Its inverse is as good a shuffle, but not the same in all blocks.
+        order = tf.argsort(order, axis=-1)
+    within = tf.range(tf.shape(where, tf.int64)[0]) - tf.gather(
+        rows.row_starts(), row
+    )
+    widest = tf.shape(order, tf.int64)[1]
+    rank = tf.gather(tf.reshape(order, [-1]), row * widest + within)
+    context = tf.fill(tf.shape(in_order), -1)
+    if reuse_length:
+        in_first = in_order[:, :reuse_length]
+        first = tf.reduce_sum(tf.cast(in_first, tf.int32), axis=1)
+        shift = reuse_length + 1 - tf.gather(first, row)
+        rank += tf.where(place < reuse_length, 0, shift)
+        context += tf.where(
+            tf.range(length) < reuse_length, 0, reuse_length + 1
+        )
+    return tf.tensor_scatter_nd_update(context, where, rank)
+
+
+def _blocks(sequence_length, reuse_length, permutation_length):
+    """For each place its part of the hash, uint32 [T], and its block, counted
+    in the upper half of int64 [T]; and whether two blocks share a shuffle."""
+    counter, block, is_shared = [], [], False
+    for half in half_lengths(sequence_length, reuse_length):
+        size = block_length(half, permutation_length)
+        is_shared = is_shared or size < half
+        begin = len(counter)
+        first_block = block[-1] + 1 if block else 0
+        counter.extend(begin + 1 + i % size for i in range(half))
+        block.extend(first_block + i // size for i in range(half))
+    spread = [place * _SPREAD % (1 << 32) for place in counter]
+    return (
+        tf.constant(spread, tf.uint32),
+        tf.constant([number << 32 for number in block], tf.int64),
+        is_shared,
+    )
+
+
 def functional_tokens(token_ids):
     """bool tensor [B, T]: <sep> and <cls>, which are part of the order but
     never predicted."""

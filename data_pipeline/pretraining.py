@@ -199,18 +199,14 @@ class PretrainingData:
                 batch["target_mapping"], tf.float32
             )
             return features
-        rank = permutation.factorization_rank(
+        rank = permutation.draw_ranks(
+            self.seed,
+            epoch,
+            record_index,
             token_ids,
             batch["is_target"],
-            permutation.draw_shuffles(
-                self.seed,
-                epoch,
-                record_index,
-                manifest.sequence_length,
-                manifest.reuse_length,
-                manifest.permutation_length,
-            ),
             manifest.reuse_length,
+            manifest.permutation_length,
         )
         if literal:
             features["perm_mask"] = permutation.perm_mask(rank, is_target)

@@ -184,6 +184,86 @@ def test_shuffles_are_uniform():
     assert ((counts - 1000) ** 2 / 1000).sum() < 57
 
 
+def ranks(token_ids, is_target, index=None, lengths=(REUSE, REUSE), epoch=2):
+    count = len(token_ids)
+    index = np.arange(count) if index is None else np.array(index)
+    return permutation.draw_ranks(
+        11, np.full(count, epoch), index, token_ids, is_target, *lengths
+    ).numpy()
+
+
+@pytest.mark.parametrize("reuse", [0, 7, REUSE])
+def test_ranks_are_an_order_of_each_half(reuse, call):
+    token_ids, is_target = random_batch()
+    is_target[0] = False
+    token_ids[0, reuse:] = 9  # no <sep> and no <cls>
+    drawn = call(
+        lambda *both: permutation.draw_ranks(
+            11, tf.fill([B], 2), tf.range(B), *both, reuse, T - reuse
+        ),
+        token_ids,
+        is_target,
+    ).numpy()
+    np.testing.assert_array_equal(
+        drawn, ranks(token_ids, is_target, lengths=(reuse, T - reuse))
+    )
+    functional = (token_ids == SEP_ID) | (token_ids == CLS_ID)
+    for begin, end, base in (
+        (0, reuse, 0),
+        (reuse, T, reuse + 1 if reuse else 0),
+    ):
+        for row, shuffled in zip(
+            drawn[:, begin:end],
+            (is_target | functional)[:, begin:end],
+            strict=True,
+        ):
+            assert (row[~shuffled] == base - 1).all()
+            expected = base + np.arange(shuffled.sum())
+            assert sorted(row[shuffled]) == expected.tolist()
+
+
+def test_ranks_depend_on_epoch_and_record_only():
+    token_ids, is_target = random_batch()
+    drawn = ranks(token_ids, is_target, np.arange(7) + (1 << 33))
+    for row in range(B):
+        one = slice(row, row + 1)
+        np.testing.assert_array_equal(
+            drawn[one],
+            ranks(token_ids[one], is_target[one], [row + (1 << 33)]),
+        )
+    for other in (
+        ranks(token_ids, is_target),
+        ranks(token_ids, is_target, np.arange(7) + (1 << 33), epoch=3),
+    ):
+        assert (drawn != other).any(1).all()
+
+
+def test_blocks_share_a_shuffle_and_follow_each_other():
+    token_ids = np.full((B, 24), 9)
+    is_target = np.zeros((B, 24), bool)
+    is_target[:, :12] = True
+    is_target[:, 12::3] = True
+    drawn = ranks(token_ids, is_target, lengths=(12, 4))
+    first, second, third = np.split(drawn[:, :12], 3, axis=1)
+    np.testing.assert_array_equal(first + 4, second)
+    np.testing.assert_array_equal(second + 4, third)
+    assert len(np.unique(first, axis=0)) > 3
+    # Of the other half every third place is a target.
+    assert (np.sort(drawn[:, 12:16:3]) == [13, 14]).all()
+    assert (drawn[:, 18] == 15).all() and (drawn[:, 21] == 16).all()
+
+
+def test_ranks_are_uniform():
+    token_ids = np.full((24_000, 16), 9)
+    is_target = np.zeros(token_ids.shape, bool)
+    is_target[:, [1, 2, 5, 7, 8, 12]] = True
+    drawn = ranks(token_ids, is_target, lengths=(8, 8))[:, [1, 2, 5, 7]]
+    counts = np.unique(drawn, axis=0, return_counts=True)[1]
+    assert len(counts) == 24
+    # Chi-square with 23 degrees of freedom: 99.99 % lie below 57.
+    assert ((counts - 1000) ** 2 / 1000).sum() < 57
+
+
 def test_fmix32():
     """Values of the reference C++ function."""
     x = tf.constant([0, 1, 2, 0xFFFFFFFF], tf.uint32)

@@ -206,8 +206,9 @@ def test_epochs_permute_anew(tmp_path):
         order = np.argsort(epoch["token_ids"][:, 0])
         assert (epoch["token_ids"][order, 0] - 9).tolist() == list(range(24))
         ranks.append(epoch["factorization_rank"][order])
-    assert (ranks[0] != ranks[1]).any(1).all()
-    assert (ranks[1] != ranks[2]).any(1).all()
+    # Few have so few targets that the same order is drawn twice.
+    assert (ranks[0] != ranks[1]).any(1).mean() > 0.8
+    assert (ranks[1] != ranks[2]).any(1).mean() > 0.8
 
 
 def test_seed_changes_permutations_only(made):
@@ -226,13 +227,16 @@ def test_permutation_does_not_depend_on_the_batch(made):
         by_four["factorization_rank"][order], by_one["factorization_rank"]
     )
     # And the record's index counts through all shards.
-    drawn = permutation.draw_shuffles(
-        0, np.zeros(36, int), np.arange(36), TOKENS, REUSE, REUSE
-    )
     np.testing.assert_array_equal(
         by_one["factorization_rank"],
-        permutation.factorization_rank(
-            by_one["token_ids"], made[1]["is_target"][:36], drawn, REUSE
+        permutation.draw_ranks(
+            0,
+            np.zeros(36, int),
+            np.arange(36),
+            by_one["token_ids"],
+            made[1]["is_target"][:36],
+            REUSE,
+            REUSE,
         ),
     )
 
