@@ -113,7 +113,7 @@ class HuggingFaceSource(Source):
         values = self.values
         heads = []
         if "lm_loss.bias" in shapes:
-            heads.append(Head("XLNetPretrainer", {}))
+            heads.append(Head("XLNetPretrainer", {"has_transform": False}))
         if "logits_proj.weight" in shapes:
             summary = self._summary_arguments()
             classes = shapes["logits_proj.weight"][0]
@@ -136,9 +136,11 @@ class HuggingFaceSource(Source):
             dropout = values.get("classifier_dropout") or 0.0
             heads.append(Head("XLNetSpanClassifier", {"dropout": dropout}))
         if "start_logits.dense.weight" in shapes:
+            inner = shapes.get("end_logits.dense_1.weight")
             arguments = {
                 "num_starts": values.get("start_n_top", 5),
                 "num_ends": values.get("end_n_top", 5),
+                "inner_dim": inner and inner[1],
                 "dropout": values.get("span_dropout", 0.0),
             }
             heads.append(Head("XLNetQuestionAnswering", arguments))

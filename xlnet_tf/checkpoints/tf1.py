@@ -62,8 +62,13 @@ class ReleasedSource(TensorFlowSource):
         names = set(self.shapes())
         heads = []
         if f"{self.scope}lm_loss/bias" in names:
-            heads.append(Head("XLNetPretrainer", {}))
-        summary = {"projection": self._summary() is not None}
+            heads.append(Head("XLNetPretrainer", {"has_transform": False}))
+        has_summary = self._summary() is not None
+        # The released code has no activation without the dense layer.
+        summary = {
+            "projection": has_summary,
+            "activation": "tanh" if has_summary else None,
+        }
         for name in sorted(names):
             match = re.fullmatch(
                 rf"{re.escape(self.scope)}(classification|regression)"
@@ -86,7 +91,9 @@ class ReleasedSource(TensorFlowSource):
         if f"{self.outer}logits/dense/kernel" in names:
             heads.append(Head("XLNetMultipleChoice", summary))
         if f"{self.outer}start_logits/dense/kernel" in names:
-            heads.append(Head("XLNetQuestionAnswering", {}))
+            inner = self.shapes().get(f"{self.outer}end_logits/dense_1/kernel")
+            arguments = {"inner_dim": inner and inner[0]}
+            heads.append(Head("XLNetQuestionAnswering", arguments))
         return heads
 
     def _summary(self):
