@@ -117,14 +117,11 @@ class HuggingFaceSource(Source):
         if "logits_proj.weight" in shapes:
             summary = self._summary_arguments()
             classes = shapes["logits_proj.weight"][0]
-            if classes > 1:
-                arguments = self._class_arguments(classes)
-                heads.append(
-                    Head("XLNetTextClassifier", {**arguments, **summary})
-                )
-            else:
+            if classes == 1:
                 heads.append(Head("XLNetTextRegressor", summary))
                 heads.append(Head("XLNetMultipleChoice", summary))
+            arguments = {**self._class_arguments(classes), **summary}
+            heads.append(Head("XLNetTextClassifier", arguments))
         if "classifier.weight" in shapes:
             arguments = self._class_arguments(shapes["classifier.weight"][0])
             # That code has no dropout of its own there.
