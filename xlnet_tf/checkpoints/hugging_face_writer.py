@@ -12,6 +12,8 @@ from xlnet_tf.checkpoints.hugging_face_names import backbone_weights
 from xlnet_tf.checkpoints.hugging_face_names import head_weights
 from xlnet_tf.checkpoints.source import tensors
 from xlnet_tf.files import write_json
+from xlnet_tf.presets import RELEASED_CONFIG_FILE
+from xlnet_tf.tasks.classification import XLNetTextRegressor
 from xlnet_tf.tasks.heads import TokenHead
 
 # Transposing copies: shards of this size keep the copies small.
@@ -130,9 +132,7 @@ def config_values(model):
         activation = "gelu_new"
     is_causal = config.attention_type == "causal"
     values = {
-        "architectures": [
-            _ARCHITECTURES.get(type(model).__name__, "XLNetModel")
-        ],
+        "architectures": [_architecture(model)],
         "model_type": "xlnet",
         "vocab_size": config.vocabulary_size,
         "n_layer": config.num_layers,
@@ -164,6 +164,14 @@ def config_values(model):
     return {**values, **_head_values(model)}
 
 
+def _architecture(model):
+    """Their class; classes derived from ours are written as ours."""
+    for cls in type(model).__mro__:
+        if cls.__name__ in _ARCHITECTURES:
+            return _ARCHITECTURES[cls.__name__]
+    return "XLNetModel"
+
+
 def _head_values(model):
     head = getattr(model, "head", None)
     values = {}
@@ -177,7 +185,7 @@ def _head_values(model):
         }
         if values["summary_activation"] is None:
             values["summary_activation"] = "linear"
-    if type(model).__name__ == "XLNetTextRegressor":
+    if isinstance(model, XLNetTextRegressor):
         values["problem_type"] = "regression"
         values["id2label"] = {"0": "LABEL_0"}
         values["label2id"] = {"LABEL_0": 0}
