@@ -42,9 +42,15 @@ def save_hugging_face(model, path, shard_bytes=SHARD_BYTES):
         shard_bytes: int, largest size of one file of weights.
 
     Raises:
-        ValueError: if Hugging Face has no such head, or its sizes do not fit.
+        ValueError: if Hugging Face has no such head, its sizes do not fit, or
+            the directory is one of the released code.
     """
     path = pathlib.Path(path)
+    if (path / RELEASED_CONFIG_FILE).exists():
+        raise ValueError(
+            f"{path} holds a {RELEASED_CONFIG_FILE}, which would be read "
+            "before what is written now. Choose another directory."
+        )
     backbone = getattr(model, "backbone", model)
     values = config_values(model)
     weights = backbone_weights(
@@ -71,10 +77,12 @@ def save_hugging_face(model, path, shard_bytes=SHARD_BYTES):
         }
         save_file(arrays, temporary, metadata={"format": "pt"})
         written.append((temporary, path / name))
-    for file in (WEIGHTS_FILE, f"{WEIGHTS_FILE}.index.json"):
-        (path / file).unlink(missing_ok=True)
     for temporary, file in written:
         os.replace(temporary, file)
+    for pattern in (f"{WEIGHTS_FILE}*", "model-*-of-*.safetensors"):
+        for file in path.glob(pattern):
+            if file.name not in names:
+                file.unlink()  # of a model that was here before
     if len(shards) > 1:
         write_json(
             path / f"{WEIGHTS_FILE}.index.json",
