@@ -8,6 +8,7 @@ layer axis. Kernels have our shapes.
 import os
 import pathlib
 import re
+import warnings
 
 import tensorflow as tf
 
@@ -23,6 +24,8 @@ _SLOTS = re.compile(
     r"(.*/)?(adam_[mv]|Adam(_1)?|Momentum|ExponentialMovingAverage"
     r"|beta[12]_power(_\d+)?|global_step|learning_rate)(/.*)?"
 )
+# What the released code takes from its flags, and our defaults.
+_OPTIONS = {"labels": None, "summary": "last", "num_starts": 5, "num_ends": 5}
 _HEADS = re.compile(
     r"lm_loss/|seq(ue|u)n[ec]+_summary|classification|regression"
     r"|logits/dense/|(start|end)_logits/|answer_class/"
@@ -222,9 +225,14 @@ def head_weights(task, name="", scope="model/", summary=_SUMMARIES[0]):
         return _span_head(head, outer)
     if hasattr(task, "logits") and not head.has_transform:
         return [Weight(f"{scope}lm_loss/bias", head.bias)]
-    raise ValueError(
-        f"the released code has no head like that of {kind.__name__} with "
-        "these arguments. Save the backbone, or choose another format."
+    raise _no_head(task)
+
+
+def _no_head(task):
+    return ValueError(
+        "the released code has no head like that of "
+        f"{type(task).__name__} with these arguments. Save the backbone, or "
+        "choose another format."
     )
 
 
@@ -259,7 +267,9 @@ def save_tf1(model, path, tokenizer=None, name="task"):
 
     `xlnet_config.json`, `xlnet_model.ckpt.*` and `spiece.model`. What the
     released config has no word for stands in it under our names. The released
-    code always computes the tanh form of GELU.
+    code always computes the tanh form of GELU, and takes from flags which
+    summary is read, how many answers are kept, and the names of classes: a
+    warning says what is not kept.
 
     Args:
         model: XLNetBackbone, or a task around one.
@@ -277,6 +287,7 @@ def save_tf1(model, path, tokenizer=None, name="task"):
     weights = backbone_weights(backbone)
     if backbone is not model:
         weights += head_weights(model, name)
+        _check_options(model, path)
     path.mkdir(parents=True, exist_ok=True)
     values = dict(tensors(weights))
     temporary = path / f".{CHECKPOINT_NAME}.{os.getpid()}"
@@ -287,9 +298,36 @@ def save_tf1(model, path, tokenizer=None, name="task"):
         tensors=list(values.values()),
     )
     # The index last: without it there is no checkpoint.
-    for file in sorted(path.glob(f"{temporary.name}.*")):
-        end = file.name.removeprefix(temporary.name)
+    written = sorted(path.glob(f"{temporary.name}.*"))
+    ends = [file.name.removeprefix(temporary.name) for file in written]
+    for file, end in zip(written, ends, strict=True):
         os.replace(file, path / f"{CHECKPOINT_NAME}{end}")
+    for file in path.glob(f"{CHECKPOINT_NAME}.data-*"):
+        if file.name.removeprefix(CHECKPOINT_NAME) not in ends:
+            file.unlink()  # of a checkpoint that was here before
     if tokenizer is not None:
         write_bytes(path / "spiece.model", tokenizer.model_proto)
     backbone.config.to_json(path / CONFIG_FILE)
+
+
+def _check_options(task, path):
+    """Refuses a head that the released code computes otherwise."""
+    head = task.head
+    values = task.get_config()
+    if hasattr(head, "summary_dense"):
+        # That code has no activation without the dense layer.
+        activation = "tanh" if values["projection"] else None
+        if values["activation"] != activation:
+            raise _no_head(task)
+    if hasattr(head, "end_inner") and head.inner_dim != task.config.hidden_dim:
+        raise _no_head(task)
+    lost = ", ".join(
+        f"{name}={values[name]!r}"
+        for name, default in _OPTIONS.items()
+        if values.get(name, default) != default
+    )
+    if lost:
+        warnings.warn(
+            f"{path} does not keep {lost}; give them again when you read it.",
+            stacklevel=3,
+        )
