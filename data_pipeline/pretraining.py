@@ -42,6 +42,9 @@ class PretrainingData:
         seed: int, for the permutations and for where epochs begin.
         skip_corrupt: bool; True reads all records first and leaves out the
             damaged ones, counted in `skipped`.
+        service: str, the address of a tf.data service whose workers read in
+            place of this process, such as "grpc://host:5000"; default None.
+            They must see the records under the same path.
 
     Attributes:
         manifest: Manifest.
@@ -56,9 +59,16 @@ class PretrainingData:
     """
 
     def __init__(
-        self, directory, batch_size, split="train", seed=0, skip_corrupt=False
+        self,
+        directory,
+        batch_size,
+        split="train",
+        seed=0,
+        skip_corrupt=False,
+        service=None,
     ):
         self.directory = os.fspath(directory)
+        self._service = service
         self.batch_size = batch_size
         self.split = split
         self.seed = seed
@@ -150,6 +160,8 @@ class PretrainingData:
         options.experimental_distribute.auto_shard_policy = (
             tf.data.experimental.AutoShardPolicy.OFF
         )
+        if self._service is not None:
+            dataset = _on_service(dataset, self._service)
         return dataset.prefetch(2).with_options(options)
 
     def explain_data_loss(self):
@@ -312,6 +324,23 @@ def explain_data_loss(directory, split=None):
             "built, or go on without the damaged records by `skip_corrupt` "
             "(--skip-corrupt)."
         )
+
+
+def _on_service(dataset, address):
+    """The same dataset, read by a worker of a tf.data service.
+
+    Each split of the source goes to one worker. As there is a single one, one
+    worker gives the whole dataset, in order, however many there are; another
+    dataset, of other rows or of another replica, may be another's.
+    """
+    whole = tf.data.Dataset.from_tensors(0).flat_map(
+        _as_written(lambda _: dataset)
+    )
+    return whole.apply(
+        tf.data.experimental.service.distribute(
+            tf.data.experimental.service.ShardingPolicy.DYNAMIC, address
+        )
+    )
 
 
 def _read(file, byte_offset, buffer_size, count):
