@@ -154,6 +154,11 @@ def _parser():
         action="store_true",
         help="draw permutations now and store perm_mask and target_mapping",
     )
+    _add_text_options(add)
+    return parser
+
+
+def _add_text_options(add):
     add(
         "--text-format",
         choices=text_files.TEXT_FORMATS,
@@ -186,7 +191,6 @@ def _parser():
         action="store_true",
         help="replace a complete set, or start a stopped build again",
     )
-    return parser
 
 
 def command():
