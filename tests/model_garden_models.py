@@ -181,9 +181,15 @@ def time_first(values):
 
 
 class LayersOf2019(tf.train.Checkpoint):
-    """The layers of a TransformerXLModel as it held them in 2019."""
+    """A TransformerXLModel as it was: other layers for one stream.
 
-    def __init__(self, model, with_one_stream):
+    Args:
+        model: TransformerXLModel, whose layers are for two streams.
+        one_stream: TransformerXLModel with those for one, or None where they
+            were never built.
+    """
+
+    def __init__(self, model, one_stream=None):
         super().__init__(
             embedding_lookup=model.embedding_lookup,
             r_w_bias=model.r_w_bias,
@@ -194,8 +200,8 @@ class LayersOf2019(tf.train.Checkpoint):
             g_positionwise_ffn_layers=list(model.h_positionwise_ffn_layers),
         )
         setattr(self, "mask_emb/mask_emb", model.mask_emb)
-        if with_one_stream:
-            self.rel_multihead_layers = list(model.rel_multihead_layers)
+        if one_stream is not None:
+            self.rel_multihead_layers = list(one_stream.rel_multihead_layers)
             self.h_positionwise_ffn_layers = list(
-                model.h_positionwise_ffn_layers
+                one_stream.h_positionwise_ffn_layers
             )
