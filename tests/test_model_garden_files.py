@@ -75,6 +75,18 @@ def test_the_network_is_found_under_any_name(tmp_path, how):
     )
 
 
+@pytest.mark.filterwarnings(NEVER_GIVEN)
+def test_the_variables_of_a_saved_model_are_read(tmp_path):
+    values = features()
+    model = models.XLNetClassifier(network(), num_classes=3)
+    model(classifier_inputs(values))
+    expected = randomize(model)(classifier_inputs(values))
+    tf.saved_model.save(model, str(tmp_path))
+    write_config(tmp_path / "variables")
+    ours = XLNetTextClassifier.from_preset(tmp_path / "variables")
+    assert_equal(expected, ours(values))
+
+
 def experiment(directory, **encoder):
     """`params.yaml`, as the trainer writes it; the parameters."""
     model = sentence_prediction.ModelConfig(

@@ -71,7 +71,9 @@ class ModelGardenSource(TensorFlowSource):
             )
         ((self._node, self.network),) = found
         embedding = self._graph.tensor(self._node, self.network.embedding)
-        self._prefix = embedding.removesuffix(self.network.embedding)
+        # In a SavedModel variables have numbers for names.
+        prefix, end, _ = embedding.rpartition(self.network.embedding)
+        self._prefix = prefix if end else ""
         self._own = self._graph.tensors_below(
             self._node, names.unused_layers(self.network)
         )
