@@ -13,7 +13,7 @@ comma := ,
 CONSTRAINTS = $(if $(filter 3.10,$(shell $(PYTHON) -c \
     'import sys; print("%d.%d" % sys.version_info[:2])')),constraints-3.10.txt,constraints.txt)
 
-.PHONY: setup demo test test-slow lint clean
+.PHONY: setup demo test test-slow bench lint clean
 
 setup: $(STAMP)
 
@@ -39,6 +39,11 @@ test: $(STAMP)
 
 test-slow: $(STAMP)
 	$(RUN) -m pytest --run-slow $(TESTS)
+
+# make bench BENCH='--only training_step --rounds 5'; installs the peers too
+bench:
+	$(MAKE) setup EXTRAS=dev,jax,bench
+	$(RUN) benchmarks/run.py $(BENCH)
 
 lint: $(STAMP)
 	$(RUN) -m ruff check .

@@ -31,7 +31,13 @@ EXTRAS = {
     "parity": ["torch>=2.13,<3", "transformers>=5.23,<6"],
     "jax": ["jax>=0.6.2"],
     "tpu": ["jax>=0.10", "libtpu"],
-    "bench": ["psutil", "torch>=2.13,<3", "transformers>=5.23,<6"],
+    "bench": [
+        "psutil",
+        "torch>=2.13,<3",
+        "transformers>=5.23,<6",
+        # 0.32 asks for another kagglesdk than the kaggle of Model Garden.
+        'keras-hub>=0.29; python_version >= "3.11"',
+    ],
     "dev": ["pytest", "ruff", "pre-commit"],
 }
 

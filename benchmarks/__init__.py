@@ -1,0 +1,1 @@
+"""This library beside its peers: same machine, same inputs, same run."""

@@ -1,0 +1,11 @@
+"""Whoever is measured, a module for each library.
+
+Each function sets up and returns what is timed: a callable without arguments
+that comes back when its result is there. Modules import their library at once,
+so that memory is counted from there on; `FRAMEWORK` says whose matrix products
+a contender is held against.
+"""
+
+
+class NotAvailable(RuntimeError):
+    """What a contender needs is not there; the message says what."""

@@ -1,0 +1,128 @@
+"""Hugging Face's XLNet (transformers, PyTorch)."""
+
+import shutil
+
+import torch
+import transformers
+
+from benchmarks import machine
+from benchmarks import workload
+from benchmarks.contenders import NotAvailable
+
+FRAMEWORK = "torch"
+
+torch.set_num_threads(machine.num_cores())
+
+
+def training_step(
+    model, batch_size, num_tokens, num_targets, memory_length, compiled=False
+):
+    """Forward, backward, clipping, AdamW; memory from step to step."""
+    config = _config(
+        model,
+        mem_len=memory_length or None,
+        reuse_len=num_tokens // 2 if memory_length else None,
+    )
+    network = transformers.XLNetLMHeadModel(config).train()
+    batch = workload.pretraining_batch(
+        model, batch_size, num_tokens, num_targets
+    )
+    inputs = {
+        "input_ids": torch.tensor(batch["token_ids"]).long(),
+        "token_type_ids": torch.tensor(batch["segment_ids"]).long(),
+        "perm_mask": torch.tensor(batch["perm_mask"]),
+        "target_mapping": torch.tensor(batch["target_mapping"]),
+        "labels": torch.tensor(batch["target_ids"]).long(),
+        "use_mems": bool(memory_length),
+    }
+    mems = None
+    if memory_length:
+        mems = [
+            torch.tensor(memory).transpose(0, 1)
+            for memory in workload.zero_memories(
+                model, batch_size, memory_length
+            )
+        ]
+    forward = _compiled(network, compiled)
+    update = _update(network, clip=0.25)
+
+    def run():
+        nonlocal mems
+        outputs = forward(**inputs, mems=mems)
+        update(outputs.loss)
+        if memory_length:
+            mems = [memory.detach() for memory in outputs.mems]
+
+    return run
+
+
+def inference(model, batch_size, num_tokens, compiled=False):
+    """The content stream."""
+    network = transformers.XLNetModel(_config(model)).eval()
+    inputs = _tokens(model, batch_size, num_tokens)
+    forward = _compiled(network, compiled)
+
+    @torch.no_grad()
+    def run():
+        forward(**inputs, use_mems=False)
+
+    return run
+
+
+def fine_tuning_step(model, batch_size, num_tokens, compiled=False):
+    """A step of AdamW on its classifier."""
+    network = transformers.XLNetForSequenceClassification(
+        _config(model, num_labels=2)
+    ).train()
+    inputs = _tokens(model, batch_size, num_tokens)
+    inputs["attention_mask"] = torch.ones_like(inputs["input_ids"])
+    inputs["labels"] = torch.tensor(workload.labels(batch_size)).long()
+    forward = _compiled(network, compiled)
+    update = _update(network, clip=1.0)
+    return lambda: update(forward(**inputs, use_mems=False).loss)
+
+
+def _config(model, **others):
+    return transformers.XLNetConfig(
+        vocab_size=model["vocabulary_size"],
+        d_model=model["hidden_dim"],
+        n_layer=model["num_layers"],
+        n_head=model["num_heads"],
+        d_inner=model["intermediate_dim"],
+        ff_activation="gelu",
+        untie_r=True,
+        attn_type="bi",
+        dropout=0.1,
+        **others,
+    )
+
+
+def _tokens(model, batch_size, num_tokens):
+    token_ids, segment_ids = workload.token_batch(model, batch_size, num_tokens)
+    return {
+        "input_ids": torch.tensor(token_ids).long(),
+        "token_type_ids": torch.tensor(segment_ids).long(),
+    }
+
+
+def _compiled(network, compiled):
+    if not compiled:
+        return network
+    if shutil.which("g++") is None:
+        raise NotAvailable("torch.compile needs a C++ compiler")
+    return torch.compile(network)
+
+
+def _update(network, clip):
+    """A function that moves the weights down the gradient of a loss."""
+    optimizer = torch.optim.AdamW(
+        network.parameters(), lr=1e-5, weight_decay=0.01
+    )
+
+    def update(loss):
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(network.parameters(), clip)
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+
+    return update

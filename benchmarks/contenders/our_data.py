@@ -1,0 +1,83 @@
+"""This library's way from text to batches, and SentencePiece alone."""
+
+import itertools
+import pathlib
+import shutil
+import tempfile
+
+from benchmarks import machine
+from benchmarks.texts import read_lines
+from data_pipeline import building
+from data_pipeline.normalization import preprocess
+from data_pipeline.pretraining import PretrainingData
+from data_pipeline.settings import Settings
+from data_pipeline.tokenizer import Tokenizer
+
+FRAMEWORK = "tensorflow"
+
+
+def reading(files, num_tokens, num_targets, batch_size, num_batches):
+    """Batches as `xlnet_tf.train` reads them."""
+    directory = pathlib.Path(files["directory"]) / "records"
+    shutil.rmtree(directory, ignore_errors=True)
+    _build(files, directory, num_tokens, machine.num_cores(), num_targets)
+    data = PretrainingData(directory, batch_size)
+    batches = iter(data.dataset())
+
+    def run():
+        for _ in itertools.islice(batches, num_batches):
+            pass
+
+    return run
+
+
+def record_building(files, num_tokens):
+    """A whole set from text, in this process alone."""
+
+    def run():
+        with tempfile.TemporaryDirectory(dir=files["directory"]) as directory:
+            _build(files, directory, num_tokens, processes=1)
+
+    return run
+
+
+def tokenizer(files):
+    """All lines at once, on all cores."""
+    ours = Tokenizer(files["tokenizer"])
+    lines = read_lines(files["text"])
+    return lambda: ours.encode_batch(lines)
+
+
+def graph_tokenizer(files):
+    """All lines at once, as an export does it."""
+    import tensorflow as tf
+
+    from data_pipeline.graph_tokenizer import GraphTokenizer
+
+    graph = GraphTokenizer(Tokenizer(files["tokenizer"]))
+    encode = tf.function(
+        lambda texts: graph(texts).flat_values,
+        input_signature=[tf.TensorSpec([None], tf.string)],
+    )
+    lines = tf.constant(read_lines(files["text"]))
+    return lambda: encode(lines).numpy()
+
+
+def sentencepiece(files, num_threads):
+    """SentencePiece on text that was cleaned before."""
+    import sentencepiece as pieces
+
+    processor = pieces.SentencePieceProcessor(model_file=files["tokenizer"])
+    lines = [preprocess(line, False) for line in read_lines(files["text"])]
+    return lambda: processor.encode(lines, num_threads=num_threads)
+
+
+def _build(files, directory, num_tokens, processes, num_targets=None):
+    building.build_records(
+        files["text"],
+        Tokenizer(files["tokenizer"]),
+        directory,
+        settings=Settings(sequence_length=num_tokens, num_predict=num_targets),
+        text_format="running",
+        processes=processes,
+    )

@@ -1,0 +1,72 @@
+"""This library's SavedModel, and the model that is in it.
+
+All three run the same rows: texts of T tokens, as the export encodes them.
+"""
+
+import pathlib
+import tempfile
+
+import tensorflow as tf
+
+from benchmarks.texts import read_lines
+from data_pipeline.tokenizer import Tokenizer
+from saved_models.export import export_model
+from xlnet_tf import XLNetBackbone
+from xlnet_tf import XLNetConfig
+from xlnet_tf import XLNetPretrainer
+
+FRAMEWORK = "tensorflow"
+
+
+def text_in(files, model, batch_size, num_tokens):
+    """Raw text to embeddings."""
+    _, export, texts, _ = _exported(files, model, batch_size, num_tokens)
+    embed = export.signatures["embed"]
+    return lambda: embed(text=texts)["embeddings"].numpy()
+
+
+def ids_in(files, model, batch_size, num_tokens):
+    """Ready ids to embeddings, in the SavedModel."""
+    _, export, _, features = _exported(files, model, batch_size, num_tokens)
+    embed = export.signatures["embed_ids"]
+    return lambda: embed(**features)["embeddings"].numpy()
+
+
+def bare_forward(files, model, batch_size, num_tokens):
+    """Ready ids to embeddings, in the model that was exported."""
+    pretrainer, _, _, features = _exported(files, model, batch_size, num_tokens)
+
+    @tf.function
+    def forward(features):
+        return pretrainer.backbone(features, training=False)["content"]
+
+    return lambda: forward(features).numpy()
+
+
+def _exported(files, model, batch_size, num_tokens):
+    """Model, SavedModel, texts, and the features that they become."""
+    tokenizer = Tokenizer(files["tokenizer"])
+    sizes = {**model, "vocabulary_size": tokenizer.vocabulary_size}
+    pretrainer = XLNetPretrainer(XLNetBackbone(XLNetConfig(**sizes)))
+    with tempfile.TemporaryDirectory(dir=files["directory"]) as directory:
+        path = pathlib.Path(directory) / "1"
+        export_model(pretrainer, tokenizer, path, sequence_length=num_tokens)
+        export = tf.saved_model.load(str(path))
+    texts = tf.constant(_texts(files, tokenizer, batch_size, num_tokens))
+    outputs = export.signatures["embed"](text=texts)
+    token_ids = outputs["token_ids"]
+    features = {
+        "token_ids": token_ids,
+        "segment_ids": tf.zeros_like(token_ids),
+        "padding_mask": outputs["padding_mask"],
+    }
+    return pretrainer, export, texts, features
+
+
+def _texts(files, tokenizer, count, num_tokens):
+    """Texts of about as many tokens as there is room for."""
+    ids = tokenizer.encode(" ".join(read_lines(files["text"])))
+    return [
+        tokenizer.decode(ids[row * num_tokens : (row + 1) * num_tokens])
+        for row in range(count)
+    ]

@@ -1,0 +1,206 @@
+"""This library's models.
+
+Shapes: B batch, T tokens, M memory length, P targets.
+"""
+
+import dataclasses
+
+import keras
+import orbit
+import tensorflow as tf
+
+from benchmarks import machine
+from benchmarks import workload
+from benchmarks.contenders import NotAvailable
+from xlnet_tf import XLNetBackbone
+from xlnet_tf import XLNetConfig
+from xlnet_tf import XLNetTextClassifier
+from xlnet_tf import training as training_steps
+from xlnet_tf.optimizer import AdamW
+from xlnet_tf.training_config import TrainingConfig
+
+FRAMEWORK = "tensorflow"
+
+# The features that `xlnet_tf.train` gives to the model.
+STEP_FEATURES = (
+    "token_ids",
+    "segment_ids",
+    "factorization_rank",
+    "target_positions",
+    "target_ids",
+    "target_weights",
+)
+
+
+def training_step(
+    model,
+    batch_size,
+    num_tokens,
+    num_targets,
+    memory_length,
+    jit_compile=False,
+    precision="float32",
+    rematerialize=False,
+):
+    """A step of `xlnet_tf.train`: gradients, clipping, AdamW, memory."""
+    config = XLNetConfig(
+        **model,
+        memory_length=memory_length,
+        reuse_length=num_tokens // 2 if memory_length else 0,
+    )
+    settings = {
+        "batch_size": batch_size,
+        "jit_compile": jit_compile,
+        "precision": precision,
+    }
+    if rematerialize:
+        config, settings = _rematerialized(config, settings)
+    batch = workload.pretraining_batch(
+        model, batch_size, num_tokens, num_targets
+    )
+    features = {name: batch[name] for name in STEP_FEATURES}
+    return trainer_step(config, TrainingConfig(**settings), features)
+
+
+def trainer_step(config, training, features):
+    """One step of the trainer on the same batch again and again.
+
+    Args:
+        config: XLNetConfig.
+        training: TrainingConfig.
+        features: dict of arrays.
+
+    Returns:
+        callable.
+    """
+    strategy = tf.distribute.get_strategy()
+    model, optimizer, memory = training_steps.build(config, training, strategy)
+    trainer = training_steps.PretrainingTrainer(
+        model,
+        optimizer,
+        memory,
+        tf.data.Dataset.from_tensors(features).repeat(),
+        training,
+        strategy,
+        orbit.utils.create_global_step(),
+    )
+    one = tf.constant(1)
+    return lambda: trainer.train(one)
+
+
+def _rematerialized(config, settings):
+    """The config and the settings with recomputation, whoever has it."""
+    for holder in (TrainingConfig, XLNetConfig):
+        names = [field.name for field in dataclasses.fields(holder)]
+        if "rematerialize" not in names:
+            continue
+        if holder is TrainingConfig:
+            return config, {**settings, "rematerialize": True}
+        return config.replace(rematerialize=True), settings
+    raise NotAvailable("this version has no `rematerialize`")
+
+
+def inference(model, batch_size, num_tokens, jit_compile):
+    """The content stream."""
+    backbone = XLNetBackbone(XLNetConfig(**model))
+    token_ids, segment_ids = map(
+        tf.constant, workload.token_batch(model, batch_size, num_tokens)
+    )
+
+    @tf.function(jit_compile=jit_compile)
+    def forward(token_ids, segment_ids):
+        features = {"token_ids": token_ids, "segment_ids": segment_ids}
+        return backbone(features, training=False)["content"]
+
+    return lambda: forward(token_ids, segment_ids).numpy()
+
+
+def document_by_memory(model, length, segment_length, memory_length):
+    """A document segment by segment, each with the memory of those before."""
+    backbone = XLNetBackbone(XLNetConfig(**model, memory_length=memory_length))
+    token_ids, segment_ids = workload.token_batch(model, 1, length)
+    segments = [
+        (
+            tf.constant(token_ids[:, begin : begin + segment_length]),
+            tf.constant(segment_ids[:, begin : begin + segment_length]),
+        )
+        for begin in range(0, length, segment_length)
+    ]
+
+    @tf.function(jit_compile=True)
+    def forward(token_ids, segment_ids, memories, memory_mask):
+        outputs = backbone(
+            {
+                "token_ids": token_ids,
+                "segment_ids": segment_ids,
+                "memories": memories,
+                "memory_mask": memory_mask,
+            },
+            training=False,
+        )
+        return outputs["content"], outputs["memories"], outputs["memory_mask"]
+
+    empty = tuple(
+        map(tf.constant, workload.zero_memories(model, 1, memory_length))
+    )
+    nothing = tf.zeros([1, memory_length], tf.bool)
+
+    def run():
+        memories, mask = empty, nothing
+        for segment in segments:
+            content, memories, mask = forward(*segment, memories, mask)
+            content.numpy()
+
+    return run
+
+
+def document_in_one_piece(model, length):
+    """Attention between all tokens of a document.
+
+    Raises:
+        NotAvailable: if the scores would not fit into the memory.
+    """
+    # Scores by key, by distance (twice as many) and shifted, and probabilities.
+    needed = model["num_heads"] * length * length * 4 * 6
+    available = machine.available_bytes()
+    if available is not None and needed > 0.8 * available:
+        raise NotAvailable(
+            f"needs about {needed / 2**30:.0f} GiB, and "
+            f"{available / 2**30:.0f} GiB are free"
+        )
+    return inference(model, 1, length, jit_compile=True)
+
+
+def fine_tuning_step(model, batch_size, num_tokens, jit_compile):
+    """A step of AdamW on a classifier."""
+    classifier = XLNetTextClassifier(
+        XLNetBackbone(XLNetConfig(**model), seed=0), num_classes=2
+    )
+    optimizer = AdamW(1e-5, global_clipnorm=1.0)
+    variables = classifier.trainable_variables
+    optimizer.build(variables)
+    token_ids, segment_ids = map(
+        tf.constant, workload.token_batch(model, batch_size, num_tokens)
+    )
+    features = {
+        "token_ids": token_ids,
+        "segment_ids": segment_ids,
+        "padding_mask": tf.ones_like(token_ids),
+    }
+    labels = tf.constant(workload.labels(batch_size))
+
+    @tf.function(jit_compile=jit_compile)
+    def step(features, labels):
+        with tf.GradientTape() as tape:
+            logits = classifier(features, training=True)
+            loss = tf.reduce_mean(
+                keras.ops.sparse_categorical_crossentropy(
+                    labels, logits, from_logits=True
+                )
+            )
+        optimizer.apply(
+            tape.gradient(loss, [v.value for v in variables]), variables
+        )
+        return loss
+
+    return lambda: step(features, labels).numpy()

@@ -1,0 +1,119 @@
+"""What a number was measured on, and the memory of this process."""
+
+import datetime
+import importlib.metadata
+import os
+import pathlib
+import platform
+import resource
+
+PACKAGES = (
+    "xlnet_tf",
+    "tensorflow",
+    "tensorflow-text",
+    "keras",
+    "tf_keras",
+    "tf-models-official",
+    "keras-hub",
+    "torch",
+    "transformers",
+    "tokenizers",
+    "sentencepiece",
+    "numpy",
+)
+
+
+def num_cores():
+    """Cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def versions():
+    """dict of package to version, None where it is not installed."""
+    found = {}
+    for package in PACKAGES:
+        try:
+            found[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            found[package] = None
+    return found
+
+
+def describe():
+    """dict of what a reader needs to compare machines."""
+    return {
+        "date": datetime.date.today().isoformat(),
+        "cpu": _cpu_model(),
+        "cores": num_cores(),
+        "memory_gib": round(_total_memory() / 2**30, 1),
+        "system": f"{platform.system()} {platform.machine()}",
+        "python": platform.python_version(),
+        "threads": "all cores, each library's default"
+        if not os.environ.get("OMP_NUM_THREADS")
+        else f"OMP_NUM_THREADS={os.environ['OMP_NUM_THREADS']}",
+        "load_before": round(os.getloadavg()[0], 2),
+        "versions": versions(),
+    }
+
+
+def peak_bytes():
+    """The most memory that this process has held at once.
+
+    `ru_maxrss` alone would do, but that a new process inherits it from the one
+    that started it; the kernel's own figure does not.
+    """
+    value = _status("VmHWM")
+    if value is not None:
+        return value
+    scale = 1 if platform.system() == "Darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * scale
+
+
+def reset_peak():
+    """Starts `peak_bytes` anew.
+
+    Returns:
+        bool, whether this system can do that.
+    """
+    try:
+        pathlib.Path("/proc/self/clear_refs").write_text("5")
+    except OSError:
+        return False
+    return True
+
+
+def available_bytes():
+    """Memory that can still be had, or None if unknown."""
+    try:
+        import psutil
+    except ModuleNotFoundError:
+        return None
+    return psutil.virtual_memory().available
+
+
+def _total_memory():
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def _status(name):
+    try:
+        text = pathlib.Path("/proc/self/status").read_text()
+    except OSError:
+        return None
+    for line in text.splitlines():
+        if line.startswith(f"{name}:"):
+            return int(line.split()[1]) * 1024
+    return None
+
+
+def _cpu_model():
+    try:
+        text = pathlib.Path("/proc/cpuinfo").read_text()
+    except OSError:
+        return platform.processor()
+    for line in text.splitlines():
+        if line.startswith("model name"):
+            return line.split(":", 1)[1].strip()
+    return platform.processor()

@@ -1,0 +1,374 @@
+"""What is measured: names, sizes, and who takes part.
+
+Of each measurement the first contender is the one that the others are compared
+with. A contender is a function in `benchmarks.contenders` that sets up and
+returns what is timed.
+"""
+
+import dataclasses
+
+from benchmarks import flops
+from benchmarks import workload
+
+OURS = "xlnet_tf"
+GARDEN = "Model Garden"
+HUGGING_FACE = "Hugging Face"
+KERAS_HUB = "KerasHub"
+SENTENCEPIECE = "SentencePiece"
+
+
+@dataclasses.dataclass(frozen=True)
+class Contender:
+    """One way to do the work.
+
+    Args:
+        name: str, in the table.
+        library: str, whose it is.
+        factory: str, "module:function" below `benchmarks.contenders`.
+        options: dict, the function's arguments.
+        items: number, of a call, where it is not the measurement's.
+        environment: dict of environment variables of its process.
+    """
+
+    name: str
+    library: str
+    factory: str
+    options: dict
+    items: float | None = None
+    environment: dict = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass(frozen=True)
+class Measurement:
+    """Some contenders at the same work.
+
+    Args:
+        name: str, for `--only`.
+        group: str, of measurements that differ in size alone; for `--only`.
+        title: str, with all sizes.
+        item: str, what is counted, such as "tokens".
+        items: number, of a call.
+        contenders: tuple of Contender, the first is the reference.
+        flops: number of one call, or None.
+        needs_text: bool, whether text and a tokenizer are prepared first.
+    """
+
+    name: str
+    group: str
+    title: str
+    item: str
+    items: float
+    contenders: tuple
+    flops: float | None = None
+    needs_text: bool = False
+
+
+def all_measurements(sizes, files):
+    """Everything that can be measured.
+
+    Args:
+        sizes: Sizes of `workload`.
+        files: dict of str to str: `text`, `tokenizer` and `directory`, where
+            they will be.
+
+    Returns:
+        list of Measurement.
+    """
+    return [
+        training_step(sizes, sizes.memory_length),
+        training_step(sizes, 0),
+        *(inference(sizes, *shape) for shape in sizes.inference),
+        *(long_document(sizes, length) for length in sizes.document_lengths),
+        fine_tuning(sizes, *sizes.fine_tuning),
+        reading(sizes, files),
+        record_building(sizes, files),
+        tokenizing(sizes, files),
+        export(sizes, files, *sizes.export),
+    ]
+
+
+def training_step(sizes, memory_length):
+    """Forward, backward and AdamW, with dropout."""
+    shape = {
+        "model": sizes.model,
+        "batch_size": sizes.batch_size,
+        "num_tokens": sizes.num_tokens,
+        "num_targets": sizes.num_targets,
+        "memory_length": memory_length,
+    }
+    ours = [
+        ("XLA", {"jit_compile": True}),
+        ("no XLA", {}),
+        ("XLA, rematerialised", {"jit_compile": True, "rematerialize": True}),
+        ("XLA, bfloat16", {"jit_compile": True, "precision": "bfloat16"}),
+    ]
+    garden, step = "model_garden:training_step", "hugging_face:training_step"
+    return Measurement(
+        name="training_step" if memory_length else "training_step_no_memory",
+        group="training_step",
+        title=f"Pretraining step, {_model_name(sizes)}, batch "
+        f"{sizes.batch_size}, {sizes.num_tokens} tokens, memory "
+        f"{memory_length}, {sizes.num_targets} targets",
+        item="tokens",
+        items=sizes.batch_size * sizes.num_tokens,
+        flops=flops.training_step_flops(**shape),
+        contenders=(
+            *(
+                Contender(
+                    f"{OURS}, {label}",
+                    OURS,
+                    "ours:training_step",
+                    {**shape, **options},
+                )
+                for label, options in ours
+            ),
+            *_garden(garden, shape),
+            *_hugging_face(step, shape),
+        ),
+    )
+
+
+def inference(sizes, batch_size, num_tokens):
+    """The content stream alone."""
+    shape = {
+        "model": sizes.model,
+        "batch_size": batch_size,
+        "num_tokens": num_tokens,
+    }
+    return Measurement(
+        name=f"inference_{batch_size}x{num_tokens}",
+        group="inference",
+        title=f"Content-only inference, {_model_name(sizes)}, "
+        f"{batch_size} x {num_tokens} tokens",
+        item="sequences",
+        items=batch_size,
+        flops=flops.forward_flops(**shape),
+        contenders=(
+            *_ours("ours:inference", shape),
+            *_garden("model_garden:inference", shape),
+            *_hugging_face("hugging_face:inference", shape),
+            *(
+                Contender(
+                    f"{KERAS_HUB}, {label}",
+                    KERAS_HUB,
+                    "keras_hub_backbone:inference",
+                    {**shape, "jit_compile": jit_compile},
+                )
+                for label, jit_compile in (("XLA", True), ("no XLA", False))
+            ),
+        ),
+    )
+
+
+def long_document(sizes, length):
+    """One document by memory, and in one piece."""
+    shape = {
+        "model": sizes.model,
+        "length": length,
+        "segment_length": sizes.num_tokens,
+        "memory_length": sizes.memory_length,
+    }
+    return Measurement(
+        name=f"long_document_{length}",
+        group="long_document",
+        title=f"One document of {length} tokens, {_model_name(sizes)}, "
+        f"segments of {sizes.num_tokens}, memory {sizes.memory_length}",
+        item="tokens",
+        items=length,
+        contenders=(
+            Contender(
+                f"{OURS}, by memory", OURS, "ours:document_by_memory", shape
+            ),
+            Contender(
+                f"{OURS}, in one piece",
+                OURS,
+                "ours:document_in_one_piece",
+                {"model": sizes.model, "length": length},
+            ),
+        ),
+    )
+
+
+def fine_tuning(sizes, batch_size, num_tokens):
+    """A classifier's training step."""
+    shape = {
+        "model": sizes.model,
+        "batch_size": batch_size,
+        "num_tokens": num_tokens,
+    }
+    return Measurement(
+        name="fine_tuning_step",
+        group="fine_tuning_step",
+        title=f"Fine-tuning step of a classifier, {_model_name(sizes)}, "
+        f"{batch_size} x {num_tokens} tokens",
+        item="sequences",
+        items=batch_size,
+        flops=flops.training_step_flops(**shape),
+        contenders=(
+            *_ours("ours:fine_tuning_step", shape),
+            *_garden("model_garden:fine_tuning_step", shape),
+            *_hugging_face("hugging_face:fine_tuning_step", shape),
+        ),
+    )
+
+
+def reading(sizes, files):
+    """Records that can be read, and records that a training step consumes."""
+    step = training_step(sizes, sizes.memory_length).contenders[0]
+    return Measurement(
+        name="reading",
+        group="reading",
+        title=f"Reading records of {sizes.num_tokens} tokens, batches of "
+        f"{sizes.reading_batch_size}, beside the pretraining step that "
+        "consumes them",
+        item="records",
+        items=sizes.reading_batches * sizes.reading_batch_size,
+        needs_text=True,
+        contenders=(
+            Contender(
+                f"{OURS}, PretrainingData",
+                OURS,
+                "our_data:reading",
+                {
+                    "files": files,
+                    "num_tokens": sizes.num_tokens,
+                    "num_targets": sizes.num_targets,
+                    "batch_size": sizes.reading_batch_size,
+                    "num_batches": sizes.reading_batches,
+                },
+            ),
+            dataclasses.replace(
+                step,
+                name=f"{OURS}, training step, XLA",
+                items=sizes.batch_size,
+            ),
+        ),
+    )
+
+
+def record_building(sizes, files):
+    """Whole builds; `record_building.py` has the stages."""
+    return Measurement(
+        name="record_building",
+        group="record_building",
+        title=f"Building records from {sizes.megabytes} MB of text",
+        item="MB",
+        items=sizes.megabytes,
+        needs_text=True,
+        contenders=(
+            Contender(
+                f"{OURS}, build_records, 1 process",
+                OURS,
+                "our_data:record_building",
+                {"files": files, "num_tokens": sizes.num_tokens},
+            ),
+            Contender(
+                f"{SENTENCEPIECE} alone, 1 thread",
+                SENTENCEPIECE,
+                "our_data:sentencepiece",
+                {"files": files, "num_threads": 1},
+            ),
+        ),
+    )
+
+
+def tokenizing(sizes, files):
+    """Text to ids, a line at a time, on all cores."""
+    return Measurement(
+        name="tokenizing",
+        group="tokenizing",
+        title=f"Tokenizing {sizes.megabytes} MB of text, all cores",
+        item="MB",
+        items=sizes.megabytes,
+        needs_text=True,
+        contenders=(
+            Contender(
+                f"{OURS}, encode_batch",
+                OURS,
+                "our_data:tokenizer",
+                {"files": files},
+            ),
+            Contender(
+                f"{OURS}, TensorFlow graph",
+                OURS,
+                "our_data:graph_tokenizer",
+                {"files": files},
+            ),
+            Contender(
+                f"{SENTENCEPIECE} alone",
+                SENTENCEPIECE,
+                "our_data:sentencepiece",
+                {"files": files, "num_threads": -1},
+            ),
+            Contender(
+                f"{HUGGING_FACE}, fast tokenizer",
+                HUGGING_FACE,
+                "hugging_face_tokenizer:tokenizer",
+                {"files": files},
+            ),
+        ),
+    )
+
+
+def export(sizes, files, batch_size, num_tokens):
+    """Raw text into an export, beside the model alone."""
+    shape = {
+        "files": files,
+        "model": sizes.model,
+        "batch_size": batch_size,
+        "num_tokens": num_tokens,
+    }
+    labels = {
+        "bare_forward": "bare forward pass",
+        "ids_in": "SavedModel, ids in",
+        "text_in": "SavedModel, raw text in",
+    }
+    return Measurement(
+        name="export",
+        group="export",
+        title=f"An export's embeddings, {_model_name(sizes)}, "
+        f"{batch_size} x {num_tokens} tokens",
+        item="texts",
+        items=batch_size,
+        needs_text=True,
+        contenders=tuple(
+            Contender(f"{OURS}, {label}", OURS, f"our_export:{name}", shape)
+            for name, label in labels.items()
+        ),
+    )
+
+
+def _ours(factory, shape):
+    return _with_and_without_xla(OURS, factory, shape)
+
+
+def _garden(factory, shape):
+    return _with_and_without_xla(GARDEN, factory, shape)
+
+
+def _with_and_without_xla(library, factory, shape):
+    return [
+        Contender(
+            f"{library}, {label}",
+            library,
+            factory,
+            {**shape, "jit_compile": jit_compile},
+        )
+        for label, jit_compile in (("XLA", True), ("no XLA", False))
+    ]
+
+
+def _hugging_face(factory, shape):
+    return [
+        Contender(f"{HUGGING_FACE}, PyTorch", HUGGING_FACE, factory, shape),
+        Contender(
+            f"{HUGGING_FACE}, torch.compile",
+            HUGGING_FACE,
+            factory,
+            {**shape, "compiled": True},
+        ),
+    ]
+
+
+def _model_name(sizes):
+    return "XLNet-Base" if sizes.model == workload.BASE else "a tiny XLNet"

@@ -1,0 +1,143 @@
+"""The results as JSON and as a table in Markdown."""
+
+import json
+
+
+def write(directory, results):
+    """Writes `results.json` and `results.md`.
+
+    Args:
+        directory: path.
+        results: dict of `machine`, `settings` and `measurements`; see `run`.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / "results.json").write_text(
+        json.dumps(results, indent=1) + "\n", encoding="utf-8"
+    )
+    (directory / "results.md").write_text(markdown(results), encoding="utf-8")
+
+
+def markdown(results):
+    """The page, str."""
+    machine, settings = results["machine"], results["settings"]
+    versions = ", ".join(
+        f"{package} {version}"
+        for package, version in machine["versions"].items()
+        if version
+    )
+    lines = [
+        "# Benchmarks",
+        "",
+        f"{machine['date']}; {machine['cpu']}, {machine['cores']} cores, "
+        f"{machine['memory_gib']} GiB; {machine['system']}, Python "
+        f"{machine['python']}; threads: {machine['threads']}; load before the "
+        f"run {machine['load_before']}.",
+        "",
+        f"{versions}.",
+        "",
+        f"Up to {settings['rounds']} rounds; in each, the contenders take "
+        "turns, every one in a process of its own; first run and warm-up are "
+        "left out. Times are medians (quartiles) of a call; ratios are those "
+        "of the time an item takes to that of the first row, round by round "
+        "(above 1: slower). Memory is the most "
+        "that the process held: in all, and beyond what it held after its "
+        "imports; in the timed rounds alone. The share is that of the "
+        "operations that nobody can do without (`flops.py`) in what the same "
+        "framework reached in float32 matrix products of size "
+        f"{settings['matmul_size']} in the same run.",
+    ]
+    if settings.get("text"):
+        lines += ["", f"Text and tokenizer: {settings['text']}."]
+    for measurement in results["measurements"]:
+        lines += ["", *table(measurement)]
+    return "\n".join(lines) + "\n"
+
+
+def table(measurement):
+    """The lines of one measurement's table."""
+    lines = [
+        f"## {measurement['title']}",
+        "",
+        f"`--only {measurement['name']}`"
+        + (
+            f"; {measurement['flops'] / 1e9:.4g} GFLOP a call"
+            if measurement["flops"]
+            else ""
+        ),
+        "",
+        f"| contender | time | ratio | {measurement['item']}/s | first run "
+        "| memory (beyond imports) | in the rounds | share |",
+        "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
+    ]
+    notes = []
+    for row in measurement["contenders"]:
+        if row["status"] == "measured":
+            lines.append(_line(row))
+        else:
+            notes.append(f"- {row['name']}: {row['status']}, {row['reason']}")
+    return lines + ([""] + notes if notes else [])
+
+
+def matmul_rates(rows):
+    """The best rate of each framework in one run, over its processes.
+
+    A process beside which something else ran is no measure of the machine.
+
+    Args:
+        rows: list of dict with `framework` and `matmul_rate`.
+
+    Returns:
+        dict of str to float.
+    """
+    rates = {}
+    for row in rows:
+        rate = row.get("matmul_rate")
+        if rate:
+            framework = row["framework"]
+            rates[framework] = max(rate, rates.get(framework, 0.0))
+    return rates
+
+
+def add_shares(measurements):
+    """Adds `share_of_matmul_rate` to every row, in place.
+
+    Args:
+        measurements: list of dict, all of a run.
+    """
+    rows = [row for m in measurements for row in m["contenders"]]
+    rates = matmul_rates(rows)
+    for row in rows:
+        rate = rates.get(row.get("framework"))
+        flops = row.get("flops_per_second")
+        row["share_of_matmul_rate"] = flops / rate if flops and rate else None
+
+
+def time_text(seconds):
+    """A time in the unit that suits it."""
+    if abs(seconds) >= 1:
+        return f"{seconds:.2f} s"
+    return f"{seconds * 1e3:.3g} ms"
+
+
+def _line(row):
+    low, median, high = row["seconds_quartiles"]
+    ratio = "-"
+    if row["ratio_quartiles"]:
+        ratio = "{1:.2f} ({0:.2f} to {2:.2f})".format(*row["ratio_quartiles"])
+    running, share = row["running_bytes"], row["share_of_matmul_rate"]
+    cells = [
+        row["name"],
+        f"{time_text(median)} ({time_text(low)} to {time_text(high)})",
+        ratio,
+        f"{row['items_per_second']:.4g}",
+        time_text(row["first_seconds"]),
+        f"{_mib(row['peak_bytes'])} "
+        f"({_mib(row['peak_bytes'] - row['baseline_bytes'])}) MiB",
+        f"{_mib(running)} MiB" if running else "-",
+        f"{share:.0%}" if share else "-",
+    ]
+    return f"| {' | '.join(cells)} |"
+
+
+def _mib(size):
+    return f"{size / 2**20:.0f}"

@@ -1,0 +1,210 @@
+"""This library beside its peers, in one run on one machine.
+
+    python benchmarks/run.py --list
+    python benchmarks/run.py --only training_step --only export
+    make bench
+
+Writes `results.md`, `results.json` and pictures to --output after each
+measurement. Peers that are not installed are left out, with a line that says
+so; `make bench` installs them. Measure on a machine that does nothing else.
+"""
+
+import argparse
+import dataclasses
+import fnmatch
+import pathlib
+import sys
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+
+from benchmarks import contest
+from benchmarks import machine
+from benchmarks import measurements
+from benchmarks import pictures
+from benchmarks import report
+from benchmarks import texts
+from benchmarks import workload
+
+
+def main(argv=None):
+    """Measures from the command line.
+
+    Args:
+        argv: list of str, or None for the process's.
+
+    Returns:
+        int, the exit status: 1 if a contender failed.
+    """
+    settings = _parser().parse_args(argv)
+    settings.matmul_size = 256 if settings.tiny else 2048
+    output = pathlib.Path(settings.output).resolve()
+    work = output / "work"
+    sizes = workload.TINY_SIZES if settings.tiny else workload.Sizes()
+    chosen = choose(
+        measurements.all_measurements(sizes, texts.files_in(work)),
+        settings.only,
+        settings.contender,
+    )
+    if settings.list:
+        for measurement in chosen:
+            print(f"{measurement.name}: {measurement.title}")
+            for contender in measurement.contenders:
+                print(f"    {contender.name}")
+        return 0
+    text = None
+    if any(measurement.needs_text for measurement in chosen):
+        text = texts.prepare(
+            work,
+            sizes.megabytes,
+            settings.text,
+            settings.tokenizer,
+            vocabulary=400 if settings.tiny else None,
+        )
+    results = {
+        "machine": machine.describe(),
+        "settings": {
+            "rounds": settings.rounds,
+            "alongside": settings.alongside,
+            "limit_seconds": settings.limit_seconds,
+            "matmul_size": settings.matmul_size,
+            "tiny": settings.tiny,
+            "text": text,
+        },
+        "measurements": [],
+    }
+    for measurement in chosen:
+        print(measurement.title, flush=True)
+        results["measurements"].append(
+            measure(measurement, settings, output / "logs")
+        )
+        report.add_shares(results["measurements"])
+        report.write(output, results)
+        pictures.draw(output, results)
+        print("\n".join(report.table(results["measurements"][-1])[4:]) + "\n")
+    print(f"wrote {output / 'results.md'}")
+    return int(has_failures(results))
+
+
+def measure(measurement, settings, log_directory):
+    """Holds one measurement; returns its part of the results, dict."""
+    rows = contest.hold(measurement, settings, log_directory, say=say)
+    return {
+        "name": measurement.name,
+        "group": measurement.group,
+        "title": measurement.title,
+        "item": measurement.item,
+        "items": measurement.items,
+        "flops": measurement.flops,
+        "contenders": rows,
+    }
+
+
+def choose(available, only=None, contender=None):
+    """The measurements and contenders that were asked for.
+
+    Args:
+        available: list of Measurement.
+        only: list of str, names or groups, or None for all.
+        contender: list of str, patterns of contenders' names, or None for all.
+
+    Returns:
+        list of Measurement.
+
+    Raises:
+        SystemExit: if a name is unknown or a pattern fits nobody.
+    """
+    known = {name for m in available for name in (m.name, m.group)}
+    unknown = sorted(set(only or ()) - known)
+    if unknown:
+        sys.exit(
+            f"error: there is no measurement {', '.join(unknown)}. There are: "
+            f"{', '.join(sorted(known))}."
+        )
+    chosen = []
+    for measurement in available:
+        if only and not {measurement.name, measurement.group} & set(only):
+            continue
+        contenders = tuple(
+            one
+            for one in measurement.contenders
+            if not contender
+            or any(fnmatch.fnmatch(one.name, pattern) for pattern in contender)
+        )
+        if contenders:
+            chosen.append(
+                dataclasses.replace(measurement, contenders=contenders)
+            )
+    if not chosen:
+        sys.exit("error: no contender's name fits --contender; see --list.")
+    return chosen
+
+
+def has_failures(results):
+    """Whether a contender failed; being left out is no failure."""
+    return any(
+        row["status"] == "failed"
+        for measurement in results["measurements"]
+        for row in measurement["contenders"]
+    )
+
+
+def say(text):
+    """Prints at once, also where the output is a file."""
+    print(text, flush=True)
+
+
+def _parser():
+    parser = argparse.ArgumentParser(
+        description=__doc__.splitlines()[0], allow_abbrev=False
+    )
+    add = parser.add_argument
+    add("--list", action="store_true", help="say what there is, and stop")
+    add(
+        "--only",
+        action="append",
+        metavar="NAME",
+        help="a measurement or a group of them; may be repeated",
+    )
+    add(
+        "--contender",
+        action="append",
+        metavar="PATTERN",
+        help="such as 'xlnet_tf*'; may be repeated",
+    )
+    add_contest_options(parser)
+    add("--output", default=str(contest.ROOT / "runs" / "bench"), metavar="DIR")
+    add("--text", metavar="GLOB", help="UTF-8 files; default: made up")
+    add("--tokenizer", metavar="FILE", help="SentencePiece model")
+    return parser
+
+
+def add_contest_options(parser):
+    """Options that `breakdown.py` has too."""
+    add = parser.add_argument
+    add("--rounds", type=int, default=7, metavar="N")
+    add("--tiny", action="store_true", help="tiny model and shapes, to try")
+    add(
+        "--alongside",
+        type=int,
+        default=4,
+        metavar="N",
+        help="contenders that hold memory at a time",
+    )
+    add(
+        "--limit-seconds",
+        type=float,
+        default=900,
+        metavar="S",
+        help="start no further round after this, but for the first three",
+    )
+    add(
+        "--timeout",
+        type=float,
+        default=1800,
+        metavar="S",
+        help="give up a contender that does not answer for so long",
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,98 @@
+"""The text and the tokenizer of a run: given, found or made up."""
+
+import glob
+import pathlib
+import random
+import shutil
+
+_BESIDE = pathlib.Path(__file__).resolve().parents[2] / "shared" / "data"
+_TEXT = _BESIDE / "lm" / "novels_en" / "train" / "*.txt"
+_TOKENIZER = _BESIDE / "spiece" / "spiece.model"
+
+
+def prepare(directory, megabytes, text=None, tokenizer=None, vocabulary=None):
+    """Puts a sample of text and a tokenizer into a directory.
+
+    Args:
+        directory: path.
+        megabytes: float, of text; less if there is less.
+        text: str, a glob of UTF-8 files, or None for what is found beside the
+            project, else made-up words.
+        tokenizer: str, a SentencePiece model, or None for what is found beside
+            the project, else one trained on the sample.
+        vocabulary: int, pieces of a tokenizer that has to be made; where it is
+            given, nothing is looked for beside the project.
+
+    Returns:
+        str, what they are.
+
+    Raises:
+        FileNotFoundError: if no file matches.
+    """
+    directory = pathlib.Path(directory)
+    directory.mkdir(parents=True, exist_ok=True)
+    if vocabulary is None:
+        text = text or (str(_TEXT) if glob.glob(str(_TEXT)) else None)
+        tokenizer = tokenizer or (_TOKENIZER if _TOKENIZER.is_file() else None)
+    size = int(megabytes * 1e6)
+    sample, source = _made_up(size), "made-up words"
+    if text:
+        sample, source = _from_files(text, size)
+    (directory / "text.txt").write_text(sample, encoding="utf-8")
+    target = directory / "spiece.model"
+    if tokenizer:
+        shutil.copyfile(tokenizer, target)
+        return f"{source}; {pathlib.Path(tokenizer).name}"
+    from data_pipeline.train_tokenizer import train_tokenizer
+
+    vocabulary = vocabulary or 2000
+    train_tokenizer(sample.splitlines(), target, vocabulary_size=vocabulary)
+    return f"{source}; a tokenizer of {vocabulary} pieces trained on it"
+
+
+def files_in(directory):
+    """dict of paths as the contenders get them; see `prepare`."""
+    directory = pathlib.Path(directory)
+    return {
+        "directory": str(directory),
+        "text": str(directory / "text.txt"),
+        "tokenizer": str(directory / "spiece.model"),
+    }
+
+
+def read_lines(path):
+    """list of the lines of a sample that are not empty."""
+    text = pathlib.Path(path).read_text(encoding="utf-8")
+    return [line for line in text.splitlines() if line.strip()]
+
+
+def _from_files(pattern, size):
+    paths = sorted(map(pathlib.Path, glob.glob(pattern)))
+    if not paths:
+        raise FileNotFoundError(f"no file of text matches {pattern}.")
+    data = b""
+    for path in paths:
+        data += path.read_bytes()[: size - len(data)]
+        if len(data) == size:
+            break
+    sample = data.decode("utf-8", errors="ignore")
+    return sample, f"{len(data) / 1e6:.1f} MB of {paths[0].name} and on"
+
+
+def _made_up(size):
+    """Sentences of words whose frequencies fall as those of a language do."""
+    rng = random.Random(0)
+    letters = "etaoinshrdlucmfwypvbgk"
+    words = [
+        "".join(rng.choices(letters, k=rng.randint(2, 9))) for _ in range(5000)
+    ]
+    weights = [1 / (rank + 1) for rank in range(len(words))]
+    lines, length = [], 0
+    while length < size:
+        sentence = rng.choices(words, weights, k=rng.randint(5, 20))
+        line = " ".join(sentence).capitalize() + "."
+        # A blank line now and then: documents, and paragraphs.
+        line += "\n" if rng.random() < 0.2 else ""
+        lines.append(line)
+        length += len(line) + 1
+    return "\n".join(lines)[:size]

@@ -1,0 +1,70 @@
+"""The process of one contender: sets up, then runs when it is asked to.
+
+Requests and answers are lines of JSON on standard input and output; what the
+libraries print goes to standard error. The first line describes the contender:
+`factory` ("module:function" below `benchmarks.contenders`), its `options`, and
+`matmul_size`. After that each line {"calls": n} is answered with the seconds
+that a call took on average, until the input ends; the last answer is about
+memory.
+"""
+
+import importlib
+import json
+import os
+import sys
+import time
+
+
+def main():
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+
+    def answer(**values):
+        answers.write(json.dumps(values) + "\n")
+        answers.flush()
+
+    contender = json.loads(sys.stdin.readline())
+    module, function = contender["factory"].split(":")
+    module = importlib.import_module(f"benchmarks.contenders.{module}")
+    from benchmarks import machine
+
+    baseline = machine.peak_bytes()
+    rate = None
+    if contender["matmul_size"]:
+        from benchmarks import matmul_rate
+
+        rate = matmul_rate.measure(module.FRAMEWORK, contender["matmul_size"])
+    begun = time.perf_counter()
+    run = getattr(module, function)(**contender["options"])
+    set_up = time.perf_counter() - begun
+    answer(
+        set_up_seconds=set_up,
+        first_seconds=timed(run, 1),
+        # The second one still allocates, and may trace once more.
+        warm_seconds=timed(run, 1),
+        matmul_rate=rate,
+        framework=module.FRAMEWORK,
+    )
+    peak = machine.peak_bytes()
+    can_reset = machine.reset_peak()
+    for line in sys.stdin:
+        answer(seconds=timed(run, json.loads(line)["calls"]))
+    running = machine.peak_bytes()
+    answer(
+        baseline_bytes=baseline,
+        peak_bytes=max(peak, running),
+        running_bytes=running if can_reset else None,
+    )
+
+
+def timed(run, calls):
+    """Seconds of one call, averaged over some."""
+    begun = time.perf_counter()
+    for _ in range(calls):
+        run()
+    return (time.perf_counter() - begun) / calls
+
+
+if __name__ == "__main__":
+    main()

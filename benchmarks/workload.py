@@ -1,0 +1,121 @@
+"""Sizes and inputs that every contender gets alike, from a seed.
+
+Shapes: B batch, T tokens, M memory length, P targets, L layers, D model dim.
+"""
+
+import dataclasses
+
+import numpy as np
+
+BASE = {
+    "vocabulary_size": 32000,
+    "num_layers": 12,
+    "num_heads": 12,
+    "hidden_dim": 768,
+    "head_dim": 64,
+    "intermediate_dim": 3072,
+}
+TINY = {
+    "vocabulary_size": 512,
+    "num_layers": 2,
+    "num_heads": 2,
+    "hidden_dim": 32,
+    "head_dim": 16,
+    "intermediate_dim": 64,
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Sizes:
+    """How large everything is; the defaults are XLNet-Base."""
+
+    model: dict = dataclasses.field(default_factory=lambda: BASE)
+    batch_size: int = 2
+    num_tokens: int = 512
+    memory_length: int = 384
+    num_targets: int = 85
+    inference: tuple = ((1, 128), (8, 128), (2, 512))
+    fine_tuning: tuple = (8, 128)
+    document_lengths: tuple = (512, 1024, 2048, 4096, 8192, 16384)
+    reading_batches: int = 64
+    reading_batch_size: int = 32
+    export: tuple = (8, 128)
+    megabytes: float = 2.0
+
+
+TINY_SIZES = Sizes(
+    model=TINY,
+    num_tokens=32,
+    memory_length=16,
+    num_targets=5,
+    inference=((1, 8), (2, 8), (2, 32)),
+    fine_tuning=(4, 8),
+    document_lengths=(32, 64),
+    reading_batches=3,
+    reading_batch_size=2,
+    export=(2, 16),
+    megabytes=0.05,
+)
+
+
+_FIRST_WORD = 9  # ids below are special symbols
+
+
+def token_batch(model, batch_size, num_tokens, seed=0):
+    """Random tokens in two segments.
+
+    Returns:
+        (token_ids, segment_ids), int32 arrays [B, T].
+    """
+    rng = np.random.default_rng(seed)
+    token_ids = rng.integers(
+        _FIRST_WORD, model["vocabulary_size"], (batch_size, num_tokens)
+    ).astype(np.int32)
+    segment_ids = np.zeros((batch_size, num_tokens), np.int32)
+    segment_ids[:, num_tokens // 2 :] = 1
+    return token_ids, segment_ids
+
+
+def pretraining_batch(model, batch_size, num_tokens, num_targets, seed=0):
+    """A batch with targets, in the compact and in the released form.
+
+    Returns:
+        dict of arrays: `token_ids`, `segment_ids`, `factorization_rank` [B, T]
+        and `target_positions`, `target_ids` [B, P], int32; `target_weights`
+        [B, P], `is_target` [B, T], `perm_mask` [B, T, T], 1 = may NOT attend,
+        and `target_mapping` [B, P, T], float32.
+    """
+    token_ids, segment_ids = token_batch(model, batch_size, num_tokens, seed)
+    rng = np.random.default_rng([seed, 1])
+    order = rng.permuted(
+        np.tile(np.arange(num_tokens), (batch_size, 1)), axis=1
+    )
+    positions = np.sort(order[:, :num_targets], axis=1)
+    is_target = np.zeros((batch_size, num_tokens), bool)
+    np.put_along_axis(is_target, positions, True, axis=1)
+    rank = np.where(is_target, order, -1)
+    # A target's content is seen by itself and by what comes after it.
+    own_rank = np.where(is_target, rank, rank + 1)
+    hidden = own_rank[:, :, None] <= rank[:, None, :]
+    return {
+        "token_ids": token_ids,
+        "segment_ids": segment_ids,
+        "factorization_rank": rank.astype(np.int32),
+        "target_positions": positions.astype(np.int32),
+        "target_ids": np.take_along_axis(token_ids, positions, axis=1),
+        "target_weights": np.ones((batch_size, num_targets), np.float32),
+        "is_target": is_target.astype(np.float32),
+        "perm_mask": (hidden & is_target[:, None, :]).astype(np.float32),
+        "target_mapping": np.eye(num_tokens, dtype=np.float32)[positions],
+    }
+
+
+def zero_memories(model, batch_size, memory_length):
+    """What a model remembers at the start, list of L arrays [B, M, D]."""
+    shape = (batch_size, memory_length, model["hidden_dim"])
+    return [np.zeros(shape, np.float32) for _ in range(model["num_layers"])]
+
+
+def labels(batch_size, num_classes=2):
+    """int32 [B], classes in turn."""
+    return np.arange(batch_size, dtype=np.int32) % num_classes
