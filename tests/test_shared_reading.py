@@ -1,5 +1,7 @@
 """Records read by several workers, or by a tf.data service."""
 
+import time
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -59,13 +61,15 @@ def test_service_gives_the_same_batches(directory, num_workers):
         service.WorkerServer(service.WorkerConfig(dispatcher_address=address))
         for _ in range(num_workers)
     ]
+    while dispatcher._num_workers() < num_workers:
+        time.sleep(0.02)
     data = PretrainingData(directory, 4, service=dispatcher.target)
     here = PretrainingData(directory, 4)
     for options in ({}, {"start_step": 5, "first_row": 2, "replica_batch": 1}):
         dataset = data.dataset(**options)
         assert dataset.element_spec == here.dataset(**options).element_spec
         for one, other in zip(
-            take(data, 25, **options), take(here, 25, **options), strict=True
+            take(data, 150, **options), take(here, 150, **options), strict=True
         ):
             for name in one:
                 np.testing.assert_array_equal(one[name], other[name])
