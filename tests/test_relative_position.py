@@ -10,9 +10,9 @@ from tests.reference import M
 from tests.reference import P
 from tests.reference import T
 from tests.reference import sinusoid
-from xlnet_tf.relative_position import content_scores_by_key
+from xlnet_tf.relative_position import distances_by_key
+from xlnet_tf.relative_position import keys_by_distance
 from xlnet_tf.relative_position import relative_position_encoding
-from xlnet_tf.relative_position import target_scores_by_key
 
 N, D, K = 11, 38, M + T
 
@@ -79,7 +79,7 @@ def test_positions_stay_exact_above_256_under_any_policy(policy):
 
 def test_content_scores_are_found_by_loops():
     scores = random(B, N, T, K + T)
-    by_key = ops.convert_to_numpy(content_scores_by_key(scores, K))
+    by_key = ops.convert_to_numpy(distances_by_key(scores, None, K))
     assert by_key.shape == (B, N, T, K)
     for t in range(T):
         for k in range(K):
@@ -92,7 +92,7 @@ def test_content_scores_are_found_by_loops():
 
 def test_content_scores_without_memory_are_found_by_loops():
     scores = random(B, N, T, T + T)
-    by_key = ops.convert_to_numpy(content_scores_by_key(scores, T))
+    by_key = ops.convert_to_numpy(distances_by_key(scores, None, T))
     for t in range(T):
         for k in range(T):
             np.testing.assert_array_equal(
@@ -103,21 +103,49 @@ def test_content_scores_without_memory_are_found_by_loops():
 def test_the_figure_of_the_docstring():
     scores = np.array(list("abcdefghij")).reshape(1, 1, 2, 5)
     numbers = np.vectorize(ord)(scores).astype("float32")
-    by_key = ops.convert_to_numpy(content_scores_by_key(numbers, 3))
+    by_key = ops.convert_to_numpy(distances_by_key(numbers, None, 3))
     letters = ["".join(map(chr, row.astype(int))) for row in by_key[0, 0]]
     assert letters == ["cde", "ghi"]
 
 
-def test_target_rows_equal_the_rows_of_the_full_shift():
+def with_targets():
     rows = random(B, N, T, K + T)
     positions = np.stack(
         [np.random.default_rng(b).permutation(T)[:P] for b in range(B)]
     ).astype("int32")
     at_targets = np.stack([rows[b][:, positions[b]] for b in range(B)])
+    return np.concatenate([rows, at_targets], axis=2), positions
+
+
+def test_target_rows_equal_the_rows_of_the_full_shift():
+    rows, positions = with_targets()
     shifted = ops.convert_to_numpy(
-        target_scores_by_key(at_targets, positions, T)
+        distances_by_key(rows, positions[:, None], K)
     )
-    full = ops.convert_to_numpy(content_scores_by_key(rows, K))
-    assert shifted.shape == (B, N, P, K)
+    full = ops.convert_to_numpy(distances_by_key(rows[:, :, :T], None, K))
+    assert shifted.shape == (B, N, T + P, K)
+    np.testing.assert_array_equal(shifted[:, :, :T], full)
     for b in range(B):
-        np.testing.assert_array_equal(shifted[b], full[b][:, positions[b]])
+        np.testing.assert_array_equal(
+            shifted[b, :, T:], full[b][:, positions[b]]
+        )
+
+
+@pytest.mark.parametrize("has_targets", [False, True])
+def test_going_back_is_the_transpose(has_targets):
+    """<shift(x), y> = <x, transpose(y)> for all x and y."""
+    rows, positions = with_targets()
+    positions = positions[:, None]
+    if not has_targets:
+        rows, positions = rows[:, :, :T], None
+    other = random(B, N, rows.shape[2], K)
+    there = ops.convert_to_numpy(distances_by_key(rows, positions, K))
+    back = ops.convert_to_numpy(keys_by_distance(other, positions, K + T))
+    assert back.shape == rows.shape
+    # Every score stands at one distance alone, or at none.
+    again = ops.convert_to_numpy(distances_by_key(back, positions, K))
+    np.testing.assert_array_equal(again, other)
+    np.testing.assert_allclose(
+        (there * other).sum(), (rows * back).sum(), rtol=1e-5
+    )
+    assert np.count_nonzero(back) == np.count_nonzero(other)

@@ -19,9 +19,9 @@ from typing import NamedTuple
 import keras
 from keras import ops
 
-from xlnet_tf.dropout import dropout
-from xlnet_tf.relative_position import content_scores_by_key
-from xlnet_tf.relative_position import target_scores_by_key
+from xlnet_tf.attention_core import AttentionRules
+from xlnet_tf.attention_core import attend
+from xlnet_tf.dropout import fold_in
 
 
 class AttentionContext(NamedTuple):
@@ -142,7 +142,7 @@ class RelativeAttention(keras.layers.Layer):
         self.value_projection = self._projection("value")
         self.position_projection = self._projection("position")
         self.output_projection = keras.layers.EinsumDense(
-            "bqnh,dnh->bqd",
+            "bnqh,dnh->bqd",
             output_shape=(None, hidden_dim),
             kernel_initializer=self._initializer(),
             dtype=self.dtype_policy,
@@ -154,8 +154,8 @@ class RelativeAttention(keras.layers.Layer):
 
     def _projection(self, name):
         return keras.layers.EinsumDense(
-            "bkd,dnh->bknh",
-            output_shape=(None, self.num_heads, self.head_dim),
+            "bkd,dnh->bnkh",
+            output_shape=(self.num_heads, None, self.head_dim),
             kernel_initializer=self._initializer(),
             dtype=self.dtype_policy,
             name=f"{name}_projection",
@@ -170,7 +170,7 @@ class RelativeAttention(keras.layers.Layer):
         ):
             projection.build((None, None, self.hidden_dim))
         self.output_projection.build(
-            (None, None, self.num_heads, self.head_dim)
+            (None, self.num_heads, None, self.head_dim)
         )
         if not self.biases.built:
             self.biases.build()
@@ -185,67 +185,39 @@ class RelativeAttention(keras.layers.Layer):
     def call(self, rows, keys, context, seed=None):
         # Scaling the queries once is cheaper than scaling Q x K scores.
         scale = self.head_dim**-0.5
-        query = self.query_projection(rows) * scale  # [B, Q, N, H]
-        key = self.key_projection(keys)  # [B, K, N, H]
+        query = self.query_projection(rows) * scale  # [B, N, Q, H]
+        key = self.key_projection(keys)  # [B, N, K, H]
         value = self.value_projection(keys)
-
-        content_bias = self.biases.content_bias * scale
-        scores = ops.einsum(
-            "bqnh,bknh->bnqk", query + ops.cast(content_bias, query.dtype), key
-        )
-        scores = scores + self._position_scores(query, scale, context)
-        if context.other_segment is not None:
-            scores = scores + self._segment_scores(query, scale, context)
-
-        scores = ops.cast(scores, "float32")
-        if context.mask is not None:
-            scores = ops.where(context.mask[:, None], scores, -1e30)
-        probabilities = ops.softmax(scores)
-        probabilities = ops.cast(probabilities, value.dtype)
-        probabilities = dropout(probabilities, self.dropout, seed, 0)
-
-        attended = ops.einsum("bnqk,bknh->bqnh", probabilities, value)
-        if context.mask is not None:
-            # Over hidden keys alone the softmax is uniform: no information
-            # may come from there.
-            sees_any = ops.any(context.mask, axis=-1)[:, :, None, None]
-            attended = ops.where(
-                sees_any, attended, ops.zeros((), attended.dtype)
-            )
-        return self.output_projection(attended)
-
-    def _position_scores(self, query, scale, context):
-        """Terms (b) and (d), [B, N, Q, K]."""
-        bias = ops.cast(self.biases.position_bias * scale, query.dtype)
-        query = query + bias
         position = self.position_projection(context.position_encoding)
-        if context.is_reversed is None:
-            scores = ops.einsum("bqnh,rnh->bnqr", query, position[0])
-        else:
-            position = ops.where(
-                context.is_reversed[:, None, None, None],
-                position[1:2],
-                position[0:1],
-            )  # [B, K + T, N, H]
-            scores = ops.einsum("bqnh,brnh->bnqr", query, position)
-        return _scores_by_key(scores, context.target_positions)
 
-    def _segment_scores(self, query, scale, context):
-        """[B, N, Q, K], up to a constant of each row.
+        def biased(bias):
+            return query + ops.cast(bias * scale, query.dtype)[:, None]
 
-        A softmax does not see such a constant, so the score of "same segment"
-        is taken as the zero that "different" is measured from.
-        """
-        bias = ops.cast(self.biases.segment_bias * scale, query.dtype)
+        # The score of a key in another segment, above one in the same: a
+        # softmax does not see what is common to a row.
         encoding = ops.cast(self.segment_encoding, query.dtype)
         difference = ops.einsum(
-            "bqnh,nh->bnq", query + bias, encoding[1] - encoding[0]
+            "bnqh,nh->bnq",
+            biased(self.biases.segment_bias),
+            encoding[1] - encoding[0],
         )
-        return ops.where(
-            context.other_segment[:, None],
-            difference[..., None],
-            ops.zeros((), query.dtype),
+        attended = attend(
+            biased(self.biases.content_bias),
+            biased(self.biases.position_bias),
+            difference,
+            key,
+            value,
+            position,
+            AttentionRules(
+                mask=context.mask,
+                other_segment=context.other_segment,
+                is_reversed=context.is_reversed,
+                target_positions=context.target_positions,
+                dropout=self.dropout,
+                seed=None if seed is None else fold_in(seed, 0),
+            ),
         )
+        return self.output_projection(attended)
 
     def get_config(self):
         return {
@@ -256,18 +228,3 @@ class RelativeAttention(keras.layers.Layer):
             "dropout": self.dropout,
             "initializer_range": self.initializer_range,
         }
-
-
-def _scores_by_key(scores, target_positions):
-    """[B, N, Q, K + T] by distance -> [B, N, Q, K] by key."""
-    num_rows, num_distances = ops.shape(scores)[2:]
-    if target_positions is None:
-        return content_scores_by_key(scores, num_distances - num_rows)
-    num_tokens = num_rows - ops.shape(target_positions)[1]
-    of_content = content_scores_by_key(
-        scores[:, :, :num_tokens], num_distances - num_tokens
-    )
-    of_targets = target_scores_by_key(
-        scores[:, :, num_tokens:], target_positions, num_tokens
-    )
-    return ops.concatenate([of_content, of_targets], axis=2)

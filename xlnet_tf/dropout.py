@@ -3,21 +3,36 @@
 A step's random numbers follow from one seed, so that a resumed run, a
 recomputed layer and a replica each draw exactly what they should, with no
 state in the layers.
+
+The mask is a hash of the seed and of an element's index, two multiplications
+each. A compiler fuses it into whatever reads the mask, forwards and again
+backwards, so that no random number is ever stored; the counter-based
+generators of TensorFlow and JAX cost several times a layer's other
+element-wise work (BUILD.md, "What was tried").
 """
 
-import keras
 from keras import ops
 
+# Odd constants of "lowbias32", the 32-bit mixer with the least bias among
+# those with two multiplications (https://github.com/skeeto/hash-prospector).
+_MULTIPLIER_1 = 0x7FEB352D
+_MULTIPLIER_2 = 0x846CA68B
+_GOLDEN = 0x9E3779B9  # 2**32 / golden ratio
 
-class _GivenSeed(keras.random.SeedGenerator):
-    """Hands a seed tensor to `keras.random`, which takes only generators."""
 
-    def __init__(self, seed):
-        # No state of its own: the base class would make a variable.
-        self.seed = seed
+def _uint32(number):
+    return ops.convert_to_tensor(number & 0xFFFFFFFF, dtype="uint32")
 
-    def next(self, ordered=True):
-        return self.seed
+
+def _mix(bits):
+    """Every bit of the result depends on every bit of a uint32 tensor."""
+    bits = ops.bitwise_xor(bits, ops.right_shift(bits, 16)) * _uint32(
+        _MULTIPLIER_1
+    )
+    bits = ops.bitwise_xor(bits, ops.right_shift(bits, 15)) * _uint32(
+        _MULTIPLIER_2
+    )
+    return ops.bitwise_xor(bits, ops.right_shift(bits, 16))
 
 
 def fold_in(seed, number):
@@ -30,11 +45,47 @@ def fold_in(seed, number):
     Returns:
         uint32 tensor of shape [2].
     """
-    # 2**32 / golden ratio spreads small numbers over all bits; uint32 is what
-    # every backend takes as a seed.
-    step = (number * 0x9E3779B9) & 0xFFFFFFFF
+    # uint32 is what every backend takes as a seed.
     seed = ops.cast(seed, "uint32")
-    return seed + ops.convert_to_tensor([step, 0], dtype="uint32")
+    return seed + ops.convert_to_tensor(
+        [(number * _GOLDEN) & 0xFFFFFFFF, 0], dtype="uint32"
+    )
+
+
+def keep_mask(shape, rate, seed, first=None):
+    """Which elements of a tensor dropout keeps.
+
+    Args:
+        shape: sequence of ints, or of scalars of the backend.
+        rate: float in [0, 1), the share that is not kept.
+        seed: int tensor of shape [2].
+        first: for each axis where the tensor begins, int or int scalar, and
+            its full length, so that the parts of a tensor draw what the whole
+            would. A list of (begin, length), or None for the whole tensor.
+
+    Returns:
+        bool tensor.
+    """
+    if first is None:
+        first = [(0, length) for length in shape]
+    seed = ops.cast(seed, "uint32")
+    key = _mix(_mix(seed[0]) + seed[1])
+    # All axes but the last make a key of the row, hashed once a row.
+    row = key
+    for axis, (length, (begin, whole)) in enumerate(
+        zip(shape[:-1], first[:-1], strict=True)
+    ):
+        index = ops.arange(length, dtype="int32") + begin
+        index = ops.reshape(
+            ops.cast(index, "uint32"), [-1] + [1] * (len(shape) - 1 - axis)
+        )
+        row = row * ops.cast(whole, "uint32") + index if axis else row + index
+    row = _mix(row) if len(shape) > 1 else row
+    column = ops.cast(
+        ops.arange(shape[-1], dtype="int32") + first[-1][0], "uint32"
+    )
+    bits = _mix(row + column * _uint32(_GOLDEN))
+    return bits >= _uint32(round(rate * 2**32))
 
 
 def dropout(inputs, rate, seed, number):
@@ -51,6 +102,6 @@ def dropout(inputs, rate, seed, number):
     """
     if seed is None or not rate:
         return inputs
-    return keras.random.dropout(
-        inputs, rate, seed=_GivenSeed(fold_in(seed, number))
-    )
+    keep = keep_mask(ops.shape(inputs), rate, fold_in(seed, number))
+    scaled = inputs * (1 / (1 - rate))
+    return ops.where(keep, scaled, ops.zeros((), inputs.dtype))

@@ -45,8 +45,8 @@ def relative_position_encoding(
     return ops.concatenate([ops.sin(angle), ops.cos(angle)], axis=-1)
 
 
-def content_scores_by_key(scores, num_keys):
-    """Re-indexes scores of all T tokens from distance to key.
+def distances_by_key(scores, target_positions, num_keys):
+    """Re-indexes scores of content and target rows from distance to key.
 
     Token t sits at position M + t, so its score for key k is that of distance
     M + t - k, found in column T - t + k. For T = 2 and K = 3:
@@ -54,45 +54,81 @@ def content_scores_by_key(scores, num_keys):
         ..cde      cde
         .ghi.  =>  ghi
 
-    Re-reading the same values in rows one shorter does this without a gather
-    (Transformer-XL, appendix B). It is the only reshape that is not a mere
-    split or join of axes.
+    Rows of tokens stand in order, so that reading the same numbers in rows one
+    shorter does this without a gather (Transformer-XL, appendix B). Each of the
+    rows of targets is shifted by its own position.
 
     Args:
-        scores: tensor of shape [B, N, T, K + T].
+        scores: tensor of shape [..., Q, K + T], Q = T + P rows.
+        target_positions: int32 tensor of shape [..., P], values in [0, T), or
+            None without target rows.
         num_keys: int, K.
 
     Returns:
-        tensor of shape [B, N, T, K].
+        tensor of shape [..., Q, K].
     """
-    _, num_heads, num_tokens, num_distances = ops.shape(scores)
-    scores = ops.reshape(scores, [-1, num_heads, num_distances, num_tokens])
-    scores = scores[:, :, 1:, :]
-    scores = ops.reshape(scores, [-1, num_heads, num_tokens, num_distances - 1])
-    return scores[:, :, :, :num_keys]
+    *batch, num_rows, num_distances = ops.shape(scores)
+    num_tokens = num_distances - num_keys
+    content = scores
+    if target_positions is not None:
+        content = scores[..., :num_tokens, :]
+    flat = ops.reshape(content, [*batch, num_tokens * num_distances])
+    rows = ops.reshape(
+        flat[..., num_tokens:], [*batch, num_tokens, num_distances - 1]
+    )
+    rows = rows[..., :num_keys]
+    if target_positions is None:
+        return rows
+    targets = scores[..., num_tokens:, :]
+    column = _target_columns(target_positions, num_tokens, num_keys)
+    targets = _take_columns(targets, column)
+    return ops.concatenate([rows, targets], axis=-2)
 
 
-def target_scores_by_key(scores, target_positions, num_tokens):
-    """Re-indexes scores of the P target rows from distance to key.
-
-    Each row is shifted by its own position: as in `content_scores_by_key`, key
-    k of the target at token t is found in column T - t + k.
+def keys_by_distance(scores, target_positions, num_distances):
+    """The transpose of `distances_by_key`, for its gradient.
 
     Args:
-        scores: tensor of shape [B, N, P, K + T].
-        target_positions: int32 tensor of shape [B, P], values in [0, T).
-        num_tokens: int, T.
+        scores: tensor of shape [..., Q, K].
+        target_positions: int32 tensor of shape [..., P], or None.
+        num_distances: int, K + T.
 
     Returns:
-        tensor of shape [B, N, P, K].
+        tensor of shape [..., Q, K + T]: every score at its distance, 0 at
+        distances that no key has.
     """
-    _, num_heads, num_targets, num_distances = ops.shape(scores)
-    num_keys = num_distances - num_tokens
-    first_column = num_tokens - target_positions  # [B, P]
-    column = first_column[:, None, :, None] + ops.arange(
-        num_keys, dtype="int32"
+    *batch, num_rows, num_keys = ops.shape(scores)
+    num_tokens = num_distances - num_keys
+    content = scores
+    if target_positions is not None:
+        content = scores[..., :num_tokens, :]
+    around = [[0, 0]] * len(batch)
+    content = ops.pad(
+        content, [*around, [0, 0], [0, num_distances - 1 - num_keys]]
     )
-    column = ops.broadcast_to(
-        column, [ops.shape(scores)[0], num_heads, num_targets, num_keys]
+    flat = ops.reshape(content, [*batch, num_tokens * (num_distances - 1)])
+    flat = ops.pad(flat, [*around, [num_tokens, 0]])
+    rows = ops.reshape(flat, [*batch, num_tokens, num_distances])
+    if target_positions is None:
+        return rows
+    targets = scores[..., num_tokens:, :]
+    first = (num_tokens - target_positions)[..., None]  # [..., P, 1]
+    key = ops.arange(num_distances, dtype="int32") - first
+    is_key = ops.logical_and(key >= 0, key < num_keys)
+    targets = ops.where(
+        is_key,
+        _take_columns(targets, ops.clip(key, 0, num_keys - 1)),
+        ops.zeros((), scores.dtype),
     )
-    return ops.take_along_axis(scores, column, axis=-1)
+    return ops.concatenate([rows, targets], axis=-2)
+
+
+def _target_columns(target_positions, num_tokens, num_keys):
+    """int32 [..., P, K]: the column of every key in the rows of targets."""
+    first = num_tokens - target_positions
+    return first[..., None] + ops.arange(num_keys, dtype="int32")
+
+
+def _take_columns(rows, column):
+    shape = [*ops.shape(rows)[:-1], ops.shape(column)[-1]]
+    return ops.take_along_axis(rows, ops.broadcast_to(column, shape), axis=-1)

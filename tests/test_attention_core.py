@@ -1,0 +1,191 @@
+"""The softmax and its own gradient, whole and for a few heads at a time."""
+
+import keras
+import numpy as np
+import pytest
+
+from tests.reference import as_numpy
+from tests.reference import largest_difference
+from xlnet_tf import attention_core
+from xlnet_tf.attention_core import AttentionRules
+from xlnet_tf.attention_core import attend
+from xlnet_tf.dropout import keep_mask
+from xlnet_tf.relative_position import distances_by_key
+
+tf = pytest.importorskip("tensorflow")
+
+B, N, T, M, P, H = 3, 10, 7, 5, 4, 2
+K, Q, R = M + T, T + P, M + 2 * T
+SEED = np.array([3, 5], "uint32")
+
+
+@pytest.fixture(params=[None, 1, 5], ids=["whole", "1 head", "5 heads"])
+def group(request, monkeypatch):
+    monkeypatch.setattr(
+        attention_core, "_heads_at_a_time", lambda *_: request.param
+    )
+    return request.param
+
+
+def tensors(directions=1):
+    random = np.random.default_rng(0)
+    shapes = (
+        (B, N, Q, H),
+        (B, N, Q, H),
+        (B, N, Q),
+        (B, N, K, H),
+        (B, N, K, H),
+        (directions, N, R, H),
+    )
+    return [
+        tf.constant(random.normal(size=s).astype("float32")) for s in shapes
+    ]
+
+
+def rules(**changes):
+    random = np.random.default_rng(1)
+    mask = random.random((B, Q, K)) < 0.6
+    mask[1, 3] = False  # a row that sees nothing
+    positions = [random.permutation(T)[:P] for _ in range(B)]
+    values = dict(
+        mask=tf.constant(mask),
+        other_segment=tf.constant(random.random((B, Q, K)) < 0.5),
+        is_reversed=None,
+        target_positions=tf.constant(np.array(positions, "int32")),
+        dropout=0.3,
+        seed=None,
+    )
+    return AttentionRules(**{**values, **changes})
+
+
+def plain(tensors, rules):
+    """The same in single steps, for automatic differentiation."""
+    query, position_query, difference, key, value, position = tensors
+    if rules.is_reversed is not None:
+        position = tf.gather(position, tf.cast(rules.is_reversed, tf.int32))
+    positions = rules.target_positions
+    scores = tf.einsum("bnqh,bnkh->bnqk", query, key)
+    scores += distances_by_key(
+        tf.matmul(
+            position_query,
+            tf.broadcast_to(position, (B, N, R, H)),
+            transpose_b=True,
+        ),
+        None if positions is None else positions[:, None],
+        K,
+    )
+    if rules.other_segment is not None:
+        other = tf.cast(rules.other_segment, tf.float32)[:, None]
+        scores += other * difference[..., None]
+    if rules.mask is not None:
+        scores = tf.where(rules.mask[:, None], scores, -1e30)
+    weights = tf.nn.softmax(scores)
+    if rules.mask is not None:
+        sees = tf.reduce_any(rules.mask, axis=-1)[:, None, :, None]
+        weights = tf.where(sees, weights, 0.0)
+    if rules.seed is not None:
+        keep = keep_mask(weights.shape, rules.dropout, rules.seed)
+        weights = tf.where(keep, weights / (1 - rules.dropout), 0.0)
+    return tf.matmul(weights, value)
+
+
+def gradients(function, tensors, rules):
+    upstream = np.random.default_rng(2).normal(size=(B, N, Q, H))
+    with tf.GradientTape() as tape:
+        tape.watch(tensors)
+        output = function(tensors, rules)
+        loss = tf.reduce_sum(output * upstream.astype("float32"))
+    zero = tf.UnconnectedGradients.ZERO
+    return output, tape.gradient(loss, tensors, unconnected_gradients=zero)
+
+
+@pytest.mark.parametrize("is_compiled", [False, True], ids=["eager", "xla"])
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"seed": tf.constant(SEED)},
+        {"is_reversed": tf.constant([True, False, True])},
+        {"mask": None, "other_segment": None},
+        {"mask": rules().mask[:1]},
+    ],
+    ids=["all", "dropout", "reversed", "nothing hidden", "one mask"],
+)
+def test_outputs_and_gradients_equal_those_of_single_steps(
+    group, changes, is_compiled
+):
+    directions = 2 if "is_reversed" in changes else 1
+    inputs, given = tensors(directions), rules(**changes)
+    expected = gradients(plain, inputs, given)
+
+    def attended(tensors, rules):
+        return attend(*tensors, rules)
+
+    def both():
+        return gradients(attended, inputs, given)
+
+    if is_compiled:
+        both = tf.function(both, jit_compile=True)
+    assert largest_difference(both(), expected) < 2e-5
+
+
+def test_content_rows_alone(group):
+    inputs = tensors()
+    inputs[:3] = [tensor[:, :, :T] for tensor in inputs[:3]]
+    given = rules()
+    given = given._replace(
+        target_positions=None,
+        mask=given.mask[:, :T],
+        other_segment=given.other_segment[:, :T],
+    )
+    output = attend(*inputs, given)
+    assert output.shape == (B, N, T, H)
+    assert largest_difference(output, plain(inputs, given)) < 2e-6
+
+
+def test_a_row_that_sees_nothing_gets_zeros_and_gives_no_gradient(group):
+    inputs, given = tensors(), rules()
+    output, found = gradients(lambda t, r: attend(*t, r), inputs, given)
+    assert not as_numpy(output)[1, :, 3].any()
+    assert as_numpy(output)[1, :, 2].any()
+    assert not as_numpy(found[0])[1, :, 3].any()
+    assert all(np.isfinite(as_numpy(value)).all() for value in found)
+
+
+def test_only_large_scores_are_worth_a_loop():
+    few, many = np.zeros((2, 12, 128, 64)), np.zeros((2, 12, 512, 64))
+    heads = attention_core._heads_at_a_time
+    attention_core.set_loops(True)
+    try:
+        assert heads(few, few) is None
+        assert heads(many, many) == 2
+        assert heads(many, np.zeros((2, 12, 5120, 64))) == 1
+        attention_core.set_loops(False)
+        assert heads(many, many) is None
+    finally:
+        attention_core.set_loops(None)
+
+
+def test_the_gradient_agrees_with_a_finite_difference(group):
+    inputs, given = tensors(), rules()
+    weight = keras.Variable(np.full((), 1.5, "float32"))
+
+    @tf.function
+    def step():
+        with tf.GradientTape() as tape:
+            scaled = [inputs[0] * weight.value, *inputs[1:]]
+            output = attend(*scaled, given)
+            loss = tf.reduce_sum(output**2)
+        return tape.gradient(loss, weight.value)
+
+    width = 1e-2
+    losses = [
+        float(
+            tf.reduce_sum(
+                plain([inputs[0] * (1.5 + w), *inputs[1:]], given) ** 2
+            )
+        )
+        for w in (width, -width)
+    ]
+    slope = (losses[0] - losses[1]) / (2 * width)
+    np.testing.assert_allclose(float(step()), slope, rtol=2e-3)

@@ -1,0 +1,387 @@
+"""From queries, keys and values to what is attended: softmax and its gradient.
+
+Scores of all rows and keys are the largest tensors of the model, [B, N, Q, K],
+and most of what is not a matrix product. Two things keep them cheap:
+
+- They are not kept for the gradient, but computed again from the queries and
+  keys, which costs two products more and saves the memory of all layers.
+- Where caches are large and memory is slow (CPUs), they are computed for a few
+  heads at a time, so that they never leave the cache.
+
+Shapes: B batch, T tokens, M memory length, K = M + T keys, P targets,
+Q = T + P rows, N heads, H head dim, R = K + T distances; G heads at a time.
+"""
+
+from typing import Any
+from typing import NamedTuple
+
+import keras
+from keras import ops
+
+from xlnet_tf.dropout import keep_mask
+from xlnet_tf.relative_position import distances_by_key
+from xlnet_tf.relative_position import keys_by_distance
+
+# Scores, 4 bytes each, that fit in the cache of a core with room to spare.
+_SCORES_AT_A_TIME = 2**19
+# Fewer in all than this are not worth a loop.
+_SCORES_WORTH_A_LOOP = 2**22
+
+_HIDDEN = -1e30
+
+
+class AttentionRules(NamedTuple):
+    """What decides the scores beside queries and keys. None of it is learned.
+
+    Attributes:
+        mask: bool tensor of shape [B or 1, Q, K], True = may attend, or None.
+        other_segment: bool tensor of shape [B, Q, K], True = row and key belong
+            to different segments, or None.
+        is_reversed: bool tensor of shape [B], which rows read backwards, or
+            None.
+        target_positions: int32 tensor of shape [B, P], or None.
+        dropout: float, rate on the probabilities.
+        seed: int tensor of shape [2], or None for no dropout.
+    """
+
+    mask: Any
+    other_segment: Any
+    is_reversed: Any
+    target_positions: Any
+    dropout: float
+    seed: Any
+
+
+def attend(
+    content_query, position_query, difference, key, value, position, rules
+):
+    """Softmax of content, position and segment scores, times the values.
+
+    Args:
+        content_query: float tensor of shape [B, N, Q, H], (q + u) / sqrt(H).
+        position_query: float tensor of shape [B, N, Q, H], (q + v) / sqrt(H).
+        difference: float tensor of shape [B, N, Q], the score of a key in
+            another segment above that of one in the same.
+        key, value: float tensors of shape [B, N, K, H].
+        position: float tensor of shape [1 or 2, N, R, H], projected distances,
+            forwards and, if any row is reversed, backwards.
+        rules: AttentionRules.
+
+    Returns:
+        float tensor of shape [B, N, Q, H]. A row that may attend to nothing
+        gets zeros.
+    """
+    group = _heads_at_a_time(content_query, key)
+
+    @ops.custom_gradient
+    def attended(*tensors):
+        outputs, log_sums = _forward(tensors, rules, group)
+
+        def gradient(*arguments, upstream=None, variables=None):
+            upstream = arguments[0] if upstream is None else upstream
+            return _backward(tensors, rules, group, outputs, log_sums, upstream)
+
+        return outputs, gradient
+
+    return attended(
+        content_query, position_query, difference, key, value, position
+    )
+
+
+_loops = None
+
+
+def set_loops(value):
+    """Says whether scores are computed for a few heads at a time.
+
+    Args:
+        value: bool, or None (default) for the CPU alone.
+    """
+    global _loops
+    _loops = value
+
+
+def _heads_at_a_time(query, key):
+    """int G, or None for all heads of all examples at once."""
+    loops = _loops
+    if loops is None:
+        devices = keras.distribution.list_devices()
+        loops = all(device.startswith("cpu") for device in devices)
+    batch_size, num_heads, num_rows, _ = ops.shape(query)
+    num_keys = ops.shape(key)[2]
+    sizes = (batch_size, num_rows, num_keys)
+    if not loops or not all(isinstance(size, int) for size in sizes):
+        return None
+    scores = num_rows * num_keys
+    if batch_size * num_heads * scores < _SCORES_WORTH_A_LOOP:
+        return None
+    fitting = [
+        group
+        for group in range(1, num_heads + 1)
+        if num_heads % group == 0 and group * scores <= _SCORES_AT_A_TIME
+    ]
+    return max(fitting, default=1)
+
+
+class _Part(NamedTuple):
+    """The rules for some heads; all of them broadcast to [..., Q, K]."""
+
+    mask: Any
+    other_segment: Any
+    target_positions: Any  # [..., P]
+    keep: Any  # bool [..., Q, K], or None without dropout
+    scale: float  # of what dropout keeps
+
+
+def _forward(tensors, rules, group):
+    """(attended [B, N, Q, H], logarithm of the softmax's sum [B, N, Q])."""
+    if group is None:
+        *tensors, position = tensors
+        position = _by_example(position, rules)
+        return _forward_part(*tensors, position, _whole(tensors, rules))
+
+    def step(tensors, part):
+        return _forward_part(*tensors, part)
+
+    outputs, log_sums = _over_groups(step, tensors, (), rules, group)
+    return outputs, log_sums
+
+
+def _backward(tensors, rules, group, outputs, log_sums, upstream):
+    """The gradients of all six tensors."""
+    # Softmax subtracts from each row the mean of its gradient, which is this.
+    mean = ops.sum(
+        ops.cast(upstream, "float32") * ops.cast(outputs, "float32"), axis=-1
+    )
+    saved = (log_sums, mean, upstream)
+    if group is None:
+        *others, position = tensors
+        position = _by_example(position, rules)
+        *gradients, by_example = _backward_part(
+            *others, position, *saved, _whole(others, rules)
+        )
+    else:
+
+        def step(tensors, part):
+            return _backward_part(*tensors, part)
+
+        *gradients, by_example = _over_groups(
+            step, tensors, saved, rules, group
+        )
+    return (*gradients, _over_examples(by_example, rules))
+
+
+def _over_groups(step, tensors, others, rules, group):
+    """Calls a function for G heads of an example at a time.
+
+    Args:
+        step: function of (list of tensors with G in the place of [B, N], _Part)
+            to a tuple of tensors of the same kind.
+        tensors: the six of `attend`.
+        others: further tensors of shape [B, N, ...].
+        rules: AttentionRules.
+        group: int, G.
+
+    Returns:
+        list of tensors of shape [B, N, ...].
+    """
+    *tensors, position = tensors
+    batch_size, num_heads, num_rows, _ = ops.shape(tensors[0])
+    num_keys = ops.shape(tensors[3])[2]
+    groups = num_heads // group
+
+    def joined(tensor):
+        shape = ops.shape(tensor)
+        return ops.reshape(tensor, [-1, group, *shape[2:]])
+
+    positions = joined(position)  # forwards, then backwards
+
+    def body(arguments):
+        index, *some = arguments
+        example, head_group = index // groups, index % groups
+        direction = head_group
+        if rules.is_reversed is not None:
+            backwards = ops.cast(rules.is_reversed[example], "int32")
+            direction = head_group + groups * backwards
+        some.insert(5, ops.take(positions, direction, axis=0))
+        where = [
+            (example, batch_size),
+            (head_group * group, num_heads),
+            (0, num_rows),
+            (0, num_keys),
+        ]
+        return step(some, _part(rules, example, group, where))
+
+    results = ops.map(
+        body,
+        (
+            ops.arange(batch_size * groups, dtype="int32"),
+            *(joined(tensor) for tensor in (*tensors, *others)),
+        ),
+    )
+    return [
+        ops.reshape(result, [batch_size, num_heads, *ops.shape(result)[2:]])
+        for result in results
+    ]
+
+
+def _part(rules, example, group, where):
+    """The rules of G heads of one example."""
+
+    def of_example(tensor):
+        if tensor is None:
+            return None
+        # A mask that is the same for all examples has a first axis of 1.
+        return tensor[0] if ops.shape(tensor)[0] == 1 else tensor[example]
+
+    keep, scale = None, 1.0
+    if rules.seed is not None and rules.dropout:
+        shape = (1, group, where[2][1], where[3][1])
+        keep = keep_mask(shape, rules.dropout, rules.seed, where)[0]
+        scale = 1 / (1 - rules.dropout)
+    return _Part(
+        of_example(rules.mask),
+        of_example(rules.other_segment),
+        of_example(rules.target_positions),
+        keep,
+        scale,
+    )
+
+
+def _whole(tensors, rules):
+    """The rules of all heads of all examples."""
+
+    def with_heads(tensor):
+        return None if tensor is None else tensor[:, None]
+
+    keep, scale = None, 1.0
+    if rules.seed is not None and rules.dropout:
+        batch_size, num_heads, num_rows, _ = ops.shape(tensors[0])
+        shape = (batch_size, num_heads, num_rows, ops.shape(tensors[3])[2])
+        keep = keep_mask(shape, rules.dropout, rules.seed)
+        scale = 1 / (1 - rules.dropout)
+    return _Part(
+        with_heads(rules.mask),
+        with_heads(rules.other_segment),
+        with_heads(rules.target_positions),
+        keep,
+        scale,
+    )
+
+
+def _by_example(position, rules):
+    """[1 or 2, N, R, H] -> [1 or B, N, R, H]."""
+    if rules.is_reversed is None:
+        return position
+    return ops.take(position, ops.cast(rules.is_reversed, "int32"), axis=0)
+
+
+def _over_examples(gradient, rules):
+    """[1 or B, N, R, H] -> [1 or 2, N, R, H], the reverse of that."""
+    if rules.is_reversed is None:
+        return ops.sum(gradient, axis=0, keepdims=True)
+    backwards = ops.cast(rules.is_reversed, gradient.dtype)
+    directions = ops.stack([1 - backwards, backwards])  # [2, B]
+    return ops.einsum("db,bnrh->dnrh", directions, gradient)
+
+
+def _scores(content_query, position_query, difference, key, position, part):
+    """float32 [..., Q, K]; where a row may not attend, a large negative one."""
+    scores = _product(content_query, key)
+    scores = scores + distances_by_key(
+        _product(position_query, position),
+        part.target_positions,
+        ops.shape(key)[-2],
+    )
+    if part.other_segment is not None:
+        scores = scores + ops.where(
+            part.other_segment,
+            difference[..., None],
+            ops.zeros((), difference.dtype),
+        )
+    scores = ops.cast(scores, "float32")
+    if part.mask is not None:
+        scores = ops.where(part.mask, scores, _HIDDEN)
+    return scores
+
+
+def _forward_part(
+    content_query, position_query, difference, key, value, position, part
+):
+    scores = _scores(
+        content_query, position_query, difference, key, position, part
+    )
+    largest = ops.max(scores, axis=-1)
+    weights = ops.exp(scores - largest[..., None])
+    total = ops.sum(weights, axis=-1)
+    if part.keep is not None:
+        weights = ops.where(part.keep, weights, 0.0)
+    attended = ops.matmul(ops.cast(weights, value.dtype), value)
+    # Dividing H numbers a row is cheaper than dividing K.
+    factor = part.scale / total
+    log_sum = largest + ops.log(total)
+    if part.mask is not None:
+        # Over hidden keys alone the softmax is uniform: no information may
+        # come from there.
+        sees_any = largest > _HIDDEN / 2
+        factor = ops.where(sees_any, factor, 0.0)
+        log_sum = ops.where(sees_any, log_sum, -_HIDDEN)
+    attended = attended * ops.cast(factor, value.dtype)[..., None]
+    return attended, log_sum
+
+
+def _backward_part(
+    content_query,
+    position_query,
+    difference,
+    key,
+    value,
+    position,
+    log_sum,
+    mean,
+    upstream,
+    part,
+):
+    scores = _scores(
+        content_query, position_query, difference, key, position, part
+    )
+    weights = ops.exp(scores - log_sum[..., None])  # 0 where hidden
+    of_weights = ops.cast(_product(upstream, value), "float32")
+    kept = weights
+    if part.keep is not None:
+        kept = ops.where(part.keep, weights * part.scale, 0.0)
+    of_scores = kept * of_weights - weights * mean[..., None]
+    of_scores = ops.cast(of_scores, key.dtype)
+    of_value = _transposed_product(ops.cast(kept, value.dtype), upstream)
+    of_difference = ops.zeros_like(difference)
+    if part.other_segment is not None:
+        of_difference = ops.sum(
+            ops.where(
+                part.other_segment, of_scores, ops.zeros((), of_scores.dtype)
+            ),
+            axis=-1,
+        )
+    by_distance = keys_by_distance(
+        of_scores, part.target_positions, ops.shape(position)[-2]
+    )
+    of_position = _transposed_product(by_distance, position_query)
+    return (
+        ops.matmul(of_scores, key),
+        ops.matmul(by_distance, position),
+        of_difference,
+        _transposed_product(of_scores, content_query),
+        of_value,
+        of_position,
+    )
+
+
+def _product(rows, columns):
+    """[..., Q, H] and [..., K, H] -> [..., Q, K]."""
+    return ops.matmul(rows, ops.swapaxes(columns, -1, -2))
+
+
+def _transposed_product(scores, rows):
+    """[..., Q, K] and [..., Q, H] -> [..., K, H]."""
+    # Transposing the narrow factor and result, not the scores, takes 0.6 of
+    # the time on a CPU.
+    return ops.swapaxes(ops.matmul(ops.swapaxes(rows, -1, -2), scores), -1, -2)
