@@ -137,7 +137,7 @@ def _explained(last_line):
     absent = re.match(r"(?:\w+\.)*NotAvailable: (.*)", last_line)
     if absent:
         return Ended(absent[1], "skipped")
-    return Ended(last_line, "failed")
+    return Ended(last_line.strip(), "failed")
 
 
 def hold(measurement, settings, log_directory, say=print):

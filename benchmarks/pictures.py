@@ -40,7 +40,7 @@ def draw(directory, results):
 
 
 def _bars(pyplot, panels):
-    """Horizontal bars of the median time of an item's call, with quartiles."""
+    """Horizontal bars of median times, with quartiles."""
     heights = [len(rows) + 2.2 for _, rows in panels]
     figure, axes = pyplot.subplots(
         len(panels),
@@ -51,42 +51,50 @@ def _bars(pyplot, panels):
         squeeze=False,
     )
     for (measurement, rows), axis in zip(panels, axes[:, 0], strict=True):
-        scale, unit = _scale(rows)
-        medians = [row["seconds_quartiles"][1] * scale for row in rows]
-        below = [
-            (row["seconds_quartiles"][1] - row["seconds_quartiles"][0]) * scale
-            for row in rows
-        ]
-        above = [
-            (row["seconds_quartiles"][2] - row["seconds_quartiles"][1]) * scale
-            for row in rows
-        ]
-        places = range(len(rows))
-        axis.barh(
-            places,
-            medians,
-            xerr=[below, above],
-            color=[_COLOURS.get(row["library"], "#555555") for row in rows],
-            error_kw={"elinewidth": 1, "ecolor": "#222222"},
-            height=0.7,
-        )
-        for place, median, end in zip(places, medians, above, strict=True):
-            axis.annotate(
-                f"{median:.3g}",
-                (median + end, place),
-                xytext=(3, 0),
-                textcoords="offset points",
-                va="center",
-                fontsize=8,
-            )
-        axis.set_yticks(places, [row["name"] for row in rows], fontsize=8)
-        axis.invert_yaxis()
-        axis.margins(x=0.12)
-        axis.set_title(measurement["title"], fontsize=9, loc="left")
-        axis.set_xlabel(f"time of a call ({unit}), less is better", fontsize=8)
-        axis.tick_params(axis="x", labelsize=8)
-        axis.spines[["top", "right"]].set_visible(False)
+        _panel(axis, measurement, rows)
     return figure
+
+
+def _panel(axis, measurement, rows):
+    what = "call"
+    times = [row["seconds_quartiles"] for row in rows]
+    if len({row["items"] for row in rows}) > 1:
+        what = measurement["item"].removesuffix("s")
+        times = [
+            [time / row["items"] for time in quartiles]
+            for quartiles, row in zip(times, rows, strict=True)
+        ]
+    longest = max(median for _, median, _ in times)
+    scale, unit = (1, "s") if longest >= 1 else (1e3, "ms")
+    times = [[time * scale for time in quartiles] for quartiles in times]
+    places = range(len(rows))
+    axis.barh(
+        places,
+        [median for _, median, _ in times],
+        xerr=[
+            [median - low for low, median, _ in times],
+            [high - median for _, median, high in times],
+        ],
+        color=[_COLOURS.get(row["library"], "#555555") for row in rows],
+        error_kw={"elinewidth": 1, "ecolor": "#222222"},
+        height=0.7,
+    )
+    for place, (_, median, high) in zip(places, times, strict=True):
+        axis.annotate(
+            f"{median:.3g}",
+            (high, place),
+            xytext=(3, 0),
+            textcoords="offset points",
+            va="center",
+            fontsize=8,
+        )
+    axis.set_yticks(places, [row["name"] for row in rows], fontsize=8)
+    axis.invert_yaxis()
+    axis.margins(x=0.12)
+    axis.set_title(measurement["title"], fontsize=9, loc="left")
+    axis.set_xlabel(f"time of a {what} ({unit}), less is better", fontsize=8)
+    axis.tick_params(axis="x", labelsize=8)
+    axis.spines[["top", "right"]].set_visible(False)
 
 
 def _long_document(pyplot, measurements):
@@ -107,12 +115,16 @@ def _long_document(pyplot, measurements):
     for name, points in curves.items():
         lengths, seconds, mebibytes = zip(*sorted(points), strict=True)
         times.plot(lengths, seconds, marker="o", label=name)
-        memory.plot(lengths, mebibytes, marker="o", label=name)
+        memory.plot(lengths, mebibytes, marker="o")
     times.set_ylabel("time (s)")
+    times.set_yscale("log")
     memory.set_ylabel("memory of the process (MiB)")
+    memory.margins(y=0.1)
+    memory.set_ylim(bottom=0)
     for axis in (times, memory):
+        lengths = sorted(m["items"] for m in measurements)
         axis.set_xscale("log", base=2)
-        axis.set_yscale("log")
+        axis.set_xticks(lengths, list(map(str, lengths)), fontsize=8)
         axis.set_xlabel("length of the document (tokens)")
         axis.grid(alpha=0.3)
         axis.spines[["top", "right"]].set_visible(False)
@@ -125,8 +137,3 @@ def _measured(measurement):
     return [
         row for row in measurement["contenders"] if row["status"] == "measured"
     ]
-
-
-def _scale(rows):
-    longest = max(row["seconds_quartiles"][1] for row in rows)
-    return (1, "s") if longest >= 1 else (1e3, "ms")
