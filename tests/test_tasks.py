@@ -116,6 +116,19 @@ def test_alone_equals_batched(task):
         assert largest_difference(alone, expected) < 1e-5
 
 
+@pytest.mark.parametrize("task", ["classifier", "tokens"])
+def test_what_is_cut_off_as_padding_does_not_matter(task):
+    model, features = make(task), features_of(task)
+    logits = as_numpy(model(features))
+    for row in range(1, ROWS, 2):  # padded on the left
+        width = int((features["padding_mask"][row] == 0).sum())
+        assert width >= 2
+        cut = {k: v[row : row + 1, width:] for k, v in features.items()}
+        del cut["padding_mask"]
+        expected = logits[row] if task == "classifier" else logits[row, width:]
+        assert largest_difference(model(cut)[0], expected) < 1e-5
+
+
 @every_task
 def test_the_compiled_task_gives_the_same(task):
     model, features = make(task), features_of(task)
@@ -325,6 +338,22 @@ def test_defaults_of_questions_are_anywhere_and_the_last_token():
         "class_index": np.full(ROWS, T - 1, "int32"),
     }
     assert largest_difference(model(features), model(explicit)) == 0
+
+
+def test_the_class_token_is_read_where_it_is_said_to_be():
+    model, features = make("questions"), features_of("questions")
+    at = [
+        as_numpy(model({**features, "class_index": np.full(ROWS, place)}))
+        for place in (0, 5)
+    ]
+    assert (np.abs(at[0]["class_logits"] - at[1]["class_logits"]) > 1e-4).all()
+    for row, place in ((0, 0), (5, 5)):  # as `features_of` counts them
+        expected = at[place // 5]["class_logits"][row]
+        np.testing.assert_array_equal(
+            as_numpy(model(features))["class_logits"][row], expected
+        )
+    del at[0]["class_logits"], at[1]["class_logits"]
+    assert largest_difference(*at) == 0
 
 
 @pytest.mark.parametrize("task", ["classifier", "regressor", "tokens"])
