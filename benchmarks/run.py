@@ -6,7 +6,9 @@
 
 Writes `results.md`, `results.json` and pictures to --output after each
 measurement. Peers that are not installed are left out, with a line that says
-so; `make bench` installs them. Measure on a machine that does nothing else.
+so; `make bench` installs them. Measure on a machine that does nothing else:
+other programs disturb most whose threads wait for each other, PyTorch's above
+all.
 """
 
 import argparse
@@ -72,8 +74,10 @@ def main(argv=None):
         },
         "measurements": [],
     }
+    if results["machine"]["load_before"] > 0.5:
+        say("warning: other programs are running; this is no measurement")
     for measurement in chosen:
-        print(measurement.title, flush=True)
+        say(measurement.title)
         results["measurements"].append(
             measure(measurement, settings, output / "logs")
         )
@@ -153,6 +157,14 @@ def say(text):
     print(text, flush=True)
 
 
+def positive(text):
+    """int of an option that must be above 0."""
+    number = int(text)
+    if number < 1:
+        raise ValueError(text)
+    return number
+
+
 def _parser():
     parser = argparse.ArgumentParser(
         description=__doc__.splitlines()[0], allow_abbrev=False
@@ -181,7 +193,7 @@ def _parser():
 def add_contest_options(parser):
     """Options that `breakdown.py` has too."""
     add = parser.add_argument
-    add("--rounds", type=int, default=7, metavar="N")
+    add("--rounds", type=positive, default=7, metavar="N")
     add("--tiny", action="store_true", help="tiny model and shapes, to try")
     add(
         "--alongside",
