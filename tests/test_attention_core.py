@@ -31,7 +31,8 @@ def tensors(directions=1):
     random = np.random.default_rng(0)
     shapes = (
         (B, N, Q, H),
-        (B, N, Q, H),
+        (N, H),
+        (N, H),
         (B, N, Q),
         (B, N, K, H),
         (B, N, K, H),
@@ -60,7 +61,9 @@ def rules(**changes):
 
 def plain(tensors, rules):
     """The same in single steps, for automatic differentiation."""
-    query, position_query, difference, key, value, position = tensors
+    query, bias, position_bias, difference, key, value, position = tensors
+    position_query = (query + position_bias[:, None]) * H**-0.5
+    query = (query + bias[:, None]) * H**-0.5
     if rules.is_reversed is not None:
         position = tf.gather(position, tf.cast(rules.is_reversed, tf.int32))
     positions = rules.target_positions
@@ -131,7 +134,7 @@ def test_outputs_and_gradients_equal_those_of_single_steps(
 
 def test_content_rows_alone(group):
     inputs = tensors()
-    inputs[:3] = [tensor[:, :, :T] for tensor in inputs[:3]]
+    inputs[0], inputs[3] = inputs[0][:, :, :T], inputs[3][:, :, :T]
     given = rules()
     given = given._replace(
         target_positions=None,
@@ -152,18 +155,15 @@ def test_a_row_that_sees_nothing_gets_zeros_and_gives_no_gradient(group):
     assert all(np.isfinite(as_numpy(value)).all() for value in found)
 
 
-def test_only_large_scores_are_worth_a_loop():
-    few, many = np.zeros((2, 12, 128, 64)), np.zeros((2, 12, 512, 64))
+def test_only_very_many_scores_are_computed_in_parts():
+    def shape(batch, tokens):
+        return np.broadcast_to(np.float32(0), (batch, 12, tokens, 64))
+
     heads = attention_core._heads_at_a_time
-    attention_core.set_loops(True)
-    try:
-        assert heads(few, few) is None
-        assert heads(many, many) == 2
-        assert heads(many, np.zeros((2, 12, 5120, 64))) == 1
-        attention_core.set_loops(False)
-        assert heads(many, many) is None
-    finally:
-        attention_core.set_loops(None)
+    assert heads(shape(8, 512), shape(8, 896)) is None
+    assert heads(shape(32, 512), shape(32, 896)) == 12
+    assert heads(shape(1, 2048), shape(1, 4096)) == 2
+    assert heads(shape(1, 8192), shape(1, 8192)) == 1
 
 
 def test_the_gradient_agrees_with_a_finite_difference(group):

@@ -183,27 +183,26 @@ class RelativeAttention(keras.layers.Layer):
         self.built = True
 
     def call(self, rows, keys, context, seed=None):
-        # Scaling the queries once is cheaper than scaling Q x K scores.
-        scale = self.head_dim**-0.5
-        query = self.query_projection(rows) * scale  # [B, N, Q, H]
+        query = self.query_projection(rows)  # [B, N, Q, H]
         key = self.key_projection(keys)  # [B, N, K, H]
         value = self.value_projection(keys)
         position = self.position_projection(context.position_encoding)
 
-        def biased(bias):
-            return query + ops.cast(bias * scale, query.dtype)[:, None]
+        def bias(name):
+            return ops.cast(getattr(self.biases, name), query.dtype)
 
         # The score of a key in another segment, above one in the same: a
         # softmax does not see what is common to a row.
         encoding = ops.cast(self.segment_encoding, query.dtype)
         difference = ops.einsum(
             "bnqh,nh->bnq",
-            biased(self.biases.segment_bias),
-            encoding[1] - encoding[0],
+            query + bias("segment_bias")[:, None],
+            (encoding[1] - encoding[0]) * self.head_dim**-0.5,
         )
         attended = attend(
-            biased(self.biases.content_bias),
-            biased(self.biases.position_bias),
+            query,
+            bias("content_bias"),
+            bias("position_bias"),
             difference,
             key,
             value,

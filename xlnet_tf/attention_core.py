@@ -5,8 +5,8 @@ and most of what is not a matrix product. Two things keep them cheap:
 
 - They are not kept for the gradient, but computed again from the queries and
   keys, which costs two products more and saves the memory of all layers.
-- Where caches are large and memory is slow (CPUs), they are computed for a few
-  heads at a time, so that they never leave the cache.
+- Where they are very many (long segments, large batches) they are computed for
+  a few heads at a time, so that memory does not grow with B x N.
 
 Shapes: B batch, T tokens, M memory length, K = M + T keys, P targets,
 Q = T + P rows, N heads, H head dim, R = K + T distances; G heads at a time.
@@ -15,17 +15,16 @@ Q = T + P rows, N heads, H head dim, R = K + T distances; G heads at a time.
 from typing import Any
 from typing import NamedTuple
 
-import keras
 from keras import ops
 
 from xlnet_tf.dropout import keep_mask
 from xlnet_tf.relative_position import distances_by_key
 from xlnet_tf.relative_position import keys_by_distance
 
-# Scores, 4 bytes each, that fit in the cache of a core with room to spare.
-_SCORES_AT_A_TIME = 2**19
-# Fewer in all than this are not worth a loop.
-_SCORES_WORTH_A_LOOP = 2**22
+# More scores than this, 4 bytes each, are computed in parts,
+_SCORES_IN_ONE_PIECE = 2**26
+# of at most this size where a single head allows it.
+_SCORES_AT_A_TIME = 2**24
 
 _HIDDEN = -1e30
 
@@ -53,13 +52,20 @@ class AttentionRules(NamedTuple):
 
 
 def attend(
-    content_query, position_query, difference, key, value, position, rules
+    query,
+    content_bias,
+    position_bias,
+    difference,
+    key,
+    value,
+    position,
+    rules,
 ):
     """Softmax of content, position and segment scores, times the values.
 
     Args:
-        content_query: float tensor of shape [B, N, Q, H], (q + u) / sqrt(H).
-        position_query: float tensor of shape [B, N, Q, H], (q + v) / sqrt(H).
+        query: float tensor of shape [B, N, Q, H].
+        content_bias, position_bias: float tensors of shape [N, H], u and v.
         difference: float tensor of shape [B, N, Q], the score of a key in
             another segment above that of one in the same.
         key, value: float tensors of shape [B, N, K, H].
@@ -71,49 +77,50 @@ def attend(
         float tensor of shape [B, N, Q, H]. A row that may attend to nothing
         gets zeros.
     """
-    group = _heads_at_a_time(content_query, key)
+    group = _heads_at_a_time(query, key)
+    # Scaling the queries once is cheaper than scaling Q x K scores.
+    scale = ops.shape(query)[-1] ** -0.5
 
     @ops.custom_gradient
-    def attended(*tensors):
+    def attended(query, content_bias, position_bias, *others):
+        tensors = (
+            (query + content_bias[:, None]) * scale,
+            (query + position_bias[:, None]) * scale,
+            *others,
+        )
         outputs, log_sums = _forward(tensors, rules, group)
 
-        def gradient(*arguments, upstream=None, variables=None):
+        def gradient(*arguments, upstream=None):
             upstream = arguments[0] if upstream is None else upstream
-            return _backward(tensors, rules, group, outputs, log_sums, upstream)
+            of_content, of_position, *of_others = _backward(
+                tensors, rules, group, outputs, log_sums, upstream
+            )
+            # TensorFlow adds up three tensors in an order that depends on
+            # which of them is still in use elsewhere; multiplied after the
+            # sum of two, these are never three.
+            return (
+                (of_content + of_position) * scale,
+                ops.sum(of_content, axis=(0, 2)) * scale,
+                ops.sum(of_position, axis=(0, 2)) * scale,
+                *of_others,
+            )
 
         return outputs, gradient
 
     return attended(
-        content_query, position_query, difference, key, value, position
+        query, content_bias, position_bias, difference, key, value, position
     )
-
-
-_loops = None
-
-
-def set_loops(value):
-    """Says whether scores are computed for a few heads at a time.
-
-    Args:
-        value: bool, or None (default) for the CPU alone.
-    """
-    global _loops
-    _loops = value
 
 
 def _heads_at_a_time(query, key):
     """int G, or None for all heads of all examples at once."""
-    loops = _loops
-    if loops is None:
-        devices = keras.distribution.list_devices()
-        loops = all(device.startswith("cpu") for device in devices)
     batch_size, num_heads, num_rows, _ = ops.shape(query)
     num_keys = ops.shape(key)[2]
     sizes = (batch_size, num_rows, num_keys)
-    if not loops or not all(isinstance(size, int) for size in sizes):
+    if not all(isinstance(size, int) for size in sizes):
         return None
     scores = num_rows * num_keys
-    if batch_size * num_heads * scores < _SCORES_WORTH_A_LOOP:
+    if batch_size * num_heads * scores <= _SCORES_IN_ONE_PIECE:
         return None
     fitting = [
         group
