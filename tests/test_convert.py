@@ -112,6 +112,9 @@ def test_gelu_can_be_chosen(classifier, tmp_path, capsys):
     values = json.loads((target / "config.json").read_text())
     assert values["ff_activation"] == "gelu"
     assert "gelu: erf (as asked for with --gelu)" in capsys.readouterr().out
+    run("--from", target, "--to", tmp_path / "tf1", "--format", "tf1")
+    error = capsys.readouterr().err
+    assert "warning: the released code computes the tanh form" in error
 
 
 def test_a_checkpoint_apart_from_its_config(tmp_path, capsys):

@@ -86,7 +86,8 @@ def test_the_readme_runs(tmp_path):
 def test_build_md_runs(tmp_path):
     found = blocks("BUILD.md")
     write_text(tmp_path)
-    for name in ("tokenizer", "agreement", "records", "train", "export"):
+    names = ("tokenizer", "agreement", "records", "train", "convert", "export")
+    for name in names:
         printed = run(*found.pop(name), tmp_path)
         if name == "agreement":
             assert "100" in printed

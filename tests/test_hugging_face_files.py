@@ -321,6 +321,16 @@ def test_the_model_of_another_architecture_is_named(saved):
         XLNetBackbone.from_preset(saved)
 
 
+def test_a_config_of_2019_names_no_type(saved, model):
+    file = saved / "config.json"
+    values = json.loads(file.read_text())
+    del values["model_type"], values["architectures"]
+    file.write_text(json.dumps(values))
+    mine = XLNetPretrainer.from_preset(saved)
+    assert mine.config.gelu == "erf"
+    assert logits_differ(model, mine) < 1e-5
+
+
 def test_the_weights_of_another_architecture_are_named(saved):
     def rename(tensors):
         for name in list(tensors):

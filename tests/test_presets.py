@@ -176,6 +176,15 @@ def test_the_config_of_a_directory_is_read_without_a_model(preset, pretrainer):
     assert read_config(GOLDEN).hidden_dim == 32
 
 
+def test_a_preset_written_beside_released_files_is_the_one_that_counts(
+    tmp_path, pretrainer
+):
+    shutil.copytree(GOLDEN, tmp_path / "both")
+    pretrainer.save_to_preset(tmp_path / "both")
+    again = XLNetPretrainer.from_preset(tmp_path / "both")
+    assert largest_difference(again.weights, pretrainer.weights) == 0
+
+
 def test_a_missing_directory_is_named(tmp_path):
     with pytest.raises(FileNotFoundError, match="no directory .*none; give"):
         XLNetBackbone.from_preset(tmp_path / "none")

@@ -248,7 +248,10 @@ class XLNetConfig:
         Raises:
             ValueError: if a needed size is missing or a key is unknown.
         """
-        is_hugging_face = "model_type" in values or "architectures" in values
+        # The first of Hugging Face's, of 2019, name neither.
+        is_hugging_face = bool(
+            {"model_type", "architectures", "layer_norm_eps"} & set(values)
+        )
         values = dict(values)
         fields = {}
         for field in dataclasses.fields(cls):

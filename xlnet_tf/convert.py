@@ -7,6 +7,7 @@ of Hugging Face's (`hf`) or of the released code (`tf1`), with the tokenizer.
 """
 
 import argparse
+import contextlib
 import os
 import pathlib
 import shutil
@@ -64,16 +65,15 @@ def main(argv=None):
             f"{target} is not empty; choose another directory with --to, or "
             "remove it first."
         )
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always", UserWarning)
+    with _warnings_in_a_line():
         model, source, head = read(arguments)
         tokenizer = find_tokenizer(arguments)
-    check_vocabulary(model, tokenizer)
-    for warning in caught:
-        if issubclass(warning.category, UserWarning):
-            sys.stderr.write(f"warning: {warning.message}\n")
+        check_vocabulary(model, tokenizer)
     sys.stdout.write(description(model, source, head, arguments.gelu))
-    write(model, target, arguments.format, tokenizer, head)
+    sys.stdout.flush()
+    with _warnings_in_a_line():
+        write(model, target, arguments.format, tokenizer, head)
+        _warn_of_gelu(model, arguments.format)
     sys.stdout.write(f"wrote {FORMATS[arguments.format]} {target}\n")
     for file in sorted(f for f in target.rglob("*") if f.is_file()):
         size = file.stat().st_size
@@ -86,6 +86,28 @@ def main(argv=None):
     elif arguments.format == "tf1" and tokenizer.lowercase:
         sys.stdout.write("the released code needs --uncased for this model\n")
     return 0
+
+
+@contextlib.contextmanager
+def _warnings_in_a_line():
+    """Writes warnings as this command writes errors."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", UserWarning)
+        yield
+    for warning in caught:
+        if issubclass(warning.category, UserWarning):
+            sys.stderr.write(f"warning: {warning.message}\n")
+
+
+def _warn_of_gelu(model, form):
+    config = model.config
+    if form == "tf1" and config.activation == "gelu" and config.gelu == "erf":
+        warnings.warn(
+            "the released code computes the tanh form of GELU whatever its "
+            "config says; these weights were trained with erf, so its numbers "
+            "will differ a little.",
+            stacklevel=2,
+        )
 
 
 def read(arguments):

@@ -219,15 +219,21 @@ def detect(path, config_file=None):
             f"there is no directory {path}; give the one that holds "
             f"{RELEASED_CONFIG_FILE} or {own.CONFIG_FILE}."
         )
-    if config_file or is_prefix or (path / RELEASED_CONFIG_FILE).is_file():
+    if config_file or is_prefix:
         return "tensorflow"
     if own.is_own(path):
         return "own"
+    if (path / RELEASED_CONFIG_FILE).is_file():
+        return "tensorflow"
     file = path / own.CONFIG_FILE
     if file.is_file():
         values = read_json(file)
         model_type = isinstance(values, dict) and values.get("model_type")
-        if model_type == "xlnet":
+        # The first of them, of 2019, do not name their type.
+        is_early = not model_type and {"d_model", "layer_norm_eps"} <= set(
+            values
+        )
+        if model_type == "xlnet" or is_early:
             return "hugging_face"
         if model_type:
             raise ValueError(
