@@ -149,3 +149,32 @@ def test_going_back_is_the_transpose(has_targets):
         (there * other).sum(), (rows * back).sum(), rtol=1e-5
     )
     assert np.count_nonzero(back) == np.count_nonzero(other)
+
+
+@pytest.mark.skipif(
+    keras.backend.backend() != "tensorflow",
+    reason="only TensorFlow compiles for lengths that it does not know",
+)
+def test_lengths_need_not_be_known():
+    import tensorflow as tf
+
+    rows, positions = with_targets()
+    other = random(B, N, T + P, K)
+    anything = tf.TensorSpec([None] * 4, tf.float32)
+
+    @tf.function(
+        input_signature=[anything, anything, tf.TensorSpec([], "int32")]
+    )
+    def both(rows, other, num_keys):
+        return (
+            distances_by_key(rows, positions[:, None], num_keys),
+            keys_by_distance(other, positions[:, None], tf.shape(rows)[3]),
+        )
+
+    there, back = both(rows, other, K)
+    np.testing.assert_array_equal(
+        there, distances_by_key(rows, positions[:, None], K)
+    )
+    np.testing.assert_array_equal(
+        back, keys_by_distance(other, positions[:, None], K + T)
+    )

@@ -67,7 +67,7 @@ def distances_by_key(scores, target_positions, num_keys):
     Returns:
         tensor of shape [..., Q, K].
     """
-    *batch, num_rows, num_distances = ops.shape(scores)
+    *batch, _, num_distances = ops.shape(scores)
     num_tokens = num_distances - num_keys
     content = scores
     if target_positions is not None:
@@ -79,9 +79,12 @@ def distances_by_key(scores, target_positions, num_keys):
     rows = rows[..., :num_keys]
     if target_positions is None:
         return rows
-    targets = scores[..., num_tokens:, :]
-    column = _target_columns(target_positions, num_tokens, num_keys)
-    targets = _take_columns(targets, column)
+    targets = _shift_left(
+        scores[..., num_tokens:, 1:],
+        num_tokens - 1 - target_positions,
+        num_tokens,
+        num_keys,
+    )
     return ops.concatenate([rows, targets], axis=-2)
 
 
@@ -97,7 +100,7 @@ def keys_by_distance(scores, target_positions, num_distances):
         tensor of shape [..., Q, K + T]: every score at its distance, 0 at
         distances that no key has.
     """
-    *batch, num_rows, num_keys = ops.shape(scores)
+    *batch, _, num_keys = ops.shape(scores)
     num_tokens = num_distances - num_keys
     content = scores
     if target_positions is not None:
@@ -111,24 +114,61 @@ def keys_by_distance(scores, target_positions, num_distances):
     rows = ops.reshape(flat, [*batch, num_tokens, num_distances])
     if target_positions is None:
         return rows
-    targets = scores[..., num_tokens:, :]
-    first = (num_tokens - target_positions)[..., None]  # [..., P, 1]
-    key = ops.arange(num_distances, dtype="int32") - first
-    is_key = ops.logical_and(key >= 0, key < num_keys)
-    targets = ops.where(
-        is_key,
-        _take_columns(targets, ops.clip(key, 0, num_keys - 1)),
-        ops.zeros((), scores.dtype),
+    # A shift to the right, by as much as the others are shifted to the left.
+    room = num_tokens
+    if isinstance(num_tokens, int):
+        room = 2 ** _num_bits(num_tokens)
+    targets = ops.pad(
+        scores[..., num_tokens:, :],
+        [*around, [0, 0], [room, num_tokens - 1]],
+    )
+    targets = _shift_left(
+        targets,
+        room - num_tokens + target_positions,
+        room,
+        num_distances,
     )
     return ops.concatenate([rows, targets], axis=-2)
 
 
-def _target_columns(target_positions, num_tokens, num_keys):
-    """int32 [..., P, K]: the column of every key in the rows of targets."""
-    first = num_tokens - target_positions
-    return first[..., None] + ops.arange(num_keys, dtype="int32")
+def _num_bits(count):
+    """Bits of the numbers below `count`."""
+    return (count - 1).bit_length()
 
 
-def _take_columns(rows, column):
-    shape = [*ops.shape(rows)[:-1], ops.shape(column)[-1]]
-    return ops.take_along_axis(rows, ops.broadcast_to(column, shape), axis=-1)
+def _shift_left(rows, amount, num_amounts, width):
+    """Row p of the result is row p from column `amount[p]` on.
+
+    Shifts by the bits of the amount, largest first, so that rows soon get
+    shorter. Each is a choice between two slices, which compilers fuse; a
+    gather of single elements takes twice the time on a CPU and moves many
+    times the bytes on a TPU (BUILD.md, "What was tried").
+
+    Args:
+        rows: tensor of shape [..., P, W].
+        amount: int32 tensor of shape [..., P], in [0, num_amounts).
+        num_amounts: int, or a scalar of the backend where lengths are not
+            known before the call, as in exports; then a gather must do.
+        width: int or scalar, columns of the result.
+
+    Returns:
+        tensor of shape [..., P, width].
+    """
+    if not isinstance(num_amounts, int) or not isinstance(width, int):
+        column = amount[..., None] + ops.arange(width, dtype="int32")
+        shape = [*ops.shape(rows)[:-1], width]
+        column = ops.broadcast_to(column, shape)
+        return ops.take_along_axis(rows, column, axis=-1)
+    num_bits = _num_bits(num_amounts)
+    missing = width + 2**num_bits - 1 - ops.shape(rows)[-1]
+    if missing > 0:
+        around = [[0, 0]] * (len(ops.shape(rows)) - 1)
+        rows = ops.pad(rows, [*around, [0, missing]])
+    for bit in reversed(range(num_bits)):
+        step = 2**bit
+        rest = width + step - 1
+        has_bit = ops.right_shift(amount, bit) % 2 == 1
+        rows = ops.where(
+            has_bit[..., None], rows[..., step : step + rest], rows[..., :rest]
+        )
+    return rows[..., :width]
