@@ -7,14 +7,16 @@ import pytest
 from tests.reference import as_numpy
 from tests.reference import largest_difference
 from xlnet_tf import attention_core
+from xlnet_tf import relative_position
 from xlnet_tf.attention_core import AttentionRules
 from xlnet_tf.attention_core import attend
 from xlnet_tf.dropout import keep_mask
-from xlnet_tf.relative_position import distances_by_key
+from xlnet_tf.relative_position import targets_by_key
+from xlnet_tf.relative_position import tokens_by_key
 
 tf = pytest.importorskip("tensorflow")
 
-B, N, T, M, P, H = 3, 10, 7, 5, 4, 2
+B, N, T, M, P, H = 3, 10, 9, 5, 4, 2
 K, Q, R = M + T, T + P, M + 2 * T
 SEED = np.array([3, 5], "uint32")
 
@@ -68,15 +70,19 @@ def plain(tensors, rules):
         position = tf.gather(position, tf.cast(rules.is_reversed, tf.int32))
     positions = rules.target_positions
     scores = tf.einsum("bnqh,bnkh->bnqk", query, key)
-    scores += distances_by_key(
-        tf.matmul(
-            position_query,
-            tf.broadcast_to(position, (B, N, R, H)),
-            transpose_b=True,
-        ),
-        None if positions is None else positions[:, None],
-        K,
+    by_distance = tf.matmul(
+        position_query,
+        tf.broadcast_to(position, (B, N, *position.shape[2:])),
+        transpose_b=True,
     )
+    num_tokens = position.shape[2] - K
+    by_key = tokens_by_key(by_distance[:, :, :num_tokens], K)
+    if positions is not None:
+        of_targets = targets_by_key(
+            by_distance[:, :, num_tokens:], positions[:, None], K
+        )
+        by_key = tf.concat([by_key, of_targets], axis=2)
+    scores += by_key
     if rules.other_segment is not None:
         other = tf.cast(rules.other_segment, tf.float32)[:, None]
         scores += other * difference[..., None]
@@ -144,6 +150,28 @@ def test_content_rows_alone(group):
     output = attend(*inputs, given)
     assert output.shape == (B, N, T, H)
     assert largest_difference(output, plain(inputs, given)) < 2e-6
+
+
+@pytest.mark.parametrize("has_targets", [True, False])
+def test_blocks_of_tokens_give_the_same(group, has_targets, monkeypatch):
+    monkeypatch.setattr(relative_position, "_block_size", lambda _: None)
+    inputs, given = tensors(), rules()
+    if not has_targets:
+        inputs[0], inputs[3] = inputs[0][:, :, :T], inputs[3][:, :, :T]
+        given = rules(target_positions=None, mask=None, other_segment=None)
+
+    def found():
+        upstream = np.random.default_rng(2).normal(size=inputs[0].shape)
+        with tf.GradientTape() as tape:
+            tape.watch(inputs)
+            output = attend(*inputs, given)
+            loss = tf.reduce_sum(output * upstream.astype("float32"))
+        zero = tf.UnconnectedGradients.ZERO
+        return output, tape.gradient(loss, inputs, unconnected_gradients=zero)
+
+    whole = found()
+    monkeypatch.setattr(relative_position, "_block_size", lambda _: T // 3)
+    assert largest_difference(found(), whole) < 2e-5
 
 
 def test_a_row_that_sees_nothing_gets_zeros_and_gives_no_gradient(group):

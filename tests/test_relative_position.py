@@ -10,9 +10,12 @@ from tests.reference import M
 from tests.reference import P
 from tests.reference import T
 from tests.reference import sinusoid
-from xlnet_tf.relative_position import distances_by_key
-from xlnet_tf.relative_position import keys_by_distance
+from xlnet_tf.relative_position import position_blocks
 from xlnet_tf.relative_position import relative_position_encoding
+from xlnet_tf.relative_position import targets_by_distance
+from xlnet_tf.relative_position import targets_by_key
+from xlnet_tf.relative_position import tokens_by_distance
+from xlnet_tf.relative_position import tokens_by_key
 
 N, D, K = 11, 38, M + T
 
@@ -79,7 +82,7 @@ def test_positions_stay_exact_above_256_under_any_policy(policy):
 
 def test_content_scores_are_found_by_loops():
     scores = random(B, N, T, K + T)
-    by_key = ops.convert_to_numpy(distances_by_key(scores, None, K))
+    by_key = ops.convert_to_numpy(tokens_by_key(scores, K))
     assert by_key.shape == (B, N, T, K)
     for t in range(T):
         for k in range(K):
@@ -92,7 +95,7 @@ def test_content_scores_are_found_by_loops():
 
 def test_content_scores_without_memory_are_found_by_loops():
     scores = random(B, N, T, T + T)
-    by_key = ops.convert_to_numpy(distances_by_key(scores, None, T))
+    by_key = ops.convert_to_numpy(tokens_by_key(scores, T))
     for t in range(T):
         for k in range(T):
             np.testing.assert_array_equal(
@@ -103,52 +106,80 @@ def test_content_scores_without_memory_are_found_by_loops():
 def test_the_figure_of_the_docstring():
     scores = np.array(list("abcdefghij")).reshape(1, 1, 2, 5)
     numbers = np.vectorize(ord)(scores).astype("float32")
-    by_key = ops.convert_to_numpy(distances_by_key(numbers, None, 3))
+    by_key = ops.convert_to_numpy(tokens_by_key(numbers, 3))
     letters = ["".join(map(chr, row.astype(int))) for row in by_key[0, 0]]
     assert letters == ["cde", "ghi"]
 
 
-def with_targets():
+def targets():
+    """Rows of all tokens, and those of some of them apart."""
     rows = random(B, N, T, K + T)
     positions = np.stack(
         [np.random.default_rng(b).permutation(T)[:P] for b in range(B)]
     ).astype("int32")
     at_targets = np.stack([rows[b][:, positions[b]] for b in range(B)])
-    return np.concatenate([rows, at_targets], axis=2), positions
+    return rows, at_targets, positions
 
 
 def test_target_rows_equal_the_rows_of_the_full_shift():
-    rows, positions = with_targets()
+    rows, at_targets, positions = targets()
     shifted = ops.convert_to_numpy(
-        distances_by_key(rows, positions[:, None], K)
+        targets_by_key(at_targets, positions[:, None], K)
     )
-    full = ops.convert_to_numpy(distances_by_key(rows[:, :, :T], None, K))
-    assert shifted.shape == (B, N, T + P, K)
-    np.testing.assert_array_equal(shifted[:, :, :T], full)
+    full = ops.convert_to_numpy(tokens_by_key(rows, K))
+    assert shifted.shape == (B, N, P, K)
     for b in range(B):
-        np.testing.assert_array_equal(
-            shifted[b, :, T:], full[b][:, positions[b]]
-        )
+        np.testing.assert_array_equal(shifted[b], full[b][:, positions[b]])
 
 
-@pytest.mark.parametrize("has_targets", [False, True])
-def test_going_back_is_the_transpose(has_targets):
+@pytest.mark.parametrize("kind", ["tokens", "targets"])
+def test_going_back_is_the_transpose(kind):
     """<shift(x), y> = <x, transpose(y)> for all x and y."""
-    rows, positions = with_targets()
+    rows, at_targets, positions = targets()
     positions = positions[:, None]
-    if not has_targets:
-        rows, positions = rows[:, :, :T], None
-    other = random(B, N, rows.shape[2], K)
-    there = ops.convert_to_numpy(distances_by_key(rows, positions, K))
-    back = ops.convert_to_numpy(keys_by_distance(other, positions, K + T))
+
+    def shift(scores):
+        if kind == "tokens":
+            return ops.convert_to_numpy(tokens_by_key(scores, K))
+        return ops.convert_to_numpy(targets_by_key(scores, positions, K))
+
+    if kind == "tokens":
+        other = random(B, N, T, K)
+        back = ops.convert_to_numpy(tokens_by_distance(other))
+    else:
+        rows, other = at_targets, random(B, N, P, K)
+        back = ops.convert_to_numpy(targets_by_distance(other, positions, T))
     assert back.shape == rows.shape
     # Every score stands at one distance alone, or at none.
-    again = ops.convert_to_numpy(distances_by_key(back, positions, K))
-    np.testing.assert_array_equal(again, other)
+    np.testing.assert_array_equal(shift(back), other)
     np.testing.assert_allclose(
-        (there * other).sum(), (rows * back).sum(), rtol=1e-5
+        (shift(rows) * other).sum(), (rows * back).sum(), rtol=1e-5
     )
     assert np.count_nonzero(back) == np.count_nonzero(other)
+
+
+@pytest.mark.parametrize(
+    ("num_tokens", "num_blocks"),
+    [(13, 1), (64, 1), (96, 1), (512, 4), (201, 3)],
+)
+def test_blocks_hold_the_distances_that_their_tokens_have(
+    num_tokens, num_blocks
+):
+    num_keys = num_tokens + M
+    distances = np.arange(num_keys + num_tokens, dtype="float32")[:, None]
+    blocks = ops.convert_to_numpy(
+        position_blocks(distances, num_tokens, num_keys)
+    )
+    size = num_tokens // num_blocks
+    assert blocks.shape == (num_blocks, num_keys + size, 1)
+    # Scores that are their own column, shifted within the blocks and whole.
+    whole = np.broadcast_to(distances[:, 0], (num_tokens, len(distances)))
+    expected = ops.convert_to_numpy(tokens_by_key(whole.copy(), num_keys))
+    scores = np.broadcast_to(
+        blocks[:, None, :, 0], (num_blocks, size, num_keys + size)
+    )
+    found = ops.convert_to_numpy(tokens_by_key(scores.copy(), num_keys))
+    np.testing.assert_array_equal(found.reshape(expected.shape), expected)
 
 
 @pytest.mark.skipif(
@@ -158,23 +189,29 @@ def test_going_back_is_the_transpose(has_targets):
 def test_lengths_need_not_be_known():
     import tensorflow as tf
 
-    rows, positions = with_targets()
-    other = random(B, N, T + P, K)
+    rows, at_targets, positions = targets()
+    positions = positions[:, None]
+    other = random(B, N, P, K)
     anything = tf.TensorSpec([None] * 4, tf.float32)
+    length = tf.TensorSpec([], tf.int32)
 
-    @tf.function(
-        input_signature=[anything, anything, tf.TensorSpec([], "int32")]
-    )
-    def both(rows, other, num_keys):
+    @tf.function(input_signature=[anything] * 3 + [length] * 2)
+    def all_of_them(rows, at_targets, other, num_keys, num_tokens):
         return (
-            distances_by_key(rows, positions[:, None], num_keys),
-            keys_by_distance(other, positions[:, None], tf.shape(rows)[3]),
+            tokens_by_key(rows, num_keys),
+            tokens_by_distance(other),
+            targets_by_key(at_targets, positions, num_keys),
+            targets_by_distance(other, positions, num_tokens),
+            position_blocks(rows, num_tokens, num_keys),
         )
 
-    there, back = both(rows, other, K)
-    np.testing.assert_array_equal(
-        there, distances_by_key(rows, positions[:, None], K)
+    expected = (
+        tokens_by_key(rows, K),
+        tokens_by_distance(other),
+        targets_by_key(at_targets, positions, K),
+        targets_by_distance(other, positions, T),
+        rows[..., None, :, :],
     )
-    np.testing.assert_array_equal(
-        back, keys_by_distance(other, positions[:, None], K + T)
-    )
+    found = all_of_them(rows, at_targets, other, K, T)
+    for one, two in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(one, two)

@@ -18,8 +18,11 @@ from typing import NamedTuple
 from keras import ops
 
 from xlnet_tf.dropout import keep_mask
-from xlnet_tf.relative_position import distances_by_key
-from xlnet_tf.relative_position import keys_by_distance
+from xlnet_tf.relative_position import position_blocks
+from xlnet_tf.relative_position import targets_by_distance
+from xlnet_tf.relative_position import targets_by_key
+from xlnet_tf.relative_position import tokens_by_distance
+from xlnet_tf.relative_position import tokens_by_key
 
 # More scores than this, 4 bytes each, are computed in parts,
 _SCORES_IN_ONE_PIECE = 2**26
@@ -107,8 +110,20 @@ def attend(
 
         return outputs, gradient
 
+    num_keys = ops.shape(key)[2]
+    num_tokens = ops.shape(position)[2] - num_keys
+    blocks = position_blocks(position, num_tokens, num_keys)
+    if rules.target_positions is None:
+        position = position[:, :, :0]  # only targets need it in one piece
     return attended(
-        query, content_bias, position_bias, difference, key, value, position
+        query,
+        content_bias,
+        position_bias,
+        difference,
+        key,
+        value,
+        blocks,
+        position,
     )
 
 
@@ -143,9 +158,13 @@ class _Part(NamedTuple):
 def _forward(tensors, rules, group):
     """(attended [B, N, Q, H], logarithm of the softmax's sum [B, N, Q])."""
     if group is None:
-        *tensors, position = tensors
-        position = _by_example(position, rules)
-        return _forward_part(*tensors, position, _whole(tensors, rules))
+        *tensors, blocks, position = tensors
+        return _forward_part(
+            *tensors,
+            _by_example(blocks, rules),
+            _by_example(position, rules),
+            _whole(tensors, rules),
+        )
 
     def step(tensors, part):
         return _forward_part(*tensors, part)
@@ -155,27 +174,34 @@ def _forward(tensors, rules, group):
 
 
 def _backward(tensors, rules, group, outputs, log_sums, upstream):
-    """The gradients of all six tensors."""
+    """The gradients of all tensors."""
     # Softmax subtracts from each row the mean of its gradient, which is this.
     mean = ops.sum(
         ops.cast(upstream, "float32") * ops.cast(outputs, "float32"), axis=-1
     )
     saved = (log_sums, mean, upstream)
     if group is None:
-        *others, position = tensors
-        position = _by_example(position, rules)
-        *gradients, by_example = _backward_part(
-            *others, position, *saved, _whole(others, rules)
+        *others, blocks, position = tensors
+        *gradients, of_blocks, of_position = _backward_part(
+            *others,
+            _by_example(blocks, rules),
+            _by_example(position, rules),
+            *saved,
+            _whole(others, rules),
         )
     else:
 
         def step(tensors, part):
             return _backward_part(*tensors, part)
 
-        *gradients, by_example = _over_groups(
+        *gradients, of_blocks, of_position = _over_groups(
             step, tensors, saved, rules, group
         )
-    return (*gradients, _over_examples(by_example, rules))
+    return (
+        *gradients,
+        _over_examples(of_blocks, rules),
+        _over_examples(of_position, rules),
+    )
 
 
 def _over_groups(step, tensors, others, rules, group):
@@ -184,7 +210,7 @@ def _over_groups(step, tensors, others, rules, group):
     Args:
         step: function of (list of tensors with G in the place of [B, N], _Part)
             to a tuple of tensors of the same kind.
-        tensors: the six of `attend`.
+        tensors: as `_forward` takes them.
         others: further tensors of shape [B, N, ...].
         rules: AttentionRules.
         group: int, G.
@@ -192,7 +218,7 @@ def _over_groups(step, tensors, others, rules, group):
     Returns:
         list of tensors of shape [B, N, ...].
     """
-    *tensors, position = tensors
+    *tensors, blocks, position = tensors
     batch_size, num_heads, num_rows, _ = ops.shape(tensors[0])
     num_keys = ops.shape(tensors[3])[2]
     groups = num_heads // group
@@ -201,7 +227,8 @@ def _over_groups(step, tensors, others, rules, group):
         shape = ops.shape(tensor)
         return ops.reshape(tensor, [-1, group, *shape[2:]])
 
-    positions = joined(position)  # forwards, then backwards
+    # forwards, then backwards
+    by_direction = [joined(blocks), joined(position)]
 
     def body(arguments):
         index, *some = arguments
@@ -210,7 +237,7 @@ def _over_groups(step, tensors, others, rules, group):
         if rules.is_reversed is not None:
             backwards = ops.cast(rules.is_reversed[example], "int32")
             direction = head_group + groups * backwards
-        some.insert(5, ops.take(positions, direction, axis=0))
+        some[5:5] = [ops.take(x, direction, axis=0) for x in by_direction]
         where = [
             (example, batch_size),
             (head_group * group, num_heads),
@@ -277,29 +304,35 @@ def _whole(tensors, rules):
 
 
 def _by_example(position, rules):
-    """[1 or 2, N, R, H] -> [1 or B, N, R, H]."""
+    """[1 or 2, N, ...] -> [1 or B, N, ...]."""
     if rules.is_reversed is None:
         return position
     return ops.take(position, ops.cast(rules.is_reversed, "int32"), axis=0)
 
 
 def _over_examples(gradient, rules):
-    """[1 or B, N, R, H] -> [1 or 2, N, R, H], the reverse of that."""
+    """[1 or B, N, ...] -> [1 or 2, N, ...], the reverse of that."""
     if rules.is_reversed is None:
         return ops.sum(gradient, axis=0, keepdims=True)
     backwards = ops.cast(rules.is_reversed, gradient.dtype)
     directions = ops.stack([1 - backwards, backwards])  # [2, B]
-    return ops.einsum("db,bnrh->dnrh", directions, gradient)
+    return ops.tensordot(directions, gradient, axes=1)
 
 
-def _scores(content_query, position_query, difference, key, position, part):
+def _scores(
+    content_query, position_query, difference, key, blocks, position, part
+):
     """float32 [..., Q, K]; where a row may not attend, a large negative one."""
     scores = _product(content_query, key)
-    scores = scores + distances_by_key(
-        _product(position_query, position),
-        part.target_positions,
-        ops.shape(key)[-2],
-    )
+    num_keys = ops.shape(key)[-2]
+    tokens, targets = _split(position_query, blocks, num_keys)
+    by_key = _from_blocks(tokens_by_key(_product(tokens, blocks), num_keys))
+    if part.target_positions is not None:
+        of_targets = targets_by_key(
+            _product(targets, position), part.target_positions, num_keys
+        )
+        by_key = ops.concatenate([by_key, of_targets], axis=-2)
+    scores = scores + by_key
     if part.other_segment is not None:
         scores = scores + ops.where(
             part.other_segment,
@@ -313,10 +346,17 @@ def _scores(content_query, position_query, difference, key, position, part):
 
 
 def _forward_part(
-    content_query, position_query, difference, key, value, position, part
+    content_query,
+    position_query,
+    difference,
+    key,
+    value,
+    blocks,
+    position,
+    part,
 ):
     scores = _scores(
-        content_query, position_query, difference, key, position, part
+        content_query, position_query, difference, key, blocks, position, part
     )
     largest = ops.max(scores, axis=-1)
     weights = ops.exp(scores - largest[..., None])
@@ -343,6 +383,7 @@ def _backward_part(
     difference,
     key,
     value,
+    blocks,
     position,
     log_sum,
     mean,
@@ -350,7 +391,7 @@ def _backward_part(
     part,
 ):
     scores = _scores(
-        content_query, position_query, difference, key, position, part
+        content_query, position_query, difference, key, blocks, position, part
     )
     weights = ops.exp(scores - log_sum[..., None])  # 0 where hidden
     of_weights = ops.cast(_product(upstream, value), "float32")
@@ -368,18 +409,61 @@ def _backward_part(
             ),
             axis=-1,
         )
-    by_distance = keys_by_distance(
-        of_scores, part.target_positions, ops.shape(position)[-2]
+    of_position_query, of_blocks, of_position = _backward_position(
+        of_scores, position_query, blocks, position, part
     )
-    of_position = _transposed_product(by_distance, position_query)
     return (
         ops.matmul(of_scores, key),
-        ops.matmul(by_distance, position),
+        of_position_query,
         of_difference,
         _transposed_product(of_scores, content_query),
         of_value,
+        of_blocks,
         of_position,
     )
+
+
+def _backward_position(of_scores, position_query, blocks, position, part):
+    """Gradients of `position_query`, `blocks` and `position`."""
+    num_keys = ops.shape(of_scores)[-1]
+    of_tokens, of_targets = _split(of_scores, blocks, num_keys)
+    tokens, targets = _split(position_query, blocks, num_keys)
+    by_distance = tokens_by_distance(of_tokens)
+    of_query = _from_blocks(ops.matmul(by_distance, blocks))
+    of_blocks = _transposed_product(by_distance, tokens)
+    if part.target_positions is None:
+        shape = [*ops.shape(of_blocks)[:-3], *ops.shape(position)[-2:]]
+        return of_query, of_blocks, ops.zeros(shape, of_blocks.dtype)
+    num_tokens = ops.shape(position)[-2] - num_keys
+    by_distance = targets_by_distance(
+        of_targets, part.target_positions, num_tokens
+    )
+    of_query = ops.concatenate(
+        [of_query, ops.matmul(by_distance, position)], axis=-2
+    )
+    return of_query, of_blocks, _transposed_product(by_distance, targets)
+
+
+def _split(rows, blocks, num_keys):
+    """[..., Q, X] -> tokens in blocks [..., T / S, S, X], targets [..., P, X].
+
+    Args:
+        rows: tensor of shape [..., Q, X].
+        blocks: tensor of shape [..., T / S, K + S, H].
+        num_keys: int, K.
+    """
+    num_blocks, width, _ = ops.shape(blocks)[-3:]
+    size = width - num_keys
+    *batch, _, length = ops.shape(rows)
+    tokens = rows[..., : num_blocks * size, :]
+    tokens = ops.reshape(tokens, [*batch, num_blocks, size, length])
+    return tokens, rows[..., num_blocks * size :, :]
+
+
+def _from_blocks(tokens):
+    """[..., T / S, S, X] -> [..., T, X]."""
+    *batch, num_blocks, size, width = ops.shape(tokens)
+    return ops.reshape(tokens, [*batch, num_blocks * size, width])
 
 
 def _product(rows, columns):

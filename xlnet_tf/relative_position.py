@@ -45,90 +45,130 @@ def relative_position_encoding(
     return ops.concatenate([ops.sin(angle), ops.cos(angle)], axis=-1)
 
 
-def distances_by_key(scores, target_positions, num_keys):
-    """Re-indexes scores of content and target rows from distance to key.
+def position_blocks(position, num_tokens, num_keys):
+    """The distances that each block of tokens can have to a key.
+
+    S tokens in a row see K + S - 1 distances together, not all K + T. Scored
+    block by block, about a third of the products of 512 tokens and 896 keys
+    are never made.
+
+    Args:
+        position: tensor of shape [..., K + T, H], by distance as R is.
+        num_tokens: int, T, or a scalar of the backend.
+        num_keys: int or scalar, K.
+
+    Returns:
+        tensor of shape [..., T / S, K + S, H]; block b is for the tokens from
+        b S on.
+    """
+    size = _block_size(num_tokens)
+    if size is None:
+        return position[..., None, :, :]
+    begins = range(num_tokens - size, -1, -size)
+    return ops.stack(
+        [position[..., b : b + num_keys + size, :] for b in begins], axis=-3
+    )
+
+
+def _block_size(num_tokens):
+    """int S, a divisor of T; None for one block of all tokens."""
+    if not isinstance(num_tokens, int):
+        return None
+    sizes = [s for s in range(16, 129) if num_tokens % s == 0]
+    return max(sizes, default=None)
+
+
+def tokens_by_key(scores, num_keys):
+    """Re-indexes scores of S consecutive tokens from distance to key.
 
     Token t sits at position M + t, so its score for key k is that of distance
-    M + t - k, found in column T - t + k. For T = 2 and K = 3:
+    M + t - k, found in column T - t + k; S - s + k in the block of its own.
+    For S = 2 and K = 3:
 
         ..cde      cde
         .ghi.  =>  ghi
 
-    Rows of tokens stand in order, so that reading the same numbers in rows one
-    shorter does this without a gather (Transformer-XL, appendix B). Each of the
-    rows of targets is shifted by its own position.
+    Reading the same numbers in rows one shorter does this without a gather
+    (Transformer-XL, appendix B).
 
     Args:
-        scores: tensor of shape [..., Q, K + T], Q = T + P rows.
-        target_positions: int32 tensor of shape [..., P], values in [0, T), or
-            None without target rows.
+        scores: tensor of shape [..., S, K + S].
         num_keys: int, K.
 
     Returns:
-        tensor of shape [..., Q, K].
+        tensor of shape [..., S, K].
     """
-    *batch, _, num_distances = ops.shape(scores)
-    num_tokens = num_distances - num_keys
-    content = scores
-    if target_positions is not None:
-        content = scores[..., :num_tokens, :]
-    flat = ops.reshape(content, [*batch, num_tokens * num_distances])
-    rows = ops.reshape(
-        flat[..., num_tokens:], [*batch, num_tokens, num_distances - 1]
-    )
-    rows = rows[..., :num_keys]
-    if target_positions is None:
-        return rows
-    targets = _shift_left(
-        scores[..., num_tokens:, 1:],
+    *batch, size, num_distances = ops.shape(scores)
+    flat = ops.reshape(scores, [*batch, size * num_distances])
+    rows = ops.reshape(flat[..., size:], [*batch, size, num_distances - 1])
+    return rows[..., :num_keys]
+
+
+def tokens_by_distance(scores):
+    """The transpose of `tokens_by_key`, for its gradient.
+
+    Args:
+        scores: tensor of shape [..., S, K].
+
+    Returns:
+        tensor of shape [..., S, K + S]: every score at its distance, 0 at
+        distances that no key has.
+    """
+    *batch, size, num_keys = ops.shape(scores)
+    around = [[0, 0]] * len(batch)
+    width = num_keys + size - 1
+    rows = ops.pad(scores, [*around, [0, 0], [0, size - 1]])
+    flat = ops.reshape(rows, [*batch, size * width])
+    flat = ops.pad(flat, [*around, [size, 0]])
+    return ops.reshape(flat, [*batch, size, width + 1])
+
+
+def targets_by_key(scores, target_positions, num_keys):
+    """Re-indexes scores of target rows from distance to key.
+
+    Each row is shifted by its own position: key k of the target at token t is
+    found in column T - t + k.
+
+    Args:
+        scores: tensor of shape [..., P, K + T].
+        target_positions: int32 tensor of shape [..., P], values in [0, T).
+        num_keys: int, K.
+
+    Returns:
+        tensor of shape [..., P, K].
+    """
+    num_tokens = ops.shape(scores)[-1] - num_keys
+    return _shift_left(
+        scores[..., 1:],
         num_tokens - 1 - target_positions,
         num_tokens,
         num_keys,
     )
-    return ops.concatenate([rows, targets], axis=-2)
 
 
-def keys_by_distance(scores, target_positions, num_distances):
-    """The transpose of `distances_by_key`, for its gradient.
+def targets_by_distance(scores, target_positions, num_tokens):
+    """The transpose of `targets_by_key`, for its gradient.
 
     Args:
-        scores: tensor of shape [..., Q, K].
-        target_positions: int32 tensor of shape [..., P], or None.
-        num_distances: int, K + T.
+        scores: tensor of shape [..., P, K].
+        target_positions: int32 tensor of shape [..., P], values in [0, T).
+        num_tokens: int, T.
 
     Returns:
-        tensor of shape [..., Q, K + T]: every score at its distance, 0 at
-        distances that no key has.
+        tensor of shape [..., P, K + T], 0 at distances that no key has.
     """
-    *batch, _, num_keys = ops.shape(scores)
-    num_tokens = num_distances - num_keys
-    content = scores
-    if target_positions is not None:
-        content = scores[..., :num_tokens, :]
-    around = [[0, 0]] * len(batch)
-    content = ops.pad(
-        content, [*around, [0, 0], [0, num_distances - 1 - num_keys]]
-    )
-    flat = ops.reshape(content, [*batch, num_tokens * (num_distances - 1)])
-    flat = ops.pad(flat, [*around, [num_tokens, 0]])
-    rows = ops.reshape(flat, [*batch, num_tokens, num_distances])
-    if target_positions is None:
-        return rows
+    *batch, num_keys = ops.shape(scores)
     # A shift to the right, by as much as the others are shifted to the left.
     room = num_tokens
     if isinstance(num_tokens, int):
         room = 2 ** _num_bits(num_tokens)
-    targets = ops.pad(
-        scores[..., num_tokens:, :],
-        [*around, [0, 0], [room, num_tokens - 1]],
-    )
-    targets = _shift_left(
-        targets,
+    around = [[0, 0]] * len(batch)
+    return _shift_left(
+        ops.pad(scores, [*around, [room, num_tokens - 1]]),
         room - num_tokens + target_positions,
         room,
-        num_distances,
+        num_keys + num_tokens,
     )
-    return ops.concatenate([rows, targets], axis=-2)
 
 
 def _num_bits(count):
