@@ -33,8 +33,8 @@ def save_hugging_face(model, path, shard_bytes=SHARD_BYTES):
     """Writes `config.json` and `model.safetensors`, or its shards.
 
     The tanh form of GELU is written as "gelu_new", so that the numbers are
-    equal there. That code has one dropout rate, and it takes ours for the
-    attention from nowhere; both stand in the config.
+    equal there. That code has one dropout rate; ours for the attention stands
+    in the config, and it does not read it.
 
     Args:
         model: XLNetBackbone, or a task around one.
