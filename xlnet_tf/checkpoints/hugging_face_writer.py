@@ -68,17 +68,21 @@ def save_hugging_face(model, path, shard_bytes=SHARD_BYTES):
             for i in range(count)
         ]
     written = []
-    for name, shard in zip(names, shards, strict=True):
-        temporary = path / f".{name}.{os.getpid()}"
-        arrays = {
-            # Not `.numpy()`, which copies.
-            name: np.asarray(tensor)
-            for name, tensor in tensors(shard)
-        }
-        save_file(arrays, temporary, metadata={"format": "pt"})
-        written.append((temporary, path / name))
-    for temporary, file in written:
-        os.replace(temporary, file)
+    try:
+        for name, shard in zip(names, shards, strict=True):
+            temporary = path / f".{name}.{os.getpid()}"
+            written.append((temporary, path / name))
+            arrays = {
+                # Not `.numpy()`, which copies.
+                key: np.asarray(tensor)
+                for key, tensor in tensors(shard)
+            }
+            save_file(arrays, temporary, metadata={"format": "pt"})
+        for temporary, file in written:
+            os.replace(temporary, file)
+    finally:
+        for temporary, _ in written:
+            temporary.unlink(missing_ok=True)
     for pattern in (f"{WEIGHTS_FILE}*", "model-*-of-*.safetensors"):
         for file in path.glob(pattern):
             if file.name not in names:

@@ -102,10 +102,6 @@ def save_own(model, path, tokenizer=None):
         # Before the backbone: a directory with config.json is complete.
         _write_weights(_HeadOnly(model), path / TASK_WEIGHTS_FILE)
         write_json(path / TASK_FILE, keras.saving.serialize_keras_object(model))
-    else:
-        # Of a model that was here before.
-        (path / TASK_FILE).unlink(missing_ok=True)
-        (path / TASK_WEIGHTS_FILE).unlink(missing_ok=True)
     _write_weights(backbone, path / MODEL_WEIGHTS_FILE)
     if tokenizer is not None:
         vocabulary = path / VOCABULARY_FILE
@@ -121,6 +117,10 @@ def save_own(model, path, tokenizer=None):
     write_json(
         path / CONFIG_FILE, keras.saving.serialize_keras_object(backbone)
     )
+    if backbone is model:
+        # Of a task that was here before; last, so that a failure loses nothing.
+        (path / TASK_FILE).unlink(missing_ok=True)
+        (path / TASK_WEIGHTS_FILE).unlink(missing_ok=True)
 
 
 class _HeadOnly(keras.Model):

@@ -1,5 +1,8 @@
 """The layers between the backbone and the answer.
 
+They are not registered with Keras: a task makes its head anew from its own
+config.
+
 Shapes: B batch, T tokens, P targets, D model dim, V vocabulary, C classes.
 """
 
@@ -31,7 +34,6 @@ def layer_norm(name, config, **kwargs):
     )
 
 
-@keras.saving.register_keras_serializable(package="xlnet_tf")
 class LanguageModelHead(keras.layers.Layer):
     """Tied softmax: logits are products with the token embedding, plus a bias.
 
@@ -100,7 +102,6 @@ class LanguageModelHead(keras.layers.Layer):
         return ops.cast(logits, "float32") + ops.cast(self.bias, "float32")
 
 
-@keras.saving.register_keras_serializable(package="xlnet_tf")
 class ClassificationHead(keras.layers.Layer):
     """One vector for a sequence, then scores of classes.
 
@@ -185,7 +186,6 @@ class ClassificationHead(keras.layers.Layer):
         return dropout(self.activation(summary), self.dropout, seed, DRAW_HEAD)
 
 
-@keras.saving.register_keras_serializable(package="xlnet_tf")
 class TokenHead(keras.layers.Layer):
     """Scores of classes for every token.
 

@@ -16,7 +16,6 @@ from xlnet_tf.tasks.task import Task
 _HIDDEN = -1e30
 
 
-@keras.saving.register_keras_serializable(package="xlnet_tf")
 class SpanHead(keras.layers.Layer):
     """Starts, ends given a start, and whether there is an answer at all.
 
