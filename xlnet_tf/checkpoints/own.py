@@ -1,7 +1,8 @@
 """Our own directories, in KerasHub's layout.
 
 `config.json`, `metadata.json`, `model.weights.h5`; for a task `task.json` and
-`task.weights.h5`; `tokenizer.json` and `assets/tokenizer/vocabulary.spm`.
+`task.weights.h5`; `preprocessor.json`; `tokenizer.json` and
+`assets/tokenizer/vocabulary.spm`.
 """
 
 import os
@@ -21,11 +22,19 @@ METADATA_FILE = "metadata.json"
 MODEL_WEIGHTS_FILE = "model.weights.h5"
 TASK_FILE = "task.json"
 TASK_WEIGHTS_FILE = "task.weights.h5"
+PREPROCESSOR_FILE = "preprocessor.json"
 TOKENIZER_FILE = "tokenizer.json"
 VOCABULARY_FILE = "assets/tokenizer/vocabulary.spm"
 
 # What Keras' config of a task says beyond the arguments of its head.
-_NOT_OF_THE_HEAD = ("backbone", "name", "trainable", "dtype", "memory")
+_NOT_OF_THE_HEAD = (
+    "backbone",
+    "name",
+    "trainable",
+    "dtype",
+    "memory",
+    "preprocessor",
+)
 
 
 def is_own(path):
@@ -94,20 +103,25 @@ def save_own(model, path, tokenizer=None):
         model: XLNetBackbone, or a task around one.
         path: path of a directory, made if missing.
         tokenizer: object with `model_proto` (bytes) and `lowercase` (bool), or
-            None.
+            None for that of the task's preprocessor, if it has one.
     """
     path.mkdir(parents=True, exist_ok=True)
     backbone = getattr(model, "backbone", model)
+    preprocessor = getattr(model, "preprocessor", None)
+    if preprocessor is not None and tokenizer is None:
+        tokenizer = preprocessor.tokenizer
     if backbone is not model:
         # Before the backbone: a directory with config.json is complete.
         _write_weights(_HeadOnly(model), path / TASK_WEIGHTS_FILE)
-        write_json(path / TASK_FILE, keras.saving.serialize_keras_object(model))
+        task = keras.saving.serialize_keras_object(model)
+        # It has files of its own, and the vocabulary is big.
+        task["config"]["preprocessor"] = None
+        write_json(path / TASK_FILE, task)
     _write_weights(backbone, path / MODEL_WEIGHTS_FILE)
     if tokenizer is not None:
-        vocabulary = path / VOCABULARY_FILE
-        vocabulary.parent.mkdir(parents=True, exist_ok=True)
-        write_bytes(vocabulary, tokenizer.model_proto)
-        write_json(path / TOKENIZER_FILE, {"lowercase": tokenizer.lowercase})
+        write_tokenizer(tokenizer, path)
+    if preprocessor is not None:
+        preprocessor.save_settings(path)
     metadata = {
         "keras_version": keras.__version__,
         "xlnet_tf_version": __version__,
@@ -117,10 +131,25 @@ def save_own(model, path, tokenizer=None):
     write_json(
         path / CONFIG_FILE, keras.saving.serialize_keras_object(backbone)
     )
+    # Of a task that was here before; last, so that a failure loses nothing.
+    if preprocessor is None:
+        (path / PREPROCESSOR_FILE).unlink(missing_ok=True)
     if backbone is model:
-        # Of a task that was here before; last, so that a failure loses nothing.
         (path / TASK_FILE).unlink(missing_ok=True)
         (path / TASK_WEIGHTS_FILE).unlink(missing_ok=True)
+
+
+def write_tokenizer(tokenizer, path):
+    """Writes `tokenizer.json` and `assets/tokenizer/vocabulary.spm`.
+
+    Args:
+        tokenizer: object with `model_proto` (bytes) and `lowercase` (bool).
+        path: path of a directory.
+    """
+    vocabulary = path / VOCABULARY_FILE
+    vocabulary.parent.mkdir(parents=True, exist_ok=True)
+    write_bytes(vocabulary, tokenizer.model_proto)
+    write_json(path / TOKENIZER_FILE, {"lowercase": tokenizer.lowercase})
 
 
 class _HeadOnly(keras.Model):

@@ -1,0 +1,278 @@
+"""What all preprocessors share: a tokenizer, settings, and how both are kept.
+
+A preprocessor runs eagerly and inside `tf.data.Dataset.map`. It needs
+TensorFlow Text and SentencePiece, which are imported when they are first used.
+
+Shapes: B batch, N texts, T tokens.
+"""
+
+import base64
+import importlib.util
+import pathlib
+
+import keras
+
+from xlnet_tf.checkpoints import own
+from xlnet_tf.files import read_json
+from xlnet_tf.files import write_json
+
+_NEEDED = ("tensorflow", "tensorflow_text", "sentencepiece", "data_pipeline")
+
+
+def can_preprocess():
+    """Whether what a preprocessor needs is installed; imports nothing."""
+    try:
+        return all(importlib.util.find_spec(name) for name in _NEEDED)
+    except ImportError:
+        return False
+
+
+class Preprocessor:
+    """Makes features of raw strings. Each task's derives from it.
+
+    A subclass says in `features` what its `x` is. It may override `call` to
+    change labels too.
+
+    Args:
+        tokenizer: data_pipeline Tokenizer.
+        sequence_length: int, T, [SEP] and [CLS] included. Default 512.
+        truncate: str, which segment of a pair loses its end: "longest_first"
+            (default, as released), "only_first" or "only_second".
+        pad_to_longest: bool, whether a batch is as wide as its longest
+            sequence rather than `sequence_length`. Faster without XLA.
+            Default False.
+
+    Call arguments:
+        x: raw input of a batch, or of a single example.
+        y: labels, or None.
+        sample_weight: weights, or None.
+
+    Returns:
+        features, or tuples of them with `y` and `sample_weight` where these
+        are given.
+
+    Raises:
+        TypeError: if the tokenizer is none of ours.
+        ValueError: if a setting is out of range.
+    """
+
+    pad_side = "left"
+    # Rank of the strings of one example; a batch has one axis more.
+    string_rank = 0
+    _num_symbols = 3
+
+    def __init__(
+        self,
+        tokenizer,
+        sequence_length=512,
+        truncate="longest_first",
+        pad_to_longest=False,
+    ):
+        if not hasattr(tokenizer, "model_proto"):
+            raise TypeError(
+                "`tokenizer` must be a data_pipeline.Tokenizer. Received: "
+                f"tokenizer={tokenizer!r}."
+            )
+        from data_pipeline.packing import check_settings
+
+        check_settings(sequence_length, truncate, self._num_symbols)
+        self.tokenizer = tokenizer
+        self.truncate = truncate
+        self.pad_to_longest = pad_to_longest
+        self._sequence_length = sequence_length
+        self._graph_tokenizer = None
+
+    @property
+    def sequence_length(self):
+        """int, T. A data set that is mapped already keeps the one it had."""
+        return self._sequence_length
+
+    @sequence_length.setter
+    def sequence_length(self, value):
+        from data_pipeline.packing import check_settings
+
+        check_settings(value, self.truncate, self._num_symbols)
+        self._sequence_length = value
+
+    def __call__(self, x, y=None, sample_weight=None):
+        return self.call(x, y, sample_weight)
+
+    def call(self, x, y=None, sample_weight=None):
+        """See the class."""
+        x = self.tensors(x)
+        if self.is_single(x):
+            features = first_row(self.features(add_axis(x)))
+        else:
+            features = self.features(x)
+        return keras.utils.pack_x_y_sample_weight(features, y, sample_weight)
+
+    def tensors(self, x):
+        """Raw input as tensors, the parts of an example by their names.
+
+        Args:
+            x: strings in lists, arrays or tensors.
+
+        Returns:
+            dict of str to string tensor, ragged or not.
+
+        Raises:
+            TypeError: if a part is not made of strings.
+            ValueError: if parts are missing or unknown.
+        """
+        raise NotImplementedError
+
+    def features(self, x):
+        """Features of a batch.
+
+        Args:
+            x: dict of tensors, as `tensors` gives them.
+
+        Returns:
+            dict of tensors whose first axis is B.
+        """
+        raise NotImplementedError
+
+    def is_single(self, x):
+        """Whether tensors are of one example rather than of a batch."""
+        return next(iter(x.values())).shape.rank == self.string_rank
+
+    def tokenize(self, texts):
+        """Ids of texts, as `Tokenizer.encode` gives them.
+
+        Args:
+            texts: string tensor [N].
+
+        Returns:
+            int32 ragged tensor [N, (T)].
+        """
+        if self._graph_tokenizer is None:
+            import tensorflow as tf
+
+            from data_pipeline.graph_tokenizer import GraphTokenizer
+
+            # Its tables must outlive the graph of a data set.
+            with tf.init_scope():
+                self._graph_tokenizer = GraphTokenizer(self.tokenizer)
+        return self._graph_tokenizer(texts)
+
+    def pack(self, first, second=None, truncate=None):
+        """Sequences of ragged ids; see `data_pipeline.packing.pack`."""
+        from data_pipeline.packing import pack
+
+        return pack(
+            first,
+            second,
+            self.sequence_length,
+            truncate or self.truncate,
+            self.pad_side,
+            self.pad_to_longest,
+        )
+
+    def settings(self):
+        """dict of JSON values: constructor arguments but for the tokenizer."""
+        return {
+            "sequence_length": self.sequence_length,
+            "truncate": self.truncate,
+            "pad_to_longest": self.pad_to_longest,
+        }
+
+    def get_config(self):
+        model_proto = base64.b64encode(self.tokenizer.model_proto)
+        tokenizer = {
+            "model_proto": model_proto.decode("ascii"),
+            "lowercase": self.tokenizer.lowercase,
+        }
+        return {"tokenizer": tokenizer, **self.settings()}
+
+    @classmethod
+    def from_config(cls, config):
+        config = dict(config)
+        if isinstance(config["tokenizer"], dict):
+            from data_pipeline.tokenizer import Tokenizer
+
+            config["tokenizer"] = Tokenizer.from_model_proto(
+                base64.b64decode(config["tokenizer"]["model_proto"]),
+                config["tokenizer"]["lowercase"],
+            )
+        return cls(**config)
+
+    @classmethod
+    def from_preset(cls, path, **settings):
+        """Makes a preprocessor from the tokenizer of a model directory.
+
+        The settings are those of a preprocessor of this class that was saved
+        there, or the defaults.
+
+        Args:
+            path: str or path of a directory, ours, released or Hugging Face's.
+            **settings: constructor arguments that replace them.
+
+        Returns:
+            A preprocessor of this class.
+
+        Raises:
+            FileNotFoundError: if there is no tokenizer.
+            ValueError: if a file is damaged.
+        """
+        from data_pipeline.hugging_face_tokenizer import read_tokenizer
+
+        path = pathlib.Path(path)
+        if "tokenizer" not in settings:
+            settings["tokenizer"] = read_tokenizer(path)
+        return cls(**{**cls._saved_settings(path), **settings})
+
+    @classmethod
+    def _saved_settings(cls, path):
+        file = path / own.PREPROCESSOR_FILE
+        if not file.is_file():
+            return {}
+        saved = read_json(file)
+        if not isinstance(saved, dict) or not isinstance(
+            saved.get("config"), dict
+        ):
+            raise ValueError(
+                f"{file} is damaged: it does not hold a preprocessor."
+            )
+        names = {keras.saving.get_registered_name(c) for c in cls.__mro__}
+        return saved["config"] if saved["registered_name"] in names else {}
+
+    def save_to_preset(self, path):
+        """Writes the settings and the tokenizer to a directory.
+
+        Args:
+            path: str or path of a directory, made if missing.
+        """
+        path = pathlib.Path(path)
+        path.mkdir(parents=True, exist_ok=True)
+        own.write_tokenizer(self.tokenizer, path)
+        self.save_settings(path)
+
+    def save_settings(self, path):
+        """Writes preprocessor.json, which leaves the tokenizer out."""
+        saved = {
+            "module": type(self).__module__,
+            "class_name": type(self).__name__,
+            "registered_name": keras.saving.get_registered_name(type(self)),
+            "config": self.settings(),
+        }
+        write_json(path / own.PREPROCESSOR_FILE, saved)
+
+
+def add_axis(values):
+    """Tensors of one example, or a dict or tuple of them -> a batch of one."""
+    import tensorflow as tf
+
+    return _map(lambda tensor: tf.expand_dims(tensor, 0), values)
+
+
+def first_row(values):
+    """Tensors of a batch, or a dict or tuple of them -> its first example."""
+    return _map(lambda tensor: tensor[0], values)
+
+
+def _map(function, values):
+    if isinstance(values, dict):
+        return {name: _map(function, part) for name, part in values.items()}
+    if isinstance(values, tuple):
+        return tuple(_map(function, part) for part in values)
+    return None if values is None else function(values)

@@ -1,0 +1,79 @@
+"""Raw input of tasks as tensors of strings.
+
+TensorFlow is imported when the first input comes.
+"""
+
+
+def named_strings(x, required, optional=()):
+    """A dict of string tensors of what a dict of raw input holds.
+
+    Raises:
+        TypeError: if `x` is no dict, or a part is not made of strings.
+        ValueError: if parts are missing or unknown.
+    """
+    names = ", ".join([*required, *(f"{name} (optional)" for name in optional)])
+    if not isinstance(x, dict):
+        raise TypeError(
+            f"`x` must be a dict of {names}. Received: {type(x).__name__}."
+        )
+    parts = {name: part for name, part in x.items() if part is not None}
+    if not set(required) <= set(parts) <= {*required, *optional}:
+        raise ValueError(
+            f"`x` must have the parts {names}. Received: {', '.join(x)}."
+        )
+    return {
+        name: strings(parts[name], name)
+        for name in (*required, *optional)
+        if name in parts
+    }
+
+
+def strings(value, name):
+    """A string tensor of lists, arrays or tensors; ragged where lists are."""
+    import tensorflow as tf
+
+    if isinstance(value, (tf.Tensor, tf.RaggedTensor)):
+        tensor = value
+    else:
+        try:
+            tensor = to_tensor(value)
+        except (TypeError, ValueError) as error:
+            raise TypeError(
+                f"`{name}` must be strings. Received: {_shown(value)}."
+            ) from error
+    if tensor.dtype != tf.string:
+        # An empty list says nothing of its type.
+        if isinstance(value, (list, tuple)) and not len(value):
+            return tf.zeros([0], tf.string)
+        raise TypeError(f"`{name}` must be strings. Received: {_shown(value)}.")
+    return tensor
+
+
+def to_tensor(value):
+    """A tensor of lists, arrays or tensors; ragged where lists are uneven."""
+    import tensorflow as tf
+
+    if isinstance(value, (tf.Tensor, tf.RaggedTensor)):
+        return value
+    if hasattr(value, "__array__"):
+        return tf.convert_to_tensor(value.__array__())
+    if any(isinstance(row, (list, tuple)) for row in value) and (
+        len({len(row) for row in value}) > 1
+    ):
+        return tf.ragged.constant(value)
+    return tf.convert_to_tensor(value)
+
+
+def check_rank(tensor, name, rank):
+    """Refuses a tensor that has not the axes it should have."""
+    if tensor.shape.rank != rank:
+        shape = "[B, ...]" if rank > 1 else "[B]"
+        raise ValueError(
+            f"`{name}` must be a batch of strings {shape}, {rank} axes. "
+            f"Received: {tensor.shape.rank} axes."
+        )
+
+
+def _shown(value):
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."
