@@ -102,12 +102,10 @@ def find_answers(examples, contexts):
     example = np.array(numbers, np.int64)[is_there]
     begin = np.array(begins, np.int64)[is_there]
     end = begin + np.array(list(map(len, texts)), np.int64)[is_there]
-    first, last = _pieces(contexts, contexts.of_example[example], begin, end)
-    # Characters that the tokenizer drops have no piece.
-    found = first <= last
-    example, begin, end, first, last = (
-        column[found] for column in (example, begin, end, first, last)
+    first, last, found = _pieces(
+        contexts, contexts.of_example[example], begin, end
     )
+    example, begin, end = example[found], begin[found], end[found]
     is_exact = (contexts.begins[first] == begin) & (contexts.ends[last] == end)
     start = contexts.splits[contexts.of_example[example]]
     return Answers(
@@ -122,13 +120,20 @@ def find_answers(examples, contexts):
 
 
 def _pieces(contexts, context, begin, end):
-    """First and last piece [A] of characters, among those of all contexts."""
+    """First and last pieces, among those of all contexts, of spans [A].
+
+    Returns the pieces of spans that have some, and bool [A], which have.
+    """
     # One ascending axis for the characters of all contexts.
     width = 2 + int(max(contexts.ends.max(initial=0), end.max(initial=0)))
     lengths = np.diff(contexts.splits)
     of_piece = np.repeat(np.arange(len(lengths)) * width, lengths)
-    begin = begin + context * width
-    end = end + context * width
-    first = np.searchsorted(of_piece + contexts.ends, begin, side="right")
-    last = np.searchsorted(of_piece + contexts.begins, end, side="left") - 1
-    return first, last
+    # A piece that is only the blank before a word is part of no answer.
+    places = np.flatnonzero(contexts.begins < contexts.ends)
+    begins = (of_piece + contexts.begins)[places]
+    ends = (of_piece + contexts.ends)[places]
+    first = np.searchsorted(ends, context * width + begin, side="right")
+    last = np.searchsorted(begins, context * width + end, side="left") - 1
+    # Characters that the tokenizer drops have no piece.
+    found = first <= last
+    return places[first[found]], places[last[found]], found
