@@ -1,0 +1,125 @@
+"""Which column of a table has which role."""
+
+import operator
+
+LABEL_ROLES = ("label", "relevance")
+
+
+def parse_columns(task, columns):
+    """What the user says about the columns.
+
+    Args:
+        task: TaskSpec.
+        columns: "text=review,label=stars", or a dict of role to the name of a
+            column; a number counts columns from 0, and `title+body` joins the
+            texts of two columns. None: nothing.
+
+    Returns:
+        dict of role to str.
+
+    Raises:
+        ValueError: a role that the task does not have, or no `role=column`.
+    """
+    if not columns:
+        return {}
+    if isinstance(columns, str):
+        pairs = [pair.partition("=") for pair in columns.split(",")]
+        columns = {role.strip(): name.strip() for role, _, name in pairs}
+    for role, name in columns.items():
+        if role not in task.columns or name == "":
+            roles = ", ".join(task.columns) or "none, its files have no columns"
+            raise ValueError(
+                f"`columns` must be ROLE=COLUMN,... Received: {role}={name}; "
+                f"roles of the task {task.name}: {roles}."
+            )
+    return {role: str(name) for role, name in columns.items()}
+
+
+class Columns:
+    """The columns of one file, found by its first row.
+
+    A file has a header if its first row holds a name that the task or the user
+    expects. Without one, columns are known by their numbers.
+
+    Args:
+        first: the first row: list of str, or the dict of a JSON line.
+        task: TaskSpec.
+        split: str.
+        columns: as `parse_columns` takes it.
+        place: str, the file, for messages.
+    """
+
+    def __init__(self, first, task, split, columns, place):
+        self._given = parse_columns(task, columns)
+        self._task = task
+        self._split = split
+        self._place = place
+        self.is_json = isinstance(first, dict)
+        self.names = [name.strip() for name in first]
+        self._folded = [name.casefold() for name in self.names]
+        expected = [name for names in task.columns.values() for name in names]
+        for given in self._given.values():
+            expected += [given, *given.split("+")]
+        self.has_header = self.is_json or any(
+            self._named(name) is not None for name in expected
+        )
+        self.keys = {role: self._key(role) for role in task.columns}
+
+    def getters(self):
+        """dict of role to a function of a row, or None: there is no column."""
+        return {role: _getter(key) for role, key in self.keys.items()}
+
+    def _key(self, role):
+        """Where a role's text is: a tuple of positions (JSON: names)."""
+        candidates = self._task.columns[role]
+        if role in self._given:
+            candidates = [_parsed(self._given[role], self._folded)]
+        for candidate in candidates:
+            parts = candidate if isinstance(candidate, tuple) else (candidate,)
+            key = [self._position(part, role) for part in parts]
+            if None not in key:
+                return tuple(key)
+        is_needed = role not in self._task.optional and not (
+            role in LABEL_ROLES and self._split.startswith("test")
+        )
+        if is_needed or role in self._given and role not in LABEL_ROLES:
+            self._refuse(role, candidates)
+        return None
+
+    def _position(self, part, role):
+        if isinstance(part, int):
+            is_usable = not self.has_header or role in self._given
+            return part if is_usable and not self.is_json else None
+        return self._named(part)
+
+    def _named(self, name):
+        if not isinstance(name, str) or name.casefold() not in self._folded:
+            return None
+        position = self._folded.index(name.casefold())
+        return self.names[position] if self.is_json else position
+
+    def _refuse(self, role, candidates):
+        looked_for = ", ".join(map(str, candidates))
+        raise ValueError(
+            f"{self._place}: no column for `{role}` (looked for {looked_for}). "
+            f"Columns: {', '.join(self.names)[:500]}. Name yours: "
+            f"columns={role}=COLUMN."
+        )
+
+
+def _parsed(name, names):
+    """A user's column: a name, a number, or some of them joined by `+`."""
+    parts = [name] if name.casefold() in names else name.split("+")
+    return tuple(
+        int(part) if part.isdecimal() and part not in names else part
+        for part in parts
+    )
+
+
+def _getter(key):
+    if key is None:
+        return None
+    if len(key) == 1:
+        return operator.itemgetter(key[0])
+    get = operator.itemgetter(*key)
+    return lambda row: " ".join(filter(None, get(row)))
