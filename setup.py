@@ -55,7 +55,9 @@ setup(
         "xlnet_tf.tasks",
         "data_pipeline",
         "saved_models",
+        "saved_models.signatures",
     ],
+    package_data={"saved_models": ["serving/*"]},
     install_requires=REQUIRED,
     extras_require=EXTRAS,
     entry_points={

@@ -10,36 +10,7 @@ import pathlib
 import sys
 
 from data_pipeline import command_line
-
-
-def latest_version(directory):
-    """The SavedModel of a directory: itself, or its largest version.
-
-    Args:
-        directory: str or path.
-
-    Returns:
-        path.
-
-    Raises:
-        FileNotFoundError: if there is no SavedModel.
-    """
-    directory = pathlib.Path(directory)
-    if (directory / "saved_model.pb").is_file():
-        return directory
-    versions = []
-    if directory.is_dir():
-        versions = [
-            path
-            for path in directory.iterdir()
-            if path.name.isdigit() and (path / "saved_model.pb").is_file()
-        ]
-    if not versions:
-        raise FileNotFoundError(
-            f"there is no SavedModel in {directory}; make one with "
-            "python -m saved_models.export."
-        )
-    return max(versions, key=lambda path: int(path.name))
+from saved_models.versions import latest_version
 
 
 class Predictor:

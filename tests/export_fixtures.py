@@ -34,9 +34,14 @@ def pretrainer(dtype=None, **overrides):
     return randomize(XLNetPretrainer(XLNetBackbone(config, dtype=dtype)))
 
 
-def export(model, directory):
+def export(model, directory, **settings):
     """Writes a SavedModel and gives the signatures of what was written."""
-    export_model(model, tiny_tokenizer(), directory, LENGTH, CANDIDATES)
+    settings = {
+        "sequence_length": LENGTH,
+        "num_candidates": CANDIDATES,
+        **settings,
+    }
+    export_model(model, tiny_tokenizer(), directory, **settings)
     return signatures_of(directory)
 
 

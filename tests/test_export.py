@@ -56,24 +56,30 @@ def test_signatures_have_the_documented_names_and_types(served):
         "count": tf.int32,
     }
     vectors = dict.fromkeys(["embeddings", "mean_embedding"], tf.float32)
+    encoded_text = {"token_ids": tf.int32, "padding_mask": tf.int32}
+    memory = {"memories": tf.float32, "memory_mask": tf.int32}
     expected = {
         "serving_default": (text, filled),
         "fill_in": (text, filled),
-        "embed": (
-            text,
-            vectors | {"token_ids": tf.int32, "padding_mask": tf.int32},
-        ),
+        "embed": (text, vectors | encoded_text),
         "fill_in_ids": (
             ids | {"target_positions": tf.int32},
             {"log_probabilities": tf.float32},
         ),
         "embed_ids": (ids, vectors),
+        "document_segment": (
+            text | memory,
+            vectors | encoded_text | memory | {"dropped_tokens": tf.int32},
+        ),
+        "document_segment_ids": (encoded_text | memory, vectors | memory),
     }
     found = {}
     for name, function in served.items():
         _, inputs = function.structured_input_signature
         outputs = function.structured_outputs
         assert all(spec.shape[0] is None for spec in inputs.values())
+        # `saved_model_cli show` can tell the rank of everything.
+        assert all(spec.shape.rank for spec in outputs.values())
         found[name] = tuple(
             {key: spec.dtype for key, spec in specs.items()}
             for specs in (inputs, outputs)

@@ -11,6 +11,8 @@ import pytest
 
 from data_pipeline.command_line import run
 from saved_models import export
+from saved_models import versions
+from saved_models.settings import ExportSettings
 from tests.export_fixtures import pretrainer
 from tests.export_fixtures import refused
 from tests.export_fixtures import tiny_tokenizer
@@ -41,7 +43,9 @@ def exports(monkeypatch):
     """What would be exported, without the time that tracing takes."""
     calls = []
     monkeypatch.setattr(
-        export, "export_model", lambda *args: calls.append(args) or args[2]
+        export,
+        "export_model",
+        lambda *args, **options: calls.append((*args, options)) or args[2],
     )
     return calls
 
@@ -61,13 +65,22 @@ def test_export_of_a_keras_file(exports, keras_file, model, tmp_path):
     run(
         export.main,
         ["--model", str(keras_file), "--output", str(tmp_path / "5")]
-        + ["--num-candidates", "2", "--overwrite"],
+        + ["--num-candidates", "2", "--overwrite", "--max-batch", "8"]
+        + ["--seq-length-buckets", "16,64", "--precision", "int8"],
     )
-    ((found, tokenizer, directory, length, candidates, overwrite),) = exports
+    ((found, tokenizer, directory, options),) = exports
     assert same_weights(found, model)
     assert tokenizer.digest == tiny_tokenizer().digest
     assert directory == tmp_path / "5"
-    assert (length, candidates, overwrite) == (512, 2, True)
+    assert options.pop("overwrite") is True
+    assert options.pop("source") == str(keras_file)
+    assert ExportSettings(**options) == ExportSettings(
+        sequence_length=64,
+        num_candidates=2,
+        seq_length_buckets=(16, 64),
+        precision="int8",
+        max_batch=8,
+    )
 
 
 def test_export_of_a_run(exports, keras_file, model, tmp_path):
@@ -103,7 +116,7 @@ def test_the_preset_says_whether_text_is_lower_cased(
 def test_next_version(tmp_path, there, name, expected):
     for version in there:
         (tmp_path / "demo" / version).mkdir(parents=True)
-    assert export.next_version(tmp_path / name) == tmp_path / expected
+    assert versions.next_version(tmp_path / name) == tmp_path / expected
 
 
 @pytest.mark.parametrize(
@@ -115,7 +128,7 @@ def test_next_version(tmp_path, there, name, expected):
         ("text", "model.keras is not a .keras file"),
         ("damaged", "model.keras is not a .keras file"),
         ("empty archive", "model.keras is not a .keras file"),
-        ("other model", "holds a Sequential, and only an XLNetPretrainer"),
+        ("other model", "a Sequential cannot be exported; these can: XLNetP"),
         ("no tokenizer", "there is no tokenizer .*--tokenizer"),
         ("bad tokenizer", "must be a SentencePiece model"),
         ("version", "1 exists. Give the next version, or --overwrite"),

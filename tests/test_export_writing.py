@@ -14,7 +14,6 @@ from tensorflow.core.protobuf import saved_model_pb2
 from data_pipeline.tokenizer import Tokenizer
 from saved_models.export import export_model
 from saved_models.signatures import PretrainerSignatures
-from tests.export_fixtures import LENGTH
 from tests.export_fixtures import ask
 from tests.export_fixtures import check_fill_in
 from tests.export_fixtures import export
@@ -75,8 +74,8 @@ def directory(tmp_path_factory, model):
 def without_graphs(monkeypatch):
     """Makes an export quick: a file of one word for the graph."""
 
-    def save(module, path, signatures):
-        assert signatures == {}
+    def save(module, path, functions):
+        assert functions == {}
         tf.io.gfile.makedirs(path)
         tf.io.write_file(f"{path}/saved_model.pb", "graph")
 
@@ -171,7 +170,7 @@ def test_weights_that_do_not_learn_are_exported(
         tf.saved_model, "save", lambda module, *_: saved.append(module)
     )
     with pytest.raises(FileNotFoundError):  # for nothing was written
-        export_model(model, tiny_tokenizer(), tmp_path / "1", LENGTH, 4)
+        export(model, tmp_path / "1")
     (module,) = saved
     answer = module.fill_in(tf.constant([TEXT]))
     outputs = {name: value.numpy() for name, value in answer.items()}
@@ -196,8 +195,8 @@ def test_what_is_half_written_is_removed(
         (directory / "saved_model.pb").write_text("before")
     save, halves = tf.saved_model.save, []
 
-    def stop(module, path, signatures):
-        save(module, path, signatures)
+    def stop(module, path, functions):
+        save(module, path, functions)
         halves.append(path)
         assert tf.io.gfile.exists(path)
         raise error("stopped")
@@ -222,7 +221,8 @@ def test_an_existing_version_is_kept_or_replaced(
         export_model(model, tiny_tokenizer(), directory)
     assert (directory / "old").read_text() == "old"
     export_model(model, tiny_tokenizer(), directory, overwrite=True)
-    assert [p.name for p in directory.iterdir()] == ["saved_model.pb"]
+    assert not (directory / "old").exists()
+    assert (directory / "saved_model.pb").is_file()
     assert [p.name for p in tmp_path.iterdir()] == ["1"]
 
 
@@ -233,7 +233,17 @@ def test_an_existing_version_is_kept_or_replaced(
         ("1.0", {}, "must end in a version number"),
         ("-1", {}, "must end in a version number"),
         ("\u00b2", {}, "must end in a version number"),
-        ("1", {"sequence_length": 2}, "`sequence_length` must be at least 3"),
+        ("1", {"sequence_length": 2}, "must be at least 3.*sequence_length=2"),
+        ("1", {"seq_length_buckets": [2, 8]}, "every bucket must be at least"),
+        ("1", {"seq_length_buckets": [9, 8]}, "`seq_length_buckets` must rise"),
+        (
+            "1",
+            {"seq_length_buckets": [8, 9], "sequence_length": 10},
+            "the largest bucket must be `sequence_length`",
+        ),
+        ("1", {"precision": "int4"}, "`precision` must be one of float32, "),
+        ("1", {"max_batch": 0}, "`max_batch` must be at least 1"),
+        ("1", {"memory_length": -1}, "`memory_length` must be at least 0"),
         ("1", {"num_candidates": 0}, "`num_candidates` must be between 1 and"),
         ("1", {"num_candidates": 301}, "vocabulary's size, 300.*301"),
     ],

@@ -10,6 +10,7 @@ import pytest
 from data_pipeline.command_line import run
 from saved_models import export
 from saved_models import predict
+from saved_models.versions import latest_version
 from tests.export_fixtures import LENGTH
 from tests.export_fixtures import log_probabilities
 from tests.export_fixtures import pretrainer
@@ -36,6 +37,7 @@ def exported(tmp_path_factory, preset):
     """NAME with two versions, of a preset and of a .keras file."""
     name = tmp_path_factory.mktemp("exports") / "tiny"
     arguments = ["--output", str(name), "--sequence-length", str(LENGTH)]
+    arguments += ["--memory-length", "0"]
     (name / "9").mkdir(parents=True)  # the next is 10, not 2
     status = run(export.main, ["--model", str(preset), *arguments])
     assert status == 0
@@ -99,8 +101,8 @@ def test_predict_takes_the_largest_version(tmp_path):
         (tmp_path / version).mkdir()
         if version != "11":  # is not complete
             (tmp_path / version / "saved_model.pb").touch()
-    assert predict.latest_version(tmp_path) == tmp_path / "10"
-    assert predict.latest_version(tmp_path / "9") == tmp_path / "9"
+    assert latest_version(tmp_path) == tmp_path / "10"
+    assert latest_version(tmp_path / "9") == tmp_path / "9"
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,95 @@
+"""Reads what is to be exported: a model, and the tokenizer it was made for."""
+
+import pathlib
+import zipfile
+
+
+def load_model(path):
+    """Reads a model from a run, a preset, a release or a .keras file.
+
+    Args:
+        path: str or path.
+
+    Returns:
+        A model whose class has signatures; XLNetPretrainer for a directory
+        that does not say of which task its head is.
+
+    Raises:
+        FileNotFoundError: if there is nothing.
+        ValueError: if it holds no model that can be exported.
+    """
+    import keras
+
+    from saved_models.signatures import signatures_for
+
+    path = pathlib.Path(path)
+    if path.is_dir() and (path / "model.keras").is_file():
+        path = path / "model.keras"
+    if path.is_dir():
+        return _class_of(path).from_preset(path)
+    if not path.is_file():
+        raise FileNotFoundError(
+            f"there is no model at {path}; give the --output of a training "
+            "run, a preset directory, or a .keras file."
+        )
+    if not zipfile.is_zipfile(path):
+        raise ValueError(f"{path} is not a .keras file, or it is cut off.")
+    try:
+        model = keras.models.load_model(path)
+    except (OSError, KeyError, zipfile.BadZipFile) as error:
+        raise ValueError(
+            f"{path} is not a .keras file, or it is damaged: {error}"
+        ) from error
+    try:
+        signatures_for(model)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
+    return model
+
+
+def _class_of(path):
+    """The class of the model in a directory, by its only head."""
+    import keras
+
+    import xlnet_tf
+    from saved_models.signatures import SIGNATURES
+    from xlnet_tf.presets import open_source
+
+    names = {head.task for head in open_source(path).heads()}
+    for kind in SIGNATURES:
+        registered = keras.saving.get_registered_name(kind)
+        if len(names) == 1 and names & {registered, kind.__name__}:
+            return kind
+    return xlnet_tf.XLNetPretrainer
+
+
+def load_tokenizer(path, lowercase=None):
+    """The tokenizer beside a model, or of a file of its own.
+
+    Args:
+        path: str or path of a model or of a SentencePiece model.
+        lowercase: bool, or None for what the files beside the model say.
+
+    Returns:
+        Tokenizer.
+
+    Raises:
+        FileNotFoundError: if there is none.
+        ValueError: if it is damaged.
+    """
+    from data_pipeline.hugging_face_tokenizer import find_tokenizer_file
+    from data_pipeline.hugging_face_tokenizer import read_tokenizer
+    from data_pipeline.tokenizer import Tokenizer
+
+    path = pathlib.Path(path)
+    if path.is_file() and path.suffix != ".keras":
+        return Tokenizer(path, lowercase=bool(lowercase))
+    directory = path if path.is_dir() else path.parent
+    # A run keeps its tokenizer in its preset too, with the case of its text.
+    for place in (directory / "preset", directory):
+        if place.is_dir() and find_tokenizer_file(place) is not None:
+            return read_tokenizer(place, lowercase)
+    raise FileNotFoundError(
+        f"there is no tokenizer (spiece.model, tokenizer.json) in {directory}; "
+        "give the model's with --tokenizer."
+    )

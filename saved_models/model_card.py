@@ -1,0 +1,131 @@
+"""`assets.extra/model_card.json`: what an export is and how it is asked."""
+
+import dataclasses
+import json
+import pathlib
+
+import tensorflow as tf
+
+import xlnet_tf
+from saved_models import warm_up
+from xlnet_tf.files import write_json
+
+FILE = "model_card.json"
+# An example request of more values is described, not written out.
+_MOST_VALUES = 1000
+
+
+def write_card(directory, model, tokenizer, settings, module, traced, source):
+    """Writes the card of an export.
+
+    Args:
+        directory: path of the SavedModel.
+        model: the model that is exported.
+        tokenizer: data_pipeline Tokenizer.
+        settings: ExportSettings.
+        module: ModelSignatures.
+        traced: dict of signature name to (Signature, concrete function).
+        source: path of the run that the model comes from, or None.
+    """
+    config = getattr(model, "backbone", model).config
+    card = {
+        "model": type(model).__name__,
+        "config": config.to_dict(),
+        "num_parameters": module.num_parameters,
+        "vocabulary": {
+            "sha256": tokenizer.digest,
+            "size": tokenizer.vocabulary_size,
+            "lowercase": tokenizer.lowercase,
+        },
+        "export": {
+            **dataclasses.asdict(settings),
+            "memory_length": settings.memory_of(config),
+        },
+        "versions": {
+            "xlnet_tf": xlnet_tf.__version__,
+            "tensorflow": tf.__version__,
+        },
+        "training": training_facts(source),
+        "signatures": {
+            name: _described(name, signature, function)
+            for name, (signature, function) in traced.items()
+        },
+    }
+    (directory / warm_up.DIRECTORY).mkdir(exist_ok=True)
+    write_json(directory / warm_up.DIRECTORY / FILE, card)
+
+
+def training_facts(source):
+    """What a run's own files say about it.
+
+    Args:
+        source: str or path of a run, of a file or directory in it, or None.
+
+    Returns:
+        dict with `run` (run.json), `last` and `last_evaluation` (of
+        metrics.jsonl), whatever of them there is; None without a run.
+    """
+    if source is None:
+        return None
+    source = pathlib.Path(source)
+    for directory in (source, source.parent):
+        if (directory / "run.json").is_file():
+            break
+    else:
+        return None
+    facts = {"run": _json(directory / "run.json")}
+    metrics = directory / "metrics.jsonl"
+    if metrics.is_file():
+        names = {"train": "last", "eval": "last_evaluation"}
+        for line in metrics.read_text(encoding="utf-8").splitlines():
+            try:
+                values = json.loads(line)
+            except ValueError:
+                continue  # a line cut short by a kill
+            if values.get("kind") in names:
+                facts[names[values["kind"]]] = values
+    return facts
+
+
+def _json(file):
+    try:
+        return json.loads(file.read_text(encoding="utf-8"))
+    except ValueError:
+        return None
+
+
+def _described(name, signature, function):
+    outputs = function.structured_outputs
+    return {
+        "summary": signature.summary,
+        "inputs": _tensors(signature.inputs, signature.meaning),
+        "outputs": _tensors(outputs, signature.meaning),
+        "example_request": {
+            "signature_name": name,
+            "inputs": {
+                key: _example_value(value)
+                for key, value in signature.examples[0].items()
+            },
+        },
+    }
+
+
+def _tensors(specs, meaning):
+    return {
+        name: {
+            "dtype": spec.dtype.name,
+            "shape": spec.shape.as_list(),
+            "meaning": meaning[name],
+        }
+        for name, spec in specs.items()
+    }
+
+
+def _example_value(array):
+    if array.size > _MOST_VALUES:
+        if array.any():
+            return f"values of shape {list(array.shape)}"
+        return f"zeros of shape {list(array.shape)}"
+    if array.dtype.kind in "SO":
+        return [text.decode() for text in array.tolist()]
+    return array.tolist()

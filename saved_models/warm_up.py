@@ -1,0 +1,106 @@
+"""Requests that a server answers to itself before it takes others'.
+
+`assets.extra/tf_serving_warmup_requests` is a TFRecord file of PredictionLog
+messages (tensorflow_serving/apis/prediction_log.proto). The few fields around
+the tensors are written here, so that tensorflow-serving-api is not needed; its
+own bytes are the same.
+"""
+
+import numpy as np
+import tensorflow as tf
+
+DIRECTORY = "assets.extra"
+FILE = "tf_serving_warmup_requests"
+MAX_REQUESTS = 1000  # that TensorFlow Serving reads
+
+# Field numbers of the messages.
+_PREDICT_LOG = 6  # PredictionLog
+_REQUEST = 1  # PredictLog
+_MODEL_SPEC, _INPUTS = 1, 2  # PredictRequest
+_NAME, _SIGNATURE_NAME = 1, 3  # ModelSpec
+_KEY, _VALUE = 1, 2  # an entry of any map
+
+
+def write_requests(directory, name, signatures):
+    """Writes the examples of all signatures as warm-up requests.
+
+    Args:
+        directory: path of the SavedModel.
+        name: str, the model's name.
+        signatures: dict of name to Signature.
+
+    Raises:
+        ValueError: if there are more requests than a server reads.
+    """
+    requests = [
+        prediction_log(name, signature_name, example)
+        for signature_name, signature in signatures.items()
+        for example in signature.examples
+    ]
+    if len(requests) > MAX_REQUESTS:
+        raise ValueError(
+            f"there are {len(requests)} warm-up requests and TensorFlow "
+            f"Serving reads {MAX_REQUESTS}; give fewer buckets, or a smaller "
+            "batch."
+        )
+    (directory / DIRECTORY).mkdir(exist_ok=True)
+    file = directory / DIRECTORY / FILE
+    with tf.io.TFRecordWriter(str(file)) as writer:
+        for request in requests:
+            writer.write(request)
+
+
+def prediction_log(name, signature_name, inputs):
+    """One PredictionLog message.
+
+    Args:
+        name: str, the model's name.
+        signature_name: str.
+        inputs: dict of name to NumPy array.
+
+    Returns:
+        bytes.
+    """
+    model_spec = _text(_NAME, name) + _text(_SIGNATURE_NAME, signature_name)
+    request = _field(_MODEL_SPEC, model_spec)
+    for key in sorted(inputs):
+        tensor = tensor_proto(inputs[key]).SerializeToString()
+        entry = _text(_KEY, key) + _field(_VALUE, tensor)
+        request += _field(_INPUTS, entry)
+    return _field(_PREDICT_LOG, _field(_REQUEST, request))
+
+
+def tensor_proto(array):
+    """A TensorProto; an array of zeros is written as one of them.
+
+    Args:
+        array: NumPy array.
+
+    Returns:
+        tensorflow.TensorProto.
+    """
+    array = np.asarray(array)
+    if array.size > 1 and array.dtype != object and array.dtype.kind in "fi":
+        if not array.any():
+            return tf.make_tensor_proto(
+                0, dtype=tf.as_dtype(array.dtype), shape=array.shape
+            )
+    return tf.make_tensor_proto(array)
+
+
+def _text(number, value):
+    return _field(number, value.encode())
+
+
+def _field(number, content):
+    """A field of bytes: tag, length, content."""
+    return _varint(number << 3 | 2) + _varint(len(content)) + content
+
+
+def _varint(value):
+    groups = []
+    while True:
+        value, low = value >> 7, value & 0x7F
+        groups.append(low | (0x80 if value else 0))
+        if not value:
+            return bytes(groups)
