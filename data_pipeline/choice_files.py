@@ -82,7 +82,7 @@ def read_dream(tree, name, task, split, columns=None):
             of the options.
     """
     place, file = tree.place(name), posixpath.basename(name)
-    with file_trees.opentable_files.checked_text(tree, name) as text:
+    with file_trees.open_text(tree, name) as text:
         dialogues = table_files.parse_json(text.read(), place)
     found = []
     where = "the beginning"

@@ -209,7 +209,8 @@ class TarTree(_Archive):
 
     @contextlib.contextmanager
     def open(self, name):
-        with _damage_named(self.path), tarfile.open(self.path, "r|*") as tar:
+        # Not a stream, "r|*": its files cannot be read as text.
+        with _damage_named(self.path), tarfile.open(self.path, "r:*") as tar:
             for entry in tar:
                 if _plain(entry.name) == name:
                     break
