@@ -1,0 +1,125 @@
+"""Questions about contexts as a kind of task."""
+
+from keras import ops
+
+from data_pipeline import span_merging
+from data_pipeline import squad_evaluation
+from data_pipeline.question_answering import make_windows
+from xlnet_tf.finetuning_kinds import Kind
+from xlnet_tf.tasks.question_answering import XLNetQuestionAnswering
+
+_STRIDE = 128  # as released
+
+
+class QuestionAnswering(Kind):
+    """The span that answers a question, or that there is none."""
+
+    model_class = XLNetQuestionAnswering
+    features = (
+        *Kind.features,
+        "answer_mask",
+        "class_index",
+        "start_positions",
+    )
+
+    def __init__(self, *arguments):
+        super().__init__(*arguments)
+        self.windows = {}
+        self.threshold = None  # the best of the last evaluation
+
+    @property
+    def may_be_impossible(self):
+        """bool, whether questions of the task may have no answer."""
+        return self.task.name != "squad-1.1"
+
+    def encode(self, examples, training, progress=False):
+        windows = make_windows(
+            examples,
+            self.tokenizer,
+            sequence_length=self.sequence_length,
+            stride=self.config.stride or _STRIDE,
+            max_question_length=self.config.max_question_length,
+            training=training,
+        )
+        rows = windows.rows()
+        if not training:
+            # What merging them needs, found by the rows.
+            self.windows[id(rows)] = (rows, windows)
+        self.report = windows.report
+        return rows
+
+    def loss(self, model, features, training):
+        outputs = self.call(
+            model,
+            {**features, "start_positions": features["start_position"]},
+            training,
+        )
+        start = _picked(outputs["start_scores"], features["start_position"])
+        end = _picked(outputs["end_scores"], features["end_position"])
+        loss = -(start + end) / 2
+        if self.may_be_impossible:
+            logits = outputs["class_logits"]
+            loss += 0.5 * (
+                ops.softplus(logits) - features["is_impossible"] * logits
+            )
+        rows = ops.ones_like(loss)
+        return ops.sum(loss), ops.sum(rows)
+
+    def outputs(self, model, features):
+        return self.call(
+            model,
+            {k: v for k, v in features.items() if k != "start_positions"},
+        )
+
+    def metrics(self, examples, rows, outputs):
+        predictions = self.merged(examples, rows, outputs)
+        if not self.may_be_impossible:
+            return squad_evaluation.evaluate_v1(examples, predictions.texts)
+        found = squad_evaluation.evaluate_v2(
+            examples, predictions.texts, predictions.null_odds
+        )
+        self.threshold = found["best_f1_threshold"]
+        return {
+            "squad_f1": found["best_f1"],
+            "exact_match": found["best_exact"],
+            "null_threshold": self.threshold,
+            "squad_f1_at_even_odds": found["f1"],
+            "exact_match_at_even_odds": found["exact"],
+        }
+
+    def predictions(self, examples, rows, outputs):
+        threshold = None
+        if self.may_be_impossible:
+            threshold = 0.0 if self.threshold is None else self.threshold
+        merged = self.merged(examples, rows, outputs, threshold)
+        return [
+            {
+                "id": example.id,
+                "answer": merged.texts[example.id],
+                "no_answer_odds": merged.null_odds[example.id],
+                "n_best": merged.n_best[example.id],
+            }
+            for example in examples
+        ]
+
+    def details(self):
+        return {"report": self.report._asdict(), "threshold": self.threshold}
+
+    def restore(self, details):
+        self.threshold = details["threshold"]
+
+    def merged(self, examples, rows, outputs, null_threshold=None):
+        """Predictions of `data_pipeline.span_merging`."""
+        return span_merging.merge_windows(
+            examples,
+            self.windows[id(rows)][1],
+            outputs,
+            n_best_size=self.config.n_best_size,
+            max_answer_length=self.config.max_answer_length,
+            null_threshold=null_threshold,
+        )
+
+
+def _picked(scores, positions):
+    """float32 [B], scores [B, T] at positions [B]."""
+    return ops.take_along_axis(scores, positions[:, None], axis=1)[:, 0]
