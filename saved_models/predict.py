@@ -1,7 +1,9 @@
-"""Asks an export, with TensorFlow and TensorFlow Text alone.
+"""Asks an export in this process, or a model server.
 
     python -m saved_models.predict --model saved_models/demo \\
         --text 'The <mask> is open.'
+    python -m saved_models.predict --url http://HOST:8501/v1/models/demo ...
+    python -m saved_models.predict --url grpc://HOST:8500 --name demo ...
 """
 
 import argparse
@@ -10,6 +12,7 @@ import pathlib
 import sys
 
 from data_pipeline import command_line
+from saved_models.client import connect
 from saved_models.versions import latest_version
 
 
@@ -123,7 +126,15 @@ def main(argv=None):
         description="Ask an exported model; writes a JSON object a text.",
     )
     add = parser.add_argument
-    add("--model", required=True, help="NAME, or NAME/VERSION")
+    add("--model", help="NAME, or NAME/VERSION, of an export")
+    add("--url", help="http://HOST:8501/v1/models/NAME or grpc://HOST:8500")
+    add("--name", help="of the model on a grpc:// server")
+    add(
+        "--timeout",
+        type=float,
+        default=30.0,
+        help="seconds that a server may take (default: 30)",
+    )
     add("--text", action="append", default=[], help="may be repeated")
     add("--file", help="texts, one a line")
     add("--signature", default="serving_default")
@@ -134,7 +145,13 @@ def main(argv=None):
         texts += [line for line in content.splitlines() if line.strip()]
     if not texts:
         raise ValueError("there is nothing to ask: give --text or --file.")
-    outputs = Predictor(arguments.model)(texts, arguments.signature)
+    if bool(arguments.model) == bool(arguments.url):
+        raise ValueError("give either --model or --url.")
+    if arguments.url:
+        ask = connect(arguments.url, arguments.name, arguments.timeout)
+    else:
+        ask = Predictor(arguments.model)
+    outputs = ask(texts, arguments.signature)
     for line in _lines(texts, outputs):
         sys.stdout.write(line + "\n")
     return 0

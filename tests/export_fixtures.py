@@ -1,6 +1,8 @@
 """A tiny pretrainer with a tiny tokenizer, and what it answers by NumPy."""
 
 import functools
+import pathlib
+import tempfile
 
 import numpy as np
 import tensorflow as tf
@@ -43,6 +45,30 @@ def export(model, directory, **settings):
     }
     export_model(model, tiny_tokenizer(), directory, **settings)
     return signatures_of(directory)
+
+
+@functools.cache
+def shared_model():
+    """One layer, read only."""
+    return pretrainer(num_layers=1)
+
+
+@functools.cache
+def _exports():
+    return tempfile.TemporaryDirectory()  # removed when the tests end
+
+
+@functools.cache
+def shared_export(**settings):
+    """The SavedModel of `shared_model`, read only, made once for all tests."""
+    place = pathlib.Path(tempfile.mkdtemp(dir=_exports().name)) / "tiny" / "3"
+    export(shared_model(), place, **settings)
+    return place
+
+
+@functools.cache
+def shared_signatures(**settings):
+    return signatures_of(shared_export(**settings))
 
 
 def signatures_of(directory):
