@@ -8,6 +8,7 @@ Shapes: B sequences, T tokens.
 
 import tensorflow as tf
 
+from data_pipeline.packing_settings import check_settings
 from data_pipeline.symbols import CLS_ID
 from data_pipeline.symbols import SEP_ID
 
@@ -16,8 +17,6 @@ FIRST_SEGMENT, SECOND_SEGMENT, CLS_SEGMENT = range(3)
 # questions, which are padded on the right.
 PADDING_SEGMENTS = {"left": 4, "right": 3}
 PADDING_ID = 0
-
-TRUNCATIONS = ("longest_first", "only_first", "only_second")
 
 
 def pack(
@@ -62,37 +61,43 @@ def pack(
         first_lengths = tf.minimum(first_lengths, room)
         second_lengths = tf.zeros_like(first_lengths)
     else:
+        second_lengths = tf.cast(second.row_lengths(), tf.int32)
         first_lengths, second_lengths = kept_lengths(
-            first_lengths,
-            tf.cast(second.row_lengths(), tf.int32),
-            room,
-            truncate,
+            first_lengths, second_lengths, room, truncate
         )
     lengths = first_lengths + second_lengths + num_symbols
     width = sequence_length
     if pad_to_longest:
         # Two columns where there is no row: reshapes need a size above 0.
         width = tf.reduce_max(tf.concat([lengths, [2]], 0))
-    # Where each column stands in its sequence, and which of them are real.
-    places = tf.range(width)[None]  # [1, T]
+    return _lay_out(
+        first,
+        second,
+        (first_lengths[:, None], second_lengths[:, None], lengths[:, None]),
+        width,
+        pad_side,
+    )
+
+
+def _lay_out(first, second, lengths, width, pad_side):
+    """Features of width T; lengths int32 [B, 1] of A, B and the sequence."""
+    first_lengths, second_lengths, lengths = lengths
+    # Where each column stands in its sequence.
+    places = tf.range(width)[None] + tf.zeros_like(lengths)  # [B, T]
     if pad_side == "left":
-        places += lengths[:, None] - width
-    is_real = (places >= 0) & (places < lengths[:, None])
-    places += tf.zeros_like(lengths)[:, None]  # [B, T]
-    first_lengths, second_lengths, lengths = (
-        x[:, None] for x in (first_lengths, second_lengths, lengths)
-    )
-    token_ids = tf.where(
-        places == lengths - 1,
-        CLS_ID,
-        _at(first, places, first_lengths, SEP_ID),
-    )
-    segment_ids = tf.where(places > first_lengths, SECOND_SEGMENT, 0)
-    segment_ids = tf.where(places == lengths - 1, CLS_SEGMENT, segment_ids)
+        places += lengths - width
+    is_real = (places >= 0) & (places < lengths)
+    is_cls = places == lengths - 1
+    token_ids = _at(first, places, first_lengths, SEP_ID)
     if second is not None:
         token_ids = _at(
             second, places - first_lengths - 1, second_lengths, token_ids
         )
+    segment_ids = tf.where(
+        places > first_lengths, SECOND_SEGMENT, FIRST_SEGMENT
+    )
+    token_ids = tf.where(is_cls, CLS_ID, token_ids)
+    segment_ids = tf.where(is_cls, CLS_SEGMENT, segment_ids)
     padding = PADDING_SEGMENTS[pad_side]
     return {
         "token_ids": tf.where(is_real, token_ids, PADDING_ID),
@@ -129,29 +134,6 @@ def kept_lengths(first_lengths, second_lengths, room, truncate="longest_first"):
         tf.minimum(first_lengths, room - tf.minimum(second_lengths, least[1])),
         tf.minimum(second_lengths, room - tf.minimum(first_lengths, least[0])),
     )
-
-
-def check_settings(sequence_length, truncate, num_symbols=3):
-    """Refuses settings with which no sequence can be made.
-
-    Args:
-        sequence_length: int.
-        truncate: str.
-        num_symbols: int, [SEP] and [CLS] of a sequence.
-
-    Raises:
-        ValueError: if a setting is out of range.
-    """
-    if truncate not in TRUNCATIONS:
-        raise ValueError(
-            f"`truncate` must be one of {', '.join(TRUNCATIONS)}. Received: "
-            f"truncate={truncate!r}."
-        )
-    if sequence_length <= num_symbols:
-        raise ValueError(
-            f"`sequence_length` must be above {num_symbols}: [SEP], [CLS] and "
-            f"a token. Received: sequence_length={sequence_length}."
-        )
 
 
 def align(values, width, default=0):

@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 
 from data_pipeline import packing
+from data_pipeline.packing_settings import TRUNCATIONS
 from data_pipeline.symbols import CLS_ID
 from data_pipeline.symbols import SEP_ID
 
@@ -79,7 +80,7 @@ def expected(firsts, seconds, *arguments):
     return {name: np.array([row[name] for row in rows]) for name in NAMES}
 
 
-@pytest.mark.parametrize("truncate", packing.TRUNCATIONS)
+@pytest.mark.parametrize("truncate", TRUNCATIONS)
 @pytest.mark.parametrize("side", ["left", "right"])
 @pytest.mark.parametrize("is_pair", [False, True])
 def test_sequences_are_the_released_ones(is_pair, side, truncate):
