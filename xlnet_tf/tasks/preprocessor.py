@@ -73,7 +73,7 @@ class Preprocessor:
                 "`tokenizer` must be a data_pipeline.Tokenizer. Received: "
                 f"tokenizer={tokenizer!r}."
             )
-        from data_pipeline.packing import check_settings
+        from data_pipeline.packing_settings import check_settings
 
         check_settings(sequence_length, truncate, self._num_symbols)
         self.tokenizer = tokenizer
@@ -89,7 +89,7 @@ class Preprocessor:
 
     @sequence_length.setter
     def sequence_length(self, value):
-        from data_pipeline.packing import check_settings
+        from data_pipeline.packing_settings import check_settings
 
         check_settings(value, self.truncate, self._num_symbols)
         self._sequence_length = value
@@ -153,13 +153,13 @@ class Preprocessor:
             # Its tables must outlive the graph of a data set.
             with tf.init_scope():
                 self._graph_tokenizer = GraphTokenizer(self.tokenizer)
-        return self._graph_tokenizer(texts)
+        return _as_it_is(self._graph_tokenizer)(texts)
 
     def pack(self, first, second=None, truncate=None):
         """Sequences of ragged ids; see `data_pipeline.packing.pack`."""
         from data_pipeline.packing import pack
 
-        return pack(
+        return _as_it_is(pack)(
             first,
             second,
             self.sequence_length,
@@ -217,15 +217,39 @@ class Preprocessor:
         from data_pipeline.hugging_face_tokenizer import read_tokenizer
 
         path = pathlib.Path(path)
+        saved_cls, saved = cls._saved(path)
         if "tokenizer" not in settings:
             settings["tokenizer"] = read_tokenizer(path)
-        return cls(**{**cls._saved_settings(path), **settings})
+        return saved_cls(**{**saved, **settings})
 
     @classmethod
-    def _saved_settings(cls, path):
+    def find(cls, path):
+        """The preprocessor of a model directory, or None.
+
+        Args:
+            path: str or path of a directory or of a checkpoint in it.
+
+        Returns:
+            A preprocessor of this class, or None where there is no tokenizer
+            or TensorFlow Text or SentencePiece is not installed.
+
+        Raises:
+            ValueError, FileNotFoundError: if a file is damaged or missing.
+        """
+        if not can_preprocess():
+            return None
+        from data_pipeline.hugging_face_tokenizer import find_tokenizer_file
+
+        path = pathlib.Path(path)
+        path = path if path.is_dir() else path.parent
+        return cls.from_preset(path) if find_tokenizer_file(path) else None
+
+    @classmethod
+    def _saved(cls, path):
+        """The class and the settings of the one that was saved, if it fits."""
         file = path / own.PREPROCESSOR_FILE
         if not file.is_file():
-            return {}
+            return cls, {}
         saved = read_json(file)
         if not isinstance(saved, dict) or not isinstance(
             saved.get("config"), dict
@@ -233,8 +257,14 @@ class Preprocessor:
             raise ValueError(
                 f"{file} is damaged: it does not hold a preprocessor."
             )
-        names = {keras.saving.get_registered_name(c) for c in cls.__mro__}
-        return saved["config"] if saved["registered_name"] in names else {}
+        name = saved.get("registered_name")
+        if name == keras.saving.get_registered_name(cls):
+            return cls, saved["config"]
+        saved_cls = keras.saving.get_registered_object(name)
+        # A user's own one; that of another kind of task is left alone.
+        if isinstance(saved_cls, type) and issubclass(saved_cls, cls):
+            return saved_cls, saved["config"]
+        return cls, {}
 
     def save_to_preset(self, path):
         """Writes the settings and the tokenizer to a directory.
@@ -256,6 +286,13 @@ class Preprocessor:
             "config": self.settings(),
         }
         write_json(path / own.PREPROCESSOR_FILE, saved)
+
+
+def _as_it_is(function):
+    """A function that a data set need not rewrite before it calls it."""
+    import tensorflow as tf
+
+    return tf.autograph.experimental.do_not_convert(function)
 
 
 def add_axis(values):

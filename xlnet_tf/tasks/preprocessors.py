@@ -99,15 +99,17 @@ class XLNetMultipleChoicePreprocessor(Preprocessor):
         for name, rank in (("context", 1), ("question", 1), ("options", 2)):
             check_rank(x[name], name, rank)
         num_options = tf.shape(x["options"])[1]
-        questions = tf.strings.join([x["question"][:, None], " ", x["options"]])
-        questions = self.tokenize(tf.reshape(questions, [-1]))
+        contexts = self.tokenize(x["context"])
+        rows = tf.repeat(tf.range(contexts.nrows()), num_options)
+        options = tf.reshape(x["options"], [-1])
+        questions = tf.gather(x["question"], rows)
+        questions = tf.strings.join([questions, options], " ")
+        questions = self.tokenize(questions)
         first = tf.maximum(
             questions.row_lengths() - self.max_question_length, 0
         )
         places = tf.ragged.range(questions.row_lengths())
         questions = tf.ragged.boolean_mask(questions, places >= first[:, None])
-        contexts = self.tokenize(x["context"])
-        rows = tf.repeat(tf.range(contexts.nrows()), num_options)
         packed = self.pack(tf.gather(contexts, rows), questions)
         return unflatten(packed, num_options)
 
@@ -308,6 +310,6 @@ def unflatten(features, num_options):
 
 def _is_list_of_batches(x):
     return isinstance(x, list) and any(
-        not isinstance(part, (str, bytes)) and getattr(part, "shape", 1) != ()
+        isinstance(part, (list, tuple)) or len(getattr(part, "shape", ()))
         for part in x
     )

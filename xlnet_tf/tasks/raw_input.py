@@ -56,7 +56,10 @@ def to_tensor(value):
     if isinstance(value, (tf.Tensor, tf.RaggedTensor)):
         return value
     if hasattr(value, "__array__"):
-        return tf.convert_to_tensor(value.__array__())
+        value = value.__array__()
+        if value.dtype.kind == "T":  # NumPy's strings of any length
+            value = value.astype(object)
+        return tf.convert_to_tensor(value)
     if any(isinstance(row, (list, tuple)) for row in value) and (
         len({len(row) for row in value}) > 1
     ):
