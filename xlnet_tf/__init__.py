@@ -22,8 +22,13 @@ from xlnet_tf.tasks.classification import XLNetMultipleChoice
 from xlnet_tf.tasks.classification import XLNetTextClassifier
 from xlnet_tf.tasks.classification import XLNetTextRegressor
 from xlnet_tf.tasks.classification import XLNetTokenClassifier
+from xlnet_tf.tasks.preprocessors import XLNetMultipleChoicePreprocessor
+from xlnet_tf.tasks.preprocessors import XLNetRankerPreprocessor
+from xlnet_tf.tasks.preprocessors import XLNetTextClassifierPreprocessor
+from xlnet_tf.tasks.preprocessors import XLNetTokenClassifierPreprocessor
 from xlnet_tf.tasks.question_answering import XLNetQuestionAnswering
 from xlnet_tf.tasks.question_answering import XLNetSpanClassifier
+from xlnet_tf.tasks.ranking import XLNetRanker
 from xlnet_tf.version import __version__
 
 __all__ = [
@@ -31,11 +36,16 @@ __all__ = [
     "XLNetBackbone",
     "XLNetConfig",
     "XLNetMultipleChoice",
+    "XLNetMultipleChoicePreprocessor",
     "XLNetPretrainer",
     "XLNetQuestionAnswering",
+    "XLNetRanker",
+    "XLNetRankerPreprocessor",
     "XLNetSpanClassifier",
     "XLNetTextClassifier",
+    "XLNetTextClassifierPreprocessor",
     "XLNetTextRegressor",
     "XLNetTokenClassifier",
+    "XLNetTokenClassifierPreprocessor",
     "__version__",
 ]

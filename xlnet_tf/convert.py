@@ -126,14 +126,14 @@ def read(arguments):
     head = None
     if arguments.task:
         cls = getattr(xlnet_tf, arguments.task, None)
-        if not hasattr(cls, "from_preset"):
-            known = [
-                name
-                for name in xlnet_tf.__all__
-                if hasattr(getattr(xlnet_tf, name), "from_preset")
-            ]
+        models = [
+            name
+            for name in xlnet_tf.__all__
+            if presets.Preset in getattr(getattr(xlnet_tf, name), "__mro__", ())
+        ]
+        if arguments.task not in models:
             raise ValueError(
-                f"--task must be one of {', '.join(known)}. "
+                f"--task must be one of {', '.join(models)}. "
                 f"Received: {arguments.task}."
             )
         if cls is not xlnet_tf.XLNetBackbone:

@@ -8,6 +8,11 @@ from keras import ops
 
 from xlnet_tf.tasks.heads import ClassificationHead
 from xlnet_tf.tasks.heads import TokenHead
+from xlnet_tf.tasks.losses import SquaredError
+from xlnet_tf.tasks.losses import class_loss
+from xlnet_tf.tasks.losses import class_metrics
+from xlnet_tf.tasks.preprocessors import XLNetMultipleChoicePreprocessor
+from xlnet_tf.tasks.preprocessors import XLNetTokenClassifierPreprocessor
 from xlnet_tf.tasks.task import Task
 
 
@@ -61,6 +66,7 @@ class XLNetTextClassifier(_SequenceTask):
         num_classes: int, C.
         labels: sequence of C str, names of the classes, or None.
         summary, projection, activation, dropout: see `ClassificationHead`.
+        preprocessor: Preprocessor for raw strings, or None.
 
     Call arguments:
         features: dict as `XLNetBackbone` takes: `token_ids` [B, T],
@@ -84,6 +90,12 @@ class XLNetTextClassifier(_SequenceTask):
         outputs, seed = self.encode(features, training)
         return self.head(outputs["content"], seed=seed)
 
+    def default_loss(self):
+        return class_loss()
+
+    def default_metrics(self):
+        return class_metrics()
+
     def get_config(self):
         return {
             **super().get_config(),
@@ -99,6 +111,7 @@ class XLNetTextRegressor(_SequenceTask):
     Args:
         backbone: XLNetBackbone.
         summary, projection, activation, dropout: see `ClassificationHead`.
+        preprocessor: Preprocessor for raw strings, or None.
 
     Call arguments:
         features: dict as `XLNetBackbone` takes.
@@ -117,6 +130,12 @@ class XLNetTextRegressor(_SequenceTask):
         outputs, seed = self.encode(features, training)
         return self.head(outputs["content"], seed=seed)[:, 0]
 
+    def default_loss(self):
+        return SquaredError()
+
+    def default_metrics(self):
+        return [keras.metrics.RootMeanSquaredError()]
+
 
 @keras.saving.register_keras_serializable(package="xlnet_tf")
 class XLNetMultipleChoice(_SequenceTask):
@@ -125,6 +144,7 @@ class XLNetMultipleChoice(_SequenceTask):
     Args:
         backbone: XLNetBackbone.
         summary, projection, activation, dropout: see `ClassificationHead`.
+        preprocessor: Preprocessor for raw strings, or None.
 
     Call arguments:
         features: dict of `token_ids` int32 [B, O, T], and optionally
@@ -136,6 +156,8 @@ class XLNetMultipleChoice(_SequenceTask):
 
     Source: `get_race_loss` of the released code.
     """
+
+    preprocessor_cls = XLNetMultipleChoicePreprocessor
 
     def __init__(self, backbone, **kwargs):
         super().__init__(backbone, 1, **kwargs)
@@ -152,6 +174,12 @@ class XLNetMultipleChoice(_SequenceTask):
         logits = self.head(outputs["content"], seed=seed)
         return ops.reshape(logits, [-1, options])
 
+    def default_loss(self):
+        return class_loss()
+
+    def default_metrics(self):
+        return class_metrics()
+
 
 @keras.saving.register_keras_serializable(package="xlnet_tf")
 class XLNetTokenClassifier(Task):
@@ -162,6 +190,7 @@ class XLNetTokenClassifier(Task):
         num_classes: int, C.
         labels: sequence of C str, names of the classes, or None.
         dropout: float, before the last layer. Default 0.1.
+        preprocessor: XLNetTokenClassifierPreprocessor, or None.
 
     Call arguments:
         features: dict as `XLNetBackbone` takes.
@@ -175,6 +204,7 @@ class XLNetTokenClassifier(Task):
     """
 
     new_head_arguments = ("num_classes",)
+    preprocessor_cls = XLNetTokenClassifierPreprocessor
 
     def __init__(
         self, backbone, num_classes, labels=None, dropout=0.1, **kwargs
@@ -194,6 +224,12 @@ class XLNetTokenClassifier(Task):
     def call(self, features, training=None):
         outputs, seed = self.encode(features, training)
         return self.head(outputs["content"], seed=seed)
+
+    def default_loss(self):
+        return class_loss()
+
+    def default_metrics(self):
+        return class_metrics()
 
     def get_config(self):
         return {

@@ -7,9 +7,11 @@ import keras
 from keras import ops
 
 from xlnet_tf.dropout import dropout
+from xlnet_tf.tasks import question_preprocessor
 from xlnet_tf.tasks.heads import TokenHead
 from xlnet_tf.tasks.heads import dense
 from xlnet_tf.tasks.heads import layer_norm
+from xlnet_tf.tasks.losses import SpanLoss
 from xlnet_tf.tasks.task import DRAW_HEAD
 from xlnet_tf.tasks.task import Task
 
@@ -117,8 +119,31 @@ def _log_softmax(logits, hidden):
     return ops.log_softmax(ops.where(hidden, _HIDDEN, logits))
 
 
+class _SpanTask(Task):
+    """A task that finds spans, and is trained by `SpanLoss` by default."""
+
+    preprocessor_cls = None
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.span_loss = SpanLoss()
+
+    def compute_loss(
+        self,
+        x=None,
+        y=None,
+        y_pred=None,
+        sample_weight=None,
+        training=True,
+    ):
+        """That of `compile`, else `SpanLoss`, which is of all outputs."""
+        if self.loss is not None:
+            return super().compute_loss(x, y, y_pred, sample_weight, training)
+        return self.span_loss(y, y_pred, sample_weight)
+
+
 @keras.saving.register_keras_serializable(package="xlnet_tf")
-class XLNetQuestionAnswering(Task):
+class XLNetQuestionAnswering(_SpanTask):
     """Finds the span that answers a question, or says that none does.
 
     The end is chosen given the start: the true one in training, the likeliest
@@ -150,6 +175,7 @@ class XLNetQuestionAnswering(Task):
     Source: `get_qa_outputs` of the released code.
     """
 
+    preprocessor_cls = question_preprocessor.XLNetQuestionAnsweringPreprocessor
     new_head_arguments = ("inner_dim",)
 
     def __init__(
@@ -217,6 +243,34 @@ class XLNetQuestionAnswering(Task):
             "end_top_positions": ops.cast(end_positions, "int32"),
         }
 
+    def answer(self, questions, contexts, batch_size=8, **options):
+        """Answers questions in raw strings; needs a preprocessor.
+
+        Args:
+            questions: strings [B], or one string.
+            contexts: strings [B], or one string.
+            batch_size: int, windows at once. Default 8.
+            **options: `n_best`, int, most answers of a question, default 5;
+                `max_answer_length`, int, tokens, default 64; and
+                `null_threshold`, float: no answer where `null_score` is above
+                it, by default always an answer.
+
+        Returns:
+            list of dict, one a question, or one dict: `text`, a slice of the
+            context, "" = no answer; `begin` and `end`, its place in characters
+            (code points), the end exclusive, -1 = no answer; `score`, its
+            log-probability; `null_score`, logit that there is no answer; and
+            `n_best`, a list of dict of `text`, `begin`, `end` and `score`, the
+            best first.
+
+        Raises:
+            TypeError, ValueError: if the input is not strings, or there is no
+                preprocessor.
+        """
+        return question_preprocessor.answer(
+            self, questions, contexts, batch_size, **options
+        )
+
     def get_config(self):
         return {
             **super().get_config(),
@@ -228,7 +282,7 @@ class XLNetQuestionAnswering(Task):
 
 
 @keras.saving.register_keras_serializable(package="xlnet_tf")
-class XLNetSpanClassifier(Task):
+class XLNetSpanClassifier(_SpanTask):
     """Finds a span by two independent scores of each token.
 
     The simpler of Hugging Face's two heads for questions; the released one is

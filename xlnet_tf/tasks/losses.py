@@ -1,0 +1,149 @@
+"""Losses and metrics that tasks are compiled with by default.
+
+All losses are means by weight, so that rows of weight 0, such as those that
+fill up a last batch, do not count.
+
+Shapes: B batch, T tokens, C classes, O documents of a query.
+"""
+
+import keras
+from keras import ops
+
+_MEAN = "mean_with_sample_weight"
+
+
+def class_loss():
+    """Cross-entropy of integer classes and logits over the last axis."""
+    return keras.losses.SparseCategoricalCrossentropy(
+        from_logits=True, reduction=_MEAN
+    )
+
+
+def class_metrics():
+    """The share of classes that are right."""
+    return [keras.metrics.SparseCategoricalAccuracy(name="accuracy")]
+
+
+@keras.saving.register_keras_serializable(package="xlnet_tf")
+class SquaredError(keras.losses.Loss):
+    """(y - prediction)^2, one value a row: Keras' own would ignore weights.
+
+    Call arguments:
+        y_true: [B] or [B, 1].
+        y_pred: [B].
+
+    Source: `regression_loss` of the released code.
+    """
+
+    def __init__(self, reduction=_MEAN, name="squared_error", **kwargs):
+        super().__init__(reduction=reduction, name=name, **kwargs)
+
+    def call(self, y_true, y_pred):
+        return ops.square(ops.reshape(y_true, ops.shape(y_pred)) - y_pred)
+
+
+@keras.saving.register_keras_serializable(package="xlnet_tf")
+class ListwiseLoss(keras.losses.Loss):
+    """Cross-entropy of the documents of a query: ListNet's top-one loss.
+
+    The relevance of a query's documents, divided by its sum, is the
+    distribution that the softmax of the scores should become. A query without
+    a relevant document teaches nothing.
+
+    Call arguments:
+        y_true: [B, O], relevance, at least 0.
+        y_pred: [B, O], scores, -1e30 for what only fills up the rows.
+
+    Source: equation 4 of Cao et al., "Learning to rank: from pairwise
+        approach to listwise approach", with p proportional to relevance.
+    """
+
+    def __init__(self, reduction=_MEAN, name="listwise_loss", **kwargs):
+        super().__init__(reduction=reduction, name=name, **kwargs)
+
+    def call(self, y_true, y_pred):
+        total = ops.sum(y_true, axis=-1, keepdims=True)
+        goal = y_true / ops.where(total > 0, total, 1.0)
+        log_share = ops.log_softmax(y_pred, axis=-1)
+        return -ops.sum(ops.where(goal > 0, goal * log_share, 0.0), axis=-1)
+
+
+@keras.saving.register_keras_serializable(package="xlnet_tf")
+def reciprocal_rank(y_true, y_pred):
+    """1 / the place of the best relevant document, 0 where there is none.
+
+    Args:
+        y_true: [B, O], relevance, above 0 where relevant.
+        y_pred: [B, O], scores.
+
+    Returns:
+        float tensor of shape [B]. Of equal scores the relevant one is first.
+    """
+    is_relevant = ops.cast(y_true, y_pred.dtype) > 0
+    best = ops.max(ops.where(is_relevant, y_pred, -1e38), -1, keepdims=True)
+    before = ops.sum(ops.cast(y_pred > best, y_pred.dtype), axis=-1)
+    found = ops.cast(ops.any(is_relevant, axis=-1), y_pred.dtype)
+    return found / (1.0 + before)
+
+
+@keras.saving.register_keras_serializable(package="xlnet_tf")
+class SpanLoss(keras.losses.Loss):
+    """How unlikely the true span is, and that there is one or none.
+
+    The mean of the cross-entropies of start and end; where the task tells
+    questions without an answer, plus half of the cross-entropy of that.
+
+    Call arguments:
+        y_true: dict of `start_positions` and `end_positions` [B], and
+            `is_impossible` [B], 1 = no answer, where the task tells.
+        y_pred: dict of `start_scores` and `end_scores` [B, T] with
+            `class_logits` [B], or `start_logits` and `end_logits` [B, T].
+
+    Raises:
+        ValueError: if labels are missing, or predictions were made without
+            the feature `start_positions`.
+
+    Source: `get_qa_outputs` and run_squad.py of the released code.
+    """
+
+    def __init__(self, reduction=_MEAN, name="span_loss", **kwargs):
+        super().__init__(reduction=reduction, name=name, **kwargs)
+
+    def __call__(self, y_true, y_pred, sample_weight=None):
+        tells = "class_logits" in y_pred
+        names = ("start_positions", "end_positions", "is_impossible")
+        names = names if tells else names[:2]
+        if not isinstance(y_true, dict) or not set(names) <= set(y_true):
+            raise ValueError(
+                f"labels of questions must be a dict of {', '.join(names)}. "
+                f"Received: {_shown(y_true)}."
+            )
+        if not {"start_scores", "start_logits"} & set(y_pred):
+            raise ValueError(
+                "the loss needs scores of ends given the true start: the "
+                "features must hold `start_positions` too."
+            )
+        if not tells:
+            y_true = {name: y_true[name] for name in names}
+        return super().__call__(y_true, y_pred, sample_weight)
+
+    def call(self, y_true, y_pred):
+        kind = "scores" if "start_scores" in y_pred else "logits"
+        loss = 0.0
+        for edge in ("start", "end"):
+            positions = ops.cast(y_true[f"{edge}_positions"], "int32")
+            # log-probabilities are logits too
+            loss += 0.5 * ops.sparse_categorical_crossentropy(
+                positions, y_pred[f"{edge}_{kind}"], from_logits=True
+            )
+        if "class_logits" in y_pred:
+            logits = y_pred["class_logits"]
+            labels = ops.cast(y_true["is_impossible"], logits.dtype)
+            # log(1 + e^x) - y x, without overflow
+            loss += 0.5 * (ops.softplus(logits) - labels * logits)
+        return loss
+
+
+def _shown(labels):
+    is_dict = isinstance(labels, dict)
+    return ", ".join(labels) if is_dict else type(labels).__name__
