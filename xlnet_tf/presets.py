@@ -117,9 +117,13 @@ def make(
             name in arguments and arguments[name] != found.arguments.get(name)
             for name in cls.new_head_arguments
         ):
+            _refuse_another_shape(cls, source, head, found, arguments)
             found = None
         if found is not None:
+            _check_labels(source, found, arguments)
             arguments = {**found.arguments, **arguments}
+        elif "labels" in arguments and "num_classes" in cls.new_head_arguments:
+            arguments.setdefault("num_classes", len(arguments["labels"] or ()))
         try:
             model = cls(XLNetBackbone(config, dtype=dtype), **arguments)
         except TypeError as error:
@@ -132,6 +136,44 @@ def make(
     if load_weights:
         source.fill(model, found, strict=strict)
     return model
+
+
+def _refuse_another_shape(cls, source, name, found, arguments):
+    """Refuses to leave out a head that was asked for by its name."""
+    if name is None:
+        return
+    wanted = ", ".join(
+        f"{argument}={arguments[argument]!r}, not "
+        f"{found.arguments.get(argument)!r}"
+        for argument in cls.new_head_arguments
+        if argument in arguments
+    )
+    raise ValueError(
+        f"the head {name!r} in {source.path} does not fit the arguments. "
+        f"Received: {wanted}. Leave `head` out for a new head."
+    )
+
+
+def _check_labels(source, found, arguments):
+    """Refuses labels that would name other classes than the head's."""
+    labels = arguments.get("labels")
+    if labels is None:
+        return
+    count = found.arguments.get("num_classes")
+    labels = [str(label) for label in labels]
+    if count is not None and len(labels) != count:
+        raise ValueError(
+            f"`labels` must name all {count} classes of the head in "
+            f"{source.path}. Received: {len(labels)} labels, "
+            f"{', '.join(labels)}. For a new head give "
+            f"`num_classes={len(labels)}` too."
+        )
+    saved = found.arguments.get("labels")
+    if saved and labels != saved and set(labels) == set(saved):
+        raise ValueError(
+            f"`labels` must be in the order of the head in {source.path}: "
+            f"{', '.join(saved)}. Received: {', '.join(labels)}."
+        )
 
 
 def head_for(cls, source, name):
