@@ -7,6 +7,8 @@ import typing
 
 import numpy as np
 
+from data_pipeline.rows import ranges
+
 
 class Plan(typing.NamedTuple):
     """Which pieces each window holds.
@@ -73,9 +75,3 @@ def max_context(plan, lengths):
     result = np.zeros(len(piece), np.uint8)
     result[is_best[first]] = 1
     return result
-
-
-def ranges(starts, lengths):
-    """Indices starts[i], ..., starts[i] + lengths[i] - 1, for each i."""
-    before = np.cumsum(lengths) - lengths
-    return np.arange(int(lengths.sum())) + np.repeat(starts - before, lengths)

@@ -18,10 +18,10 @@ from data_pipeline.answer_pieces import find_answers
 from data_pipeline.context_windows import Plan
 from data_pipeline.context_windows import max_context
 from data_pipeline.context_windows import plan_windows
-from data_pipeline.context_windows import ranges
 from data_pipeline.rows import Ragged
 from data_pipeline.rows import Rows
 from data_pipeline.rows import join
+from data_pipeline.rows import ranges
 from data_pipeline.symbols import CLS_ID
 from data_pipeline.symbols import SEP_ID
 

@@ -62,14 +62,14 @@ class Ragged:
         indices = np.asarray(indices, np.int64)
         lengths = self.lengths[indices]
         return Ragged.from_lengths(
-            self.values[_ranges(self.row_splits[indices], lengths)], lengths
+            self.values[ranges(self.row_splits[indices], lengths)], lengths
         )
 
     def head(self, lengths):
         """The first `lengths[i]` tokens of each sequence."""
         lengths = np.minimum(self.lengths, lengths)
         return Ragged.from_lengths(
-            self.values[_ranges(self.row_splits[:-1], lengths)], lengths
+            self.values[ranges(self.row_splits[:-1], lengths)], lengths
         )
 
     def tail(self, lengths):
@@ -77,7 +77,7 @@ class Ragged:
         lengths = np.minimum(self.lengths, lengths)
         starts = self.row_splits[1:] - lengths
         return Ragged.from_lengths(
-            self.values[_ranges(starts, lengths)], lengths
+            self.values[ranges(starts, lengths)], lengths
         )
 
 
@@ -95,12 +95,19 @@ def join(parts):
     values = np.empty(splits[-1], parts[0].values.dtype)
     offsets = np.cumsum(lengths, axis=0) - lengths
     for part, offset in zip(parts, offsets, strict=True):
-        values[_ranges(splits[:-1] + offset, part.lengths)] = part.values
+        values[ranges(splits[:-1] + offset, part.lengths)] = part.values
     return Ragged(values, splits)
 
 
-def _ranges(starts, lengths):
-    """Indices starts[i], ..., starts[i] + lengths[i] - 1, for each i."""
+def ranges(starts, lengths):
+    """Indices starts[i], ..., starts[i] + lengths[i] - 1, for each i in turn.
+
+    Args:
+        starts, lengths: int arrays [S].
+
+    Returns:
+        int array [sum of lengths].
+    """
     total = int(lengths.sum())
     before = np.cumsum(lengths) - lengths
     return np.arange(total) + np.repeat(starts - before, lengths)

@@ -3,8 +3,7 @@
 A kind connects a head of `xlnet_tf.tasks` with rows of `data_pipeline` and with
 metrics; the loop (`xlnet_tf.finetuning`) knows nothing of tasks.
 
-Shapes: B rows of a batch, R rows of a split, X examples, T tokens, C classes, O
-options or documents.
+Shapes: B rows of a batch, R rows of a split, X examples, T tokens, C classes.
 """
 
 import numpy as np
@@ -13,14 +12,12 @@ from keras import ops
 from data_pipeline import batching
 from data_pipeline import finetuning as encoding
 from xlnet_tf import finetuning_metrics
-from xlnet_tf.tasks.classification import XLNetMultipleChoice
 from xlnet_tf.tasks.classification import XLNetTextClassifier
 from xlnet_tf.tasks.classification import XLNetTextRegressor
 from xlnet_tf.tasks.classification import XLNetTokenClassifier
-from xlnet_tf.tasks.ranking import XLNetRanker
 
 # What a model takes of a batch; the rest are labels and book-keeping.
-_FEATURES = ("token_ids", "segment_ids", "padding_mask", "dropout_seed")
+FEATURES = ("token_ids", "segment_ids", "padding_mask", "dropout_seed")
 
 
 class Kind:
@@ -34,7 +31,7 @@ class Kind:
     """
 
     model_class = None
-    features = _FEATURES
+    features = FEATURES
 
     def __init__(self, task, config, labels, tokenizer):
         self.task = task
@@ -212,7 +209,7 @@ class Classification(_Texts):
 
     def predictions(self, examples, rows, outputs):
         logits = self.scores(examples, rows, outputs)
-        probabilities = _softmax(logits)
+        probabilities = softmax(logits)
         return [
             {
                 "id": example.id,
@@ -239,89 +236,6 @@ class Regression(_Texts):
     def predictions(self, examples, rows, outputs):
         return [
             {"id": example.id, "score": float(score)}
-            for example, score in zip(
-                examples, self.scores(examples, rows, outputs), strict=True
-            )
-        ]
-
-
-class MultipleChoice(Kind):
-    """Which option answers a question about a context."""
-
-    model_class = XLNetMultipleChoice
-
-    def encode(self, examples, training, progress=False):
-        return encoding.encode_choices(
-            examples, self.tokenizer, self.sequence_length, progress=progress
-        )
-
-    def row_loss(self, outputs, features):
-        return ops.sparse_categorical_crossentropy(
-            features["label"], outputs, from_logits=True
-        )
-
-    def targets(self, examples):
-        return np.array([x.answer for x in examples])
-
-    def metric_arguments(self, examples):
-        groups = [x.group for x in examples]
-        return {"groups": groups} if any(groups) else {}
-
-    def predictions(self, examples, rows, outputs):
-        return [
-            {
-                "id": example.id,
-                "answer": int(np.argmax(row)),
-                "option": example.options[int(np.argmax(row))],
-                "probabilities": row.tolist(),
-            }
-            for example, row in zip(
-                examples, _softmax(outputs["logits"]), strict=True
-            )
-        ]
-
-
-class Ranking(Kind):
-    """How well documents answer a query."""
-
-    model_class = XLNetRanker
-    features = (*_FEATURES, "document_mask")
-
-    def encode(self, examples, training, progress=False):
-        return encoding.encode_rankings(
-            examples,
-            self.tokenizer,
-            self.sequence_length,
-            num_documents=self.config.num_documents,
-            progress=progress,
-        )
-
-    def row_loss(self, outputs, features):
-        # Listwise: the share that each document has of all relevance.
-        relevance = features["label"]
-        total = ops.sum(relevance, axis=-1, keepdims=True)
-        share = relevance / ops.maximum(total, 1e-6)
-        return -ops.sum(share * ops.log_softmax(outputs, axis=-1), axis=-1)
-
-    def targets(self, examples):
-        return np.array([x.relevance or 0 for x in examples])
-
-    def metric_arguments(self, examples):
-        return {"groups": [x.query_id for x in examples]}
-
-    def scores(self, examples, rows, outputs):
-        scores = np.zeros(len(examples), np.float64)
-        is_real = rows.dense["document_mask"] > 0
-        scores[rows.dense["example"][is_real]] = outputs["logits"][is_real]
-        return scores
-
-    def predictions(self, examples, rows, outputs):
-        return [
-            {
-                "query_id": example.query_id,
-                "document_id": example.document_id,
-                "score": float(score),
-            }
             for example, score in zip(
                 examples, self.scores(examples, rows, outputs), strict=True
             )
@@ -383,7 +297,8 @@ class TokenClassification(Kind):
         ]
 
 
-def _softmax(logits):
+def softmax(logits):
+    """Probabilities, float64, of logits [..., C]."""
     logits = np.asarray(logits, np.float64)
     odds = np.exp(logits - logits.max(axis=-1, keepdims=True))
     return odds / odds.sum(axis=-1, keepdims=True)
@@ -391,6 +306,9 @@ def _softmax(logits):
 
 def make_kind(task, config, labels, tokenizer):
     """The Kind of a task; arguments as of `Kind`."""
+    # They build on this file.
+    from xlnet_tf.finetuning_choices import MultipleChoice
+    from xlnet_tf.finetuning_choices import Ranking
     from xlnet_tf.finetuning_questions import QuestionAnswering
 
     kinds = {

@@ -6,6 +6,7 @@ from data_pipeline import span_merging
 from data_pipeline import squad_evaluation
 from data_pipeline.question_answering import make_windows
 from xlnet_tf.finetuning_kinds import Kind
+from xlnet_tf.tasks.losses import SpanLoss
 from xlnet_tf.tasks.question_answering import XLNetQuestionAnswering
 
 _STRIDE = 128  # as released
@@ -54,16 +55,15 @@ class QuestionAnswering(Kind):
             {**features, "start_positions": features["start_position"]},
             training,
         )
-        start = _picked(outputs["start_scores"], features["start_position"])
-        end = _picked(outputs["end_scores"], features["end_position"])
-        loss = -(start + end) / 2
-        if self.may_be_impossible:
-            logits = outputs["class_logits"]
-            loss += 0.5 * (
-                ops.softplus(logits) - features["is_impossible"] * logits
-            )
-        rows = ops.ones_like(loss)
-        return ops.sum(loss), ops.sum(rows)
+        if not self.may_be_impossible:
+            del outputs["class_logits"]
+        labels = {
+            "start_positions": features["start_position"],
+            "end_positions": features["end_position"],
+            "is_impossible": features["is_impossible"],
+        }
+        loss = SpanLoss(reduction=None)(labels, outputs)
+        return ops.sum(loss), ops.sum(ops.ones_like(loss))
 
     def outputs(self, model, features):
         return self.call(
@@ -119,7 +119,3 @@ class QuestionAnswering(Kind):
             null_threshold=null_threshold,
         )
 
-
-def _picked(scores, positions):
-    """float32 [B], scores [B, T] at positions [B]."""
-    return ops.take_along_axis(scores, positions[:, None], axis=1)[:, 0]
