@@ -42,7 +42,7 @@ def graph(tokenizer):
 
 def preprocessed(graph, texts):
     texts = tf.constant([text.encode() for text in texts])
-    return [text.decode() for text in graph._preprocess(texts).numpy()]
+    return [text.decode() for text in graph._normalize(texts).numpy()]
 
 
 def test_agrees_on_texts(tokenizer):
@@ -192,8 +192,9 @@ def test_pieces_across_blanks_are_not_cut():
 def test_tables_are_small(graph):
     tables = [
         table
-        for name, tables in vars(graph).items()
-        if name in ("_decompositions", "_decomposed", "_lower", "_kinds")
+        for name, tables in vars(graph._normalize).items()
+        if name
+        in ("_decompositions", "_decomposed", "_lower", "_kinds", "_blanks")
         for table in tables
     ]
     assert sum(table.numpy().nbytes for table in tables) < 1 << 20
@@ -260,7 +261,7 @@ def foreign_ops(graph_def):
 
 def test_agreement_names_the_lines_that_differ(tokenizer, monkeypatch):
     monkeypatch.setattr(
-        GraphTokenizer, "_split_commas", lambda self, ids, texts: ids
+        GraphTokenizer, "_split_commas", lambda self, ids, chunks: (ids,)
     )
     texts = ["ba co", "in 1, 9, code", "ba"]
     assert agreement(tokenizer, texts) == [1]
