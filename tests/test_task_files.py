@@ -1,4 +1,4 @@
-"""Finding splits, reading tables, holding out."""
+"""Finding splits, and reading tables."""
 
 import gzip
 import io
@@ -10,12 +10,9 @@ import zipfile
 import pytest
 
 from data_pipeline import task_files
-from data_pipeline.examples import ChoiceExample
-from data_pipeline.examples import QuestionExample
 from data_pipeline.examples import RankingExample
 from data_pipeline.examples import TextExample
 from data_pipeline.task_files import find_split
-from data_pipeline.task_files import hold_out
 from data_pipeline.task_files import read_examples
 
 RTE = (
@@ -86,6 +83,11 @@ def test_an_archive_of_all_tasks_gives_the_right_one(tmp_path):
     other = RTE.replace("big", "small")
     files = {"g/SST-2/train.tsv": other, "g/RTE/train.tsv": RTE}
     archive = pack(tmp_path / "x.zip", {**files, "g/RTE/._train.tsv": "?"})
+    assert read_examples("rte", archive) == RTE_EXAMPLES
+    archive = pack(
+        tmp_path / "y.zip",
+        {"RTE/train.tsv": RTE, "SST/x": ""} | {"OLDER/RTE/train.tsv": other},
+    )
     assert read_examples("rte", archive) == RTE_EXAMPLES
 
 
@@ -209,7 +211,7 @@ def test_long_fields(tmp_path):
 
 OWN = [
     ("a.tsv", 'text\tlabel\nHi "you"\tx\n\nHo\ty\n'),
-    ("a.csv", 'Label,Text\nx,"Hi ""you"""\ny,Ho\n'),
+    ("a.csv", 'Label,Text\nx,"Hi ""you"""\n\ny,Ho\n'),
     ("a.jsonl", '{"label": "x", "text": "Hi \\"you\\""}\n\n'
      '{"text": "Ho", "label": "y", "more": [1]}\n'),
     ("a.json", '[{"label": "x", "text": "Hi \\"you\\""},\n'
@@ -221,7 +223,7 @@ OWN = [
 def test_tables_of_your_own(tmp_path, name, text):
     found = read_examples("classification", write(tmp_path / name, text))
     assert texts(found) == [('Hi "you"', None, "x"), ("Ho", None, "y")]
-    row = {"a.tsv": 4, "a.csv": 3, "a.jsonl": 3, "a.json": 2}[name]
+    row = {"a.tsv": 4, "a.csv": 4, "a.jsonl": 3, "a.json": 2}[name]
     assert found[1].where == f"{name}, row {row}"
 
 
@@ -339,51 +341,6 @@ def test_ranking(tmp_path):
         ValueError, match="row 2: the label 'high' is not a fin"
     ):
         read_examples("ranking", path)
-
-
-def test_hold_out_single_examples():
-    found = [TextExample(str(i), f"text {i}") for i in range(103)]
-    train, held = hold_out(found, 0.1, seed=3)
-    assert len(held) == 10 and sorted(train + held) == sorted(found)
-    assert (train, held) == hold_out(found, 0.1, seed=3)
-    assert held != hold_out(found, 0.1, seed=4)[1]
-    assert held == sorted(held, key=lambda one: int(one.id))
-    assert len(hold_out(found, 0.001, seed=3)[1]) == 1
-    assert len(hold_out(found[:2], 0.99, seed=3)[0]) == 1
-
-
-def test_hold_out_whole_groups():
-    kinds = {
-        "context": [
-            ChoiceExample(f"{i}/{j}", f"article {i}", "?", ("a", "b"))
-            for i in range(31)
-            for j in range(i % 5 + 1)
-        ],
-        "title": [
-            QuestionExample(f"{i}-{j}", f"paragraph {j}", "?", title=f"{i}")
-            for i in range(31)
-            for j in range(7)
-        ],
-        "query_id": [
-            RankingExample(f"{i % 13}", "q", f"{i}", "d", 1.0)
-            for i in range(130)
-        ],
-    }
-    for field, found in kinds.items():
-        train, held = hold_out(found, 0.2, seed=1)
-        assert 0.1 < len(held) / len(found) < 0.3
-        assert len(train) + len(held) == len(found)
-        groups = [{getattr(x, field) for x in part} for part in (train, held)]
-        assert not groups[0] & groups[1]
-
-
-def test_hold_out_refuses():
-    one = [RankingExample("1", "q", str(i), "d") for i in range(5)]
-    with pytest.raises(ValueError, match="nothing can be held out"):
-        hold_out(one, 0.5, seed=0)
-    for fraction in (0, 1, float("nan")):
-        with pytest.raises(ValueError, match="`fraction` must be between"):
-            hold_out(one, fraction, seed=0)
 
 
 @pytest.mark.parametrize(
