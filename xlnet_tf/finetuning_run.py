@@ -270,6 +270,13 @@ class Run:
             self.global_step,
         )
         best = finetuning_progress.KeepBest(self)
+
+        def stop_between(output):
+            # An evaluation that is due comes first, for the run that goes on
+            # would leave it out.
+            if int(self.global_step.numpy()) % config.evaluation_interval:
+                stop(output)
+
         self._evaluator = self.evaluator(self.data.held_out())
         return orbit.Controller(
             global_step=self.global_step,
@@ -283,7 +290,7 @@ class Run:
             eval_summary_dir=(
                 str(self.output / "eval") if self.is_chief else None
             ),
-            train_actions=[log.train, stop],
+            train_actions=[log.train, stop_between],
             eval_actions=[log.evaluate, best, stop],
         )
 
@@ -301,7 +308,7 @@ class Run:
             return
         source = self.kind.model_class.from_preset(best, preprocessor=None)
         for variable, value in zip(
-            self.model.variables, source.variables, strict=True
+            self.model.weights, source.weights, strict=True
         ):
             variable.assign(value)
 

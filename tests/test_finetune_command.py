@@ -1,0 +1,216 @@
+"""`python -m xlnet_tf.finetune`: every kind of task, results, bad input."""
+
+import json
+
+import keras
+import numpy as np
+import pytest
+
+import xlnet_tf
+from tests import finetuning_fixtures as fixtures
+
+
+@pytest.fixture(scope="module")
+def preset(tmp_path_factory):
+    return fixtures.write_preset(tmp_path_factory.mktemp("preset"))
+
+
+def options(directory, preset, task, **settings):
+    data = directory / "data"
+    if not data.exists():
+        fixtures.write_task(data, task)
+    return [
+        "--task",
+        task,
+        "--data",
+        data,
+        "--preset",
+        preset,
+        "--output",
+        directory / "run",
+        "--training",
+        fixtures.write_training(directory, **settings),
+    ]
+
+
+def lines(file):
+    return [json.loads(x) for x in file.read_text("utf-8").splitlines()]
+
+
+def test_a_classifier_learns_and_predicts(tmp_path, preset, capsys):
+    arguments = options(
+        tmp_path,
+        preset,
+        "classification",
+        steps=90,
+        batch_size=16,
+        learning_rate=5e-3,
+        dropout=0.0,
+        attention_dropout=0.0,
+        steps_per_loop=15,
+        evaluation_interval=15,
+    )
+    dev = tmp_path / "data" / "dev.tsv"
+    assert fixtures.run(*arguments, "--predict", dev) == 0
+    output = tmp_path / "run"
+    results = json.loads((output / "results.json").read_text())
+    assert results["metric"] == "accuracy"
+    assert results["value"] >= 0.9  # half of them are "yes"
+    assert results["started_from"] == "pretrained"
+    said = capsys.readouterr().out
+    assert "2 classes" in said
+    assert "40 to train on, 20 dev" in said
+
+    rows = [x.split("\t") for x in dev.read_text().splitlines()[1:]]
+    predicted = lines(output / "predictions.jsonl")
+    assert [x["label"] for x in predicted] == [
+        x["label"] for x in lines(output / "held_out_predictions.jsonl")
+    ]
+    right = np.mean(
+        [p["label"] == r[1] for p, r in zip(predicted, rows, strict=True)]
+    )
+    assert right == pytest.approx(results["value"])
+    assert "macro average" in (output / "report.txt").read_text()
+    assert (output / "confusion_matrix.png").stat().st_size > 1000
+
+    # What was written takes raw strings, and says the same.
+    texts = [row[0] for row in rows]
+    wanted = [
+        max(p["probabilities"], key=p["probabilities"].get) for p in predicted
+    ]
+    for model in (
+        xlnet_tf.XLNetTextClassifier.from_preset(output / "best"),
+        keras.models.load_model(output / "model.keras"),
+    ):
+        assert model.labels == ["no", "yes"]
+        model.preprocessor.sequence_length = 24
+        logits = model.predict(texts, batch_size=7, verbose=0)
+        found = [model.labels[i] for i in logits.argmax(-1)]
+        assert found == wanted
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("task", "metric", "keys"),
+    [
+        ("regression", "pearson", {"id", "score"}),
+        ("ranking", "ndcg@10", {"query_id", "document_id", "score"}),
+        ("race", "accuracy", {"id", "answer", "option", "probabilities"}),
+        ("ner", "entity_f1", {"id", "words", "tags"}),
+        (
+            "squad-1.1",
+            "squad_f1",
+            {"id", "answer", "no_answer_odds", "n_best"},
+        ),
+        (
+            "squad-2.0",
+            "squad_f1",
+            {"id", "answer", "no_answer_odds", "n_best"},
+        ),
+    ],
+)
+def test_every_kind_of_task(tmp_path, preset, task, metric, keys):
+    arguments = options(tmp_path, preset, task)
+    assert fixtures.run(*arguments) == 0
+    output = tmp_path / "run"
+    results = json.loads((output / "results.json").read_text())
+    assert results["metric"] == metric
+    predicted = lines(output / "held_out_predictions.jsonl")
+    assert set(predicted[0]) == keys
+    assert keras.models.load_model(output / "model.keras")
+    # The same command again has nothing left to do, but can predict.
+    names = {
+        "race": "RACE/dev",
+        "ner": "dev.conll",
+        "squad-1.1": "dev-v1.1.json",
+        "squad-2.0": "dev-v2.0.json",
+    }
+    if task == "race":
+        return
+    file = tmp_path / "data" / names.get(task, "dev.tsv")
+    assert fixtures.run(*arguments, "--predict", file) == 0
+    assert lines(output / "predictions.jsonl") == predicted
+
+
+@pytest.mark.slow
+def test_a_run_that_goes_on_equals_one_that_did_not_stop(
+    tmp_path, preset, monkeypatch
+):
+    from xlnet_tf import training_progress as progress
+
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    for directory in (whole, parts):
+        directory.mkdir()
+    arguments = options(whole, preset, "classification")
+    assert fixtures.run(*arguments) == 0
+
+    arguments = options(parts, preset, "classification")
+    calls = []
+
+    def stop(self, output):
+        calls.append(output)
+        if len(calls) == 2:
+            raise progress.Stopped
+
+    with monkeypatch.context() as patch:
+        patch.setattr(progress.StopRequest, "__call__", stop)
+        assert fixtures.run(*arguments) == 143
+    assert not (parts / "run" / "results.json").exists()
+    assert fixtures.run(*arguments) == 0
+    models = [
+        keras.models.load_model(x / "run" / "model.keras")
+        for x in (whole, parts)
+    ]
+    for a, b in zip(models[0].weights, models[1].weights, strict=True):
+        np.testing.assert_array_equal(a, b)
+    held_out = [
+        (x / "run" / "held_out_predictions.jsonl").read_text()
+        for x in (whole, parts)
+    ]
+    assert held_out[0] == held_out[1]
+
+
+@pytest.mark.slow
+def test_several_seeds_have_a_median(tmp_path, preset, capsys):
+    arguments = options(tmp_path, preset, "classification", patience=1)
+    assert fixtures.run(*arguments, "--seeds", 2, "--random-start") == 0
+    assert "median" in capsys.readouterr().out
+    summary = json.loads((tmp_path / "run" / "seeds.json").read_text())
+    runs = [
+        json.loads(
+            (tmp_path / "run" / f"seed-{i}" / "results.json").read_text()
+        )
+        for i in range(2)
+    ]
+    assert summary["accuracy"]["all"] == [x["value"] for x in runs]
+    assert runs[0]["started_from"] == "random"
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (["--task", "sst-3"], "sst-3"),
+        (["--columns", "text=review"], "review"),
+        (["--data", "nowhere"], "nowhere"),
+        (["--preset", "nowhere"], "nowhere"),
+        (["--steps", "3", "--epochs", "2"], "either --steps or --epochs"),
+        (["--batch-size", "500"], "at most the number of examples, 40"),
+        (["--seeds", "0"], "`--seeds` must be at least 1"),
+    ],
+)
+def test_bad_options(tmp_path, preset, capsys, change, message):
+    arguments = options(tmp_path, preset, "classification")
+    assert fixtures.run(*arguments, *change) == 1
+    error = capsys.readouterr().err.strip().splitlines()[-1]
+    assert error.startswith("error: ")
+    assert message in error
+
+
+def test_another_run_in_the_directory(tmp_path, preset, capsys):
+    arguments = options(tmp_path, preset, "classification")
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "run.json").write_text(
+        json.dumps({"task": "rte", "training": {}})
+    )
+    assert fixtures.run(*arguments) == 1
+    assert "task: rte there, classification now" in capsys.readouterr().err
