@@ -120,18 +120,23 @@ class Server {
     TF_DeleteGraph(graph_);
   }
 
+  // Throws if the export has not what a request names.
+  void check_names(const Request& request) const {
+    if (!signatures_.count(request.signature))
+      throw std::runtime_error("there is no signature " + request.signature);
+    for (const Tensor& tensor : request.tensors)
+      if (!signatures_.at(request.signature).inputs.count(tensor.name))
+        throw std::runtime_error("there is no input " + tensor.name);
+  }
+
   // Gives TensorFlow's code; appends the answer to `bytes` where not null.
   int answer(const Request& request, std::string* bytes) const {
     std::vector<TensorPointer> held;
     std::vector<TF_Output> places;
     std::vector<TF_Tensor*> given;
-    if (!signatures_.count(request.signature))
-      throw std::runtime_error("there is no signature " + request.signature);
     const Signature& signature = signatures_.at(request.signature);
     const std::vector<TF_Output>& outputs = signature.outputs;
     for (const Tensor& tensor : request.tensors) {
-      if (!signature.inputs.count(tensor.name))
-        throw std::runtime_error("there is no input " + tensor.name);
       places.push_back(signature.inputs.at(tensor.name));
       held.push_back(to_tensorflow(tensor));
       given.push_back(held.back().get());
@@ -281,6 +286,7 @@ int run(int count, char** arguments) {
                                : read_requests(options["--requests"]);
   if (requests.empty()) throw std::runtime_error("there is no request");
   const Server server(arguments[1], arguments[2]);
+  for (const Request& request : requests) server.check_names(request);
   if (options.count("--answers")) {
     std::ofstream file(options["--answers"], std::ios::binary);
     for (const Request& request : requests) {
