@@ -41,15 +41,18 @@ def classifier(**arguments):
     return randomize(task)
 
 
-def quick(task, **arguments):
-    task.compile(keras.optimizers.Adam(5e-3), **arguments)
+def quick(task, run_eagerly=True):
+    # To trace a step takes longer than the few steps of a test.
+    task.compile(
+        keras.optimizers.Adam(5e-3), jit_compile=False, run_eagerly=run_eagerly
+    )
     return task
 
 
 @pytest.fixture(scope="module")
 def learned():
     """A classifier that was fitted on strings, and how that went."""
-    task = quick(classifier(dropout=0.0))
+    task = quick(classifier(dropout=0.0), run_eagerly=False)
     history = task.fit(
         np.array(TEXTS),
         LABELS,
@@ -133,7 +136,7 @@ def test_data_sets_and_weights():
     data = tf.data.Dataset.from_tensor_slices(
         ({"text": TEXTS, "text_pair": TEXTS}, LABELS, [1.0] * 5 + [0.0] * 5)
     ).batch(4)
-    task.fit(data, epochs=8, validation_data=data, verbose=0)
+    task.fit(data, epochs=5, validation_data=data, verbose=0)
     logits = expected_logits(task, (TEXTS, TEXTS))
     assert (logits.argmax(-1) == 0).all()  # the only class that had a weight
 
@@ -157,7 +160,7 @@ def test_a_regressor_learns_and_weighs():
         )
     )
     y = np.array(LABELS, "float32")
-    history = task.fit(TEXTS, y, epochs=25, verbose=0, batch_size=5).history
+    history = task.fit(TEXTS, y, epochs=15, verbose=0, batch_size=5).history
     assert history["loss"][-1] < 0.05
     weights = np.array([1] * 9 + [0], "float32")
     found = task.test_on_batch(TEXTS, y + 1, weights, return_dict=True)
@@ -205,9 +208,8 @@ def test_choices_and_tokens_and_queries_are_fitted():
             (4, 2),
         ),
     ):
-        task = cls(
-            backbone(), preprocessor=preprocessor(of_strings), **arguments
-        )
+        of_strings = preprocessor(of_strings)
+        task = quick(cls(backbone(), preprocessor=of_strings, **arguments))
         history = task.fit(x, y, batch_size=4, verbose=0).history
         assert np.isfinite(history["loss"]).all()
         assert len(history) == 2
@@ -221,7 +223,7 @@ def test_losses_of_tokens_are_means_over_words():
         preprocessor=preprocessor(XLNetTokenClassifierPreprocessor),
     )
     words, tags = [["ba", "code", "fi"], ["gu"]], [[1, -100, 4], [2]]
-    task.compile()
+    task.compile(run_eagerly=True)
     features, labels, weights = task.preprocessor(words, tags)
     logits = as_numpy(task(features)).astype("float64")
     log_shares = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
@@ -253,7 +255,8 @@ def test_scores_of_fillers_are_hidden_and_the_loss_is_listwise():
 
 
 def test_questions_have_the_released_loss():
-    task = randomize(xlnet_tf.XLNetQuestionAnswering(backbone(), dropout=0.0))
+    task = xlnet_tf.XLNetQuestionAnswering(backbone(), dropout=0.0)
+    task = quick(randomize(task))
     features = as_numpy(preprocessor()(TEXTS[:3]))
     y = {
         "start_positions": np.array([9, 8, 10], "int32"),
@@ -276,7 +279,7 @@ def test_questions_have_the_released_loss():
     del features["start_positions"]
     with pytest.raises(ValueError, match="must hold `start_positions` too"):
         task.evaluate(features, y, verbose=0)
-    simple = xlnet_tf.XLNetSpanClassifier(backbone())
+    simple = quick(xlnet_tf.XLNetSpanClassifier(backbone()))
     del y["is_impossible"]
     assert simple.evaluate(features, y, verbose=0) > 0
     del y["end_positions"]
@@ -380,6 +383,7 @@ def test_wrong_data_sets_are_named():
         task.fit(data.batch(2), validation_split=0.5)
 
 
+@pytest.mark.slow
 def test_two_replicas_take_strings():
     strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
     with strategy.scope():

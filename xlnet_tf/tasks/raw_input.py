@@ -60,10 +60,10 @@ def to_tensor(value):
         if value.dtype.kind == "T":  # NumPy's strings of any length
             value = value.astype(object)
         return tf.convert_to_tensor(value)
-    if any(isinstance(row, (list, tuple)) for row in value) and (
-        len({len(row) for row in value}) > 1
-    ):
-        return tf.ragged.constant(value)
+    if isinstance(value, (list, tuple)):
+        rows = [row for row in value if isinstance(row, (list, tuple))]
+        if len({len(row) for row in rows}) > 1:
+            return tf.ragged.constant(value)
     return tf.convert_to_tensor(value)
 
 
