@@ -4,6 +4,8 @@ Shapes: B batch, T tokens, M memory length, K = M + T keys, P targets,
 L layers, D model dim, V vocabulary.
 """
 
+import functools
+
 import keras
 from keras import ops
 
@@ -18,6 +20,7 @@ from xlnet_tf.memory import next_memory
 from xlnet_tf.memory import next_memory_mask
 from xlnet_tf.presets import Preset
 from xlnet_tf.relative_position import relative_position_encoding
+from xlnet_tf.rematerialization import rematerialized
 
 # Draws of dropout that one block takes from its seed, and the three outside.
 _DRAWS_PER_BLOCK = 4
@@ -31,6 +34,9 @@ class XLNetBackbone(Preset, keras.Model):
     Args:
         config: XLNetConfig.
         seed: int or None, for dropout where no `dropout_seed` is given.
+        rematerialize: bool, compute the layers again for the gradient instead
+            of keeping their inner results: less memory, more time, the same
+            numbers. An attribute too; files do not keep it. Default False.
 
     Call arguments:
         features: dict; all optional but `token_ids`.
@@ -60,10 +66,11 @@ class XLNetBackbone(Preset, keras.Model):
     Source: `transformer_xl` of the released code.
     """
 
-    def __init__(self, config, seed=None, **kwargs):
+    def __init__(self, config, seed=None, rematerialize=False, **kwargs):
         super().__init__(autocast=False, **kwargs)
         self.config = config
         self.seed = seed
+        self.rematerialize = rematerialize
         self.token_embedding = keras.layers.Embedding(
             config.vocabulary_size,
             config.hidden_dim,
@@ -139,16 +146,13 @@ class XLNetBackbone(Preset, keras.Model):
         )
         new_memories = []
         for layer, block in enumerate(self.blocks):
-            content = rows[:, :num_tokens]
             memory = None if memories is None else memories[layer]
-            keys = content
             if memory is not None:
-                memory = ops.cast(memory, content.dtype)
-                keys = ops.concatenate([memory, content], axis=1)
+                memory = ops.cast(memory, rows.dtype)
             if config.memory_length:
                 new_memories.append(
                     next_memory(
-                        content,
+                        rows[:, :num_tokens],
                         memory,
                         config.memory_length,
                         config.reuse_length,
@@ -157,7 +161,14 @@ class XLNetBackbone(Preset, keras.Model):
             block_seed = None
             if seed is not None:
                 block_seed = fold_in(seed, layer * _DRAWS_PER_BLOCK)
-            rows = block(rows, keys, context=context, seed=block_seed)
+            run = functools.partial(
+                _run_block, block, num_tokens, context, block_seed
+            )
+            inputs = [rows] if memory is None else [rows, memory]
+            if training and self.rematerialize:
+                rows = rematerialized(run, block, inputs)
+            else:
+                rows = run(*inputs)
         rows = dropout(rows, config.dropout, seed, _DRAW_OUTPUT)
         return self._outputs(rows, new_memories, features, num_tokens)
 
@@ -236,6 +247,14 @@ class XLNetBackbone(Preset, keras.Model):
         if isinstance(kwargs.get("dtype"), dict):
             kwargs["dtype"] = keras.dtype_policies.deserialize(kwargs["dtype"])
         return cls(XLNetConfig.from_dict(fields), **kwargs)
+
+
+def _run_block(block, num_tokens, context, seed, rows, memory=None):
+    """A block on content and query rows, with what it remembers."""
+    keys = rows[:, :num_tokens]
+    if memory is not None:
+        keys = ops.concatenate([memory, keys], axis=1)
+    return block(rows, keys, context=context, seed=seed)
 
 
 def _checked(features, config):

@@ -36,7 +36,12 @@ def build(config, training, strategy):
     keras.utils.set_random_seed(training.seed)
     with strategy.scope():
         model = XLNetPretrainer(
-            XLNetBackbone(config, seed=training.seed, dtype=training.policy)
+            XLNetBackbone(
+                config,
+                seed=training.seed,
+                rematerialize=training.rematerialize,
+                dtype=training.policy,
+            )
         )
         optimizer = AdamW(
             WarmupSchedule(

@@ -28,6 +28,9 @@ class TrainingConfig:
         precision: "float32" (default) or "bfloat16" (mixed: weights stay
             float32).
         jit_compile: bool, compile the step with XLA. Default False.
+        rematerialize: bool, compute the layers again for the gradient instead
+            of keeping their inner results: less memory, more time, the same
+            numbers. Default False.
         steps_per_loop: int, steps between two looks at the progress.
         evaluation_interval: int, steps between evaluations. Default 500.
         evaluation_steps: int, batches of one evaluation at most. Default 100.
@@ -58,6 +61,7 @@ class TrainingConfig:
     max_gradient_norm: float = 0.25
     precision: str = "float32"
     jit_compile: bool = False
+    rematerialize: bool = False
     steps_per_loop: int = 20
     evaluation_interval: int = 500
     evaluation_steps: int = 100
@@ -92,7 +96,7 @@ class TrainingConfig:
             self._check(name, float, lambda x: 0 <= x < 1, "in [0, 1)")
         name = "final_learning_rate_fraction"
         self._check(name, float, lambda x: 0 <= x <= 1, "in [0, 1]")
-        for name in ("jit_compile", "hide_empty_memory"):
+        for name in ("jit_compile", "rematerialize", "hide_empty_memory"):
             self._check(name, bool, lambda x: True, "true or false")
         for name, choices in (
             ("decay", ("linear", "cosine", "constant")),

@@ -84,7 +84,7 @@ class MetricsLog:
 
     def __init__(self, directory, total_steps, global_step):
         self._file = directory and pathlib.Path(directory) / "metrics.jsonl"
-        self._total_steps = total_steps
+        self.total_steps = total_steps
         self._global_step = global_step
         self._begun = (time.monotonic(), int(global_step.numpy()))
         if self._file:
@@ -119,8 +119,12 @@ class MetricsLog:
         with self._file.open("a", encoding="utf-8") as handle:
             line = {"kind": kind, "step": step, **scalars}
             handle.write(json.dumps(line) + "\n")
+        sys.stderr.write(self.text(kind, step, scalars) + "\n")
+
+    def text(self, kind, step, scalars):
+        """The progress line of a loop ("train") or an evaluation ("eval")."""
         text = (
-            f"step {step}/{self._total_steps}  "
+            f"step {step}/{self.total_steps}  "
             f"{'held out  ' if kind == 'eval' else ''}"
             f"loss {scalars['loss']:.3f}  "
             f"bits/token {scalars['bits_per_token']:.3f}  "
@@ -131,14 +135,15 @@ class MetricsLog:
                 f"  gradient {scalars['gradient_norm']:.2f}  "
                 f"rate {scalars['learning_rate']:.2e}  "
                 f"{scalars['tokens_per_second']:,.0f} tokens/s  "
-                f"{self._time_left(step)} left"
+                f"{self.time_left(step)} left"
             )
-        sys.stderr.write(text + "\n")
+        return text
 
-    def _time_left(self, step):
+    def time_left(self, step):
+        """How long the rest takes at the rate so far."""
         begun, first_step = self._begun
         a_step = (time.monotonic() - begun) / max(step - first_step, 1)
-        return duration(a_step * (self._total_steps - step))
+        return duration(a_step * (self.total_steps - step))
 
 
 def duration(seconds):
@@ -207,9 +212,10 @@ def arithmetic(run):
 def expected_bytes(model, training, manifest, rows):
     """A rough count of what a replica holds in memory during a step.
 
-    Weights, gradients and two moments in float32; for every layer the scores
-    and probabilities of attention kept for the backward pass, and the wide
-    activations; logits and their gradient.
+    Weights, gradients and two moments in float32; for every layer the
+    activations kept for the backward pass, or its inputs alone where it is
+    computed again; for one layer at a time the scores and probabilities of
+    attention; logits and their gradient.
 
     Args:
         model: XLNetPretrainer.
@@ -230,6 +236,9 @@ def expected_bytes(model, training, manifest, rows):
     activations = streams * (
         12 * config.hidden_dim + 3 * config.intermediate_dim
     )
-    layers = config.num_layers * rows * (scores + activations) * width
+    kept = config.num_layers * activations
+    if training.rematerialize:
+        kept = activations + config.num_layers * streams * config.hidden_dim
+    layers = rows * (scores + kept) * width
     logits = 3 * rows * targets * config.vocabulary_size * 4
     return 16 * model.count_params() + layers + logits

@@ -1,0 +1,224 @@
+"""Layers computed again for the gradient: the same numbers, less memory."""
+
+import importlib.util
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.replicas import two_replicas
+from tests.training_fixtures import ArrayData
+from tests.training_fixtures import tiny_config
+from xlnet_tf import XLNetBackbone
+from xlnet_tf import XLNetPretrainer
+
+ROOT = pathlib.Path(__file__).parents[1]
+
+needs_jax = pytest.mark.skipif(
+    importlib.util.find_spec("jax") is None, reason="jax is not installed"
+)
+
+
+def make_model(rematerialize, **overrides):
+    keras.utils.set_random_seed(4)
+    settings = {"dropout": 0.3, "attention_dropout": 0.2, **overrides}
+    dtype = settings.pop("dtype", None)
+    backbone = XLNetBackbone(
+        tiny_config(**settings), rematerialize=rematerialize, dtype=dtype
+    )
+    return XLNetPretrainer(backbone)
+
+
+def features(batch=0):
+    arrays = {
+        name: tf.constant(array[batch])
+        for name, array in ArrayData().features.items()
+    }
+    rng = np.random.default_rng(1)
+    memories = tuple(
+        tf.constant(rng.normal(size=(4, 6, 22)), tf.float32) for _ in range(2)
+    )
+    return {**arrays, "memories": memories, "dropout_seed": tf.constant([3, 5])}
+
+
+def gradients_of(model, batch):
+    variables = [v.value for v in model.trainable_variables]
+    with tf.GradientTape() as tape:
+        outputs = model(batch, training=True)
+    gradients = tape.gradient(outputs["loss"], variables)
+    gradients = [tf.convert_to_tensor(g) for g in gradients]
+    return gradients, outputs["loss"], outputs["memories"]
+
+
+def compared(one, other, relative):
+    flat, others = tf.nest.flatten(one), tf.nest.flatten(other)
+    assert len(flat) == len(others) > 30
+    for a, b in zip(flat, others, strict=True):
+        a, b = (np.asarray(x, "float32") for x in (a, b))
+        np.testing.assert_allclose(
+            a, b, rtol=0, atol=relative * max(1e-3, np.abs(a).max())
+        )
+
+
+MODES = {
+    "eager": lambda f: f,
+    "graph": tf.function,
+    "XLA": lambda f: tf.function(f, jit_compile=True),
+}
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_gradients_and_memories_are_the_same(mode):
+    """Dropout included: both times the same values are dropped."""
+    run = MODES[mode]
+    expected = MODES["graph"](gradients_of)
+    plain, again = make_model(False), make_model(True)
+    batch = features()
+    # float32 sums in another order
+    compared(
+        expected(plain, batch), run(gradients_of)(again, batch), relative=3e-6
+    )
+
+
+def test_shared_biases_and_bfloat16():
+    settings = {"untie_biases": False, "dtype": "mixed_bfloat16"}
+    run = tf.function(gradients_of)
+    results = [
+        run(make_model(rematerialize, **settings), features())
+        for rematerialize in (False, True)
+    ]
+    # bfloat16 has 8 bits; sums over layers come in another order
+    compared(*results, relative=0.02)
+
+
+def test_a_frozen_layer():
+    results = []
+    for rematerialize in (False, True):
+        model = make_model(rematerialize)
+        model.backbone.blocks[0].trainable = False
+        gradients, _, _ = gradients_of(model, features())
+        results.append(gradients)
+    assert len(results[0]) == len(results[1]) < 30
+    for a, b in zip(*results, strict=True):
+        np.testing.assert_allclose(a, b, atol=1e-6)
+
+
+def test_each_layer_runs_twice(monkeypatch):
+    """Once forwards, once for the gradient; once without training."""
+    model = make_model(True)
+    calls = []
+    for block in model.backbone.blocks:
+
+        def counted(*args, block=block, call=block.call, **kwargs):
+            calls.append(block.name)
+            return call(*args, **kwargs)
+
+        monkeypatch.setattr(block, "call", counted)
+    gradients_of(model, features())
+    assert calls == ["block_0", "block_1", "block_1", "block_0"]
+    calls.clear()
+    model(features(), training=False)
+    assert calls == ["block_0", "block_1"]
+
+
+def test_two_replicas():
+    def gradients(rematerialize, strategy):
+        with strategy.scope():
+            model = make_model(rematerialize)
+        batch = features()
+        step = tf.function(lambda: strategy.run(gradients_of, (model, batch)))
+        return strategy.experimental_local_results(step()[0][5])
+
+    strategy = two_replicas()
+    plain, again = (gradients(flag, strategy) for flag in (False, True))
+    assert len(again) == 2
+    for a, b in zip(plain, again, strict=True):
+        np.testing.assert_allclose(a, b, atol=1e-6)
+
+
+def test_it_is_no_part_of_the_saved_model():
+    config = make_model(True).backbone.get_config()
+    assert config == make_model(False).backbone.get_config() | {
+        "name": config["name"]
+    }
+
+
+UNDER_JAX = """
+import jax, keras, numpy as np, xlnet_tf
+from xlnet_tf import XLNetConfig, XLNetBackbone
+assert keras.backend.backend() == "jax"
+config = XLNetConfig(
+    vocabulary_size=31, num_layers=2, num_heads=2, hidden_dim=14, head_dim=6,
+    intermediate_dim=19, memory_length=5, dropout=0.3, attention_dropout=0.2,
+)
+model = XLNetBackbone(config, seed=1)
+rng = np.random.default_rng(0)
+batch = {
+    "token_ids": rng.integers(0, 31, (2, 7)),
+    "memories": tuple(rng.normal(size=(2, 2, 5, 14)).astype("float32")),
+    "dropout_seed": np.array([1, 2]),
+}
+def loss(weights):
+    outputs, _ = model.stateless_call(
+        weights, [v.value for v in model.non_trainable_variables], batch,
+        training=True,
+    )
+    return (outputs["content"] ** 3).sum()
+weights = [v.value for v in model.trainable_variables]
+plain = jax.jit(jax.grad(loss))(weights)
+model.rematerialize = True
+again = jax.jit(jax.grad(lambda x: loss(x))).lower(weights)
+assert "optimization_barrier" in again.as_text()
+again = again.compile()(weights)
+for a, b in zip(plain, again, strict=True):
+    scale = max(1e-3, np.abs(a).max())
+    np.testing.assert_allclose(a, b, atol=1e-5 * scale)
+print("equal")
+"""
+
+
+@needs_jax
+def test_under_jax():
+    done = subprocess.run(
+        [sys.executable, "-c", UNDER_JAX],
+        cwd=ROOT,
+        env={**os.environ, "KERAS_BACKEND": "jax", "JAX_PLATFORMS": "cpu"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert done.stdout.strip() == "equal"
+
+
+@needs_jax
+@pytest.mark.slow
+def test_it_saves_memory():
+    """What XLA wants beside weights, of a step with many small layers."""
+
+    def temporary_bytes(*options):
+        program = str(ROOT / "benchmarks" / "tpu_step.py")
+        sizes = (
+            "--num-layers",
+            "6",
+            "--batch-size",
+            "4",
+            "--memory-length",
+            "8",
+        )
+        done = subprocess.run(
+            [sys.executable, program, "--topology", "cpu", "--config", "tiny"]
+            + [*sizes, "--sequence-length", "64", "--num-predict", "11"]
+            + ["--reuse-length", "16", *options],
+            capture_output=True,
+            encoding="utf-8",
+        )
+        assert done.returncode == 0, done.stderr[-3000:]
+        return json.loads(done.stdout.splitlines()[-1])["temporary_bytes"]
+
+    assert temporary_bytes("--rematerialize") < 0.6 * temporary_bytes()
