@@ -154,6 +154,7 @@ class _Texts(Kind):
         return {
             "segment_length": self.sequence_length,
             "memory_length": self.sequence_length,
+            "reuse_length": 0,
         }
 
     def encode(self, examples, training, progress=False):

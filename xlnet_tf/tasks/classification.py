@@ -8,6 +8,7 @@ from keras import ops
 
 from xlnet_tf.tasks.heads import ClassificationHead
 from xlnet_tf.tasks.heads import TokenHead
+from xlnet_tf.tasks.long_documents import remember_segments
 from xlnet_tf.tasks.losses import SquaredError
 from xlnet_tf.tasks.losses import class_loss
 from xlnet_tf.tasks.losses import class_metrics
@@ -17,7 +18,11 @@ from xlnet_tf.tasks.task import Task
 
 
 class _SequenceTask(Task):
-    """A task that reads one summary vector of a sequence."""
+    """A task that reads one summary vector of a sequence.
+
+    With `segment_length`, longer sequences are read segment by segment, each
+    remembering those before it; see `long_documents`.
+    """
 
     new_head_arguments = ("num_classes", "projection")
 
@@ -29,8 +34,15 @@ class _SequenceTask(Task):
         projection=True,
         activation="tanh",
         dropout=0.1,
+        segment_length=None,
         **kwargs,
     ):
+        if segment_length and not backbone.config.memory_length:
+            raise ValueError(
+                "`segment_length` needs a backbone that remembers: give "
+                "`memory_length` too. Received: "
+                f"segment_length={segment_length}, memory_length=0."
+            )
         head = ClassificationHead(
             backbone.config,
             num_classes,
@@ -49,9 +61,29 @@ class _SequenceTask(Task):
             "activation": activation,
             "dropout": dropout,
         }
+        self.segment_length = segment_length
+
+    def encode(self, features, training=None):
+        if self.segment_length is None:
+            return super().encode(features, training)
+        if not isinstance(features, dict):
+            features = {"token_ids": features}
+        if training:
+            seed = self.backbone.dropout_seed(features)
+            features = {**features, "dropout_seed": seed}
+        return super().encode(
+            remember_segments(
+                self.backbone, features, self.segment_length, training
+            ),
+            training,
+        )
 
     def get_config(self):
-        return {**super().get_config(), **self.summary_arguments}
+        return {
+            **super().get_config(),
+            **self.summary_arguments,
+            "segment_length": self.segment_length,
+        }
 
 
 @keras.saving.register_keras_serializable(package="xlnet_tf")
@@ -66,6 +98,8 @@ class XLNetTextClassifier(_SequenceTask):
         num_classes: int, C.
         labels: sequence of C str, names of the classes, or None.
         summary, projection, activation, dropout: see `ClassificationHead`.
+        segment_length: int or None, tokens read at a time; a backbone with
+            `memory_length` remembers those before. Default None: all at once.
         preprocessor: Preprocessor for raw strings, or None.
 
     Call arguments:
@@ -111,6 +145,8 @@ class XLNetTextRegressor(_SequenceTask):
     Args:
         backbone: XLNetBackbone.
         summary, projection, activation, dropout: see `ClassificationHead`.
+        segment_length: int or None, tokens read at a time; a backbone with
+            `memory_length` remembers those before. Default None: all at once.
         preprocessor: Preprocessor for raw strings, or None.
 
     Call arguments:
@@ -144,6 +180,8 @@ class XLNetMultipleChoice(_SequenceTask):
     Args:
         backbone: XLNetBackbone.
         summary, projection, activation, dropout: see `ClassificationHead`.
+        segment_length: int or None, tokens read at a time; a backbone with
+            `memory_length` remembers those before. Default None: all at once.
         preprocessor: Preprocessor for raw strings, or None.
 
     Call arguments:

@@ -1,0 +1,104 @@
+"""Texts longer than a segment: each segment remembers those before it.
+
+Shapes: B batch, T tokens of a text, M memory length, D model dim, L layers.
+"""
+
+from keras import ops
+
+from xlnet_tf.dropout import fold_in
+
+# What fills a text up on its left to a whole number of segments.
+_FILLERS = {"token_ids": 0, "segment_ids": 4, "padding_mask": 0}
+
+
+def remember_segments(backbone, features, segment_length, training=None):
+    """Reads all segments of a text but the last one, into memories.
+
+    The work grows linearly with the length of the text, and memory stays that
+    of one segment: no gradient goes back beyond the last segment, as in
+    pretraining. What is padding is not remembered.
+
+    Args:
+        backbone: XLNetBackbone with a `memory_length`.
+        features: dict of `token_ids` [B, T], and optionally `segment_ids`,
+            `padding_mask` and `dropout_seed`; padded on the left.
+        segment_length: int, tokens of a segment.
+        training: bool, whether dropout is applied.
+
+    Returns:
+        dict of the features of the last segment, with `memories` and
+        `memory_mask`.
+
+    Raises:
+        ValueError: if there are features that are not cut into segments.
+
+    Source: section 3.2 of https://arxiv.org/abs/1901.02860.
+    """
+    features = {k: v for k, v in features.items() if v is not None}
+    seed = features.pop("dropout_seed", None)
+    unknown = sorted(set(features) - set(_FILLERS))
+    if unknown:
+        raise ValueError(
+            "texts read in segments take `token_ids`, `segment_ids` and "
+            f"`padding_mask`. Received: {', '.join(unknown)}."
+        )
+    if "padding_mask" not in features:
+        features["padding_mask"] = ops.ones_like(features["token_ids"])
+    features = {
+        name: _fill_up(value, _FILLERS[name], segment_length)
+        for name, value in features.items()
+    }
+    batch_size, length = ops.shape(features["token_ids"])
+    count = length // segment_length
+
+    def segment(index):
+        taken = {
+            name: _slice(value, index, segment_length)
+            for name, value in features.items()
+        }
+        if seed is not None:
+            taken["dropout_seed"] = fold_in(seed, index)
+        return taken
+
+    def read(index, memory_mask, *memories):
+        outputs = backbone(
+            {
+                **segment(index),
+                "memories": memories,
+                "memory_mask": memory_mask,
+            },
+            training=training,
+        )
+        return (index + 1, outputs["memory_mask"], *outputs["memories"])
+
+    config = backbone.config
+    shape = (batch_size, config.memory_length, config.hidden_dim)
+    _, memory_mask, *memories = ops.while_loop(
+        lambda index, *_: index < count - 1,
+        read,
+        (
+            ops.zeros((), "int32"),
+            ops.zeros(shape[:2], "bool"),
+            *(
+                ops.zeros(shape, backbone.compute_dtype)
+                for _ in range(config.num_layers)
+            ),
+        ),
+    )
+    return {
+        **segment(count - 1),
+        "memories": tuple(ops.stop_gradient(x) for x in memories),
+        "memory_mask": memory_mask,
+    }
+
+
+def _fill_up(value, filler, segment_length):
+    batch_size, length = ops.shape(value)
+    missing = -length % segment_length
+    return ops.concatenate(
+        [ops.full((batch_size, missing), filler, value.dtype), value], axis=1
+    )
+
+
+def _slice(value, index, length):
+    return ops.slice(value, (0, index * length), (ops.shape(value)[0], length))
