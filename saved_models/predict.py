@@ -53,22 +53,50 @@ class Predictor:
         Raises:
             ValueError: if the export has no such signature, or it takes ids.
         """
-        import tensorflow as tf
-
-        function = self._loaded.signatures.get(signature)
-        named = ", ".join(sorted(self._loaded.signatures))
-        if function is None:
-            raise ValueError(
-                f"the export has no signature {signature!r}; it has {named}."
-            )
+        function = self._signature(signature)
         inputs = function.structured_input_signature[1]
         if list(inputs) != ["text"]:
             raise ValueError(
                 f"the signature {signature!r} takes {', '.join(inputs)}, not "
                 "text."
             )
-        outputs = function(text=tf.constant(texts, tf.string))
+        return self.predict({"text": texts}, signature)
+
+    def predict(self, inputs, signature="serving_default"):
+        """Runs a signature, as `client.Client.predict` does.
+
+        Args:
+            inputs: dict of name to array or nested list.
+            signature: str.
+
+        Returns:
+            dict of output name to NumPy array.
+        """
+        import tensorflow as tf
+
+        function = self._signature(signature)
+        specs = function.structured_input_signature[1]
+        outputs = function(
+            **{
+                name: tf.constant(value, specs[name].dtype)
+                for name, value in inputs.items()
+            }
+        )
         return {name: value.numpy() for name, value in outputs.items()}
+
+    @property
+    def signatures(self):
+        """Names of the signatures."""
+        return sorted(self._loaded.signatures)
+
+    def _signature(self, name):
+        function = self._loaded.signatures.get(name)
+        if function is None:
+            raise ValueError(
+                f"the export has no signature {name!r}; it has "
+                f"{', '.join(self.signatures)}."
+            )
+        return function
 
 
 def fill(text, candidates, blank="<mask>"):

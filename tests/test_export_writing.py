@@ -13,18 +13,28 @@ from tensorflow.core.protobuf import saved_model_pb2
 
 from data_pipeline.tokenizer import Tokenizer
 from saved_models.export import export_model
+from saved_models.settings import ExportSettings
 from saved_models.signatures import PretrainerSignatures
-from tests.export_fixtures import ask
+from saved_models.versions import latest_version
+from saved_models.versions import next_version
+from tests.export_fixtures import CANDIDATES
+from tests.export_fixtures import LENGTH
 from tests.export_fixtures import check_fill_in
 from tests.export_fixtures import export
 from tests.export_fixtures import log_probabilities
 from tests.export_fixtures import pretrainer
+from tests.export_fixtures import shared_export
+from tests.export_fixtures import shared_model
 from tests.export_fixtures import tiny_tokenizer
+from tests.reference import as_numpy
+from tests.test_export_settings import SMALL
 from tests.tokenizer_samples import tiny_model
 
 TEXT = "Ba co <mask> fi, 9 code <mask>"
-# What TensorFlow Serving's copy of TensorFlow Text is sure to have.
+# What TensorFlow Serving's copy of TensorFlow Text is sure to have; the third
+# is of the same library, for exports that answer with places in the text.
 TEXT_OPS = {"SentencepieceOp", "SentencepieceTokenizeOp"}
+ALLOWED_TEXT_OPS = TEXT_OPS | {"SentencepieceTokenizeWithOffsetsOp"}
 PYTHON_OPS = {"PyFunc", "EagerPyFunc", "PyFuncStateless"}
 
 # TensorFlow and the one library of ops that a server adds, and no other
@@ -60,14 +70,7 @@ print(json.dumps([
 
 @pytest.fixture(scope="module")
 def model():
-    return pretrainer(num_layers=1)
-
-
-@pytest.fixture(scope="module")
-def directory(tmp_path_factory, model):
-    directory = tmp_path_factory.mktemp("exports") / "3"
-    export(model, directory)
-    return directory
+    return shared_model()
 
 
 @pytest.fixture
@@ -106,10 +109,14 @@ def foreign(ops):
     }
 
 
-def test_only_ops_that_a_server_has(directory):
-    ops = all_ops(directory)
+@pytest.mark.parametrize(
+    ("settings", "more"), [({}, set()), (SMALL, {"Case", "While"})]
+)
+def test_only_ops_that_a_server_has(settings, more):
+    ops = all_ops(shared_export(**settings))
     assert {"Einsum", "GatherV2", "Erf", "Tanh"} & ops  # functions were read
-    assert foreign(ops) == TEXT_OPS
+    assert {op.removeprefix("Stateless") for op in ops} >= more
+    assert TEXT_OPS <= foreign(ops) <= ALLOWED_TEXT_OPS
     assert not ops & PYTHON_OPS
 
 
@@ -126,11 +133,11 @@ def test_foreign_ops_would_be_seen(tmp_path):
     assert ops & PYTHON_OPS
 
 
-def test_it_answers_where_nothing_of_ours_is(directory, tmp_path, model):
+def test_it_answers_where_nothing_of_ours_is(tmp_path, model):
     ops = pathlib.Path(tensorflow_text.__file__).parent
     ops /= "python/ops/_sentencepiece_tokenizer.so"
     result = subprocess.run(
-        [sys.executable, "-c", LOAD_ELSEWHERE, TEXT, directory, ops],
+        [sys.executable, "-c", LOAD_ELSEWHERE, TEXT, shared_export(), ops],
         cwd=tmp_path,
         capture_output=True,
         text=True,
@@ -146,9 +153,12 @@ def test_it_answers_where_nothing_of_ours_is(directory, tmp_path, model):
     assert mean.shape == (1, model.config.hidden_dim)
 
 
-def test_mixed_bfloat16(tmp_path):
+def test_mixed_bfloat16():
     model = pretrainer("mixed_bfloat16", num_layers=1)
-    outputs = ask(export(model, tmp_path / "1")["fill_in"], [TEXT])
+    module = PretrainerSignatures(
+        model, tiny_tokenizer(), ExportSettings(LENGTH, CANDIDATES)
+    )
+    outputs = as_numpy(tf.function(module.fill_in)(tf.constant([TEXT])))
     assert outputs["log_probabilities"].dtype == np.float32
     # bfloat16 keeps 8 bits, and a graph rounds fewer times than Python does.
     check_fill_in(outputs, 0, log_probabilities(model, TEXT), tolerance=0.1)
@@ -175,6 +185,31 @@ def test_weights_that_do_not_learn_are_exported(
     answer = module.fill_in(tf.constant([TEXT]))
     outputs = {name: value.numpy() for name, value in answer.items()}
     check_fill_in(outputs, 0, expected)
+
+
+def test_a_server_sees_the_old_version_or_the_whole_new_one(
+    tmp_path, monkeypatch, model, without_graphs
+):
+    name = tmp_path / "tiny"
+    export_model(model, tiny_tokenizer(), next_version(name))
+    seen = []
+
+    def look(module, path, functions):
+        tf.io.gfile.makedirs(path)
+        seen.append(latest_version(name))
+        tf.io.write_file(f"{path}/saved_model.pb", "new graph")
+        seen.append(latest_version(name))
+
+    monkeypatch.setattr(tf.saved_model, "save", look)
+    export_model(model, tiny_tokenizer(), next_version(name))
+    assert seen == [name / "1"] * 2
+    assert latest_version(name) == name / "2"
+    assert sorted(f.name for f in (name / "2").rglob("*")) == [
+        "assets.extra",
+        "model_card.json",
+        "saved_model.pb",
+        "tf_serving_warmup_requests",
+    ]
 
 
 def test_it_appears_whole_under_its_name(tmp_path, model, without_graphs):

@@ -1,0 +1,156 @@
+"""What a precision costs: two exports of one model on the same texts.
+
+    python -m saved_models.compare --model exact/1 --other int8/1 --file texts
+
+Of a pretrainer, single tokens are predicted from the rest of their texts. Of
+other models the answers of `serving_default` are compared.
+"""
+
+import argparse
+import math
+import pathlib
+import sys
+
+import numpy as np
+
+from data_pipeline import command_line
+
+_FIRST, _EVERY = 1, 7  # tokens of a text that are predicted: 1, 8, 15, ...
+_ENDS = 2  # [SEP] and [CLS]
+
+
+def compare(model, other, texts, batch_size=8):
+    """Measures how far two exports are apart.
+
+    Args:
+        model: Predictor or Client, the exact one.
+        other: the same of the other export.
+        texts: list of str.
+        batch_size: int, texts at once. Default 8.
+
+    Returns:
+        dict of str to float. For exports of a pretrainer `bits_per_token` and
+        `other_bits_per_token`, `same_best` (share of tokens with the same
+        likeliest candidate), `largest_difference` and `mean_difference` of
+        log-probabilities, `tokens`; for others `largest_difference` of all
+        numbers and `same_answers`, the share of the other values that agree.
+
+    Raises:
+        ValueError: if there is nothing to compare.
+    """
+    batches = [
+        texts[begin : begin + batch_size]
+        for begin in range(0, len(texts), batch_size)
+    ]
+    signatures = model.signatures
+    if callable(signatures):  # of a client
+        signatures = signatures()
+    if "fill_in_ids" in signatures:
+        return _of_pretrainers(model, other, batches)
+    return _of_answers(model, other, batches)
+
+
+def _of_pretrainers(model, other, batches):
+    bits, differences, agree = ([], []), [], []
+    for batch in batches:
+        features, positions, is_target = _targets(model, batch)
+        if not is_target.any():
+            continue
+        request = {**features, "target_positions": positions}
+        values = [
+            export.predict(request, "fill_in_ids")["log_probabilities"]
+            for export in (model, other)
+        ]
+        true = np.take_along_axis(features["token_ids"], positions, axis=1)
+        for of_export, found in zip(values, bits, strict=True):
+            of_true = np.take_along_axis(of_export, true[..., None], axis=-1)
+            found.extend(-of_true[..., 0][is_target] / math.log(2))
+        exact, rounded = (value[is_target] for value in values)
+        difference = np.abs(exact - rounded)
+        differences.append((difference.max(), difference.mean(), len(exact)))
+        agree.extend(exact.argmax(-1) == rounded.argmax(-1))
+    if not differences:
+        raise ValueError("the texts have no tokens to predict.")
+    largest, mean, count = np.array(differences).T
+    return {
+        "bits_per_token": float(np.mean(bits[0])),
+        "other_bits_per_token": float(np.mean(bits[1])),
+        "same_best": float(np.mean(agree)),
+        "largest_difference": float(largest.max()),
+        "mean_difference": float((mean * count).sum() / count.sum()),
+        "tokens": float(count.sum()),
+    }
+
+
+def _targets(model, batch):
+    """Features of texts, positions [N, P] in them, and which of these count."""
+    embedded = model.predict({"text": batch}, "embed")
+    token_ids, mask = embedded["token_ids"], embedded["padding_mask"]
+    segments = np.zeros_like(token_ids)
+    lengths = mask.sum(1)
+    segments[np.arange(len(batch)), lengths - 1] = 2
+    columns = np.arange(_FIRST, max(token_ids.shape[1], 2), _EVERY)
+    is_target = columns < lengths[:, None] - _ENDS
+    positions = np.where(is_target, columns, 0).astype("int32")
+    features = {
+        "token_ids": token_ids,
+        "segment_ids": segments,
+        "padding_mask": mask,
+    }
+    return features, positions, is_target
+
+
+def _of_answers(model, other, batches):
+    largest, same, values = 0.0, 0, 0
+    for batch in batches:
+        answers = [e.predict({"text": batch}) for e in (model, other)]
+        for name, exact in answers[0].items():
+            rounded = answers[1][name]
+            if exact.dtype.kind == "f" and exact.size:
+                difference = np.abs(exact - rounded).max()
+                largest = max(largest, float(difference))
+            else:
+                same += int((exact == rounded).sum())
+                values += exact.size
+    return {
+        "largest_difference": largest,
+        "same_answers": same / max(values, 1),
+    }
+
+
+def main(argv=None):
+    """Runs the command; see the module's text."""
+    parser = argparse.ArgumentParser(
+        prog="python -m saved_models.compare",
+        description="Measure what the precision of an export costs.",
+    )
+    add = parser.add_argument
+    add("--model", required=True, help="the exact export")
+    add("--other", required=True, help="the export of the same model")
+    add("--file", required=True, help="texts, one a line")
+    add("--batch-size", type=int, default=8, help="texts at once (default: 8)")
+    arguments = parser.parse_args(argv)
+    from saved_models.predict import Predictor
+
+    content = pathlib.Path(arguments.file).read_text(encoding="utf-8")
+    texts = [line for line in content.splitlines() if line.strip()]
+    if not texts:
+        raise ValueError(f"there is no text in {arguments.file}.")
+    figures = compare(
+        Predictor(arguments.model),
+        Predictor(arguments.other),
+        texts,
+        arguments.batch_size,
+    )
+    for name, value in figures.items():
+        sys.stdout.write(f"{name:24} {value:.6g}\n")
+    return 0
+
+
+def command():
+    """Runs the command and turns errors into one line."""
+    return command_line.run(main)
+
+
+if __name__ == "__main__":
+    sys.exit(command())

@@ -1,0 +1,93 @@
+"""`python -m saved_models.compare`: what a precision costs."""
+
+import numpy as np
+import pytest
+
+from data_pipeline.command_line import run
+from saved_models import compare
+from saved_models.predict import Predictor
+from tests.export_fixtures import refused
+from tests.export_fixtures import shared_export
+from tests.export_fixtures import shared_model
+from tests.export_fixtures import tiny_tokenizer
+from tests.test_export_settings import SMALL
+
+TEXTS = ["ba co fi gu ha je ki lo", "", "de fi", "mu na po ra " * 3]
+
+
+@pytest.fixture(scope="module")
+def exact():
+    return Predictor(shared_export())
+
+
+def test_bits_are_those_of_the_model(exact):
+    figures = compare.compare(exact, exact, TEXTS, batch_size=3)
+    bits = []
+    for text in TEXTS:
+        ids = tiny_tokenizer().encode(text)
+        for place in range(1, len(ids), 7):
+            bits.append(-_log_probability(ids, place) / np.log(2))
+    assert figures["tokens"] == len(bits) > 5
+    np.testing.assert_allclose(figures["bits_per_token"], np.mean(bits), 1e-4)
+    assert figures["other_bits_per_token"] == figures["bits_per_token"]
+    assert figures["largest_difference"] == figures["mean_difference"] == 0
+    assert figures["same_best"] == 1
+
+
+def _log_probability(ids, place):
+    """Of one token: all that are predicted of a text are hidden together."""
+    hidden = list(range(1, len(ids), 7))
+    features = {
+        "token_ids": np.array([[*ids, 4, 3]]),
+        "segment_ids": np.array([[0] * (len(ids) + 1) + [2]]),
+    }
+    length = len(ids) + 2
+    features["perm_mask"] = np.zeros((1, length, length))
+    features["perm_mask"][:, :, hidden] = 1
+    features["target_mapping"] = np.eye(length)[None, [place]]
+    query = shared_model()(features)["query"]
+    logits = np.asarray(shared_model().logits(query))[0, 0].astype("float64")
+    return logits[ids[place]] - np.log(np.exp(logits).sum())
+
+
+def test_eight_bits_cost_something(capsys, tmp_path):
+    file = tmp_path / "texts"
+    file.write_text("\n".join(TEXTS), encoding="utf-8")
+    arguments = ["--model", str(shared_export()), "--file", str(file)]
+    arguments += ["--other", str(shared_export(**SMALL))]
+    capsys.readouterr()
+    assert run(compare.main, arguments) == 0
+    lines = capsys.readouterr().out.splitlines()
+    figures = {name: float(value) for name, value in map(str.split, lines)}
+    assert 0 < figures["mean_difference"] < figures["largest_difference"] < 0.5
+    bits = figures["bits_per_token"], figures["other_bits_per_token"]
+    assert 0 < abs(bits[0] - bits[1]) < 0.1
+
+
+def test_answers_of_other_models():
+    class Export:
+        signatures = ("serving_default",)
+
+        def __init__(self, scores, labels):
+            self.answer = {
+                "scores": np.array(scores),
+                "label": np.array(labels, object),
+            }
+
+        def predict(self, inputs):
+            return self.answer
+
+    figures = compare.compare(
+        Export([0.5, 0.25], [b"a", b"b"]),
+        Export([0.5, 0.5], [b"a", b"c"]),
+        ["x", "y"],
+    )
+    assert figures == {"largest_difference": 0.25, "same_answers": 0.5}
+
+
+def test_it_needs_texts(capsys, tmp_path, exact):
+    with pytest.raises(ValueError, match="no tokens to predict"):
+        compare.compare(exact, exact, ["", ""])
+    (tmp_path / "empty").write_text(" \n")
+    options = ["--model", "a", "--other", "b", "--file", tmp_path / "empty"]
+    assert "there is no text in" in refused(capsys, compare.main, *options)
