@@ -395,3 +395,18 @@ def test_two_replicas_take_strings():
     assert found["accuracy"] == pytest.approx(
         np.mean(logits.argmax(-1) == LABELS)
     )
+
+
+def test_without_tensorflow_text_tasks_take_features_alone(
+    tmp_path, monkeypatch
+):
+    task = classifier()
+    task.save_to_preset(tmp_path / "preset")
+    task.save(tmp_path / "task.keras")
+    needed = ("tensorflow", "no_tensorflow_text")
+    monkeypatch.setattr("xlnet_tf.tasks.preprocessor._NEEDED", needed)
+    for again in (
+        xlnet_tf.XLNetTextClassifier.from_preset(tmp_path / "preset"),
+        keras.models.load_model(tmp_path / "task.keras"),
+    ):
+        assert again.preprocessor is None
