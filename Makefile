@@ -13,7 +13,7 @@ comma := ,
 CONSTRAINTS = $(if $(filter 3.10,$(shell $(PYTHON) -c \
     'import sys; print("%d.%d" % sys.version_info[:2])')),constraints-3.10.txt,constraints.txt)
 
-.PHONY: setup demo test test-slow bench lint clean
+.PHONY: setup demo tasks test test-slow bench lint clean
 
 setup: $(STAMP)
 
@@ -33,6 +33,10 @@ demo: $(STAMP)
 	$(RUN) examples/demo.py $(if $(CORPUS),--corpus '$(CORPUS)') \
 	    $(if $(FORMAT),--text-format $(FORMAT)) \
 	    $(if $(STEPS),--steps $(STEPS)) $(if $(OUTPUT),--output $(OUTPUT))
+
+# make tasks DATA=directory: pretrained beside random start on every task there
+tasks: $(STAMP)
+	$(RUN) examples/tasks.py --data '$(DATA)' $(if $(OUTPUT),--output $(OUTPUT))
 
 test: $(STAMP)
 	$(RUN) -m pytest $(TESTS)

@@ -93,7 +93,7 @@ def main(argv=None):
     options = parse_arguments(argv)
     from xlnet_tf import finetuning_data
     from xlnet_tf.finetuning_run import one_run
-    from xlnet_tf.finetuning_run import write_summary
+    from xlnet_tf.finetuning_seeds import write_summary
     from xlnet_tf.strategy import make_strategy
 
     config = finetuning_config(options)

@@ -121,6 +121,8 @@ class FinetuningTrainer(orbit.StandardTrainer):
         self._strategy.run(self._replica_step, args=(next(iterator),))
         self._global_step.assign_add(1)
 
+    # Nothing here needs AutoGraph, which makes tracing slower.
+    @tf.autograph.experimental.do_not_convert
     def _replica_step(self, features):
         context = tf.distribute.get_replica_context()
         fold_in = tf.random.experimental.stateless_fold_in

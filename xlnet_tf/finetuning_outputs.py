@@ -56,10 +56,25 @@ def write_predictions(file, predictions):
 
 def _write_report(run, examples, rows, outputs):
     kind, directory = run.kind, run.output
+    task = run.data.task
+    title = f"{task.name}, held out"
+    if task.kind == "question_answering":
+        kind.write_official(directory, examples, rows, outputs)
+        return
+    if task.kind not in (
+        "classification",
+        "token_classification",
+        "regression",
+    ):
+        return
     targets = kind.targets(examples)
     scores = kind.scores(examples, rows, outputs)
-    title = f"{run.data.task.name}, held out"
-    if run.data.task.kind == "classification":
+    if task.kind == "regression":
+        finetuning_report.draw_regression(
+            directory / REGRESSION_FILE, targets, scores, title
+        )
+        return
+    if task.kind == "classification":
         found = np.argmax(scores, axis=-1)
         report = finetuning_report.classification_report(
             targets, found, kind.labels
@@ -67,14 +82,7 @@ def _write_report(run, examples, rows, outputs):
         finetuning_report.draw_confusion_matrix(
             directory / CONFUSION_FILE, targets, found, kind.labels, title
         )
-    elif run.data.task.kind == "token_classification":
-        report = finetuning_report.entity_report(targets, scores)
-    elif run.data.task.kind == "regression":
-        finetuning_report.draw_regression(
-            directory / REGRESSION_FILE, targets, scores, title
-        )
-        return
     else:
-        return
+        report = finetuning_report.entity_report(targets, scores)
     text = finetuning_report.report_text(report)
     write_bytes(directory / REPORT_FILE, (text + "\n").encode())

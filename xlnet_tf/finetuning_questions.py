@@ -88,10 +88,7 @@ class QuestionAnswering(Kind):
         }
 
     def predictions(self, examples, rows, outputs):
-        threshold = None
-        if self.may_be_impossible:
-            threshold = 0.0 if self.threshold is None else self.threshold
-        merged = self.merged(examples, rows, outputs, threshold)
+        merged = self.decided(examples, rows, outputs)
         return [
             {
                 "id": example.id,
@@ -101,6 +98,19 @@ class QuestionAnswering(Kind):
             }
             for example in examples
         ]
+
+    def write_official(self, directory, examples, rows, outputs):
+        """Writes the files that SQuAD's own scripts read."""
+        span_merging.write_predictions(
+            directory, self.decided(examples, rows, outputs)
+        )
+
+    def decided(self, examples, rows, outputs):
+        """Predictions, with "" where the threshold says: no answer."""
+        threshold = None
+        if self.may_be_impossible:
+            threshold = 0.0 if self.threshold is None else self.threshold
+        return self.merged(examples, rows, outputs, threshold)
 
     def details(self):
         return {"report": self.report._asdict(), "threshold": self.threshold}
@@ -118,4 +128,3 @@ class QuestionAnswering(Kind):
             max_answer_length=self.config.max_answer_length,
             null_threshold=null_threshold,
         )
-

@@ -29,7 +29,6 @@ from xlnet_tf.files import write_json
 from xlnet_tf.finetuning_kinds import make_kind
 from xlnet_tf.finetuning_seeds import RESULTS_FILE
 from xlnet_tf.finetuning_seeds import read_results
-from xlnet_tf.finetuning_seeds import seeds_summary
 from xlnet_tf.presets import read_config
 from xlnet_tf.strategy import describe
 from xlnet_tf.strategy import largest_and_smallest
@@ -382,23 +381,3 @@ def one_run(options, strategy, data, config):
         if options.predict:
             sys.stdout.write(f"wrote {run.predict(options.predict)}\n")
     return 0, results
-
-
-def write_summary(directory, results, write):
-    """Writes and says the median and the spread over seeds.
-
-    Args:
-        directory: path.
-        results: list of dict, of `one_run`.
-        write: callable that takes str.
-    """
-    summary = {
-        name: seeds_summary([x["metrics"][name] for x in results])
-        for name in results[0]["metrics"]
-    }
-    write_json(pathlib.Path(directory) / "seeds.json", summary)
-    for name, values in summary.items():
-        write(
-            f"{name}: median {values['median']:.4g} of {len(results)} seeds, "
-            f"{values['min']:.4g} to {values['max']:.4g}\n"
-        )

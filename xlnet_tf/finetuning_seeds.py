@@ -11,6 +11,7 @@ from xlnet_tf.files import read_json
 from xlnet_tf.files import write_json
 from xlnet_tf.version import __version__
 
+SEEDS_FILE = "seeds.json"
 RESULTS_FILE = "results.json"
 
 _KEYS = (
@@ -208,3 +209,23 @@ def results_table(runs):
 
 def _name_of(preset):
     return "-" if preset is None else pathlib.PurePath(preset).name
+
+
+def write_summary(directory, results, write):
+    """Writes and says the median and the spread over seeds.
+
+    Args:
+        directory: path.
+        results: list of dict, of `read_results`.
+        write: callable that takes str.
+    """
+    summary = {
+        name: seeds_summary([x["metrics"][name] for x in results])
+        for name in results[0]["metrics"]
+    }
+    write_json(pathlib.Path(directory) / SEEDS_FILE, summary)
+    for name, values in summary.items():
+        write(
+            f"{name}: median {values['median']:.4g} of {len(results)} seeds, "
+            f"{values['min']:.4g} to {values['max']:.4g}\n"
+        )

@@ -1,0 +1,246 @@
+"""What pretraining is worth, task by task: `make tasks DATA=...`.
+
+Pretrains a small model with the commands of this project on the text below
+DATA/lm, then fine-tunes it and the same model with random weights on every task
+that lies below DATA, with equal budgets, and writes a table (table.md). A
+command that is done is not run again, and one that was stopped goes on.
+"""
+
+import argparse
+import json
+import lzma
+import pathlib
+import shlex
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+MODEL = {
+    "vocabulary_size": 8000,
+    "num_layers": 3,
+    "num_heads": 4,
+    "hidden_dim": 128,
+    "head_dim": 32,
+    "intermediate_dim": 512,
+    # Narrow layers want larger initial weights than the released 0.02.
+    "initializer_range": 0.08,
+    "dropout": 0.0,
+    "attention_dropout": 0.0,
+    "memory_length": 64,
+}
+PRETRAINING = {
+    "learning_rate": 2e-3,
+    "warmup_steps": 100,
+    "adam_beta_2": 0.98,
+    "max_gradient_norm": 1.0,
+    "jit_compile": True,
+    "steps_per_loop": 50,
+    "evaluation_interval": 500,
+    "evaluation_steps": 20,
+    "checkpoint_interval": 250,
+    "checkpoints_to_keep": 2,
+}
+# Of all tasks: what suits so small a model and minutes of two cores.
+FINETUNING = {
+    "learning_rate": 1e-3,
+    "layer_decay": 1.0,
+    "dropout": 0.1,
+    "attention_dropout": 0.1,
+    "steps_per_loop": 25,
+}
+# Name of a run: task, files below DATA, files to evaluate on (None: the task's
+# own, or a part held out), settings.
+TASKS = {
+    "sst-2": (
+        "sst-2",
+        "glue/SST-2",
+        None,
+        {"steps": 1500, "sequence_length": 64},
+    ),
+    "rte": ("rte", "glue/RTE", None, {"steps": 400}),
+    "sts-b": ("sts-b", "glue/STS-B", None, {"steps": 800, "warmup_steps": 80}),
+    "imdb": (
+        "imdb",
+        "imdb/aclImdb_train.tar.xz",
+        None,
+        {"steps": 400, "batch_size": 16, "sequence_length": 256},
+    ),
+    "wnut-17": (
+        "wnut-17",
+        "wnut17/wnut17train.conll",
+        "wnut17/emerging.dev.conll",
+        {"steps": 800, "batch_size": 16},
+    ),
+    "race": (
+        "race",
+        "race/RACE_train_subset.tar.xz",
+        None,
+        {
+            "steps": 300,
+            "batch_size": 8,
+            "sequence_length": 256,
+            "hold_out": 0.03,
+            "evaluation_interval": 150,
+        },
+    ),
+    "squad-1.1": (
+        "squad-1.1",
+        "squad/train-v1.1.44articles.json",
+        "squad/dev-v1.1.partA.json",
+        {
+            "steps": 600,
+            "batch_size": 16,
+            "sequence_length": 256,
+            "layer_decay": 1.0,
+            "evaluation_interval": 300,
+        },
+    ),
+    "squad-2.0": (
+        "squad-2.0",
+        "squad/dev-v2.0.partA.json",
+        None,
+        {
+            "steps": 300,
+            "batch_size": 16,
+            "sequence_length": 256,
+            "evaluation_interval": 150,
+            "hold_out": 0.2,
+        },
+    ),
+}
+
+
+def run(*command):
+    """Prints and runs a command of this project."""
+    command = [str(part) for part in command]
+    print(f"\n$ python {shlex.join(command)}", flush=True)
+    result = subprocess.run([sys.executable, *command], cwd=ROOT)
+    if result.returncode:
+        raise SystemExit(result.returncode)
+
+
+def write_text(data, directory):
+    """Unpacks the text below DATA/lm, a file for each of its files."""
+    directory.mkdir(parents=True, exist_ok=True)
+    files = [
+        *sorted((data / "lm").rglob("*train.txt.xz")),
+        *sorted((data / "lm").rglob("train/*.txt")),
+    ]
+    if not files:
+        raise SystemExit(f"error: there is no text below {data / 'lm'}.")
+    for file in files:
+        opened = lzma.open if file.suffix == ".xz" else open
+        with opened(file, "rb") as handle:
+            (directory / file.name.removesuffix(".xz")).write_bytes(
+                handle.read()
+            )
+
+
+def pretrain(data, output, steps):
+    """Text -> tokenizer -> records -> a preset.
+
+    Args:
+        data: path with `lm/`.
+        output: path of the results.
+        steps: int, of 32 sequences of 128 tokens.
+
+    Returns:
+        path of the preset.
+    """
+    preset = output / "pretraining" / "preset"
+    if (preset / "config.json").is_file():
+        return preset
+    text, records = output / "text", output / "records"
+    tokenizer = output / "spiece.model"
+    if not tokenizer.is_file():
+        write_text(data, text)
+        run(
+            *("-m", "data_pipeline.train_tokenizer"),
+            *("--input", text / "*.txt", "--output", tokenizer),
+            *("--vocabulary-size", MODEL["vocabulary_size"]),
+            *("--sentence-limit", 60_000),
+        )
+    if not (records / "manifest.json").is_file():
+        run(
+            *("-m", "data_pipeline.build_records"),
+            *("--input", text / "*.txt", "--tokenizer", tokenizer),
+            *("--output", records, "--sequence-length", 128),
+            *("--validation-fraction", 0.01, "--overwrite"),
+        )
+    for name, values in (("model", MODEL), ("pretraining", PRETRAINING)):
+        (output / f"{name}.json").write_text(json.dumps(values))
+    run(
+        *("-m", "xlnet_tf.train", "--config", output / "model.json"),
+        *("--training", output / "pretraining.json", "--records", records),
+        *("--output", output / "pretraining"),
+        *("--steps", steps, "--batch-size", 32),
+    )
+    return preset
+
+
+def finetune(name, data, preset, output, seeds):
+    """Both starts of one task.
+
+    Returns:
+        list of dict of results.
+    """
+    from xlnet_tf.finetuning_seeds import read_results
+
+    task, train, evaluation, settings = TASKS[name]
+    found = []
+    for start in ("pretrained", "random"):
+        directory = output / name / start
+        directory.mkdir(parents=True, exist_ok=True)
+        file = output / f"{name}.json"
+        file.write_text(json.dumps({**FINETUNING, **settings}))
+        for seed in range(seeds):
+            place = directory / f"seed-{seed}"
+            if not (place / "results.json").is_file():
+                run(
+                    *("-m", "xlnet_tf.finetune", "--task", task),
+                    *("--data", data / train, "--preset", preset),
+                    *("--output", place, "--training", file, "--seed", seed),
+                    *(("--eval-data", data / evaluation) if evaluation else ()),
+                    *(("--random-start",) if start == "random" else ()),
+                )
+            found.append(read_results(place))
+    return found
+
+
+def main():
+    """Runs the command; see the module's text."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    add = parser.add_argument
+    add("--data", type=pathlib.Path, required=True)
+    add("--output", type=pathlib.Path, default=ROOT / "runs" / "tasks")
+    add("--tasks", nargs="*", choices=TASKS, default=list(TASKS))
+    add("--steps", type=int, default=3000, help="of pretraining")
+    add("--preset", type=pathlib.Path, help="instead of pretraining")
+    add("--seeds", type=int, default=1)
+    arguments = parser.parse_args()
+
+    from xlnet_tf.finetuning_seeds import results_table
+
+    output = arguments.output.resolve()
+    output.mkdir(parents=True, exist_ok=True)
+    data = arguments.data.resolve()
+    preset = arguments.preset or pretrain(data, output, arguments.steps)
+    results = []
+    for name in arguments.tasks:
+        if not (data / TASKS[name][1]).exists():
+            print(f"left out {name}: there is no {data / TASKS[name][1]}")
+            continue
+        results += finetune(
+            name, data, preset.resolve(), output, arguments.seeds
+        )
+    if not results:
+        raise SystemExit(f"error: none of the tasks is below {data}.")
+    table = results_table(results)
+    (output / "table.md").write_text(table + "\n")
+    print(f"\n{table}")
+
+
+if __name__ == "__main__":
+    main()
