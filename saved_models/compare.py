@@ -91,7 +91,8 @@ def _targets(model, batch):
     segments[np.arange(len(batch)), lengths - 1] = 2
     columns = np.arange(_FIRST, max(token_ids.shape[1], 2), _EVERY)
     is_target = columns < lengths[:, None] - _ENDS
-    positions = np.where(is_target, columns, 0).astype("int32")
+    # Shorter rows repeat a target, for what stands at a target is hidden.
+    positions = np.where(is_target, columns, _FIRST).astype("int32")
     features = {
         "token_ids": token_ids,
         "segment_ids": segments,

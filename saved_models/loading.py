@@ -3,6 +3,8 @@
 import pathlib
 import zipfile
 
+from xlnet_tf.files import read_json
+
 
 def load_model(path):
     """Reads a model from a run, a preset, a release or a .keras file.
@@ -12,7 +14,9 @@ def load_model(path):
 
     Returns:
         A model whose class has signatures; XLNetPretrainer for a directory
-        that does not say of which task its head is.
+        that does not say of which task its head is. A model for questions
+        that was fine-tuned where some have no answer has `null_threshold`,
+        the best one of the run.
 
     Raises:
         FileNotFoundError: if there is nothing.
@@ -26,7 +30,8 @@ def load_model(path):
     if path.is_dir() and (path / "model.keras").is_file():
         path = path / "model.keras"
     if path.is_dir():
-        return _class_of(path).from_preset(path)
+        model = _class_of(path).from_preset(path)
+        return _with_threshold(model, path.parent)  # as of RUN/best
     if not path.is_file():
         raise FileNotFoundError(
             f"there is no model at {path}; give the --output of a training "
@@ -44,7 +49,7 @@ def load_model(path):
         signatures_for(model)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
-    return model
+    return _with_threshold(model, path.parent)
 
 
 def _class_of(path):
@@ -61,6 +66,17 @@ def _class_of(path):
         if len(names) == 1 and names & {registered, kind.__name__}:
             return kind
     return xlnet_tf.XLNetPretrainer
+
+
+def _with_threshold(model, run):
+    """Gives a model for questions the threshold that its run found."""
+    import xlnet_tf
+
+    file = run / "results.json"
+    if isinstance(model, xlnet_tf.XLNetQuestionAnswering) and file.is_file():
+        details = read_json(file).get("details") or {}
+        model.null_threshold = details.get("threshold")
+    return model
 
 
 def load_tokenizer(path, lowercase=None):
@@ -86,7 +102,7 @@ def load_tokenizer(path, lowercase=None):
         return Tokenizer(path, lowercase=bool(lowercase))
     directory = path if path.is_dir() else path.parent
     # A run keeps its tokenizer in its preset too, with the case of its text.
-    for place in (directory / "preset", directory):
+    for place in (directory / "preset", directory / "best", directory):
         if place.is_dir() and find_tokenizer_file(place) is not None:
             return read_tokenizer(place, lowercase)
     raise FileNotFoundError(

@@ -71,9 +71,10 @@ def _copy(model, precision):
     nested = config.get("backbone")
     of_backbone = config if nested is None else nested["config"]
     # A row's answer may not depend on its place in the batch.
-    of_backbone.update(
-        memory_length=_ALL_STATES, reuse_length=0, reverse_half_batch=False
-    )
+    of_backbone.update(reuse_length=0, reverse_half_batch=False)
+    # A task that reads segments keeps to the memory it was trained with.
+    if not config.get("segment_length"):
+        of_backbone["memory_length"] = _ALL_STATES
     if "memory" in config:
         config["memory"] = None
     if precision == "bfloat16":

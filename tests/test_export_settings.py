@@ -18,7 +18,7 @@ from tests.reference import as_numpy
 
 TEXTS = ("Ba co <mask> fi, 9.", "", "ba <mask> " * 9, "je ki", "fi <mask>")
 SMALL = {
-    "seq_length_buckets": (8, 16, LENGTH),
+    "seq_length_buckets": (16, LENGTH),
     "max_batch": 3,
     "precision": "int8",
 }
