@@ -1,0 +1,232 @@
+"""Options of questions, and documents of queries.
+
+Shapes: N questions or queries, O options or documents, T tokens.
+"""
+
+import tensorflow as tf
+
+from saved_models.signatures import features as make_features
+from saved_models.signatures.signature import Signature
+from saved_models.signatures.tasks import TaskSignatures
+from saved_models.signatures.tasks import same_rows
+from saved_models.signatures.tasks import string_specs
+
+_FILLER_SCORE = -1e30  # as of XLNetRanker
+_ID_MEANING = {
+    "token_ids": "int32 [N, O, T], all sequences of one length",
+    "segment_ids": (
+        "int32 [N, O, T], 0 for the first part and its [SEP], 1 for the "
+        "second, 2 for [CLS], 4 for padding"
+    ),
+    "padding_mask": "int32 [N, O, T], 1 = a real token; padding comes first",
+}
+_CHOICE_MEANING = {
+    **_ID_MEANING,
+    "context": "string [N], UTF-8",
+    "question": "string [N], UTF-8",
+    "options": "string [N, O], UTF-8",
+    "answer": "int32 [N], number of the likeliest option, from 0",
+    "option": "string [N], that option",
+    "scores": "float32 [N, O], probabilities of the options",
+    "logits": "float32 [N, O]",
+}
+_RANKING_MEANING = {
+    **_ID_MEANING,
+    "query": "string [N], UTF-8",
+    "documents": "string [N, O], UTF-8, '' where a query has fewer",
+    "scores": "float32 [N, O], logits; -1e30 for no document",
+    "order": "int32 [N, O], numbers of the documents, best first, from 0",
+}
+
+
+class _ManySignatures(TaskSignatures):
+    """Sequences that are scored one by one, several of them a row."""
+
+    def _call(self, features):
+        # Each sequence as a question with one option.
+        features = {name: value[:, None] for name, value in features.items()}
+        return self._model(features, training=False)[:, 0]
+
+    def _of_ids(self, token_ids, segment_ids, padding_mask):
+        """Logits [N, O] of ready ids [N, O, T]."""
+        features = {
+            "token_ids": token_ids,
+            "segment_ids": segment_ids,
+            "padding_mask": padding_mask,
+        }
+        shape = tf.shape(token_ids)
+        checks = [
+            tf.debugging.assert_equal(
+                tf.shape(value),
+                shape,
+                f"`{name}` must have the shape of `token_ids`",
+            )
+            for name, value in features.items()
+        ]
+        features = make_features.after(checks, features)
+        flat = [shape[0] * shape[1], shape[2]]
+        features = {
+            name: tf.reshape(value, flat) for name, value in features.items()
+        }
+        scores = self._outputs(self._checked(features))
+        return tf.reshape(scores, shape[:2])
+
+    def _id_specs(self):
+        return {
+            name: tf.TensorSpec([None, None, None], tf.int32, name=name)
+            for name in make_features.IDS
+        }
+
+    def _example_ids(self):
+        return [
+            {name: value[:, None] for name, value in example.items()}
+            for example in super()._example_ids()
+        ]
+
+
+class ChoiceSignatures(_ManySignatures):
+    """Answers of questions about contexts: one of several options.
+
+    Args:
+        model: XLNetMultipleChoice.
+        tokenizer: data_pipeline Tokenizer.
+        settings: ExportSettings.
+    """
+
+    truncate = "only_first"
+
+    def _read_settings(self, kept):
+        super()._read_settings(kept)
+        self._max_question_length = kept.get("max_question_length", 128)
+
+    def signatures(self):
+        shown = {
+            "context": "The street is wet, for it has rained.",
+            "question": "Why is the street wet?",
+            "options": ["It has rained.", "It is new."],
+        }
+        return {
+            "serving_default": Signature(
+                self.choose,
+                string_specs(context=1, question=1, options=2),
+                "The option that answers each question; a context that is too "
+                "long loses its end.",
+                _CHOICE_MEANING,
+                self._examples(shown, "context", 3),
+            ),
+            "ids": Signature(
+                self.ids,
+                self._id_specs(),
+                "Scores of options as ready ids, padded on the left.",
+                _CHOICE_MEANING,
+                self._example_ids(),
+            ),
+        }
+
+    def choose(self, context, question, options):
+        """The likeliest option of each question.
+
+        Args:
+            context: string [N].
+            question: string [N].
+            options: string [N, O], at least one.
+
+        Returns:
+            dict: `answer` int32 [N], `option` string [N], `scores` float32
+            [N, O].
+        """
+        options, context, question = same_rows(
+            ("options", options), context=context, question=question
+        )
+        shape = tf.shape(options)
+        check = tf.debugging.assert_positive(
+            shape[1], "`options` must have at least one option for a question"
+        )
+        with tf.control_dependencies([check]):
+            shape = tf.identity(shape)
+        rows = tf.repeat(tf.range(shape[0]), shape[1])
+        questions = tf.strings.join(
+            [tf.gather(question, rows), tf.reshape(options, [-1])], " "
+        )
+        questions = self._tokenizer(questions)
+        # What is too long loses its beginning, for the option is at its end.
+        lost = questions.row_lengths() - self._max_question_length
+        places = tf.ragged.range(questions.row_lengths())
+        questions = tf.ragged.boolean_mask(questions, places >= lost[:, None])
+        contexts = tf.gather(self._tokenizer(context), rows)
+        logits = self._outputs(self._pack(contexts, questions))
+        answers = self._answer(tf.reshape(logits, shape))
+        option = tf.gather(options, answers["answer"], batch_dims=1)
+        return {**answers, "option": option}
+
+    def ids(self, token_ids, segment_ids, padding_mask):
+        """Scores of ready ids, int32 [N, O, T] each."""
+        logits = self._of_ids(token_ids, segment_ids, padding_mask)
+        return {**self._answer(logits), "logits": logits}
+
+    def _answer(self, logits):
+        return {
+            "answer": tf.argmax(logits, axis=-1, output_type=tf.int32),
+            "scores": tf.nn.softmax(logits),
+        }
+
+
+class RankerSignatures(_ManySignatures):
+    """Scores and order of the documents of queries.
+
+    Args:
+        model: XLNetRanker.
+        tokenizer: data_pipeline Tokenizer.
+        settings: ExportSettings.
+    """
+
+    def signatures(self):
+        shown = {
+            "query": "Why is the street wet?",
+            "documents": ["It has rained.", "The street is new."],
+        }
+        return {
+            "serving_default": Signature(
+                self.rank,
+                string_specs(query=1, documents=2),
+                "How well documents answer their query; what is too long "
+                "loses its end.",
+                _RANKING_MEANING,
+                self._examples(shown, "query", 3),
+            ),
+            "ids": Signature(
+                self.ids,
+                self._id_specs(),
+                "Scores of documents as ready ids, padded on the left.",
+                _RANKING_MEANING,
+                self._example_ids(),
+            ),
+        }
+
+    def rank(self, query, documents):
+        """Scores of the documents of each query.
+
+        Args:
+            query: string [N].
+            documents: string [N, O], "" where a query has fewer.
+
+        Returns:
+            dict: `scores` float32 [N, O], `order` int32 [N, O].
+        """
+        documents, query = same_rows(("documents", documents), query=query)
+        shape = tf.shape(documents)
+        rows = tf.repeat(tf.range(shape[0]), shape[1])
+        features = self._pack(
+            tf.gather(self._tokenizer(query), rows),
+            self._tokenizer(tf.reshape(documents, [-1])),
+        )
+        scores = tf.reshape(self._outputs(features), shape)
+        return self._answer(tf.where(documents == "", _FILLER_SCORE, scores))
+
+    def ids(self, token_ids, segment_ids, padding_mask):
+        """Scores of ready ids, int32 [N, O, T] each."""
+        return self._answer(self._of_ids(token_ids, segment_ids, padding_mask))
+
+    def _answer(self, scores):
+        order = tf.argsort(scores, direction="DESCENDING", stable=True)
+        return {"scores": scores, "order": order}

@@ -1,0 +1,203 @@
+"""Answers of questions as spans of contexts.
+
+Shapes: N questions, n answers of each, W windows of all of them, T tokens,
+S starts of a window, E ends of a start.
+"""
+
+import tensorflow as tf
+
+from data_pipeline.graph_answers import best_spans
+from data_pipeline.graph_question_answering import check_settings
+from data_pipeline.graph_question_answering import make_windows
+from saved_models.signatures import features as make_features
+from saved_models.signatures.signature import Signature
+from saved_models.signatures.tasks import TaskSignatures
+from saved_models.signatures.tasks import same_rows
+from saved_models.signatures.tasks import string_specs
+
+_MAX_ANSWER_LENGTH = 64  # pieces, as released
+_MEANING = {
+    "question": "string [N], UTF-8",
+    "context": "string [N], UTF-8, of any length",
+    "begin": (
+        "int32 [N], where the answer begins in the context, in characters "
+        "(code points); -1 = no answer"
+    ),
+    "end": "int32 [N], where it ends, exclusive; -1 = no answer",
+    "score": (
+        "float32 [N], log-probability of the best span; -2e6 where there is "
+        "none"
+    ),
+    "null_score": "float32 [N], logit that there is no answer",
+    "n_best_answers": "string [N, n], best first; '' = no more answers",
+    "n_best_begins": "int32 [N, n]",
+    "n_best_ends": "int32 [N, n]",
+    "n_best_scores": "float32 [N, n]",
+}
+_IDS_MEANING = {
+    **make_features.ID_MEANING,
+    "segment_ids": (
+        "int32 [N, T], 0 for the context and its [SEP], 1 for the question, 2 "
+        "for [CLS], 3 for padding"
+    ),
+    "padding_mask": "int32 [N, T], 1 = a real token; padding comes last",
+    "answer_mask": "int32 [N, T], 1 = an answer may begin or end here",
+    "class_index": "int32 [N], where [CLS] stands",
+    "class_logits": "float32 [N], above 0 = no answer",
+    "start_top_scores": "float32 [N, S], log-probabilities, best first",
+    "start_top_positions": "int32 [N, S]",
+    "end_top_scores": "float32 [N, S, E], for each start, best first",
+    "end_top_positions": "int32 [N, S, E]",
+}
+
+
+class QuestionSignatures(TaskSignatures):
+    """Answers of questions, and the best spans of ready ids.
+
+    Args:
+        model: XLNetQuestionAnswering. If it has a `null_threshold`, a float,
+            questions whose `null_score` is above it have no answer.
+        tokenizer: data_pipeline Tokenizer.
+        settings: ExportSettings, whose `num_candidates` is n.
+
+    Raises:
+        ValueError: if sequences are too short for a question.
+    """
+
+    pad_side = "right"
+
+    def __init__(self, model, tokenizer, settings):
+        super().__init__(model, tokenizer, settings)
+        self._null_threshold = getattr(model, "null_threshold", None)
+        # The head chooses as many of the tokens.
+        self._min_tokens = max(model.num_starts, model.num_ends)
+
+    def _read_settings(self, kept):
+        super()._read_settings(kept)
+        self._windows = (
+            self._settings.sequence_length,
+            kept.get("stride", 128),
+            kept.get("max_question_length", 64),
+        )
+        check_settings(*self._windows)
+
+    def signatures(self):
+        shown = {
+            "question": "Who wrote the book?",
+            "context": "The book was written by Mary Shelley in 1818.",
+        }
+        answer = "string [N], a part of the context; '' = no answer"
+        if self._null_threshold is not None:
+            answer += f", where null_score is above {self._null_threshold:g}"
+        ids = make_features.id_specs()
+        ids["answer_mask"] = tf.TensorSpec(
+            [None, None], tf.int32, "answer_mask"
+        )
+        ids["class_index"] = tf.TensorSpec([None], tf.int32, "class_index")
+        examples = self._example_ids()
+        for example in examples:
+            example["answer_mask"] = example["padding_mask"]
+            example["class_index"] = example["padding_mask"].sum(1) - 1
+        return {
+            "serving_default": Signature(
+                self.answer,
+                string_specs(question=1, context=1),
+                "The part of each context that answers its question; a long "
+                "context is read in windows.",
+                {**_MEANING, "answer": answer},
+                self._examples(shown, "context", 3),
+            ),
+            "ids": Signature(
+                self.ids,
+                ids,
+                "The best spans of ready ids, padded on the right.",
+                _IDS_MEANING,
+                examples,
+            ),
+        }
+
+    def answer(self, question, context):
+        """The span that answers each question.
+
+        Args:
+            question: string [N].
+            context: string [N].
+
+        Returns:
+            dict: `answer` string, `begin` and `end` int32, `score` and
+            `null_score` float32, all [N]; `n_best_answers`, `n_best_begins`,
+            `n_best_ends` and `n_best_scores` [N, n].
+        """
+        question, context = same_rows(("question", question), context=context)
+        windows = make_windows(
+            self._tokenizer,
+            question,
+            context,
+            *self._windows,
+            pad_to_longest=True,
+        )
+        spans = best_spans(
+            self._outputs(windows.features, self._min_tokens),
+            windows,
+            context,
+            self._settings.num_candidates,
+            _MAX_ANSWER_LENGTH,
+        )
+        best = {name: spans[name][:, 0] for name in ("text", "begin", "end")}
+        if self._null_threshold is not None:
+            is_none = spans["null_score"] > self._null_threshold
+            for name, nothing in (("text", ""), ("begin", -1), ("end", -1)):
+                best[name] = tf.where(is_none, nothing, best[name])
+        return {
+            "answer": best["text"],
+            "begin": best["begin"],
+            "end": best["end"],
+            "score": spans["score"][:, 0],
+            "null_score": spans["null_score"],
+            "n_best_answers": spans["text"],
+            "n_best_begins": spans["begin"],
+            "n_best_ends": spans["end"],
+            "n_best_scores": spans["score"],
+        }
+
+    def ids(
+        self, token_ids, segment_ids, padding_mask, answer_mask, class_index
+    ):
+        """The best spans of ready ids.
+
+        Args:
+            token_ids, segment_ids, padding_mask, answer_mask: int32 [N, T].
+            class_index: int32 [N].
+
+        Returns:
+            dict, as XLNetQuestionAnswering gives it.
+        """
+        shape = tf.shape(token_ids)
+        checks = [
+            tf.debugging.assert_equal(
+                tf.shape(answer_mask),
+                shape,
+                "`answer_mask` must have the shape of `token_ids`",
+            ),
+            tf.debugging.assert_equal(
+                tf.shape(class_index),
+                shape[:1],
+                "`class_index` must have a number for each row of `token_ids`",
+            ),
+            tf.debugging.Assert(
+                tf.reduce_all((class_index >= 0) & (class_index < shape[1])),
+                [
+                    "`class_index` must be from 0 to T - 1. Received:",
+                    class_index,
+                ],
+            ),
+        ]
+        features = {
+            "token_ids": token_ids,
+            "segment_ids": segment_ids,
+            "padding_mask": padding_mask,
+            "answer_mask": answer_mask,
+            "class_index": class_index,
+        }
+        features = make_features.after(checks, features)
+        return self._outputs(self._checked(features), self._min_tokens)

@@ -1,0 +1,138 @@
+"""Classes and numbers of texts and of pairs of texts.
+
+Shapes: N texts, T tokens, C classes.
+"""
+
+import tensorflow as tf
+
+from saved_models.signatures import features as make_features
+from saved_models.signatures.signature import Signature
+from saved_models.signatures.tasks import TaskSignatures
+from saved_models.signatures.tasks import same_rows
+from saved_models.signatures.tasks import string_specs
+
+_MEANING = {
+    "text": "string [N], UTF-8",
+    "text_pair": "string [N], UTF-8, what each text is paired with",
+    **make_features.ID_MEANING,
+    "segment_ids": (
+        "int32 [N, T], 0 for a text and its [SEP], 1 for what it is paired "
+        "with, 2 for [CLS], 4 for padding"
+    ),
+    "padding_mask": "int32 [N, T], 1 = a real token; padding comes first",
+    "label": "string [N], the likeliest class",
+    "labels": "string [N, C], all classes, the same in each row",
+    "scores": "float32 [N, C], their probabilities",
+    "logits": "float32 [N, C]",
+    "score": "float32 [N]",
+}
+_LONG = "what is too long loses its end"
+
+
+class _TextSignatures(TaskSignatures):
+    """`serving_default` for texts, `pairs`, and `ids`."""
+
+    answers = None  # what the summaries say that it answers
+
+    def signatures(self):
+        text = {"text": "The acting was good."}
+        pair = {"text": "It rains.", "text_pair": "The street is wet."}
+        return {
+            "serving_default": Signature(
+                self.texts,
+                string_specs(text=1),
+                f"{self.answers} of each text; {_LONG}.",
+                _MEANING,
+                self._examples(text, "text", 2),
+            ),
+            "pairs": Signature(
+                self.pairs,
+                string_specs(text=1, text_pair=1),
+                f"{self.answers} of each pair of texts; {_LONG}.",
+                _MEANING,
+                self._examples(pair, "text", 3),
+            ),
+            "ids": Signature(
+                self.ids,
+                make_features.id_specs(),
+                f"{self.answers} of ready ids, padded on the left.",
+                _MEANING,
+                self._example_ids(),
+            ),
+        }
+
+    def texts(self, text):
+        """Answers for texts, string [N]."""
+        return self._answer(self._outputs(self._pack(self._tokenizer(text))))
+
+    def pairs(self, text, text_pair):
+        """Answers for pairs of texts, string [N] each."""
+        text, text_pair = same_rows(("text", text), text_pair=text_pair)
+        features = self._pack(self._tokenizer(text), self._tokenizer(text_pair))
+        return self._answer(self._outputs(features))
+
+    def ids(self, token_ids, segment_ids, padding_mask):
+        """Answers for ready ids, int32 [N, T] each."""
+        features = {
+            "token_ids": token_ids,
+            "segment_ids": segment_ids,
+            "padding_mask": padding_mask,
+        }
+        return self._of_ids(self._outputs(self._checked(features)))
+
+    def _answer(self, outputs):
+        """dict of named outputs."""
+        raise NotImplementedError
+
+    def _of_ids(self, outputs):
+        return self._answer(outputs)
+
+
+class ClassifierSignatures(_TextSignatures):
+    """Classes of texts.
+
+    Args:
+        model: XLNetTextClassifier.
+        tokenizer: data_pipeline Tokenizer.
+        settings: ExportSettings.
+    """
+
+    answers = "The class"
+
+    def __init__(self, model, tokenizer, settings):
+        super().__init__(model, tokenizer, settings)
+        self._labels = label_names(model)
+
+    def _answer(self, outputs):
+        best = tf.argmax(outputs, axis=-1, output_type=tf.int32)
+        rows = tf.shape(outputs)[0]
+        return {
+            "label": tf.gather(self._labels, best),
+            "labels": tf.tile(self._labels[None], [rows, 1]),
+            "scores": tf.nn.softmax(outputs),
+        }
+
+    def _of_ids(self, outputs):
+        return {**self._answer(outputs), "logits": outputs}
+
+
+class RegressorSignatures(_TextSignatures):
+    """Numbers for texts.
+
+    Args:
+        model: XLNetTextRegressor.
+        tokenizer: data_pipeline Tokenizer.
+        settings: ExportSettings.
+    """
+
+    answers = "The score"
+
+    def _answer(self, outputs):
+        return {"score": outputs}
+
+
+def label_names(model):
+    """Names of a model's classes, string [C]; their numbers if it has none."""
+    labels = model.labels or map(str, range(model.num_classes))
+    with tf.device("CPU:0"):  # where strings live
+        return tf.constant(list(labels))

@@ -1,0 +1,125 @@
+"""Tags of the words of texts.
+
+Shapes: N texts, W words of a text, T tokens, C classes.
+"""
+
+import tensorflow as tf
+
+from data_pipeline.graph_answers import valid_utf8
+from data_pipeline.unicode_tables import blanks_class
+from saved_models.signatures import features as make_features
+from saved_models.signatures.signature import Signature
+from saved_models.signatures.tasks import TaskSignatures
+from saved_models.signatures.tasks import string_specs
+from saved_models.signatures.texts import label_names
+
+_MEANING = {
+    "text": "string [N], UTF-8, with blanks between its words",
+    "words": "string [N, W], '' where a text has fewer",
+    "tags": "string [N, W], '' where no word is, or where none was read: "
+    "beyond the longest sequence, or without a known character",
+    "scores": "float32 [N, W], probability of each tag; 0 for none",
+    "count": "int32 [N], words of each text",
+    **make_features.ID_MEANING,
+    "segment_ids": (
+        "int32 [N, T], 0 for text and its [SEP], 2 for [CLS], 3 for padding"
+    ),
+    "padding_mask": "int32 [N, T], 1 = a real token; padding comes last",
+}
+_IDS_MEANING = {
+    **_MEANING,
+    "logits": "float32 [N, T, C]",
+    "scores": "float32 [N, T, C], probabilities of the classes",
+    "labels": "string [N, C], all classes, the same in each row",
+}
+
+
+class TaggerSignatures(TaskSignatures):
+    """Tags of words, read off their first pieces.
+
+    Args:
+        model: XLNetTokenClassifier.
+        tokenizer: data_pipeline Tokenizer.
+        settings: ExportSettings.
+    """
+
+    pad_side = "right"
+
+    def __init__(self, model, tokenizer, settings):
+        super().__init__(model, tokenizer, settings)
+        self._labels = label_names(model)
+
+    def signatures(self):
+        shown = {"text": "Mary Shelley was born in London ."}
+        return {
+            "serving_default": Signature(
+                self.tag,
+                string_specs(text=1),
+                "A tag for each word of each text; words are what blanks "
+                "separate.",
+                _MEANING,
+                self._examples(shown, "text", 2),
+            ),
+            "ids": Signature(
+                self.ids,
+                make_features.id_specs(),
+                "Classes of ready ids, padded on the right.",
+                _IDS_MEANING,
+                self._example_ids(),
+            ),
+        }
+
+    def tag(self, text):
+        """A tag for each word.
+
+        Args:
+            text: string [N], with blanks between its words.
+
+        Returns:
+            dict: `words` and `tags` string [N, W], `scores` float32 [N, W],
+            `count` int32 [N].
+        """
+        words = tf.strings.regex_replace(
+            valid_utf8(text), f"{blanks_class()}+", " "
+        )
+        words = tf.strings.split(words)  # [N, (W)]
+        ids = self._tokenizer(words.flat_values)  # [all words, (pieces)]
+        pieces = words.with_flat_values(ids).merge_dims(1, 2)  # [N, (T)]
+        logits = self._outputs(self._pack(pieces))
+        best = tf.argmax(logits, axis=-1, output_type=tf.int32)
+        scores = tf.reduce_max(tf.nn.softmax(logits), axis=-1)
+        # Where the first piece of each word stands in its sequence.
+        rows = words.value_rowids()
+        places = ids.row_starts() - tf.gather(pieces.row_starts(), rows)
+        is_read = (ids.row_lengths() > 0) & (
+            places < self._settings.sequence_length - 2
+        )
+        first = tf.stack([rows, tf.where(is_read, places, 0)], axis=1)
+        tags = tf.gather(self._labels, tf.gather_nd(best, first))
+        scores = tf.gather_nd(scores, first)
+
+        def by_text(values, filler):
+            values = tf.where(is_read, values, filler)
+            return words.with_flat_values(values).to_tensor(filler)
+
+        return {
+            "words": words.to_tensor(""),
+            "tags": by_text(tags, ""),
+            "scores": by_text(scores, 0.0),
+            "count": tf.cast(words.row_lengths(), tf.int32),
+        }
+
+    def ids(self, token_ids, segment_ids, padding_mask):
+        """Classes of ready ids, int32 [N, T] each."""
+        features = {
+            "token_ids": token_ids,
+            "segment_ids": segment_ids,
+            "padding_mask": padding_mask,
+        }
+        shape = tf.shape(token_ids)
+        logits = self._outputs(self._checked(features))[:, : shape[1]]
+        return {
+            "logits": logits,
+            "scores": tf.nn.softmax(logits),
+            "labels": tf.tile(self._labels[None], [shape[0], 1]),
+        }
