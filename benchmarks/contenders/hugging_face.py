@@ -18,7 +18,7 @@ def training_step(
     model, batch_size, num_tokens, num_targets, memory_length, compiled=False
 ):
     """Forward, backward, clipping, AdamW; memory from step to step."""
-    config = _config(
+    config = network_config(
         model,
         mem_len=memory_length or None,
         reuse_len=num_tokens // 2 if memory_length else None,
@@ -58,7 +58,7 @@ def training_step(
 
 def inference(model, batch_size, num_tokens, compiled=False):
     """The content stream."""
-    network = transformers.XLNetModel(_config(model)).eval()
+    network = transformers.XLNetModel(network_config(model)).eval()
     inputs = _tokens(model, batch_size, num_tokens)
     forward = _compiled(network, compiled)
 
@@ -72,7 +72,7 @@ def inference(model, batch_size, num_tokens, compiled=False):
 def fine_tuning_step(model, batch_size, num_tokens, compiled=False):
     """A step of AdamW on its classifier."""
     network = transformers.XLNetForSequenceClassification(
-        _config(model, num_labels=2)
+        network_config(model, num_labels=2)
     ).train()
     inputs = _tokens(model, batch_size, num_tokens)
     inputs["attention_mask"] = torch.ones_like(inputs["input_ids"])
@@ -82,7 +82,8 @@ def fine_tuning_step(model, batch_size, num_tokens, compiled=False):
     return lambda: update(forward(**inputs, use_mems=False).loss)
 
 
-def _config(model, **others):
+def network_config(model, **others):
+    """XLNetConfig of these sizes, as pretrained."""
     return transformers.XLNetConfig(
         vocab_size=model["vocabulary_size"],
         d_model=model["hidden_dim"],

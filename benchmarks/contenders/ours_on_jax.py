@@ -1,0 +1,150 @@
+"""This library on Keras' JAX backend, for accelerators.
+
+A program is a function that starts one step, and one that waits for what the
+last step gave.
+
+Shapes: B batch, T tokens, M memory length, P targets.
+"""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import keras
+
+from benchmarks import workload
+from xlnet_tf import XLNetBackbone
+from xlnet_tf import XLNetConfig
+from xlnet_tf import XLNetPretrainer
+from xlnet_tf.optimizer import AdamW
+from xlnet_tf.optimizer import WarmupSchedule
+
+FEATURES = (
+    "token_ids",
+    "segment_ids",
+    "factorization_rank",
+    "target_positions",
+    "target_ids",
+    "target_weights",
+)
+
+
+def device_name():
+    """What the maker calls the device."""
+    return jax.devices()[0].device_kind
+
+
+def peak_bytes():
+    """The most device memory held at once, or None where it is unknown."""
+    return (jax.devices()[0].memory_stats() or {}).get("peak_bytes_in_use")
+
+
+def training_step(
+    model,
+    batch_size,
+    num_tokens,
+    num_targets,
+    memory_length,
+    precision="bfloat16",
+    rematerialize=False,
+):
+    """Forward, backward, clipping, AdamW; memory from step to step."""
+    config = XLNetConfig(
+        **model,
+        memory_length=memory_length,
+        reuse_length=num_tokens // 2 if memory_length else 0,
+    )
+    keras.utils.set_random_seed(0)
+    policy = "mixed_bfloat16" if precision == "bfloat16" else "float32"
+    network = XLNetPretrainer(
+        XLNetBackbone(config, seed=0, rematerialize=rematerialize, dtype=policy)
+    )
+    optimizer = AdamW(WarmupSchedule(1e-5, 10**6), global_clipnorm=0.25)
+    optimizer.build(network.trainable_variables)
+    fixed = [v.value for v in network.non_trainable_variables]
+    batch = workload.pretraining_batch(
+        model, batch_size, num_tokens, num_targets
+    )
+    features = {name: jnp.asarray(batch[name]) for name in FEATURES}
+
+    def loss_of(weights, memories, number):
+        inputs = {**features, "dropout_seed": jnp.stack([number, number])}
+        if memory_length:
+            inputs["memories"] = memories
+        outputs, _ = network.stateless_call(
+            weights, fixed, inputs, training=True
+        )
+        return outputs["loss"], outputs.get("memories", ())
+
+    @functools.partial(jax.jit, donate_argnums=0)
+    def step(state):
+        weights, moments, memories, number = state
+        (loss, memories), gradients = jax.value_and_grad(loss_of, has_aux=True)(
+            weights, memories, number
+        )
+        weights, moments = optimizer.stateless_apply(
+            moments, gradients, weights
+        )
+        return (weights, moments, memories, number + 1), loss
+
+    memories = ()
+    if memory_length:
+        memories = tuple(
+            jnp.asarray(memory, network.compute_dtype)
+            for memory in workload.zero_memories(
+                model, batch_size, memory_length
+            )
+        )
+    state = (
+        [v.value for v in network.trainable_variables],
+        [v.value for v in optimizer.variables],
+        memories,
+        jnp.asarray(1, "int32"),
+    )
+    loss = None
+
+    def run():
+        nonlocal state, loss
+        state, loss = step(state)
+
+    return run, lambda: float(loss)
+
+
+def inference(model, batch_size, num_tokens, precision="bfloat16"):
+    """The content stream, weights in the precision of the products."""
+    backbone = XLNetBackbone(XLNetConfig(**model), seed=0, dtype=precision)
+    token_ids, segment_ids = map(
+        jnp.asarray, workload.token_batch(model, batch_size, num_tokens)
+    )
+    fixed = [v.value for v in backbone.non_trainable_variables]
+    weights = [v.value for v in backbone.trainable_variables]
+
+    @jax.jit
+    def forward(weights, token_ids, segment_ids):
+        features = {"token_ids": token_ids, "segment_ids": segment_ids}
+        outputs, _ = backbone.stateless_call(
+            weights, fixed, features, training=False
+        )
+        return outputs["content"]
+
+    content = None
+
+    def run():
+        nonlocal content
+        content = forward(weights, token_ids, segment_ids)
+
+    return run, lambda: float(content[0, 0, 0])
+
+
+def check_backend():
+    """Refuses another backend than JAX.
+
+    Raises:
+        RuntimeError: if Keras runs on another one.
+    """
+    backend = keras.backend.backend()
+    if backend != "jax":
+        raise RuntimeError(
+            "this program needs the environment variable KERAS_BACKEND=jax. "
+            f"Received: KERAS_BACKEND={backend}."
+        )
