@@ -49,6 +49,7 @@ class XLNetPretrainer(Task):
     """
 
     new_head_arguments = ("has_transform",)
+    reads_query = True
 
     def __init__(
         self, backbone, has_transform=False, transform_gelu=None, **kwargs

@@ -35,11 +35,15 @@ class Task(Preset, keras.Model):
             shapes of the head; given another value, `from_preset` leaves the
             head at its initial weights.
 
+        reads_query: bool, whether the task has targets; else the mask
+            embedding takes no part in it and is not trained.
+
     Raises:
         ValueError: if the tokenizer has more pieces than the model tokens.
     """
 
     new_head_arguments = ()
+    reads_query = False
     preprocessor_cls = XLNetTextClassifierPreprocessor
 
     def __init__(self, backbone, head, preprocessor=None, **kwargs):
@@ -277,6 +281,23 @@ class Task(Preset, keras.Model):
         if strategy is not None and self.optimizer:
             with strategy.scope():
                 self.optimizer.build(self.trainable_variables)
+
+    @property
+    def trainable_variables(self):
+        """Those that the task learns."""
+        return self._without_unused(super().trainable_variables)
+
+    @property
+    def trainable_weights(self):
+        """Those that the task learns."""
+        return self._without_unused(super().trainable_weights)
+
+    def _without_unused(self, variables):
+        if self.reads_query:
+            return variables
+        # Else Keras would warn, and weight decay shrink it.
+        unused = self.backbone.mask_embedding
+        return [v for v in variables if v is not unused]
 
     @property
     def config(self):
