@@ -28,6 +28,9 @@ from xlnet_tf.tasks.preprocessors import XLNetTextClassifierPreprocessor
 from xlnet_tf.tasks.preprocessors import XLNetTokenClassifierPreprocessor
 from xlnet_tf.tasks.question_answering import XLNetQuestionAnswering
 from xlnet_tf.tasks.question_answering import XLNetSpanClassifier
+from xlnet_tf.tasks.question_preprocessor import (
+    XLNetQuestionAnsweringPreprocessor,
+)
 from xlnet_tf.tasks.ranking import XLNetRanker
 from xlnet_tf.version import __version__
 
@@ -39,6 +42,7 @@ __all__ = [
     "XLNetMultipleChoicePreprocessor",
     "XLNetPretrainer",
     "XLNetQuestionAnswering",
+    "XLNetQuestionAnsweringPreprocessor",
     "XLNetRanker",
     "XLNetRankerPreprocessor",
     "XLNetSpanClassifier",

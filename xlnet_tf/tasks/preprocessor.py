@@ -145,6 +145,11 @@ class Preprocessor:
         Returns:
             int32 ragged tensor [N, (T)].
         """
+        return _as_it_is(self.graph_tokenizer)(texts)
+
+    @property
+    def graph_tokenizer(self):
+        """The tokenizer as a graph, made when it is first asked for."""
         if self._graph_tokenizer is None:
             import tensorflow as tf
 
@@ -153,7 +158,7 @@ class Preprocessor:
             # Its tables must outlive the graph of a data set.
             with tf.init_scope():
                 self._graph_tokenizer = GraphTokenizer(self.tokenizer)
-        return _as_it_is(self._graph_tokenizer)(texts)
+        return self._graph_tokenizer
 
     def pack(self, first, second=None, truncate=None):
         """Sequences of ragged ids; see `data_pipeline.packing.pack`."""

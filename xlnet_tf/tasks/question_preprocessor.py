@@ -123,7 +123,7 @@ class XLNetQuestionAnsweringPreprocessor(Preprocessor):
         for name in ("question", "context"):
             check_rank(x[name], name, 1)
         return make_windows(
-            self._tokenizer_in_graph(),
+            self.graph_tokenizer,
             x["question"],
             x["context"],
             self.sequence_length,
@@ -151,17 +151,6 @@ class XLNetQuestionAnsweringPreprocessor(Preprocessor):
         if weights is not None:
             found *= tf.cast(weights, "float32")
         return features, labels, found
-
-    def _tokenizer_in_graph(self):
-        if self._graph_tokenizer is None:
-            import tensorflow as tf
-
-            from data_pipeline.graph_tokenizer import GraphTokenizer
-
-            # Its tables must outlive the graph of a data set.
-            with tf.init_scope():
-                self._graph_tokenizer = GraphTokenizer(self.tokenizer)
-        return self._graph_tokenizer
 
 
 def _answers(y):
