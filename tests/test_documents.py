@@ -36,6 +36,14 @@ def write_text(directory):
         file = directory / "text" / f"{number}.txt"
         lines = sentences[200 * number : 200 * (number + 1)]
         file.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    (directory / "reviews").mkdir()
+    for split, begin, end in (("train", 0, 40), ("dev", 40, 60)):
+        rows = [
+            f"{sentence}\t{'good' if number % 2 else 'bad'}"
+            for number, sentence in enumerate(sentences[begin:end])
+        ]
+        table = "\n".join(["text\tlabel", *rows]) + "\n"
+        (directory / "reviews" / f"{split}.tsv").write_text(table)
 
 
 def run(kind, body, directory):
@@ -86,7 +94,8 @@ def test_the_readme_runs(tmp_path):
 def test_build_md_runs(tmp_path):
     found = blocks("BUILD.md")
     write_text(tmp_path)
-    names = ("tokenizer", "agreement", "records", "train", "convert", "export")
+    names = ("tokenizer", "agreement", "records", "train", "finetune")
+    names += ("convert", "export")
     for name in names:
         printed = run(*found.pop(name), tmp_path)
         if name == "agreement":
