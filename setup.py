@@ -23,6 +23,9 @@ REQUIRED = [
     "safetensors",
     "tqdm",
     "matplotlib",
+    # TensorFlow Datasets, which tf-models-official brings, imports it and does
+    # not say so.
+    "importlib-resources",
 ]
 
 EXTRAS = {
