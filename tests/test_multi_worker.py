@@ -8,8 +8,10 @@ import subprocess
 import sys
 
 import numpy as np
+import pytest
 
 import xlnet_tf
+from tests import finetuning_fixtures
 from tests.run_fixtures import arguments
 from tests.run_fixtures import run_train
 from tests.run_fixtures import write_configs
@@ -28,8 +30,8 @@ def free_ports(count):
     return ports
 
 
-def run_workers(argv, count=2):
-    """Runs the command as `count` workers; returns what each printed."""
+def run_workers(argv, count=2, module="xlnet_tf.train"):
+    """Runs a command as `count` workers; returns what each printed."""
     workers = [f"127.0.0.1:{port}" for port in free_ports(count)]
     processes = []
     for index in range(count):
@@ -44,7 +46,7 @@ def run_workers(argv, count=2):
         }
         processes.append(
             subprocess.Popen(
-                [sys.executable, "-m", "xlnet_tf.train", *argv],
+                [sys.executable, "-m", module, *argv],
                 cwd=ROOT,
                 env=environment,
                 stdout=subprocess.PIPE,
@@ -102,3 +104,44 @@ def test_two_workers_equal_one_and_go_on_together(tmp_path):
     outputs = run_workers(argv)
     assert "resume    from" in outputs[0]
     check_equal(one, two)
+
+
+@pytest.mark.slow
+def test_two_workers_finetune_as_one(tmp_path):
+    preset = finetuning_fixtures.write_preset(tmp_path / "preset")
+    data = finetuning_fixtures.write_task(tmp_path / "data", "classification")
+    training = finetuning_fixtures.write_training(
+        tmp_path, dropout=0.0, attention_dropout=0.0
+    )
+
+    def options(output, strategy):
+        values = {
+            "--task": "classification",
+            "--data": data,
+            "--preset": preset,
+            "--output": tmp_path / output,
+            "--training": training,
+            "--strategy": strategy,
+            "--predict": data / "dev.tsv",
+        }
+        return [str(x) for pair in values.items() for x in pair]
+
+    assert finetuning_fixtures.run(*options("one", "one_device")) == 0
+    outputs = run_workers(
+        options("two", "multi_worker"), module="xlnet_tf.finetune"
+    )
+    assert "wrote" in outputs[0]
+    assert "wrote" not in outputs[1]
+    found = [
+        [
+            json.loads(line)
+            for line in (tmp_path / name / "predictions.jsonl")
+            .read_text("utf-8")
+            .splitlines()
+        ]
+        for name in ("one", "two")
+    ]
+    assert len(found[0]) == 20
+    for a, b in zip(*found, strict=True):
+        # Dropout of the head is not the model's to turn off here.
+        assert a["probabilities"] == pytest.approx(b["probabilities"], abs=0.05)

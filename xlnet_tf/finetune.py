@@ -121,7 +121,8 @@ def main(argv=None):
         if status:
             return status
         results.append(result)
-    write_summary(options.output, results, sys.stdout.write)
+    if results[0] is not None:  # of a worker that is not the chief
+        write_summary(options.output, results, sys.stdout.write)
     return 0
 
 

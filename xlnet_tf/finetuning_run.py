@@ -344,13 +344,15 @@ class Run:
         Returns:
             path of the JSON lines.
         """
+        # The chief may still be writing the results.
+        largest_and_smallest(self.strategy, 0)
         self._take_best()
+        self.kind.restore(self.results().get("details"))
         examples = finetuning_data.read_unlabelled(
             self.data.task, path, self.options.columns
         )
         rows, outputs = self.evaluator([("", examples)]).collect("")
         file = self.output / finetuning_outputs.PREDICTIONS_FILE
-        self.kind.restore(self.results().get("details"))
         if self.is_chief:
             finetuning_outputs.write_predictions(
                 file, self.kind.predictions(examples, rows, outputs)
@@ -371,13 +373,17 @@ def one_run(options, strategy, data, config):
         run.announce(sys.stdout.write)
         sys.stdout.flush()  # before the progress, which goes to stderr
         status = run.train()
-        if status or not run.is_chief:
+        if status:
             return status, None
+        # All workers predict together; one of them writes and tells.
+        file = options.predict and run.predict(options.predict)
+        if not run.is_chief:
+            return 0, None
         results = run.results()
         values = ", ".join(
             f"{name} {value:.4g}" for name, value in results["metrics"].items()
         )
         sys.stdout.write(f"{results['task']}: {values}\n")
-        if options.predict:
-            sys.stdout.write(f"wrote {run.predict(options.predict)}\n")
+        if file:
+            sys.stdout.write(f"wrote {file}\n")
     return 0, results
