@@ -144,7 +144,9 @@ class FinetuningTrainer(orbit.StandardTrainer):
     def _gradients(self, features, seed):
         """Sums over the parts that a replica's rows are computed in."""
         parts = self._config.gradient_accumulation_steps
-        rows = features["token_ids"].shape[0] // parts
+        # Not from the features: several workers do not know their shape.
+        replicas = self._strategy.num_replicas_in_sync
+        rows = self._config.replica_batch_size(replicas) // parts
         totals = None
         for part in range(parts):
             some = tf.nest.map_structure(
