@@ -1,9 +1,11 @@
 """How every command of this project ends: a result, or one line that helps."""
 
+import contextlib
 import errno
 import os
 import signal
 import sys
+import warnings
 
 
 def run(main, argv=None):
@@ -45,6 +47,22 @@ def run(main, argv=None):
     except (ValueError, TypeError, OSError, RuntimeError) as error:
         sys.stderr.write(f"error: {_message(error)}\n")
         return 1
+
+
+@contextlib.contextmanager
+def warnings_in_a_line():
+    """Writes warnings to the user as `run` writes errors."""
+
+    def write(message, category, *where, **arguments):
+        if issubclass(category, UserWarning):
+            sys.stderr.write(f"warning: {message}\n")
+        else:
+            show(message, category, *where, **arguments)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", UserWarning)
+        show, warnings.showwarning = warnings.showwarning, write
+        yield
 
 
 def _message(error):

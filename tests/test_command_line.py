@@ -6,10 +6,12 @@ import signal
 import subprocess
 import sys
 import threading
+import warnings
 
 import pytest
 
 from data_pipeline.command_line import run
+from data_pipeline.command_line import warnings_in_a_line
 from tests.conftest import ROOT
 
 
@@ -157,3 +159,10 @@ def test_as_a_process(body, status, line):
     assert result.returncode == status
     assert result.stderr == line
     assert result.stdout == ""
+
+
+def test_warnings_are_a_line(capsys):
+    with warnings_in_a_line():
+        for _ in range(2):
+            warnings.warn("3 rows left out", stacklevel=1)
+    assert capsys.readouterr().err == "warning: 3 rows left out\n" * 2

@@ -7,7 +7,6 @@ of Hugging Face's (`hf`) or of the released code (`tf1`), with the tokenizer.
 """
 
 import argparse
-import contextlib
 import os
 import pathlib
 import shutil
@@ -65,13 +64,13 @@ def main(argv=None):
             f"{target} is not empty; choose another directory with --to, or "
             "remove it first."
         )
-    with _warnings_in_a_line():
+    with command_line.warnings_in_a_line():
         model, source, head = read(arguments)
         tokenizer = find_tokenizer(arguments)
         check_vocabulary(model, tokenizer)
     sys.stdout.write(description(model, source, head, arguments.gelu))
     sys.stdout.flush()
-    with _warnings_in_a_line():
+    with command_line.warnings_in_a_line():
         write(model, target, arguments.format, tokenizer, head)
         _warn_of_gelu(model, arguments.format)
     sys.stdout.write(f"wrote {FORMATS[arguments.format]} {target}\n")
@@ -86,17 +85,6 @@ def main(argv=None):
     elif arguments.format == "tf1" and tokenizer.lowercase:
         sys.stdout.write("the released code needs --uncased for this model\n")
     return 0
-
-
-@contextlib.contextmanager
-def _warnings_in_a_line():
-    """Writes warnings as this command writes errors."""
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always", UserWarning)
-        yield
-    for warning in caught:
-        if issubclass(warning.category, UserWarning):
-            sys.stderr.write(f"warning: {warning.message}\n")
 
 
 def _warn_of_gelu(model, form):

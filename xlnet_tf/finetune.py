@@ -97,14 +97,15 @@ def main(argv=None):
     from xlnet_tf.strategy import make_strategy
 
     config = finetuning_config(options)
-    data = finetuning_data.read(
-        options.task,
-        options.data,
-        evaluation=options.eval_data,
-        columns=options.columns,
-        hold_out=config.hold_out,
-        seed=config.seed,
-    )
+    with command_line.warnings_in_a_line():
+        data = finetuning_data.read(
+            options.task,
+            options.data,
+            evaluation=options.eval_data,
+            columns=options.columns,
+            hold_out=config.hold_out,
+            seed=config.seed,
+        )
     strategy = make_strategy(options.strategy, options.tpu)
     if options.seeds is None:
         return one_run(options, strategy, data, config)[0]
