@@ -48,7 +48,7 @@ FINETUNING = {
     "layer_decay": 1.0,
     "dropout": 0.1,
     "attention_dropout": 0.1,
-    "steps_per_loop": 25,
+    "steps_per_loop": 50,
 }
 # Name of a run: task, files below DATA, files to evaluate on (None: the task's
 # own, or a part held out), settings.
@@ -57,10 +57,10 @@ TASKS = {
         "sst-2",
         "glue/SST-2",
         None,
-        {"steps": 1500, "sequence_length": 64},
+        {"steps": 600, "sequence_length": 64},
     ),
-    "rte": ("rte", "glue/RTE", None, {"steps": 400}),
-    "sts-b": ("sts-b", "glue/STS-B", None, {"steps": 800, "warmup_steps": 80}),
+    "rte": ("rte", "glue/RTE", None, {"steps": 150}),
+    "sts-b": ("sts-b", "glue/STS-B", None, {"steps": 400, "warmup_steps": 40}),
     "imdb": (
         "imdb",
         "imdb/aclImdb_train.tar.xz",
@@ -71,7 +71,7 @@ TASKS = {
         "wnut-17",
         "wnut17/wnut17train.conll",
         "wnut17/emerging.dev.conll",
-        {"steps": 800, "batch_size": 16},
+        {"steps": 300, "batch_size": 16},
     ),
     "race": (
         "race",
