@@ -109,9 +109,11 @@ def test_a_classifier_learns_and_predicts(tmp_path, preset, capsys):
         ),
     ],
 )
-def test_every_kind_of_task(tmp_path, preset, task, metric, keys):
+def test_every_kind_of_task(tmp_path, preset, capsys, task, metric, keys):
     arguments = options(tmp_path, preset, task)
     assert fixtures.run(*arguments) == 0
+    said = capsys.readouterr().out
+    assert ("questions about" in said) == task.startswith("squad")
     output = tmp_path / "run"
     results = json.loads((output / "results.json").read_text())
     assert results["metric"] == metric

@@ -121,6 +121,10 @@ class Kind:
         """One JSON object an example."""
         raise NotImplementedError
 
+    def notes(self):
+        """Lines that say what became of the training examples."""
+        return []
+
     def details(self):
         """What later predictions need beyond the model, as JSON, or None."""
         return None

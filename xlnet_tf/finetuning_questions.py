@@ -26,6 +26,7 @@ class QuestionAnswering(Kind):
     def __init__(self, *arguments):
         super().__init__(*arguments)
         self.windows = {}
+        self.report = None  # what became of the training examples
         self.threshold = None  # the best of the last evaluation
 
     @property
@@ -46,8 +47,12 @@ class QuestionAnswering(Kind):
         if not training:
             # What merging them needs, found by the rows.
             self.windows[id(rows)] = (rows, windows)
-        self.report = windows.report
+        if training:
+            self.report = windows.report
         return rows
+
+    def notes(self):
+        return [f"windows   {self.report}"]
 
     def loss(self, model, features, training):
         outputs = self.call(

@@ -118,6 +118,7 @@ class Run:
         for line in (
             f"task      {data.task.name}, {data.task.kind}{labels}",
             f"examples  {len(data.train):,} to train on, {held_out}",
+            *self.kind.notes(),
             f"model     {self.model.count_params():,} parameters, {start} of "
             f"{self.options.preset}, {config.precision}",
             f"strategy  {describe(self.strategy)}",
