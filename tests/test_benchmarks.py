@@ -17,6 +17,7 @@ from benchmarks import contest
 from benchmarks import flops
 from benchmarks import measurements
 from benchmarks import pictures
+from benchmarks import precision
 from benchmarks import report
 from benchmarks import run
 from benchmarks import texts
@@ -331,6 +332,17 @@ def test_batch_is_the_same_in_both_forms():
     mapped = batch["target_mapping"].argmax(-1)
     np.testing.assert_array_equal(mapped, positions)
     np.testing.assert_array_equal(batch["is_target"].sum(1), [5] * 3)
+
+
+def test_precisions_are_compared():
+    results = {
+        "float32": {"training_loss": 4.0, "held_out_loss": 5.0},
+        "bfloat16": {"training_loss": 4.1, "held_out_loss": 4.9},
+    }
+    assert precision.compare(results) == {
+        "training_loss": pytest.approx(0.025),
+        "held_out_loss": pytest.approx(-0.02),
+    }
 
 
 def test_text_of_ones_own(tmp_path):

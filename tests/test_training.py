@@ -74,8 +74,15 @@ def reference():
         (one_device, {"gradient_accumulation_steps": 2}),
         (one_device, {"jit_compile": True}),
         (two_replicas, {"gradient_accumulation_steps": 2}),
+        (two_replicas, {"rematerialize": True}),
     ],
-    ids=["two replicas", "accumulation", "XLA", "replicas and accumulation"],
+    ids=[
+        "two replicas",
+        "accumulation",
+        "XLA",
+        "replicas and accumulation",
+        "replicas, rematerialised",
+    ],
 )
 def test_however_spread_the_numbers_are_the_same(
     reference, make_strategy, overrides

@@ -49,8 +49,16 @@ def rematerialized(function, layer, inputs):
 
         return of_arguments(*arguments), gradient
 
-    weights = [ops.convert_to_tensor(v.value) for v in variables]
-    return forward(*inputs, *weights)
+    return forward(*inputs, *_values(variables))
+
+
+def _values(variables):
+    if keras.backend.backend() == "tensorflow":
+        import tensorflow as tf
+
+        # Keras takes a tf.Variable for a tensor and would not read it.
+        return [tf.convert_to_tensor(v.value) for v in variables]
+    return [v.value for v in variables]
 
 
 def _gradient_on_tensorflow(function, arguments, upstream):
