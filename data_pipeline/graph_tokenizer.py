@@ -10,7 +10,6 @@ import sys
 
 import numpy as np
 import tensorflow as tf
-import tensorflow_text
 
 from data_pipeline.command_line import run
 from data_pipeline.graph_normalization import GraphNormalizer
@@ -18,6 +17,7 @@ from data_pipeline.graph_normalization import constants
 from data_pipeline.graph_normalization import replace
 from data_pipeline.graph_offsets import CleanedTexts
 from data_pipeline.graph_offsets import PieceOffsets
+from data_pipeline.graph_sentencepiece import sentencepiece_in_graph
 from data_pipeline.symbols import UNKNOWN_ID
 from data_pipeline.tokenizer import Tokenizer
 from data_pipeline.unicode_tables import digit_comma_pattern
@@ -56,8 +56,8 @@ class GraphTokenizer(tf.Module):
         self.lowercase = tokenizer.lowercase
         self._normalize = GraphNormalizer(tokenizer.lowercase)
         self._offsets = PieceOffsets(tokenizer)
-        self._sentencepiece = tensorflow_text.SentencepieceTokenizer(
-            model=tokenizer.model_proto, out_type=tf.int32
+        self._sentencepiece = sentencepiece_in_graph(
+            tokenizer.model_proto, tf.int32
         )
         # TensorFlow Text adds up scores in float32, which in a long text is too
         # coarse to tell the best pieces.
@@ -66,8 +66,8 @@ class GraphTokenizer(tf.Module):
         )
         self._unknown_pieces = None
         if tokenizer.splits_unknown:
-            self._unknown_pieces = tensorflow_text.SentencepieceTokenizer(
-                model=tokenizer.model_proto, out_type=tf.string
+            self._unknown_pieces = sentencepiece_in_graph(
+                tokenizer.model_proto, tf.string
             )
         with tf.device("CPU:0"):
             self._commas = constants(ragged(tokenizer.comma_table()))

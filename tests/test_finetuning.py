@@ -160,9 +160,10 @@ def test_balanced_classes_weigh_equally():
 
 
 def test_lengths_of_texts_read_in_segments():
-    _, _, kind, _ = setup(
+    config = make_config(
         sequence_length=16, long_documents="memory", document_length=100
     )
+    kind = make_kind(find_task("classification"), config, LABELS, None)
     assert kind.lengths() == (16, 32, 48, 64, 96, 112)
     assert kind.model_arguments()["segment_length"] == 16
 

@@ -276,3 +276,15 @@ def test_command(tmp_path, capsys, model_proto):
     arguments += ["--input", str(tmp_path / "*.txt"), "--lowercase"]
     assert graph_tokenizer.main(arguments) == 0
     assert "20 lines, 0 differ, 100.0000% agree" in capsys.readouterr().out
+
+
+def test_a_seed_that_is_set_takes_no_tokenizer_away():
+    tokenizer = Tokenizer.from_model_proto(tiny_model())
+    text = next(iter(tiny_sentences(1)))
+    first, second = GraphTokenizer(tokenizer), GraphTokenizer(tokenizer)
+    data = tf.data.Dataset.from_tensors([text]).map(first)
+    tf.random.set_seed(1)
+    for graph in (first, second):
+        assert graph([text])[0].numpy().tolist() == tokenizer.encode(text)
+    del first, second, graph
+    assert next(iter(data))[0].numpy().tolist() == tokenizer.encode(text)

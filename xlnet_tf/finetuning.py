@@ -104,6 +104,7 @@ class FinetuningTrainer(orbit.StandardTrainer):
         self._global_step = global_step
         self._part = tf.function(
             self._gradients_of,
+            autograph=False,
             jit_compile=config.jit_compile,
             reduce_retracing=True,
         )
@@ -220,7 +221,9 @@ class FinetuningEvaluator(orbit.AbstractEvaluator):
         self._model = model
         self._kind = kind
         self._strategy = strategy
-        self._step = tf.function(self._outputs, reduce_retracing=True)
+        self._step = tf.function(
+            self._outputs, autograph=False, reduce_retracing=True
+        )
 
     def evaluate(self, num_steps=None):
         """Scores all splits.

@@ -79,7 +79,8 @@ class QuestionAnswering(Kind):
     def metrics(self, examples, rows, outputs):
         predictions = self.merged(examples, rows, outputs)
         if not self.may_be_impossible:
-            return squad_evaluation.evaluate_v1(examples, predictions.texts)
+            found = squad_evaluation.evaluate_v1(examples, predictions.texts)
+            return {name: found[name] for name in self.task.metrics}
         found = squad_evaluation.evaluate_v2(
             examples, predictions.texts, predictions.null_odds
         )
