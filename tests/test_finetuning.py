@@ -19,7 +19,7 @@ from xlnet_tf.finetuning_config import FinetuningConfig
 from xlnet_tf.finetuning_config import recipe
 from xlnet_tf.finetuning_kinds import make_kind
 
-LABELS = ("a", "b", "c")
+LABELS = ("O", "B-x", "I-x")
 
 
 def make_config(**settings):
