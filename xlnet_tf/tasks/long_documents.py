@@ -34,20 +34,8 @@ def remember_segments(backbone, features, segment_length, training=None):
 
     Source: section 3.2 of https://arxiv.org/abs/1901.02860.
     """
-    features = {k: v for k, v in features.items() if v is not None}
-    seed = features.pop("dropout_seed", None)
-    unknown = sorted(set(features) - set(_FILLERS))
-    if unknown:
-        raise ValueError(
-            "texts read in segments take `token_ids`, `segment_ids` and "
-            f"`padding_mask`. Received: {', '.join(unknown)}."
-        )
-    if "padding_mask" not in features:
-        features["padding_mask"] = ops.ones_like(features["token_ids"])
-    features = {
-        name: _fill_up(value, _FILLERS[name], segment_length)
-        for name, value in features.items()
-    }
+    seed = features.get("dropout_seed")
+    features = _whole_segments(features, segment_length)
     batch_size, length = ops.shape(features["token_ids"])
     count = length // segment_length
 
@@ -89,6 +77,27 @@ def remember_segments(backbone, features, segment_length, training=None):
         **segment(count - 1),
         "memories": tuple(ops.stop_gradient(x) for x in memories),
         "memory_mask": memory_mask,
+    }
+
+
+def _whole_segments(features, segment_length):
+    """Features of the tokens, filled up to a whole number of segments."""
+    features = {
+        name: value
+        for name, value in features.items()
+        if value is not None and name != "dropout_seed"
+    }
+    unknown = sorted(set(features) - set(_FILLERS))
+    if unknown:
+        raise ValueError(
+            "texts read in segments take `token_ids`, `segment_ids` and "
+            f"`padding_mask`. Received: {', '.join(unknown)}."
+        )
+    if "padding_mask" not in features:
+        features["padding_mask"] = ops.ones_like(features["token_ids"])
+    return {
+        name: _fill_up(value, _FILLERS[name], segment_length)
+        for name, value in features.items()
     }
 
 
