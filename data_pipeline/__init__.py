@@ -10,7 +10,7 @@ import sys
 if sys.argv and (
     sys.argv[0] == "-m" or os.path.basename(sys.argv[0]).startswith("xlnet-")
 ):
-    # One of our commands is starting: see xlnet_tf/__init__.py.
+    # One of our commands is starting: see xlnet_tf/cpp_log.py.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 __all__ = ["Tokenizer"]

@@ -135,6 +135,32 @@ def test_the_log_of_tensorflow_is_quiet_unless_asked_for(monkeypatch):
     assert seen == ["3", "0"]
 
 
+@pytest.mark.parametrize(("level", "is_quiet"), [(None, True), ("0", False)])
+def test_what_xla_says_is_quiet_unless_asked_for(level, is_quiet):
+    program = (
+        "import sys\n"
+        "sys.argv[0] = '-m'\n"  # as where a package runs as a command
+        "import xlnet_tf\n"
+        "import tensorflow as tf\n"
+        "f = tf.function(lambda x: x + 1, jit_compile=True)\n"
+        "f(tf.ones(3))\n"
+    )
+    environment = dict(os.environ)
+    environment.pop("TF_CPP_MIN_LOG_LEVEL", None)
+    if level is not None:
+        environment["TF_CPP_MIN_LOG_LEVEL"] = level
+    result = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+    )
+    assert result.returncode == 0, result.stderr
+    assert ("Compiled cluster using XLA" in result.stderr) != is_quiet
+    assert (result.stderr == "") == is_quiet
+
+
 @pytest.mark.parametrize(
     ("body", "status", "line"),
     [

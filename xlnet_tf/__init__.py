@@ -4,15 +4,10 @@ Importing registers the classes with Keras, so that
 `keras.models.load_model` finds them.
 """
 
-import os
-import sys
+from xlnet_tf import cpp_log
 
-if sys.argv and (
-    sys.argv[0] == "-m" or os.path.basename(sys.argv[0]).startswith("xlnet-")
-):
-    # One of our commands is starting. TensorFlow's C++ log says nothing that
-    # its user could act on, and it listens before the command's own code runs.
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+if cpp_log.is_command():
+    cpp_log.set_level()  # before Keras loads TensorFlow
 
 from xlnet_tf.backbone import XLNetBackbone
 from xlnet_tf.config import XLNetConfig
@@ -33,6 +28,9 @@ from xlnet_tf.tasks.question_preprocessor import (
 )
 from xlnet_tf.tasks.ranking import XLNetRanker
 from xlnet_tf.version import __version__
+
+if cpp_log.is_command():
+    cpp_log.apply_to_abseil()
 
 __all__ = [
     "StatefulMemory",
