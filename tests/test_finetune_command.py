@@ -151,7 +151,7 @@ def test_a_run_that_goes_on_equals_one_that_did_not_stop(
 
     def stop(self, output):
         calls.append(output)
-        if len(calls) == 2:
+        if len(calls) == 3:  # at step 4, before its evaluation
             raise progress.Stopped
 
     with monkeypatch.context() as patch:
@@ -165,6 +165,16 @@ def test_a_run_that_goes_on_equals_one_that_did_not_stop(
     ]
     for a, b in zip(models[0].weights, models[1].weights, strict=True):
         np.testing.assert_array_equal(a, b)
+    evaluations = [
+        [
+            {name: m[name] for name in ("step", "accuracy")}
+            for m in lines(x / "run" / "metrics.jsonl")
+            if m["kind"] == "eval"
+        ]
+        for x in (whole, parts)
+    ]
+    assert evaluations[0] == evaluations[1]
+    assert [m["step"] for m in evaluations[0]] == [2, 4, 6]
     held_out = [
         (x / "run" / "held_out_predictions.jsonl").read_text()
         for x in (whole, parts)

@@ -110,8 +110,9 @@ def test_exports_at_the_best_evaluation_and_at_the_end(finished):
     assert (finished.parent / "export/6/saved_model.pb").is_file()
 
 
+@pytest.mark.parametrize("stopped_at", [2, 4])
 def test_the_same_command_goes_on_where_it_stopped(
-    finished, records, configs, tmp_path, capfd
+    finished, records, configs, tmp_path, capfd, stopped_at
 ):
     """Bit for bit: order, permutations, dropout, memory, optimizer."""
     output = tmp_path / "run"
@@ -121,14 +122,15 @@ def test_the_same_command_goes_on_where_it_stopped(
 
     calls = []
 
-    def stop_at_4(self, output):
+    def stop(self, output):
+        # After each loop of two steps, and before the evaluation at 4.
         calls.append(output)
-        if len(calls) == 2:
+        if 2 * len(calls) == stopped_at:
             raise progress.Stopped
 
     argv = arguments(records, output, *configs, steps=6)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(progress.StopRequest, "__call__", stop_at_4)
+        patch.setattr(progress.StopRequest, "__call__", stop)
         assert run_train(*argv) == 143
     assert "the same command goes on" in capfd.readouterr().err
     assert not (output / "model.keras").exists()
@@ -138,8 +140,33 @@ def test_the_same_command_goes_on_where_it_stopped(
     assert whole.keys() == resumed.keys()
     for name, value in whole.items():
         np.testing.assert_array_equal(value, resumed[name], err_msg=name)
-    steps = [m["step"] for m in metrics(output) if m["kind"] == "train"]
-    assert steps == [2, 4, 6]
+    # The same evaluations, at the same steps, with the same losses.
+    names = ("kind", "step", "loss")
+    assert [[m[name] for name in names] for m in metrics(output)] == [
+        [m[name] for name in names] for m in metrics(finished)
+    ]
+
+
+def test_an_evaluation_that_a_kill_prevented_is_made_up_for(
+    records, configs, tmp_path, monkeypatch
+):
+    from xlnet_tf import training
+
+    argv = arguments(records, tmp_path / "run", *configs, steps=4)
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            training.PretrainingEvaluator,
+            "eval_begin",
+            lambda self: (_ for _ in ()).throw(RuntimeError("killed")),
+        )
+        assert run_train(*argv) == 1
+    kinds = [(m["kind"], m["step"]) for m in metrics(tmp_path / "run")]
+    assert kinds == [("train", 2), ("train", 4)]
+    for _ in range(2):
+        assert run_train(*argv) == 0
+        kinds = [(m["kind"], m["step"]) for m in metrics(tmp_path / "run")]
+        assert kinds == [("train", 2), ("train", 4), ("eval", 4)]
+    assert (tmp_path / "run/best/config.json").is_file()
 
 
 def test_a_finished_run_is_not_run_again(finished, records, configs, capfd):

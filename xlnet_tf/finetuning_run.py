@@ -135,16 +135,12 @@ class Run:
         Returns:
             int, 0 when done, 130 or 143 when stopped by a signal.
         """
-        step = int(self.global_step.numpy())
         with progress.StopRequest(self.strategy) as stop:
             # Orbit prints a dict a loop; the progress line replaces it.
             with redirect_stdout(io.StringIO()):
                 try:
-                    if step < self.config.steps and not self._is_done():
-                        self._controller(stop).train_and_evaluate(
-                            self.config.steps,
-                            eval_interval=self.config.evaluation_interval,
-                        )
+                    if not self._is_done():
+                        self._loop(stop)
                 except finetuning_progress.NoBetter:
                     self.checkpoints.save(check_interval=False)
                 except progress.Stopped:
@@ -248,7 +244,20 @@ class Run:
             self.model, self.kind, ready, self.strategy
         )
 
-    def _controller(self, stop):
+    def _loop(self, stop):
+        config, step = self.config, int(self.global_step.numpy())
+        log = finetuning_progress.Log(
+            self.output if self.is_chief else None,
+            config.steps,
+            self.global_step,
+        )
+        evaluations = progress.Evaluations(
+            log, self.strategy, config.steps, config.evaluation_interval
+        )
+        if step < config.steps or evaluations.is_missing(step):
+            evaluations.train_between(self._controller(stop, log))
+
+    def _controller(self, stop, log):
         config = self.config
         trainer = finetuning.FinetuningTrainer(
             self.model,
@@ -264,19 +273,7 @@ class Run:
             self.strategy,
             self.global_step,
         )
-        log = finetuning_progress.Log(
-            self.output if self.is_chief else None,
-            config.steps,
-            self.global_step,
-        )
         best = finetuning_progress.KeepBest(self)
-
-        def stop_between(output):
-            # An evaluation that is due comes first, for the run that goes on
-            # would leave it out.
-            if int(self.global_step.numpy()) % config.evaluation_interval:
-                stop(output)
-
         self._evaluator = self.evaluator(self.data.held_out())
         return orbit.Controller(
             global_step=self.global_step,
@@ -290,7 +287,7 @@ class Run:
             eval_summary_dir=(
                 str(self.output / "eval") if self.is_chief else None
             ),
-            train_actions=[log.train, stop_between],
+            train_actions=[log.train, stop],
             eval_actions=[log.evaluate, best, stop],
         )
 

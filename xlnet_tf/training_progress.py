@@ -90,18 +90,32 @@ class MetricsLog:
         if self._file:
             self._forget_after(int(global_step.numpy()))
 
+    def has_evaluation(self, step):
+        """Whether the evaluation of a step was written; silent ones say so."""
+        return not self._file or any(
+            (line.get("kind"), line["step"]) == ("eval", step)
+            for line in self._lines()
+        )
+
+    def _lines(self):
+        """What was written, list of dict; a line cut short by a kill is not."""
+        lines = []
+        if self._file.is_file():
+            for text in self._file.read_text(encoding="utf-8").splitlines():
+                try:
+                    line = json.loads(text)
+                    lines.append({**line, "step": int(line["step"])})
+                except (ValueError, KeyError, TypeError):
+                    continue
+        return lines
+
     def _forget_after(self, step):
         """Drops what a run wrote after the checkpoint it resumes from."""
         if not self._file.is_file():
             return
-        kept = []
-        for line in self._file.read_text(encoding="utf-8").splitlines():
-            try:
-                if json.loads(line)["step"] <= step:
-                    kept.append(line + "\n")
-            except (ValueError, KeyError):
-                continue  # a line cut short by a kill
-        write_bytes(self._file, "".join(kept).encode())
+        kept = [line for line in self._lines() if line["step"] <= step]
+        text = "".join(json.dumps(line) + "\n" for line in kept)
+        write_bytes(self._file, text.encode())
 
     def train(self, output):
         """Orbit's action after each loop of training."""
@@ -144,6 +158,58 @@ class MetricsLog:
         begun, first_step = self._begun
         a_step = (time.monotonic() - begun) / max(step - first_step, 1)
         return duration(a_step * (self.total_steps - step))
+
+
+class Evaluations:
+    """Evaluates a run at every multiple of an interval, and at its end.
+
+    Where that is follows from the step alone, not from where the run went on,
+    and an evaluation that it was stopped before is made up for: the run learns
+    and keeps what one that never stopped does.
+
+    Args:
+        log: MetricsLog, which knows the evaluations that were made.
+        strategy: tf.distribute.Strategy.
+        total_steps: int.
+        interval: int, steps.
+        batches: int, those of an evaluation, or -1 (default) for all.
+    """
+
+    def __init__(self, log, strategy, total_steps, interval, batches=-1):
+        self._log = log
+        self._strategy = strategy
+        self._total_steps = total_steps
+        self._interval = interval
+        self._batches = batches
+
+    def is_missing(self, step):
+        """Whether the evaluation of this step is due and was not made.
+
+        All workers ask together; the chief has the answer.
+        """
+        is_due = step and not (
+            step % self._interval and step < self._total_steps
+        )
+        missing = bool(is_due and not self._log.has_evaluation(step))
+        return largest_and_smallest(self._strategy, missing)[0] > 0
+
+    def train_between(self, controller):
+        """Trains to the last step.
+
+        Args:
+            controller: orbit.Controller with a trainer and an evaluator.
+        """
+        step = int(controller.global_step.numpy())
+        if self.is_missing(step):
+            controller.evaluate(steps=self._batches)
+        while step < self._total_steps:
+            step = min(
+                step - step % self._interval + self._interval,
+                self._total_steps,
+            )
+            controller.train(step, checkpoint_at_completion=False)
+            controller.evaluate(steps=self._batches)
+        controller.train(self._total_steps)  # no step is left: saves
 
 
 def duration(seconds):

@@ -104,13 +104,11 @@ class Run:
         Returns:
             int, 0 when done, 130 or 143 when stopped by a signal.
         """
-        step = int(self.global_step.numpy())
         with progress.StopRequest(self.strategy) as stop:
             # Orbit prints a dict a loop; the progress line replaces it.
             with redirect_stdout(io.StringIO()):
                 try:
-                    if step < self.training.steps:
-                        self._loop(self._controller(stop))
+                    self._loop(stop)
                 except progress.Stopped:
                     self.checkpoints.save(check_interval=False)
                     sys.stderr.write(
@@ -148,15 +146,24 @@ class Run:
             )
         return RuntimeError(reason)
 
-    def _loop(self, controller):
+    def _loop(self, stop):
+        step, steps = int(self.global_step.numpy()), self.training.steps
+        log = progress.MetricsLog(
+            self.output if self.is_chief else None, steps, self.global_step
+        )
         if self.evaluation_data is None:
-            controller.train(self.training.steps)
-        else:
-            controller.train_and_evaluate(
-                self.training.steps,
-                eval_steps=self._evaluation_steps(),
-                eval_interval=self.training.evaluation_interval,
-            )
+            if step < steps:
+                self._controller(stop, log).train(steps)
+            return
+        evaluations = progress.Evaluations(
+            log,
+            self.strategy,
+            steps,
+            self.training.evaluation_interval,
+            self._evaluation_steps(),
+        )
+        if step < steps or evaluations.is_missing(step):
+            evaluations.train_between(self._controller(stop, log))
 
     def _enter_directory(self):
         """Makes the directory, or checks that it holds the same run."""
@@ -246,7 +253,7 @@ class Run:
             self.strategy,
         )
 
-    def _controller(self, stop):
+    def _controller(self, stop, log):
         training = self.training
         trainer = training_steps.PretrainingTrainer(
             self.model,
@@ -260,11 +267,6 @@ class Run:
             ),
             training,
             self.strategy,
-            self.global_step,
-        )
-        log = progress.MetricsLog(
-            self.output if self.is_chief else None,
-            training.steps,
             self.global_step,
         )
         keep_best = orbit.actions.ConditionalAction(
