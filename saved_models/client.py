@@ -105,21 +105,8 @@ class Client:
             RuntimeError: if it failed.
         """
         known = self.signatures()
-        if signature not in known:
-            raise ValueError(
-                f"the model has no signature {signature!r}; it has "
-                f"{', '.join(sorted(known))}."
-            )
-        takes, gives = known[signature]
-        if set(inputs) != set(takes):
-            raise ValueError(
-                f"the signature {signature!r} takes {', '.join(takes)}. "
-                f"Received: {', '.join(inputs)}."
-            )
-        arrays = {
-            name: _array(inputs[name], dtype)
-            for name, (dtype, _) in takes.items()
-        }
+        arrays = request_arrays(inputs, known, signature)
+        _, gives = known[signature]
 
         def send(seconds):
             return self._transport.predict(arrays, signature, gives, seconds)
@@ -175,6 +162,59 @@ class Client:
                         f"{error} Tried {attempt + 1} times."
                     ) from error
                 time.sleep(wait)
+
+
+def inputs_of(signatures, signature):
+    """What one signature takes.
+
+    Args:
+        signatures: dict, see `Client.signatures`.
+        signature: str.
+
+    Returns:
+        dict of name to (NumPy dtype, list of sizes).
+
+    Raises:
+        ValueError: if there is no such signature.
+    """
+    if signature not in signatures:
+        raise ValueError(
+            f"the model has no signature {signature!r}; it has "
+            f"{', '.join(sorted(signatures))}."
+        )
+    return signatures[signature][0]
+
+
+def request_arrays(inputs, signatures, signature):
+    """The inputs of a request as arrays of the signature's dtypes.
+
+    Args:
+        inputs: dict of name to array or nested list; text as str or bytes.
+        signatures: dict, see `Client.signatures`.
+        signature: str.
+
+    Returns:
+        dict of name to NumPy array; strings are bytes in arrays of objects.
+
+    Raises:
+        ValueError: if there is no such signature, or it takes other inputs or
+            inputs of another rank.
+    """
+    takes = inputs_of(signatures, signature)
+    if set(inputs) != set(takes):
+        raise ValueError(
+            f"the signature {signature!r} takes {', '.join(takes)}. "
+            f"Received: {', '.join(inputs)}."
+        )
+    arrays = {}
+    for name, (dtype, sizes) in takes.items():
+        arrays[name] = _array(inputs[name], dtype)
+        if arrays[name].ndim != len(sizes):
+            raise ValueError(
+                f"`{name}` must have {len(sizes)} axes, each of one length. "
+                f"Received: {arrays[name].ndim} axes."
+            )
+    return arrays
 
 
 def _array(value, dtype):

@@ -2,8 +2,13 @@
 
     python -m saved_models.predict --model saved_models/demo \\
         --text 'The <mask> is open.'
+    python -m saved_models.predict --model saved_models/squad \\
+        --inputs questions.jsonl   # {"question": "Who?", "context": "She."}
     python -m saved_models.predict --url http://HOST:8501/v1/models/demo ...
     python -m saved_models.predict --url grpc://HOST:8500 --name demo ...
+
+Each line of the output is a JSON object of the inputs and the outputs of a row;
+an output that has the name of an input takes its place.
 """
 
 import argparse
@@ -11,92 +16,19 @@ import json
 import pathlib
 import sys
 
+import numpy as np
+
 from data_pipeline import command_line
 from saved_models.client import connect
-from saved_models.versions import latest_version
+from saved_models.client import inputs_of
+from saved_models.predictor import Predictor
+from saved_models.request_rows import ask_rows
+from saved_models.request_rows import check_rows
+from saved_models.request_rows import read_json_lines
 
-
-class Predictor:
-    """An export in this process.
-
-    Args:
-        directory: str or path, with or without the version.
-
-    Raises:
-        FileNotFoundError: if there is no SavedModel.
-        ValueError: if it cannot be loaded.
-    """
-
-    def __init__(self, directory):
-        import tensorflow as tf
-        import tensorflow_text  # noqa: F401  registers SentencePiece's ops
-
-        path = latest_version(directory)
-        try:
-            self._loaded = tf.saved_model.load(str(path))
-        # TensorFlow turns its error of a file that ends early into IndexError.
-        except (tf.errors.OpError, OSError, ValueError, IndexError) as error:
-            raise ValueError(
-                f"{path} cannot be loaded as a SavedModel: {error}"
-            ) from error
-
-    def __call__(self, texts, signature="serving_default"):
-        """Runs a signature on raw text.
-
-        Args:
-            texts: list of str.
-            signature: str.
-
-        Returns:
-            dict of output name to NumPy array.
-
-        Raises:
-            ValueError: if the export has no such signature, or it takes ids.
-        """
-        function = self._signature(signature)
-        inputs = function.structured_input_signature[1]
-        if list(inputs) != ["text"]:
-            raise ValueError(
-                f"the signature {signature!r} takes {', '.join(inputs)}, not "
-                "text."
-            )
-        return self.predict({"text": texts}, signature)
-
-    def predict(self, inputs, signature="serving_default"):
-        """Runs a signature, as `client.Client.predict` does.
-
-        Args:
-            inputs: dict of name to array or nested list.
-            signature: str.
-
-        Returns:
-            dict of output name to NumPy array.
-        """
-        import tensorflow as tf
-
-        function = self._signature(signature)
-        specs = function.structured_input_signature[1]
-        outputs = function(
-            **{
-                name: tf.constant(value, specs[name].dtype)
-                for name, value in inputs.items()
-            }
-        )
-        return {name: value.numpy() for name, value in outputs.items()}
-
-    @property
-    def signatures(self):
-        """Names of the signatures."""
-        return sorted(self._loaded.signatures)
-
-    def _signature(self, name):
-        function = self._loaded.signatures.get(name)
-        if function is None:
-            raise ValueError(
-                f"the export has no signature {name!r}; it has "
-                f"{', '.join(self.signatures)}."
-            )
-        return function
+_DIGITS = 6  # after the point
+# JSON may hold them as they are, and many readers end lines there.
+_ENDS_OF_LINES = {ord(c): f"\\u{ord(c):04x}" for c in "\x85\u2028\u2029"}
 
 
 def fill(text, candidates, blank="<mask>"):
@@ -124,34 +56,50 @@ def fill(text, candidates, blank="<mask>"):
     return filled
 
 
-def _lines(texts, outputs):
-    """One JSON object a text."""
-    for row, text in enumerate(texts):
-        line = {"text": text}
-        if "pieces" in outputs:
-            count = int(outputs["count"][row])
-            pieces = [
-                [piece.decode("utf-8", "replace") for piece in blank]
-                for blank in outputs["pieces"][row][:count]
-            ]
-            line["filled"] = fill(text, [blank[0] for blank in pieces])
-            line["candidates"] = pieces
-            line["log_probabilities"] = [
-                [round(float(value), 4) for value in blank]
-                for blank in outputs["log_probabilities"][row][:count]
-            ]
-        else:
-            line.update(
-                {name: value[row].tolist() for name, value in outputs.items()}
-            )
-        yield json.dumps(line, ensure_ascii=False)
+def as_line(row, answer):
+    """A row and its answer as JSON.
+
+    Args:
+        row: dict of the inputs, as JSON has them.
+        answer: dict of name to NumPy array or scalar; see `ask_rows`.
+
+    Returns:
+        str, one line without its end.
+    """
+    count = answer.get("count")
+    if count is not None:
+        # What follows is filler, as long as the longest row of the batch.
+        answer = {
+            name: value[:count] if np.ndim(value) else value
+            for name, value in answer.items()
+        }
+    values = {name: _as_json(value) for name, value in answer.items()}
+    if "pieces" in values:
+        pieces = values["pieces"]
+        values = {
+            "filled": fill(row["text"], [blank[0] for blank in pieces]),
+            "candidates": pieces,
+            "log_probabilities": values["log_probabilities"],
+        }
+    line = json.dumps({**row, **values}, ensure_ascii=False)
+    return line.translate(_ENDS_OF_LINES)
 
 
-def main(argv=None):
-    """Runs the command; see the module's text."""
+def _as_json(value):
+    if isinstance(value, (np.ndarray, np.generic)):
+        value = value.tolist()
+    if isinstance(value, list):
+        return [_as_json(item) for item in value]
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "replace")
+    return round(value, _DIGITS) if isinstance(value, float) else value
+
+
+def parse_arguments(argv=None):
+    """Options of the command."""
     parser = argparse.ArgumentParser(
         prog="python -m saved_models.predict",
-        description="Ask an exported model; writes a JSON object a text.",
+        description="Ask an exported model; writes a JSON object a row.",
     )
     add = parser.add_argument
     add("--model", help="NAME, or NAME/VERSION, of an export")
@@ -165,23 +113,58 @@ def main(argv=None):
     )
     add("--text", action="append", default=[], help="may be repeated")
     add("--file", help="texts, one a line")
+    add(
+        "--inputs",
+        metavar="FILE",
+        help="JSON lines, each an object of the signature's inputs by name",
+    )
     add("--signature", default="serving_default")
-    arguments = parser.parse_args(argv)
+    add("--batch-size", type=int, default=32, help="rows at once (default: 32)")
+    return parser.parse_args(argv)
+
+
+def _read_rows(arguments):
+    """What is to be asked, and where it stands: two lists."""
     texts = list(arguments.text)
-    if arguments.file:
-        content = pathlib.Path(arguments.file).read_text(encoding="utf-8")
-        texts += [line for line in content.splitlines() if line.strip()]
-    if not texts:
-        raise ValueError("there is nothing to ask: give --text or --file.")
+    if arguments.inputs and (texts or arguments.file):
+        raise ValueError("give either --inputs, or --text and --file.")
+    if arguments.inputs:
+        rows, places = read_json_lines(arguments.inputs)
+    else:
+        if arguments.file:
+            content = pathlib.Path(arguments.file).read_text(encoding="utf-8")
+            texts += [line for line in content.splitlines() if line.strip()]
+        rows = [{"text": text} for text in texts]
+        places = [f"text {number}" for number in range(1, len(rows) + 1)]
+    if not rows:
+        raise ValueError(
+            "there is nothing to ask: give --text or --file, or --inputs."
+        )
+    return rows, places
+
+
+def main(argv=None):
+    """Runs the command; see the module's text."""
+    arguments = parse_arguments(argv)
+    rows, places = _read_rows(arguments)
     if bool(arguments.model) == bool(arguments.url):
         raise ValueError("give either --model or --url.")
     if arguments.url:
-        ask = connect(arguments.url, arguments.name, arguments.timeout)
+        export = connect(arguments.url, arguments.name, arguments.timeout)
     else:
-        ask = Predictor(arguments.model)
-    outputs = ask(texts, arguments.signature)
-    for line in _lines(texts, outputs):
-        sys.stdout.write(line + "\n")
+        export = Predictor(arguments.model)
+    signature = arguments.signature
+    signatures = export.signatures()
+    takes = inputs_of(signatures, signature)
+    if not arguments.inputs and list(takes) != ["text"]:
+        raise ValueError(
+            f"the signature {signature!r} takes {', '.join(takes)}, not text "
+            "alone: give --inputs."
+        )
+    check_rows(rows, places, signatures, signature)
+    answers = ask_rows(export, rows, signature, arguments.batch_size, places)
+    for row, answer in zip(rows, answers, strict=True):
+        sys.stdout.write(as_line(row, answer) + "\n")
     return 0
 
 
