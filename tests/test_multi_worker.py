@@ -143,5 +143,5 @@ def test_two_workers_finetune_as_one(tmp_path):
     ]
     assert len(found[0]) == 20
     for a, b in zip(*found, strict=True):
-        # Dropout of the head is not the model's to turn off here.
-        assert a["probabilities"] == pytest.approx(b["probabilities"], abs=0.05)
+        # float32 sums in another order, over six steps of Adam
+        assert a["probabilities"] == pytest.approx(b["probabilities"], abs=1e-4)

@@ -10,6 +10,7 @@ import keras
 import numpy as np
 import pytest
 
+import xlnet_tf
 from tests.reference import M
 from tests.reference import as_numpy
 from tests.reference import largest_difference
@@ -114,6 +115,38 @@ def test_overrides_replace_config_fields_and_keep_the_weights(
     assert changed.config == expected
     assert largest_difference(changed.weights, pretrainer.weights) == 0
     assert largest_difference(changed(features()), pretrainer(features())) > 0
+
+
+@pytest.mark.parametrize(
+    ("cls", "arguments"),
+    [
+        (xlnet_tf.XLNetTextClassifier, {"num_classes": 3}),
+        (xlnet_tf.XLNetTextRegressor, {}),
+        (xlnet_tf.XLNetMultipleChoice, {}),
+        (xlnet_tf.XLNetRanker, {}),
+        (xlnet_tf.XLNetTokenClassifier, {"num_classes": 3}),
+        (xlnet_tf.XLNetQuestionAnswering, {}),
+        (xlnet_tf.XLNetSpanClassifier, {}),
+    ],
+)
+def test_dropout_is_of_the_model_and_of_its_head(
+    preset, tmp_path, cls, arguments
+):
+    task = cls.from_preset(preset, dropout=0.3, **arguments)
+    task.save_to_preset(tmp_path / "task")
+    task.save(tmp_path / "task.keras")
+    for one in (
+        task,
+        cls.from_preset(tmp_path / "task"),
+        keras.models.load_model(tmp_path / "task.keras"),
+    ):
+        assert one.config.dropout == one.head.dropout == 0.3
+    again = cls.from_preset(tmp_path / "task", dropout=0.0)
+    assert again.config.dropout == again.head.dropout == 0.0
+    again = cls.from_preset(tmp_path / "task", attention_dropout=0.0)
+    assert again.config.dropout == again.head.dropout == 0.3
+    usual = cls.from_preset(preset, **arguments)
+    assert usual.head.dropout == cls(usual.backbone, **arguments).head.dropout
 
 
 def test_other_overrides_are_arguments_of_the_class(preset):

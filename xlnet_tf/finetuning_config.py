@@ -30,7 +30,9 @@ class FinetuningConfig(TrainingConfig):
             the one above it; 1 (default) for none. 0.75 for SQuAD as released.
         layer_decay_on: "step" (default), or "gradient" as released, which Adam
             undoes for the most part.
-        dropout, attention_dropout: float or None (default): the model's own.
+        dropout: float or None (default: what the preset has), of the model and
+            of its head.
+        attention_dropout: float or None (default): the model's own.
         class_weights: "none" (default) or "balanced", each class as much as
             any other.
         patience: int or None (default, never), evaluations without a better

@@ -50,7 +50,8 @@ class Preset:
             strict: bool. If False, weights that fit are loaded and a warning
                 lists the rest. Default True.
             **overrides: fields of XLNetConfig to replace; other names are
-                arguments of the class.
+                arguments of the class. `dropout` is the head's too, as
+                released.
 
         Returns:
             A model of this class.
@@ -108,6 +109,8 @@ def make(
     fields = {k: v for k, v in overrides.items() if k in names}
     arguments = {k: v for k, v in overrides.items() if k not in names}
     config = config.replace(**fields)
+    if getattr(cls, "head_has_dropout", False) and "dropout" in fields:
+        arguments["dropout"] = fields["dropout"]
     found = None
     if issubclass(cls, XLNetBackbone):
         model = cls(config, dtype=dtype, **arguments)

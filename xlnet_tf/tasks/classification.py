@@ -25,6 +25,7 @@ class _SequenceTask(Task):
     """
 
     new_head_arguments = ("num_classes", "projection")
+    head_has_dropout = True
 
     def __init__(
         self,
@@ -242,6 +243,7 @@ class XLNetTokenClassifier(Task):
     """
 
     new_head_arguments = ("num_classes",)
+    head_has_dropout = True
     preprocessor_cls = XLNetTokenClassifierPreprocessor
 
     def __init__(

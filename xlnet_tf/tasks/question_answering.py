@@ -122,6 +122,7 @@ def _log_softmax(logits, hidden):
 class _SpanTask(Task):
     """A task that finds spans, and is trained by `SpanLoss` by default."""
 
+    head_has_dropout = True
     preprocessor_cls = None
 
     def __init__(self, *args, **kwargs):

@@ -34,7 +34,8 @@ class Task(Preset, keras.Model):
         new_head_arguments: names of constructor arguments that change the
             shapes of the head; given another value, `from_preset` leaves the
             head at its initial weights.
-
+        head_has_dropout: bool, whether the constructor takes a `dropout` of
+            the head, which `from_preset` then sets with the backbone's.
         reads_query: bool, whether the task has targets; else the mask
             embedding takes no part in it and is not trained.
 
@@ -43,6 +44,7 @@ class Task(Preset, keras.Model):
     """
 
     new_head_arguments = ()
+    head_has_dropout = False
     reads_query = False
     preprocessor_cls = XLNetTextClassifierPreprocessor
 
