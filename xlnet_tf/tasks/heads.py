@@ -98,7 +98,9 @@ class LanguageModelHead(keras.layers.Layer):
             )
             inputs = self.transform_norm(inner)
         token_embedding = ops.cast(token_embedding, inputs.dtype)
-        logits = ops.einsum("bpd,vd->bpv", inputs, token_embedding)
+        # One product of all rows: as a batch of products the gradient of the
+        # embedding would be [B, V, D] before it is summed.
+        logits = ops.tensordot(inputs, token_embedding, axes=[[2], [1]])
         return ops.cast(logits, "float32") + ops.cast(self.bias, "float32")
 
 

@@ -78,8 +78,8 @@ class SpanHead(keras.layers.Layer):
         """
         # [content; start] W = content W_1 + start W_2: no copies of content.
         kernel = ops.cast(self.end_inner.kernel, content.dtype)
-        of_content = ops.matmul(content, kernel[: self.config.hidden_dim])
-        of_start = ops.matmul(start_states, kernel[self.config.hidden_dim :])
+        of_content = ops.dot(content, kernel[: self.config.hidden_dim])
+        of_start = ops.dot(start_states, kernel[self.config.hidden_dim :])
         inner = ops.tanh(
             of_content[:, None]
             + of_start[:, :, None]
