@@ -17,6 +17,7 @@ import tensorflow as tf
 
 from xlnet_tf.optimizer import AdamW
 from xlnet_tf.optimizer import WarmupSchedule
+from xlnet_tf.training import make_update
 
 
 def make_optimizer(model, config):
@@ -108,6 +109,9 @@ class FinetuningTrainer(orbit.StandardTrainer):
             jit_compile=config.jit_compile,
             reduce_retracing=True,
         )
+        self._update = make_update(
+            optimizer, model.trainable_variables, config, strategy
+        )
         with strategy.scope():
             self._loss = keras.metrics.Mean(name="loss")
             self._gradient_norm = keras.metrics.Mean(name="gradient_norm")
@@ -132,13 +136,7 @@ class FinetuningTrainer(orbit.StandardTrainer):
         gradients, loss_sum, weight = self._gradients(features, seed)
         total = context.all_reduce(tf.distribute.ReduceOp.SUM, weight)
         gradients = context.all_reduce(tf.distribute.ReduceOp.SUM, gradients)
-        gradients = [g / tf.maximum(total, 1e-6) for g in gradients]
-        norm = tf.linalg.global_norm(gradients)
-        if self._config.max_gradient_norm:
-            gradients, _ = tf.clip_by_global_norm(
-                gradients, self._config.max_gradient_norm, use_norm=norm
-            )
-        self._optimizer.apply(gradients, self._model.trainable_variables)
+        norm = self._update(gradients, total)
         self._loss.update_state(loss_sum / tf.maximum(weight, 1e-6), weight)
         self._gradient_norm.update_state(norm)
 

@@ -11,6 +11,9 @@ import tensorflow as tf
 
 STRATEGIES = ("auto", "one_device", "mirrored", "multi_worker", "tpu")
 
+# What TensorFlow gives where no strategy was chosen.
+_NO_STRATEGY = type(tf.distribute.get_strategy())
+
 # A stuck peer would otherwise hang the others for ever.
 COLLECTIVE_TIMEOUT_SECONDS = 600.0
 
@@ -56,6 +59,20 @@ def make_strategy(name="auto", tpu=None):
     if name == "mirrored":
         return tf.distribute.MirroredStrategy(_replica_devices())
     return tf.distribute.OneDeviceStrategy(_replica_devices()[0])
+
+
+def is_one_device(strategy):
+    """Whether a strategy has no replicas that could meet.
+
+    A `MirroredStrategy` of one device has one that does.
+
+    Args:
+        strategy: tf.distribute.Strategy, TensorFlow's default one included.
+
+    Returns:
+        bool.
+    """
+    return isinstance(strategy, (tf.distribute.OneDeviceStrategy, _NO_STRATEGY))
 
 
 def describe(strategy):
