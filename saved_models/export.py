@@ -46,7 +46,7 @@ def export_model(
     from saved_models.warm_up import write_requests
 
     directory = pathlib.Path(directory)
-    settings = ExportSettings(**settings)
+    settings = ExportSettings.for_model(model, **settings)
     _check(model, tokenizer, directory)
     if directory.exists() and not overwrite:
         raise FileExistsError(
@@ -90,6 +90,40 @@ def _check(model, tokenizer, directory):
         )
 
 
+def _preprocess(model, tokenizer, **settings):
+    """Gives a task a preprocessor with settings other than it was saved with.
+
+    Raises:
+        ValueError: if the task has no such setting.
+    """
+    settings = {k: v for k, v in settings.items() if v is not None}
+    if not set(settings) - {"sequence_length"}:
+        return  # `ExportSettings` has it
+    preprocessor = getattr(model, "preprocessor", None)
+    cls = getattr(model, "preprocessor_cls", None)
+    if preprocessor is None and cls is not None:
+        preprocessor = cls(tokenizer)
+    if preprocessor is None:
+        raise ValueError(
+            f"{type(model).__name__} reads no questions: leave --stride and "
+            "--max-question-length out."
+        )
+    model.preprocessor = preprocessor.with_settings(**settings)
+
+
+def _warn_of_windows(source):
+    """Says where an export reads less than the run that it comes from."""
+    from saved_models.model_card import training_facts
+
+    facts = training_facts(source) or {}
+    training = (facts.get("run") or {}).get("training") or {}
+    if training.get("long_documents") == "windows":
+        sys.stderr.write(
+            "warning: the run averaged the windows of a long text; the export "
+            "reads the first window alone.\n"
+        )
+
+
 def _parser():
     parser = argparse.ArgumentParser(
         prog="python -m saved_models.export",
@@ -107,7 +141,19 @@ def _parser():
     add(
         "--sequence-length",
         type=int,
-        help="tokens of a text at most (default: 512, or the largest bucket)",
+        help="tokens of a text at most (default: the largest bucket, else as "
+        "it was fine-tuned, else 512)",
+    )
+    add(
+        "--stride",
+        type=int,
+        help="tokens from one window of a context to the next (default: as "
+        "it was fine-tuned)",
+    )
+    add(
+        "--max-question-length",
+        type=int,
+        help="tokens of a question at most (default: as it was fine-tuned)",
     )
     add(
         "--num-candidates",
@@ -179,6 +225,14 @@ def main(argv=None):
     tokenizer = load_tokenizer(
         arguments.tokenizer or arguments.model, arguments.lowercase or None
     )
+    _preprocess(
+        model,
+        tokenizer,
+        sequence_length=arguments.sequence_length,
+        stride=arguments.stride,
+        max_question_length=arguments.max_question_length,
+    )
+    _warn_of_windows(arguments.model)
     directory = export_model(
         model,
         tokenizer,

@@ -11,8 +11,9 @@ class ExportSettings:
 
     Args:
         sequence_length: int, tokens of a text at most, [SEP] and [CLS]
-            included; longer texts lose their end. Default 512, or the largest
-            bucket.
+            included; longer texts lose their end. Default the largest bucket;
+            without buckets that of the task's preprocessor, where fine-tuning
+            leaves its own (`for_model`); else 512.
         num_candidates: int, tokens returned for every blank. Default 5.
         precision: "float32" (default: the model's own), "bfloat16" (weights
             and activations) or "int8" (kernels and embeddings are stored in 8
@@ -78,6 +79,26 @@ class ExportSettings:
                 "`memory_length` must be at least 0. "
                 f"Received: memory_length={self.memory_length}."
             )
+
+    @classmethod
+    def for_model(cls, model, **settings):
+        """The settings, with the defaults that a model has of its own.
+
+        Args:
+            model: XLNetBackbone or a task.
+            **settings: see the class.
+
+        Returns:
+            ExportSettings.
+        """
+        preprocessor = getattr(model, "preprocessor", None)
+        if (
+            preprocessor is not None
+            and settings.get("sequence_length") is None
+            and not settings.get("seq_length_buckets")
+        ):
+            settings["sequence_length"] = preprocessor.sequence_length
+        return cls(**settings)
 
     def memory_of(self, config):
         """M, states that `document_segment` carries on, for a config."""

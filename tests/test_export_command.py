@@ -16,6 +16,7 @@ from saved_models.settings import ExportSettings
 from tests.export_fixtures import pretrainer
 from tests.export_fixtures import refused
 from tests.export_fixtures import tiny_tokenizer
+from tests.task_export_fixtures import shared_task
 
 
 @pytest.fixture(scope="module")
@@ -103,6 +104,61 @@ def test_the_preset_says_whether_text_is_lower_cased(
     (copy / "tokenizer.json").write_text(values, encoding="utf-8")
     run(export.main, ["--model", str(copy), "--output", str(copy), *option])
     assert exports[0][1].lowercase is expected
+
+
+def exported_task(exports, directory, name, *options):
+    """The preprocessor and the settings of an export of a task's preset."""
+    if not directory.exists():
+        shared_task(name).save_to_preset(directory)
+    arguments = ["--model", str(directory), "--output", str(directory / "1")]
+    assert run(export.main, [*arguments, *options]) == 0
+    model, _, _, settings = exports.pop()
+    del settings["overwrite"], settings["source"]
+    return model.preprocessor, ExportSettings.for_model(model, **settings)
+
+
+def test_lengths_are_those_of_the_task_unless_given(exports, tmp_path):
+    place = tmp_path / "questions"
+    preprocessor, settings = exported_task(exports, place, "questions")
+    assert settings.sequence_length == 24
+    assert (preprocessor.stride, preprocessor.max_question_length) == (5, 6)
+    preprocessor, settings = exported_task(
+        exports,
+        place,
+        "questions",
+        *("--sequence-length", "90", "--stride", "7"),
+        *("--max-question-length", "64"),
+    )
+    assert settings.sequence_length == 90
+    assert (preprocessor.stride, preprocessor.max_question_length) == (7, 64)
+
+    place = tmp_path / "classifier"
+    assert exported_task(exports, place, "classifier")[1].sequence_length == 24
+    option = ["--seq-length-buckets", "8,40"]
+    _, settings = exported_task(exports, place, "classifier", *option)
+    assert settings.sequence_length == 40
+    _, settings = exported_task(
+        exports, place, "classifier", "--sequence-length", "31"
+    )
+    assert settings.sequence_length == 31
+
+
+def test_a_setting_that_the_task_does_not_have(capsys, tmp_path, model):
+    output = ["--output", tmp_path / "1", "--stride", "7"]
+    model.backbone.save(tmp_path / "model.keras")
+    (tmp_path / "spiece.model").write_bytes(tiny_tokenizer().model_proto)
+    line = refused(capsys, export.main, "--model", tmp_path, *output)
+    assert "reads no questions: leave --stride" in line
+    shared_task("classifier").save_to_preset(tmp_path / "task")
+    line = refused(capsys, export.main, "--model", tmp_path / "task", *output)
+    assert "has no setting stride; it has sequence_length" in line
+
+
+def test_windows_that_an_export_does_not_read(capsys, exports, tmp_path):
+    settings = {"training": {"long_documents": "windows"}}
+    (tmp_path / "run.json").write_text(json.dumps(settings))
+    exported_task(exports, tmp_path / "best", "classifier")
+    assert "reads the first window alone" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

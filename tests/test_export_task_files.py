@@ -185,7 +185,7 @@ def exported(directory, *options):
 @pytest.mark.slow
 def test_a_run_is_exported_as_it_predicted_classes(tmp_path):
     directory, data, predicted = finetuned(tmp_path, "classification")
-    function = exported(directory, "--sequence-length", "24")
+    function = exported(directory)  # with the lengths of the run
     rows = (data / "dev.tsv").read_text("utf-8").splitlines()[1:]
     answers = ask(function, text=[row.split("\t")[0] for row in rows])
     assert decoded(answers["label"]) == [x["label"] for x in predicted]
@@ -196,9 +196,9 @@ def test_a_run_is_exported_as_it_predicted_classes(tmp_path):
 
 @pytest.mark.slow
 def test_a_run_is_exported_as_it_predicted_answers(tmp_path):
-    lengths = {"sequence_length": 90, "max_question_length": 64, "stride": 128}
+    lengths = {"sequence_length": 24, "max_question_length": 8, "stride": 8}
     run_directory, data, predicted = finetuned(tmp_path, "squad-2.0", **lengths)
-    function = exported(run_directory, "--sequence-length", "90")
+    function = exported(run_directory)
     held_out = json.loads((data / "dev-v2.0.json").read_text())["data"][0]
     answers = ask(
         function,

@@ -84,7 +84,7 @@ def test_a_classifier_learns_and_predicts(tmp_path, preset, capsys):
     ):
         assert model.labels == ["no", "yes"]
         assert model.config.dropout == model.head.dropout == 0.0
-        model.preprocessor.sequence_length = 24
+        assert model.preprocessor.sequence_length == 24
         logits = model.predict(texts, batch_size=7, verbose=0)
         found = [model.labels[i] for i in logits.argmax(-1)]
         assert found == wanted

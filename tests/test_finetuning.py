@@ -168,6 +168,40 @@ def test_lengths_of_texts_read_in_segments():
     assert kind.model_arguments()["segment_length"] == 16
 
 
+@pytest.mark.parametrize(
+    ("name", "settings", "expected"),
+    [
+        ("ner", {}, {"sequence_length": 24}),
+        ("race", {}, {"sequence_length": 24}),
+        ("classification", {}, {"sequence_length": 24}),
+        (
+            "classification",
+            {"long_documents": "memory", "document_length": 100},
+            {"sequence_length": 100},
+        ),
+        (
+            "squad-2.0",
+            {"stride": 5, "max_question_length": 9},
+            {"sequence_length": 24, "stride": 5, "max_question_length": 9},
+        ),
+        (
+            # No longer question leaves room for a context.
+            "squad-1.1",
+            {},
+            {"sequence_length": 24, "stride": 128, "max_question_length": 20},
+        ),
+    ],
+)
+def test_strings_are_preprocessed_as_examples(name, settings, expected):
+    tokenizer = Tokenizer.from_model_proto(tiny_model())
+    kind = make_kind(find_task(name), make_config(**settings), LABELS, None)
+    assert kind.preprocessor_settings() == expected
+    preprocessor = kind.model_class.preprocessor_cls(tokenizer)
+    preprocessor = preprocessor.with_settings(**expected)
+    assert preprocessor.settings().items() >= expected.items()
+    assert preprocessor.tokenizer is tokenizer
+
+
 def test_every_recipe_is_a_config():
     from data_pipeline.task_catalog import TASKS
 

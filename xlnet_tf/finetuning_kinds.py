@@ -44,6 +44,10 @@ class Kind:
         """Arguments of the model's class, beyond the backbone."""
         return {}
 
+    def preprocessor_settings(self):
+        """What makes raw strings the rows that `encode` makes, as a dict."""
+        return {"sequence_length": self.sequence_length}
+
     def lengths(self):
         """Lengths that batches are padded to."""
         return batching.bucket_lengths(self.sequence_length)
@@ -151,6 +155,9 @@ class _Texts(Kind):
         if self.config.long_documents != "memory":
             return self.sequence_length
         return self.config.document_length or 8 * self.sequence_length
+
+    def preprocessor_settings(self):
+        return {"sequence_length": self.document_length}
 
     def model_arguments(self):
         if self.config.long_documents != "memory":

@@ -34,12 +34,26 @@ class QuestionAnswering(Kind):
         """bool, whether questions of the task may have no answer."""
         return self.task.name != "squad-1.1"
 
+    @property
+    def stride(self):
+        """int, pieces of a context between the starts of windows."""
+        return self.config.stride or _STRIDE
+
+    def preprocessor_settings(self):
+        # No question of the run was longer than what leaves room for a context.
+        longest = min(self.config.max_question_length, self.sequence_length - 4)
+        return {
+            **super().preprocessor_settings(),
+            "stride": self.stride,
+            "max_question_length": longest,
+        }
+
     def encode(self, examples, training, progress=False):
         windows = make_windows(
             examples,
             self.tokenizer,
             sequence_length=self.sequence_length,
-            stride=self.config.stride or _STRIDE,
+            stride=self.stride,
             max_question_length=self.config.max_question_length,
             training=training,
         )

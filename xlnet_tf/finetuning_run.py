@@ -206,12 +206,18 @@ class Run:
         if "memory_length" not in arguments:
             if read_config(self.options.preset).memory_length:
                 arguments["memory_length"] = 0  # rows have nothing before them
-        return self.kind.model_class.from_preset(
+        model = self.kind.model_class.from_preset(
             self.options.preset,
             load_weights=not self.options.random_start,
             dtype=self.config.policy,
             **arguments,
         )
+        if model.preprocessor is not None:
+            # So that raw strings are read later as the examples are here.
+            model.preprocessor = model.preprocessor.with_settings(
+                **self.kind.preprocessor_settings()
+            )
+        return model
 
     def _batches(self, rows):
         return Batches(

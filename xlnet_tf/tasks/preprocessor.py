@@ -181,6 +181,27 @@ class Preprocessor:
             "pad_to_longest": self.pad_to_longest,
         }
 
+    def with_settings(self, **settings):
+        """Another one, with these settings instead of its own.
+
+        Args:
+            **settings: some of those that `settings` gives.
+
+        Returns:
+            A preprocessor of this class.
+
+        Raises:
+            ValueError: if it has no such setting, or one is out of range.
+        """
+        own_settings = self.settings()
+        unknown = ", ".join(sorted(set(settings) - set(own_settings)))
+        if unknown:
+            raise ValueError(
+                f"{type(self).__name__} has no setting {unknown}; it has "
+                f"{', '.join(own_settings)}."
+            )
+        return type(self)(self.tokenizer, **{**own_settings, **settings})
+
     def get_config(self):
         model_proto = base64.b64encode(self.tokenizer.model_proto)
         tokenizer = {
