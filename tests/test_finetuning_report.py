@@ -10,6 +10,7 @@ import matplotlib.image
 import numpy as np
 import pytest
 
+from xlnet_tf import finetuning_fonts
 from xlnet_tf import finetuning_metrics
 from xlnet_tf import finetuning_report
 from xlnet_tf import finetuning_seeds
@@ -194,6 +195,104 @@ def test_many_classes_stay_legible(tmp_path):
     assert max(len(name.get_text()) for name in names) <= 28
     # A row is higher than the letters beside it.
     assert min(figure.get_size_inches()) / 150 > names[0].get_size() / 72
+
+
+FOREIGN = ("好", "スポーツ", "안녕", "World")
+
+
+@pytest.fixture
+def only_own_fonts(monkeypatch):
+    """A machine with no fonts but Matplotlib's own."""
+    from matplotlib import font_manager
+
+    own = pathlib.Path(matplotlib.get_data_path())
+    fonts = [
+        font
+        for font in font_manager.fontManager.ttflist
+        if own in pathlib.Path(font.fname).parents
+    ]
+    monkeypatch.setattr(font_manager.fontManager, "ttflist", fonts)
+    return fonts
+
+
+def write_font(file, name, letters):
+    """A font whose glyphs are squares."""
+    from fontTools.fontBuilder import FontBuilder
+    from fontTools.pens.ttGlyphPen import TTGlyphPen
+
+    pen = TTGlyphPen(None)
+    pen.moveTo((0, 0))
+    for corner in ((0, 500), (500, 500), (500, 0)):
+        pen.lineTo(corner)
+    pen.closePath()
+    names = [".notdef", *(f"glyph{i}" for i in range(len(letters)))]
+    builder = FontBuilder(1000, isTTF=True)
+    builder.setupGlyphOrder(names)
+    builder.setupCharacterMap(
+        dict(zip(map(ord, letters), names[1:], strict=True))
+    )
+    builder.setupGlyf(dict.fromkeys(names, pen.glyph()))
+    builder.setupHorizontalMetrics(dict.fromkeys(names, (600, 0)))
+    builder.setupHorizontalHeader(ascent=800, descent=-200)
+    builder.setupNameTable({"familyName": name, "styleName": "Regular"})
+    builder.setupOS2()
+    builder.setupPost()
+    builder.save(file)
+
+
+def test_names_without_a_font_are_numbers(only_own_fonts, tmp_path):
+    file = tmp_path / "matrix.png"
+    classes = np.arange(4)
+    with pytest.warns(UserWarning) as warned:
+        figure = drawn(
+            finetuning_report.draw_confusion_matrix, classes, classes, FOREIGN
+        )
+        assert not finetuning_report.draw_confusion_matrix(
+            file, classes, classes, FOREIGN
+        )
+    # Matplotlib warns of each glyph that it has no font for.
+    assert len(warned) == 2
+    assert "matrix.png shows their numbers" in str(warned[1].message)
+    for ticks in (
+        figure.axes[0].get_xticklabels,
+        figure.axes[0].get_yticklabels,
+    ):
+        assert [text.get_text() for text in ticks()] == list("0123")
+    assert file.stat().st_size > 1000
+    report = finetuning_report.classification_report(classes, classes, FOREIGN)
+    rows = finetuning_report.report_text(report, numbered=True).splitlines()
+    assert [row.split()[:2] for row in rows[1:5]] == [
+        [str(i), name] for i, name in enumerate(FOREIGN)
+    ]
+
+
+def test_names_are_drawn_by_a_font_that_has_them(
+    only_own_fonts, tmp_path, recwarn
+):
+    from matplotlib import font_manager
+
+    letters = sorted(set("".join(FOREIGN[:2])))
+    write_font(tmp_path / "a.ttf", "Noto Sans CJK JP", letters)
+    write_font(tmp_path / "b.ttf", "Some Hangul", FOREIGN[2])
+    for name in ("a.ttf", "b.ttf"):
+        font_manager.fontManager.addfont(tmp_path / name)
+    file = tmp_path / "matrix.png"
+    classes = np.arange(4)
+    assert finetuning_report.draw_confusion_matrix(
+        file, classes, classes, FOREIGN
+    )
+    figure = drawn(
+        finetuning_report.draw_confusion_matrix, classes, classes, FOREIGN
+    )
+    (name, *_) = figure.axes[0].get_xticklabels()
+    assert name.get_text() == "好"
+    assert name.get_fontfamily() == [
+        "DejaVu Sans",
+        "Noto Sans CJK JP",
+        "Some Hangul",
+    ]
+    assert not recwarn
+    assert finetuning_fonts.families_for("größer …") == ["DejaVu Sans"]
 
 
 def test_regression_shows_every_example(tmp_path):

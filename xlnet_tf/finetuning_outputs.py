@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 
+from data_pipeline import command_line
 from xlnet_tf import finetuning_report
 from xlnet_tf.files import write_bytes
 from xlnet_tf.finetuning_seeds import write_results
@@ -74,15 +75,17 @@ def _write_report(run, examples, rows, outputs):
             directory / REGRESSION_FILE, targets, scores, title
         )
         return
+    has_names = True
     if task.kind == "classification":
         found = np.argmax(scores, axis=-1)
         report = finetuning_report.classification_report(
             targets, found, kind.labels
         )
-        finetuning_report.draw_confusion_matrix(
-            directory / CONFUSION_FILE, targets, found, kind.labels, title
-        )
+        with command_line.warnings_in_a_line():
+            has_names = finetuning_report.draw_confusion_matrix(
+                directory / CONFUSION_FILE, targets, found, kind.labels, title
+            )
     else:
         report = finetuning_report.entity_report(targets, scores)
-    text = finetuning_report.report_text(report)
+    text = finetuning_report.report_text(report, numbered=not has_names)
     write_bytes(directory / REPORT_FILE, (text + "\n").encode())

@@ -5,10 +5,12 @@ Legend: R examples, C classes.
 
 import io
 import pathlib
+import warnings
 
 import numpy as np
 
 from xlnet_tf.files import write_bytes
+from xlnet_tf.finetuning_fonts import families_for
 from xlnet_tf.metric_functions import check_lengths
 from xlnet_tf.metric_functions import entity_tags
 from xlnet_tf.metric_functions import find_metric
@@ -112,11 +114,13 @@ def _classes(targets, predictions, labels):
     return targets, predictions, [str(label) for label in labels]
 
 
-def report_text(report):
+def report_text(report, numbered=False):
     """A report as an aligned table.
 
     Args:
         report: dict, of `classification_report` or `entity_report`.
+        numbered: bool, whether classes have their numbers before their names,
+            the key to a picture without names. Default False.
 
     Returns:
         str, lines without an end of line after the last.
@@ -126,7 +130,12 @@ def report_text(report):
         for name in ("micro_average", "macro_average")
         if name in report
     ]
-    rows = [*report["classes"].items(), *averages]
+    classes = list(report["classes"].items())
+    if numbered:
+        classes = [
+            (f"{i} {name}", row) for i, (name, row) in enumerate(classes)
+        ]
+    rows = [*classes, *averages]
     width = max(len(name) for name, _ in [("class", None), *rows])
     counts = max(len("support"), *(len(f"{r['support']:,}") for _, r in rows))
     lines = [
@@ -146,7 +155,8 @@ def draw_confusion_matrix(file, targets, predictions, labels=None, title=None):
     """Draws how often each class was taken for which.
 
     The colour is the share of the class; the number of examples is written
-    where there are any, up to 40 classes.
+    where there are any, up to 40 classes. Where no installed font has the
+    letters of the names, classes stand by their numbers, with a warning.
 
     Args:
         file: path of the PNG to write, whole or not at all.
@@ -154,6 +164,9 @@ def draw_confusion_matrix(file, targets, predictions, labels=None, title=None):
         predictions: [R] integers.
         labels: sequence of C names; default the numbers from 0 on.
         title: str; default the accuracy and R.
+
+    Returns:
+        bool, whether the names of the classes were drawn.
 
     Raises:
         ValueError: see `classification_report`.
@@ -164,24 +177,34 @@ def draw_confusion_matrix(file, targets, predictions, labels=None, title=None):
     if title is None:
         accuracy = find_metric("accuracy")(targets, predictions)
         title = f"accuracy {accuracy:.3f} of {len(targets):,} examples"
-    _save(_confusion_figure(counts, labels, title), file)
+    names = [_shortened(label) for label in labels]
+    families = families_for("".join(names))
+    if families is None:
+        warnings.warn(
+            f"no installed font has all letters of the names of the classes, "
+            f"so {pathlib.Path(file).name} shows their numbers. A font such as "
+            "Noto Sans CJK would mend it.",
+            stacklevel=2,
+        )
+        names = [str(number) for number in range(len(labels))]
+    _save(_confusion_figure(counts, names, families, title), file)
+    return families is not None
 
 
-def _confusion_figure(counts, labels, title):
+def _confusion_figure(counts, names, families, title):
     from matplotlib.colors import PowerNorm
     from matplotlib.figure import Figure
 
     shares = counts / np.maximum(counts.sum(1, keepdims=True), 1)
-    numbered = len(labels) <= _MOST_NUMBERED_CLASSES
-    names = [_shortened(label) for label in labels]
+    numbered = len(names) <= _MOST_NUMBERED_CLASSES
     size = 7 if numbered else 5  # of letters
     letter = 0.0115 * size  # inches
     longest = letter * max(map(len, names))
     cell = 0.12
     if numbered:
         digits = len(str(counts.max()))
-        cell = max(letter * (digits + 1), 0.26, 2.6 / len(labels))
-    side = len(labels) * cell
+        cell = max(letter * (digits + 1), 0.26, 2.6 / len(names))
+    side = len(names) * cell
     large = max(8, 0.7 * side)
     figure = Figure(
         figsize=(side + longest + 0.1 * large, side + longest + 0.08 * large),
@@ -195,9 +218,11 @@ def _confusion_figure(counts, labels, title):
     bar.set_ticks([0, 0.02, 0.1, 0.25, 0.5, 1])
     bar.set_label("share of the true class", fontsize=large)
     bar.ax.tick_params(labelsize=large - 1)
-    places = range(len(labels))
+    places = range(len(names))
     rotation = 0 if longest + letter < cell else 90
     style = {"fontsize": size, "parse_math": False}
+    if families is not None:
+        style["fontfamily"] = families
     axes.set_xticks(places, names, rotation=rotation, **style)
     axes.set_yticks(places, names, **style)
     axes.tick_params(length=2)
