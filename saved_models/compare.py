@@ -2,8 +2,12 @@
 
     python -m saved_models.compare --model exact/1 --other int8/1 --file texts
 
+    python -m saved_models.compare --model exact/1 --other int8/1 \\
+        --task sst-2 --data glue/SST-2
+
 Of a pretrainer, single tokens are predicted from the rest of their texts. Of
-other models the answers of `serving_default` are compared.
+other models the answers of `serving_default` are compared, and with a task what
+both get right.
 """
 
 import argparse
@@ -42,10 +46,7 @@ def compare(model, other, texts, batch_size=8):
         texts[begin : begin + batch_size]
         for begin in range(0, len(texts), batch_size)
     ]
-    signatures = model.signatures
-    if callable(signatures):  # of a client
-        signatures = signatures()
-    if "fill_in_ids" in signatures:
+    if "fill_in_ids" in model.signatures():
         return _of_pretrainers(model, other, batches)
     return _of_answers(model, other, batches)
 
@@ -119,8 +120,8 @@ def _of_answers(model, other, batches):
     }
 
 
-def main(argv=None):
-    """Runs the command; see the module's text."""
+def parse_arguments(argv=None):
+    """Options of the command."""
     parser = argparse.ArgumentParser(
         prog="python -m saved_models.compare",
         description="Measure what the precision of an export costs.",
@@ -128,23 +129,84 @@ def main(argv=None):
     add = parser.add_argument
     add("--model", required=True, help="the exact export")
     add("--other", required=True, help="the export of the same model")
-    add("--file", required=True, help="texts, one a line")
+    add("--file", help="texts, one a line")
+    add("--task", help="instead of --file: a task of xlnet_tf.finetune")
+    add("--data", help="directory, archive or file of the task, with labels")
+    add("--split", help="of the data (default: dev, else test)")
+    add("--columns", help='which ones to read: "text=review,label=stars"')
+    add("--limit", type=int, help="texts or examples at most")
     add("--batch-size", type=int, default=8, help="texts at once (default: 8)")
-    arguments = parser.parse_args(argv)
-    from saved_models.predict import Predictor
+    return parser.parse_args(argv)
 
+
+def _read_texts(arguments):
     content = pathlib.Path(arguments.file).read_text(encoding="utf-8")
     texts = [line for line in content.splitlines() if line.strip()]
     if not texts:
         raise ValueError(f"there is no text in {arguments.file}.")
-    figures = compare(
-        Predictor(arguments.model),
-        Predictor(arguments.other),
-        texts,
-        arguments.batch_size,
-    )
+    return texts[: arguments.limit]
+
+
+def _load(arguments):
+    from saved_models.predictor import Predictor
+
+    return Predictor(arguments.model), Predictor(arguments.other)
+
+
+def _write(name, *values):
+    columns = [f"{name:28}", *(f"{value:>12}" for value in values)]
+    sys.stdout.write(" ".join(columns) + "\n")
+
+
+def _main_on_texts(arguments):
+    texts = _read_texts(arguments)
+    figures = compare(*_load(arguments), texts, arguments.batch_size)
     for name, value in figures.items():
-        sys.stdout.write(f"{name:24} {value:.6g}\n")
+        _write(name, f"{value:.6g}")
+
+
+def _main_on_task(arguments):
+    from saved_models.task_comparison import compare_on_task
+    from saved_models.task_comparison import read_labelled
+
+    with command_line.warnings_in_a_line():
+        examples = read_labelled(
+            arguments.task,
+            arguments.data,
+            arguments.split,
+            arguments.columns,
+            arguments.limit,
+        )
+        metrics, agreement = compare_on_task(
+            *_load(arguments), arguments.task, examples, arguments.batch_size
+        )
+    _write("", "model", "other", "difference")
+    for name, (exact, rounded) in metrics.items():
+        difference = rounded - exact
+        _write(name, f"{exact:.6g}", f"{rounded:.6g}", f"{difference:.3g}")
+    for name, value in agreement.items():
+        _write(name, f"{value:.6g}")
+    _write("examples", len(examples))
+
+
+def main(argv=None):
+    """Runs the command; see the module's text."""
+    arguments = parse_arguments(argv)
+    if bool(arguments.task) == bool(arguments.file):
+        raise ValueError("give either --file, or --task and --data.")
+    if bool(arguments.task) != bool(arguments.data):
+        raise ValueError("--task and --data belong together.")
+    for name in ("limit", "batch_size"):
+        value = getattr(arguments, name)
+        if value is not None and value < 1:
+            raise ValueError(
+                f"`--{name.replace('_', '-')}` must be at least 1. Received: "
+                f"{value}."
+            )
+    if arguments.task:
+        _main_on_task(arguments)
+    else:
+        _main_on_texts(arguments)
     return 0
 
 

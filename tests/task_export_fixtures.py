@@ -55,11 +55,11 @@ IF_SLOW = [
 ]
 
 
-def make(name, segment_length=None, **settings):
+def make(name, segment_length=None, labels=None, **settings):
     cls, arguments = TASKS[name]
     arguments = dict(arguments)
     if name in WITH_LABELS:
-        arguments["labels"] = LABELS
+        arguments["labels"] = labels or LABELS
     if segment_length:
         arguments["segment_length"] = segment_length
     if name == "questions":

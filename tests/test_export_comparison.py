@@ -5,7 +5,7 @@ import pytest
 
 from data_pipeline.command_line import run
 from saved_models import compare
-from saved_models.predict import Predictor
+from saved_models.predictor import Predictor
 from tests.export_fixtures import refused
 from tests.export_fixtures import shared_export
 from tests.export_fixtures import shared_model
@@ -66,13 +66,14 @@ def test_eight_bits_cost_something(capsys, tmp_path):
 
 def test_answers_of_other_models():
     class Export:
-        signatures = ("serving_default",)
-
         def __init__(self, scores, labels):
             self.answer = {
                 "scores": np.array(scores),
                 "label": np.array(labels, object),
             }
+
+        def signatures(self):
+            return {"serving_default": ({}, {})}
 
         def predict(self, inputs):
             return self.answer

@@ -113,6 +113,8 @@ def test_serving_knows_the_model_and_graphs_of_text_only(file):
         "data_pipeline.graph_",
         "unicode_tables",
     )
+    if file.stem == "task_comparison":  # reads what a task's files say is right
+        allowed += ("task_", "span_merging", "squad_evaluation")
     for name in ours:
         assert any(part in name for part in allowed), name
 
