@@ -161,7 +161,7 @@ def inference(sizes, batch_size, num_tokens):
 
 
 def long_document(sizes, length):
-    """One document by memory, and in one piece."""
+    """One document by memory, and in one piece: embedded, and classified."""
     shape = {
         "model": sizes.model,
         "length": length,
@@ -184,6 +184,22 @@ def long_document(sizes, length):
                 OURS,
                 "ours:document_in_one_piece",
                 {"model": sizes.model, "length": length},
+            ),
+            *(
+                Contender(
+                    f"{OURS} classifier, {label}",
+                    OURS,
+                    f"our_documents:{name}",
+                    {"model": sizes.model, "length": length}
+                    if name == "one_piece"
+                    else shape,
+                )
+                for name, label in (
+                    ("segments", "segments that remember"),
+                    ("windows", "windows"),
+                    ("one_piece", "in one piece"),
+                    ("segments_gradient", "segments that remember, gradients"),
+                )
             ),
         ),
     )

@@ -114,6 +114,51 @@ def test_the_beginning_is_remembered_and_has_no_gradient(model):
     assert set(moved) <= set(features["token_ids"][:, -SEGMENT:].ravel())
 
 
+def temporary_bytes(function, *arguments):
+    """What XLA sets aside for everything between arguments and results."""
+    hlo_pb2 = pytest.importorskip("tensorflow.compiler.xla.service.hlo_pb2")
+    compiled = function.experimental_get_compiler_ir(*arguments)
+    program = hlo_pb2.HloProto.FromString(
+        compiled(stage="optimized_hlo_proto_serialized")
+    )
+    return sum(
+        allocation.size
+        for allocation in program.buffer_assignment.buffer_allocations
+        if not (
+            allocation.is_entry_computation_parameter
+            or allocation.maybe_live_out
+            or allocation.is_constant
+            or allocation.is_thread_local
+        )
+    )
+
+
+def test_memory_of_a_training_step_is_that_of_a_segment(config):
+    """Nothing of earlier segments is kept for the gradient."""
+    model = xlnet_tf.XLNetTextClassifier(
+        xlnet_tf.XLNetBackbone(config.replace(num_layers=1), seed=1),
+        num_classes=CLASSES,
+        segment_length=SEGMENT,
+    )
+    variables = [v.value for v in model.trainable_variables]
+
+    @tf.function(jit_compile=True)
+    def step(token_ids, seed):
+        features = {"token_ids": token_ids, "dropout_seed": seed}
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(model(features, training=True))
+        return tape.gradient(loss, variables)
+
+    seed = tf.constant([3, 5])
+    few, many = (
+        temporary_bytes(step, tf.ones([BATCH, SEGMENT * n], tf.int32), seed)
+        for n in (4, 16)
+    )
+    # At most the mask of the tokens, far less than their states.
+    assert 0 <= many - few <= 4 * BATCH * SEGMENT * (16 - 4)
+    assert few > 10_000
+
+
 def test_dropout_differs_from_segment_to_segment(config):
     backbone = xlnet_tf.XLNetBackbone(
         config.replace(dropout=0.5, memory_length=2 * SEGMENT), seed=1

@@ -160,6 +160,16 @@ def document_in_one_piece(model, length):
     Raises:
         NotAvailable: if the scores would not fit into the memory.
     """
+    check_room(model, length)
+    return inference(model, 1, length, jit_compile=True)
+
+
+def check_room(model, length):
+    """Refuses a document whose scores would not fit into the memory.
+
+    Raises:
+        NotAvailable: if so.
+    """
     # Scores by key, by distance (twice as many) and shifted, and probabilities.
     needed = model["num_heads"] * length * length * 4 * 6
     available = machine.available_bytes()
@@ -168,7 +178,6 @@ def document_in_one_piece(model, length):
             f"needs about {needed / 2**30:.0f} GiB, and "
             f"{available / 2**30:.0f} GiB are free"
         )
-    return inference(model, 1, length, jit_compile=True)
 
 
 def fine_tuning_step(model, batch_size, num_tokens, jit_compile):
