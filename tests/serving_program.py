@@ -79,6 +79,24 @@ def ask_program(export, requests, directory):
     return answers
 
 
+def check_same(answer, expected):
+    """The program's answer is Python's: strings exactly, numbers to 1e-5.
+
+    Args:
+        answer: dict of name to NumPy array, of `ask_program`.
+        expected: the same, of TensorFlow in Python.
+    """
+    assert not isinstance(answer, str), answer
+    assert set(answer) == set(expected)
+    for name, array in expected.items():
+        assert answer[name].dtype == array.dtype
+        assert answer[name].shape == array.shape
+        if array.dtype == object:
+            np.testing.assert_array_equal(answer[name], array)
+        else:
+            np.testing.assert_allclose(answer[name], array, atol=1e-5)
+
+
 def load_lines(export, requests, directory, count, concurrency):
     """What the program measures, a dict for each number of threads."""
     asked = directory / "requests"

@@ -11,6 +11,7 @@ from tests.export_fixtures import shared_model
 from tests.export_fixtures import shared_signatures
 from tests.reference import as_numpy
 from tests.serving_program import ask_program
+from tests.serving_program import check_same
 from tests.serving_program import load_lines
 from tests.serving_program import run_program
 from tests.tokenizer_samples import TEXTS
@@ -92,15 +93,7 @@ def test_numbers_are_those_of_python(tmp_path):
     requests = list(requests_of_ids().items()) * 2
     answers = ask_program(shared_export(), requests, tmp_path)
     for request, answer in zip(requests, answers, strict=True):
-        expected = by_python(*request)
-        assert set(answer) == set(expected)
-        for name, array in expected.items():
-            assert answer[name].dtype == array.dtype
-            assert answer[name].shape == array.shape
-            if array.dtype == object:
-                np.testing.assert_array_equal(answer[name], array)
-            else:
-                np.testing.assert_allclose(answer[name], array, atol=1e-5)
+        check_same(answer, by_python(*request))
 
 
 def test_hostile_texts_have_an_answer_each(tmp_path):
