@@ -221,7 +221,7 @@ def main():
     add("--seeds", type=int, default=1)
     arguments = parser.parse_args()
 
-    from xlnet_tf.finetuning_seeds import results_table
+    from xlnet_tf.finetuning_seeds import starts_table
 
     output = arguments.output.resolve()
     output.mkdir(parents=True, exist_ok=True)
@@ -237,7 +237,7 @@ def main():
         )
     if not results:
         raise SystemExit(f"error: none of the tasks is below {data}.")
-    table = results_table(results)
+    table = starts_table(results)
     (output / "table.md").write_text(table + "\n")
     print(f"\n{table}")
 

@@ -431,40 +431,42 @@ def run(task, value, seed, started_from="pretrained", **other):
     } | other
 
 
-def test_table_has_a_row_for_what_differs_in_the_seed_only():
+def test_table_of_starts_says_what_pretraining_gains():
     runs = [
         run("sst-2", 0.875, 1),
-        run("race", 0.625, 1),
+        run("race", 0.25, 1, examples=20),
         run("sst-2", 0.5, 1, "random", preset=None),
         run("sst-2", 0.9375, 2),
         run("sst-2", 0.8125, 3),
-        run("sst-2", 0.75, 1, examples=100),
+        run("race", 0.375, 1, "random", examples=20),
     ]
-    table = finetuning_seeds.results_table(runs)
+    table = finetuning_seeds.starts_table(runs)
     rows = [
         [cell.strip() for cell in line.strip("|").split("|")]
         for line in table.splitlines()
     ]
-    assert rows[0][:3] == ["Task", "Model", "Start"]
-    base = "xlnet_base"
     assert rows[2:] == [
         [
-            *("sst-2", base, "pretrained", "1,000", "accuracy"),
-            *("0.875", "0.812 to 0.938", "3"),
+            *("sst-2", "1,000", "accuracy", "0.500"),
+            *("0.875 (0.812 to 0.938)", "+0.375"),
         ],
-        ["sst-2", "-", "random", "1,000", "accuracy", "0.500", "-", "1"],
-        ["sst-2", base, "pretrained", "100", "accuracy", "0.750", "-", "1"],
-        ["race", base, "pretrained", "1,000", "accuracy", "0.625", "-", "1"],
+        ["race", "20", "accuracy", "0.375", "0.250", "-0.125"],
     ]
     assert len({len(row) for row in rows}) == 1
 
 
 def test_table_errors():
-    with pytest.raises(ValueError, match="runs=\\[\\]"):
-        finetuning_seeds.results_table([])
-    twice = [run("race", 0.5, 4), run("race", 0.6, 4)]
-    with pytest.raises(ValueError, match="seeds \\[4, 4\\] of race"):
-        finetuning_seeds.results_table(twice)
+    with pytest.raises(ValueError, match="seeds \\[\\] of race, random start"):
+        finetuning_seeds.starts_table([run("race", 0.5, 4)])
+    runs = [
+        run("race", 0.5, 4),
+        run("race", 0.6, 4),
+        run("race", 0, 4, "random"),
+    ]
+    with pytest.raises(
+        ValueError, match="seeds \\[4, 4\\] of race, pretrained"
+    ):
+        finetuning_seeds.starts_table(runs)
 
 
 def test_pictures_are_the_same_every_time(tmp_path):

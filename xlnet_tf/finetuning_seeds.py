@@ -158,57 +158,54 @@ def seeds_summary(values):
     }
 
 
-def results_table(runs):
-    """Runs as a Markdown table, a row for what differs in the seed only.
+def starts_table(runs):
+    """What pretraining is worth: both starts beside each other, in Markdown.
 
     Args:
-        runs: list of dict, of `read_results`.
+        runs: list of dict, of `read_results`, of one or more seeds of each task
+            from either start.
 
     Returns:
-        str, without an end of line after the last. Rows are in the order in
-        which tasks, and then starts, first occur.
+        str, without an end of line after the last: a row for each task in the
+        order in which they first occur, with the median over seeds, the spread
+        where there are several, and what the pretrained start gains.
 
     Raises:
-        ValueError: if a seed occurs twice in a row, or there are no runs.
+        ValueError: if a seed occurs twice, or a task lacks a start.
     """
-    if not runs:
-        raise ValueError("a run at least is expected. Received: runs=[]")
     tasks = {}
     for run in runs:
-        row = (
-            _name_of(run["preset"]),
-            run["started_from"],
-            run["examples"],
-            run["metric"],
-        )
-        tasks.setdefault(run["task"], {}).setdefault(row, []).append(run)
+        starts = tasks.setdefault(run["task"], {})
+        starts.setdefault(run["started_from"], []).append(run)
     lines = [
-        "| Task | Model | Start | Trained on | Metric | Median | Min to max "
-        "| Seeds |",
-        "| --- | --- | --- | ---: | --- | ---: | ---: | ---: |",
+        "| Task | Trained on | Metric | Random start | Pretrained | Gain |",
+        "| --- | ---: | --- | ---: | ---: | ---: |",
     ]
-    for task, rows in tasks.items():
-        for (model, start, examples, metric), row_runs in rows.items():
-            seeds = [run["seed"] for run in row_runs]
-            if len(set(seeds)) < len(seeds):
+    for task, starts in tasks.items():
+        summaries = []
+        for start in ("random", "pretrained"):
+            some = starts.get(start, [])
+            seeds = sorted(run["seed"] for run in some)
+            if not seeds or len(set(seeds)) < len(seeds):
                 raise ValueError(
-                    "every run of a row must have a seed of its own. Received: "
-                    f"seeds {sorted(seeds)} of {task}, {model}, {start}, "
-                    f"{examples} examples"
+                    "both starts of a task are expected, and every run with a "
+                    f"seed of its own. Received: seeds {seeds} of {task}, "
+                    f"{start} start"
                 )
-            summary = seeds_summary([run["value"] for run in row_runs])
-            spread = "-"
-            if len(seeds) > 1:
-                spread = f"{summary['min']:.3f} to {summary['max']:.3f}"
-            lines.append(
-                f"| {task} | {model} | {start} | {examples:,} | {metric} "
-                f"| {summary['median']:.3f} | {spread} | {len(seeds)} |"
-            )
+            summaries.append(seeds_summary([run["value"] for run in some]))
+        gain = summaries[1]["median"] - summaries[0]["median"]
+        lines.append(
+            f"| {task} | {some[0]['examples']:,} | {some[0]['metric']} "
+            f"| {_cell(summaries[0])} | {_cell(summaries[1])} | {gain:+.3f} |"
+        )
     return "\n".join(lines)
 
 
-def _name_of(preset):
-    return "-" if preset is None else pathlib.PurePath(preset).name
+def _cell(summary):
+    text = f"{summary['median']:.3f}"
+    if len(summary["all"]) > 1:
+        text += f" ({summary['min']:.3f} to {summary['max']:.3f})"
+    return text
 
 
 def write_summary(directory, results, write):
