@@ -6,17 +6,16 @@
    through the exported signatures of text and of ids, and through the model
    itself, in turns. Their processor time is compared, which other programs on
    the machine disturb less than the time of a clock.
-2. Latency: the program of tests/serving, without Python, sends one text after
-   another from 1, 8 and 32 threads. Compiled here; needs g++.
+2. Latency: the program of tests/serving, without Python, sends one row after
+   another from 1, 8 and 32 threads, as raw text and as ready ids, which is the
+   bare forward pass. Compiled here; needs g++.
 """
 
 import argparse
-import json
 import os
 import pathlib
 import shutil
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -24,17 +23,16 @@ import time
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))
 
+import numpy as np
 import tensorflow as tf
-import tensorflow_text
 
 from benchmarks import texts as sample
 from data_pipeline.tokenizer import Tokenizer
 from saved_models.export import export_model
+from tests import serving_program
 from xlnet_tf import XLNetBackbone
 from xlnet_tf import XLNetConfig
 from xlnet_tf import XLNetPretrainer
-
-PROGRAM = pathlib.Path(__file__).parents[1] / "tests" / "serving" / "serve.cc"
 
 
 def main():
@@ -74,8 +72,11 @@ def main():
             f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}"
         )
         texts = _texts(directory, tokenizer, options)
-        _overhead(model, export, texts, options)
-        _latency(directory, export, texts, options)
+        served = tf.saved_model.load(str(export)).signatures
+        rows = (texts * options.rows)[: options.rows]
+        features = _features(served, rows)
+        _overhead(model, served, rows, features, options)
+        _latency(directory, export, texts, features, options)
 
 
 def _texts(directory, tokenizer, options):
@@ -90,16 +91,19 @@ def _texts(directory, tokenizer, options):
     ]
 
 
-def _overhead(model, export, texts, options):
-    served = tf.saved_model.load(str(export)).signatures
-    rows = tf.constant((texts * options.rows)[: options.rows])
-    outputs = served["embed"](text=rows)
+def _features(served, rows):
+    """What the model itself takes, of raw texts."""
+    outputs = served["embed"](text=tf.constant(rows))
     ids = outputs["token_ids"]
-    features = {
+    return {
         "token_ids": ids,
         "segment_ids": tf.where(ids == 3, 2, 0),
         "padding_mask": outputs["padding_mask"],
     }
+
+
+def _overhead(model, served, rows, features, options):
+    rows = tf.constant(rows)
 
     @tf.function
     def bare(features):
@@ -118,7 +122,8 @@ def _overhead(model, export, texts, options):
             if number:  # the first traces
                 clock = time.perf_counter() - begun
                 spent[name].append((time.process_time() - used, clock))
-    print(f"\n{ids.shape[0]} x {ids.shape[1]} tokens, {options.rounds} rounds")
+    shape = " x ".join(map(str, features["token_ids"].shape))
+    print(f"\n{shape} tokens, {options.rounds} rounds")
     reference = None
     for name, times in spent.items():
         processor, clock = (
@@ -131,42 +136,41 @@ def _overhead(model, export, texts, options):
         )
 
 
-def _latency(directory, export, texts, options):
-    compiler = shutil.which("g++") or shutil.which("c++")
-    if compiler is None:
+def _latency(directory, export, texts, features, options):
+    if not (shutil.which("g++") or shutil.which("c++")):
         print("\nno C++ compiler: latency was not measured")
         return
-    libraries = tf.sysconfig.get_lib()
-    program = directory / "serve"
-    subprocess.run(
-        [compiler, "-std=c++17", "-O2", PROGRAM]
-        + ["-isystem", tf.sysconfig.get_include(), f"-L{libraries}"]
-        + ["-l:libtensorflow_cc.so.2", "-l:libtensorflow_framework.so.2"]
-        + [f"-Wl,-rpath,{libraries}", "-pthread", "-o", program],
-        check=True,
-    )
-    lines = directory / "lines.txt"
-    lines.write_text("\n".join(texts) + "\n", encoding="utf-8")
-    ops = pathlib.Path(tensorflow_text.__file__).parent
-    ops /= "python/ops/_sentencepiece_tokenizer.so"
-    result = subprocess.run(
-        [program, export, ops, "--texts", lines, "--signature", "embed"]
-        + ["--load", str(options.requests)]
-        + ["--concurrency", options.concurrency],
-        check=True,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    print(f"\none text of {options.tokens} tokens a request, without Python")
-    for line in map(json.loads, result.stdout.splitlines()):
-        print(
-            f"{line['concurrency']:3} at once: "
-            f"p50 {line['p50_ms']:8.1f} ms  p95 {line['p95_ms']:8.1f} ms  "
-            f"p99 {line['p99_ms']:8.1f} ms  "
-            f"{line['requests_per_second']:8.1f} requests/s  resident "
-            f"{line['resident_mb'][1]:.0f} to {line['resident_mb'][-1]:.0f} MB"
-            + (f"  {line['failed']} failed" if line["failed"] else "")
-        )
+    columns = {name: value.numpy() for name, value in features.items()}
+    requests = {
+        "raw text": [
+            ("embed", {"text": np.array([text], object)}) for text in texts
+        ],
+        "ready ids": [
+            (
+                "embed_ids",
+                {name: x[row : row + 1] for name, x in columns.items()},
+            )
+            for row in range(options.rows)
+        ],
+    }
+    for kind, some in requests.items():
+        print(f"\none row of {options.tokens} tokens a request, {kind}")
+        for line in serving_program.load_lines(
+            export,
+            some,
+            directory,
+            options.requests,
+            options.concurrency.split(","),
+        ):
+            print(
+                f"{line['concurrency']:3} at once: "
+                f"p50 {line['p50_ms']:8.1f} ms  p95 {line['p95_ms']:8.1f} ms  "
+                f"p99 {line['p99_ms']:8.1f} ms  "
+                f"{line['requests_per_second']:8.1f} requests/s  resident "
+                f"{line['resident_mb'][1]:.0f} to "
+                f"{line['resident_mb'][-1]:.0f} MB"
+                + (f"  {line['failed']} failed" if line["failed"] else "")
+            )
 
 
 if __name__ == "__main__":
