@@ -36,7 +36,8 @@ demo: $(STAMP)
 
 # make tasks DATA=directory: pretrained beside random start on every task there
 tasks: $(STAMP)
-	$(RUN) examples/tasks.py --data '$(DATA)' $(if $(OUTPUT),--output $(OUTPUT))
+	$(RUN) examples/tasks.py --data '$(DATA)' $(if $(OUTPUT),--output $(OUTPUT)) \
+	    $(if $(STEPS),--steps $(STEPS))
 
 test: $(STAMP)
 	$(RUN) -m pytest $(TESTS)
