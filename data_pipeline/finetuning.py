@@ -171,9 +171,7 @@ def encode_rankings(
     mask = np.arange(num_documents) < np.array([[len(g)] for g in groups])
     relevance = np.array([x.relevance or 0 for x in examples], np.float32)
     query = tokenize([x.query for x in examples], tokenizer, progress)
-    query = query.head(sequence_length // 2)
     document = tokenize([x.document for x in examples], tokenizer, progress)
-    document = document.head(sequence_length - 3 - query.lengths)
     flat = chosen.reshape(-1)
     return Rows(
         pack(query.gather(flat), document.gather(flat), sequence_length),

@@ -375,8 +375,7 @@ def test_an_export_of_another_model(capsys, tmp_path):
     "task", [task for task in MODELS if task not in ("pair", "squad-1.1")]
 )
 def test_an_export_gets_what_fine_tuning_measured(capsys, tmp_path, task):
-    # Queries of more than half the length are cut otherwise than in training.
-    lengths = {"sequence_length": 160} if task == "ranking" else {}
+    lengths = {}
     if task.startswith("squad"):
         lengths = {"sequence_length": 90, "max_question_length": 64}
         lengths["stride"] = 128
