@@ -11,6 +11,7 @@ import typing
 
 import tensorflow as tf
 
+from data_pipeline.graph_windows import window_places
 from data_pipeline.packing import CLS_SEGMENT
 from data_pipeline.packing import FIRST_SEGMENT
 from data_pipeline.packing import PADDING_ID
@@ -80,17 +81,13 @@ def make_windows(
     check_settings(sequence_length, stride, max_question_length)
     question_ids = tokenizer(questions)[:, :max_question_length]
     ids, begins, ends = tokenizer.tokenize_with_offsets(contexts)
-    lengths = ids.row_lengths()
     room = sequence_length - 3 - question_ids.row_lengths()
-    step = tf.minimum(room, tf.constant(stride, tf.int64))
-    # One more for each step begun beyond the first window.
-    counts = 1 + (tf.maximum(lengths - room, 0) + step - 1) // step
-    rows = tf.repeat(tf.range(tf.size(counts, tf.int64)), counts)
-    first = tf.ragged.range(counts).flat_values * tf.gather(step, rows)
-    size = tf.minimum(tf.gather(room, rows), tf.gather(lengths, rows) - first)
-
-    starts = tf.gather(ids.row_starts(), rows) + first
-    places = tf.ragged.range(starts, starts + size)
+    places, rows, first = window_places(
+        ids.row_lengths(),
+        ids.row_starts(),
+        room,
+        tf.minimum(room, tf.constant(stride, tf.int64)),
+    )
     pieces = places.with_flat_values(
         tf.gather(ids.flat_values, places.flat_values)
     )
@@ -104,7 +101,7 @@ def make_windows(
         features,
         tf.cast(rows, tf.int32),
         tf.cast(first, tf.int32),
-        tf.cast(size, tf.int32),
+        tf.cast(places.row_lengths(), tf.int32),
         align(
             is_max_context,
             sequence_length

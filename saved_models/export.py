@@ -53,6 +53,12 @@ def export_model(
             f"{directory} exists. Give the next version, or --overwrite."
         )
     module = signatures_for(model)(model, tokenizer, settings)
+    if settings.window_stride and not module.reads_windows:
+        raise ValueError(
+            "`window_stride` is for classifiers and regressors of texts. "
+            f"Received: window_stride={settings.window_stride} for a "
+            f"{type(model).__name__}."
+        )
     signatures = module.signatures()
     functions = {}
     for signature in signatures.values():
@@ -111,17 +117,19 @@ def _preprocess(model, tokenizer, **settings):
     model.preprocessor = preprocessor.with_settings(**settings)
 
 
-def _warn_of_windows(source):
-    """Says where an export reads less than the run that it comes from."""
+def _window_stride(source, model):
+    """The stride between windows of the run that a model comes from, or None.
+
+    Where the run averages over the windows of a long text, so does its export.
+    """
     from saved_models.model_card import training_facts
 
     facts = training_facts(source) or {}
     training = (facts.get("run") or {}).get("training") or {}
-    if training.get("long_documents") == "windows":
-        sys.stderr.write(
-            "warning: the run averaged the windows of a long text; the export "
-            "reads the first window alone.\n"
-        )
+    if training.get("long_documents") != "windows":
+        return None
+    length = ExportSettings.for_model(model).sequence_length
+    return training.get("stride") or length // 2
 
 
 def _parser():
@@ -149,6 +157,14 @@ def _parser():
         type=int,
         help="tokens from one window of a context to the next (default: as "
         "it was fine-tuned)",
+    )
+    add(
+        "--window-stride",
+        type=int,
+        metavar="TOKENS",
+        help="average over windows of a text that is too long for a "
+        "classifier or regressor, which begin so many tokens after each other "
+        "(default: as it was fine-tuned, else the text loses its end)",
     )
     add(
         "--max-question-length",
@@ -218,6 +234,7 @@ def main(argv=None):
             "max_batch",
             "jit_compile",
             "memory_length",
+            "window_stride",
         )
     }
     ExportSettings(**settings)  # before a model is loaded
@@ -232,7 +249,8 @@ def main(argv=None):
         stride=arguments.stride,
         max_question_length=arguments.max_question_length,
     )
-    _warn_of_windows(arguments.model)
+    if settings["window_stride"] is None:
+        settings["window_stride"] = _window_stride(arguments.model, model)
     directory = export_model(
         model,
         tokenizer,

@@ -28,6 +28,10 @@ class ExportSettings:
         memory_length: int, states of a document that `document_segment`
             carries on; 0 leaves that signature out. Default None: that of the
             model, or `sequence_length` if it has none.
+        window_stride: int, of classifiers and regressors: a text that is too
+            long is read in windows that begin so many tokens after each other,
+            and what the model says of them is averaged. Default None: the text
+            loses its end.
 
     Raises:
         ValueError: if a value is out of its range.
@@ -40,6 +44,7 @@ class ExportSettings:
     max_batch: int | None = None
     jit_compile: bool = False
     memory_length: int | None = None
+    window_stride: int | None = None
 
     def __post_init__(self):
         buckets = tuple(self.seq_length_buckets)
@@ -78,6 +83,15 @@ class ExportSettings:
             raise ValueError(
                 "`memory_length` must be at least 0. "
                 f"Received: memory_length={self.memory_length}."
+            )
+        room = self.sequence_length - 2
+        if self.window_stride is not None and not (
+            1 <= self.window_stride <= room
+        ):
+            raise ValueError(
+                f"`window_stride` must lie between 1 and {room}, the tokens "
+                "of a window without [SEP] and [CLS]. Received: "
+                f"window_stride={self.window_stride}."
             )
 
     @classmethod

@@ -154,11 +154,37 @@ def test_a_setting_that_the_task_does_not_have(capsys, tmp_path, model):
     assert "has no setting stride; it has sequence_length" in line
 
 
-def test_windows_that_an_export_does_not_read(capsys, exports, tmp_path):
-    settings = {"training": {"long_documents": "windows"}}
+@pytest.mark.parametrize(
+    ("stride", "options", "expected"),
+    [
+        (7, [], 7),
+        (None, [], 12),  # half the sequence, as in fine-tuning
+        (7, ["--window-stride", "3"], 3),
+    ],
+)
+def test_windows_are_those_of_the_run_unless_given(
+    exports, tmp_path, stride, options, expected
+):
+    settings = {"training": {"long_documents": "windows", "stride": stride}}
     (tmp_path / "run.json").write_text(json.dumps(settings))
-    exported_task(exports, tmp_path / "best", "classifier")
-    assert "reads the first window alone" in capsys.readouterr().err
+    place = tmp_path / "best"
+    _, settings = exported_task(exports, place, "classifier", *options)
+    assert settings.window_stride == expected
+    (tmp_path / "run.json").unlink()
+    _, settings = exported_task(exports, place, "classifier")
+    assert settings.window_stride is None
+
+
+def test_windows_of_what_is_not_a_text(capsys, tmp_path):
+    shared_task("questions").save_to_preset(tmp_path / "task")
+    line = refused(
+        capsys,
+        export.main,
+        *("--model", tmp_path / "task", "--output", tmp_path / "1"),
+        *("--window-stride", "7"),
+    )
+    assert "`window_stride` is for classifiers and regressors of te" in line
+    assert not (tmp_path / "1").exists()
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from data_pipeline.packing import pack
 from saved_models.loading import load_model
 from saved_models.loading import load_tokenizer
 from tests import finetuning_fixtures
@@ -182,9 +183,45 @@ def exported(directory, *options):
     return signatures_of(output / "1")["serving_default"]
 
 
+@pytest.mark.parametrize("name", ["classifier", "regressor"])
+def test_windows_of_a_long_text_are_averaged(name):
+    task, room, stride = shared_task(name), 6, 4
+    texts = ["", "ba co fi ba co fi ba co fi ba", "ba", "fi " * 6]
+    function = made(task, sequence_length=room + 2, window_stride=stride)[
+        "serving_default"
+    ].concrete()
+    found = ask(function, text=texts)[
+        "scores" if name == "classifier" else "score"
+    ]
+    tokenizer = tiny_tokenizer()
+    for text, answer in zip(texts, found, strict=True):
+        ids = tokenizer.encode(text)
+        windows = [ids[:room]]
+        while len(ids) > room:
+            ids = ids[stride:]
+            windows.append(ids[:room])
+        outputs = []
+        for window in windows:
+            features = pack(
+                tf.ragged.constant([window], tf.int32, ragged_rank=1),
+                sequence_length=room + 2,
+            )
+            outputs.append(task(features, training=False)[0])
+        expected = np.mean(outputs, axis=0)
+        close(answer, softmax(expected) if name == "classifier" else expected)
+    assert {len(x) for x in ask(function, text=[]).values()} == {0}
+
+
 @pytest.mark.slow
-def test_a_run_is_exported_as_it_predicted_classes(tmp_path):
-    directory, data, predicted = finetuned(tmp_path, "classification")
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"long_documents": "windows", "sequence_length": 8, "stride": 3}],
+    ids=["cut", "windows"],
+)
+def test_a_run_is_exported_as_it_predicted_classes(tmp_path, settings):
+    directory, data, predicted = finetuned(
+        tmp_path, "classification", **settings
+    )
     function = exported(directory)  # with the lengths of the run
     rows = (data / "dev.tsv").read_text("utf-8").splitlines()[1:]
     answers = ask(function, text=[row.split("\t")[0] for row in rows])

@@ -96,6 +96,8 @@ class ModelSignatures(tf.Module):
         settings: ExportSettings.
     """
 
+    reads_windows = False  # of texts that are too long, see `ExportSettings`
+
     def __init__(self, model, tokenizer, settings):
         super().__init__()
         self._served = ServedModel(model, settings.precision)

@@ -5,6 +5,7 @@ Shapes: N texts, T tokens, C classes.
 
 import tensorflow as tf
 
+from data_pipeline.graph_windows import windows_of_texts
 from saved_models.signatures import features as make_features
 from saved_models.signatures.signature import Signature
 from saved_models.signatures.tasks import TaskSignatures
@@ -26,29 +27,32 @@ _MEANING = {
     "logits": "float32 [N, C]",
     "score": "float32 [N]",
 }
-_LONG = "what is too long loses its end"
+_CUT = "what is too long loses its end"
+_AVERAGED = "what is too long is read in windows, and averaged"
 
 
 class _TextSignatures(TaskSignatures):
     """`serving_default` for texts, `pairs`, and `ids`."""
 
     answers = None  # what the summaries say that it answers
+    reads_windows = True
 
     def signatures(self):
+        long = _AVERAGED if self._settings.window_stride else _CUT
         text = {"text": "The acting was good."}
         pair = {"text": "It rains.", "text_pair": "The street is wet."}
         return {
             "serving_default": Signature(
                 self.texts,
                 string_specs(text=1),
-                f"{self.answers} of each text; {_LONG}.",
+                f"{self.answers} of each text; {long}.",
                 _MEANING,
                 self._examples(text, "text", 2),
             ),
             "pairs": Signature(
                 self.pairs,
                 string_specs(text=1, text_pair=1),
-                f"{self.answers} of each pair of texts; {_LONG}.",
+                f"{self.answers} of each pair of texts; {_CUT}.",
                 _MEANING,
                 self._examples(pair, "text", 3),
             ),
@@ -63,7 +67,16 @@ class _TextSignatures(TaskSignatures):
 
     def texts(self, text):
         """Answers for texts, string [N]."""
-        return self._answer(self._outputs(self._pack(self._tokenizer(text))))
+        ids = self._tokenizer(text)
+        stride = self._settings.window_stride
+        if not stride:
+            return self._answer(self._outputs(self._pack(ids)))
+        room = self._settings.sequence_length - 2
+        windows, rows = windows_of_texts(ids, room, stride)
+        outputs = self._outputs(self._pack(windows))
+        return self._answer(
+            tf.math.unsorted_segment_mean(outputs, rows, tf.size(text))
+        )
 
     def pairs(self, text, text_pair):
         """Answers for pairs of texts, string [N] each."""
