@@ -1,23 +1,17 @@
 """One step of fine-tuning and of evaluation, on any strategy.
 
-As in pretraining (`xlnet_tf.training`), the gradient is that of the whole
-batch: losses are summed, summed over replicas, and divided by the weight of all
-rows, so that N replicas equal one.
+What it shares with pretraining is in `training_loop`.
 
 Shapes: B rows of one replica, R rows of an evaluation.
 """
 
-import math
-import time
-
-import keras
 import numpy as np
 import orbit
 import tensorflow as tf
 
 from xlnet_tf.optimizer import AdamW
 from xlnet_tf.optimizer import WarmupSchedule
-from xlnet_tf.training import make_update
+from xlnet_tf.training_loop import Trainer
 
 
 def make_optimizer(model, config):
@@ -80,7 +74,7 @@ def distribute(batches, config, strategy, start_step=None):
     return strategy.distribute_datasets_from_function(rows_of_worker)
 
 
-class FinetuningTrainer(orbit.StandardTrainer):
+class FinetuningTrainer(Trainer):
     """Orbit's trainer for a task.
 
     Args:
@@ -93,59 +87,29 @@ class FinetuningTrainer(orbit.StandardTrainer):
         global_step: tf.Variable, counts optimizer steps.
     """
 
+    seed_stream = 1
+    advice = "start again"
+
     def __init__(
         self, model, kind, optimizer, dataset, config, strategy, global_step
     ):
-        super().__init__(dataset)
+        super().__init__(
+            model, optimizer, dataset, config, strategy, global_step
+        )
         self._model = model
         self._kind = kind
-        self._optimizer = optimizer
-        self._config = config
-        self._strategy = strategy
-        self._global_step = global_step
         self._part = tf.function(
             self._gradients_of,
             autograph=False,
             jit_compile=config.jit_compile,
             reduce_retracing=True,
         )
-        self._update = make_update(
-            optimizer, model.trainable_variables, config, strategy
-        )
-        with strategy.scope():
-            self._loss = keras.metrics.Mean(name="loss")
-            self._gradient_norm = keras.metrics.Mean(name="gradient_norm")
-        self._begun = None
 
-    def train_loop_begin(self):
-        self._loss.reset_state()
-        self._gradient_norm.reset_state()
-        self._begun = (time.monotonic(), int(self._global_step.numpy()))
-
-    def train_step(self, iterator):
-        self._strategy.run(self._replica_step, args=(next(iterator),))
-        self._global_step.assign_add(1)
-
-    # Nothing here needs AutoGraph, which makes tracing slower.
-    @tf.autograph.experimental.do_not_convert
-    def _replica_step(self, features):
-        context = tf.distribute.get_replica_context()
-        fold_in = tf.random.experimental.stateless_fold_in
-        seed = fold_in([self._config.seed, 1], self._global_step)
-        seed = fold_in(seed, context.replica_id_in_sync_group)
-        gradients, loss_sum, weight = self._gradients(features, seed)
-        total = context.all_reduce(tf.distribute.ReduceOp.SUM, weight)
-        gradients = context.all_reduce(tf.distribute.ReduceOp.SUM, gradients)
-        norm = self._update(gradients, total)
-        self._loss.update_state(loss_sum / tf.maximum(weight, 1e-6), weight)
-        self._gradient_norm.update_state(norm)
-
-    def _gradients(self, features, seed):
-        """Sums over the parts that a replica's rows are computed in."""
-        parts = self._config.gradient_accumulation_steps
+    def gradients(self, features, seed):
+        parts = self._training.gradient_accumulation_steps
         # Not from the features: several workers do not know their shape.
         replicas = self._strategy.num_replicas_in_sync
-        rows = self._config.replica_batch_size(replicas) // parts
+        rows = self._training.replica_batch_size(replicas) // parts
         totals = None
         for part in range(parts):
             some = tf.nest.map_structure(
@@ -160,7 +124,8 @@ class FinetuningTrainer(orbit.StandardTrainer):
                 if totals is None
                 else tf.nest.map_structure(tf.add, totals, sums)
             )
-        return totals
+        gradients, loss_sum, weight = totals
+        return gradients, {"loss": loss_sum}, weight
 
     def _gradients_of(self, features, seed):
         variables = [v.value for v in self._model.trainable_variables]
@@ -176,31 +141,8 @@ class FinetuningTrainer(orbit.StandardTrainer):
         )
         return [tf.convert_to_tensor(g) for g in gradients], loss_sum, weight
 
-    def train_loop_end(self):
-        """Returns the loop's scalars.
-
-        Raises:
-            RuntimeError: if the loss is not finite.
-        """
-        begun, first_step = self._begun
-        last_step = int(self._global_step.numpy())
-        seconds = time.monotonic() - begun
-        scalars = {
-            "loss": float(self._loss.result()),
-            "gradient_norm": float(self._gradient_norm.result()),
-        }
-        if not math.isfinite(sum(scalars.values())):
-            raise RuntimeError(
-                f"the loss became {scalars['loss']} (gradient norm "
-                f"{scalars['gradient_norm']}) between steps {first_step} and "
-                f"{last_step}. Nothing of these steps was saved: start again "
-                "with a smaller learning rate, a longer warm-up or "
-                "--precision float32."
-            )
-        scalars["learning_rate"] = float(self._optimizer.learning_rate)
-        rows = (last_step - first_step) * self._config.batch_size
-        scalars["rows_per_second"] = rows / max(seconds, 1e-9)
-        return scalars
+    def scalars(self, means, rows_per_second):
+        return {**means, "rows_per_second": rows_per_second}
 
 
 class FinetuningEvaluator(orbit.AbstractEvaluator):

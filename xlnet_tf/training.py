@@ -1,14 +1,11 @@
 """One step of pretraining and of evaluation, on any strategy.
 
-Orbit turns the loops; here is what happens inside. The gradient is that of the
-whole batch: losses are summed, summed over replicas, and divided by the weight
-of all targets, so that N replicas equal one.
+Orbit turns the loops (`training_loop`); here is what happens inside.
 
 Shapes: B rows of one replica, T tokens, P targets.
 """
 
 import math
-import time
 
 import keras
 import orbit
@@ -19,7 +16,8 @@ from xlnet_tf.memory import StatefulMemory
 from xlnet_tf.optimizer import AdamW
 from xlnet_tf.optimizer import WarmupSchedule
 from xlnet_tf.pretrainer import XLNetPretrainer
-from xlnet_tf.strategy import is_one_device
+from xlnet_tf.training_loop import Means
+from xlnet_tf.training_loop import Trainer
 
 
 def build(config, training, strategy):
@@ -191,68 +189,16 @@ def _part(features, part, parts):
     )
 
 
-def make_update(optimizer, variables, training, strategy):
-    """A function that moves the weights by the gradients of a batch.
-
-    Args:
-        optimizer: AdamW, built.
-        variables: list of variables.
-        training: TrainingConfig.
-        strategy: tf.distribute.Strategy.
-
-    Returns:
-        function of (gradients, weight) to the norm of the gradients before
-        clipping, a float32 scalar, to be called in each replica. `gradients`
-        are of the loss summed over the whole batch; their mean, divided by
-        `weight`, at least 1e-6, is what moves the weights.
-    """
-    largest_norm = training.max_gradient_norm
-
-    def update(gradients, weight):
-        # Division and clipping are one factor, for each pass over all
-        # gradients takes its time.
-        factor = 1 / tf.maximum(weight, 1e-6)
-        norm = tf.linalg.global_norm(gradients) * factor
-        if largest_norm:
-            factor *= largest_norm / tf.maximum(norm, largest_norm)
-        gradients = [g * tf.cast(factor, g.dtype) for g in gradients]
-        optimizer.apply(gradients, variables)
-        return norm
-
-    # Compiled, all that happens to a weight is one pass in place. Replicas
-    # meet in the optimizer, which they cannot from inside a function.
-    if training.jit_compile and is_one_device(strategy):
-        return tf.function(update, autograph=False, jit_compile=True)
-    return update
+_METRICS = ("loss", "accuracy")
 
 
-class _Means:
-    """Loss and accuracy over steps, weighted by the targets they had."""
-
-    def __init__(self, strategy):
-        with strategy.scope():
-            self._loss = keras.metrics.Mean(name="loss")
-            self._accuracy = keras.metrics.Mean(name="accuracy")
-
-    def update(self, loss_sum, correct_sum, weight):
-        safe = tf.maximum(weight, 1e-6)
-        self._loss.update_state(loss_sum / safe, weight)
-        self._accuracy.update_state(correct_sum / safe, weight)
-
-    def reset(self):
-        self._loss.reset_state()
-        self._accuracy.reset_state()
-
-    def result(self):
-        loss = float(self._loss.result())
-        return {
-            "loss": loss,
-            "bits_per_token": loss / math.log(2),
-            "accuracy": float(self._accuracy.result()),
-        }
+def _told(means):
+    """Means of the metrics, the loss in bits too."""
+    bits = means["loss"] / math.log(2)
+    return {"loss": means["loss"], "bits_per_token": bits, **means}
 
 
-class PretrainingTrainer(orbit.StandardTrainer):
+class PretrainingTrainer(Trainer):
     """Orbit's trainer for permutation language modelling.
 
     Args:
@@ -263,79 +209,38 @@ class PretrainingTrainer(orbit.StandardTrainer):
         global_step: tf.Variable, counts optimizer steps.
     """
 
+    seed_stream = 0
+    advice = "resume from the last checkpoint"
+
     def __init__(
         self, model, optimizer, memory, dataset, training, strategy, global_step
     ):
-        super().__init__(dataset)
-        self._model = model
-        self._optimizer = optimizer
-        self._training = training
-        self._strategy = strategy
-        self._global_step = global_step
+        super().__init__(
+            model,
+            optimizer,
+            dataset,
+            training,
+            strategy,
+            global_step,
+            _METRICS,
+        )
         self._step = GradientStep(
             model,
             memory,
             training.gradient_accumulation_steps,
             training.jit_compile,
         )
-        self._update = make_update(
-            optimizer, model.trainable_variables, training, strategy
-        )
-        self._means = _Means(strategy)
-        with strategy.scope():
-            self._gradient_norm = keras.metrics.Mean(name="gradient_norm")
-        self._begun = None
         self._sequence_length = None  # known once a batch was traced
 
-    def train_loop_begin(self):
-        self._means.reset()
-        self._gradient_norm.reset_state()
-        self._begun = (time.monotonic(), int(self._global_step.numpy()))
-
-    def train_step(self, iterator):
-        self._strategy.run(self._replica_step, args=(next(iterator),))
-        self._global_step.assign_add(1)
-
-    def _replica_step(self, features):
+    def gradients(self, features, seed):
         self._sequence_length = features["token_ids"].shape[1]
-        context = tf.distribute.get_replica_context()
-        fold_in = tf.random.experimental.stateless_fold_in
-        seed = fold_in([self._training.seed, 0], self._global_step)
-        seed = fold_in(seed, context.replica_id_in_sync_group)
-        gradients, loss_sum, correct_sum = self._step(features, seed)
-
+        gradients, *sums = self._step(features, seed)
         weight = tf.reduce_sum(features["target_weights"])
-        total = context.all_reduce(tf.distribute.ReduceOp.SUM, weight)
-        gradients = context.all_reduce(tf.distribute.ReduceOp.SUM, gradients)
-        norm = self._update(gradients, total)
-        self._means.update(loss_sum, correct_sum, weight)
-        self._gradient_norm.update_state(norm)
+        return gradients, dict(zip(_METRICS, sums, strict=True)), weight
 
-    def train_loop_end(self):
-        """Returns the loop's scalars.
-
-        Raises:
-            RuntimeError: if the loss is not finite.
-        """
-        begun, first_step = self._begun
-        last_step = int(self._global_step.numpy())
-        seconds = time.monotonic() - begun
-        scalars = self._means.result()
-        scalars["gradient_norm"] = float(self._gradient_norm.result())
-        if not math.isfinite(scalars["loss"] + scalars["gradient_norm"]):
-            raise RuntimeError(
-                f"the loss became {scalars['loss']} (gradient norm "
-                f"{scalars['gradient_norm']}) between steps {first_step} and "
-                f"{last_step}. Nothing of these steps was saved: resume from "
-                "the last checkpoint with a smaller learning rate, a longer "
-                "warm-up or --precision float32."
-            )
-        scalars["learning_rate"] = float(self._optimizer.learning_rate)
-        sequences = (last_step - first_step) * self._training.batch_size
-        scalars["tokens_per_second"] = (
-            sequences * self._sequence_length / max(seconds, 1e-9)
-        )
-        return scalars
+    def scalars(self, means, rows_per_second):
+        tokens = rows_per_second * self._sequence_length
+        return {**_told(means), "tokens_per_second": tokens}
 
 
 class PretrainingEvaluator(orbit.StandardEvaluator):
@@ -355,7 +260,7 @@ class PretrainingEvaluator(orbit.StandardEvaluator):
         self._model = model
         self._memory = memory
         self._strategy = strategy
-        self._means = _Means(strategy)
+        self._means = Means(_METRICS, strategy)
         # TPUs run nothing but functions.
         self._reset = tf.function(lambda: strategy.run(memory.reset))
 
@@ -374,11 +279,11 @@ class PretrainingEvaluator(orbit.StandardEvaluator):
         if self._memory is not None:
             self._memory.write(outputs)
         weights = features["target_weights"]
-        self._means.update(
-            tf.reduce_sum(outputs["token_loss"] * weights),
-            tf.reduce_sum(outputs["token_correct"] * weights),
-            tf.reduce_sum(weights),
-        )
+        sums = {
+            "loss": tf.reduce_sum(outputs["token_loss"] * weights),
+            "accuracy": tf.reduce_sum(outputs["token_correct"] * weights),
+        }
+        self._means.update(sums, tf.reduce_sum(weights))
 
     def eval_end(self, *args):
-        return self._means.result()
+        return _told(self._means.result())
