@@ -172,7 +172,8 @@ def inputs_of(signatures, signature):
         signature: str.
 
     Returns:
-        dict of name to (NumPy dtype, list of sizes).
+        dict of name to (NumPy dtype, list of sizes), by name, for TensorFlow
+        keeps no order.
 
     Raises:
         ValueError: if there is no such signature.
@@ -182,7 +183,7 @@ def inputs_of(signatures, signature):
             f"the model has no signature {signature!r}; it has "
             f"{', '.join(sorted(signatures))}."
         )
-    return signatures[signature][0]
+    return dict(sorted(signatures[signature][0].items()))
 
 
 def request_arrays(inputs, signatures, signature):
@@ -204,7 +205,7 @@ def request_arrays(inputs, signatures, signature):
     if set(inputs) != set(takes):
         raise ValueError(
             f"the signature {signature!r} takes {', '.join(takes)}. "
-            f"Received: {', '.join(inputs)}."
+            f"Received: {', '.join(sorted(inputs))}."
         )
     arrays = {}
     for name, (dtype, sizes) in takes.items():

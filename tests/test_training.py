@@ -32,6 +32,10 @@ def one_device():
     return tf.distribute.OneDeviceStrategy("CPU:0")
 
 
+def one_mirror():
+    return tf.distribute.MirroredStrategy(["CPU:0"])
+
+
 class Trained:
     """A few steps on a strategy, and what they left."""
 
@@ -73,6 +77,7 @@ def reference():
         (two_replicas, {}),
         (one_device, {"gradient_accumulation_steps": 2}),
         (one_device, {"jit_compile": True}),
+        (one_mirror, {"jit_compile": True}),
         (two_replicas, {"gradient_accumulation_steps": 2}),
         (two_replicas, {"rematerialize": True}),
     ],
@@ -80,6 +85,7 @@ def reference():
         "two replicas",
         "accumulation",
         "XLA",
+        "XLA, a strategy that could have replicas",
         "replicas and accumulation",
         "replicas, rematerialised",
     ],

@@ -209,6 +209,7 @@ class PretrainingTrainer(Trainer):
         global_step: tf.Variable, counts optimizer steps.
     """
 
+    metrics = _METRICS
     seed_stream = 0
     advice = "resume from the last checkpoint"
 
@@ -216,13 +217,7 @@ class PretrainingTrainer(Trainer):
         self, model, optimizer, memory, dataset, training, strategy, global_step
     ):
         super().__init__(
-            model,
-            optimizer,
-            dataset,
-            training,
-            strategy,
-            global_step,
-            _METRICS,
+            model, optimizer, dataset, training, strategy, global_step
         )
         self._step = GradientStep(
             model,
@@ -236,7 +231,7 @@ class PretrainingTrainer(Trainer):
         self._sequence_length = features["token_ids"].shape[1]
         gradients, *sums = self._step(features, seed)
         weight = tf.reduce_sum(features["target_weights"])
-        return gradients, dict(zip(_METRICS, sums, strict=True)), weight
+        return gradients, dict(zip(self.metrics, sums, strict=True)), weight
 
     def scalars(self, means, rows_per_second):
         tokens = rows_per_second * self._sequence_length

@@ -60,22 +60,14 @@ class Trainer(orbit.StandardTrainer, abc.ABC):
         training: TrainingConfig.
         strategy: tf.distribute.Strategy.
         global_step: tf.Variable, counts optimizer steps.
-        metrics: sequence of str, the sums that `gradients` gives, "loss" among
-            them.
     """
 
+    metrics = ("loss",)  # the sums that `gradients` gives
     seed_stream = None  # int, distinct numbers draw different random numbers
     advice = None  # str, what to do about a loss that is not finite
 
     def __init__(
-        self,
-        model,
-        optimizer,
-        dataset,
-        training,
-        strategy,
-        global_step,
-        metrics=("loss",),
+        self, model, optimizer, dataset, training, strategy, global_step
     ):
         super().__init__(dataset)
         self._optimizer = optimizer
@@ -85,7 +77,7 @@ class Trainer(orbit.StandardTrainer, abc.ABC):
         self._update = make_update(
             optimizer, model.trainable_variables, training, strategy
         )
-        self._means = Means(metrics, strategy)
+        self._means = Means(self.metrics, strategy)
         with strategy.scope():
             self._gradient_norm = keras.metrics.Mean(name="gradient_norm")
         self._begun = None
