@@ -1,15 +1,17 @@
-"""Where the time of our pretraining step goes: parts left out, in turn.
+"""Where the time of our pretraining step goes: parts changed, in turn.
 
     python benchmarks/breakdown.py
-    python benchmarks/breakdown.py --no-xla --without dropout --without backward
+    python benchmarks/breakdown.py --no-xla --change dropout --change backward
+    python benchmarks/breakdown.py --size small --change vocabulary_by_example
 
-The whole step and steps without one part run alternately, each in a process of
-its own; what a step without a part saves is what the part costs. The floor is
-the time of the necessary matrix products (`flops.py`) at the rate that large
-ones reach in the same run.
+The whole step and steps with one part left out, or done as it was done before,
+run alternately, each in a process of its own; what a step without a part saves
+is what the part costs. The floor is the time of the necessary matrix products
+(`flops.py`) at the rate that large ones reach in the same run.
 """
 
 import argparse
+import dataclasses
 import json
 import pathlib
 import sys
@@ -24,7 +26,7 @@ from benchmarks import report
 from benchmarks import run
 from benchmarks import workload
 
-WITHOUT = {
+CHANGES = {
     "nothing": "the whole step",
     "dropout": "without any dropout",
     "attention_dropout": "without dropout of attention probabilities",
@@ -36,9 +38,14 @@ WITHOUT = {
     "mask": "without the mask",
     "shift": "without the relative shift",
     "vocabulary": "without the product with the vocabulary",
+    "vocabulary_by_example": "the vocabulary's product example by example",
+    "keras_adam": "the optimizer in Keras' operations",
+    "update_apart": "mean, clipping and optimizer not compiled together",
     "backward": "forward pass alone",
     "backward_and_dropout": "forward pass alone, without dropout",
 }
+
+_SIZES = {"base": workload.Sizes(), "small": workload.SMALL_SIZES}
 
 
 def main(argv=None):
@@ -55,12 +62,19 @@ def main(argv=None):
     )
     run.add_contest_options(parser)
     add = parser.add_argument
+    add(
+        "--size",
+        choices=_SIZES,
+        default="base",
+        help="base (default): 2 x 512 tokens; small: 32 x 128, 3 layers of 128",
+    )
+    add("--layers", type=run.positive, metavar="N", help="instead of all")
     add("--no-xla", action="store_true")
     add(
-        "--without",
+        "--change",
         action="append",
-        choices=[name for name in WITHOUT if name != "nothing"],
-        help="a part; default all, one after the other",
+        choices=[name for name in CHANGES if name != "nothing"],
+        help="of a part; default all, one after the other",
     )
     add(
         "--output",
@@ -70,9 +84,12 @@ def main(argv=None):
     settings = parser.parse_args(argv)
     settings.matmul_size = 256 if settings.tiny else 2048
     output = pathlib.Path(settings.output).resolve()
-    sizes = workload.TINY_SIZES if settings.tiny else workload.Sizes()
+    sizes = workload.TINY_SIZES if settings.tiny else _SIZES[settings.size]
+    if settings.layers:
+        model = {**sizes.model, "num_layers": settings.layers}
+        sizes = dataclasses.replace(sizes, model=model)
     measurement = variants(
-        sizes, not settings.no_xla, settings.without or list(WITHOUT)[1:]
+        sizes, not settings.no_xla, settings.change or list(CHANGES)[1:]
     )
     print(measurement.title, flush=True)
     rows = contest.hold(measurement, settings, output / "logs", say=run.say)
@@ -92,7 +109,7 @@ def main(argv=None):
     return int(any(row["status"] == "failed" for row in rows))
 
 
-def variants(sizes, jit_compile, without):
+def variants(sizes, jit_compile, changes):
     """The whole step and its variants as a Measurement."""
     shape = {
         "model": sizes.model,
@@ -105,18 +122,19 @@ def variants(sizes, jit_compile, without):
     return measurements.Measurement(
         name="breakdown",
         group="breakdown",
-        title=f"{step.title}, {'XLA' if jit_compile else 'no XLA'}",
+        title=f"{step.title}, {sizes.model['num_layers']} layers of "
+        f"{sizes.model['hidden_dim']}, {'XLA' if jit_compile else 'no XLA'}",
         item=step.item,
         items=step.items,
         flops=flops.training_step_flops(**shape),
         contenders=tuple(
             measurements.Contender(
-                WITHOUT[name],
+                CHANGES[name],
                 measurements.OURS,
                 "variants:step",
-                {**shape, "jit_compile": jit_compile, "without": name},
+                {**shape, "jit_compile": jit_compile, "change": name},
             )
-            for name in ["nothing", *without]
+            for name in ["nothing", *changes]
         ),
     )
 

@@ -27,29 +27,42 @@ import numpy as np
 import tensorflow as tf
 
 from benchmarks import texts as sample
+from benchmarks.run import positive
+from data_pipeline import command_line
+from data_pipeline.symbols import CLS_ID
+from data_pipeline.symbols import CLS_SEGMENT
+from data_pipeline.symbols import FIRST_SEGMENT
 from data_pipeline.tokenizer import Tokenizer
 from saved_models.export import export_model
+from saved_models.settings import PRECISIONS
 from tests import serving_program
 from xlnet_tf import XLNetBackbone
 from xlnet_tf import XLNetConfig
 from xlnet_tf import XLNetPretrainer
 
 
-def main():
+def _concurrency(text):
+    return [positive(part) for part in text.split(",")]
+
+
+def main(argv=None):
+    """Measures from the command line."""
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+        description=__doc__,
+        formatter_class=argparse.RawTextHelpFormatter,
+        allow_abbrev=False,
     )
     add = parser.add_argument
     add("--config", default="base", help="tiny, small, base (default), large")
-    add("--precision", default="float32")
-    add("--rows", type=int, default=8)
-    add("--tokens", type=int, default=128)
-    add("--rounds", type=int, default=9, help="of the comparison")
-    add("--requests", type=int, default=200, help="at each concurrency")
-    add("--concurrency", default="1,8,32")
+    add("--precision", choices=PRECISIONS, default="float32")
+    add("--rows", type=positive, default=8)
+    add("--tokens", type=positive, default=128)
+    add("--rounds", type=positive, default=9, help="of the comparison")
+    add("--requests", type=positive, default=200, help="at each concurrency")
+    add("--concurrency", type=_concurrency, default=[1, 8, 32], metavar="1,8")
     add("--text", help="glob of text files; default: what is found or made up")
     add("--tokenizer")
-    options = parser.parse_args()
+    options = parser.parse_args(argv)
     with tempfile.TemporaryDirectory() as directory:
         directory = pathlib.Path(directory)
         source = sample.prepare(directory, 1, options.text, options.tokenizer)
@@ -85,6 +98,11 @@ def _texts(directory, tokenizer, options):
     ids = tokenizer.encode(" ".join(content.split())[:400_000])
     length = options.tokens
     count = min(len(ids) // length, 100)
+    if not count:
+        raise ValueError(
+            f"the text has {len(ids)} tokens; --tokens {length} needs as many "
+            "at least."
+        )
     return [
         " ".join(tokenizer.decode(ids[i * length : (i + 1) * length]).split())
         for i in range(count)
@@ -97,7 +115,7 @@ def _features(served, rows):
     ids = outputs["token_ids"]
     return {
         "token_ids": ids,
-        "segment_ids": tf.where(ids == 3, 2, 0),
+        "segment_ids": tf.where(ids == CLS_ID, CLS_SEGMENT, FIRST_SEGMENT),
         "padding_mask": outputs["padding_mask"],
     }
 
@@ -160,7 +178,7 @@ def _latency(directory, export, texts, features, options):
             some,
             directory,
             options.requests,
-            options.concurrency.split(","),
+            options.concurrency,
         ):
             print(
                 f"{line['concurrency']:3} at once: "
@@ -174,4 +192,4 @@ def _latency(directory, export, texts, features, options):
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(command_line.run(main))

@@ -23,6 +23,14 @@ TINY = {
     "head_dim": 16,
     "intermediate_dim": 64,
 }
+SMALL = {
+    "vocabulary_size": 8000,
+    "num_layers": 3,
+    "num_heads": 4,
+    "hidden_dim": 128,
+    "head_dim": 32,
+    "intermediate_dim": 512,
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,6 +51,14 @@ class Sizes:
     megabytes: float = 2.0
 
 
+# What two cores pretrain in an hour or two (`make tasks`).
+SMALL_SIZES = Sizes(
+    model=SMALL,
+    batch_size=32,
+    num_tokens=128,
+    memory_length=64,
+    num_targets=42,
+)
 TINY_SIZES = Sizes(
     model=TINY,
     num_tokens=32,

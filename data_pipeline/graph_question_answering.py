@@ -12,13 +12,13 @@ import typing
 import tensorflow as tf
 
 from data_pipeline.graph_windows import window_places
-from data_pipeline.packing import CLS_SEGMENT
-from data_pipeline.packing import FIRST_SEGMENT
-from data_pipeline.packing import PADDING_ID
-from data_pipeline.packing import PADDING_SEGMENTS
-from data_pipeline.packing import SECOND_SEGMENT
 from data_pipeline.packing import align
 from data_pipeline.symbols import CLS_ID
+from data_pipeline.symbols import CLS_SEGMENT
+from data_pipeline.symbols import FIRST_SEGMENT
+from data_pipeline.symbols import PADDING_ID
+from data_pipeline.symbols import PADDING_SEGMENTS
+from data_pipeline.symbols import SECOND_SEGMENT
 from data_pipeline.symbols import SEP_ID
 
 

@@ -8,13 +8,17 @@ import numpy as np
 from data_pipeline.rows import Ragged
 from data_pipeline.rows import join
 from data_pipeline.symbols import CLS_ID
+from data_pipeline.symbols import CLS_SEGMENT
+from data_pipeline.symbols import FIRST_SEGMENT
+from data_pipeline.symbols import PADDING_ID
+from data_pipeline.symbols import PADDING_SEGMENTS
+from data_pipeline.symbols import SECOND_SEGMENT
 from data_pipeline.symbols import SEP_ID
 
-# Segments of the layouts. Only equality matters to the model; the class token
-# and padding have one of their own.
-FIRST_SEGMENT, SECOND_SEGMENT, CLASS_SEGMENT = 0, 1, 2
-LEFT_FILLERS = {"token_ids": 0, "segment_ids": 4}
-RIGHT_FILLERS = {"token_ids": 0, "segment_ids": 3}
+LEFT_FILLERS, RIGHT_FILLERS = (
+    {"token_ids": PADDING_ID, "segment_ids": PADDING_SEGMENTS[side]}
+    for side in ("left", "right")
+)
 
 
 def pack(first, second, sequence_length, has_second=True):
@@ -48,7 +52,7 @@ def pack(first, second, sequence_length, has_second=True):
     parts.append((sep, FIRST_SEGMENT))
     if second is not None:
         parts.append((seconds, SECOND_SEGMENT))
-    parts.append((cls, CLASS_SEGMENT))
+    parts.append((cls, CLS_SEGMENT))
     return {
         "token_ids": join([tokens for tokens, _ in parts]),
         "segment_ids": join(

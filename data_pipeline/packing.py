@@ -10,13 +10,12 @@ import tensorflow as tf
 
 from data_pipeline.packing_settings import check_settings
 from data_pipeline.symbols import CLS_ID
+from data_pipeline.symbols import CLS_SEGMENT
+from data_pipeline.symbols import FIRST_SEGMENT
+from data_pipeline.symbols import PADDING_ID
+from data_pipeline.symbols import PADDING_SEGMENTS
+from data_pipeline.symbols import SECOND_SEGMENT
 from data_pipeline.symbols import SEP_ID
-
-FIRST_SEGMENT, SECOND_SEGMENT, CLS_SEGMENT = range(3)
-# The release has a segment of its own for padding: 4 on the left, 3 for
-# questions, which are padded on the right.
-PADDING_SEGMENTS = {"left": 4, "right": 3}
-PADDING_ID = 0
 
 
 def pack(

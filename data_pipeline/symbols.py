@@ -1,6 +1,7 @@
 """The nine special symbols, the first pieces of every XLNet vocabulary.
 
-Ids as released. The records, the tokenizers and the exports share them.
+Ids as released, and the segments of the layouts. The records, the tokenizers
+and the exports share them.
 """
 
 UNKNOWN_ID = 0
@@ -27,3 +28,9 @@ SPECIAL_IDS = {
 SPECIAL_SYMBOLS = tuple(SPECIAL_IDS)
 
 BLANK = "\u2581"  # SentencePiece writes a space as this block
+
+# Only whether two segments are equal matters to the model; the class token and
+# padding have one of their own. Padding on the right is that of questions.
+FIRST_SEGMENT, SECOND_SEGMENT, CLS_SEGMENT = range(3)
+PADDING_SEGMENTS = {"left": 4, "right": 3}
+PADDING_ID = 0  # as released, not that of <pad>

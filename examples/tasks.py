@@ -20,9 +20,9 @@ sys.path.insert(0, str(ROOT))
 MODEL = {
     "vocabulary_size": 8000,
     "num_layers": 3,
-    "num_heads": 4,
+    "num_heads": 2,
     "hidden_dim": 128,
-    "head_dim": 32,
+    "head_dim": 64,
     "intermediate_dim": 512,
     # Narrow layers want larger initial weights than the released 0.02.
     "initializer_range": 0.08,
@@ -144,7 +144,7 @@ def pretrain(data, output, steps):
     Args:
         data: path with `lm/`.
         output: path of the results.
-        steps: int, of 32 sequences of 128 tokens.
+        steps: int, of 16 sequences of 128 tokens.
 
     Returns:
         path of the preset.
@@ -178,7 +178,7 @@ def pretrain(data, output, steps):
         *("-m", "xlnet_tf.train", "--config", output / "model.json"),
         *("--training", output / "pretraining.json", "--records", records),
         *("--output", output / "pretraining"),
-        *("--steps", steps, "--batch-size", 32),
+        *("--steps", steps, "--batch-size", 16),
     )
     return preset
 

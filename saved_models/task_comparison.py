@@ -100,8 +100,8 @@ def _check_signature(export, signature, row, task):
     if set(takes) != set(row) or not set(needed) <= set(gives):
         raise ValueError(
             f"the task {task.name} needs an export of a model for {task.kind}, "
-            f"whose signature {signature!r} takes {', '.join(sorted(row))} and gives "
-            f"{', '.join(needed)}. It takes {', '.join(takes)} and gives "
+            f"whose signature {signature!r} takes {', '.join(sorted(row))} and "
+            f"gives {', '.join(needed)}. It takes {', '.join(takes)} and gives "
             f"{', '.join(sorted(gives))}."
         )
 

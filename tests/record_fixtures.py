@@ -12,6 +12,7 @@ from data_pipeline.manifest import Manifest
 from data_pipeline.manifest import Shard
 
 TOKENS, REUSE, TARGETS, VOCABULARY = 22, 11, 5, 97
+RECORDS = 37  # of `write_set`
 
 
 def random_values(
@@ -140,3 +141,22 @@ def flip_byte(path, offset):
 def cut(path, size):
     """Cuts a file off."""
     os.truncate(path, size)
+
+
+def take(data, count, **options):
+    """The first batches of a PretrainingData, as arrays."""
+    dataset = data.dataset(**options).take(count)
+    return list(dataset.as_numpy_iterator())
+
+
+def numbers(batch):
+    """Which records a batch holds: their first token tells."""
+    return (batch["token_ids"][:, 0] - 9).tolist()
+
+
+def join(elements):
+    """Batches as one."""
+    return {
+        name: np.concatenate([element[name] for element in elements])
+        for name in elements[0]
+    }

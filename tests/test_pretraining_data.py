@@ -1,4 +1,4 @@
-"""Batches for pretraining: any start, any split of rows, damage, layouts."""
+"""Batches for pretraining: any start, any split of rows, layouts."""
 
 import itertools
 import pathlib
@@ -14,15 +14,14 @@ from data_pipeline.parsing import parse_records
 from data_pipeline.parsing import parse_released
 from data_pipeline.parsing import released_batch
 from data_pipeline.pretraining import PretrainingData
-from data_pipeline.pretraining import explain_data_loss
+from tests.record_fixtures import RECORDS
 from tests.record_fixtures import REUSE
 from tests.record_fixtures import TARGETS
 from tests.record_fixtures import TOKENS
-from tests.record_fixtures import cut
-from tests.record_fixtures import flip_byte
+from tests.record_fixtures import join
+from tests.record_fixtures import numbers
+from tests.record_fixtures import take
 from tests.record_fixtures import write_set
-
-RECORDS = 37
 
 
 @pytest.fixture(scope="module")
@@ -31,30 +30,12 @@ def made(tmp_path_factory):
     return directory, write_set(directory, validation=6)
 
 
-def take(data, count, **options):
-    """The first elements of a dataset, as arrays."""
-    dataset = data.dataset(**options).take(count)
-    return list(dataset.as_numpy_iterator())
-
-
-def numbers(batch):
-    """Which records a batch holds: their first token tells."""
-    return (batch["token_ids"][:, 0] - 9).tolist()
-
-
 def assert_equal(first, second):
     assert len(first) == len(second)
     for one, other in zip(first, second, strict=True):
         assert one.keys() == other.keys()
         for name in one:
             np.testing.assert_array_equal(one[name], other[name], err_msg=name)
-
-
-def join(elements):
-    return {
-        name: np.concatenate([element[name] for element in elements])
-        for name in elements[0]
-    }
 
 
 def test_contract(made):
@@ -349,80 +330,6 @@ def test_released_records(made):
     assert not mapped["is_reversed"].numpy().any()
     real = permutation.real_targets(eager["token_ids"], eager["is_target"])
     assert real.shape == (13, TOKENS)
-
-
-@pytest.fixture
-def damaged(tmp_path):
-    """Records 5, 6 and 30 of 37 are damaged: shards hold 13, 8, 16."""
-    write_set(tmp_path)
-    frame = read_manifest(tmp_path).frame_bytes
-    flip_byte(tmp_path / "train-00000.tfrecord", 5 * frame + 40)
-    flip_byte(tmp_path / "train-00000.tfrecord", 6 * frame + 2)
-    flip_byte(tmp_path / "train-00002.tfrecord", 10 * frame - 1)
-    flip_byte(tmp_path / "train-00002.tfrecord", 9 * frame + 50)
-    return tmp_path
-
-
-def test_damage_stops_the_run_and_is_explained(damaged):
-    data = PretrainingData(damaged, 1)
-    with pytest.raises(tf.errors.DataLossError):
-        take(data, 20)
-    offset = 5 * data.manifest.frame_bytes
-    with pytest.raises(
-        ValueError,
-        match=rf"train-00000.tfrecord: record 5 at byte offset {offset}: "
-        r".*\(and 2 more\).*--skip-corrupt",
-    ):
-        data.explain_data_loss()
-    with pytest.raises(ValueError, match="train-00000.tfrecord: record 5"):
-        explain_data_loss(damaged)
-
-
-def test_skip_corrupt(damaged):
-    whole = PretrainingData(write_and_return(damaged / "whole"), 1)
-    data = PretrainingData(damaged, 1, skip_corrupt=True)
-    assert [place.record for place in data.skipped] == [5, 6, 9]
-    assert data.num_records == data.steps_per_epoch == 34
-    read = take(data, 34)
-    kept = [n for n in range(RECORDS) if n not in (5, 6, 30)]
-    assert [n for batch in read for n in numbers(batch)] == kept
-    # What is left keeps its permutation.
-    expected = take(whole, RECORDS)
-    for batch in read:
-        number = numbers(batch)[0]
-        np.testing.assert_array_equal(
-            batch["factorization_rank"], expected[number]["factorization_rank"]
-        )
-        starts = number in (0, 7, 13, 21, 31)
-        assert batch["is_continuation"][0] == (not starts)
-    rows = join(take(PretrainingData(damaged, 2, skip_corrupt=True), 17))
-    assert sorted(numbers(rows)) == kept
-    explain_data_loss(damaged / "whole")  # nothing to explain
-
-
-def write_and_return(directory):
-    write_set(directory)
-    return directory
-
-
-def test_cut_shard_is_refused_or_skipped(made, tmp_path):
-    write_set(tmp_path)
-    frame = read_manifest(tmp_path).frame_bytes
-    cut(tmp_path / "train-00001.tfrecord", 3 * frame + 7)
-    with pytest.raises(ValueError, match="it is cut in record 3"):
-        PretrainingData(tmp_path, 1)
-    data = PretrainingData(tmp_path, 1, skip_corrupt=True)
-    assert len(data.skipped) == 5
-    assert data.num_records == 32
-    take(data, 33)
-
-
-def test_dropped_shard(tmp_path):
-    write_set(tmp_path)
-    (tmp_path / "train-00002.tfrecord").unlink()
-    for skip_corrupt in (False, True):
-        with pytest.raises(FileNotFoundError, match="train-00002.tfrecord"):
-            PretrainingData(tmp_path, 1, skip_corrupt=skip_corrupt)
 
 
 @pytest.mark.parametrize("batch_size", [0, 38])

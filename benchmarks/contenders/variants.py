@@ -1,19 +1,22 @@
-"""This library's pretraining step with one part left out, to time that part.
+"""This library's pretraining step with one part changed, to time that part.
 
-What is left out changes what is computed; only the time means anything. Parts
-are left out by the config where it can say so, else by replacing a function in
-this process, which does nothing else.
+A part that is left out changes what is computed; only the time means anything.
+A part that is done as it was done before computes the same. Parts are changed
+by the config where it can say so, else by replacing a function in this process,
+which does nothing else.
 """
 
-import sys
-
+import keras
 import tensorflow as tf
+from keras import ops
 
 from benchmarks import workload
 from benchmarks.contenders import NotAvailable
 from benchmarks.contenders import ours
 from xlnet_tf import XLNetConfig
+from xlnet_tf import attention_scores
 from xlnet_tf import training as training_steps
+from xlnet_tf import training_loop
 from xlnet_tf.optimizer import AdamW
 from xlnet_tf.tasks.heads import LanguageModelHead
 from xlnet_tf.training_config import TrainingConfig
@@ -28,9 +31,9 @@ def step(
     num_targets,
     memory_length,
     jit_compile,
-    without,
+    change,
 ):
-    """The step without a part, one of `PARTS`, or "nothing"."""
+    """The step with a change, one of `CHANGES`, or none for "nothing"."""
     batch = workload.pretraining_batch(
         model, batch_size, num_tokens, num_targets
     )
@@ -43,10 +46,10 @@ def step(
         "training": {"batch_size": batch_size, "jit_compile": jit_compile},
         "features": {name: batch[name] for name in ours.STEP_FEATURES},
     }
-    if without in ("backward", "backward_and_dropout"):
-        return _forward(parts, dropout=without == "backward")
-    if without != "nothing":
-        PARTS[without](parts)
+    if change in ("backward", "backward_and_dropout"):
+        return _forward(parts, dropout=change == "backward")
+    if change != "nothing":
+        CHANGES[change](parts)
     return ours.trainer_step(
         XLNetConfig(**parts["config"]),
         TrainingConfig(**parts["training"]),
@@ -116,33 +119,59 @@ def _no_vocabulary(parts):
     LanguageModelHead.call = first_columns
 
 
+def _vocabulary_by_example(parts):
+    """The gradient of the embedding is [B, V, D] before it is summed."""
+
+    def by_example(self, inputs, token_embedding):
+        embedding = ops.transpose(ops.cast(token_embedding, inputs.dtype))
+        return ops.cast(ops.matmul(inputs, embedding), "float32") + self.bias
+
+    LanguageModelHead.call = by_example
+
+
+def _keras_adam(parts):
+    """Ten operations on each weight, and one of ours for its decay."""
+    AdamW._fused_step = keras.optimizers.AdamW.update_step
+
+
+def _update_apart(parts):
+    """Mean, clipping and optimizer are operations of their own under XLA."""
+    _replace("is_one_device", lambda strategy: False, training_loop)
+
+
 def _no_shift(parts):
     """Scores by distance pass for scores by key, and the other way round."""
 
-    def by_key(scores, target_positions, num_keys):
+    def by_key(scores, num_keys):
         return scores[..., :num_keys]
 
-    def by_distance(scores, target_positions, num_distances):
-        missing = num_distances - scores.shape[-1]
-        around = [[0, 0]] * (scores.shape.rank - 1)
-        return tf.pad(scores, [*around, [0, missing]])
+    def by_distance(scores, num_distances):
+        missing = num_distances - ops.shape(scores)[-1]
+        around = [[0, 0]] * (len(ops.shape(scores)) - 1)
+        return ops.pad(scores, [*around, [0, missing]])
 
-    _replace("distances_by_key", by_key)
-    _replace("keys_by_distance", by_distance)
+    _replace("tokens_by_key", by_key)
+    _replace("targets_by_key", lambda scores, at, keys: by_key(scores, keys))
+    _replace(
+        "tokens_by_distance",
+        lambda scores: by_distance(scores, sum(ops.shape(scores)[-2:])),
+    )
+    _replace(
+        "targets_by_distance",
+        lambda scores, at, tokens: by_distance(
+            scores, ops.shape(scores)[-1] + tokens
+        ),
+    )
 
 
-def _replace(name, function):
-    """Replaces a function in every module of ours that has it."""
-    found = False
-    for module_name, module in list(sys.modules.items()):
-        if module_name.startswith("xlnet_tf") and hasattr(module, name):
-            setattr(module, name, function)
-            found = True
-    if not found:
+def _replace(name, function, module=attention_scores):
+    """Replaces a function in the module that calls it."""
+    if not hasattr(module, name):
         raise NotAvailable(f"this version has no {name}")
+    setattr(module, name, function)
 
 
-PARTS = {
+CHANGES = {
     "dropout": _no_dropout,
     "attention_dropout": _no_attention_dropout,
     "hidden_dropout": _no_hidden_dropout,
@@ -153,4 +182,7 @@ PARTS = {
     "mask": _no_mask,
     "shift": _no_shift,
     "vocabulary": _no_vocabulary,
+    "vocabulary_by_example": _vocabulary_by_example,
+    "keras_adam": _keras_adam,
+    "update_apart": _update_apart,
 }

@@ -6,9 +6,9 @@ Shapes: N rows of a request, R sequences, T tokens.
 import numpy as np
 import tensorflow as tf
 
-from data_pipeline.packing import PADDING_ID
-from data_pipeline.packing import PADDING_SEGMENTS
 from data_pipeline.packing import pack
+from data_pipeline.symbols import PADDING_ID
+from data_pipeline.symbols import PADDING_SEGMENTS
 from saved_models.signatures import features as make_features
 from saved_models.signatures.signature import ModelSignatures
 
