@@ -135,6 +135,24 @@ def kept_lengths(first_lengths, second_lengths, room, truncate="longest_first"):
     )
 
 
+def last_tokens(values, longest, sequence_length):
+    """The ends of second segments that must not lose theirs.
+
+    Args:
+        values: ragged tensor [B, (T)].
+        longest: int, tokens that a row keeps at most.
+        sequence_length: int, T of the sequences, in which a token of the first
+            segment and three symbols have room too.
+
+    Returns:
+        ragged tensor [B, (T)].
+    """
+    lengths = values.row_lengths()
+    lost = lengths - min(longest, max(sequence_length - 4, 0))
+    is_kept = tf.ragged.range(lengths) >= lost[:, None]
+    return tf.ragged.boolean_mask(values, is_kept)
+
+
 def align(values, width, default=0):
     """Lays values of the tokens of A below sequences padded on the right.
 

@@ -4,6 +4,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from data_pipeline.examples import ChoiceExample
+from data_pipeline.finetuning import encode_choices
+from data_pipeline.tokenizer import Tokenizer
 from tests.reference import as_numpy
 from tests.task_export_fixtures import IF_SLOW
 from tests.task_export_fixtures import LABELS
@@ -22,6 +25,7 @@ from tests.task_export_fixtures import served
 from tests.task_export_fixtures import shared_task
 from tests.task_export_fixtures import softmax
 from tests.task_export_fixtures import threshold
+from tests.tokenizer_samples import tiny_model
 
 
 def of_ids(function, features):
@@ -85,6 +89,29 @@ def test_options():
     by_ids = of_ids(found["ids"], task.preprocessor(x))
     close(by_ids["logits"], logits)
     assert by_ids["answer"].tolist() == best.tolist()
+
+
+def test_a_long_question_keeps_its_options():
+    """Sequences have room for less than 128 tokens; rows are fine-tuning's."""
+    task = shared_task("choice")
+    example = ChoiceExample("1", "ba co", "co de " * 99, ("ba fi", "po"))
+    rows = encode_choices(
+        [example], Tokenizer.from_model_proto(tiny_model()), LENGTH
+    )
+    x = {
+        "context": [example.context],
+        "question": [example.question],
+        "options": [list(example.options)],
+    }
+    ids = np.asarray(task.preprocessor(x)["token_ids"])[0]
+    found = rows.sequences["token_ids"]
+    assert ids.tolist() == [found[0].tolist(), found[1].tolist()]
+    logits = predict(task, x)
+    assert abs(logits[0, 0] - logits[0, 1]) > 1e-3
+    close(
+        ask(functions("choice")["serving_default"], **x)["scores"],
+        softmax(logits),
+    )
 
 
 def test_documents():

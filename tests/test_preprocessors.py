@@ -147,12 +147,13 @@ def choice_data():
 
 def choice_rows(data, longest):
     rows = []
+    kept = min(longest, LENGTH - 4)
     for number, options in enumerate(data["options"]):
         for option in options:
             second = encode(f"{data['question'][number]} {option}")
             first = encode(data["context"][number])
             rows.append(
-                oracle(first, second[-longest:], LENGTH, "left", "only_first")
+                oracle(first, second[-kept:], LENGTH, "left", "only_first")
             )
     return rows
 

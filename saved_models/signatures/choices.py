@@ -5,6 +5,7 @@ Shapes: N questions or queries, O options or documents, T tokens.
 
 import tensorflow as tf
 
+from data_pipeline.packing import last_tokens
 from saved_models.signatures import features as make_features
 from saved_models.signatures.signature import Signature
 from saved_models.signatures.tasks import TaskSignatures
@@ -148,11 +149,12 @@ class ChoiceSignatures(_ManySignatures):
         questions = tf.strings.join(
             [tf.gather(question, rows), tf.reshape(options, [-1])], " "
         )
-        questions = self._tokenizer(questions)
-        # What is too long loses its beginning, for the option is at its end.
-        lost = questions.row_lengths() - self._max_question_length
-        places = tf.ragged.range(questions.row_lengths())
-        questions = tf.ragged.boolean_mask(questions, places >= lost[:, None])
+        # The option is at the end, so it is the beginning that is lost.
+        questions = last_tokens(
+            self._tokenizer(questions),
+            self._max_question_length,
+            self._settings.sequence_length,
+        )
         contexts = tf.gather(self._tokenizer(context), rows)
         logits = self._outputs(self._pack(contexts, questions))
         answers = self._answer(tf.reshape(logits, shape))

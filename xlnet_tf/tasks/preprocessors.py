@@ -61,7 +61,8 @@ class XLNetMultipleChoicePreprocessor(Preprocessor):
 
     A sequence is the context, then the question and the option. What is too
     long loses the end of its context; a question with its option of more than
-    `max_question_length` tokens loses its beginning.
+    `max_question_length` tokens, or for which the sequence has no room, loses
+    its beginning.
 
     Args:
         max_question_length: int, tokens of a question and an option at most.
@@ -96,6 +97,8 @@ class XLNetMultipleChoicePreprocessor(Preprocessor):
     def features(self, x):
         import tensorflow as tf
 
+        from data_pipeline.packing import last_tokens
+
         for name, rank in (("context", 1), ("question", 1), ("options", 2)):
             check_rank(x[name], name, rank)
         num_options = tf.shape(x["options"])[1]
@@ -104,12 +107,11 @@ class XLNetMultipleChoicePreprocessor(Preprocessor):
         options = tf.reshape(x["options"], [-1])
         questions = tf.gather(x["question"], rows)
         questions = tf.strings.join([questions, options], " ")
-        questions = self.tokenize(questions)
-        first = tf.maximum(
-            questions.row_lengths() - self.max_question_length, 0
+        questions = last_tokens(
+            self.tokenize(questions),
+            self.max_question_length,
+            self.sequence_length,
         )
-        places = tf.ragged.range(questions.row_lengths())
-        questions = tf.ragged.boolean_mask(questions, places >= first[:, None])
         packed = self.pack(tf.gather(contexts, rows), questions)
         return unflatten(packed, num_options)
 
