@@ -104,7 +104,7 @@ def _preprocess(model, tokenizer, **settings):
     """
     settings = {k: v for k, v in settings.items() if v is not None}
     if not set(settings) - {"sequence_length"}:
-        return  # `ExportSettings` has it
+        return  # `ExportSettings` has that one
     preprocessor = getattr(model, "preprocessor", None)
     cls = getattr(model, "preprocessor_cls", None)
     if preprocessor is None and cls is not None:
@@ -117,19 +117,26 @@ def _preprocess(model, tokenizer, **settings):
     model.preprocessor = preprocessor.with_settings(**settings)
 
 
-def _window_stride(source, model):
+def _window_stride(source, model, sequence_length):
     """The stride between windows of the run that a model comes from, or None.
 
     Where the run averages over the windows of a long text, so does its export.
+    Windows that are shorter than the run's stride begin half a window apart.
     """
     from saved_models.model_card import training_facts
+    from saved_models.signatures import signatures_for
+    from xlnet_tf.finetuning_config import window_stride
 
     facts = training_facts(source) or {}
     training = (facts.get("run") or {}).get("training") or {}
     if training.get("long_documents") != "windows":
         return None
-    length = ExportSettings.for_model(model).sequence_length
-    return training.get("stride") or length // 2
+    if not signatures_for(model).reads_windows:
+        return None
+    stride = training.get("stride")
+    if stride and stride > sequence_length - 2:
+        stride = None
+    return window_stride(stride, sequence_length)
 
 
 def _parser():
@@ -237,20 +244,28 @@ def main(argv=None):
             "window_stride",
         )
     }
-    ExportSettings(**settings)  # before a model is loaded
+    # Before a model is loaded, whose length windows depend on.
+    ExportSettings(**{**settings, "window_stride": None})
     model = load_model(arguments.model)
     tokenizer = load_tokenizer(
         arguments.tokenizer or arguments.model, arguments.lowercase or None
     )
+    settings["sequence_length"] = ExportSettings.for_model(
+        model,
+        sequence_length=arguments.sequence_length,
+        seq_length_buckets=arguments.seq_length_buckets,
+    ).sequence_length
     _preprocess(
         model,
         tokenizer,
-        sequence_length=arguments.sequence_length,
+        sequence_length=settings["sequence_length"],
         stride=arguments.stride,
         max_question_length=arguments.max_question_length,
     )
     if settings["window_stride"] is None:
-        settings["window_stride"] = _window_stride(arguments.model, model)
+        settings["window_stride"] = _window_stride(
+            arguments.model, model, settings["sequence_length"]
+        )
     directory = export_model(
         model,
         tokenizer,

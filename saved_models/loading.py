@@ -15,8 +15,8 @@ def load_model(path):
     Returns:
         A model whose class has signatures; XLNetPretrainer for a directory
         that does not say of which task its head is. A model for questions
-        that was fine-tuned where some have no answer has `null_threshold`,
-        the best one of the run.
+        that was fine-tuned has `max_answer_length`, and where some have no
+        answer `null_threshold`, the best one of the run.
 
     Raises:
         FileNotFoundError: if there is nothing.
@@ -31,7 +31,7 @@ def load_model(path):
         path = path / "model.keras"
     if path.is_dir():
         model = _class_of(path).from_preset(path)
-        return _with_threshold(model, path.parent)  # as of RUN/best
+        return _as_the_run_answers(model, path.parent)  # as of RUN/best
     if not path.is_file():
         raise FileNotFoundError(
             f"there is no model at {path}; give the --output of a training "
@@ -49,7 +49,7 @@ def load_model(path):
         signatures_for(model)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
-    return _with_threshold(model, path.parent)
+    return _as_the_run_answers(model, path.parent)
 
 
 def _class_of(path):
@@ -68,14 +68,15 @@ def _class_of(path):
     return xlnet_tf.XLNetPretrainer
 
 
-def _with_threshold(model, run):
-    """Gives a model for questions the threshold that its run found."""
+def _as_the_run_answers(model, run):
+    """Gives a model for questions what its run found and was told."""
     import xlnet_tf
 
     file = run / "results.json"
     if isinstance(model, xlnet_tf.XLNetQuestionAnswering) and file.is_file():
         details = read_json(file).get("details") or {}
         model.null_threshold = details.get("threshold")
+        model.max_answer_length = details.get("max_answer_length")
     return model
 
 

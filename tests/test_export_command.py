@@ -16,6 +16,7 @@ from saved_models.settings import ExportSettings
 from tests.export_fixtures import pretrainer
 from tests.export_fixtures import refused
 from tests.export_fixtures import tiny_tokenizer
+from tests.task_export_fixtures import make
 from tests.task_export_fixtures import shared_task
 
 
@@ -131,6 +132,14 @@ def test_lengths_are_those_of_the_task_unless_given(exports, tmp_path):
     )
     assert settings.sequence_length == 90
     assert (preprocessor.stride, preprocessor.max_question_length) == (7, 64)
+    preprocessor, settings = exported_task(
+        exports,
+        place,
+        "questions",
+        *("--seq-length-buckets", "50,90", "--max-question-length", "64"),
+    )
+    assert settings.sequence_length == preprocessor.sequence_length == 90
+    assert (preprocessor.stride, preprocessor.max_question_length) == (5, 64)
 
     place = tmp_path / "classifier"
     assert exported_task(exports, place, "classifier")[1].sequence_length == 24
@@ -160,6 +169,9 @@ def test_a_setting_that_the_task_does_not_have(capsys, tmp_path, model):
         (7, [], 7),
         (None, [], 12),  # half the sequence, as in fine-tuning
         (7, ["--window-stride", "3"], 3),
+        (None, ["--sequence-length", "12"], 6),
+        (11, ["--seq-length-buckets", "6,12"], 6),  # 11 has no room in 12
+        (10, ["--seq-length-buckets", "6,12"], 10),
     ],
 )
 def test_windows_are_those_of_the_run_unless_given(
@@ -170,9 +182,21 @@ def test_windows_are_those_of_the_run_unless_given(
     place = tmp_path / "best"
     _, settings = exported_task(exports, place, "classifier", *options)
     assert settings.window_stride == expected
+    place = tmp_path / "questions"  # which are read in windows of their own
+    assert not exported_task(exports, place, "questions")[1].window_stride
     (tmp_path / "run.json").unlink()
-    _, settings = exported_task(exports, place, "classifier")
+    _, settings = exported_task(exports, tmp_path / "best", "classifier")
     assert settings.window_stride is None
+
+
+def test_windows_of_a_model_of_long_texts(exports, tmp_path):
+    place = tmp_path / "task"
+    task = make("classifier")
+    task.preprocessor = task.preprocessor.with_settings(sequence_length=1024)
+    task.save_to_preset(place)
+    options = ["--window-stride", "600"]
+    _, settings = exported_task(exports, place, "classifier", *options)
+    assert (settings.sequence_length, settings.window_stride) == (1024, 600)
 
 
 def test_windows_of_what_is_not_a_text(capsys, tmp_path):
@@ -185,6 +209,17 @@ def test_windows_of_what_is_not_a_text(capsys, tmp_path):
     )
     assert "`window_stride` is for classifiers and regressors of te" in line
     assert not (tmp_path / "1").exists()
+
+
+def test_windows_that_leave_gaps(capsys, tmp_path):
+    shared_task("classifier").save_to_preset(tmp_path / "task")
+    line = refused(
+        capsys,
+        export.main,
+        *("--model", tmp_path / "task", "--output", tmp_path / "1"),
+        *("--window-stride", "23"),
+    )
+    assert "`window_stride` must lie between 1 and 22" in line
 
 
 @pytest.mark.parametrize(

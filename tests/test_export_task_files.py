@@ -74,12 +74,15 @@ def test_what_lies_beside_an_export(name):
 
 @pytest.mark.parametrize("name", TASKS)
 def test_the_directory_of_a_run_says_which_task_it_is(tmp_path, name):
-    write_run(tmp_path / "run", shared_task(name), threshold=-1.5)
+    details = {"threshold": -1.5, "max_answer_length": 3}
+    write_run(tmp_path / "run", shared_task(name), **details)
     for path in ("run", "run/best", "run/model.keras"):
         model = load_model(tmp_path / path)
         assert type(model) is type(shared_task(name))
         expected = -1.5 if name == "questions" else None
         assert getattr(model, "null_threshold", None) == expected
+        expected = 3 if name == "questions" else None
+        assert getattr(model, "max_answer_length", None) == expected
         tokenizer = load_tokenizer(tmp_path / path)
         assert tokenizer.digest == tiny_tokenizer().digest
 
@@ -233,8 +236,13 @@ def test_a_run_is_exported_as_it_predicted_classes(tmp_path, settings):
 
 @pytest.mark.slow
 def test_a_run_is_exported_as_it_predicted_answers(tmp_path):
-    lengths = {"sequence_length": 24, "max_question_length": 8, "stride": 8}
-    run_directory, data, predicted = finetuned(tmp_path, "squad-2.0", **lengths)
+    run_directory, data, predicted = finetuned(
+        tmp_path,
+        "squad-2.0",
+        sequence_length=24,
+        max_question_length=8,
+        stride=8,
+    )
     function = exported(run_directory)
     held_out = json.loads((data / "dev-v2.0.json").read_text())["data"][0]
     answers = ask(

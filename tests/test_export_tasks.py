@@ -19,6 +19,8 @@ from tests.task_export_fixtures import ask
 from tests.task_export_fixtures import close
 from tests.task_export_fixtures import decoded
 from tests.task_export_fixtures import functions
+from tests.task_export_fixtures import made
+from tests.task_export_fixtures import make
 from tests.task_export_fixtures import predict
 from tests.task_export_fixtures import questions
 from tests.task_export_fixtures import served
@@ -199,6 +201,15 @@ def test_answers():
         # Where nothing may be, scores are -1e30 less something.
         is_likely = outputs[name] > -1e6
         close(by_ids[name][is_likely], outputs[name][is_likely])
+
+
+def test_answers_are_as_long_as_in_fine_tuning():
+    task, x = make("questions"), questions()
+    expected = task.answer(*x.values(), n_best=3, max_answer_length=1)
+    longer = task.answer(*x.values(), n_best=3)
+    assert [a["text"] for a in expected] != [a["text"] for a in longer]
+    task.max_answer_length = 1
+    check_answers(ask(made(task)["serving_default"].function, **x), expected)
 
 
 @pytest.mark.parametrize("name", IF_SLOW)

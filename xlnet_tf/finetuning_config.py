@@ -216,3 +216,8 @@ def recipe(task):
         dict of fields of FinetuningConfig.
     """
     return dict(RECIPES.get(task, {}))
+
+
+def window_stride(stride, sequence_length):
+    """int, tokens between windows of a text: as given, else half a window."""
+    return stride or sequence_length // 2

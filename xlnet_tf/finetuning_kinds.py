@@ -12,6 +12,7 @@ from keras import ops
 from data_pipeline import batching
 from data_pipeline import finetuning as encoding
 from xlnet_tf import finetuning_metrics
+from xlnet_tf.finetuning_config import window_stride
 from xlnet_tf.tasks.classification import XLNetTextClassifier
 from xlnet_tf.tasks.classification import XLNetTextRegressor
 from xlnet_tf.tasks.classification import XLNetTokenClassifier
@@ -171,7 +172,7 @@ class _Texts(Kind):
     def encode(self, examples, training, progress=False):
         stride = None
         if self.config.long_documents == "windows":
-            stride = self.config.stride or self.sequence_length // 2
+            stride = window_stride(self.config.stride, self.sequence_length)
         return encoding.encode_texts(
             examples,
             self.tokenizer,

@@ -133,7 +133,11 @@ class QuestionAnswering(Kind):
         return self.merged(examples, rows, outputs, threshold)
 
     def details(self):
-        return {"report": self.report._asdict(), "threshold": self.threshold}
+        return {
+            "report": self.report._asdict(),
+            "threshold": self.threshold,
+            "max_answer_length": self.config.max_answer_length,
+        }
 
     def restore(self, details):
         self.threshold = details["threshold"]

@@ -56,7 +56,8 @@ class QuestionSignatures(TaskSignatures):
 
     Args:
         model: XLNetQuestionAnswering. If it has a `null_threshold`, a float,
-            questions whose `null_score` is above it have no answer.
+            questions whose `null_score` is above it have no answer; if it has
+            a `max_answer_length`, answers have so many pieces at most, else 64.
         tokenizer: data_pipeline Tokenizer.
         settings: ExportSettings, whose `num_candidates` is n.
 
@@ -69,6 +70,9 @@ class QuestionSignatures(TaskSignatures):
     def __init__(self, model, tokenizer, settings):
         super().__init__(model, tokenizer, settings)
         self._null_threshold = getattr(model, "null_threshold", None)
+        self._max_answer_length = (
+            getattr(model, "max_answer_length", None) or _MAX_ANSWER_LENGTH
+        )
         # The head chooses as many of the tokens.
         self._min_tokens = max(model.num_starts, model.num_ends)
 
@@ -141,7 +145,7 @@ class QuestionSignatures(TaskSignatures):
             windows,
             context,
             self._settings.num_candidates,
-            _MAX_ANSWER_LENGTH,
+            self._max_answer_length,
         )
         best = {name: spans[name][:, 0] for name in ("text", "begin", "end")}
         if self._null_threshold is not None:
