@@ -23,9 +23,9 @@ from data_pipeline.rows import Rows
 from data_pipeline.rows import join
 from data_pipeline.rows import ranges
 from data_pipeline.symbols import CLS_ID
+from data_pipeline.symbols import PADDING_SEGMENTS
 from data_pipeline.symbols import SEP_ID
 
-PADDING_SEGMENT = 3  # as released for questions; 4 for other tasks
 _BLOCK = 4096  # windows that are built at once, for little memory
 
 
@@ -154,7 +154,7 @@ class Windows:
             dense,
             fillers={
                 "token_ids": 0,
-                "segment_ids": PADDING_SEGMENT,
+                "segment_ids": PADDING_SEGMENTS["right"],
                 "answer_mask": 0,
             },
             side="right",

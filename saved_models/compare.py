@@ -18,6 +18,7 @@ import sys
 import numpy as np
 
 from data_pipeline import command_line
+from data_pipeline.symbols import CLS_SEGMENT
 
 _FIRST, _EVERY = 1, 7  # tokens of a text that are predicted: 1, 8, 15, ...
 _ENDS = 2  # [SEP] and [CLS]
@@ -37,7 +38,8 @@ def compare(model, other, texts, batch_size=8):
         `other_bits_per_token`, `same_best` (share of tokens with the same
         likeliest candidate), `largest_difference` and `mean_difference` of
         log-probabilities, `tokens`; for others `largest_difference` of all
-        numbers and `same_answers`, the share of the other values that agree.
+        numbers and `same_answers`, the share of texts of which both say the
+        same in all that is no number, 1 where all are numbers.
 
     Raises:
         ValueError: if there is nothing to compare.
@@ -89,7 +91,7 @@ def _targets(model, batch):
     token_ids, mask = embedded["token_ids"], embedded["padding_mask"]
     segments = np.zeros_like(token_ids)
     lengths = mask.sum(1)
-    segments[np.arange(len(batch)), lengths - 1] = 2
+    segments[np.arange(len(batch)), lengths - 1] = CLS_SEGMENT
     columns = np.arange(_FIRST, max(token_ids.shape[1], 2), _EVERY)
     is_target = columns < lengths[:, None] - _ENDS
     # Shorter rows repeat a target, for what stands at a target is hidden.
@@ -103,21 +105,28 @@ def _targets(model, batch):
 
 
 def _of_answers(model, other, batches):
-    largest, same, values = 0.0, 0, 0
+    gives = [
+        sorted(export.signatures()["serving_default"][1])
+        for export in (model, other)
+    ]
+    if gives[0] != gives[1]:
+        raise ValueError(
+            "the exports are of different models: one gives "
+            f"{', '.join(gives[0])}, the other {', '.join(gives[1])}."
+        )
+    largest, agree = 0.0, []
     for batch in batches:
         answers = [e.predict({"text": batch}) for e in (model, other)]
+        is_same = np.ones(len(batch), bool)
         for name, exact in answers[0].items():
             rounded = answers[1][name]
-            if exact.dtype.kind == "f" and exact.size:
-                difference = np.abs(exact - rounded).max()
+            if exact.dtype.kind == "f":
+                difference = np.abs(exact - rounded).max(initial=0)
                 largest = max(largest, float(difference))
             else:
-                same += int((exact == rounded).sum())
-                values += exact.size
-    return {
-        "largest_difference": largest,
-        "same_answers": same / max(values, 1),
-    }
+                is_same &= (exact == rounded).reshape(len(batch), -1).all(1)
+        agree.extend(is_same)
+    return {"largest_difference": largest, "same_answers": np.mean(agree)}
 
 
 def parse_arguments(argv=None):
@@ -196,6 +205,8 @@ def main(argv=None):
         raise ValueError("give either --file, or --task and --data.")
     if bool(arguments.task) != bool(arguments.data):
         raise ValueError("--task and --data belong together.")
+    if arguments.file and (arguments.split or arguments.columns):
+        raise ValueError("--split and --columns are of --data, not of --file.")
     for name in ("limit", "batch_size"):
         value = getattr(arguments, name)
         if value is not None and value < 1:

@@ -7,7 +7,6 @@ a list of texts, or numbers.
 import codecs
 import itertools
 import json
-import math
 import pathlib
 
 import numpy as np
@@ -142,7 +141,9 @@ def _fits(value, dtype):
     if dtype.kind == "b" or isinstance(value, bool):
         return dtype.kind == "b" and isinstance(value, bool)
     if dtype.kind == "f":
-        return isinstance(value, (int, float)) and math.isfinite(value)
+        # False for what is not a number too.
+        largest = float(np.finfo(dtype).max)
+        return isinstance(value, (int, float)) and abs(value) <= largest
     limits = np.iinfo(dtype)
     return isinstance(value, int) and limits.min <= value <= limits.max
 

@@ -64,26 +64,34 @@ def test_eight_bits_cost_something(capsys, tmp_path):
     assert 0 < abs(bits[0] - bits[1]) < 0.1
 
 
+class Export:
+    def __init__(self, **answer):
+        self.answer = {name: np.array(x) for name, x in answer.items()}
+
+    def signatures(self):
+        return {"serving_default": ({}, dict.fromkeys(self.answer))}
+
+    def predict(self, inputs):
+        return self.answer
+
+
 def test_answers_of_other_models():
-    class Export:
-        def __init__(self, scores, labels):
-            self.answer = {
-                "scores": np.array(scores),
-                "label": np.array(labels, object),
-            }
-
-        def signatures(self):
-            return {"serving_default": ({}, {})}
-
-        def predict(self, inputs):
-            return self.answer
-
+    labels = {"labels": [[b"a", b"b", b"c"]] * 2}
     figures = compare.compare(
-        Export([0.5, 0.25], [b"a", b"b"]),
-        Export([0.5, 0.5], [b"a", b"c"]),
+        Export(scores=[0.5, 0.25], label=[b"a", b"b"], **labels),
+        Export(scores=[0.5, 0.5], label=[b"a", b"c"], **labels),
         ["x", "y"],
     )
     assert figures == {"largest_difference": 0.25, "same_answers": 0.5}
+    numbers = Export(score=[1.0, 2.0]), Export(score=[1.0, 2.5])
+    figures = compare.compare(*numbers, ["x", "y"])
+    assert figures == {"largest_difference": 0.5, "same_answers": 1}
+    with pytest.raises(
+        ValueError, match="one gives label, score, the other score"
+    ):
+        compare.compare(
+            Export(label=["a"], score=[0.5]), Export(score=[1.0]), ["x"]
+        )
 
 
 def test_it_needs_texts(capsys, tmp_path, exact):
@@ -92,3 +100,5 @@ def test_it_needs_texts(capsys, tmp_path, exact):
     (tmp_path / "empty").write_text(" \n")
     options = ["--model", "a", "--other", "b", "--file", tmp_path / "empty"]
     assert "there is no text in" in refused(capsys, compare.main, *options)
+    line = refused(capsys, compare.main, *options, "--split", "test")
+    assert "--split and --columns are of --data" in line

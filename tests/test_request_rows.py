@@ -89,6 +89,8 @@ BAD = {
     ("memory", '{"memories": [1]}'): "`memories` must be a list of lists of nu",
     ("memory", '{"memories": [[1], [2]]}'): "must have the sizes [2, 3], -1 wh",
     ("memory", '{"memories": [[NaN, 1, 1], [1, 1, 1]]}'): "NaN is not a number",
+    ("memory", '{"memories": [[1e39, 1, 1]]}'): "1e+39 is not a number",
+    ("memory", f'{{"memories": [[1{400 * "0"}, 1, 1]]}}'): "00... is not a num",
     ("flag", '{"flag": 1}'): "`flag` must be true or false; 1 is not",
 }
 

@@ -6,6 +6,9 @@ Shapes: N texts, T tokens, D model dim, L layers, M memory length.
 import numpy as np
 import tensorflow as tf
 
+from data_pipeline.symbols import CLS_ID
+from data_pipeline.symbols import CLS_SEGMENT
+from data_pipeline.symbols import SEP_ID
 from saved_models.signatures import documents
 from saved_models.signatures import features as make_features
 from saved_models.signatures.signature import ModelSignatures
@@ -234,9 +237,9 @@ class EmbeddingSignatures(ModelSignatures):
         for length in self._lengths():
             for rows in self._batches():
                 ids = np.full([rows, length], 9, "int32")
-                ids[:, -2:] = [4, 3]
+                ids[:, -2:] = [SEP_ID, CLS_ID]
                 segments = np.zeros_like(ids)
-                segments[:, -1] = 2
+                segments[:, -1] = CLS_SEGMENT
                 examples.append(
                     {
                         "token_ids": ids,

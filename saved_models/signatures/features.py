@@ -6,6 +6,8 @@ Shapes: N texts, T tokens.
 import tensorflow as tf
 
 from data_pipeline.symbols import CLS_ID
+from data_pipeline.symbols import CLS_SEGMENT
+from data_pipeline.symbols import FIRST_SEGMENT
 from data_pipeline.symbols import SEP_ID
 
 IDS = ("token_ids", "segment_ids", "padding_mask")
@@ -28,7 +30,9 @@ def padded(ids, minimum=1):
     token_ids = tf.pad(token_ids, [[0, 0], [0, missing]])
     return {
         "token_ids": token_ids,
-        "segment_ids": tf.where(token_ids == CLS_ID, 2, 0),
+        "segment_ids": tf.where(
+            token_ids == CLS_ID, CLS_SEGMENT, FIRST_SEGMENT
+        ),
         "padding_mask": tf.sequence_mask(
             ids.row_lengths(), tf.shape(token_ids)[1], dtype=tf.int32
         ),
