@@ -183,6 +183,30 @@ def test_a_run_that_goes_on_equals_one_that_did_not_stop(
     assert held_out[0] == held_out[1]
 
 
+@pytest.mark.parametrize("during", ["save", "_finish"])
+def test_a_kill_changes_nothing(tmp_path, preset, monkeypatch, during):
+    """While the best weights are written, or once patience is over."""
+
+    def killed(*arguments):
+        raise RuntimeError("killed")
+
+    arguments = options(
+        tmp_path, preset, "classification", patience=1, learning_rate=1e-12
+    )
+    with monkeypatch.context() as patch:
+        patch.setattr(f"xlnet_tf.finetuning_run.Run.{during}", killed)
+        assert fixtures.run(*arguments) == 1
+    output = tmp_path / "run"
+    assert not (output / "results.json").exists()
+    assert fixtures.run(*arguments) == 0
+    # No step is any better; the second evaluation ends the run.
+    assert [
+        (m["kind"], m["step"]) for m in lines(output / "metrics.jsonl")
+    ] == [("train", 2), ("eval", 2), ("train", 4), ("eval", 4)]
+    assert (output / "best" / "config.json").is_file()
+    assert json.loads((output / "best.json").read_text())["step"] == 2
+
+
 @pytest.mark.slow
 def test_several_seeds_have_a_median(tmp_path, preset, capsys):
     arguments = options(tmp_path, preset, "classification", patience=1)

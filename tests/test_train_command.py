@@ -147,18 +147,19 @@ def test_the_same_command_goes_on_where_it_stopped(
     ]
 
 
+@pytest.mark.parametrize(
+    "during",
+    ["training.PretrainingEvaluator.eval_begin", "training_run.Run._keep"],
+)
 def test_an_evaluation_that_a_kill_prevented_is_made_up_for(
-    records, configs, tmp_path, monkeypatch
+    records, configs, tmp_path, monkeypatch, during
 ):
-    from xlnet_tf import training
+    def killed(*arguments):
+        raise RuntimeError("killed")
 
     argv = arguments(records, tmp_path / "run", *configs, steps=4)
     with monkeypatch.context() as patch:
-        patch.setattr(
-            training.PretrainingEvaluator,
-            "eval_begin",
-            lambda self: (_ for _ in ()).throw(RuntimeError("killed")),
-        )
+        patch.setattr(f"xlnet_tf.{during}", killed)
         assert run_train(*argv) == 1
     kinds = [(m["kind"], m["step"]) for m in metrics(tmp_path / "run")]
     assert kinds == [("train", 2), ("train", 4)]

@@ -34,6 +34,9 @@ class Log(MetricsLog):
 class KeepBest:
     """Orbit's action after an evaluation: keeps the best weights as a preset.
 
+    To be called before the evaluation is logged: one that is not logged is made
+    again, so that a kill in between loses nothing.
+
     Args:
         run: Run of `finetuning_run`.
     """
@@ -57,12 +60,16 @@ class KeepBest:
             self._run.save(self._run.output / BEST)
             if self._run.is_chief:
                 write_json(self._file, self._best)
-            return
+
+    def check_patience(self, output=None):
+        """Orbit's action once all is kept and logged.
+
+        Raises:
+            NoBetter: if patience is over.
+        """
         config = self._run.config
-        if config.patience is None:
+        if config.patience is None or self._best is None:
             return
-        if (
-            step - before["step"]
-            >= config.patience * config.evaluation_interval
-        ):
+        waited = int(self._run.global_step.numpy()) - self._best["step"]
+        if waited >= config.patience * config.evaluation_interval:
             raise NoBetter

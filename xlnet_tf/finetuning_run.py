@@ -261,9 +261,13 @@ class Run:
             log, self.strategy, config.steps, config.evaluation_interval
         )
         if step < config.steps or evaluations.is_missing(step):
-            evaluations.train_between(self._controller(stop, log))
+            best = finetuning_progress.KeepBest(self)
+            controller = self._controller(stop, log, best)
+            evaluations.make_up(controller)
+            best.check_patience()  # which may have ended before a stop
+            evaluations.train_between(controller)
 
-    def _controller(self, stop, log):
+    def _controller(self, stop, log, best):
         config = self.config
         trainer = finetuning.FinetuningTrainer(
             self.model,
@@ -279,7 +283,6 @@ class Run:
             self.strategy,
             self.global_step,
         )
-        best = finetuning_progress.KeepBest(self)
         self._evaluator = self.evaluator(self.data.held_out())
         return orbit.Controller(
             global_step=self.global_step,
@@ -294,7 +297,7 @@ class Run:
                 str(self.output / "eval") if self.is_chief else None
             ),
             train_actions=[log.train, stop],
-            eval_actions=[log.evaluate, best, stop],
+            eval_actions=[best, log.evaluate, best.check_patience, stop],
         )
 
     def save(self, directory):

@@ -193,15 +193,24 @@ class Evaluations:
         missing = bool(is_due and not self._log.has_evaluation(step))
         return largest_and_smallest(self._strategy, missing)[0] > 0
 
+    def make_up(self, controller):
+        """Makes the evaluation of the present step if it is missing.
+
+        Args:
+            controller: orbit.Controller with an evaluator, whose actions log
+                an evaluation last.
+        """
+        if self.is_missing(int(controller.global_step.numpy())):
+            controller.evaluate(steps=self._batches)
+
     def train_between(self, controller):
         """Trains to the last step.
 
         Args:
             controller: orbit.Controller with a trainer and an evaluator.
         """
+        self.make_up(controller)
         step = int(controller.global_step.numpy())
-        if self.is_missing(step):
-            controller.evaluate(steps=self._batches)
         while step < self._total_steps:
             step = min(
                 step - step % self._interval + self._interval,

@@ -269,15 +269,19 @@ class Run:
             self.strategy,
             self.global_step,
         )
-        keep_best = orbit.actions.ConditionalAction(
-            orbit.actions.NewBestMetric(
-                "loss",
-                higher_is_better=False,
-                filename=str(self.output / "best.json"),
-                write_metric=self.is_chief,
-            ),
-            lambda _: self._keep("best"),
+        best = orbit.actions.NewBestMetric(
+            "loss",
+            higher_is_better=False,
+            filename=str(self.output / "best.json"),
+            write_metric=self.is_chief,
         )
+
+        def keep_best(output):
+            # The weights first: after a kill in between they are kept again.
+            if best.test(output):
+                self._keep("best")
+                best.commit(output)
+
         return orbit.Controller(
             global_step=self.global_step,
             trainer=trainer,
@@ -291,7 +295,8 @@ class Run:
                 str(self.output / "eval") if self.is_chief else None
             ),
             train_actions=[log.train, stop],
-            eval_actions=[log.evaluate, keep_best, stop],
+            # What is not logged is evaluated again.
+            eval_actions=[keep_best, log.evaluate, stop],
         )
 
     def _finish(self):
