@@ -4,14 +4,10 @@
 answer `--help` without loading SentencePiece or TensorFlow.
 """
 
-import os
-import sys
+from data_pipeline import cpp_log
 
-if sys.argv and (
-    sys.argv[0] == "-m" or os.path.basename(sys.argv[0]).startswith("xlnet-")
-):
-    # One of our commands is starting: see xlnet_tf/cpp_log.py.
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+if cpp_log.is_command():
+    cpp_log.set_level()
 
 __all__ = ["Tokenizer"]
 

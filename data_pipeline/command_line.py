@@ -2,10 +2,11 @@
 
 import contextlib
 import errno
-import os
 import signal
 import sys
 import warnings
+
+from data_pipeline import cpp_log
 
 
 def run(main, argv=None):
@@ -24,8 +25,8 @@ def run(main, argv=None):
         int, the exit status: 0 done, 1 the user's error, 130 stopped by
         Ctrl-C, 143 stopped by SIGTERM.
     """
-    # TensorFlow's C++ log says nothing that a user of a command can act on.
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    cpp_log.set_level()
+    cpp_log.apply_to_abseil()
     terminated = False
 
     def stop(signal_number, frame):

@@ -9,6 +9,7 @@ import threading
 import warnings
 
 import pytest
+import tensorflow as tf
 
 from data_pipeline.command_line import run
 from data_pipeline.command_line import warnings_in_a_line
@@ -135,22 +136,44 @@ def test_the_log_of_tensorflow_is_quiet_unless_asked_for(monkeypatch):
     assert seen == ["3", "0"]
 
 
+_TRAINING = """
+import sys
+sys.argv[0] = "-m"  # as where a package runs as a command
+import xlnet_tf
+from data_pipeline.command_line import run
+import tensorflow as tf
+f = tf.function(lambda x: x + 1, jit_compile=True)
+run(lambda argv: f(tf.ones(3)) is None)
+"""
+
+
+class _Compiled(tf.Module):
+    @tf.function(jit_compile=True)
+    def _double(self, lengths):
+        return 2 * lengths
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, "text")])
+    def double(self, text):
+        return {"doubled": self._double(tf.strings.length(text))}
+
+
+@pytest.mark.parametrize("command", ["train", "predict"])
 @pytest.mark.parametrize(("level", "is_quiet"), [(None, True), ("0", False)])
-def test_what_xla_says_is_quiet_unless_asked_for(level, is_quiet):
-    program = (
-        "import sys\n"
-        "sys.argv[0] = '-m'\n"  # as where a package runs as a command
-        "import xlnet_tf\n"
-        "import tensorflow as tf\n"
-        "f = tf.function(lambda x: x + 1, jit_compile=True)\n"
-        "f(tf.ones(3))\n"
-    )
+def test_what_xla_says_is_quiet_unless_asked_for(
+    tmp_path, level, is_quiet, command
+):
+    arguments = ["-c", _TRAINING]
+    if command == "predict":
+        module = _Compiled()
+        tf.saved_model.save(module, str(tmp_path / "1"), module.double)
+        arguments = ["-m", "saved_models.predict", "--text", "a"]
+        arguments += ["--model", tmp_path]
     environment = dict(os.environ)
     environment.pop("TF_CPP_MIN_LOG_LEVEL", None)
     if level is not None:
         environment["TF_CPP_MIN_LOG_LEVEL"] = level
     result = subprocess.run(
-        [sys.executable, "-c", program],
+        [sys.executable, *arguments],
         cwd=ROOT,
         env=environment,
         capture_output=True,

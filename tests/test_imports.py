@@ -109,6 +109,7 @@ def test_serving_knows_the_model_and_graphs_of_text_only(file):
         "Tokenizer",
         "symbols",
         "command_line",
+        "cpp_log",
         "packing",
         "data_pipeline.graph_",
         "unicode_tables",

@@ -4,10 +4,15 @@ Importing registers the classes with Keras, so that
 `keras.models.load_model` finds them.
 """
 
-from xlnet_tf import cpp_log
+import os
+import sys
 
-if cpp_log.is_command():
-    cpp_log.set_level()  # before Keras loads TensorFlow
+if sys.argv and (
+    sys.argv[0] == "-m" or os.path.basename(sys.argv[0]).startswith("xlnet-")
+):
+    # One of our commands is starting, and Keras is going to load TensorFlow:
+    # data_pipeline/cpp_log.py, which the model does not know.
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 from xlnet_tf.backbone import XLNetBackbone
 from xlnet_tf.config import XLNetConfig
@@ -28,9 +33,6 @@ from xlnet_tf.tasks.question_preprocessor import (
 )
 from xlnet_tf.tasks.ranking import XLNetRanker
 from xlnet_tf.version import __version__
-
-if cpp_log.is_command():
-    cpp_log.apply_to_abseil()
 
 __all__ = [
     "StatefulMemory",

@@ -23,6 +23,7 @@ def set_level():
     """Silences the log, unless the user chose a level.
 
     To be called before TensorFlow is imported, which reads the variable then.
+    `xlnet_tf/__init__.py` does the same, for it is imported before our code.
     """
     os.environ.setdefault(LEVEL, "3")
 
