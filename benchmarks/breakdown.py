@@ -66,7 +66,7 @@ def main(argv=None):
         "--size",
         choices=_SIZES,
         default="base",
-        help="base (default): 2 x 512 tokens; small: 32 x 128, 3 layers of 128",
+        help="base (default): 2 x 512 tokens; small: 16 x 128, 3 layers of 128",
     )
     add("--layers", type=run.positive, metavar="N", help="instead of all")
     add("--no-xla", action="store_true")

@@ -29,7 +29,7 @@ def lower_training_step(
     sequence_length,
     num_predict,
     precision="bfloat16",
-    rematerialize=False,
+    **options,
 ):
     """The StableHLO of the step that `xlnet_tf.train` makes on each replica.
 
@@ -37,7 +37,7 @@ def lower_training_step(
         config: XLNetConfig.
         batch_size, sequence_length, num_predict: ints, B, T and P.
         precision: "float32" or "bfloat16".
-        rematerialize: bool, compute the layers again for the gradient.
+        **options: of TrainingConfig: `rematerialize`, `scan_layers`.
 
     Returns:
         str.
@@ -50,7 +50,7 @@ def lower_training_step(
     from xlnet_tf.training_config import TrainingConfig
 
     training = TrainingConfig(
-        batch_size=batch_size, precision=precision, rematerialize=rematerialize
+        batch_size=batch_size, precision=precision, **options
     )
     strategy = tf.distribute.get_strategy()
     model, optimizer, memory = training_steps.build(config, training, strategy)
@@ -147,6 +147,7 @@ def main(argv=None):
     add("--precision", default="bfloat16")
     add("--num-layers", type=int, help="default: the config's")
     add("--rematerialize", action="store_true")
+    add("--scan-layers", action="store_true")
     add("--topology", default="v5e", choices=["cpu", *sorted(TOPOLOGIES)])
     arguments = parser.parse_args(argv)
 
@@ -166,7 +167,8 @@ def main(argv=None):
         arguments.sequence_length,
         arguments.num_predict,
         arguments.precision,
-        arguments.rematerialize,
+        rematerialize=arguments.rematerialize,
+        scan_layers=arguments.scan_layers,
     )
     lower_cpu_seconds = time.process_time() - begun
     report = {

@@ -26,9 +26,9 @@ TINY = {
 SMALL = {
     "vocabulary_size": 8000,
     "num_layers": 3,
-    "num_heads": 4,
+    "num_heads": 2,
     "hidden_dim": 128,
-    "head_dim": 32,
+    "head_dim": 64,
     "intermediate_dim": 512,
 }
 
@@ -51,10 +51,10 @@ class Sizes:
     megabytes: float = 2.0
 
 
-# What two cores pretrain in an hour or two (`make tasks`).
+# The model and the batch of `make tasks`.
 SMALL_SIZES = Sizes(
     model=SMALL,
-    batch_size=32,
+    batch_size=16,
     num_tokens=128,
     memory_length=64,
     num_targets=42,

@@ -7,15 +7,15 @@ import pathlib
 import subprocess
 import sys
 
-import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.training_fixtures import ArrayData
-from tests.training_fixtures import tiny_config
-from xlnet_tf import XLNetBackbone
-from xlnet_tf import XLNetPretrainer
+from tests.gradient_fixtures import MODES
+from tests.gradient_fixtures import compared
+from tests.gradient_fixtures import features
+from tests.gradient_fixtures import gradients_of
+from tests.gradient_fixtures import make_model
 
 ROOT = pathlib.Path(__file__).parents[1]
 
@@ -24,60 +24,12 @@ needs_jax = pytest.mark.skipif(
 )
 
 
-def make_model(rematerialize, **overrides):
-    keras.utils.set_random_seed(4)
-    settings = {"dropout": 0.3, "attention_dropout": 0.2, **overrides}
-    dtype = settings.pop("dtype", None)
-    backbone = XLNetBackbone(
-        tiny_config(**settings), rematerialize=rematerialize, dtype=dtype
-    )
-    return XLNetPretrainer(backbone)
-
-
-def features(batch=0):
-    arrays = {
-        name: tf.constant(array[batch])
-        for name, array in ArrayData().features.items()
-    }
-    rng = np.random.default_rng(1)
-    memories = tuple(
-        tf.constant(rng.normal(size=(4, 6, 22)), tf.float32) for _ in range(2)
-    )
-    return {**arrays, "memories": memories, "dropout_seed": tf.constant([3, 5])}
-
-
-def gradients_of(model, batch):
-    variables = [v.value for v in model.trainable_variables]
-    with tf.GradientTape() as tape:
-        outputs = model(batch, training=True)
-    gradients = tape.gradient(outputs["loss"], variables)
-    gradients = [tf.convert_to_tensor(g) for g in gradients]
-    return gradients, outputs["loss"], outputs["memories"]
-
-
-def compared(one, other, relative):
-    flat, others = tf.nest.flatten(one), tf.nest.flatten(other)
-    assert len(flat) == len(others) > 30
-    for a, b in zip(flat, others, strict=True):
-        a, b = (np.asarray(x, "float32") for x in (a, b))
-        np.testing.assert_allclose(
-            a, b, rtol=0, atol=relative * max(1e-3, np.abs(a).max())
-        )
-
-
-MODES = {
-    "eager": lambda f: f,
-    "graph": tf.function,
-    "XLA": lambda f: tf.function(f, jit_compile=True),
-}
-
-
 @pytest.mark.parametrize("mode", MODES)
 def test_gradients_and_memories_are_the_same(mode):
     """Dropout included: both times the same values are dropped."""
     run = MODES[mode]
     expected = MODES["graph"](gradients_of)
-    plain, again = make_model(False), make_model(True)
+    plain, again = make_model(), make_model(rematerialize=True)
     batch = features()
     # float32 sums in another order
     compared(
@@ -89,7 +41,7 @@ def test_shared_biases_and_bfloat16():
     settings = {"untie_biases": False, "dtype": "mixed_bfloat16"}
     run = tf.function(gradients_of)
     results = [
-        run(make_model(rematerialize, **settings), features())
+        run(make_model(rematerialize=rematerialize, **settings), features())
         for rematerialize in (False, True)
     ]
     # bfloat16 has 8 bits; sums over layers come in another order
@@ -99,7 +51,7 @@ def test_shared_biases_and_bfloat16():
 def test_a_frozen_layer():
     results = []
     for rematerialize in (False, True):
-        model = make_model(rematerialize)
+        model = make_model(rematerialize=rematerialize)
         model.backbone.blocks[0].trainable = False
         gradients, _, _ = gradients_of(model, features())
         results.append(gradients)
@@ -110,7 +62,7 @@ def test_a_frozen_layer():
 
 @pytest.mark.parametrize("rematerialize", [False, True])
 def test_layers_run_again_for_the_gradient(rematerialize, monkeypatch):
-    model = make_model(rematerialize)
+    model = make_model(rematerialize=rematerialize)
     calls = []
     for block in model.backbone.blocks:
 
@@ -128,8 +80,8 @@ def test_layers_run_again_for_the_gradient(rematerialize, monkeypatch):
 
 
 def test_it_is_no_part_of_the_saved_model():
-    config = make_model(True).backbone.get_config()
-    assert config == make_model(False).backbone.get_config() | {
+    config = make_model(rematerialize=True).backbone.get_config()
+    assert config == make_model().backbone.get_config() | {
         "name": config["name"]
     }
 

@@ -15,6 +15,7 @@ from xlnet_tf.block import XLNetBlock
 from xlnet_tf.config import XLNetConfig
 from xlnet_tf.dropout import dropout
 from xlnet_tf.dropout import fold_in
+from xlnet_tf.layer_scan import scan_layers
 from xlnet_tf.masks import attention_mask
 from xlnet_tf.memory import next_memory
 from xlnet_tf.memory import next_memory_mask
@@ -37,6 +38,10 @@ class XLNetBackbone(Preset, keras.Model):
         rematerialize: bool, compute the layers again for the gradient instead
             of keeping their inner results: less memory, more time, the same
             numbers. An attribute too; files do not keep it. Default False.
+        scan_layers: bool, run the layers as one program that is as large as
+            that of one layer: it compiles in a fraction of the time. The same
+            numbers; an attribute too; files do not keep it. TensorFlow alone.
+            Default False.
 
     Call arguments:
         features: dict; all optional but `token_ids`.
@@ -66,11 +71,19 @@ class XLNetBackbone(Preset, keras.Model):
     Source: `transformer_xl` of the released code.
     """
 
-    def __init__(self, config, seed=None, rematerialize=False, **kwargs):
+    def __init__(
+        self,
+        config,
+        seed=None,
+        rematerialize=False,
+        scan_layers=False,
+        **kwargs,
+    ):
         super().__init__(autocast=False, **kwargs)
         self.config = config
         self.seed = seed
         self.rematerialize = rematerialize
+        self.scan_layers = scan_layers
         self.token_embedding = keras.layers.Embedding(
             config.vocabulary_size,
             config.hidden_dim,
@@ -144,33 +157,61 @@ class XLNetBackbone(Preset, keras.Model):
             other_segment=_other_segment(features, positions, memory_length),
             target_positions=positions,
         )
-        new_memories = []
-        for layer, block in enumerate(self.blocks):
-            memory = None if memories is None else memories[layer]
-            if memory is not None:
-                memory = ops.cast(memory, rows.dtype)
-            if config.memory_length:
-                new_memories.append(
+        rows, new_memories = self._run_blocks(
+            rows, memories, num_tokens, context, seed
+        )
+        rows = dropout(rows, config.dropout, seed, _DRAW_OUTPUT)
+        return self._outputs(rows, new_memories, features, num_tokens)
+
+    def _run_blocks(self, rows, memories, num_tokens, context, seed):
+        """All blocks: (rows, list of what the layers remember)."""
+        inputs = []
+        if memories is not None:
+            inputs = [[ops.cast(memory, rows.dtype) for memory in memories]]
+        if seed is not None:
+            inputs.append(
+                [
+                    fold_in(seed, layer * _DRAWS_PER_BLOCK)
+                    for layer in range(len(self.blocks))
+                ]
+            )
+        has_memory = bool(self.config.memory_length)
+
+        def run(block, rows, inputs):
+            memory = None if memories is None else inputs[0]
+            block_seed = None if seed is None else inputs[-1]
+            remembered = []
+            if has_memory:
+                remembered = [
                     next_memory(
                         rows[:, :num_tokens],
                         memory,
-                        config.memory_length,
-                        config.reuse_length,
+                        self.config.memory_length,
+                        self.config.reuse_length,
                     )
-                )
-            block_seed = None
-            if seed is not None:
-                block_seed = fold_in(seed, layer * _DRAWS_PER_BLOCK)
-            run = functools.partial(
+                ]
+            call = functools.partial(
                 _run_block, block, num_tokens, context, block_seed
             )
-            inputs = [rows] if memory is None else [rows, memory]
-            if training and self.rematerialize:
-                rows = rematerialized(run, block, inputs)
-            else:
-                rows = run(*inputs)
-        rows = dropout(rows, config.dropout, seed, _DRAW_OUTPUT)
-        return self._outputs(rows, new_memories, features, num_tokens)
+            tensors = [rows] if memory is None else [rows, memory]
+            # Seeds are given in training alone.
+            if seed is not None and self.rematerialize:
+                return rematerialized(call, block, tensors), remembered
+            return call(*tensors), remembered
+
+        if self.scan_layers and len(self.blocks) > 1:
+            inputs = [ops.stack(values) for values in inputs]
+            rows, remembered = scan_layers(
+                run, self.blocks, rows, inputs, num_outputs=int(has_memory)
+            )
+            return rows, [
+                x for values in remembered for x in ops.unstack(values)
+            ]
+        new_memories = []
+        for block, *some in zip(self.blocks, *inputs, strict=True):
+            rows, remembered = run(block, rows, some)
+            new_memories += remembered
+        return rows, new_memories
 
     def dropout_seed(self, features):
         """The seed of a step: that of the features, or the next of our own.

@@ -49,10 +49,11 @@ def rematerialized(function, layer, inputs):
 
         return of_arguments(*arguments), gradient
 
-    return forward(*inputs, *_values(variables))
+    return forward(*inputs, *variable_values(variables))
 
 
-def _values(variables):
+def variable_values(variables):
+    """list of tensors, what Keras variables hold, for gradients to flow to."""
     if keras.backend.backend() == "tensorflow":
         import tensorflow as tf
 

@@ -39,6 +39,7 @@ def build(config, training, strategy):
                 config,
                 seed=training.seed,
                 rematerialize=training.rematerialize,
+                scan_layers=training.scan_layers,
                 dtype=training.policy,
             )
         )

@@ -31,6 +31,8 @@ class TrainingConfig:
         rematerialize: bool, compute the layers again for the gradient instead
             of keeping their inner results: less memory, more time, the same
             numbers. Default False.
+        scan_layers: bool, compile one layer and run it for all, which takes a
+            fraction of the compiler's time: the same numbers. Default False.
         steps_per_loop: int, steps between two looks at the progress.
         evaluation_interval: int, steps between evaluations. Default 500.
         evaluation_steps: int, batches of one evaluation at most. Default 100.
@@ -62,6 +64,7 @@ class TrainingConfig:
     precision: str = "float32"
     jit_compile: bool = False
     rematerialize: bool = False
+    scan_layers: bool = False
     steps_per_loop: int = 20
     evaluation_interval: int = 500
     evaluation_steps: int = 100
@@ -96,7 +99,12 @@ class TrainingConfig:
             self._check(name, float, lambda x: 0 <= x < 1, "in [0, 1)")
         name = "final_learning_rate_fraction"
         self._check(name, float, lambda x: 0 <= x <= 1, "in [0, 1]")
-        for name in ("jit_compile", "rematerialize", "hide_empty_memory"):
+        for name in (
+            "jit_compile",
+            "rematerialize",
+            "scan_layers",
+            "hide_empty_memory",
+        ):
             self._check(name, bool, lambda x: True, "true or false")
         for name, choices in (
             ("decay", ("linear", "cosine", "constant")),
