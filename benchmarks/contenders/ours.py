@@ -3,8 +3,6 @@
 Shapes: B batch, T tokens, M memory length, P targets.
 """
 
-import dataclasses
-
 import keras
 import orbit
 import tensorflow as tf
@@ -38,9 +36,7 @@ def training_step(
     num_tokens,
     num_targets,
     memory_length,
-    jit_compile=False,
-    precision="float32",
-    rematerialize=False,
+    **options,
 ):
     """A step of `xlnet_tf.train`: gradients, clipping, AdamW, memory."""
     config = XLNetConfig(
@@ -48,18 +44,12 @@ def training_step(
         memory_length=memory_length,
         reuse_length=num_tokens // 2 if memory_length else 0,
     )
-    settings = {
-        "batch_size": batch_size,
-        "jit_compile": jit_compile,
-        "precision": precision,
-    }
-    if rematerialize:
-        config, settings = _rematerialized(config, settings)
+    settings = TrainingConfig(batch_size=batch_size, **options)
     batch = workload.pretraining_batch(
         model, batch_size, num_tokens, num_targets
     )
     features = {name: batch[name] for name in STEP_FEATURES}
-    return trainer_step(config, TrainingConfig(**settings), features)
+    return trainer_step(config, settings, features)
 
 
 def trainer_step(config, training, features):
@@ -86,18 +76,6 @@ def trainer_step(config, training, features):
     )
     one = tf.constant(1)
     return lambda: trainer.train(one)
-
-
-def _rematerialized(config, settings):
-    """The config and the settings with recomputation, whoever has it."""
-    for holder in (TrainingConfig, XLNetConfig):
-        names = [field.name for field in dataclasses.fields(holder)]
-        if "rematerialize" not in names:
-            continue
-        if holder is TrainingConfig:
-            return config, {**settings, "rematerialize": True}
-        return config.replace(rematerialize=True), settings
-    raise NotAvailable("this version has no `rematerialize`")
 
 
 def inference(model, batch_size, num_tokens, jit_compile):
