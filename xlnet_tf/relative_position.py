@@ -207,7 +207,7 @@ def _shift_left(rows, amount, num_amounts, width):
     for bit in reversed(range(num_bits)):
         step = 2**bit
         rest = width + step - 1
-        has_bit = ops.right_shift(amount, bit) % 2 == 1
+        has_bit = ops.bitwise_and(amount, step) != 0
         rows = ops.where(
             has_bit[..., None], rows[..., step : step + rest], rows[..., :rest]
         )
