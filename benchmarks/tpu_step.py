@@ -21,6 +21,13 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))
 
 TOPOLOGIES = {"v5e": "v5e:2x2", "v5p": "v5p:2x2x1", "v6e": "v6e:2x2"}
+# Of a chip, by https://cloud.google.com/tpu/docs: bfloat16 operations a second,
+# bytes a second to and from its memory, and bytes of it.
+CHIPS = {
+    "v5e": (197e12, 819e9, 16e9),
+    "v5p": (459e12, 2765e9, 95e9),
+    "v6e": (918e12, 1640e9, 32e9),
+}
 
 
 def lower_training_step(
@@ -135,6 +142,29 @@ def compile_for_tpu(text, topology="v5e"):
     }
 
 
+def least_seconds(report, topology):
+    """What operations and bytes take at the chip's own rates.
+
+    Args:
+        report: dict of `compile_for_tpu`.
+        topology: str, as there.
+
+    Returns:
+        dict of floats: `operations_seconds` and `bytes_seconds`, of which the
+        longer one is the least that a step can take, and `memory_share` of
+        what the step needs in the chip's memory; empty for "cpu".
+    """
+    if topology not in CHIPS:
+        return {}
+    flops, bandwidth, memory = CHIPS[topology]
+    parts = ("argument_bytes", "temporary_bytes", "code_bytes")
+    return {
+        "operations_seconds": report["flops"] / flops,
+        "bytes_seconds": report["bytes_moved"] / bandwidth,
+        "memory_share": sum(report[part] for part in parts) / memory,
+    }
+
+
 def main(argv=None):
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     add = parser.add_argument
@@ -171,14 +201,17 @@ def main(argv=None):
         scan_layers=arguments.scan_layers,
     )
     lower_cpu_seconds = time.process_time() - begun
+    compiled = compile_for_tpu(text, arguments.topology)
     report = {
         "config": arguments.config,
         "batch_size": arguments.batch_size,
         "topology": arguments.topology,
         "lower_cpu_seconds": lower_cpu_seconds,
         "text_lines": text.count("\n"),
-        **compile_for_tpu(text, arguments.topology),
+        **compiled,
     }
+    if not arguments.scan_layers:  # of a loop one turn is counted
+        report |= least_seconds(compiled, arguments.topology)
     print(json.dumps(report))
     return 0
 

@@ -212,6 +212,14 @@ def finetune(name, data, preset, output, seeds):
     return found
 
 
+def positive(text):
+    """int of an option that must be above 0."""
+    number = int(text)
+    if number < 1:
+        raise ValueError(text)
+    return number
+
+
 def main():
     """Runs the command; see the module's text."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -219,9 +227,9 @@ def main():
     add("--data", type=pathlib.Path, required=True)
     add("--output", type=pathlib.Path, default=ROOT / "runs" / "tasks")
     add("--tasks", nargs="*", choices=TASKS, default=list(TASKS))
-    add("--steps", type=int, default=12000, help="of pretraining")
+    add("--steps", type=positive, default=12000, help="of pretraining")
     add("--preset", type=pathlib.Path, help="instead of pretraining")
-    add("--seeds", type=int, default=1)
+    add("--seeds", type=positive, default=1)
     arguments = parser.parse_args()
 
     from xlnet_tf.finetuning_seeds import starts_table
