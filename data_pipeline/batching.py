@@ -113,11 +113,13 @@ class Batches:
     def evaluation(self, first_row=0, num_rows=None, replica_batch=None):
         """A dataset that holds every row once, the longest rows first.
 
-        The last batch is filled up with copies of row 0, whose `row_index` is
-        -1. Arguments and elements as of `training`.
+        The last batch is filled up with copies of its last row, whose
+        `row_index` is -1. Arguments and elements as of `training`.
         """
         order = np.argsort(-self.rows.lengths, kind="stable")
-        filled = np.full(self.evaluation_steps * self.batch_size, -1)
+        # Of the same batch, for a longer row would lose its end. Copies are
+        # told from rows by their sign: ~row is -1 - row.
+        filled = np.full(self.evaluation_steps * self.batch_size, ~order[-1])
         filled[: len(order)] = order
         batches = filled.reshape(-1, self.batch_size)
         return self._dataset(
@@ -151,7 +153,8 @@ class Batches:
 
     def _padded_lengths(self, batches):
         """int64 [steps], the length each batch is padded to."""
-        longest = self.rows.lengths[batches].max(axis=-1)
+        rows = np.where(batches < 0, ~batches, batches)
+        longest = self.rows.lengths[rows].max(axis=-1)
         return self._lengths[np.searchsorted(self._lengths, longest)]
 
     def _dataset(self, steps, first_row, num_rows, replica_batch):
@@ -203,7 +206,8 @@ class _Gather:
 
     def __call__(self, indices, length):
         length = self._length or length
-        rows = tf.maximum(indices, 0)  # fillers are copies of row 0
+        # Those that fill a batch up are copies, see `Batches.evaluation`.
+        rows = tf.where(indices < 0, -1 - indices, indices)
         options = self._rows.options
         sequences = rows
         if options is not None:
@@ -230,7 +234,7 @@ class _Gather:
             features[name] = self._with_options(value)
         for name, values in self._dense.items():
             features[name] = tf.gather(values, rows)
-        features["row_index"] = tf.cast(indices, tf.int32)
+        features["row_index"] = tf.cast(tf.maximum(indices, -1), tf.int32)
         return features
 
     def _with_options(self, value):

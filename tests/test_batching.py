@@ -123,6 +123,28 @@ def test_an_evaluation_holds_every_row_once():
     assert sorted(index[index >= 0].tolist()) == list(range(COUNT))
     assert (index < 0).sum() == len(read) * BATCH - COUNT
     assert (read[-1]["row_index"] < 0).any()  # the last batch is filled up
+    assert index.min() == -1
+
+
+def test_what_fills_up_a_batch_is_whole():
+    """Dense columns may point into the sequence, such as to its last token."""
+    rows = make_rows()
+    longest = int(rows.lengths.argmax())
+    for is_last in (False, True):
+        order = np.arange(COUNT)
+        order[[0, longest]] = longest, 0
+        if is_last:
+            order = order[::-1]  # the longest row stands at either end
+        picked = Rows(
+            {k: x.gather(order) for k, x in rows.sequences.items()},
+            {"last": rows.lengths[order] - 1},
+            rows.fillers,
+            rows.side,
+        )
+        batches = Batches(picked, BATCH, LENGTHS)
+        *_, batch = arrays(batches.evaluation(), 100)
+        assert (batch["row_index"] < 0).any()
+        assert (batch["padding_mask"].sum(1) == batch["last"] + 1).all()
 
 
 def test_rows_of_like_length_share_a_batch():
