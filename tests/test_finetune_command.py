@@ -243,6 +243,30 @@ def test_bad_options(tmp_path, preset, capsys, change, message):
     assert message in error
 
 
+def test_ways_of_computing_layers_reach_the_model(
+    tmp_path, preset, monkeypatch
+):
+    seen = []
+
+    def train(self):
+        backbone = self.model.backbone
+        seen.append((backbone.rematerialize, backbone.scan_layers))
+        return 143
+
+    monkeypatch.setattr("xlnet_tf.finetuning_run.Run.train", train)
+    ways = {"rematerialize": True, "scan_layers": True}
+    arguments = options(tmp_path, preset, "classification", **ways)
+    assert fixtures.run(*arguments) == 143
+    # A run of a version that did not know one of them goes on.
+    file = tmp_path / "run" / "run.json"
+    values = json.loads(file.read_text())
+    del values["training"]["scan_layers"]
+    file.write_text(json.dumps(values))
+    arguments = options(tmp_path, preset, "classification", rematerialize=True)
+    assert fixtures.run(*arguments) == 143
+    assert seen == [(True, True), (True, False)]
+
+
 def test_another_run_in_the_directory(tmp_path, preset, capsys):
     arguments = options(tmp_path, preset, "classification")
     (tmp_path / "run").mkdir()

@@ -26,6 +26,7 @@ from xlnet_tf import finetuning_progress
 from xlnet_tf import training_progress as progress
 from xlnet_tf.files import read_json
 from xlnet_tf.files import write_json
+from xlnet_tf.finetuning_config import FinetuningConfig
 from xlnet_tf.finetuning_kinds import make_kind
 from xlnet_tf.finetuning_seeds import RESULTS_FILE
 from xlnet_tf.finetuning_seeds import read_results
@@ -181,11 +182,12 @@ class Run:
                 for name, value in json.loads(json.dumps(now)).items()
                 if name != "training" and before.get(name) != value
             ]
+            # A run of an older version has the defaults of what is new.
+            settings = {**FinetuningConfig().to_dict(), **before["training"]}
             differences += [
-                f"{name}: {before['training'].get(name)} there, {value} now"
+                f"{name}: {settings[name]} there, {value} now"
                 for name, value in now["training"].items()
-                if name not in _MAY_CHANGE
-                and before["training"].get(name) != value
+                if name not in _MAY_CHANGE and settings[name] != value
             ]
             if differences:
                 raise ValueError(
@@ -212,6 +214,8 @@ class Run:
             dtype=self.config.policy,
             **arguments,
         )
+        model.backbone.rematerialize = self.config.rematerialize
+        model.backbone.scan_layers = self.config.scan_layers
         if model.preprocessor is not None:
             # So that raw strings are read later as the examples are here.
             model.preprocessor = model.preprocessor.with_settings(
