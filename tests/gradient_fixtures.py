@@ -1,9 +1,16 @@
 """A step of training in every mode, to compare ways of computing layers."""
 
+import importlib.util
+import os
+import subprocess
+import sys
+
 import keras
 import numpy as np
+import pytest
 import tensorflow as tf
 
+from tests.conftest import ROOT
 from tests.training_fixtures import ArrayData
 from tests.training_fixtures import tiny_config
 from xlnet_tf import XLNetBackbone
@@ -63,3 +70,20 @@ MODES = {
     "graph": tf.function,
     "XLA": lambda f: tf.function(f, jit_compile=True),
 }
+
+needs_jax = pytest.mark.skipif(
+    importlib.util.find_spec("jax") is None, reason="jax is not installed"
+)
+
+
+def said_under_jax(program):
+    """What a Python program prints in a process with Keras on JAX."""
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=ROOT,
+        env={**os.environ, "KERAS_BACKEND": "jax", "JAX_PLATFORMS": "cpu"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stdout

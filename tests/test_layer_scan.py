@@ -1,21 +1,17 @@
 """Layers as one program in a loop: the same numbers, a smaller program."""
 
-import os
-import subprocess
-import sys
-
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.conftest import ROOT
 from tests.gradient_fixtures import MODES
 from tests.gradient_fixtures import compared
 from tests.gradient_fixtures import features
 from tests.gradient_fixtures import gradients_of
 from tests.gradient_fixtures import make_model
-from tests.test_rematerialization import needs_jax
+from tests.gradient_fixtures import needs_jax
+from tests.gradient_fixtures import said_under_jax
 
 
 @pytest.mark.parametrize("rematerialize", [False, True])
@@ -110,12 +106,5 @@ except RuntimeError as error:
 
 @needs_jax
 def test_under_jax():
-    done = subprocess.run(
-        [sys.executable, "-c", UNDER_JAX],
-        cwd=ROOT,
-        env={**os.environ, "KERAS_BACKEND": "jax", "JAX_PLATFORMS": "cpu"},
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert "`scan_layers` works on TensorFlow alone" in done.stdout
+    said = said_under_jax(UNDER_JAX)
+    assert "`scan_layers` works on TensorFlow alone" in said

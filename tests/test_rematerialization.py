@@ -1,8 +1,6 @@
 """Layers computed again for the gradient: the same numbers, less memory."""
 
-import importlib.util
 import json
-import os
 import pathlib
 import subprocess
 import sys
@@ -16,12 +14,10 @@ from tests.gradient_fixtures import compared
 from tests.gradient_fixtures import features
 from tests.gradient_fixtures import gradients_of
 from tests.gradient_fixtures import make_model
+from tests.gradient_fixtures import needs_jax
+from tests.gradient_fixtures import said_under_jax
 
 ROOT = pathlib.Path(__file__).parents[1]
-
-needs_jax = pytest.mark.skipif(
-    importlib.util.find_spec("jax") is None, reason="jax is not installed"
-)
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -122,15 +118,7 @@ print("equal")
 
 @needs_jax
 def test_under_jax():
-    done = subprocess.run(
-        [sys.executable, "-c", UNDER_JAX],
-        cwd=ROOT,
-        env={**os.environ, "KERAS_BACKEND": "jax", "JAX_PLATFORMS": "cpu"},
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert done.stdout.strip() == "equal"
+    assert said_under_jax(UNDER_JAX).strip() == "equal"
 
 
 @needs_jax

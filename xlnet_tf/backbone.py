@@ -39,7 +39,7 @@ class XLNetBackbone(Preset, keras.Model):
             of keeping their inner results: less memory, more time, the same
             numbers. An attribute too; files do not keep it. Default False.
         scan_layers: bool, run the layers as one program that is as large as
-            that of one layer: it compiles in a fraction of the time. The same
+            that of one layer: less code, sooner compiled, more memory. The same
             numbers; an attribute too; files do not keep it. TensorFlow alone.
             Default False.
 

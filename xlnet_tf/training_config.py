@@ -31,8 +31,8 @@ class TrainingConfig:
         rematerialize: bool, compute the layers again for the gradient instead
             of keeping their inner results: less memory, more time, the same
             numbers. Default False.
-        scan_layers: bool, compile one layer and run it for all, which takes a
-            fraction of the compiler's time: the same numbers. Default False.
+        scan_layers: bool, compile one layer and run it for all: less code,
+            sooner compiled, more memory, the same numbers. Default False.
         steps_per_loop: int, steps between two looks at the progress.
         evaluation_interval: int, steps between evaluations. Default 500.
         evaluation_steps: int, batches of one evaluation at most. Default 100.
