@@ -3,10 +3,11 @@
 Scores of all rows and keys are the largest tensors of the model, [B, N, Q, K],
 and most of what is not a matrix product. Two things keep them cheap:
 
-- They are not kept for the gradient, but computed again from the queries and
-  keys, which costs two products more and saves the memory of all layers.
+- One such tensor is kept for the gradient, the softmax before its division,
+  with the sign for what dropout drops. All else follows without a product.
 - Where they are very many (long segments, large batches) they are computed for
-  a few heads at a time, so that memory does not grow with B x N.
+  a few heads at a time, and again for the gradient, so that memory does not
+  grow with B x N.
 
 Shapes: B batch, T tokens, M memory length, K = M + T keys, P targets,
 Q = T + P rows, N heads, H head dim, R = K + T distances; G heads at a time.
@@ -20,6 +21,7 @@ from keras import ops
 from xlnet_tf.attention_scores import Part
 from xlnet_tf.attention_scores import attend_part
 from xlnet_tf.attention_scores import gradient_of_part
+from xlnet_tf.attention_scores import signed_weights
 from xlnet_tf.dropout import keep_mask
 from xlnet_tf.relative_position import position_blocks
 
@@ -88,12 +90,12 @@ def attend(
             (query + position_bias[:, None]) * scale,
             *others,
         )
-        outputs, log_sums = _forward(tensors, rules, group)
+        outputs, *saved = _forward(tensors, rules, group)
 
         def gradient(*arguments, upstream=None):
             upstream = arguments[0] if upstream is None else upstream
             of_content, of_position, *of_others = _backward(
-                tensors, rules, group, outputs, log_sums, upstream
+                tensors, rules, group, outputs, saved, upstream
             )
             # TensorFlow adds up three tensors in an order that depends on
             # which of them is still in use elsewhere; multiplied after the
@@ -143,46 +145,64 @@ def _heads_at_a_time(query, key):
 
 
 def _forward(tensors, rules, group):
-    """(attended [B, N, Q, H], logarithm of the softmax's sum [B, N, Q])."""
+    """What is attended to, and what the gradient needs of the way there.
+
+    Returns:
+        (attended [B, N, Q, H], factor of each row [B, N, Q], weights
+        [B, N, Q, K], or where they are computed again the largest score of
+        each row [B, N, Q]).
+    """
+
+    def attended(tensors, part):
+        *others, value, blocks, position = tensors
+        weights, largest = signed_weights(*others, blocks, position, part)
+        return *attend_part(weights, largest, value, part), weights, largest
+
     if group is None:
-        *tensors, blocks, position = tensors
-        return attend_part(
-            *tensors,
-            _by_example(blocks, rules),
-            _by_example(position, rules),
-            _whole(tensors, rules),
+        part = _whole(tensors, rules)
+        outputs, factor, weights, _ = attended(
+            _whole_tensors(tensors, rules), part
         )
+        # The type of the product that they were made for.
+        return outputs, factor, ops.cast(weights, tensors[4].dtype)
 
     def step(tensors, part):
-        return attend_part(*tensors, part)
+        outputs, factor, _, largest = attended(tensors, part)
+        return outputs, factor, largest
 
-    outputs, log_sums = _over_groups(step, tensors, (), rules, group)
-    return outputs, log_sums
+    return _over_groups(step, tensors, (), rules, group)
 
 
-def _backward(tensors, rules, group, outputs, log_sums, upstream):
+def _backward(tensors, rules, group, outputs, saved, upstream):
     """The gradients of all tensors."""
     # Softmax subtracts from each row the mean of its gradient, which is this.
     mean = ops.sum(
         ops.cast(upstream, "float32") * ops.cast(outputs, "float32"), axis=-1
     )
-    saved = (log_sums, mean, upstream)
+    factor, last = saved
     if group is None:
-        *others, blocks, position = tensors
         *gradients, of_blocks, of_position = gradient_of_part(
-            *others,
-            _by_example(blocks, rules),
-            _by_example(position, rules),
-            *saved,
-            _whole(others, rules),
+            *_whole_tensors(tensors, rules),
+            ops.cast(last, "float32"),
+            factor,
+            mean,
+            upstream,
+            _whole(tensors, rules),
         )
     else:
 
-        def step(tensors, part):
-            return gradient_of_part(*tensors, part)
+        def step(arguments, part):
+            *tensors, factor, largest, mean, upstream = arguments
+            *others, _, blocks, position = tensors
+            weights, _ = signed_weights(
+                *others, blocks, position, part, largest
+            )
+            return gradient_of_part(
+                *tensors, weights, factor, mean, upstream, part
+            )
 
         *gradients, of_blocks, of_position = _over_groups(
-            step, tensors, saved, rules, group
+            step, tensors, (factor, last, mean, upstream), rules, group
         )
     return (
         *gradients,
@@ -287,6 +307,16 @@ def _whole(tensors, rules):
         with_heads(rules.target_positions),
         keep,
         scale,
+    )
+
+
+def _whole_tensors(tensors, rules):
+    """The tensors, those of distances with an axis of examples."""
+    *others, blocks, position = tensors
+    return (
+        *others,
+        _by_example(blocks, rules),
+        _by_example(position, rules),
     )
 
 

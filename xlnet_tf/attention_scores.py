@@ -56,51 +56,66 @@ def _scores(
     return scores
 
 
-def attend_part(
+def signed_weights(
     content_query,
     position_query,
     difference,
     key,
-    value,
     blocks,
     position,
     part,
+    largest=None,
 ):
-    """What some heads attend to.
+    """Softmax before its division, and what dropout keeps of it, in one tensor.
 
     Args:
         content_query, position_query: float tensors of shape [..., Q, H].
         difference: float tensor of shape [..., Q].
-        key, value: float tensors of shape [..., K, H].
+        key: float tensor of shape [..., K, H].
         blocks: float tensor of shape [..., T / S, K + S, H], see
             `position_blocks`.
         position: float tensor of shape [..., R, H].
         part: Part.
+        largest: float32 tensor of shape [..., Q], the largest score of each
+            row, where it is known. Default None.
 
     Returns:
-        (float tensor of shape [..., Q, H], float32 tensor of shape [..., Q]:
-        the logarithm of the sum of the softmax).
+        (float32 tensor of shape [..., Q, K], the exponential of the scores
+        below the largest, negative where dropout drops it; `largest`).
     """
     scores = _scores(
         content_query, position_query, difference, key, blocks, position, part
     )
-    largest = ops.max(scores, axis=-1)
+    if largest is None:
+        largest = ops.max(scores, axis=-1)
     weights = ops.exp(scores - largest[..., None])
-    total = ops.sum(weights, axis=-1)
     if part.keep is not None:
-        weights = ops.where(part.keep, weights, 0.0)
-    attended = ops.matmul(ops.cast(weights, value.dtype), value)
+        weights = ops.where(part.keep, weights, -weights)
+    return weights, largest
+
+
+def attend_part(weights, largest, value, part):
+    """What some heads attend to.
+
+    Args:
+        weights, largest: of `signed_weights`.
+        value: float tensor of shape [..., K, H].
+        part: Part.
+
+    Returns:
+        (float tensor of shape [..., Q, H], float32 tensor of shape [..., Q]:
+        what the weights that are kept are to be multiplied by).
+    """
+    total = ops.sum(ops.abs(weights), axis=-1)
     # Dividing H numbers a row is cheaper than dividing K.
     factor = part.scale / total
-    log_sum = largest + ops.log(total)
     if part.mask is not None:
         # Over hidden keys alone the softmax is uniform: no information may
         # come from there.
-        sees_any = largest > _HIDDEN / 2
-        factor = ops.where(sees_any, factor, 0.0)
-        log_sum = ops.where(sees_any, log_sum, -_HIDDEN)
-    attended = attended * ops.cast(factor, value.dtype)[..., None]
-    return attended, log_sum
+        factor = ops.where(largest > _HIDDEN / 2, factor, 0.0)
+    kept = ops.maximum(weights, 0)
+    attended = ops.matmul(ops.cast(kept, value.dtype), value)
+    return attended * ops.cast(factor, value.dtype)[..., None], factor
 
 
 def gradient_of_part(
@@ -111,30 +126,34 @@ def gradient_of_part(
     value,
     blocks,
     position,
-    log_sum,
+    weights,
+    factor,
     mean,
     upstream,
     part,
 ):
-    """The gradients of the seven tensors of `attend_part`.
+    """The gradients of the seven tensors that decide what heads attend to.
 
     Args:
-        log_sum: float32 tensor of shape [..., Q], as `attend_part` gave it.
+        content_query, position_query, difference, key, blocks, position: as
+            `signed_weights` takes them.
+        value: float tensor of shape [..., K, H].
+        weights: float tensor of shape [..., Q, K], of `signed_weights`.
+        factor: float32 tensor of shape [..., Q], of `attend_part`.
         mean: float32 tensor of shape [..., Q], sum of upstream x output.
         upstream: float tensor of shape [..., Q, H].
 
     Returns:
         tuple of seven tensors.
     """
-    scores = _scores(
-        content_query, position_query, difference, key, blocks, position, part
-    )
-    weights = ops.exp(scores - log_sum[..., None])  # 0 where hidden
-    of_weights = ops.cast(_product(upstream, value), "float32")
-    kept = weights
-    if part.keep is not None:
-        kept = ops.where(part.keep, weights * part.scale, 0.0)
-    of_scores = kept * of_weights - weights * mean[..., None]
+    # Zero, for all that a compiler knows, who would otherwise keep what is
+    # kept of the weights from the way forward: as much memory again.
+    zero = ops.minimum(ops.abs(mean[..., :1, None]), 0)
+    kept = ops.maximum(weights, zero)
+    upstream = upstream * ops.cast(factor, upstream.dtype)[..., None]
+    of_kept = ops.cast(_product(upstream, value), "float32")
+    mean = mean * factor / part.scale
+    of_scores = kept * of_kept - ops.abs(weights) * mean[..., None]
     of_scores = ops.cast(of_scores, key.dtype)
     of_value = _transposed_product(ops.cast(kept, value.dtype), upstream)
     of_difference = ops.zeros_like(difference)
