@@ -27,6 +27,9 @@ from benchmarks import report
 from benchmarks import texts
 from benchmarks import workload
 
+# What a training step of XLNet-Base holds between its turns.
+_CONTENDER_BYTES = 7 * 2**30
+
 
 def main(argv=None):
     """Measures from the command line.
@@ -190,6 +193,15 @@ def _parser():
     return parser
 
 
+def contenders_alongside(available):
+    """How many contenders fit in memory, two to four.
+
+    Args:
+        available: int, bytes that can still be had, or None if unknown.
+    """
+    return min(4, max(2, (available or 0) // _CONTENDER_BYTES))
+
+
 def add_contest_options(parser):
     """Options that `breakdown.py` has too."""
     add = parser.add_argument
@@ -198,9 +210,9 @@ def add_contest_options(parser):
     add(
         "--alongside",
         type=int,
-        default=4,
+        default=contenders_alongside(machine.available_bytes()),
         metavar="N",
-        help="contenders that hold memory at a time",
+        help="contenders that hold memory at a time (default: what fits)",
     )
     add(
         "--limit-seconds",

@@ -243,6 +243,16 @@ def test_heats(monkeypatch):
     assert peer["ratios"] == pytest.approx([1.5, 1.5, 2.0])
 
 
+def test_contenders_alongside_fit_in_memory():
+    gibibytes = [None, 4, 23, 64]
+    assert [run.contenders_alongside(n and n * 2**30) for n in gibibytes] == [
+        2,
+        2,
+        3,
+        4,
+    ]
+
+
 def test_table_and_pictures(monkeypatch, tmp_path):
     rows = played(monkeypatch)
     rows[0]["seconds_quartiles"] = [0.5, 2.0, 2.5]
