@@ -18,8 +18,8 @@ import tensorflow as tf
 _POOL = 64
 
 
-def bucket_lengths(sequence_length, smallest=32):
-    """Lengths that batches are padded to: 32, 48, 64, 96, 128, ...
+def bucket_lengths(sequence_length, smallest=16):
+    """Lengths that batches are padded to: 16, 24, 32, 48, 64, 96, 128, ...
 
     Args:
         sequence_length: int, the largest, always one of them.

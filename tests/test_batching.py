@@ -40,9 +40,10 @@ def arrays(dataset, count):
 
 
 def test_lengths_of_buckets():
-    assert bucket_lengths(128) == (32, 48, 64, 96, 128)
-    assert bucket_lengths(40) == (32, 40)
-    assert bucket_lengths(20) == (20,)
+    assert bucket_lengths(128) == (16, 24, 32, 48, 64, 96, 128)
+    assert bucket_lengths(40) == (16, 24, 32, 40)
+    assert bucket_lengths(20) == (16, 20)
+    assert bucket_lengths(10) == (10,)
     assert bucket_lengths(6, smallest=1) == (1, 2, 3, 4, 6)
 
 
