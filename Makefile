@@ -7,6 +7,8 @@ PYTHON ?= python3
 EXTRAS ?= dev,jax
 VENV ?= .venv
 RUN = $(VENV)/bin/python
+# Test files run in so many processes.
+JOBS ?= 2
 STAMP = $(VENV)/.installed-$(subst $(comma),-,$(EXTRAS))
 comma := ,
 
@@ -40,10 +42,10 @@ tasks: $(STAMP)
 	    $(if $(STEPS),--steps $(STEPS))
 
 test: $(STAMP)
-	$(RUN) -m pytest $(TESTS)
+	$(RUN) -m pytest --numprocesses $(JOBS) --dist loadfile $(TESTS)
 
 test-slow: $(STAMP)
-	$(RUN) -m pytest --run-slow $(TESTS)
+	$(MAKE) test TESTS='--run-slow $(TESTS)'
 
 # make bench BENCH='--only training_step --rounds 5'; installs the peers too
 bench:

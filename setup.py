@@ -41,7 +41,7 @@ EXTRAS = {
         # 0.32 asks for another kagglesdk than the kaggle of Model Garden.
         'keras-hub>=0.29; python_version >= "3.11"',
     ],
-    "dev": ["pytest", "ruff", "pre-commit"],
+    "dev": ["pytest", "pytest-xdist", "ruff", "pre-commit"],
 }
 
 setup(
