@@ -126,6 +126,16 @@ def attend(
     )
 
 
+def in_one_piece(batch_size, num_heads, num_rows, num_keys):
+    """Whether so many scores are computed all at once; then they are kept.
+
+    Args:
+        batch_size, num_heads, num_rows, num_keys: ints, B, N, Q and K.
+    """
+    scores = batch_size * num_heads * num_rows * num_keys
+    return scores <= _SCORES_IN_ONE_PIECE
+
+
 def _heads_at_a_time(query, key):
     """int G, or None for all heads of all examples at once."""
     batch_size, num_heads, num_rows, _ = ops.shape(query)
@@ -133,9 +143,9 @@ def _heads_at_a_time(query, key):
     sizes = (batch_size, num_rows, num_keys)
     if not all(isinstance(size, int) for size in sizes):
         return None
-    scores = num_rows * num_keys
-    if batch_size * num_heads * scores <= _SCORES_IN_ONE_PIECE:
+    if in_one_piece(batch_size, num_heads, num_rows, num_keys):
         return None
+    scores = num_rows * num_keys
     fitting = [
         group
         for group in range(1, num_heads + 1)

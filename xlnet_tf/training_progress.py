@@ -7,6 +7,7 @@ import signal
 import sys
 import time
 
+from xlnet_tf import attention_core
 from xlnet_tf.files import write_bytes
 from xlnet_tf.strategy import describe
 from xlnet_tf.strategy import largest_and_smallest
@@ -290,7 +291,8 @@ def expected_bytes(model, training, manifest, rows):
     Weights, gradients and two moments in float32; for every layer the
     activations kept for the backward pass, or its inputs alone where it is
     computed again; for one layer at a time the scores and probabilities of
-    attention; logits and their gradient.
+    attention, of which a layer keeps one tensor unless there are very many;
+    logits and their gradient.
 
     Args:
         model: XLNetPretrainer.
@@ -307,13 +309,15 @@ def expected_bytes(model, training, manifest, rows):
     width = 2 if training.precision == "bfloat16" else 4
     streams = manifest.sequence_length + targets
     keys = manifest.sequence_length + config.memory_length
-    scores = 4 * config.num_heads * streams * keys
+    scores = config.num_heads * streams * keys
     activations = streams * (
         12 * config.hidden_dim + 3 * config.intermediate_dim
     )
+    if attention_core.in_one_piece(rows, config.num_heads, streams, keys):
+        activations += scores
     kept = config.num_layers * activations
     if training.rematerialize:
         kept = activations + config.num_layers * streams * config.hidden_dim
-    layers = rows * (scores + kept) * width
+    layers = rows * (4 * scores + kept) * width
     logits = 3 * rows * targets * config.vocabulary_size * 4
     return 16 * model.count_params() + layers + logits

@@ -1,0 +1,39 @@
+"""What a run says of itself before it begins."""
+
+import types
+
+import pytest
+
+from xlnet_tf.config import XLNetConfig
+from xlnet_tf.training_config import TrainingConfig
+from xlnet_tf.training_progress import expected_bytes
+
+
+def expected(rows=2, **training):
+    """Gigabytes for XLNet-Base, 512 tokens, 85 targets, memory 384."""
+    model = types.SimpleNamespace(
+        config=XLNetConfig(memory_length=384),
+        count_params=lambda: 116_718_336,
+    )
+    manifest = types.SimpleNamespace(num_predict=85, sequence_length=512)
+    settings = TrainingConfig(**training)
+    return expected_bytes(model, settings, manifest, rows) / 1e9
+
+
+def test_expected_memory():
+    """Near what XLA says it holds at a time: 1.4 + 2.0 + 0.5 GB."""
+    assert expected() == pytest.approx(3.87, rel=0.1)
+
+
+def test_expected_memory_of_options():
+    weights = 16 * 116_718_336 / 1e9
+    # Each layer keeps a tensor of scores, 4 bytes each.
+    scores = 4 * 2 * 12 * 597 * 896 / 1e9
+    assert expected() - expected(rematerialize=True) > 11 * scores
+    assert weights < expected(rematerialize=True) < 0.65 * expected()
+    assert weights < expected(precision="bfloat16") < 0.8 * expected()
+    # Twice the rows in two parts need no more.
+    parts = {"batch_size": 4, "gradient_accumulation_steps": 2}
+    assert expected(4, **parts) == pytest.approx(expected())
+    # So many scores that none are kept.
+    assert expected(16) < 16 / 8 * expected(8) - 16 * 11 * scores / 2
