@@ -209,7 +209,7 @@ def add_contest_options(parser):
     add("--tiny", action="store_true", help="tiny model and shapes, to try")
     add(
         "--alongside",
-        type=int,
+        type=positive,
         default=contenders_alongside(machine.available_bytes()),
         metavar="N",
         help="contenders that hold memory at a time (default: what fits)",

@@ -166,6 +166,7 @@ def least_seconds(report, topology):
 
 
 def main(argv=None):
+    """Prints a report; an error in the options is one line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     add = parser.add_argument
     add("--config", default="base")
@@ -183,23 +184,26 @@ def main(argv=None):
 
     import xlnet_tf
 
-    config = xlnet_tf.XLNetConfig.from_size(
-        arguments.config,
-        memory_length=arguments.memory_length,
-        reuse_length=arguments.reuse_length,
-    )
-    if arguments.num_layers:
-        config = config.replace(num_layers=arguments.num_layers)
     begun = time.process_time()
-    text = lower_training_step(
-        config,
-        arguments.batch_size,
-        arguments.sequence_length,
-        arguments.num_predict,
-        arguments.precision,
-        rematerialize=arguments.rematerialize,
-        scan_layers=arguments.scan_layers,
-    )
+    try:
+        config = xlnet_tf.XLNetConfig.from_size(
+            arguments.config,
+            memory_length=arguments.memory_length,
+            reuse_length=arguments.reuse_length,
+        )
+        if arguments.num_layers is not None:
+            config = config.replace(num_layers=arguments.num_layers)
+        text = lower_training_step(
+            config,
+            arguments.batch_size,
+            arguments.sequence_length,
+            arguments.num_predict,
+            arguments.precision,
+            rematerialize=arguments.rematerialize,
+            scan_layers=arguments.scan_layers,
+        )
+    except ValueError as error:
+        parser.error(str(error))
     lower_cpu_seconds = time.process_time() - begun
     compiled = compile_for_tpu(text, arguments.topology)
     report = {

@@ -17,13 +17,17 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-def compiled(*options):
-    result = subprocess.run(
+def run(*options):
+    return subprocess.run(
         [sys.executable, str(PROGRAM), *options],
         capture_output=True,
         encoding="utf-8",
         env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
     )
+
+
+def compiled(*options):
+    result = run(*options)
     assert result.returncode == 0, result.stderr[-3000:]
     return json.loads(result.stdout.splitlines()[-1])
 
@@ -40,3 +44,11 @@ def test_the_base_step_fits_a_v5e():
     assert 0.01 < report["operations_seconds"] < report["bytes_seconds"] < 0.14
     # 3 times the forward pass of 8 x 597 rows of 86 M weights and more
     assert report["flops"] > 2.4e12
+
+
+def test_wrong_options():
+    result = run("--config", "huge")
+    assert result.returncode == 2
+    assert result.stderr.splitlines()[-1].startswith(
+        "tpu_step.py: error: `size`"
+    )
