@@ -106,16 +106,24 @@ def attend_part(weights, largest, value, part):
         (float tensor of shape [..., Q, H], float32 tensor of shape [..., Q]:
         what the weights that are kept are to be multiplied by).
     """
-    total = ops.sum(ops.abs(weights), axis=-1)
+    total = ops.sum(_unsigned(weights, part), axis=-1)
     # Dividing H numbers a row is cheaper than dividing K.
     factor = part.scale / total
     if part.mask is not None:
         # Over hidden keys alone the softmax is uniform: no information may
         # come from there.
         factor = ops.where(largest > _HIDDEN / 2, factor, 0.0)
-    kept = ops.maximum(weights, 0)
-    attended = ops.matmul(ops.cast(kept, value.dtype), value)
+    kept = ops.cast(_kept(weights, part), value.dtype)
+    attended = ops.matmul(kept, value)
     return attended * ops.cast(factor, value.dtype)[..., None], factor
+
+
+def _unsigned(weights, part):
+    return weights if part.keep is None else ops.abs(weights)
+
+
+def _kept(weights, part, zero=0):
+    return weights if part.keep is None else ops.maximum(weights, zero)
 
 
 def gradient_of_part(
@@ -149,11 +157,11 @@ def gradient_of_part(
     # Zero, for all that a compiler knows, who would otherwise keep what is
     # kept of the weights from the way forward: as much memory again.
     zero = ops.minimum(ops.abs(mean[..., :1, None]), 0)
-    kept = ops.maximum(weights, zero)
+    kept = _kept(weights, part, zero)
     upstream = upstream * ops.cast(factor, upstream.dtype)[..., None]
     of_kept = ops.cast(_product(upstream, value), "float32")
     mean = mean * factor / part.scale
-    of_scores = kept * of_kept - ops.abs(weights) * mean[..., None]
+    of_scores = kept * of_kept - _unsigned(weights, part) * mean[..., None]
     of_scores = ops.cast(of_scores, key.dtype)
     of_value = _transposed_product(ops.cast(kept, value.dtype), upstream)
     of_difference = ops.zeros_like(difference)
