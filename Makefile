@@ -7,8 +7,8 @@ PYTHON ?= python3
 EXTRAS ?= dev,jax
 VENV ?= .venv
 RUN = $(VENV)/bin/python
-# Test files run in so many processes.
-JOBS ?= 2
+# Processes that run test files side by side; 0: this one. Each may hold 10 GB.
+JOBS ?= 0
 STAMP = $(VENV)/.installed-$(subst $(comma),-,$(EXTRAS))
 comma := ,
 
