@@ -7,8 +7,8 @@ PYTHON ?= python3
 EXTRAS ?= dev,jax
 VENV ?= .venv
 RUN = $(VENV)/bin/python
-# Processes that run test files side by side; 0: this one. Each may hold 10 GB.
-JOBS ?= 0
+# Processes that run test files side by side, of 5 GB each; 0: none but this one.
+JOBS ?= 2
 STAMP = $(VENV)/.installed-$(subst $(comma),-,$(EXTRAS))
 comma := ,
 

@@ -70,6 +70,10 @@ MODES = {
     "graph": tf.function,
     "XLA": lambda f: tf.function(f, jit_compile=True),
 }
+MODES_BUT_XLA_SLOWLY = [
+    pytest.param(mode, marks=pytest.mark.slow) if mode == "XLA" else mode
+    for mode in MODES
+]
 
 needs_jax = pytest.mark.skipif(
     importlib.util.find_spec("jax") is None, reason="jax is not installed"

@@ -108,7 +108,11 @@ def gradients(function, tensors, rules):
     return output, tape.gradient(loss, tensors, unconnected_gradients=zero)
 
 
-@pytest.mark.parametrize("is_compiled", [False, True], ids=["eager", "xla"])
+@pytest.mark.parametrize(
+    "is_compiled",
+    [False, pytest.param(True, marks=pytest.mark.slow)],
+    ids=["eager", "xla"],
+)
 @pytest.mark.parametrize(
     "changes",
     [

@@ -99,7 +99,9 @@ def test_what_stands_in_the_padding_does_not_matter():
 
 
 @pytest.mark.parametrize("is_literal", [False, True])
-@pytest.mark.parametrize("is_padded", [False, True])
+@pytest.mark.parametrize(
+    "is_padded", [pytest.param(False, marks=pytest.mark.slow), True]
+)
 def test_a_row_depends_on_exactly_the_tokens_that_its_mask_shows(
     is_padded, is_literal
 ):

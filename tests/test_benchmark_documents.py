@@ -10,6 +10,7 @@ from benchmarks.contenders import our_documents
 SHAPE = {"length": 40, "segment_length": 16, "memory_length": 8}
 
 
+@pytest.mark.slow
 def test_every_way_gives_an_answer(monkeypatch):
     asked = []
     compiled = our_documents._compiled
@@ -30,6 +31,7 @@ def test_every_way_gives_an_answer(monkeypatch):
     assert logits.shape == (1, 2)
 
 
+@pytest.mark.slow
 def test_gradients_of_segments():
     run = our_documents.segments_gradient(workload.TINY, **SHAPE)
     gradient = run()

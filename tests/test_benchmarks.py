@@ -94,6 +94,7 @@ def check_results(output, measured):
     return results
 
 
+@pytest.mark.slow
 def test_what_a_run_writes(tmp_path):
     printed = benchmark(
         "run.py",

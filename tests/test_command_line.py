@@ -157,7 +157,9 @@ class _Compiled(tf.Module):
         return {"doubled": self._double(tf.strings.length(text))}
 
 
-@pytest.mark.parametrize("command", ["train", "predict"])
+@pytest.mark.parametrize(
+    "command", ["train", pytest.param("predict", marks=pytest.mark.slow)]
+)
 @pytest.mark.parametrize(("level", "is_quiet"), [(None, True), ("0", False)])
 def test_what_xla_says_is_quiet_unless_asked_for(
     tmp_path, level, is_quiet, command

@@ -204,6 +204,7 @@ def test_bytes_that_are_not_utf_8_are_replaced(served):
     assert broken["count"].tolist() == [1]
 
 
+@pytest.mark.slow
 def test_a_model_of_two_replicas(tmp_path):
     strategy = two_replicas()
     with strategy.scope():

@@ -165,6 +165,7 @@ def test_int8(plain):
         assert np.abs(values.numpy()).max() == 127
 
 
+@pytest.mark.slow
 def test_an_export_with_everything(plain):
     served = shared_signatures(**SMALL)
     text = tf.constant(TEXTS)

@@ -110,7 +110,11 @@ def foreign(ops):
 
 
 @pytest.mark.parametrize(
-    ("settings", "more"), [({}, set()), (SMALL, {"Case", "While"})]
+    ("settings", "more"),
+    [
+        ({}, set()),
+        pytest.param(SMALL, {"Case", "While"}, marks=pytest.mark.slow),
+    ],
 )
 def test_only_ops_that_a_server_has(settings, more):
     ops = all_ops(shared_export(**settings))

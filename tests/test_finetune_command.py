@@ -183,6 +183,7 @@ def test_a_run_that_goes_on_equals_one_that_did_not_stop(
     assert held_out[0] == held_out[1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("during", ["save", "_finish"])
 def test_a_kill_changes_nothing(tmp_path, preset, monkeypatch, during):
     """While the best weights are written, or once patience is over."""

@@ -102,7 +102,14 @@ def test_equal_however_texts_are_cut(tokenizer, short_chunks):
     assert differences(tokenizer, texts) == []
 
 
-@pytest.mark.parametrize("rule", ["identity", "nfkc", "nmt_nfkc_cf"])
+@pytest.mark.parametrize(
+    "rule",
+    [
+        "identity",
+        pytest.param("nfkc", marks=pytest.mark.slow),
+        pytest.param("nmt_nfkc_cf", marks=pytest.mark.slow),
+    ],
+)
 def test_equal_under_other_rules_of_sentencepiece(rule, short_chunks):
     model = tiny_model(normalization_rule_name=rule)
     tokenizer = Tokenizer.from_model_proto(model)
@@ -133,6 +140,7 @@ def test_equal_with_pieces_across_blanks():
     assert differences(tokenizer, texts) == []
 
 
+@pytest.mark.slow
 def test_equal_on_released_texts(shared, released):
     reference = shared / "reference" / "tokenization.json"
     if not reference.is_file():

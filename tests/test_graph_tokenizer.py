@@ -205,6 +205,7 @@ def test_rank_is_checked(graph):
         graph("a single text")
 
 
+@pytest.mark.slow
 def test_saved_and_loaded_in_a_fresh_process(tmp_path, model_proto):
     tokenizer = Tokenizer.from_model_proto(model_proto, lowercase=True)
     graph = GraphTokenizer(tokenizer)

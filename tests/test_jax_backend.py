@@ -119,6 +119,7 @@ def test_jax_agrees_with_the_released_code(tmp_path):
     assert done.stdout.count("agrees: ") == 4
 
 
+@pytest.mark.slow
 def test_fit_learns_and_remembers_under_jax(tmp_path):
     done = run(LEARN, tmp_path)
     assert done.returncode == 0, done.stderr

@@ -6,6 +6,7 @@ import pytest
 import tensorflow as tf
 
 from tests.gradient_fixtures import MODES
+from tests.gradient_fixtures import MODES_BUT_XLA_SLOWLY
 from tests.gradient_fixtures import compared
 from tests.gradient_fixtures import features
 from tests.gradient_fixtures import gradients_of
@@ -14,8 +15,10 @@ from tests.gradient_fixtures import needs_jax
 from tests.gradient_fixtures import said_under_jax
 
 
-@pytest.mark.parametrize("rematerialize", [False, True])
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(
+    "rematerialize", [pytest.param(False, marks=pytest.mark.slow), True]
+)
+@pytest.mark.parametrize("mode", MODES_BUT_XLA_SLOWLY)
 def test_gradients_and_memories_are_the_same(mode, rematerialize):
     plain = make_model(num_layers=3)
     scanned = make_model(
@@ -30,6 +33,7 @@ def test_gradients_and_memories_are_the_same(mode, rematerialize):
     )
 
 
+@pytest.mark.slow
 def test_shared_biases_and_bfloat16():
     settings = {"untie_biases": False, "dtype": "mixed_bfloat16"}
     results = [
@@ -57,6 +61,7 @@ def test_content_alone(memory_length):
         np.testing.assert_allclose(one, other, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_the_program_does_not_grow_with_the_layers():
     def operations(num_layers, scan_layers):
         model = make_model(scan_layers=scan_layers, num_layers=num_layers)
@@ -72,6 +77,7 @@ def test_the_program_does_not_grow_with_the_layers():
     assert large - small < 0.2 * (operations(5, False) - operations(2, False))
 
 
+@pytest.mark.slow
 def test_it_fits_and_is_no_part_of_the_saved_model(tmp_path):
     model = make_model(scan_layers=True)
     config = model.backbone.get_config()
@@ -104,6 +110,7 @@ except RuntimeError as error:
 """
 
 
+@pytest.mark.slow
 @needs_jax
 def test_under_jax():
     said = said_under_jax(UNDER_JAX)

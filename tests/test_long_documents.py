@@ -133,6 +133,7 @@ def temporary_bytes(function, *arguments):
     )
 
 
+@pytest.mark.slow
 def test_memory_of_a_training_step_is_that_of_a_segment(config):
     """Nothing of earlier segments is kept for the gradient."""
     model = xlnet_tf.XLNetTextClassifier(

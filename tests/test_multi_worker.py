@@ -76,6 +76,7 @@ def check_equal(one, other):
         )
 
 
+@pytest.mark.slow
 def test_two_workers_equal_one_and_go_on_together(tmp_path):
     records = write_records(tmp_path / "data")
     configs = write_configs(tmp_path / "configs", max_gradient_norm=0.5)

@@ -62,6 +62,7 @@ def test_fit_on_two_replicas_equals_one_device(one_device, replicas):
     assert one_device.difference(replicas) < 1e-5
 
 
+@pytest.mark.slow
 def test_the_optimizer_of_keras_would_fail_the_test_above(one_device):
     plain = Fitted(two_replicas(), clipped(keras.optimizers.AdamW))
     assert one_device.difference(plain) > 1e-3

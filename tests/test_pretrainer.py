@@ -169,7 +169,9 @@ def test_mixed_bfloat16_keeps_weights_and_loss_in_float32():
     assert 0 < abs(difference) < 0.1
 
 
-@pytest.mark.parametrize("dtype", ["float32", "mixed_bfloat16"])
+@pytest.mark.parametrize(
+    "dtype", ["float32", pytest.param("mixed_bfloat16", marks=pytest.mark.slow)]
+)
 def test_fit_compiled_by_xla_takes_the_same_steps(dtype):
     losses = []
     for jit_compile in (False, True):
@@ -188,6 +190,7 @@ def test_fit_compiled_by_xla_takes_the_same_steps(dtype):
     assert abs(losses[0] - losses[1]) < tolerance
 
 
+@pytest.mark.slow
 def test_a_tiny_model_overfits_one_batch():
     model, features = XLNetPretrainer(small_backbone()), labelled()
     model.compile(keras.optimizers.AdamW(3e-3), jit_compile=False)

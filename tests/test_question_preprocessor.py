@@ -202,6 +202,7 @@ def test_one_answer_and_the_threshold(task):
     assert null["n_best"] == found["n_best"]
 
 
+@pytest.mark.slow
 def test_trains_on_raw_strings(task):
     model = XLNetQuestionAnswering.from_config(task.get_config())
     history = model.fit(X, Y, batch_size=11, epochs=2, verbose=0)

@@ -131,6 +131,7 @@ def test_the_last_examples_are_for_validation():
     assert found == [pytest.approx(np.mean(expected.argmax(-1) == 1))]
 
 
+@pytest.mark.slow
 def test_data_sets_and_weights():
     task = quick(classifier(dropout=0.0))
     data = tf.data.Dataset.from_tensor_slices(
@@ -151,6 +152,7 @@ def test_features_go_past_the_preprocessor():
         task.predict(TEXTS)
 
 
+@pytest.mark.slow
 def test_a_regressor_learns_and_weighs():
     task = quick(
         randomize(
@@ -170,6 +172,7 @@ def test_a_regressor_learns_and_weighs():
     np.testing.assert_allclose(rmse, np.sqrt(errors.mean()), rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_choices_and_tokens_and_queries_are_fitted():
     """One step of each, from strings to logits of the documented shapes."""
     choice = {

@@ -94,7 +94,11 @@ def test_all_four_configurations_are_here():
     ]
 
 
-@pytest.mark.parametrize("is_compiled", [False, True], ids=["eager", "xla"])
+@pytest.mark.parametrize(
+    "is_compiled",
+    [False, pytest.param(True, marks=pytest.mark.slow)],
+    ids=["eager", "xla"],
+)
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("name", NAMES)
 def test_outputs_agree_with_the_released_code(name, form, is_compiled):

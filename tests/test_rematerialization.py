@@ -10,6 +10,7 @@ import pytest
 import tensorflow as tf
 
 from tests.gradient_fixtures import MODES
+from tests.gradient_fixtures import MODES_BUT_XLA_SLOWLY
 from tests.gradient_fixtures import compared
 from tests.gradient_fixtures import features
 from tests.gradient_fixtures import gradients_of
@@ -20,7 +21,7 @@ from tests.gradient_fixtures import said_under_jax
 ROOT = pathlib.Path(__file__).parents[1]
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", MODES_BUT_XLA_SLOWLY)
 def test_gradients_and_memories_are_the_same(mode):
     """Dropout included: both times the same values are dropped."""
     run = MODES[mode]
@@ -33,6 +34,7 @@ def test_gradients_and_memories_are_the_same(mode):
     )
 
 
+@pytest.mark.slow
 def test_shared_biases_and_bfloat16():
     settings = {"untie_biases": False, "dtype": "mixed_bfloat16"}
     run = tf.function(gradients_of)
@@ -116,6 +118,7 @@ print("equal")
 """
 
 
+@pytest.mark.slow
 @needs_jax
 def test_under_jax():
     assert said_under_jax(UNDER_JAX).strip() == "equal"

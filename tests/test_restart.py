@@ -120,7 +120,12 @@ def test_goes_on_where_it_stopped(corpus, tmp_path, stopped, built_parts):
 
 
 @pytest.mark.parametrize(
-    "number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL]
+    "number",
+    [
+        pytest.param(signal.SIGINT, marks=pytest.mark.slow),
+        signal.SIGTERM,
+        pytest.param(signal.SIGKILL, marks=pytest.mark.slow),
+    ],
 )
 def test_stopped_command_goes_on(corpus, tmp_path, number):
     text = (corpus / "a.txt").read_text() + "\n\n"

@@ -96,6 +96,7 @@ def test_numbers_are_those_of_python(tmp_path):
         check_same(answer, by_python(*request))
 
 
+@pytest.mark.slow
 def test_hostile_texts_have_an_answer_each(tmp_path):
     requests = [fill_in(text) for text in HOSTILE]
     requests += [fill_in(), fill_in(*HOSTILE[:12]), fill_in(TEXT)]

@@ -29,6 +29,7 @@ def numbers(batch):
     return (batch["token_ids"][:, 0] - 9).tolist()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("workers", "batch"), [(1, 37), (3, 12)])
 def test_workers_share_every_record_once(directory, workers, batch):
     """An epoch of all workers together, whatever they share a step in."""
@@ -52,7 +53,9 @@ def test_workers_share_every_record_once(directory, workers, batch):
             assert sorted(read) == list(range(RECORDS))
 
 
-@pytest.mark.parametrize("num_workers", [1, 2])
+@pytest.mark.parametrize(
+    "num_workers", [1, pytest.param(2, marks=pytest.mark.slow)]
+)
 def test_service_gives_the_same_batches(directory, num_workers):
     service = tf.data.experimental.service
     dispatcher = service.DispatchServer()

@@ -45,7 +45,7 @@ MODEL_LABELS = {
     "classifier": ("no", "yes", "other"),
     "tagger": ("O", "B-long", "I-long"),
 }
-BY_DEFAULT = ("pair", "ner", "squad-2.0")
+BY_DEFAULT = ("pair", "ner")
 TASKS = [
     pytest.param(name, marks=() if name in BY_DEFAULT else pytest.mark.slow)
     for name in MODELS
@@ -350,6 +350,7 @@ def test_examples_without_labels(tmp_path):
     assert len(read_labelled("sst-2", tmp_path, limit=1)) == 1
 
 
+@pytest.mark.slow
 def test_an_export_of_another_model(capsys, tmp_path):
     place = shared_export("classifier")
     options = ["--model", place, "--other", place]

@@ -110,7 +110,9 @@ def test_exports_at_the_best_evaluation_and_at_the_end(finished):
     assert (finished.parent / "export/6/saved_model.pb").is_file()
 
 
-@pytest.mark.parametrize("stopped_at", [2, 4])
+@pytest.mark.parametrize(
+    "stopped_at", [2, pytest.param(4, marks=pytest.mark.slow)]
+)
 def test_the_same_command_goes_on_where_it_stopped(
     finished, records, configs, tmp_path, capfd, stopped_at
 ):
@@ -147,6 +149,7 @@ def test_the_same_command_goes_on_where_it_stopped(
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "during",
     ["training.PretrainingEvaluator.eval_begin", "training_run.Run._keep"],
@@ -211,7 +214,11 @@ def start(argv):
 
 
 @pytest.mark.parametrize(
-    ("number", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)]
+    ("number", "status"),
+    [
+        (signal.SIGTERM, 143),
+        pytest.param(signal.SIGINT, 130, marks=pytest.mark.slow),
+    ],
 )
 def test_a_signal_stops_it_with_a_checkpoint(records, tmp_path, number, status):
     configs = write_configs(tmp_path / "configs", checkpoint_interval=10**6)
@@ -322,6 +329,7 @@ def test_a_damaged_record_is_named_or_skipped(configs, tmp_path, capfd):
     assert "skipped   1 damaged record" in capfd.readouterr().out
 
 
+@pytest.mark.slow
 def test_a_damaged_held_out_record_is_named_or_skipped(
     configs, tmp_path, capfd
 ):
@@ -346,8 +354,14 @@ def test_a_damaged_held_out_record_is_named_or_skipped(
     ("error", "message"),
     [
         (tf.errors.ResourceExhaustedError, "out of memory.*batch-size"),
-        (tf.errors.UnavailableError, "a worker stopped answering"),
-        (tf.errors.InternalError, "something else"),
+        pytest.param(
+            tf.errors.UnavailableError,
+            "a worker stopped answering",
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            tf.errors.InternalError, "something else", marks=pytest.mark.slow
+        ),
     ],
 )
 def test_tensorflow_errors_are_one_line(
@@ -363,6 +377,7 @@ def test_tensorflow_errors_are_one_line(
     assert re.search(message, last)
 
 
+@pytest.mark.slow
 def test_a_full_disk_below_tensorflow(
     records, configs, tmp_path, capfd, monkeypatch
 ):
@@ -377,6 +392,7 @@ def test_a_full_disk_below_tensorflow(
     assert "the disk is full" in capfd.readouterr().err
 
 
+@pytest.mark.slow
 def test_memory_length_is_as_given_or_three_quarters(
     records, configs, tmp_path, capfd
 ):
@@ -399,6 +415,7 @@ def test_half_batches_backwards_need_records_that_are(
     assert "--both-directions" in one_line(capfd)
 
 
+@pytest.mark.slow
 def test_both_directions_and_frozen_records_train(tmp_path, configs):
     records = write_records(
         tmp_path,

@@ -71,23 +71,28 @@ def reference():
     return Trained(one_device())
 
 
+SLOW = pytest.mark.slow
+PARTS = {"gradient_accumulation_steps": 2}
+XLA = {"jit_compile": True}
+
+
 @pytest.mark.parametrize(
     ("make_strategy", "overrides"),
     [
-        (two_replicas, {}),
-        (one_device, {"gradient_accumulation_steps": 2}),
-        (one_device, {"jit_compile": True}),
-        (one_mirror, {"jit_compile": True}),
-        (two_replicas, {"gradient_accumulation_steps": 2}),
-        (two_replicas, {"rematerialize": True}),
-    ],
-    ids=[
-        "two replicas",
-        "accumulation",
-        "XLA",
-        "XLA, a strategy that could have replicas",
-        "replicas and accumulation",
-        "replicas, rematerialised",
+        pytest.param(make_strategy, overrides, id=name, marks=marks)
+        for name, make_strategy, overrides, marks in (
+            ("two replicas", two_replicas, {}, SLOW),
+            ("accumulation", one_device, PARTS, SLOW),
+            ("XLA", one_device, XLA, ()),
+            ("XLA, a strategy that could have replicas", one_mirror, XLA, SLOW),
+            ("replicas and accumulation", two_replicas, PARTS, ()),
+            (
+                "replicas, rematerialised",
+                two_replicas,
+                {"rematerialize": True},
+                SLOW,
+            ),
+        )
     ],
 )
 def test_however_spread_the_numbers_are_the_same(
@@ -139,6 +144,7 @@ def test_hidden_empty_memory_changes_the_first_step(reference):
     assert hidden.memory.is_real.value.numpy().min() == 1
 
 
+@pytest.mark.slow
 def test_dropout_follows_from_seed_and_step_alone():
     config = tiny_config(dropout=0.3, attention_dropout=0.2)
     one = Trained(one_device(), config=config)
@@ -213,6 +219,7 @@ def test_evaluation_is_repeatable_and_leaves_training_alone(reference):
         np.testing.assert_array_equal(held, value.numpy())
 
 
+@pytest.mark.slow
 def test_a_loss_that_is_not_finite_stops_the_run():
     with pytest.raises(RuntimeError, match=r"loss became nan.*steps 0 and 3"):
         Trained(

@@ -79,7 +79,10 @@ class Process:
         return [v.numpy() for v in (*variables, *memories)]
 
 
-@pytest.mark.parametrize("make_strategy", [one_device, two_replicas])
+@pytest.mark.parametrize(
+    "make_strategy",
+    [one_device, pytest.param(two_replicas, marks=pytest.mark.slow)],
+)
 def test_resumed_equals_uninterrupted_to_the_bit(tmp_path, make_strategy):
     whole = Process(tmp_path, make_strategy()).train(3)
     assert whole.checkpoints.save(check_interval=False)
