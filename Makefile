@@ -36,16 +36,18 @@ demo: $(STAMP)
 	    $(if $(FORMAT),--text-format $(FORMAT)) \
 	    $(if $(STEPS),--steps $(STEPS)) $(if $(OUTPUT),--output $(OUTPUT))
 
-# make tasks DATA=directory: pretrained beside random start on every task there
+# make tasks DATA=directory: pretrained beside random start on every task there;
+# SEEDS=3 TASKS='sst-2 sts-b' runs some several times
 tasks: $(STAMP)
 	$(RUN) examples/tasks.py --data '$(DATA)' $(if $(OUTPUT),--output $(OUTPUT)) \
-	    $(if $(STEPS),--steps $(STEPS))
+	    $(if $(STEPS),--steps $(STEPS)) $(if $(SEEDS),--seeds $(SEEDS)) \
+	    $(if $(TASKS),--tasks $(TASKS))
 
 test: $(STAMP)
 	$(RUN) -m pytest --numprocesses $(JOBS) --dist loadfile $(TESTS)
 
 test-slow: $(STAMP)
-	$(MAKE) test TESTS='--run-slow $(TESTS)'
+	$(RUN) -m pytest --numprocesses $(JOBS) --dist loadfile --run-slow $(TESTS)
 
 # make bench BENCH='--only training_step --rounds 5'; installs the peers too
 bench:

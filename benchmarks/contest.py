@@ -158,7 +158,7 @@ def hold(measurement, settings, log_directory, say=print):
         list of dict, a row for each contender; see `_row`.
     """
     reference, *others = measurement.contenders
-    size = max(1, settings.alongside - 1)
+    size = settings.alongside - 1
     heats = [others[i : i + size] for i in range(0, len(others), size)] or [[]]
     rows = {}
     for heat in heats:

@@ -28,7 +28,7 @@ from benchmarks import texts
 from benchmarks import workload
 
 # What a training step of XLNet-Base holds between its turns.
-_CONTENDER_BYTES = 7 * 2**30
+_CONTENDER_BYTES = 8 * 2**30
 
 
 def main(argv=None):
@@ -168,6 +168,14 @@ def positive(text):
     return number
 
 
+def two_or_more(text):
+    """int of an option that must be above 1."""
+    number = int(text)
+    if number < 2:
+        raise ValueError(text)
+    return number
+
+
 def _parser():
     parser = argparse.ArgumentParser(
         description=__doc__.splitlines()[0], allow_abbrev=False
@@ -209,10 +217,11 @@ def add_contest_options(parser):
     add("--tiny", action="store_true", help="tiny model and shapes, to try")
     add(
         "--alongside",
-        type=positive,
+        type=two_or_more,
         default=contenders_alongside(machine.available_bytes()),
         metavar="N",
-        help="contenders that hold memory at a time (default: what fits)",
+        help="contenders that hold memory at a time, at least 2 (default: what "
+        "fits)",
     )
     add(
         "--limit-seconds",

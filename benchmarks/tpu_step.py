@@ -30,21 +30,13 @@ CHIPS = {
 }
 
 
-def lower_training_step(
-    config,
-    batch_size,
-    sequence_length,
-    num_predict,
-    precision="bfloat16",
-    **options,
-):
+def lower_training_step(config, training, sequence_length, num_predict):
     """The StableHLO of the step that `xlnet_tf.train` makes on each replica.
 
     Args:
         config: XLNetConfig.
-        batch_size, sequence_length, num_predict: ints, B, T and P.
-        precision: "float32" or "bfloat16".
-        **options: of TrainingConfig: `rematerialize`, `scan_layers`.
+        training: TrainingConfig.
+        sequence_length, num_predict: ints, T and P.
 
     Returns:
         str.
@@ -54,11 +46,7 @@ def lower_training_step(
 
     from data_pipeline.features import batch_features
     from xlnet_tf import training as training_steps
-    from xlnet_tf.training_config import TrainingConfig
 
-    training = TrainingConfig(
-        batch_size=batch_size, precision=precision, **options
-    )
     strategy = tf.distribute.get_strategy()
     model, optimizer, memory = training_steps.build(config, training, strategy)
     trainer = training_steps.PretrainingTrainer(
@@ -70,7 +58,7 @@ def lower_training_step(
         strategy,
         orbit.utils.create_global_step(),
     )
-    sizes = {"B": batch_size, "T": sequence_length, "P": num_predict}
+    sizes = {"B": training.batch_size, "T": sequence_length, "P": num_predict}
     features = {
         name: tf.zeros([sizes[axis] for axis in entry.shape], entry.dtype)
         for name, entry in batch_features().items()
@@ -183,6 +171,7 @@ def main(argv=None):
     arguments = parser.parse_args(argv)
 
     import xlnet_tf
+    from xlnet_tf.training_config import TrainingConfig
 
     begun = time.process_time()
     try:
@@ -193,17 +182,17 @@ def main(argv=None):
         )
         if arguments.num_layers is not None:
             config = config.replace(num_layers=arguments.num_layers)
-        text = lower_training_step(
-            config,
-            arguments.batch_size,
-            arguments.sequence_length,
-            arguments.num_predict,
-            arguments.precision,
+        training = TrainingConfig(
+            batch_size=arguments.batch_size,
+            precision=arguments.precision,
             rematerialize=arguments.rematerialize,
             scan_layers=arguments.scan_layers,
         )
     except ValueError as error:
         parser.error(str(error))
+    text = lower_training_step(
+        config, training, arguments.sequence_length, arguments.num_predict
+    )
     lower_cpu_seconds = time.process_time() - begun
     compiled = compile_for_tpu(text, arguments.topology)
     report = {

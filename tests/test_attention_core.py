@@ -108,6 +108,22 @@ def gradients(function, tensors, rules):
     return output, tape.gradient(loss, tensors, unconnected_gradients=zero)
 
 
+def check_gradients(changes, is_compiled):
+    directions = 2 if "is_reversed" in changes else 1
+    inputs, given = tensors(directions), rules(**changes)
+    expected = gradients(plain, inputs, given)
+
+    def attended(tensors, rules):
+        return attend(*tensors, rules)
+
+    def both():
+        return gradients(attended, inputs, given)
+
+    if is_compiled:
+        both = tf.function(both, jit_compile=True)
+    assert largest_difference(both(), expected) < 2e-5
+
+
 @pytest.mark.parametrize(
     "is_compiled",
     [False, pytest.param(True, marks=pytest.mark.slow)],
@@ -127,19 +143,28 @@ def gradients(function, tensors, rules):
 def test_outputs_and_gradients_equal_those_of_single_steps(
     group, changes, is_compiled
 ):
-    directions = 2 if "is_reversed" in changes else 1
-    inputs, given = tensors(directions), rules(**changes)
+    check_gradients(changes, is_compiled)
+
+
+def test_gradients_of_dropout_when_compiled():
+    check_gradients({"seed": tf.constant(SEED)}, True)
+
+
+def test_bfloat16_gradients_are_near_those_of_float32(group):
+    """Weights are kept in 8 bits of precision, of either sign."""
+    inputs, given = tensors(), rules(seed=tf.constant(SEED))
     expected = gradients(plain, inputs, given)
 
-    def attended(tensors, rules):
-        return attend(*tensors, rules)
+    def rounded(tensors, rules):
+        tensors = [tf.cast(tensor, "bfloat16") for tensor in tensors]
+        return tf.cast(attend(*tensors, rules), "float32")
 
-    def both():
-        return gradients(attended, inputs, given)
-
-    if is_compiled:
-        both = tf.function(both, jit_compile=True)
-    assert largest_difference(both(), expected) < 2e-5
+    output, found = gradients(rounded, inputs, given)
+    for one, other in zip(
+        [output, *found], [expected[0], *expected[1]], strict=True
+    ):
+        scale = np.abs(other).max()
+        np.testing.assert_allclose(one, other, atol=0.03 * scale)
 
 
 def test_content_rows_alone(group):

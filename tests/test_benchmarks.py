@@ -245,7 +245,7 @@ def test_heats(monkeypatch):
 
 
 def test_contenders_alongside_fit_in_memory():
-    gibibytes = [None, 4, 23, 64]
+    gibibytes = [None, 4, 27, 64]
     assert [run.contenders_alongside(n and n * 2**30) for n in gibibytes] == [
         2,
         2,

@@ -16,7 +16,7 @@ from tests.gradient_fixtures import said_under_jax
 
 
 @pytest.mark.parametrize(
-    "rematerialize", [pytest.param(False, marks=pytest.mark.slow), True]
+    "rematerialize", [False, pytest.param(True, marks=pytest.mark.slow)]
 )
 @pytest.mark.parametrize("mode", MODES_BUT_XLA_SLOWLY)
 def test_gradients_and_memories_are_the_same(mode, rematerialize):

@@ -45,7 +45,7 @@ MODEL_LABELS = {
     "classifier": ("no", "yes", "other"),
     "tagger": ("O", "B-long", "I-long"),
 }
-BY_DEFAULT = ("pair", "ner")
+BY_DEFAULT = ("ner", "squad-2.0")
 TASKS = [
     pytest.param(name, marks=() if name in BY_DEFAULT else pytest.mark.slow)
     for name in MODELS

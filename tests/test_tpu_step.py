@@ -47,8 +47,12 @@ def test_the_base_step_fits_a_v5e():
 
 
 def test_wrong_options():
-    result = run("--config", "huge")
-    assert result.returncode == 2
-    assert result.stderr.splitlines()[-1].startswith(
-        "tpu_step.py: error: `size`"
-    )
+    for name, value, message in (
+        ("config", "huge", "`size`"),
+        ("batch-size", "0", "`batch_size`"),
+    ):
+        result = run(f"--{name}", value)
+        assert result.returncode == 2
+        assert result.stderr.splitlines()[-1].startswith(
+            f"tpu_step.py: error: {message}"
+        )

@@ -219,7 +219,6 @@ def test_evaluation_is_repeatable_and_leaves_training_alone(reference):
         np.testing.assert_array_equal(held, value.numpy())
 
 
-@pytest.mark.slow
 def test_a_loss_that_is_not_finite_stops_the_run():
     with pytest.raises(RuntimeError, match=r"loss became nan.*steps 0 and 3"):
         Trained(

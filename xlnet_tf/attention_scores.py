@@ -154,8 +154,8 @@ def gradient_of_part(
     Returns:
         tuple of seven tensors.
     """
-    # Zero, for all that a compiler knows, who would otherwise keep what is
-    # kept of the weights from the way forward: as much memory again.
+    # A zero that the compiler cannot know to be one: else it would save the
+    # maximum of the way forward for here, as much memory again.
     zero = ops.minimum(ops.abs(mean[..., :1, None]), 0)
     kept = _kept(weights, part, zero)
     upstream = upstream * ops.cast(factor, upstream.dtype)[..., None]
