@@ -192,6 +192,14 @@ def pretrain(data, output, steps):
     return preset
 
 
+def is_done(place, wanted):
+    """Whether a run has ended that had these settings."""
+    if not (place / "results.json").is_file():
+        return False
+    settings = json.loads((place / "run.json").read_text())["training"]
+    return wanted.items() <= settings.items()
+
+
 def finetune(name, data, preset, output, seeds):
     """Both starts of one task.
 
@@ -206,10 +214,11 @@ def finetune(name, data, preset, output, seeds):
         directory = output / name / start
         directory.mkdir(parents=True, exist_ok=True)
         file = output / f"{name}.json"
-        file.write_text(json.dumps({**FINETUNING, **settings}))
+        wanted = {**FINETUNING, **settings}
+        file.write_text(json.dumps(wanted))
         for seed in range(seeds):
             place = directory / f"seed-{seed}"
-            if not (place / "results.json").is_file():
+            if not is_done(place, wanted):
                 run(
                     *("-m", "xlnet_tf.finetune", "--task", task),
                     *("--data", data / train, "--preset", preset),
