@@ -50,8 +50,8 @@ FINETUNING = {
     "attention_dropout": 0.1,
     "steps_per_loop": 50,
 }
-# Of sentences: without dropout, as in pretraining, for so small a model with it
-# stays at chance for hundreds of steps.
+# Of sentences: without dropout, as in pretraining. With it, and the rate above,
+# SST-2 was near chance after 200 steps. Chosen by looking at its dev split.
 SENTENCES = {
     "learning_rate": 5e-4,
     "warmup_steps": 60,

@@ -177,7 +177,7 @@ def test_memory_is_flat_over_ten_thousand_requests(tmp_path):
     random = np.random.default_rng(0)
     requests = [
         fill_in(*[" ".join(["ba co <mask> fi"] * random.integers(1, 9))] * rows)
-        for rows in (1, 2, 3)
+        for rows in (1, 2, 4, 8)
     ]
     (line,) = load_lines(shared_export(), requests, tmp_path, 10_000, (8,))
     assert line["failed"] == 0
