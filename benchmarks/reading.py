@@ -22,6 +22,7 @@ import tensorflow as tf
 
 from data_pipeline import parsing
 from data_pipeline import permutation
+from data_pipeline.dataset_options import dataset_options
 from data_pipeline.pretraining import PretrainingData
 
 
@@ -33,7 +34,7 @@ def processor_seconds():
 
 def measure(name, dataset, batch_size, sequences, windows=4):
     """Prints the rate of a dataset of batches."""
-    iterator = iter(dataset)
+    iterator = iter(dataset.with_options(dataset_options()))
     for _ in range(5):
         next(iterator)
     rates, costs = [], []

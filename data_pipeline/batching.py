@@ -13,6 +13,8 @@ import functools
 import numpy as np
 import tensorflow as tf
 
+from data_pipeline.dataset_options import dataset_options
+
 # Batches whose rows are sorted by length together: more leave less padding,
 # fewer leave more chance in who meets whom.
 _POOL = 64
@@ -187,7 +189,7 @@ class Batches:
         static = int(self._lengths[0]) if len(self._lengths) == 1 else None
         gather = _Gather(self.rows, replica_batch, static)
         dataset = dataset.map(gather, num_parallel_calls=tf.data.AUTOTUNE)
-        return dataset.prefetch(tf.data.AUTOTUNE)
+        return dataset.prefetch(2).with_options(dataset_options())
 
 
 class _Gather:

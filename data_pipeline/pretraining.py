@@ -14,6 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from data_pipeline import permutation
+from data_pipeline.dataset_options import dataset_options
 from data_pipeline.features import SPLITS
 from data_pipeline.manifest import read_manifest
 from data_pipeline.parsing import parse_records
@@ -155,7 +156,7 @@ class PretrainingData:
         dataset = dataset.enumerate().map(
             parse, num_parallel_calls=num_parallel_calls, deterministic=True
         )
-        options = tf.data.Options()
+        options = dataset_options()
         # Rows are shared out by `first_row`, not by dropping elements.
         options.experimental_distribute.auto_shard_policy = (
             tf.data.experimental.AutoShardPolicy.OFF

@@ -78,6 +78,12 @@ def test_elements_are_the_padded_rows(side, options):
                 assert flat[name][place].tolist() == wanted
 
 
+def test_nothing_sleeps_when_it_ends():
+    batches = Batches(make_rows(), BATCH, LENGTHS, seed=5)
+    for dataset in (batches.training(), batches.evaluation()):
+        assert dataset.options().autotune.enabled is False
+
+
 def test_an_epoch_holds_rows_once_and_the_next_others():
     batches = Batches(make_rows(), BATCH, LENGTHS, seed=1)
     steps = batches.steps_per_epoch

@@ -54,6 +54,11 @@ def test_contract(made):
         assert next(iter(dataset)).keys() == entries.keys()
 
 
+def test_nothing_sleeps_when_it_ends(made):
+    dataset = PretrainingData(made[0], 6).dataset()
+    assert dataset.options().autotune.enabled is False
+
+
 def test_released_sizes(tmp_path):
     write_set(
         tmp_path, (5,), tokens=512, reuse=256, targets=85, vocabulary=32_000

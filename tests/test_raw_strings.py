@@ -19,6 +19,7 @@ from xlnet_tf.tasks.preprocessors import XLNetMultipleChoicePreprocessor
 from xlnet_tf.tasks.preprocessors import XLNetRankerPreprocessor
 from xlnet_tf.tasks.preprocessors import XLNetTextClassifierPreprocessor
 from xlnet_tf.tasks.preprocessors import XLNetTokenClassifierPreprocessor
+from xlnet_tf.tasks.raw_data import to_data_set
 
 LENGTH = 11
 TEXTS = [f"{first} {last}" for first in ("ba", "co") for last in "bcdfg"]
@@ -140,6 +141,15 @@ def test_data_sets_and_weights():
     task.fit(data, epochs=5, validation_data=data, verbose=0)
     logits = expected_logits(task, (TEXTS, TEXTS))
     assert (logits.argmax(-1) == 0).all()  # the only class that had a weight
+
+
+def test_only_data_of_the_user_are_tuned_by_tensorflow():
+    preprocessor = classifier().preprocessor
+    of_lists = to_data_set(preprocessor, TEXTS, LABELS)
+    assert of_lists.options().autotune.enabled is False
+    users = tf.data.Dataset.from_tensor_slices((TEXTS, LABELS)).batch(4)
+    options = to_data_set(preprocessor, users).options()
+    assert options.autotune.enabled is None
 
 
 def test_features_go_past_the_preprocessor():

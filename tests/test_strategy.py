@@ -6,6 +6,7 @@ import socket
 import pytest
 import tensorflow as tf
 
+from tests.replicas import two_replicas
 from xlnet_tf import strategy as strategies
 from xlnet_tf.strategy import describe
 from xlnet_tf.strategy import has_peers
@@ -69,6 +70,20 @@ def test_one_device():
     assert isinstance(strategy, tf.distribute.OneDeviceStrategy)
     assert strategy.num_replicas_in_sync == 1
     assert not has_peers(strategy)
+
+
+def test_one_cpu_reads_without_fetching_to_a_device():
+    def rows_of_worker(context):
+        assert context.num_input_pipelines == 1
+        return tf.data.Dataset.range(3)
+
+    one = strategies.distribute_rows(
+        tf.distribute.OneDeviceStrategy("CPU:0"), rows_of_worker
+    )
+    assert isinstance(one, tf.data.Dataset)
+    two = strategies.distribute_rows(two_replicas(), rows_of_worker)
+    assert isinstance(two, tf.distribute.DistributedDataset)
+    assert [int(x) for x in one] == [0, 1, 2]
 
 
 def test_mirrored_takes_all_devices():

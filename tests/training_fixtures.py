@@ -6,6 +6,7 @@ import numpy as np
 import tensorflow as tf
 
 import xlnet_tf
+from data_pipeline.dataset_options import dataset_options
 
 BATCH, TOKENS, TARGETS, VOCABULARY = 4, 14, 5, 97
 
@@ -54,7 +55,8 @@ class ArrayData:
             )
             for name, array in self.features.items()
         }
-        return tf.data.Dataset.from_tensor_slices(arrays).repeat()
+        dataset = tf.data.Dataset.from_tensor_slices(arrays).repeat()
+        return dataset.with_options(dataset_options())
 
 
 def tiny_config(**overrides):

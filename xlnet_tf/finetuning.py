@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from xlnet_tf.optimizer import AdamW
 from xlnet_tf.optimizer import WarmupSchedule
+from xlnet_tf.strategy import distribute_rows
 from xlnet_tf.training_loop import Trainer
 
 
@@ -71,7 +72,7 @@ def distribute(batches, config, strategy, start_step=None):
             return batches.evaluation(**place)
         return batches.training(start_step=start_step, **place)
 
-    return strategy.distribute_datasets_from_function(rows_of_worker)
+    return distribute_rows(strategy, rows_of_worker)
 
 
 class FinetuningTrainer(Trainer):

@@ -75,6 +75,25 @@ def is_one_device(strategy):
     return isinstance(strategy, (tf.distribute.OneDeviceStrategy, _NO_STRATEGY))
 
 
+def distribute_rows(strategy, rows_of_worker):
+    """A data set for every worker of a strategy.
+
+    Args:
+        strategy: tf.distribute.Strategy.
+        rows_of_worker: function of a tf.distribute.InputContext that returns a
+            tf.data.Dataset of batches of one replica.
+
+    Returns:
+        distributed dataset, or the plain one where one CPU reads all: there is
+        nowhere to fetch batches to, and the iterators that do this tune
+        themselves, see `data_pipeline.dataset_options`.
+    """
+    devices = strategy.extended.worker_devices
+    if is_one_device(strategy) and "CPU" in devices[0]:
+        return rows_of_worker(tf.distribute.InputContext())
+    return strategy.distribute_datasets_from_function(rows_of_worker)
+
+
 def describe(strategy):
     """One line about what a strategy runs on."""
     devices = sorted(

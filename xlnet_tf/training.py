@@ -16,6 +16,7 @@ from xlnet_tf.memory import StatefulMemory
 from xlnet_tf.optimizer import AdamW
 from xlnet_tf.optimizer import WarmupSchedule
 from xlnet_tf.pretrainer import XLNetPretrainer
+from xlnet_tf.strategy import distribute_rows
 from xlnet_tf.training_loop import Means
 from xlnet_tf.training_loop import Trainer
 
@@ -103,7 +104,7 @@ def distribute(data, training, strategy, start_step=0):
         # Without the feature, positions are projected for one direction only.
         return dataset.map(_without_direction)
 
-    return strategy.distribute_datasets_from_function(rows_of_worker)
+    return distribute_rows(strategy, rows_of_worker)
 
 
 def _without_direction(features):

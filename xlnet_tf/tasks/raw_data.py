@@ -72,10 +72,15 @@ def to_data_set(
         if shuffle:
             data = data.shuffle(max(count, 1))
         data = data.batch(batch_size or DEFAULT_BATCH_SIZE)
+        options = tf.data.Options()
+        # Its thread may hold up the end for as long as the data lasted
+        # (TensorFlow 2.20); data sets of the user's keep their own options.
+        options.autotune.enabled = False
+        data = data.with_options(options)
     return data.map(
         tf.autograph.experimental.do_not_convert(preprocessor),
         num_parallel_calls=tf.data.AUTOTUNE,
-    ).prefetch(tf.data.AUTOTUNE)
+    ).prefetch(2)
 
 
 def split(preprocessor, x, y, sample_weight, fraction):
