@@ -77,13 +77,15 @@ def test_one_cpu_reads_without_fetching_to_a_device():
         assert context.num_input_pipelines == 1
         return tf.data.Dataset.range(3)
 
-    one = strategies.distribute_rows(
-        tf.distribute.OneDeviceStrategy("CPU:0"), rows_of_worker
-    )
-    assert isinstance(one, tf.data.Dataset)
+    for strategy in (
+        tf.distribute.OneDeviceStrategy("CPU:0"),
+        tf.distribute.get_strategy(),  # none was chosen
+    ):
+        one = strategies.distribute_rows(strategy, rows_of_worker)
+        assert isinstance(one, tf.data.Dataset)
+        assert [int(x) for x in one] == [0, 1, 2]
     two = strategies.distribute_rows(two_replicas(), rows_of_worker)
     assert isinstance(two, tf.distribute.DistributedDataset)
-    assert [int(x) for x in one] == [0, 1, 2]
 
 
 def test_mirrored_takes_all_devices():

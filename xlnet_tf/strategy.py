@@ -88,9 +88,10 @@ def distribute_rows(strategy, rows_of_worker):
         nowhere to fetch batches to, and the iterators that do this tune
         themselves, see `data_pipeline.dataset_options`.
     """
-    devices = strategy.extended.worker_devices
-    if is_one_device(strategy) and "CPU" in devices[0]:
-        return rows_of_worker(tf.distribute.InputContext())
+    if isinstance(strategy, tf.distribute.OneDeviceStrategy):
+        (device,) = strategy.extended.worker_devices
+        if "CPU" in device:
+            return rows_of_worker(tf.distribute.InputContext())
     return strategy.distribute_datasets_from_function(rows_of_worker)
 
 
