@@ -19,11 +19,13 @@ sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))
 import numpy as np
 
 import xlnet_tf
+from data_pipeline import command_line
 
 
 def make_rows(rng, rows, half, vocabulary_size, is_repeated):
     """Token ids [rows, 2 * half]; symbols and rare pieces left out."""
-    low, high = 100, max(101, vocabulary_size // 3)
+    low = min(100, vocabulary_size // 10)
+    high = vocabulary_size // 3
     first, other = rng.integers(low, high, (2, rows, half))
     second = first if is_repeated else other
     return np.concatenate([first, second], axis=1).astype("int32")
@@ -45,13 +47,13 @@ def hide(rng, token_ids, count):
     }
 
 
-def main():
+def main(argv=None):
     """Runs the command; see the module's text."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--preset", required=True)
     parser.add_argument("--rows", type=int, default=64)
     parser.add_argument("--half", type=int, default=30, help="tokens, from 8")
-    arguments = parser.parse_args()
+    arguments = parser.parse_args(argv)
     if arguments.half < 8 or arguments.rows < 1:
         parser.error("--half must be 8 or more, --rows 1 or more.")
     model = xlnet_tf.XLNetPretrainer.from_preset(arguments.preset)
@@ -73,4 +75,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(command_line.run(main))
