@@ -45,8 +45,8 @@ def main():
     parser.add_argument("--seconds", type=float, default=5.0)
     parser.add_argument("--count", type=int, default=20)
     arguments = parser.parse_args()
-    if arguments.count < 1 or not arguments.seconds >= 0:
-        parser.error("--count must be 1 or more, --seconds 0 or more.")
+    if arguments.count < 1 or not 0 <= arguments.seconds <= 3600:
+        parser.error("--count must be 1 or more, --seconds 0 to 3600.")
     for name, options in (
         ("tuned by tf.data", tf.data.Options()),
         ("ours", dataset_options()),

@@ -73,8 +73,8 @@ def to_data_set(
             data = data.shuffle(max(count, 1))
         data = data.batch(batch_size or DEFAULT_BATCH_SIZE)
         options = tf.data.Options()
-        # Its thread may hold up the end for as long as the data lasted
-        # (TensorFlow 2.20); data sets of the user's keep their own options.
+        # The thread of tf.data's tuning may hold up the end for as long as the
+        # data lasted (TensorFlow 2.20). The user's own data keep their options.
         options.autotune.enabled = False
         data = data.with_options(options)
     return data.map(
