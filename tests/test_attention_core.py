@@ -24,7 +24,7 @@ SEED = np.array([3, 5], "uint32")
 @pytest.fixture(params=[None, 1, 5], ids=["whole", "1 head", "5 heads"])
 def group(request, monkeypatch):
     monkeypatch.setattr(
-        attention_core, "_heads_at_a_time", lambda *_: request.param
+        attention_core, "heads_at_a_time", lambda *_: request.param
     )
     return request.param
 
@@ -213,14 +213,11 @@ def test_a_row_that_sees_nothing_gets_zeros_and_gives_no_gradient(group):
 
 
 def test_only_very_many_scores_are_computed_in_parts():
-    def shape(batch, tokens):
-        return np.broadcast_to(np.float32(0), (batch, 12, tokens, 64))
-
-    heads = attention_core._heads_at_a_time
-    assert heads(shape(8, 512), shape(8, 896)) is None
-    assert heads(shape(32, 512), shape(32, 896)) == 12
-    assert heads(shape(1, 2048), shape(1, 4096)) == 2
-    assert heads(shape(1, 8192), shape(1, 8192)) == 1
+    heads = attention_core.heads_at_a_time
+    assert heads(8, 12, 512, 896) is None
+    assert heads(32, 12, 512, 896) == 12
+    assert heads(1, 12, 2048, 4096) == 2
+    assert heads(1, 12, 8192, 8192) == 1
 
 
 def test_the_gradient_agrees_with_a_finite_difference(group):

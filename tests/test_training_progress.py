@@ -38,5 +38,10 @@ def test_expected_memory_of_options():
     # Twice the rows in two parts need no more.
     parts = {"batch_size": 4, "gradient_accumulation_steps": 2}
     assert expected(4, **parts) == pytest.approx(expected())
-    # So many scores that none are kept.
-    assert expected(16) < 16 / 8 * expected(8) - 16 * 11 * scores / 2
+    # So many scores that no layer keeps them; they are made row by row.
+    per_row = (expected(8) - expected(4)) / 4
+    every_score = 16 * (12 + 4) * scores / 2
+    at_a_time = 4 * scores / 2
+    assert expected(16) == pytest.approx(
+        expected(8) + 8 * per_row - every_score + at_a_time
+    )

@@ -80,7 +80,7 @@ def attend(
         float tensor of shape [B, N, Q, H]. A row that may attend to nothing
         gets zeros.
     """
-    group = _heads_at_a_time(query, key)
+    group = _group(query, key)
     # Scaling the queries once is cheaper than scaling Q x K scores.
     scale = ops.shape(query)[-1] ** -0.5
 
@@ -127,32 +127,33 @@ def attend(
     )
 
 
-def in_one_piece(batch_size, num_heads, num_rows, num_keys):
-    """Whether so many scores are computed all at once; then they are kept.
+def heads_at_a_time(batch_size, num_heads, num_rows, num_keys):
+    """How many heads of an example are computed at once.
 
     Args:
         batch_size, num_heads, num_rows, num_keys: ints, B, N, Q and K.
+
+    Returns:
+        int, or None for all heads of all examples; then their scores are kept.
     """
-    scores = batch_size * num_heads * num_rows * num_keys
-    return scores <= _SCORES_IN_ONE_PIECE
-
-
-def _heads_at_a_time(query, key):
-    """int G, or None for all heads of all examples at once."""
-    batch_size, num_heads, num_rows, _ = ops.shape(query)
-    num_keys = ops.shape(key)[2]
-    sizes = (batch_size, num_rows, num_keys)
-    if not all(isinstance(size, int) for size in sizes):
-        return None
-    if in_one_piece(batch_size, num_heads, num_rows, num_keys):
-        return None
     scores = num_rows * num_keys
+    if batch_size * num_heads * scores <= _SCORES_IN_ONE_PIECE:
+        return None
     fitting = [
         group
         for group in range(1, num_heads + 1)
         if num_heads % group == 0 and group * scores <= _SCORES_AT_A_TIME
     ]
     return max(fitting, default=1)
+
+
+def _group(query, key):
+    """`heads_at_a_time` of tensors; None where a size is not known."""
+    batch_size, num_heads, num_rows, _ = ops.shape(query)
+    sizes = (batch_size, num_heads, num_rows, ops.shape(key)[2])
+    if not all(isinstance(size, int) for size in sizes):
+        return None
+    return heads_at_a_time(*sizes)
 
 
 def _forward(tensors, rules, group):

@@ -291,8 +291,8 @@ def expected_bytes(model, training, manifest, rows):
     Weights, gradients and two moments in float32; for every layer the
     activations kept for the backward pass, or its inputs alone where it is
     computed again; for one layer at a time the scores and probabilities of
-    attention, of which a layer keeps one tensor unless there are very many;
-    logits and their gradient.
+    attention, of which a layer keeps one tensor, or those of some heads alone
+    where there are very many; logits and their gradient.
 
     Args:
         model: XLNetPretrainer.
@@ -309,15 +309,19 @@ def expected_bytes(model, training, manifest, rows):
     width = 2 if training.precision == "bfloat16" else 4
     streams = manifest.sequence_length + targets
     keys = manifest.sequence_length + config.memory_length
-    scores = config.num_heads * streams * keys
     activations = streams * (
         12 * config.hidden_dim + 3 * config.intermediate_dim
     )
-    if attention_core.in_one_piece(rows, config.num_heads, streams, keys):
-        activations += scores
+    heads = attention_core.heads_at_a_time(
+        rows, config.num_heads, streams, keys
+    )
+    if heads is None:
+        heads = rows * config.num_heads
+        activations += config.num_heads * streams * keys
+    scores = heads * streams * keys
     kept = config.num_layers * activations
     if training.rematerialize:
         kept = activations + config.num_layers * streams * config.hidden_dim
-    layers = rows * (4 * scores + kept) * width
+    layers = (4 * scores + rows * kept) * width
     logits = 3 * rows * targets * config.vocabulary_size * 4
     return 16 * model.count_params() + layers + logits
