@@ -1,5 +1,7 @@
 """Results of runs are written whole, read back and set beside each other."""
 
+import json
+
 import numpy as np
 import pytest
 
@@ -69,11 +71,24 @@ def test_summary_of_seeds():
         finetuning_seeds.seeds_summary([])
 
 
-def run(task, value, seed, started_from="pretrained", **other):
+def test_summary_has_what_every_seed_has(tmp_path):
+    results = [
+        {"metrics": {"f1": 0.5, "only_here": 1.0}},
+        {"metrics": {"f1": 0.75}},
+    ]
+    said = []
+    finetuning_seeds.write_summary(tmp_path, results, said.append)
+    assert said == ["f1: median 0.625 of 2 seeds, 0.5 to 0.75\n"]
+    found = json.loads((tmp_path / "seeds.json").read_text())
+    assert found == {"f1": finetuning_seeds.seeds_summary([0.5, 0.75])}
+
+
+def run(task, value, seed, started_from="pretrained", more=None, **other):
     return {
         "task": task,
         "metric": "accuracy",
         "value": value,
+        "metrics": {"accuracy": value, **(more or {})},
         "seed": seed,
         "examples": 1000,
         "preset": "presets/xlnet_base",
@@ -103,6 +118,21 @@ def test_table_of_starts_says_what_pretraining_gains():
         ["race", "20", "accuracy", "0.375", "0.250", "-0.125"],
     ]
     assert len({len(row) for row in rows}) == 1
+
+
+def test_table_of_starts_has_rows_of_other_metrics():
+    runs = [
+        run("squad", 50.0, 0, more={"f1": 3.5, "loss": 9.0}),
+        run("squad", 50.0, 0, "random", more={"f1": 3.0, "loss": 8.0}),
+        run("race", 0.5, 0, more={"f1": 1.0}),
+        run("race", 0.25, 0, "random"),
+    ]
+    table = finetuning_seeds.starts_table(runs, also=("f1",))
+    assert table.splitlines()[2:] == [
+        "| squad | 1,000 | accuracy | 50.000 | 50.000 | +0.000 |",
+        "| squad | 1,000 | f1 | 3.000 | 3.500 | +0.500 |",
+        "| race | 1,000 | accuracy | 0.250 | 0.500 | +0.250 |",
+    ]
 
 
 def test_table_errors():

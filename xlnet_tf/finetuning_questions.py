@@ -99,13 +99,22 @@ class QuestionAnswering(Kind):
             examples, predictions.texts, predictions.null_odds
         )
         self.threshold = found["best_f1_threshold"]
-        return {
+        metrics = {
             "squad_f1": found["best_f1"],
             "exact_match": found["best_exact"],
             "null_threshold": self.threshold,
             "squad_f1_at_even_odds": found["f1"],
             "exact_match_at_even_odds": found["exact"],
         }
+        # What the spans are worth by themselves: a young model's best is to
+        # leave every question open, which says nothing of them.
+        answerable = [
+            one for one in examples if one.answers and not one.is_impossible
+        ]
+        if answerable:
+            found = squad_evaluation.evaluate_v1(answerable, predictions.texts)
+            metrics["squad_f1_if_answerable"] = found["squad_f1"]
+        return metrics
 
     def predictions(self, examples, rows, outputs):
         merged = self.decided(examples, rows, outputs)

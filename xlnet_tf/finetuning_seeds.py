@@ -158,12 +158,14 @@ def seeds_summary(values):
     }
 
 
-def starts_table(runs):
+def starts_table(runs, also=()):
     """What pretraining is worth: both starts beside each other, in Markdown.
 
     Args:
         runs: list of dict, of `read_results`, of one or more seeds of each task
             from either start.
+        also: names of metrics that get a row of their own below the task's
+            main one, where its runs have them.
 
     Returns:
         str, without an end of line after the last: a row for each task in the
@@ -182,22 +184,30 @@ def starts_table(runs):
         "| --- | ---: | --- | ---: | ---: | ---: |",
     ]
     for task, starts in tasks.items():
-        summaries = []
         for start in ("random", "pretrained"):
-            some = starts.get(start, [])
-            seeds = sorted(run["seed"] for run in some)
+            seeds = sorted(run["seed"] for run in starts.get(start, []))
             if not seeds or len(set(seeds)) < len(seeds):
                 raise ValueError(
                     "both starts of a task are expected, and every run with a "
                     f"seed of its own. Received: seeds {seeds} of {task}, "
                     f"{start} start"
                 )
-            summaries.append(seeds_summary([run["value"] for run in some]))
-        gain = summaries[1]["median"] - summaries[0]["median"]
-        lines.append(
-            f"| {task} | {some[0]['examples']:,} | {some[0]['metric']} "
-            f"| {_cell(summaries[0])} | {_cell(summaries[1])} | {gain:+.3f} |"
-        )
+        some = starts["random"][0]
+        others = [
+            name
+            for name in also
+            if all(name in run["metrics"] for x in starts.values() for run in x)
+        ]
+        for metric in (some["metric"], *others):
+            random, pretrained = (
+                seeds_summary([run["metrics"][metric] for run in starts[start]])
+                for start in ("random", "pretrained")
+            )
+            lines.append(
+                f"| {task} | {some['examples']:,} | {metric} "
+                f"| {_cell(random)} | {_cell(pretrained)} "
+                f"| {pretrained['median'] - random['median']:+.3f} |"
+            )
     return "\n".join(lines)
 
 
@@ -219,6 +229,8 @@ def write_summary(directory, results, write):
     summary = {
         name: seeds_summary([x["metrics"][name] for x in results])
         for name in results[0]["metrics"]
+        # Some depend on what was held out.
+        if all(name in x["metrics"] for x in results)
     }
     write_json(pathlib.Path(directory) / SEEDS_FILE, summary)
     for name, values in summary.items():
