@@ -232,7 +232,12 @@ def is_done(place, wanted):
     if not (place / "results.json").is_file():
         return False
     settings = json.loads((place / "run.json").read_text())["training"]
-    return wanted.items() <= settings.items()
+    # A run takes no more steps at once than lie between two evaluations.
+    return all(
+        settings.get(name) == value
+        for name, value in wanted.items()
+        if name != "steps_per_loop"
+    )
 
 
 def finetune(name, data, preset, output, seeds):

@@ -1,5 +1,6 @@
-"""The text that examples/tasks.py pretrains on."""
+"""The text that examples/tasks.py pretrains on, and what it runs again."""
 
+import json
 import lzma
 import random
 
@@ -60,3 +61,11 @@ def test_the_same_text_comes_out_each_time(tmp_path):
 def test_no_text_is_one_line(tmp_path):
     with pytest.raises(SystemExit, match="there is no text below"):
         tasks.write_text(tmp_path, tmp_path / "text")
+
+
+def test_a_run_that_took_fewer_steps_at_once_is_not_run_again(tmp_path):
+    (tmp_path / "results.json").write_text("{}")
+    had = {"training": {"steps": 300, "steps_per_loop": 30}}
+    (tmp_path / "run.json").write_text(json.dumps(had))
+    assert tasks.is_done(tmp_path, {"steps": 300, "steps_per_loop": 50})
+    assert not tasks.is_done(tmp_path, {"steps": 400, "steps_per_loop": 50})
