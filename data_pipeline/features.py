@@ -63,6 +63,7 @@ BATCH = {
     "is_continuation": Entry(
         "B", "bool", "this row goes on where it ended at the step before"
     ),
+    "is_next": Entry("B", "bool", "B goes on where A ends"),
 }
 
 # What a literal batch has in place of `factorization_rank` and

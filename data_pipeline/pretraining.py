@@ -205,6 +205,7 @@ class PretrainingData:
             "target_weights": weights,
             "is_reversed": batch["is_reversed"],
             "is_continuation": is_continuation,
+            "is_next": batch["is_next"],
         }
         if manifest.form == "frozen":
             features["perm_mask"] = tf.cast(batch["perm_mask"], tf.float32)

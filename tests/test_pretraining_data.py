@@ -74,6 +74,7 @@ def test_released_sizes(tmp_path):
         "target_weights": (4, 85),
         "is_reversed": (4,),
         "is_continuation": (4,),
+        "is_next": (4,),
     }
     released = released_batch({k: tf.constant(v) for k, v in batch.items()})
     assert {name: tuple(value.shape) for name, value in released.items()} == {
@@ -95,9 +96,8 @@ def test_values_are_the_stored_ones(made):
         rows = np.arange(4) * 9 + step
         for name in ("token_ids", "segment_ids"):
             np.testing.assert_array_equal(batch[name], values[name][rows])
-        np.testing.assert_array_equal(
-            batch["is_reversed"], values["is_reversed"][rows, 0]
-        )
+        for name in ("is_reversed", "is_next"):
+            np.testing.assert_array_equal(batch[name], values[name][rows, 0])
         for i, row in enumerate(rows):
             tokens = values["token_ids"][row]
             real = values["is_target"][row] & (tokens != 3) & (tokens != 4)

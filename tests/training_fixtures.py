@@ -40,6 +40,7 @@ class ArrayData:
             "target_weights": weights,
             "is_reversed": rng.rand(*shape) < 0.5,
             "is_continuation": rng.rand(*shape) < 0.8,
+            "is_next": rng.rand(*shape) < 0.5,
         }
 
     def dataset(self, start_step=0, first_row=0, num_rows=None, **kwargs):

@@ -72,7 +72,7 @@ def main(argv=None):
     sys.stdout.flush()
     with command_line.warnings_in_a_line():
         write(model, target, arguments.format, tokenizer, head)
-        _warn_of_gelu(model, arguments.format)
+        _warn_of_differences(model, arguments.format)
     sys.stdout.write(f"wrote {FORMATS[arguments.format]} {target}\n")
     for file in sorted(f for f in target.rglob("*") if f.is_file()):
         size = file.stat().st_size
@@ -87,7 +87,13 @@ def main(argv=None):
     return 0
 
 
-def _warn_of_gelu(model, form):
+def _warn_of_differences(model, form):
+    if form != "keras" and getattr(model, "next_sentence_head", None):
+        warnings.warn(
+            "this format has no place for the head of next-sentence "
+            "prediction, which was left out.",
+            stacklevel=2,
+        )
     config = model.config
     if form == "tf1" and config.activation == "gelu" and config.gelu == "erf":
         warnings.warn(

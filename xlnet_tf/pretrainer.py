@@ -10,6 +10,7 @@ import keras
 from keras import ops
 
 from xlnet_tf.memory import StatefulMemory
+from xlnet_tf.tasks.heads import ClassificationHead
 from xlnet_tf.tasks.heads import LanguageModelHead
 from xlnet_tf.tasks.task import Task
 
@@ -32,28 +33,51 @@ class XLNetPretrainer(Task):
     Args:
         backbone: XLNetBackbone.
         has_transform, transform_gelu: see `LanguageModelHead`.
+        next_sentence_weight: float, of the loss of BERT's next-sentence
+            prediction beside that of the tokens: whether segment B goes on
+            where A ends, as the class token says (the last one of a row).
+            Default 0, as released, without it.
 
     Call arguments:
         features: dict as `XLNetBackbone` takes, with targets and, for the
             loss, `target_ids` int [B, P] and `target_weights` [B, P], 0 for
-            rows that are padding (default all 1).
+            rows that are padding (default all 1); for next-sentence
+            prediction `is_next` bool [B], true where B goes on from A.
         training: bool, whether dropout is applied.
 
     Returns:
         dict of the backbone's outputs and, where `target_ids` are given,
         `token_loss` float32 [B, P] in nats, `token_correct` float32 [B, P], 1
         where the likeliest token is the target, and `loss` float32 [], the
-        mean of `token_loss` by weight.
+        mean of `token_loss` by weight. With next-sentence prediction also
+        `next_sentence_loss` and `next_sentence_correct` float32 [B], and
+        `loss` has their weighted part, each row weighing as much as its
+        targets together.
 
-    Source: section 2.3 of https://arxiv.org/abs/1906.08237, `two_stream_loss`.
+    Raises:
+        ValueError: if `next_sentence_weight` is negative, or above 0 and there
+            are `target_ids` without `is_next`.
+
+    Source: section 2.3 of https://arxiv.org/abs/1906.08237, `two_stream_loss`;
+    next-sentence prediction row 8 of its Table 6.
     """
 
     new_head_arguments = ("has_transform",)
     reads_query = True
 
     def __init__(
-        self, backbone, has_transform=False, transform_gelu=None, **kwargs
+        self,
+        backbone,
+        has_transform=False,
+        transform_gelu=None,
+        next_sentence_weight=0.0,
+        **kwargs,
     ):
+        if next_sentence_weight < 0:
+            raise ValueError(
+                "`next_sentence_weight` must not be negative. Received: "
+                f"next_sentence_weight={next_sentence_weight}."
+            )
         head = LanguageModelHead(
             backbone.config,
             has_transform=has_transform,
@@ -62,6 +86,21 @@ class XLNetPretrainer(Task):
             name="head",
         )
         super().__init__(backbone, head, **kwargs)
+        self.next_sentence_weight = next_sentence_weight
+        self.next_sentence_head = None
+        if next_sentence_weight:
+            # Without dropout, as BERT's.
+            self.next_sentence_head = ClassificationHead(
+                backbone.config,
+                num_classes=2,
+                dropout=0.0,
+                dtype=head.dtype_policy,
+                name="next_sentence_head",
+            )
+            self.next_sentence_head.build()
+            self.next_sentence_metric = keras.metrics.Mean(
+                name="next_sentence_accuracy"
+            )
         self.memory = None
         self.token_loss = TokenLoss(reduction="mean_with_sample_weight")
         self.accuracy_metric = keras.metrics.Mean(name="accuracy")
@@ -114,15 +153,68 @@ class XLNetPretrainer(Task):
         token_loss = ops.sparse_categorical_crossentropy(
             target_ids, logits, from_logits=True
         )
-        weights = _weights(features, token_loss)
         correct = ops.cast(ops.argmax(logits, axis=-1), "int32") == target_ids
-        return {
+        outputs = {
             **outputs,
             "token_loss": token_loss,
             "token_correct": ops.cast(correct, "float32"),
-            "loss": ops.sum(token_loss * weights)
-            / ops.maximum(ops.sum(weights), 1e-6),
         }
+        if self.next_sentence_head is not None:
+            outputs.update(self._next_sentence(features, outputs["content"]))
+        objective = self.sums(features, outputs)[0]
+        weight = ops.sum(_weights(features, token_loss))
+        return {**outputs, "loss": objective / ops.maximum(weight, 1e-6)}
+
+    def _next_sentence(self, features, content):
+        if features.get("is_next") is None:
+            raise ValueError(
+                "next-sentence prediction needs the feature `is_next`, bool "
+                f"[B]. Received: {', '.join(features)}."
+            )
+        is_next = ops.cast(features["is_next"], "int32")
+        logits = self.next_sentence_head(content)
+        correct = ops.cast(ops.argmax(logits, axis=-1), "int32") == is_next
+        return {
+            "next_sentence_loss": ops.sparse_categorical_crossentropy(
+                is_next, logits, from_logits=True
+            ),
+            "next_sentence_correct": ops.cast(correct, "float32"),
+        }
+
+    @property
+    def metric_names(self):
+        """tuple of str, what `sums` tells of."""
+        if self.next_sentence_head is None:
+            return ("loss", "accuracy")
+        return ("loss", "accuracy", "next_sentence_accuracy")
+
+    def sums(self, features, outputs):
+        """Sums over a batch, not yet divided by that of `target_weights`.
+
+        Args:
+            features: dict, see the class.
+            outputs: dict that the call returned.
+
+        Returns:
+            (objective, metrics): float32 scalar, of which gradients are taken,
+            and dict of `metric_names` to float32 scalars, `loss` that of the
+            tokens alone.
+        """
+        weights = _weights(features, outputs["token_loss"])
+        objective = loss = ops.sum(outputs["token_loss"] * weights)
+        metrics = {
+            "loss": loss,
+            "accuracy": ops.sum(outputs["token_correct"] * weights),
+        }
+        if self.next_sentence_head is not None:
+            rows = ops.sum(weights, axis=1)
+            objective = loss + self.next_sentence_weight * ops.sum(
+                outputs["next_sentence_loss"] * rows
+            )
+            metrics["next_sentence_accuracy"] = ops.sum(
+                outputs["next_sentence_correct"] * rows
+            )
+        return objective, metrics
 
     def logits(self, stream):
         """Scores of every token of the vocabulary.
@@ -149,8 +241,15 @@ class XLNetPretrainer(Task):
                 "`fit` and `evaluate` need the feature `target_ids`. "
                 f"Received: {', '.join(x)}."
             )
-        loss = y_pred["token_loss"]
-        return self.token_loss(loss, loss, _weights(x, loss))
+        token_loss = y_pred["token_loss"]
+        weights = _weights(x, token_loss)
+        loss = self.token_loss(token_loss, token_loss, weights)
+        if self.next_sentence_head is not None:
+            of_rows = y_pred["next_sentence_loss"]
+            loss += self.next_sentence_weight * self.token_loss(
+                of_rows, of_rows, ops.sum(weights, axis=1)
+            )
+        return loss
 
     def compute_metrics(self, x, y, y_pred, sample_weight=None):
         """Updates accuracy and bits per token, by target weight."""
@@ -159,13 +258,25 @@ class XLNetPretrainer(Task):
         self.bits_metric.update_state(
             y_pred["token_loss"] / math.log(2), weights
         )
+        if self.next_sentence_head is not None:
+            self.next_sentence_metric.update_state(
+                y_pred["next_sentence_correct"], ops.sum(weights, axis=1)
+            )
         return self.get_metrics_result()
+
+    def heads(self, arguments):
+        found = super().heads(arguments)
+        if self.next_sentence_head is not None:
+            if arguments.get("next_sentence_weight"):
+                found["next_sentence_head"] = self.next_sentence_head
+        return found
 
     def get_config(self):
         return {
             **super().get_config(),
             "has_transform": self.head.has_transform,
             "transform_gelu": self.head.transform_gelu,
+            "next_sentence_weight": self.next_sentence_weight,
             "memory": self.memory
             and keras.saving.serialize_keras_object(self.memory),
         }

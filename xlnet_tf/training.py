@@ -42,7 +42,8 @@ def build(config, training, strategy):
                 rematerialize=training.rematerialize,
                 scan_layers=training.scan_layers,
                 dtype=training.policy,
-            )
+            ),
+            next_sentence_weight=training.next_sentence_weight,
         )
         optimizer = AdamW(
             WarmupSchedule(
@@ -135,8 +136,8 @@ class GradientStep:
             seed: int tensor of shape [2], for dropout.
 
         Returns:
-            (gradients, loss_sum, correct_sum): list of float32 tensors, and
-            two scalars, all weighted by `target_weights` and not yet divided.
+            (gradients, metrics): list of float32 tensors, and dict of float32
+            scalars, all weighted by `target_weights` and not yet divided.
         """
         if self._memory is not None:
             features = self._memory.read(features)
@@ -162,23 +163,21 @@ class GradientStep:
 
     def _gradients_of(self, features, seed):
         variables = [v.value for v in self._model.trainable_variables]
-        weights = features["target_weights"]
         with tf.GradientTape() as tape:
             outputs = self._model(
                 {**features, "dropout_seed": seed}, training=True
             )
-            loss_sum = tf.reduce_sum(outputs["token_loss"] * weights)
+            objective, metrics = self._model.sums(features, outputs)
         gradients = [
             tf.convert_to_tensor(gradient)
-            for gradient in tape.gradient(loss_sum, variables)
+            for gradient in tape.gradient(objective, variables)
         ]
-        correct_sum = tf.reduce_sum(outputs["token_correct"] * weights)
         left = {
             key: outputs[key]
             for key in ("memories", "memory_mask")
             if key in outputs
         }
-        return (gradients, loss_sum, correct_sum), left
+        return (gradients, metrics), left
 
 
 def _part(features, part, parts):
@@ -189,9 +188,6 @@ def _part(features, part, parts):
     return tf.nest.map_structure(
         lambda x: x[part * rows : (part + 1) * rows], features
     )
-
-
-_METRICS = ("loss", "accuracy")
 
 
 def _told(means):
@@ -211,13 +207,13 @@ class PretrainingTrainer(Trainer):
         global_step: tf.Variable, counts optimizer steps.
     """
 
-    metrics = _METRICS
     seed_stream = 0
     advice = "resume from the last checkpoint"
 
     def __init__(
         self, model, optimizer, memory, dataset, training, strategy, global_step
     ):
+        self.metrics = model.metric_names
         super().__init__(
             model, optimizer, dataset, training, strategy, global_step
         )
@@ -231,9 +227,8 @@ class PretrainingTrainer(Trainer):
 
     def gradients(self, features, seed):
         self._sequence_length = features["token_ids"].shape[1]
-        gradients, *sums = self._step(features, seed)
-        weight = tf.reduce_sum(features["target_weights"])
-        return gradients, dict(zip(self.metrics, sums, strict=True)), weight
+        gradients, metrics = self._step(features, seed)
+        return gradients, metrics, tf.reduce_sum(features["target_weights"])
 
     def scalars(self, means, rows_per_second):
         tokens = rows_per_second * self._sequence_length
@@ -257,7 +252,7 @@ class PretrainingEvaluator(orbit.StandardEvaluator):
         self._model = model
         self._memory = memory
         self._strategy = strategy
-        self._means = Means(_METRICS, strategy)
+        self._means = Means(model.metric_names, strategy)
         # TPUs run nothing but functions.
         self._reset = tf.function(lambda: strategy.run(memory.reset))
 
@@ -275,12 +270,9 @@ class PretrainingEvaluator(orbit.StandardEvaluator):
         outputs = self._model(features, training=False)
         if self._memory is not None:
             self._memory.write(outputs)
-        weights = features["target_weights"]
-        sums = {
-            "loss": tf.reduce_sum(outputs["token_loss"] * weights),
-            "accuracy": tf.reduce_sum(outputs["token_correct"] * weights),
-        }
-        self._means.update(sums, tf.reduce_sum(weights))
+        _, metrics = self._model.sums(features, outputs)
+        weight = tf.reduce_sum(features["target_weights"])
+        self._means.update(metrics, weight)
 
     def eval_end(self, *args):
         return _told(self._means.result())

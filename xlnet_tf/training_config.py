@@ -25,6 +25,9 @@ class TrainingConfig:
         weight_decay: float, default 0.01.
         adam_beta_1, adam_beta_2, adam_epsilon: floats, 0.9, 0.999, 1e-6.
         max_gradient_norm: float, default 0.25 as released; 0 for no clipping.
+        next_sentence_weight: float, of next-sentence prediction's loss beside
+            that of the tokens (see `XLNetPretrainer`). Default 0, as released,
+            without it.
         precision: "float32" (default) or "bfloat16" (mixed: weights stay
             float32).
         jit_compile: bool, compile the step with XLA. Default False.
@@ -61,6 +64,7 @@ class TrainingConfig:
     adam_beta_2: float = 0.999
     adam_epsilon: float = 1e-6
     max_gradient_norm: float = 0.25
+    next_sentence_weight: float = 0.0
     precision: str = "float32"
     jit_compile: bool = False
     rematerialize: bool = False
@@ -93,7 +97,11 @@ class TrainingConfig:
             self._check(
                 name, float, lambda x: 0 < x < math.inf, "a positive number"
             )
-        for name in ("weight_decay", "max_gradient_norm"):
+        for name in (
+            "weight_decay",
+            "max_gradient_norm",
+            "next_sentence_weight",
+        ):
             self._check(name, float, lambda x: x >= 0, "a number from 0 up")
         for name in ("adam_beta_1", "adam_beta_2"):
             self._check(name, float, lambda x: 0 <= x < 1, "in [0, 1)")

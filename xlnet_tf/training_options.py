@@ -11,7 +11,12 @@ from xlnet_tf.presets import read_config
 from xlnet_tf.training_config import TrainingConfig
 
 # What decides the order of the data or the meaning of a checkpoint.
-_FIXED_ON_RESUME = ("batch_size", "seed", "hide_empty_memory")
+_FIXED_ON_RESUME = (
+    "batch_size",
+    "seed",
+    "hide_empty_memory",
+    "next_sentence_weight",
+)
 
 
 def training_config(options):
@@ -104,11 +109,12 @@ def check_same_run(before, now, output):
         for name, value in now["model"].items()
         if before["model"].get(name) != value
     ]
+    # A run of an earlier version says nothing of a setting that is younger.
+    trained = {**TrainingConfig().to_dict(), **before["training"]}
     differences += [
-        f"{name}: {before['training'].get(name)} there, "
-        f"{now['training'][name]} now"
+        f"{name}: {trained[name]} there, {now['training'][name]} now"
         for name in _FIXED_ON_RESUME
-        if before["training"].get(name) != now["training"][name]
+        if trained[name] != now["training"][name]
     ]
     differences += [
         f"{name} of the data: {before['records'].get(name)} there, {value} now"
@@ -150,7 +156,9 @@ def start_from(model, preset, manifest):
                     f"the records were built with another tokenizer than "
                     f"{file}. Build them again with --tokenizer {file}."
                 )
-    source = type(model).from_preset(preset)
+    source = type(model).from_preset(
+        preset, next_sentence_weight=model.next_sentence_weight
+    )
     for variable, value in zip(
         model.trainable_variables, source.trainable_variables, strict=True
     ):

@@ -145,6 +145,8 @@ class MetricsLog:
             f"bits/token {scalars['bits_per_token']:.3f}  "
             f"accuracy {scalars['accuracy']:.3f}"
         )
+        if "next_sentence_accuracy" in scalars:
+            text += f"  next sentence {scalars['next_sentence_accuracy']:.3f}"
         if kind == "train":
             text += (
                 f"  gradient {scalars['gradient_norm']:.2f}  "

@@ -92,7 +92,9 @@ class OwnSource(Source):
         _load_weights(backbone, self.path / MODEL_WEIGHTS_FILE, strict)
         if head is not None:
             _load_weights(
-                _HeadOnly(model), self.path / TASK_WEIGHTS_FILE, strict
+                _HeadsOnly(model.heads(head.arguments)),
+                self.path / TASK_WEIGHTS_FILE,
+                strict,
             )
 
 
@@ -112,7 +114,8 @@ def save_own(model, path, tokenizer=None):
         tokenizer = preprocessor.tokenizer
     if backbone is not model:
         # Before the backbone: a directory with config.json is complete.
-        _write_weights(_HeadOnly(model), path / TASK_WEIGHTS_FILE)
+        heads = _HeadsOnly(model.heads(model.get_config()))
+        _write_weights(heads, path / TASK_WEIGHTS_FILE)
         task = keras.saving.serialize_keras_object(model)
         # It has files of its own, and the vocabulary is big.
         task["config"]["preprocessor"] = None
@@ -152,12 +155,13 @@ def write_tokenizer(tokenizer, path):
     write_json(path / TOKENIZER_FILE, {"lowercase": tokenizer.lowercase})
 
 
-class _HeadOnly(keras.Model):
+class _HeadsOnly(keras.Model):
     """What a task has beyond its backbone, as one model to save and load."""
 
-    def __init__(self, task):
+    def __init__(self, heads):
         super().__init__()
-        self.head = task.head
+        for name, head in heads.items():
+            setattr(self, name, head)
         self.built = True
 
 

@@ -325,6 +325,17 @@ class Task(Preset, keras.Model):
         features = {**features, "dropout_seed": seed}
         return self.backbone(features, training=True), seed
 
+    def heads(self, arguments):
+        """The parts beyond the backbone that another model has as well.
+
+        Args:
+            arguments: dict, the other's of the constructor.
+
+        Returns:
+            dict of str to layer, by the names of the attributes.
+        """
+        return {"head": self.head}
+
     def get_config(self):
         return {
             "backbone": keras.saving.serialize_keras_object(self.backbone),
