@@ -107,11 +107,17 @@ def test_a_negative_weight_is_refused():
         pretrainer(-1)
 
 
-def test_a_missing_label_is_named():
-    features = labelled()
+def test_a_missing_label_is_named_in_training_and_left_out_otherwise():
+    model, features = pretrainer(), labelled()
+    tokens = model(features)["token_loss"]
     del features["is_next"]
     with pytest.raises(ValueError, match="needs the feature `is_next`"):
-        pretrainer()(features)
+        model(features, training=True)
+    outputs = as_numpy(model(features))
+    assert largest_difference(outputs["token_loss"], tokens) == 0
+    weights = features["target_weights"]
+    mean = (outputs["token_loss"] * weights).sum() / weights.sum()
+    assert abs(outputs["loss"] - mean) < TOLERANCE
 
 
 def test_fit_and_evaluate_have_the_loss_of_the_call():

@@ -49,14 +49,14 @@ class XLNetPretrainer(Task):
         dict of the backbone's outputs and, where `target_ids` are given,
         `token_loss` float32 [B, P] in nats, `token_correct` float32 [B, P], 1
         where the likeliest token is the target, and `loss` float32 [], the
-        mean of `token_loss` by weight. With next-sentence prediction also
-        `next_sentence_loss` and `next_sentence_correct` float32 [B], and
+        mean of `token_loss` by weight. With next-sentence prediction and
+        `is_next` also `next_sentence_loss` and `next_sentence_correct` float32 [B], and
         `loss` has their weighted part, each row weighing as much as its
         targets together.
 
     Raises:
-        ValueError: if `next_sentence_weight` is negative, or above 0 and there
-            are `target_ids` without `is_next`.
+        ValueError: if `next_sentence_weight` is negative, or above 0 and
+            there is no `is_next` in training.
 
     Source: section 2.3 of https://arxiv.org/abs/1906.08237, `two_stream_loss`;
     next-sentence prediction row 8 of its Table 6.
@@ -160,7 +160,9 @@ class XLNetPretrainer(Task):
             "token_correct": ops.cast(correct, "float32"),
         }
         if self.next_sentence_head is not None:
-            outputs.update(self._next_sentence(features, outputs["content"]))
+            # Tokens can be predicted where nobody knows what follows what.
+            if training or features.get("is_next") is not None:
+                outputs |= self._next_sentence(features, outputs["content"])
         objective = self.sums(features, outputs)[0]
         weight = ops.sum(_weights(features, token_loss))
         return {**outputs, "loss": objective / ops.maximum(weight, 1e-6)}
@@ -206,7 +208,7 @@ class XLNetPretrainer(Task):
             "loss": loss,
             "accuracy": ops.sum(outputs["token_correct"] * weights),
         }
-        if self.next_sentence_head is not None:
+        if "next_sentence_loss" in outputs:
             rows = ops.sum(weights, axis=1)
             objective = loss + self.next_sentence_weight * ops.sum(
                 outputs["next_sentence_loss"] * rows
@@ -244,7 +246,7 @@ class XLNetPretrainer(Task):
         token_loss = y_pred["token_loss"]
         weights = _weights(x, token_loss)
         loss = self.token_loss(token_loss, token_loss, weights)
-        if self.next_sentence_head is not None:
+        if "next_sentence_loss" in y_pred:
             of_rows = y_pred["next_sentence_loss"]
             loss += self.next_sentence_weight * self.token_loss(
                 of_rows, of_rows, ops.sum(weights, axis=1)
@@ -258,7 +260,7 @@ class XLNetPretrainer(Task):
         self.bits_metric.update_state(
             y_pred["token_loss"] / math.log(2), weights
         )
-        if self.next_sentence_head is not None:
+        if "next_sentence_loss" in y_pred:
             self.next_sentence_metric.update_state(
                 y_pred["next_sentence_correct"], ops.sum(weights, axis=1)
             )
