@@ -47,6 +47,9 @@ PRETRAINING = {
     "checkpoint_interval": 500,
     "checkpoints_to_keep": 2,
 }
+# Afterwards: does B go on where A ends? Five times the loss of the tokens, for
+# beside it the class token learns little.
+FOLLOWING = {**PRETRAINING, "next_sentence_weight": 5.0}
 # Of all tasks: what suits so small a model and minutes of two cores.
 FINETUNING = {
     "learning_rate": 1e-3,
@@ -135,6 +138,16 @@ def run(*command):
         raise SystemExit(result.returncode)
 
 
+def split_sentences(text):
+    """list of str, a sentence each; blank lines stay."""
+    # Books are broken into lines; Wikipedia's paragraphs are one line each.
+    text = re.sub(r"(?<=\S)\n(?=[a-z])", " ", text)
+    sentences = []
+    for line in text.split("\n"):
+        sentences += re.split(r"(?<=[.!?]) +", line.strip())
+    return sentences
+
+
 def say_again(text, generator):
     """Says sentences twice, the second time without a quarter of the words.
 
@@ -150,81 +163,137 @@ def say_again(text, generator):
     Returns:
         str, a line for each sentence.
     """
-    # Books are broken into lines; Wikipedia's paragraphs are one line each.
-    text = re.sub(r"(?<=\S)\n(?=[a-z])", " ", text)
     lines = []
-    for line in text.split("\n"):
-        for sentence in re.split(r"(?<=[.!?]) +", line.strip()):
-            lines.append(sentence)
-            words = sentence.split()
-            if 5 <= len(words) <= 40:
-                kept = [word for word in words if generator.random() < 0.75]
-                lines += [" ".join(kept)] if kept else []
+    for sentence in split_sentences(text):
+        lines.append(sentence)
+        words = sentence.split()
+        if 5 <= len(words) <= 40:
+            kept = [word for word in words if generator.random() < 0.75]
+            lines += [" ".join(kept)] if kept else []
     return "\n".join(lines) + "\n"
 
 
-def write_text(data, directory):
-    """Writes the text below DATA/lm, a file for each of its files."""
-    directory.mkdir(parents=True, exist_ok=True)
-    generator = random.Random(0)
+def in_pieces(texts, generator):
+    """Pieces of ten sentences in random order.
+
+    Whether B goes on where A ends is to be seen by comparing them. In the order
+    of the texts it is enough to know what the last hundred batches were about.
+
+    Args:
+        texts: iterable of str, paragraphs.
+        generator: `random.Random`.
+
+    Returns:
+        str, a line for each sentence, blank lines between pieces.
+    """
+    pieces = []
+    for text in texts:
+        sentences = list(filter(None, split_sentences(text)))
+        for begin in range(0, len(sentences), 10):
+            pieces.append("\n".join(sentences[begin : begin + 10]))
+    generator.shuffle(pieces)
+    return "\n\n".join(pieces) + "\n"
+
+
+def read_text(data):
+    """The text below DATA/lm, as dict of a file's name to str."""
     files = [
         *sorted((data / "lm").rglob("*train.txt.xz")),
         *sorted((data / "lm").rglob("train/*.txt")),
     ]
     if not files:
         raise SystemExit(f"error: there is no text below {data / 'lm'}.")
+    texts = {}
     for file in files:
         opened = lzma.open if file.suffix == ".xz" else open
         with opened(file, "rt", encoding="utf-8-sig") as handle:
-            text = say_again(handle.read(), generator)
-        (directory / file.name.removesuffix(".xz")).write_text(
-            text, encoding="utf-8"
-        )
+            texts[file.name.removesuffix(".xz")] = handle.read()
+    return texts
 
 
 def pretrain(data, output, steps):
-    """Text -> tokenizer -> records -> a preset.
+    """Text -> tokenizer -> records -> a preset, in two stages.
+
+    The first says sentences again, the second asks what goes on where.
 
     Args:
         data: path with `lm/`.
         output: path of the results.
-        steps: int, of 16 sequences of 128 tokens.
+        steps: int, of 2,048 tokens; the second stage takes half as many.
 
     Returns:
         path of the preset.
     """
-    preset = output / "pretraining" / "preset"
+    preset = output / "following" / "preset"
     if (preset / "config.json").is_file():
         return preset
-    text, records = output / "text", output / "records"
     tokenizer = output / "spiece.model"
-    if not tokenizer.is_file():
-        write_text(data, text)
-        run(
-            *("-m", "data_pipeline.train_tokenizer"),
-            *("--input", text / "*.txt", "--output", tokenizer),
-            *("--vocabulary-size", MODEL["vocabulary_size"]),
-            *("--sentence-limit", 60_000),
-        )
-    if not (records / "manifest.json").is_file():
-        run(
-            *("-m", "data_pipeline.build_records"),
-            *("--input", text / "*.txt", "--tokenizer", tokenizer),
-            *("--output", records, "--sequence-length", 128),
-            # For so small a model and so little time: every token once an
-            # epoch, and a third of them predicted.
-            *("--reuse-length", 0, "--tokens-per-target", 3),
-            *("--validation-fraction", 0.01, "--overwrite"),
-        )
-    for name, values in (("model", MODEL), ("pretraining", PRETRAINING)):
-        (output / f"{name}.json").write_text(json.dumps(values))
-    run(
-        *("-m", "xlnet_tf.train", "--config", output / "model.json"),
-        *("--training", output / "pretraining.json", "--records", records),
-        *("--output", output / "pretraining"),
+    output.mkdir(parents=True, exist_ok=True)
+    (output / "model.json").write_text(json.dumps(MODEL))
+    if not (output / "records" / "manifest.json").is_file():
+        text, generator = output / "text", random.Random(0)
+        text.mkdir(parents=True, exist_ok=True)
+        for name, content in read_text(data).items():
+            (text / name).write_text(
+                say_again(content, generator), encoding="utf-8"
+            )
+        if not tokenizer.is_file():
+            run(
+                *("-m", "data_pipeline.train_tokenizer"),
+                *("--input", text / "*.txt", "--output", tokenizer),
+                *("--vocabulary-size", MODEL["vocabulary_size"]),
+                *("--sentence-limit", 60_000),
+            )
+        # For so small a model and so little time: every token once an epoch,
+        # and a third of them predicted.
+        build_records(output, "text", "records", 128, "--tokens-per-target", 3)
+    train(
+        output,
+        "pretraining",
+        PRETRAINING,
+        *("--config", output / "model.json", "--records", output / "records"),
         *("--steps", steps, "--batch-size", 16),
     )
+    if not (output / "pieces-records" / "manifest.json").is_file():
+        pieces = output / "pieces"
+        pieces.mkdir(parents=True, exist_ok=True)
+        (pieces / "pieces.txt").write_text(
+            in_pieces(read_text(data).values(), random.Random(0)),
+            encoding="utf-8",
+        )
+        build_records(output, "pieces", "pieces-records", 64)
+    train(
+        output,
+        "following",
+        FOLLOWING,
+        *("--preset", output / "pretraining" / "preset"),
+        *("--records", output / "pieces-records"),
+        *("--steps", max(1, steps // 2), "--batch-size", 32),
+    )
     return preset
+
+
+def build_records(output, text, records, length, *options):
+    """Records of the text in one directory, without anything reused."""
+    run(
+        *("-m", "data_pipeline.build_records"),
+        *("--input", output / text / "*.txt", "--output", output / records),
+        *("--tokenizer", output / "spiece.model", "--reuse-length", 0),
+        *("--sequence-length", length, *options),
+        *("--validation-fraction", 0.01, "--overwrite"),
+    )
+
+
+def train(output, name, settings, *options):
+    """A run of the train command, unless it is done."""
+    if (output / name / "preset" / "config.json").is_file():
+        return
+    file = output / f"{name}.json"
+    file.write_text(json.dumps(settings))
+    run(
+        *("-m", "xlnet_tf.train", "--training", file),
+        *("--output", output / name, *options),
+    )
 
 
 def is_done(place, wanted):

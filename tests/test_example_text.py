@@ -46,21 +46,72 @@ def test_lines_of_books_are_joined_and_documents_stay_apart():
     ]
 
 
-def test_the_same_text_comes_out_each_time(tmp_path):
-    (tmp_path / "lm").mkdir()
-    with lzma.open(tmp_path / "lm" / "novel_train.txt.xz", "wt") as file:
-        file.write("\n".join([LONG] * 40))
-    written = []
-    for name in ("one", "other"):
-        tasks.write_text(tmp_path, tmp_path / name)
-        written.append((tmp_path / name / "novel_train.txt").read_text())
-    assert written[0] == written[1]
-    assert written[0].count("\n") == 80
+def test_pieces_are_ten_sentences_that_follow_each_other():
+    sentences = [f"It was number {number}." for number in range(95)]
+    book = "\n\n".join(sentences[:60])  # blank lines between paragraphs
+    article = " ".join(sentences[60:])
+    made = tasks.in_pieces([book, article], random.Random(0))
+    pieces = [piece.split("\n") for piece in made.strip().split("\n\n")]
+    in_order = [sentences[i : i + 10] for i in range(0, 95, 10)]
+    assert sorted(pieces) == sorted(in_order)
+    assert pieces != in_order
+    assert made == tasks.in_pieces([book, article], random.Random(0))
+
+
+def test_text_is_read_from_all_files(tmp_path):
+    (tmp_path / "lm" / "novels" / "train").mkdir(parents=True)
+    with lzma.open(tmp_path / "lm" / "wiki_train.txt.xz", "wt") as file:
+        file.write(LONG)
+    (tmp_path / "lm" / "novels" / "train" / "one.txt").write_text(SHORT)
+    (tmp_path / "lm" / "wiki_test.txt").write_text("Not to be read.")
+    assert tasks.read_text(tmp_path) == {
+        "wiki_train.txt": LONG,
+        "one.txt": SHORT,
+    }
 
 
 def test_no_text_is_one_line(tmp_path):
     with pytest.raises(SystemExit, match="there is no text below"):
-        tasks.write_text(tmp_path, tmp_path / "text")
+        tasks.read_text(tmp_path)
+
+
+def test_the_stages_follow_each_other_and_none_is_done_twice(
+    tmp_path, monkeypatch
+):
+    (tmp_path / "lm").mkdir()
+    with lzma.open(tmp_path / "lm" / "novel_train.txt.xz", "wt") as file:
+        file.write("\n".join([LONG] * 40))
+    ran = []
+
+    def run(*command):
+        rest = [part for part in command[2:] if part != "--overwrite"]
+        options = dict(zip(rest[::2], rest[1::2], strict=True))
+        ran.append((command[1].split(".")[-1], options))
+        if "train" in command[1].split("."):
+            preset = options["--output"] / "preset"
+            preset.mkdir(parents=True)
+            (preset / "config.json").write_text("{}")
+        elif command[1].endswith("build_records"):
+            options["--output"].mkdir()
+            (options["--output"] / "manifest.json").write_text("{}")
+
+    monkeypatch.setattr(tasks, "run", run)
+    preset = tasks.pretrain(tmp_path, tmp_path / "out", 100)
+    assert [name for name, _ in ran] == [
+        "train_tokenizer",
+        "build_records",
+        "train",
+        "build_records",
+        "train",
+    ]
+    first, second = ran[2][1], ran[4][1]
+    assert (first["--steps"], second["--steps"]) == (100, 50)
+    assert second["--preset"] == first["--output"] / "preset"
+    assert preset == second["--output"] / "preset"
+    settings = json.loads(second["--training"].read_text())
+    assert settings["next_sentence_weight"] == 5.0
+    assert tasks.pretrain(tmp_path, tmp_path / "out", 100) == preset
+    assert len(ran) == 5
 
 
 def test_a_run_that_took_fewer_steps_at_once_is_not_run_again(tmp_path):

@@ -49,10 +49,10 @@ class XLNetPretrainer(Task):
         dict of the backbone's outputs and, where `target_ids` are given,
         `token_loss` float32 [B, P] in nats, `token_correct` float32 [B, P], 1
         where the likeliest token is the target, and `loss` float32 [], the
-        mean of `token_loss` by weight. With next-sentence prediction and
-        `is_next` also `next_sentence_loss` and `next_sentence_correct` float32 [B], and
-        `loss` has their weighted part, each row weighing as much as its
-        targets together.
+        mean of `token_loss` by weight. With next-sentence prediction, where
+        `is_next` is given, also `next_sentence_loss` and
+        `next_sentence_correct` float32 [B], and `loss` has their weighted
+        part, each row weighing as much as its targets together.
 
     Raises:
         ValueError: if `next_sentence_weight` is negative, or above 0 and
