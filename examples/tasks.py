@@ -47,8 +47,8 @@ PRETRAINING = {
     "checkpoint_interval": 500,
     "checkpoints_to_keep": 2,
 }
-# Afterwards: does B go on where A ends? Five times the loss of the tokens, for
-# beside it the class token learns little.
+# Afterwards: does B go on where A ends? Its weight was not varied on this text;
+# fewer targets leave more of the text for the class token to see.
 FOLLOWING = {**PRETRAINING, "next_sentence_weight": 5.0}
 # Of all tasks: what suits so small a model and minutes of two cores.
 FINETUNING = {
