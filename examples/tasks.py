@@ -354,7 +354,7 @@ def main():
     add("--data", type=pathlib.Path, required=True)
     add("--output", type=pathlib.Path, default=ROOT / "runs" / "tasks")
     add("--tasks", nargs="*", choices=TASKS, default=list(TASKS))
-    add("--steps", type=positive, default=16000, help="of pretraining")
+    add("--steps", type=positive, default=16000, help="of the first stage")
     add("--preset", type=pathlib.Path, help="instead of pretraining")
     add("--seeds", type=positive, default=1)
     arguments = parser.parse_args()
