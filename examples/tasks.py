@@ -296,11 +296,21 @@ def train(output, name, settings, *options):
     )
 
 
-def is_done(place, wanted):
-    """Whether a run has ended that had these settings."""
+def is_done(place, wanted, preset=None):
+    """Whether a run has ended that had these settings.
+
+    Args:
+        place: path of the run.
+        wanted: dict of settings.
+        preset: path of the weights it was to start from, or None for random
+            ones.
+    """
     if not (place / "results.json").is_file():
         return False
-    settings = json.loads((place / "run.json").read_text())["training"]
+    before = json.loads((place / "run.json").read_text())
+    if preset is not None and before["preset"] != str(preset):
+        return False
+    settings = before["training"]
     # A run takes no more steps at once than lie between two evaluations.
     return all(
         settings.get(name) == value
@@ -327,7 +337,9 @@ def finetune(name, data, preset, output, seeds):
         file.write_text(json.dumps(wanted))
         for seed in range(seeds):
             place = directory / f"seed-{seed}"
-            if not is_done(place, wanted):
+            weights = preset if start == "pretrained" else None
+            # What began with other weights, the command refuses to go on with.
+            if not is_done(place, wanted, weights):
                 run(
                     *("-m", "xlnet_tf.finetune", "--task", task),
                     *("--data", data / train, "--preset", preset),

@@ -2,6 +2,7 @@
 
 import json
 import lzma
+import pathlib
 import random
 
 import pytest
@@ -120,3 +121,14 @@ def test_a_run_that_took_fewer_steps_at_once_is_not_run_again(tmp_path):
     (tmp_path / "run.json").write_text(json.dumps(had))
     assert tasks.is_done(tmp_path, {"steps": 300, "steps_per_loop": 50})
     assert not tasks.is_done(tmp_path, {"steps": 400, "steps_per_loop": 50})
+
+
+def test_a_run_from_other_weights_is_not_taken_for_done(tmp_path):
+    (tmp_path / "results.json").write_text("{}")
+    had = {"preset": "/first/preset", "training": {"steps": 300}}
+    (tmp_path / "run.json").write_text(json.dumps(had))
+    first, other = map(pathlib.Path, ("/first/preset", "/other/preset"))
+    assert tasks.is_done(tmp_path, {"steps": 300}, first)
+    assert not tasks.is_done(tmp_path, {"steps": 300}, other)
+    # Of random weights only the config counts.
+    assert tasks.is_done(tmp_path, {"steps": 300})

@@ -97,6 +97,8 @@ def test_numbers_may_be_written_without_a_point(name):
         ("learning_rate", 0, "a positive number"),
         ("learning_rate", float("nan"), "a positive number"),
         ("adam_epsilon", 0.0, "a positive number"),
+        ("next_sentence_weight", -0.5, "a number from 0 up"),
+        ("next_sentence_weight", float("inf"), "a number from 0 up"),
         ("adam_beta_1", 1.5, r"in \[0, 1\)"),
         ("final_learning_rate_fraction", 1.1, r"in \[0, 1\]"),
         ("decay", "poly", "one of .*'cosine'"),

@@ -102,7 +102,9 @@ class TrainingConfig:
             "max_gradient_norm",
             "next_sentence_weight",
         ):
-            self._check(name, float, lambda x: x >= 0, "a number from 0 up")
+            self._check(
+                name, float, lambda x: 0 <= x < math.inf, "a number from 0 up"
+            )
         for name in ("adam_beta_1", "adam_beta_2"):
             self._check(name, float, lambda x: 0 <= x < 1, "in [0, 1)")
         name = "final_learning_rate_fraction"
