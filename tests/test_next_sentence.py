@@ -4,7 +4,6 @@ import json
 
 import keras
 import numpy as np
-import orbit
 import pytest
 import tensorflow as tf
 
@@ -20,13 +19,10 @@ from tests.run_fixtures import arguments
 from tests.run_fixtures import run_train
 from tests.run_fixtures import write_configs
 from tests.run_fixtures import write_records
-from tests.training_fixtures import BATCH
-from tests.training_fixtures import ArrayData
-from tests.training_fixtures import tiny_config
+from tests.training_fixtures import Trained
+from tests.training_fixtures import one_device
 from xlnet_tf import XLNetPretrainer
 from xlnet_tf import convert
-from xlnet_tf import training as training_steps
-from xlnet_tf.training_config import TrainingConfig
 
 # float32 sums in another order, on losses of about 5
 TOLERANCE = 1e-5
@@ -205,45 +201,23 @@ def test_it_learns_which_rows_go_on():
     assert float(np.max(as_numpy(model(features)["next_sentence_loss"]))) < 0.1
 
 
-def trained(strategy, **overrides):
-    """A model after three steps, and what was told of them."""
-    training = TrainingConfig(
-        steps=20,
-        warmup_steps=2,
-        batch_size=BATCH,
-        learning_rate=1e-2,
-        **{"next_sentence_weight": WEIGHT, **overrides},
-    )
-    model, optimizer, memory = training_steps.build(
-        tiny_config(), training, strategy
-    )
-    trainer = training_steps.PretrainingTrainer(
-        model,
-        optimizer,
-        memory,
-        training_steps.distribute(ArrayData(), training, strategy),
-        training,
-        strategy,
-        orbit.utils.create_global_step(),
-    )
-    return model, trainer.train(tf.constant(3))
-
-
 def test_replicas_and_parts_take_the_same_steps():
-    one, scalars = trained(tf.distribute.OneDeviceStrategy("CPU:0"))
-    other, others = trained(two_replicas(), gradient_accumulation_steps=2)
+    weight = {"next_sentence_weight": WEIGHT}
+    one = Trained(one_device(), **weight)
+    other = Trained(two_replicas(), gradient_accumulation_steps=2, **weight)
     for name in ("loss", "accuracy", "next_sentence_accuracy"):
-        np.testing.assert_allclose(scalars[name], others[name], rtol=1e-5)
-    for variable, same in zip(
-        one.trainable_variables, other.trainable_variables, strict=True
-    ):
         np.testing.assert_allclose(
-            variable.numpy(), same.numpy(), atol=1e-5, err_msg=variable.path
+            one.scalars[name], other.scalars[name], rtol=1e-5
         )
-    alone, _ = trained(
-        tf.distribute.OneDeviceStrategy("CPU:0"), next_sentence_weight=0.0
-    )
-    embeddings = [m.backbone.token_embedding.embeddings for m in (one, alone)]
+    # float32 sums in another order, over five steps of Adam
+    for value, same in zip(one.weights, other.weights, strict=True):
+        np.testing.assert_allclose(value, same, atol=1e-5)
+    # It moves what the tokens alone move elsewhere.
+    alone = Trained(one_device())
+    embeddings = [
+        trained.model.backbone.token_embedding.embeddings
+        for trained in (one, alone)
+    ]
     assert largest_difference(*embeddings) > 1e-4
 
 

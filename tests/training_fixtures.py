@@ -3,10 +3,13 @@
 import types
 
 import numpy as np
+import orbit
 import tensorflow as tf
 
 import xlnet_tf
 from data_pipeline.dataset_options import dataset_options
+from xlnet_tf import training as training_steps
+from xlnet_tf.training_config import TrainingConfig
 
 BATCH, TOKENS, TARGETS, VOCABULARY = 4, 14, 5, 97
 
@@ -78,3 +81,50 @@ def tiny_config(**overrides):
             **overrides,
         }
     )
+
+
+def settings(**overrides):
+    return TrainingConfig(
+        **{
+            "steps": 20,
+            "warmup_steps": 2,
+            "batch_size": BATCH,
+            "learning_rate": 1e-2,
+            "max_gradient_norm": 1.0,
+            **overrides,
+        }
+    )
+
+
+def one_device():
+    return tf.distribute.OneDeviceStrategy("CPU:0")
+
+
+class Trained:
+    """A few steps on a strategy, and what they left."""
+
+    def __init__(self, strategy, steps=5, config=None, **overrides):
+        training = settings(**overrides)
+        self.model, self.optimizer, self.memory = training_steps.build(
+            config or tiny_config(), training, strategy
+        )
+        self.trainer = training_steps.PretrainingTrainer(
+            self.model,
+            self.optimizer,
+            self.memory,
+            training_steps.distribute(ArrayData(), training, strategy),
+            training,
+            strategy,
+            orbit.utils.create_global_step(),
+        )
+        self.scalars = self.trainer.train(tf.constant(steps))
+        self.weights = [v.numpy() for v in self.model.trainable_variables]
+        self.memories = [
+            np.concatenate(
+                [
+                    value.numpy()
+                    for value in strategy.experimental_local_results(v.value)
+                ]
+            )
+            for v in (self.memory.memories if self.memory else ())
+        ]
