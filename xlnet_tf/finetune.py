@@ -58,6 +58,7 @@ def parse_arguments(argv=None):
         help="JSON with any field of FinetuningConfig; options given win",
     )
     add("--predict", metavar="FILE", help="write predictions of a file")
+    add("--compilation-cache", metavar="DIR", help="as of xlnet_tf.train")
     return parser.parse_args(argv)
 
 
@@ -91,6 +92,18 @@ def finetuning_config(options):
 def main(argv=None):
     """Runs the command; see the module's text."""
     options = parse_arguments(argv)
+    from xlnet_tf.compilation_cache import compilation_cache
+
+    with compilation_cache(options.compilation_cache):
+        return finetune(options)
+
+
+def finetune(options):
+    """All runs that the options ask for.
+
+    Returns:
+        int, the exit status.
+    """
     from xlnet_tf import finetuning_data
     from xlnet_tf.finetuning_run import one_run
     from xlnet_tf.finetuning_seeds import write_summary

@@ -53,6 +53,11 @@ def parse_arguments(argv=None):
     add("--preset", help="directory of weights to start from")
     add("--export", metavar="DIR", help="write a SavedModel to DIR/STEP")
     add(
+        "--compilation-cache",
+        metavar="DIR",
+        help="keep what XLA compiles there, for the next start",
+    )
+    add(
         "--skip-corrupt",
         action="store_true",
         help="count damaged records and leave them out",
@@ -63,12 +68,15 @@ def parse_arguments(argv=None):
 def main(argv=None):
     """Runs the command; see the module's text."""
     arguments = parse_arguments(argv)
-    from xlnet_tf.training_run import Run
+    from xlnet_tf.compilation_cache import compilation_cache
 
-    with Run(arguments) as run:
-        run.announce(sys.stdout.write)
-        sys.stdout.flush()  # before the progress, which goes to stderr
-        return run.train()
+    with compilation_cache(arguments.compilation_cache):
+        from xlnet_tf.training_run import Run
+
+        with Run(arguments) as run:
+            run.announce(sys.stdout.write)
+            sys.stdout.flush()  # before the progress, which goes to stderr
+            return run.train()
 
 
 def command():
