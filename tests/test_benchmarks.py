@@ -14,6 +14,7 @@ import pytest
 
 from benchmarks import breakdown
 from benchmarks import contest
+from benchmarks import first_step
 from benchmarks import flops
 from benchmarks import measurements
 from benchmarks import pictures
@@ -142,6 +143,27 @@ def test_breakdown(tmp_path):
     rows = json.loads((tmp_path / "breakdown.json").read_text())["variants"]
     assert [row["name"] for row in rows] == [*breakdown.CHANGES.values()]
     assert {row["status"] for row in rows} == {"measured"}
+
+
+@pytest.mark.slow
+def test_first_step(capsys):
+    """A step that was compiled before, found in a cache of its own."""
+    assert first_step.main(["--tiny", "--rounds", "1"]) == 0
+    *_, compiled, before = capsys.readouterr().out.splitlines()
+    assert compiled.startswith("| compiled |")
+    assert before.startswith("| compiled before |")
+    # Nothing was added by the second process, which found all there.
+    assert compiled.split("|")[-2] == before.split("|")[-2] != " 0.0 MB "
+
+
+def test_first_step_table():
+    result = {"first step": 70.0, "step": 9.5, "memory": 2**30, "kept": 3e7}
+    other = {**result, "first step": 80.0}
+    lines = first_step.table({"compiled": [result, result, other]})
+    assert lines[2:] == [
+        "| compiled | 70.0 s (70.0 to 80.0) | 9.5 s (9.5 to 9.5) "
+        "| 1,024 MiB (1,024 to 1,024) | 30.0 MB (30.0 to 30.0) |"
+    ]
 
 
 def test_list(capsys):
