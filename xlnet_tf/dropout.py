@@ -11,6 +11,8 @@ generators of TensorFlow and JAX cost several times a layer's other
 element-wise work (BUILD.md, "What was tried").
 """
 
+import math
+
 from keras import ops
 
 # Odd constants of "lowbias32", the 32-bit mixer with the least bias among
@@ -66,26 +68,40 @@ def keep_mask(shape, rate, seed, first=None):
     Returns:
         bool tensor.
     """
-    if first is None:
-        first = [(0, length) for length in shape]
     seed = ops.cast(seed, "uint32")
     key = _mix(_mix(seed[0]) + seed[1])
     # All axes but the last make a key of the row, hashed once a row.
+    *lengths, width = shape
+    row = key
+    if lengths:
+        index = _row_index if first is None else _row_index_in_part
+        row = _mix(index(key, lengths, first))
+    column = ops.arange(width, dtype="int32")
+    if first is not None:
+        column = column + first[-1][0]
+    bits = _mix(row + ops.cast(column, "uint32") * _uint32(_GOLDEN))
+    return bits >= _uint32(round(rate * 2**32))
+
+
+def _row_index(key, lengths, first):
+    """uint32 [..., 1], which row an element is in, counted from the key on."""
+    index = ops.arange(math.prod(lengths), dtype="int32")
+    index = ops.reshape(ops.cast(index, "uint32"), [*lengths, 1])
+    return key * ops.cast(math.prod(lengths[1:]), "uint32") + index
+
+
+def _row_index_in_part(key, lengths, first):
+    """As `_row_index`, for a part of the tensor: axis by axis."""
     row = key
     for axis, (length, (begin, whole)) in enumerate(
-        zip(shape[:-1], first[:-1], strict=True)
+        zip(lengths, first[:-1], strict=True)
     ):
         index = ops.arange(length, dtype="int32") + begin
         index = ops.reshape(
-            ops.cast(index, "uint32"), [-1] + [1] * (len(shape) - 1 - axis)
+            ops.cast(index, "uint32"), [-1] + [1] * (len(lengths) - axis)
         )
         row = row * ops.cast(whole, "uint32") + index if axis else row + index
-    row = _mix(row) if len(shape) > 1 else row
-    column = ops.cast(
-        ops.arange(shape[-1], dtype="int32") + first[-1][0], "uint32"
-    )
-    bits = _mix(row + column * _uint32(_GOLDEN))
-    return bits >= _uint32(round(rate * 2**32))
+    return row
 
 
 def dropout(inputs, rate, seed, number):
