@@ -104,15 +104,21 @@ def test_the_stages_follow_each_other_and_none_is_done_twice(
         "train",
         "build_records",
         "train",
+        "train",
     ]
-    first, second = ran[2][1], ran[4][1]
-    assert (first["--steps"], second["--steps"]) == (100, 50)
-    assert second["--preset"] == first["--output"] / "preset"
-    assert preset == second["--output"] / "preset"
-    settings = json.loads(second["--training"].read_text())
-    assert settings["next_sentence_weight"] == 5.0
+    first, *others = (options for name, options in ran if name == "train")
+    assert first["--steps"] == 100 and "--preset" not in first
+    before = first
+    for stage, steps, weight in zip(others, (50, 25), (5.0, 1.0), strict=True):
+        assert stage["--steps"] == steps
+        assert stage["--preset"] == before["--output"] / "preset"
+        assert stage["--output"] != before["--output"]
+        settings = json.loads(stage["--training"].read_text())
+        assert settings["next_sentence_weight"] == weight
+        before = stage
+    assert preset == before["--output"] / "preset"
     assert tasks.pretrain(tmp_path, tmp_path / "out", 100) == preset
-    assert len(ran) == 5
+    assert len(ran) == 6
 
 
 def test_a_run_that_took_fewer_steps_at_once_is_not_run_again(tmp_path):
