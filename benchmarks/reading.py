@@ -20,6 +20,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))
 
 import tensorflow as tf
 
+from data_pipeline import command_line
 from data_pipeline import parsing
 from data_pipeline import permutation
 from data_pipeline.dataset_options import dataset_options
@@ -48,13 +49,13 @@ def measure(name, dataset, batch_size, sequences, windows=4):
     print(f"{name:44} {max(rates):10,.0f}/s  {min(costs):6.1f} us a sequence")
 
 
-def main():
+def main(argv=None):
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--records", required=True)
     parser.add_argument("--batch-size", type=int, default=64)
     parser.add_argument("--sequences", type=int, default=30_000)
     parser.add_argument("--service", action="store_true")
-    arguments = parser.parse_args()
+    arguments = parser.parse_args(argv)
 
     size = arguments.batch_size
     data = PretrainingData(arguments.records, size)
@@ -127,4 +128,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(command_line.run(main))

@@ -25,6 +25,7 @@ import numpy as np
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))
 
 from data_pipeline import building
+from data_pipeline import command_line
 from data_pipeline import features
 from data_pipeline import flat_encoding
 from data_pipeline import part_building
@@ -137,7 +138,7 @@ def build(arguments, tokenizer, processes):
         shutil.rmtree(output)
 
 
-def main():
+def main(argv=None):
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--input", required=True)
     parser.add_argument("--tokenizer", required=True)
@@ -145,7 +146,7 @@ def main():
         "--text-format", choices=text_files.TEXT_FORMATS, default="auto"
     )
     parser.add_argument("--repeat", type=int, default=3)
-    arguments = parser.parse_args()
+    arguments = parser.parse_args(argv)
 
     tokenizer = Tokenizer(arguments.tokenizer)
     settings = Settings().resolved()
@@ -173,4 +174,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(command_line.run(main))

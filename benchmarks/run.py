@@ -26,6 +26,7 @@ from benchmarks import pictures
 from benchmarks import report
 from benchmarks import texts
 from benchmarks import workload
+from data_pipeline import command_line
 
 # What a training step of XLNet-Base holds between its turns.
 _CONTENDER_BYTES = 8 * 2**30
@@ -240,4 +241,4 @@ def add_contest_options(parser):
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(command_line.run(main))

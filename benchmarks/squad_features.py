@@ -17,6 +17,7 @@ import time
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))
 
 from data_pipeline import answer_pieces
+from data_pipeline import command_line
 from data_pipeline import question_answering
 from data_pipeline.task_files import read_examples
 from data_pipeline.tokenizer import Tokenizer
@@ -34,14 +35,14 @@ def timed(repeat, function, *arguments):
     return result, min(seconds)
 
 
-def main():
+def main(argv=None):
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--data", required=True, help="SQuAD's JSON")
     parser.add_argument("--tokenizer", required=True)
     parser.add_argument("--sequence-length", type=int, default=512)
     parser.add_argument("--stride", type=int, default=128)
     parser.add_argument("--repeat", type=int, default=3)
-    arguments = parser.parse_args()
+    arguments = parser.parse_args(argv)
 
     tokenizer = Tokenizer(arguments.tokenizer)
     examples = read_examples("squad-2.0", arguments.data)
@@ -67,4 +68,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(command_line.run(main))

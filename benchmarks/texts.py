@@ -69,7 +69,10 @@ def read_lines(path):
 def _from_files(pattern, size):
     paths = sorted(map(pathlib.Path, glob.glob(pattern)))
     if not paths:
-        raise FileNotFoundError(f"no file of text matches {pattern}.")
+        raise FileNotFoundError(
+            f"no file of text matches {pattern}. Give --text a file or a "
+            "quoted glob pattern."
+        )
     data = b""
     for path in paths:
         data += path.read_bytes()[: size - len(data)]

@@ -217,3 +217,27 @@ def test_warnings_are_a_line(capsys):
         for _ in range(2):
             warnings.warn("3 rows left out", stacklevel=1)
     assert capsys.readouterr().err == "warning: 3 rows left out\n" * 2
+
+
+@pytest.mark.parametrize(
+    ("program", "options"),
+    [
+        ("run", ["--only", "record_building", "--text", "nowhere/*"]),
+        ("record_building", ["--input", "*", "--tokenizer", "nowhere"]),
+        ("squad_features", ["--data", "x", "--tokenizer", "nowhere"]),
+        ("reading", ["--records", "nowhere"]),
+    ],
+)
+def test_measurements_of_files_that_are_not_there(program, options, tmp_path):
+    path = os.path.join(ROOT, "benchmarks", f"{program}.py")
+    result = subprocess.run(
+        [sys.executable, path, *options],
+        cwd=tmp_path,
+        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
+        capture_output=True,
+        text=True,
+    )
+    assert result.returncode == 1
+    line = result.stderr.splitlines()[-1]
+    assert line.startswith("error: ") and "nowhere" in line
+    assert "Traceback" not in result.stderr
