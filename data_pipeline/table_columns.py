@@ -39,10 +39,12 @@ class Columns:
     """The columns of one file, found by its first row.
 
     A file has a header if its first row holds a name that the task or the user
-    expects. Without one, columns are known by their numbers.
+    expects, or numbers all columns from 0. A number of the user's is no such
+    name, for it may well be a label of the first row. Without a header, columns
+    are known by their numbers.
 
     Args:
-        first: the first row: list of str, or the dict of a JSON line.
+        first: the first row: list of str; of JSON lines a dict of all keys.
         task: TaskSpec.
         split: str.
         columns: as `parse_columns` takes it.
@@ -60,8 +62,14 @@ class Columns:
         expected = [name for names in task.columns.values() for name in names]
         for given in self._given.values():
             expected += [given, *given.split("+")]
-        self.has_header = self.is_json or any(
-            self._named(name) is not None for name in expected
+        self.has_header = (
+            self.is_json
+            or self.names == [str(n) for n in range(max(2, len(self.names)))]
+            or any(
+                self._named(name) is not None
+                for name in expected
+                if isinstance(name, str) and not name.isdecimal()
+            )
         )
         self.keys = {role: self._key(role) for role in task.columns}
 
@@ -73,7 +81,8 @@ class Columns:
         """Where a role's text is: a tuple of positions (JSON: names)."""
         candidates = self._task.columns[role]
         if role in self._given:
-            candidates = [_parsed(self._given[role], self._folded)]
+            names = self._folded if self.has_header else ()
+            candidates = [_parsed(self._given[role], names)]
         for candidate in candidates:
             parts = candidate if isinstance(candidate, tuple) else (candidate,)
             key = [self._position(part, role) for part in parts]

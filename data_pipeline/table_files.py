@@ -132,9 +132,14 @@ def read_rows(tree, name, task, split, columns=None):
     first = next(rows, None)
     if first is None:
         raise ValueError(f"{place}: the file is empty.")
-    found = table_columns.Columns(first[1], task, split, columns, place)
+    header = first[1]
+    if isinstance(header, dict):
+        # What one object leaves out, another may have.
+        rows = [first, *rows]
+        header = dict.fromkeys(key for _, row in rows for key in row)
+    found = table_columns.Columns(header, task, split, columns, place)
     values_of = _values_reader(found, task)
-    if not found.has_header or found.is_json:
+    if not found.has_header:
         yield first[0], _named_row(values_of, first, place)
     incomplete = 0
     for row in rows:

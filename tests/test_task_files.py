@@ -245,6 +245,29 @@ def test_columns(tmp_path, header, columns):
     assert texts(found) == [("Good It is.", None, "5")]
 
 
+@pytest.mark.parametrize("first", ["0", "1", "2"])
+def test_numbers_of_columns_are_no_names_in_the_first_row(tmp_path, first):
+    path = write(tmp_path / "a.csv", f"{first},Good\n3,Bad\n")
+    columns = "label=0,text=1"
+    found = read_examples("classification", path, columns=columns)
+    assert texts(found) == [("Good", None, first), ("Bad", None, "3")]
+    # A header may be of numbers.
+    write(path, "0,1\n3,Bad\n")
+    found = read_examples("classification", path, columns=columns)
+    assert texts(found) == [("Bad", None, "3")]
+
+
+def test_objects_may_leave_out_what_others_have(tmp_path):
+    rows = [
+        {"text": "a", "label": 1},
+        {"text": "b", "text_pair": "c", "label": 2},
+    ]
+    lines = "".join(json.dumps(row) + "\n" for row in rows)
+    path = write(tmp_path / "a.jsonl", lines)
+    found = read_examples("regression", path)
+    assert texts(found) == [("a", None, 1.0), ("b", "c", 2.0)]
+
+
 def test_one_text_or_two(tmp_path):
     path = write(tmp_path / "a.csv", "score,title,body\n5,Good,It is.\n")
     found = read_examples("regression", path, columns="text=title")
