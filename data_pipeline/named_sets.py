@@ -161,7 +161,7 @@ def _question(row):
                 answers["text"], answers["answer_start"], strict=True
             )
         ),
-        bool(row["is_impossible"]),
+        bool(row.get("is_impossible", False)),  # SQuAD 1.1 does not say
         _str(row["title"]),
         f"question {_str(row['id'])}",
     )

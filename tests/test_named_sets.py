@@ -86,6 +86,14 @@ def test_squad(loaded):
     ]
 
 
+def test_squad_1_1_does_not_say_what_has_no_answer(loaded):
+    given, _ = loaded
+    given.update(id="i", title="t", context="c", question="q")
+    given.update(answers={"text": ["c"], "answer_start": np.array([0])})
+    found = read_by_name("squad-1.1", "dev")[0]
+    assert (found.answers, found.is_impossible) == ((Answer("c", 0),), False)
+
+
 def test_race(loaded):
     given, asked = loaded
     options = [["a", "b", "c", "d"], ["e", "f", "g", "h"]]
