@@ -64,6 +64,22 @@ def read_examples(task, path, split="train", columns=None):
     return _READERS[task.reader](tree, name, task, split, columns)
 
 
+def is_file(path):
+    """Whether a path is one file, which is then any split.
+
+    Args:
+        path: as in `read_examples`.
+
+    Returns:
+        bool, False for a directory or an archive of several files.
+
+    Raises:
+        FileNotFoundError: there is nothing at `path`.
+        ValueError: an archive is damaged.
+    """
+    return file_trees.open_tree(path).is_file
+
+
 def find_split(task, path, split):
     """Where a split is.
 

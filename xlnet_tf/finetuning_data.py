@@ -4,6 +4,7 @@ import dataclasses
 
 from data_pipeline import task_catalog
 from data_pipeline import task_files
+from data_pipeline.examples import QuestionExample
 from data_pipeline.named_sets import read_by_name
 
 _HELD_OUT = ("dev", "dev_mismatched")
@@ -37,8 +38,9 @@ def read(name, path, evaluation=None, columns=None, hold_out=0.1, seed=0):
     Args:
         name: str, of the task.
         path: str, its files; None: by name through TensorFlow Datasets.
-        evaluation: str, a file or directory to evaluate on; None: the dev
-            split of `path`, or a part of the training examples.
+        evaluation: str, a file to evaluate on, or a directory or archive whose
+            dev split is taken, or its test split if it has no other; None:
+            the dev split of `path`, or a part of the training examples.
         columns: str or None, such as "text=review,label=stars".
         hold_out: float, the part that is taken where there is no dev split.
         seed: int, chooses that part.
@@ -51,20 +53,31 @@ def read(name, path, evaluation=None, columns=None, hold_out=0.1, seed=0):
             wrong, or a set cannot be had by name.
     """
     task = task_catalog.find_task(name)
-    if path is None:
+    if path is not None:
+        train = task_files.read_examples(task, path, "train", columns)
+    elif columns and evaluation is None:
+        raise ValueError(
+            "`--columns` is of files; give them with --data. Received: "
+            f"columns={columns} and no data."
+        )
+    else:
         train = read_by_name(task, "train")
+    # Before any are held out: a class may have one example.
+    labels = labels_of(task, train)
+    if evaluation is not None:
+        splits = _to_evaluate(task, evaluation, columns)
+    elif path is not None:
+        splits = _held_out(task, path, columns)
+    else:
         splits = {
             split: read_by_name(task, split)
             for split in _HELD_OUT
             if split in task.files
         }
-    else:
-        train = task_files.read_examples(task, path, "train", columns)
-        splits = _held_out(task, evaluation or path, evaluation, columns)
     if not splits:
         train, held_out = task_files.hold_out(train, hold_out, seed)
         splits = {"held out": held_out}
-    return TaskData(task, labels_of(task, train), train, splits)
+    return TaskData(task, labels, train, splits)
 
 
 def read_unlabelled(task, path, columns=None):
@@ -108,18 +121,42 @@ def labels_of(task, examples):
     )
 
 
-def _held_out(task, path, is_given, columns):
+def _held_out(task, path, columns):
     """dict of split to examples."""
-    found = [
-        split
-        for split in _HELD_OUT
-        if split in task.files and task_files.find_split(task, path, split)
-    ]
-    if is_given and not found:
-        # One file stands for any split.
-        examples = task_files.read_examples(task, path, "train", columns)
-        return {"dev": examples}
     return {
         split: task_files.read_examples(task, path, split, columns)
-        for split in found
+        for split in _HELD_OUT
+        if split in task.files and task_files.find_split(task, path, split)
     }
+
+
+def _to_evaluate(task, path, columns):
+    """dict of split to examples of what was given to evaluate on."""
+    if task_files.is_file(path):  # which stands for any split
+        return {"dev": task_files.read_examples(task, path, "train", columns)}
+    found = _held_out(task, path, columns)
+    if not found and task_files.find_split(task, path, "test"):
+        found = {"test": task_files.read_examples(task, path, "test", columns)}
+        for example in found["test"]:
+            if not _is_labelled(example):
+                raise ValueError(
+                    f"{example.where}: there is no label, so this test split "
+                    "cannot be evaluated on. Give --eval-data a file with "
+                    "labels."
+                )
+    if not found:
+        raise FileNotFoundError(
+            f"{path}: there is neither a dev nor a test split of the task "
+            f"{task.name} to evaluate on. Give --eval-data the file itself."
+        )
+    return found
+
+
+def _is_labelled(example):
+    """Whether what a model is to say of an example is known."""
+    if isinstance(example, QuestionExample):
+        return bool(example.answers) or example.is_impossible
+    return not any(
+        getattr(example, name, "") is None
+        for name in ("label", "answer", "tags", "relevance")
+    )
