@@ -5,7 +5,6 @@ same names.
 """
 
 import io
-import json
 import logging
 import os
 import pathlib
@@ -21,14 +20,11 @@ from data_pipeline.batching import Batches
 from data_pipeline.hugging_face_tokenizer import read_tokenizer
 from xlnet_tf import finetuning
 from xlnet_tf import finetuning_data
+from xlnet_tf import finetuning_directory
 from xlnet_tf import finetuning_outputs
 from xlnet_tf import finetuning_progress
 from xlnet_tf import training_progress as progress
-from xlnet_tf.files import read_json
-from xlnet_tf.files import write_json
-from xlnet_tf.finetuning_config import FinetuningConfig
 from xlnet_tf.finetuning_kinds import make_kind
-from xlnet_tf.finetuning_seeds import RESULTS_FILE
 from xlnet_tf.finetuning_seeds import read_results
 from xlnet_tf.presets import read_config
 from xlnet_tf.strategy import describe
@@ -36,16 +32,6 @@ from xlnet_tf.strategy import largest_and_smallest
 from xlnet_tf.training_state import MemoryRows
 from xlnet_tf.training_state import RunCheckpoints
 from xlnet_tf.training_state import is_chief
-
-RUN_FILE = "run.json"
-# May differ when a run goes on: they change when it looks, not what it learns.
-_MAY_CHANGE = (
-    "evaluation_interval",
-    "checkpoint_interval",
-    "checkpoints_to_keep",
-    "steps_per_loop",
-    "patience",
-)
 
 
 class Run:
@@ -78,7 +64,14 @@ class Run:
         self.config = config.resolve(steps_per_epoch)
         self.kind.config = self.config
         self.config.replica_batch_size(strategy.num_replicas_in_sync)
-        self._enter_directory()
+        finetuning_directory.enter(
+            self.output,
+            data,
+            self.config,
+            options.preset,
+            options.random_start,
+            self.is_chief,
+        )
         keras.utils.set_random_seed(self.config.seed)
         with strategy.scope():
             self.model = self._make_model()
@@ -140,7 +133,7 @@ class Run:
             # Orbit prints a dict a loop; the progress line replaces it.
             with redirect_stdout(io.StringIO()):
                 try:
-                    if not self._is_done():
+                    if not finetuning_directory.is_done(self.output):
                         self._loop(stop)
                 except finetuning_progress.NoBetter:
                     self.checkpoints.save(check_interval=False)
@@ -160,44 +153,6 @@ class Run:
         self._take_best()
         self._finish()
         return 0
-
-    def _is_done(self):
-        return (self.output / RESULTS_FILE).is_file()
-
-    def _enter_directory(self):
-        """Makes the directory, or checks that it holds the same run."""
-        now = {
-            "task": self.data.task.name,
-            "labels": self.data.labels,
-            "examples": len(self.data.train),
-            "preset": str(self.options.preset),
-            "random_start": self.options.random_start,
-            "training": self.config.to_dict(),
-        }
-        file = self.output / RUN_FILE
-        if file.is_file():
-            before = read_json(file)
-            differences = [
-                f"{name}: {before.get(name)} there, {value} now"
-                for name, value in json.loads(json.dumps(now)).items()
-                if name != "training" and before.get(name) != value
-            ]
-            # A run of an older version has the defaults of what is new.
-            settings = {**FinetuningConfig().to_dict(), **before["training"]}
-            differences += [
-                f"{name}: {settings[name]} there, {value} now"
-                for name, value in now["training"].items()
-                if name not in _MAY_CHANGE and settings[name] != value
-            ]
-            if differences:
-                raise ValueError(
-                    f"{self.output} holds another run, which cannot go on "
-                    f"with this one ({'; '.join(differences)}). Give the same "
-                    "options, or another --output."
-                )
-        if self.is_chief:
-            self.output.mkdir(parents=True, exist_ok=True)
-            write_json(file, now)
 
     def _make_model(self):
         arguments = self.kind.model_arguments()
@@ -324,7 +279,7 @@ class Run:
 
     def _finish(self):
         """Scores the best weights; writes results, reports and the model."""
-        if self._is_done():
+        if finetuning_directory.is_done(self.output):
             return
         evaluator = self.evaluator(self.data.held_out())
         metrics, first = {}, None
