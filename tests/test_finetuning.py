@@ -159,6 +159,21 @@ def test_balanced_classes_weigh_equally():
     np.testing.assert_array_equal(rows.dense["row_weight"], 1)
 
 
+def test_balanced_classes_weigh_equally_in_windows():
+    _, _, kind, _ = setup(
+        class_weights="balanced",
+        long_documents="windows",
+        sequence_length=8,
+        stride=4,
+    )
+    examples = make_examples("classification")[:7]
+    examples[0] = examples[0]._replace(text=" ".join([examples[0].text] * 9))
+    rows = kind.encode(examples, True)
+    assert len(rows) > 2 * len(examples)
+    totals = np.bincount(rows.dense["label"], rows.dense["row_weight"])
+    np.testing.assert_allclose(totals, totals[0], rtol=1e-6)
+
+
 def test_lengths_of_texts_read_in_segments():
     config = make_config(
         sequence_length=16, long_documents="memory", document_length=100

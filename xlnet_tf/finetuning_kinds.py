@@ -162,7 +162,7 @@ class _Texts(Kind):
 
     def model_arguments(self):
         if self.config.long_documents != "memory":
-            return {}
+            return {"segment_length": None}  # the preset's may have one
         return {
             "segment_length": self.sequence_length,
             "memory_length": self.sequence_length,
@@ -206,8 +206,10 @@ class Classification(_Texts):
         rows = super().encode(examples, training, progress)
         if training and self.config.class_weights == "balanced":
             label = rows.dense["label"]
+            # The windows of a text share its weight.
+            _, first = np.unique(rows.dense["example"], return_index=True)
             weights = finetuning_metrics.balanced_class_weights(
-                label, len(self.labels)
+                label[first], len(self.labels)
             )
             rows.dense["row_weight"] *= np.asarray(weights, np.float32)[label]
         return rows
