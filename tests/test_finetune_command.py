@@ -8,6 +8,7 @@ import pytest
 
 import xlnet_tf
 from tests import finetuning_fixtures as fixtures
+from xlnet_tf import finetune
 
 
 @pytest.fixture(scope="module")
@@ -258,14 +259,7 @@ def test_ways_of_computing_layers_reach_the_model(
     ways = {"rematerialize": True, "scan_layers": True}
     arguments = options(tmp_path, preset, "classification", **ways)
     assert fixtures.run(*arguments) == 143
-    # A run of a version that did not know one of them goes on.
-    file = tmp_path / "run" / "run.json"
-    values = json.loads(file.read_text())
-    del values["training"]["scan_layers"]
-    file.write_text(json.dumps(values))
-    arguments = options(tmp_path, preset, "classification", rematerialize=True)
-    assert fixtures.run(*arguments) == 143
-    assert seen == [(True, True), (True, False)]
+    assert seen == [(True, True)]
 
 
 def test_another_run_in_the_directory(tmp_path, preset, capsys):
@@ -274,5 +268,40 @@ def test_another_run_in_the_directory(tmp_path, preset, capsys):
     (tmp_path / "run" / "run.json").write_text(
         json.dumps({"task": "rte", "training": {}})
     )
+    (tmp_path / "run" / "results.json").write_text("{}")
     assert fixtures.run(*arguments) == 1
     assert "task: rte there, classification now" in capsys.readouterr().err
+
+
+def test_a_run_that_failed_before_its_first_step_can_be_mended(
+    tmp_path, preset, monkeypatch
+):
+    arguments = options(tmp_path, preset, "classification")
+    assert fixtures.run(*arguments, "--batch-size", "500") == 1
+    assert (tmp_path / "run" / "run.json").is_file()
+    monkeypatch.setattr("xlnet_tf.finetuning_run.Run.train", lambda run: 143)
+    assert fixtures.run(*arguments, "--batch-size", "8") == 143
+
+
+@pytest.mark.parametrize(
+    ("given", "steps", "epochs"),
+    [([], 6, 3.0), (["--epochs", "2"], None, 2.0), (["--steps", "9"], 9, 3.0)],
+)
+def test_options_win_over_the_file(tmp_path, preset, given, steps, epochs):
+    arguments = map(str, options(tmp_path, preset, "classification"))
+    config = finetune.finetuning_config(
+        finetune.parse_arguments([*arguments, *given])
+    )
+    assert (config.steps, config.epochs) == (steps, epochs)
+
+
+def test_a_model_that_reads_segments_can_learn_without(tmp_path, preset):
+    arguments = options(
+        tmp_path, preset, "classification", long_documents="memory"
+    )
+    assert fixtures.run(*arguments) == 0
+    best = tmp_path / "run" / "best"
+    again = options(tmp_path, best, "classification", steps=2)
+    assert fixtures.run(*again, "--output", tmp_path / "again") == 0
+    model = xlnet_tf.XLNetTextClassifier.from_preset(tmp_path / "again/best")
+    assert model.segment_length is None

@@ -78,9 +78,11 @@ def finetuning_config(options):
         for name in (*names, "sequence_length")
         if getattr(options, name) is not None
     }
-    given = {**file, **values}
     if {"steps", "epochs"} <= set(values):
         raise ValueError("give either --steps or --epochs, not both.")
+    if "epochs" in values:
+        file.pop("steps", None)
+    given = {**file, **values}
     settings = recipe(options.task)
     if {"steps", "epochs"} & set(given):
         # The recipe's warm-up belongs to its own number of steps.
