@@ -12,13 +12,13 @@ both get right.
 
 import argparse
 import math
-import pathlib
 import sys
 
 import numpy as np
 
 from data_pipeline import command_line
 from data_pipeline.symbols import CLS_SEGMENT
+from saved_models.request_rows import read_texts
 
 _FIRST, _EVERY = 1, 7  # tokens of a text that are predicted: 1, 8, 15, ...
 _ENDS = 2  # [SEP] and [CLS]
@@ -149,8 +149,7 @@ def parse_arguments(argv=None):
 
 
 def _read_texts(arguments):
-    content = pathlib.Path(arguments.file).read_text(encoding="utf-8")
-    texts = [line for line in content.splitlines() if line.strip()]
+    texts = read_texts(arguments.file)
     if not texts:
         raise ValueError(f"there is no text in {arguments.file}.")
     return texts[: arguments.limit]

@@ -13,7 +13,6 @@ an output that has the name of an input takes its place.
 
 import argparse
 import json
-import pathlib
 import sys
 
 import numpy as np
@@ -25,6 +24,7 @@ from saved_models.predictor import Predictor
 from saved_models.request_rows import ask_rows
 from saved_models.request_rows import check_rows
 from saved_models.request_rows import read_json_lines
+from saved_models.request_rows import read_texts
 
 _DIGITS = 6  # after the point
 # JSON may hold them as they are, and many readers end lines there.
@@ -132,8 +132,7 @@ def _read_rows(arguments):
         rows, places = read_json_lines(arguments.inputs)
     else:
         if arguments.file:
-            content = pathlib.Path(arguments.file).read_text(encoding="utf-8")
-            texts += [line for line in content.splitlines() if line.strip()]
+            texts += read_texts(arguments.file)
         rows = [{"text": text} for text in texts]
         places = [f"text {number}" for number in range(1, len(rows) + 1)]
     if not rows:

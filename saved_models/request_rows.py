@@ -8,6 +8,7 @@ import codecs
 import itertools
 import json
 import pathlib
+import re
 
 import numpy as np
 
@@ -24,6 +25,29 @@ _NAMES = {
 }
 
 
+def read_texts(file):
+    """The lines of a file that are not blank.
+
+    Args:
+        file: str or path of texts in UTF-8, one a line.
+
+    Returns:
+        list of str.
+
+    Raises:
+        ValueError: if it is not UTF-8.
+        OSError: if the file cannot be read.
+    """
+    # Not `splitlines`, for a text may hold U+2028 and the like.
+    try:
+        lines = re.split("\r\n|\n|\r", _content(file).decode())
+    except UnicodeDecodeError as error:
+        raise ValueError(
+            f"{file} is not UTF-8 at byte {error.start}; convert it first."
+        ) from error
+    return [line for line in lines if line.strip()]
+
+
 def read_json_lines(file):
     """The objects of a file.
 
@@ -38,8 +62,7 @@ def read_json_lines(file):
         OSError: if the file cannot be read.
     """
     rows, places = [], []
-    content = pathlib.Path(file).read_bytes()
-    content = content.removeprefix(codecs.BOM_UTF8)
+    content = _content(file)
     # Not `splitlines`, for JSON may hold U+2028 and the like as they are.
     for number, line in enumerate(content.split(b"\n"), start=1):
         if not line.strip():
@@ -57,6 +80,11 @@ def read_json_lines(file):
                 f'{{"name": value, ...}}. Received: {_shown(rows[-1])}.'
             )
     return rows, places
+
+
+def _content(file):
+    """bytes of a file without the mark that Windows puts before UTF-8."""
+    return pathlib.Path(file).read_bytes().removeprefix(codecs.BOM_UTF8)
 
 
 def check_rows(rows, places, signatures, signature):

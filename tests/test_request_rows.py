@@ -6,6 +6,7 @@ import pytest
 from saved_models.request_rows import ask_rows
 from saved_models.request_rows import check_rows
 from saved_models.request_rows import read_json_lines
+from saved_models.request_rows import read_texts
 
 TEXT, INT32 = np.dtype(object), np.dtype("int32")
 FLOAT32, BOOL = np.dtype("float32"), np.dtype(bool)
@@ -31,6 +32,14 @@ def checked(directory, content, signature="serving_default"):
     rows, places = read_json_lines(written(directory, content))
     check_rows(rows, places, SIGNATURES, signature)
     return rows
+
+
+def test_texts_are_lines(tmp_path):
+    content = "\ufeffa\u2028b\x0bc\x85d\r\n\n  \ne\rf\n"
+    found = read_texts(written(tmp_path, content))
+    assert found == ["a\u2028b\x0bc\x85d", "e", "f"]
+    with pytest.raises(ValueError, match="is not UTF-8 at byte 2"):
+        read_texts(written(tmp_path, b"ab\xff"))
 
 
 @pytest.mark.parametrize(
