@@ -53,19 +53,29 @@ def load_model(path):
 
 
 def _class_of(path):
-    """The class of the model in a directory, by its only head."""
-    import keras
-
+    """The class of the model in a directory, by the head it was saved with."""
     import xlnet_tf
     from saved_models.signatures import SIGNATURES
     from xlnet_tf.presets import open_source
 
-    names = {head.task for head in open_source(path).heads()}
-    for kind in SIGNATURES:
-        registered = keras.saving.get_registered_name(kind)
-        if len(names) == 1 and names & {registered, kind.__name__}:
-            return kind
-    return xlnet_tf.XLNetPretrainer
+    source = open_source(path)
+    try:
+        head = source.main_head()
+    except ValueError as error:
+        raise ValueError(
+            f"{path} holds several heads. Take the one to export with python "
+            "-m xlnet_tf.convert, which says what there is, and export that."
+        ) from error
+    if head is None:
+        return xlnet_tf.XLNetPretrainer  # its bias is all that is missing
+    name = head.task.split(">")[-1]  # as registered with Keras, or as it is
+    kinds = {kind.__name__: kind for kind in SIGNATURES}
+    if name not in kinds:
+        raise ValueError(
+            f"{path} holds a {name}, which cannot be exported; these can: "
+            f"{', '.join(kinds)}."
+        )
+    return kinds[name]
 
 
 def _as_the_run_answers(model, run):

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+import xlnet_tf
 from data_pipeline.packing import pack
 from saved_models.loading import load_model
 from saved_models.loading import load_tokenizer
@@ -39,6 +40,7 @@ from tests.test_export_writing import PYTHON_OPS
 from tests.test_export_writing import TEXT_OPS
 from tests.test_export_writing import all_ops
 from tests.test_export_writing import foreign
+from xlnet_tf.checkpoints.hugging_face_writer import save_hugging_face
 
 
 @pytest.mark.parametrize("name", IF_SLOW)
@@ -85,6 +87,56 @@ def test_the_directory_of_a_run_says_which_task_it_is(tmp_path, name):
         assert getattr(model, "max_answer_length", None) == expected
         tokenizer = load_tokenizer(tmp_path / path)
         assert tokenizer.digest == tiny_tokenizer().digest
+
+
+def of_a_width_that_others_have(cls, **arguments):
+    config = xlnet_tf.XLNetConfig(
+        vocabulary_size=40,
+        num_layers=1,
+        num_heads=2,
+        hidden_dim=16,
+        intermediate_dim=8,
+    )
+    return cls(xlnet_tf.XLNetBackbone(config), **arguments)
+
+
+@pytest.mark.parametrize(
+    ("cls", "arguments"),
+    [
+        (xlnet_tf.XLNetPretrainer, {}),
+        (xlnet_tf.XLNetTextClassifier, {"num_classes": 2}),
+        (xlnet_tf.XLNetTextRegressor, {}),
+        (xlnet_tf.XLNetMultipleChoice, {}),
+        (xlnet_tf.XLNetTokenClassifier, {"num_classes": 3}),
+        (xlnet_tf.XLNetQuestionAnswering, {}),
+    ],
+)
+def test_directories_of_others_say_which_task_it_is(tmp_path, cls, arguments):
+    model = of_a_width_that_others_have(cls, **arguments)
+    save_hugging_face(model, tmp_path)
+    assert type(load_model(tmp_path)) is cls
+
+
+def test_heads_that_no_export_serves_are_refused(tmp_path):
+    spans = of_a_width_that_others_have(xlnet_tf.XLNetSpanClassifier)
+    spans.save_to_preset(tmp_path / "ours")
+    save_hugging_face(spans, tmp_path / "theirs")
+    for directory in ("ours", "theirs"):
+        with pytest.raises(
+            ValueError, match="a XLNetSpanClassifier, which cannot be exported"
+        ):
+            load_model(tmp_path / directory)
+
+
+def test_of_several_heads_one_is_to_be_chosen(tmp_path):
+    model = of_a_width_that_others_have(xlnet_tf.XLNetTextRegressor)
+    save_hugging_face(model, tmp_path)
+    file = tmp_path / "config.json"
+    config = json.loads(file.read_text())
+    del config["architectures"]
+    file.write_text(json.dumps(config))
+    with pytest.raises(ValueError, match="several heads.*xlnet_tf.convert"):
+        load_model(tmp_path)
 
 
 SETTINGS = {
