@@ -217,6 +217,42 @@ def test_strings_are_preprocessed_as_examples(name, settings, expected):
     assert preprocessor.tokenizer is tokenizer
 
 
+@pytest.mark.parametrize("length", [12, 24])
+def test_what_is_not_read_is_said(length):
+    _, _, kind, _ = setup(sequence_length=length)
+    examples = [
+        x._replace(text=x.text[:5] if index % 3 else x.text)
+        for index, x in enumerate(make_examples("classification"))
+    ]
+    tokens = [len(kind.tokenizer.encode(x.text)) + 2 for x in examples]
+    full = sum(x >= length for x in tokens)
+    kind.encode(examples, False)
+    assert kind.notes() == []
+    kind.encode(examples, True)
+    assert 0 < full < len(examples)
+    assert f"cut       {full} of {len(examples)} texts" in kind.notes()[0]
+
+
+def test_words_that_are_not_read_are_counted():
+    _, _, kind, _ = setup("ner", sequence_length=12)
+    examples = make_examples("ner")
+    rows = kind.encode(examples, True)
+    words = sum(len(x.words) for x in examples)
+    lost = words - rows.dense["words"].sum()
+    assert lost > 0
+    assert f"cut       {lost} of {words} words" in kind.notes()[0]
+    _, _, kind, _ = setup("ner", sequence_length=200)
+    kind.encode(examples, True)
+    assert kind.notes() == []
+
+
+@pytest.mark.parametrize("name", ["ner", "race", "squad-2.0", "ranking"])
+def test_long_documents_are_texts_with_a_class_or_number(name):
+    config = make_config(long_documents="windows")
+    with pytest.raises(ValueError, match=f"'windows' for the task {name}"):
+        make_kind(find_task(name), config, LABELS, None)
+
+
 def test_every_recipe_is_a_config():
     from data_pipeline.task_catalog import TASKS
 

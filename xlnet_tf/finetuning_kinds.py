@@ -40,6 +40,7 @@ class Kind:
         self.labels = labels
         self.tokenizer = tokenizer
         self.sequence_length = config.sequence_length or task.sequence_length
+        self.cut = None  # what of the training examples is not read, a line
 
     def model_arguments(self):
         """Arguments of the model's class, beyond the backbone."""
@@ -128,7 +129,7 @@ class Kind:
 
     def notes(self):
         """Lines that say what became of the training examples."""
-        return []
+        return [f"cut       {self.cut}"] if self.cut else []
 
     def details(self):
         """What later predictions need beyond the model, as JSON, or None."""
@@ -173,7 +174,7 @@ class _Texts(Kind):
         stride = None
         if self.config.long_documents == "windows":
             stride = window_stride(self.config.stride, self.sequence_length)
-        return encoding.encode_texts(
+        rows = encoding.encode_texts(
             examples,
             self.tokenizer,
             self.document_length,
@@ -181,6 +182,15 @@ class _Texts(Kind):
             stride=stride,
             progress=progress,
         )
+        lengths = rows.sequences["token_ids"].lengths
+        full = int(np.sum(lengths == self.document_length))
+        if training and stride is None and full:
+            self.cut = (
+                f"{full:,} of {len(examples):,} texts fill "
+                f"{self.document_length:,} tokens, and what is beyond is not "
+                "read; see --sequence-length and `long_documents`"
+            )
+        return rows
 
     def scores(self, examples, rows, outputs):
         example, logits = rows.dense["example"], outputs["logits"]
@@ -266,13 +276,23 @@ class TokenClassification(Kind):
         return {"num_classes": len(self.labels), "labels": self.labels}
 
     def encode(self, examples, training, progress=False):
-        return encoding.encode_tokens(
+        rows = encoding.encode_tokens(
             examples,
             self.tokenizer,
             self.sequence_length,
             self.labels,
             progress=progress,
         )
+        words = np.array([len(x.words) for x in examples])
+        lost = words - rows.dense["words"]
+        if training and lost.any():
+            self.cut = (
+                f"{lost.sum():,} of {words.sum():,} words, of "
+                f"{np.count_nonzero(lost):,} sentences, are beyond "
+                f"{self.sequence_length:,} tokens and not read; see "
+                "--sequence-length, or divide long sentences"
+            )
+        return rows
 
     def loss(self, model, features, training):
         logits = self.call(model, features, training)
@@ -320,7 +340,20 @@ def softmax(logits):
 
 
 def make_kind(task, config, labels, tokenizer):
-    """The Kind of a task; arguments as of `Kind`."""
+    """The Kind of a task; arguments as of `Kind`.
+
+    Raises:
+        ValueError: if `long_documents` says what this kind does not do.
+    """
+    if config.long_documents != "truncate" and task.kind not in (
+        "classification",
+        "regression",
+    ):
+        raise ValueError(
+            "`long_documents` is of tasks with a class or a number for each "
+            f"text. Received: {config.long_documents!r} for the task "
+            f"{task.name}, which is one of {task.kind}."
+        )
     # They build on this file.
     from xlnet_tf.finetuning_choices import MultipleChoice
     from xlnet_tf.finetuning_choices import Ranking
