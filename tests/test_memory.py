@@ -174,6 +174,22 @@ def test_empty_memory_is_attended_unless_hidden():
     assert largest_difference(attended, without) > 1e-3
 
 
+@pytest.mark.parametrize("rows", [B, B + 1])
+def test_a_new_memory_is_the_one_that_is_saved(tmp_path, rows):
+    model = pretrainer()
+    (features,) = batches(1)
+    model.remember(B)
+    model(features, training=True)
+    memory = model.remember(rows)
+    memory.memories[0].assign_add(np.full(memory.memories[0].shape, 2.0))
+    model.save(tmp_path / "model.keras")
+    loaded = keras.models.load_model(tmp_path / "model.keras")
+    assert loaded.memory.batch_size == rows
+    for one, other in zip(held(memory), held(loaded.memory), strict=True):
+        np.testing.assert_array_equal(one, other)
+    assert len(loaded.weights) == len(model.weights)
+
+
 def test_inference_and_given_memories_leave_the_held_memory_alone():
     model = pretrainer()
     memory = model.remember(B)

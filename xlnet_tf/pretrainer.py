@@ -122,6 +122,9 @@ class XLNetPretrainer(Task):
         strategy = getattr(self, "_distribute_strategy", None)
         # In the scope, for else all replicas would share one memory.
         with strategy.scope() if strategy else contextlib.nullcontext():
+            if self.memory is not None:
+                # Keras would go on saving it, under the new one's name.
+                self._tracker.untrack(self.memory)
             self.memory = StatefulMemory.for_config(
                 self.config,
                 batch_size,
