@@ -236,3 +236,12 @@ def test_a_tpu_vm_is_known_by_its_devices(monkeypatch):
     assert strategies._has_local_tpu()
     there.clear()
     assert not strategies._has_local_tpu()
+
+
+@pytest.mark.parametrize("name", ["multi_worker", "auto"])
+def test_a_chief_beside_the_workers_is_refused(monkeypatch, name):
+    cluster = {"chief": ["h0:1"], "worker": ["h1:1"]}
+    task = {"type": "worker", "index": 0}
+    set_cluster(monkeypatch, {"cluster": cluster, "task": task})
+    with pytest.raises(ValueError, match="has a chief.*first among the work"):
+        make_strategy(name)

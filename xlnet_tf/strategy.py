@@ -158,7 +158,8 @@ def check_together(strategy, step, message):
 def _best(tpu):
     if tpu or os.environ.get("TPU_NAME"):
         return "tpu"
-    if len(_tf_config().get("cluster", {}).get("worker", [])) > 1:
+    cluster = _tf_config().get("cluster", {})
+    if len(cluster.get("worker", [])) > 1 or "chief" in cluster:
         return "multi_worker"
     if len(tf.config.list_logical_devices("GPU")) > 1:
         return "mirrored"
@@ -184,6 +185,15 @@ def _tf_config():
 def _check_tf_config():
     config = _tf_config()
     workers = config.get("cluster", {}).get("worker", [])
+    if "chief" in config.get("cluster", {}):
+        # Its index is 0, as that of the first worker, and rows, data and files
+        # go by the index.
+        raise ValueError(
+            "TF_CONFIG has a chief, and the strategy multi_worker takes "
+            "workers alone: put the chief's address first among the workers', "
+            "with the task type worker and the index 0, and count the others "
+            f"from 1. Received: TF_CONFIG={os.environ.get('TF_CONFIG')!r}."
+        )
     index = config.get("task", {}).get("index")
     if not isinstance(index, int) or not 0 <= index < len(workers):
         raise ValueError(
