@@ -79,8 +79,13 @@ class PretrainingData:
                 "`split` must be one that the records have: "
                 f"{', '.join(self.manifest.splits)}. Received: split={split!r}."
             )
-        bad = verify_records(directory, split) if skip_corrupt else []
-        self.skipped = [place for place in bad if place.record is not None]
+        self.skipped = verify_records(directory, split) if skip_corrupt else []
+        for place in self.skipped:
+            if place.record is None:
+                raise ValueError(
+                    f"{place}. All its records are whole, so they are of "
+                    "another set; copy the file again, or build the set anew."
+                )
         self._ranges = _good_ranges(
             self.directory, self.manifest.splits[split], self.skipped
         )

@@ -88,3 +88,12 @@ def test_dropped_shard(tmp_path):
     for skip_corrupt in (False, True):
         with pytest.raises(FileNotFoundError, match="train-00002.tfrecord"):
             PretrainingData(tmp_path, 1, skip_corrupt=skip_corrupt)
+
+
+def test_a_shard_of_another_set_is_refused_where_sums_are_read(tmp_path):
+    write_set(tmp_path, (8, 8))
+    (tmp_path / "train-00000.tfrecord").write_bytes(
+        (tmp_path / "train-00001.tfrecord").read_bytes()
+    )
+    with pytest.raises(ValueError, match="another file than was built"):
+        PretrainingData(tmp_path, 1, skip_corrupt=True)
