@@ -92,6 +92,14 @@ def test_damaged_files_are_replaced(directory, filled, damage):
     assert hashlib.sha256(file.read_bytes()).hexdigest() in file.name
 
 
+def test_a_file_that_goes_away_costs_nothing(directory, filled):
+    machine, name, _ = filled
+    file = directory / machine / name
+    file.unlink()
+    file.symlink_to(directory / "nowhere")  # it is listed, and not there
+    assert run_program(directory).stdout == "512.0\n"
+
+
 def test_other_files_are_left_alone(directory, filled):
     machine, name, _ = filled
     (directory / machine / "notes.txt").write_text("mine")

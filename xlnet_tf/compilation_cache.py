@@ -103,7 +103,10 @@ def _fetch(directory, mine):
         match = _KEPT.fullmatch(file.name)
         if match is None:
             continue
-        data = file.read_bytes()
+        try:
+            data = file.read_bytes()
+        except OSError:  # another process found it damaged, or tidied up
+            continue
         if hashlib.sha256(data).hexdigest() == match[2]:
             (mine / match[1]).write_bytes(data)
             known.add(match[1])
