@@ -201,6 +201,48 @@ def test_starts_from_a_preset(finished, records, configs, tmp_path):
         np.testing.assert_allclose(one.numpy(), other.numpy(), atol=1e-6)
 
 
+def other_preset(finished, directory, **head):
+    """The weights of a run in another model."""
+    model = xlnet_tf.XLNetPretrainer.from_preset(
+        finished / "preset", reuse_length=0
+    )
+    config = model.config.replace(reuse_length=LENGTH // 2 - 1)
+    other = xlnet_tf.XLNetPretrainer(xlnet_tf.XLNetBackbone(config), **head)
+    other.save_to_preset(directory)
+    return directory
+
+
+def test_starts_from_another_head_and_reuse(
+    finished, records, configs, tmp_path, capfd
+):
+    preset = other_preset(
+        finished, tmp_path / "preset", has_transform=True, transform_gelu="erf"
+    )
+    argv = arguments(records, tmp_path / "run", *configs, steps=2)
+    assert run_train(*argv, "--preset", str(preset)) == 0
+    after = xlnet_tf.XLNetPretrainer.from_preset(tmp_path / "run/preset")
+    assert after.head.has_transform
+    assert after.get_config()["transform_gelu"] == "erf"
+    # The same directory does not go on from other weights.
+    other_preset(finished, preset, has_transform=True, transform_gelu="erf")
+    capfd.readouterr()
+    assert run_train(*argv, "--preset", str(preset)) == 1
+    assert "the weights of another --preset" in one_line(capfd)
+
+
+def test_a_run_without_a_step_can_be_mended(
+    records, configs, tmp_path, monkeypatch
+):
+    argv = arguments(records, tmp_path / "run", *configs, steps=2)
+    with monkeypatch.context() as patch:
+        patch.setattr("xlnet_tf.training_run.Run.train", lambda run: 1)
+        assert run_train(*argv) == 1
+        assert (tmp_path / "run/run.json").is_file()
+        assert run_train(*argv, "--batch-size", "2") == 1
+    run = json.loads((tmp_path / "run/run.json").read_text())
+    assert run["training"]["batch_size"] == 2
+
+
 def start(argv):
     environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
     return subprocess.Popen(

@@ -1,7 +1,9 @@
 """Files that are there whole or not at all."""
 
+import hashlib
 import json
 import os
+import pathlib
 import tempfile
 
 
@@ -23,6 +25,27 @@ def write_bytes(file, data):
     except BaseException:
         os.unlink(temporary)
         raise
+
+
+def digest_of_directory(path):
+    """What the files of a directory hold, in a few letters.
+
+    Args:
+        path: path. Its folders are left out, and metadata.json too, which has
+            the hour at which the same weights were written.
+
+    Returns:
+        str.
+    """
+    digest = hashlib.sha256()
+    for file in sorted(pathlib.Path(path).glob("*")):
+        if not file.is_file() or file.name == "metadata.json":
+            continue
+        digest.update(file.name.encode())
+        with open(file, "rb") as handle:
+            while chunk := handle.read(1 << 24):
+                digest.update(chunk)
+    return digest.hexdigest()[:16]
 
 
 def write_json(file, value):

@@ -2,12 +2,13 @@
 
 import hashlib
 import json
-import pathlib
 
+from xlnet_tf.files import digest_of_directory
 from xlnet_tf.files import read_json
 from xlnet_tf.files import write_json
 from xlnet_tf.finetuning_config import FinetuningConfig
 from xlnet_tf.finetuning_seeds import RESULTS_FILE
+from xlnet_tf.training_state import has_steps
 
 RUN_FILE = "run.json"
 # May differ when a run goes on: they change when it looks, not what it learns.
@@ -49,7 +50,7 @@ def enter(directory, data, config, preset, random_start, is_chief):
         "training_examples": _digest_of_examples({"train": data.train}),
         "held_out_examples": _digest_of_examples(data.evaluation),
         "preset": str(preset),
-        "preset_weights": None if random_start else _digest_of_files(preset),
+        "preset_weights": None if random_start else digest_of_directory(preset),
         "random_start": random_start,
         "training": config.to_dict(),
     }
@@ -73,10 +74,7 @@ def is_done(directory):
 
 
 def _has_progress(directory):
-    return is_done(directory) or any(
-        file.name != "ckpt-0.index"
-        for file in (directory / "checkpoints").glob("ckpt-*.index")
-    )
+    return is_done(directory) or has_steps(directory / "checkpoints")
 
 
 def _differences(before, now):
@@ -106,19 +104,4 @@ def _digest_of_examples(splits):
         for example in examples:
             said = example._replace(where="")
             digest.update(json.dumps(said).encode() + b"\n")
-    return digest.hexdigest()[:16]
-
-
-def _digest_of_files(preset):
-    """str, of the files of a preset; None if they are not of this machine."""
-    directory = pathlib.Path(preset)
-    digest = hashlib.sha256()
-    for file in sorted(directory.glob("*")):
-        # metadata.json has the hour at which the same weights were written.
-        if not file.is_file() or file.name == "metadata.json":
-            continue
-        digest.update(file.name.encode())
-        with open(file, "rb") as handle:
-            while chunk := handle.read(1 << 24):
-                digest.update(chunk)
     return digest.hexdigest()[:16]

@@ -21,13 +21,14 @@ from xlnet_tf.training_loop import Means
 from xlnet_tf.training_loop import Trainer
 
 
-def build(config, training, strategy):
+def build(config, training, strategy, head_arguments=None):
     """Makes model, optimizer and memory on a strategy.
 
     Args:
         config: XLNetConfig.
         training: TrainingConfig.
         strategy: tf.distribute.Strategy.
+        head_arguments: dict of further arguments of the model's LM head.
 
     Returns:
         (XLNetPretrainer, AdamW, StatefulMemory or None); the optimizer is
@@ -43,6 +44,7 @@ def build(config, training, strategy):
                 scan_layers=training.scan_layers,
                 dtype=training.policy,
             ),
+            **(head_arguments or {}),
             next_sentence_weight=training.next_sentence_weight,
         )
         optimizer = AdamW(

@@ -7,6 +7,7 @@ from data_pipeline.tokenizer import Tokenizer
 from xlnet_tf.config import XLNetConfig
 from xlnet_tf.presets import VOCABULARY_FILE
 from xlnet_tf.presets import detect
+from xlnet_tf.presets import open_source
 from xlnet_tf.presets import read_config
 from xlnet_tf.training_config import TrainingConfig
 
@@ -61,7 +62,9 @@ def model_config(options, manifest):
             "--both-directions, or leave it out: the records say which rows "
             "are reversed."
         )
-    if config.reuse_length not in (0, manifest.reuse_length):
+    # Of weights that there are it says how they were trained so far.
+    is_said = config.reuse_length and not options.preset
+    if is_said and config.reuse_length != manifest.reuse_length:
         raise ValueError(
             f"`reuse_length` is {config.reuse_length} in the config and "
             f"{manifest.reuse_length} in the records of {options.records}; "
@@ -121,6 +124,10 @@ def check_same_run(before, now, output):
         for name, value in now["records"].items()
         if before["records"].get(name) != value
     ]
+    # Nor does it say which weights it began with.
+    weights = now.get("preset_weights")
+    if before.get("preset_weights", weights) != weights:
+        differences.append("it began with the weights of another --preset")
     if differences:
         raise ValueError(
             f"{output} holds a run of another configuration, which cannot go "
@@ -141,6 +148,26 @@ def check_same_text(manifest, other, directory):
             "than those trained on, so a loss on them would mean nothing. "
             "Build them with the same --tokenizer and --sequence-length."
         )
+
+
+def head_arguments(preset):
+    """What makes an LM head one like a preset's: Model Garden's transform.
+
+    Args:
+        preset: str or path, or None.
+
+    Returns:
+        dict of arguments of XLNetPretrainer.
+    """
+    if not preset:
+        return {}
+    return {
+        name: head.arguments[name]
+        for head in open_source(preset).heads()
+        if head.task.split(">")[-1] == "XLNetPretrainer"
+        for name in ("has_transform", "transform_gelu")
+        if name in head.arguments
+    }
 
 
 def start_from(model, preset, manifest):

@@ -23,16 +23,19 @@ from data_pipeline.pretraining import PretrainingData
 from data_pipeline.tokenizer import Tokenizer
 from xlnet_tf import training as training_steps
 from xlnet_tf import training_progress as progress
+from xlnet_tf.files import digest_of_directory
 from xlnet_tf.files import write_bytes
 from xlnet_tf.strategy import check_together
 from xlnet_tf.strategy import make_strategy
 from xlnet_tf.training_options import check_same_run
 from xlnet_tf.training_options import check_same_text
+from xlnet_tf.training_options import head_arguments
 from xlnet_tf.training_options import model_config
 from xlnet_tf.training_options import start_from
 from xlnet_tf.training_options import training_config
 from xlnet_tf.training_state import MemoryRows
 from xlnet_tf.training_state import RunCheckpoints
+from xlnet_tf.training_state import has_steps
 from xlnet_tf.training_state import is_chief
 
 RUN_FILE = "run.json"
@@ -69,7 +72,10 @@ class Run:
         self._enter_directory()
         tf.random.set_seed(self.training.seed)
         self.model, self.optimizer, self.memory = training_steps.build(
-            self.config, self.training, self.strategy
+            self.config,
+            self.training,
+            self.strategy,
+            head_arguments(options.preset),
         )
         with self.strategy.scope():
             self.global_step = orbit.utils.create_global_step()
@@ -177,9 +183,15 @@ class Run:
                 "tokenizer": manifest.tokenizer["sha256"],
                 "shards": _digest(manifest),
             },
+            "preset_weights": (
+                digest_of_directory(self.options.preset)
+                if self.options.preset
+                else None
+            ),
         }
         file = self.output / RUN_FILE
-        if file.is_file():
+        # Without a step there is nothing to lose by other settings.
+        if file.is_file() and has_steps(self.output / "checkpoints"):
             try:
                 before = json.loads(file.read_text(encoding="utf-8"))
             except ValueError as error:

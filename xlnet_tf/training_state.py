@@ -145,6 +145,11 @@ class MemoryRows:
                 local.assign(tf.cast(part, local.dtype))
 
 
+def has_steps(directory):
+    """bool, whether a directory has a checkpoint of a step that was made."""
+    return any(_step(path) for path in directory.glob("ckpt-*.index"))
+
+
 class RunCheckpoints(tf.train.CheckpointManager):
     """Checkpoints of a run, with the memory, and a restore that distrusts.
 
