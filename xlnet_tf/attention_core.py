@@ -5,10 +5,11 @@ and most of what is not a matrix product. Two things keep them cheap:
 
 - One such tensor is kept for the gradient, the softmax before its division,
   with the sign for what dropout drops. All else follows without a product.
-- Where they are very many (long segments, large batches) and T is known when
-  the step is traced, they are computed for a few heads at a time, and again for
-  the gradient, so that memory does not grow with B x N. Batches of several
-  lengths keep them; `rematerialize` is for those.
+- Where they are very many (long segments, large batches) and B and T are known
+  when the step is traced, they are computed for a few heads at a time, and
+  again for the gradient, so that memory does not grow with B x N. Batches of
+  several lengths, or whose last may be smaller, keep them; `rematerialize` is
+  for those.
 
 Shapes: B batch, T tokens, M memory length, K = M + T keys, P targets,
 Q = T + P rows, N heads, H head dim, R = K + T distances; G heads at a time.
