@@ -5,8 +5,10 @@ import json
 
 import pytest
 
+import xlnet_tf
 from data_pipeline.examples import TextExample
 from data_pipeline.task_catalog import find_task
+from xlnet_tf.files import digest_of_weights
 from xlnet_tf.finetuning_config import FinetuningConfig
 from xlnet_tf.finetuning_data import TaskData
 from xlnet_tf.finetuning_directory import RUN_FILE
@@ -107,3 +109,26 @@ def test_a_run_of_an_older_version_goes_on(run):
     file.write_text(json.dumps(values))
     run()
     assert json.loads(file.read_text())["training_examples"]
+
+
+def test_weights_are_known_by_their_values(tmp_path):
+    config = xlnet_tf.XLNetConfig(
+        vocabulary_size=40,
+        num_layers=1,
+        num_heads=2,
+        hidden_dim=16,
+        intermediate_dim=8,
+    )
+    model = xlnet_tf.XLNetPretrainer(xlnet_tf.XLNetBackbone(config))
+    digests = []
+    for name in ("one", "two"):
+        model.save_to_preset(tmp_path / name)
+        digests.append(digest_of_weights(tmp_path / name))
+        # Names and hours differ, and so do the files.
+        model = xlnet_tf.XLNetPretrainer.from_preset(tmp_path / name)
+    assert digests[0] == digests[1]
+    for changed in (model.backbone.weights[-1], model.head.bias):
+        changed.assign_add(changed + 1)
+        model.save_to_preset(tmp_path / "three")
+        digests.append(digest_of_weights(tmp_path / "three"))
+    assert len(set(digests)) == 3

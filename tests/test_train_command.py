@@ -231,7 +231,7 @@ def test_starts_from_another_head_and_reuse(
 
 
 def test_a_run_without_a_step_can_be_mended(
-    records, configs, tmp_path, monkeypatch
+    records, configs, tmp_path, monkeypatch, capfd
 ):
     argv = arguments(records, tmp_path / "run", *configs, steps=2)
     with monkeypatch.context() as patch:
@@ -241,6 +241,11 @@ def test_a_run_without_a_step_can_be_mended(
         assert run_train(*argv, "--batch-size", "2") == 1
     run = json.loads((tmp_path / "run/run.json").read_text())
     assert run["training"]["batch_size"] == 2
+    # A model is something to lose, whatever became of its checkpoints.
+    (tmp_path / "run/model.keras").touch()
+    capfd.readouterr()
+    assert run_train(*argv) == 1
+    assert "batch_size: 2 there" in one_line(capfd)
 
 
 def start(argv):

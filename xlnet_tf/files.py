@@ -27,25 +27,48 @@ def write_bytes(file, data):
         raise
 
 
-def digest_of_directory(path):
-    """What the files of a directory hold, in a few letters.
+def digest_of_weights(path):
+    """What the weights in a directory are, in a few letters.
 
     Args:
-        path: path. Its folders are left out, and metadata.json too, which has
-            the hour at which the same weights were written.
+        path: path of a directory. Of HDF5 files only the values count, for
+            Keras writes names and hours beside them, so that no two files of
+            the same weights are equal. JSON files, which are no weights, are
+            left out, and folders too.
 
     Returns:
         str.
     """
     digest = hashlib.sha256()
     for file in sorted(pathlib.Path(path).glob("*")):
-        if not file.is_file() or file.name == "metadata.json":
-            continue
-        digest.update(file.name.encode())
-        with open(file, "rb") as handle:
-            while chunk := handle.read(1 << 24):
-                digest.update(chunk)
+        if file.is_file() and file.suffix != ".json":
+            digest.update(file.name.encode())
+            if not (file.suffix == ".h5" and _add_values(file, digest)):
+                _add_bytes(file, digest)
     return digest.hexdigest()[:16]
+
+
+def _add_values(file, digest):
+    """Adds the arrays of an HDF5 file; False if it is none."""
+    import h5py  # as Keras does
+
+    def add(name, item):
+        if isinstance(item, h5py.Dataset):
+            digest.update(f"{name} {item.shape} {item.dtype}".encode())
+            digest.update(item[()].tobytes())
+
+    try:
+        with h5py.File(file, "r") as arrays:
+            arrays.visititems(add)
+    except OSError:
+        return False
+    return True
+
+
+def _add_bytes(file, digest):
+    with open(file, "rb") as handle:
+        while chunk := handle.read(1 << 24):
+            digest.update(chunk)
 
 
 def write_json(file, value):

@@ -3,7 +3,7 @@
 import hashlib
 import json
 
-from xlnet_tf.files import digest_of_directory
+from xlnet_tf.files import digest_of_weights
 from xlnet_tf.files import read_json
 from xlnet_tf.files import write_json
 from xlnet_tf.finetuning_config import FinetuningConfig
@@ -50,7 +50,7 @@ def enter(directory, data, config, preset, random_start, is_chief):
         "training_examples": _digest_of_examples({"train": data.train}),
         "held_out_examples": _digest_of_examples(data.evaluation),
         "preset": str(preset),
-        "preset_weights": None if random_start else digest_of_directory(preset),
+        "preset_weights": None if random_start else digest_of_weights(preset),
         "random_start": random_start,
         "training": config.to_dict(),
     }

@@ -23,7 +23,7 @@ from data_pipeline.pretraining import PretrainingData
 from data_pipeline.tokenizer import Tokenizer
 from xlnet_tf import training as training_steps
 from xlnet_tf import training_progress as progress
-from xlnet_tf.files import digest_of_directory
+from xlnet_tf.files import digest_of_weights
 from xlnet_tf.files import write_bytes
 from xlnet_tf.strategy import check_together
 from xlnet_tf.strategy import make_strategy
@@ -184,14 +184,17 @@ class Run:
                 "shards": _digest(manifest),
             },
             "preset_weights": (
-                digest_of_directory(self.options.preset)
+                digest_of_weights(self.options.preset)
                 if self.options.preset
                 else None
             ),
         }
         file = self.output / RUN_FILE
         # Without a step there is nothing to lose by other settings.
-        if file.is_file() and has_steps(self.output / "checkpoints"):
+        has_progress = (self.output / "model.keras").is_file() or has_steps(
+            self.output / "checkpoints"
+        )
+        if file.is_file() and has_progress:
             try:
                 before = json.loads(file.read_text(encoding="utf-8"))
             except ValueError as error:
