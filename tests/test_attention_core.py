@@ -203,6 +203,32 @@ def test_blocks_of_tokens_give_the_same(group, has_targets, monkeypatch):
     assert largest_difference(found(), whole) < 2e-5
 
 
+@pytest.mark.parametrize("reversed_rows", [None, [True, False, True]])
+def test_gradients_where_the_batch_size_is_not_known(reversed_rows):
+    changes, directions = {"seed": tf.constant(SEED)}, 1
+    if reversed_rows:
+        changes, directions = {"is_reversed": tf.constant(reversed_rows)}, 2
+    inputs, given = tensors(directions), rules(**changes)
+    without_examples = [1, 2, 6]  # both biases and the distances
+
+    @tf.function(
+        input_signature=[
+            tf.TensorSpec(
+                tensor.shape
+                if index in without_examples
+                else [None, *tensor.shape[1:]]
+            )
+            for index, tensor in enumerate(inputs)
+        ]
+    )
+    def found(*tensors):
+        assert tensors[0].shape[0] is None
+        return gradients(lambda t, r: attend(*t, r), list(tensors), given)
+
+    expected = gradients(plain, inputs, given)
+    assert largest_difference(found(*inputs), expected) < 2e-5
+
+
 def test_a_row_that_sees_nothing_gets_zeros_and_gives_no_gradient(group):
     inputs, given = tensors(), rules()
     output, found = gradients(lambda t, r: attend(*t, r), inputs, given)

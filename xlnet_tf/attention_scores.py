@@ -189,22 +189,70 @@ def gradient_of_part(
 def _backward_position(of_scores, position_query, blocks, position, part):
     """Gradients of `position_query`, `blocks` and `position`."""
     num_keys = ops.shape(of_scores)[-1]
+    num_tokens = ops.shape(position)[-2] - num_keys
     of_tokens, of_targets = _split(of_scores, blocks, num_keys)
     tokens, targets = _split(position_query, blocks, num_keys)
-    by_distance = tokens_by_distance(of_tokens)
-    of_query = _from_blocks(ops.matmul(by_distance, blocks))
-    of_blocks = _transposed_product(by_distance, tokens)
+    of_query, of_blocks = _backward_product(
+        of_tokens, tokens, blocks, lambda scores, _: tokens_by_distance(scores)
+    )
+    of_query = _from_blocks(of_query)
     if part.target_positions is None:
         shape = [*ops.shape(of_blocks)[:-3], *ops.shape(position)[-2:]]
         return of_query, of_blocks, ops.zeros(shape, of_blocks.dtype)
-    num_tokens = ops.shape(position)[-2] - num_keys
-    by_distance = targets_by_distance(
-        of_targets, part.target_positions, num_tokens
+    of_target_query, of_position = _backward_product(
+        of_targets,
+        targets,
+        position,
+        lambda scores, positions: targets_by_distance(
+            scores, positions, num_tokens
+        ),
+        part.target_positions,
     )
-    of_query = ops.concatenate(
-        [of_query, ops.matmul(by_distance, position)], axis=-2
-    )
-    return of_query, of_blocks, _transposed_product(by_distance, targets)
+    of_query = ops.concatenate([of_query, of_target_query], axis=-2)
+    return of_query, of_blocks, of_position
+
+
+def _backward_product(of_scores, rows, distances, by_distance, shifts=None):
+    """Gradients of both factors of scores that were re-indexed by key.
+
+    Args:
+        of_scores: tensor of shape [..., S, K].
+        rows: tensor of shape [..., S, H].
+        distances: tensor of shape [..., W, H], what the rows were multiplied
+            with; its first axis may be 1 where that of the others is B.
+        by_distance: function of [..., S, K] and `shifts` to [..., S, W].
+        shifts: tensor of shape [..., S], or None.
+
+    Returns:
+        (tensor of the shape of `rows`, tensor of the shape of `distances`).
+    """
+    if not _begins_with_one(distances) or _begins_with_one(of_scores):
+        scores = by_distance(of_scores, shifts)
+        return ops.matmul(scores, distances), _transposed_product(scores, rows)
+    # The rows of all examples in one product: as a batch of products the
+    # gradient of the distances would be [B, ..., W, H] before it is summed.
+    # The examples' axis moves before the scores are re-indexed, which writes
+    # them anew anyway.
+    if shifts is not None:
+        shifts = ops.moveaxis(shifts, 0, -2)
+    scores = by_distance(ops.moveaxis(of_scores, 0, -3), shifts)
+    scores = _examples_as_rows(scores)
+    of_rows = ops.matmul(scores, distances)
+    rows = ops.moveaxis(rows, 0, -3)
+    of_rows = ops.moveaxis(ops.reshape(of_rows, ops.shape(rows)), -3, 0)
+    return of_rows, _transposed_product(scores, _examples_as_rows(rows))
+
+
+def _begins_with_one(tensor):
+    # A size that is only known in the call is a tensor.
+    first = ops.shape(tensor)[0]
+    return isinstance(first, int) and first == 1
+
+
+def _examples_as_rows(tensor):
+    """[..., B, S, X] -> [1, ..., B * S, X]."""
+    *batch, batch_size, num_rows, width = ops.shape(tensor)
+    return ops.reshape(tensor, [1, *batch, batch_size * num_rows, width])
 
 
 def _split(rows, blocks, num_keys):
