@@ -16,6 +16,7 @@ from tests.reference import M
 from tests.reference import P
 from tests.reference import T
 from tests.reference import as_numpy
+from tests.reference import largest_difference
 from tests.reference import randomize
 from tests.reference import small_features
 from xlnet_tf.attention import AttentionBiases
@@ -110,6 +111,21 @@ def test_attention_equals_plain_loops(case):
     assert output.shape == rows.shape
     assert np.std(expected) > 0.1  # not agreement on nothing
     np.testing.assert_allclose(output, expected, atol=TOLERANCE)
+
+
+def test_memory_gives_the_same_as_further_keys_and_has_no_gradient():
+    attention = layer()
+    rows, keys, context, _ = inputs()
+    expected = attention(rows, keys, context=context)
+    memory = tf.constant(keys[:, :M])
+    content = tf.constant(keys[:, M:])
+    with tf.GradientTape() as tape:
+        tape.watch([memory, content])
+        output = attention(rows, content, context=context, memory=memory)
+    assert largest_difference(output, expected) < TOLERANCE
+    of_memory, of_content = tape.gradient(output, [memory, content])
+    assert of_memory is None
+    assert np.abs(of_content).max() > 1e-3
 
 
 def test_without_segments_no_segment_score_is_added():

@@ -181,6 +181,35 @@ def test_content_rows_alone(group):
     assert largest_difference(output, plain(inputs, given)) < 2e-6
 
 
+@pytest.mark.parametrize("reversed_rows", [None, [True, False, True]])
+def test_rows_of_targets_alone(group, reversed_rows):
+    directions = 2 if reversed_rows else 1
+    is_reversed = reversed_rows and tf.constant(reversed_rows)
+    given = rules(is_reversed=is_reversed)
+    alone = given._replace(
+        mask=given.mask[:, T:],
+        other_segment=given.other_segment[:, T:],
+        has_content=False,
+    )
+    inputs = tensors(directions)
+
+    def found(attended):
+        with tf.GradientTape() as tape:
+            tape.watch(inputs)
+            output = attended(*inputs)
+            loss = tf.reduce_sum(output**2)
+        return output, tape.gradient(loss, inputs)
+
+    expected = found(lambda *some: attend(*some, given)[:, :, T:])
+
+    def of_targets(query, u, v, difference, *others):
+        query, difference = query[:, :, T:], difference[:, :, T:]
+        return attend(query, u, v, difference, *others, alone)
+
+    assert expected[0].shape == (B, N, P, H)
+    assert largest_difference(found(of_targets), expected) < 2e-5
+
+
 @pytest.mark.parametrize("has_targets", [True, False])
 def test_blocks_of_tokens_give_the_same(group, has_targets, monkeypatch):
     monkeypatch.setattr(relative_position, "_block_size", lambda _: None)

@@ -5,6 +5,7 @@ in another order where shapes differ. What must be untouched is compared bit by
 bit.
 """
 
+import functools
 import itertools
 
 import numpy as np
@@ -204,13 +205,57 @@ def test_only_the_rows_of_the_targets_are_computed(monkeypatch):
     shapes = []
     call = XLNetBlock.call
 
-    def recording(self, rows, keys, **kwargs):
-        shapes.append((tuple(rows.shape), tuple(keys.shape)))
-        return call(self, rows, keys, **kwargs)
+    @functools.wraps(call)
+    def recording(self, rows, keys, *arguments, memory, **kwargs):
+        shapes.append([tuple(x.shape) for x in (rows, keys, memory)])
+        return call(self, rows, keys, *arguments, memory=memory, **kwargs)
 
     monkeypatch.setattr(XLNetBlock, "call", recording)
-    small_backbone(memory_length=M)(small_features(memory_length=M))
-    assert shapes == [((B, T + P, D), (B, M + T, D))] * L
+    backbone = small_backbone(memory_length=M)
+    features = small_features(memory_length=M)
+    backbone(features)
+    both = [(B, T + P, D), (B, T, D), (B, M, D)]
+    assert shapes == [both] * L
+    del shapes[:]
+    backbone(features, with_content=False)
+    assert shapes == [both] * (L - 1) + [[(B, P, D), *both[1:]]]
+
+
+@pytest.mark.parametrize("way", ["layer by layer", "in a loop", "again"])
+@pytest.mark.parametrize("reverse", [False, True])
+def test_without_content_all_else_is_the_same(way, reverse):
+    changes = dict(memory_length=M, num_layers=3, reverse_half_batch=reverse)
+    backbone = small_backbone(**changes)
+    backbone.scan_layers = way == "in a loop"
+    backbone.rematerialize = way == "again"
+    features = small_features(memory_length=M)
+    features["memories"] = (*features["memories"], features["memories"][0])
+
+    def found(**kwargs):
+        with tf.GradientTape() as tape:
+            outputs = backbone(features, **kwargs)
+            loss = tf.reduce_sum(outputs["query"] ** 3)
+        variables = backbone.trainable_variables
+        return outputs, tape.gradient(loss, [v.value for v in variables])
+
+    expected, of_expected = found()
+    assert expected.pop("content") is not None
+    outputs, of_outputs = found(with_content=False)
+    assert set(outputs) == {"query", "memories", "memory_mask"}
+    assert largest_difference(outputs, expected) < TOLERANCE
+    for one, other in zip(of_outputs, of_expected, strict=True):
+        one, other = (
+            as_numpy(tf.convert_to_tensor(one)),
+            as_numpy(tf.convert_to_tensor(other)),
+        )
+        scale = np.abs(other).max()
+        assert scale > 0
+        np.testing.assert_allclose(one, other, atol=1e-5 * scale)
+
+
+def test_neither_content_nor_targets_are_refused():
+    with pytest.raises(ValueError, match="without content, `target_positio"):
+        small_backbone()(np.arange(T)[None], with_content=False)
 
 
 def test_the_query_stream_leaves_the_content_stream_alone():

@@ -95,11 +95,21 @@ def test_without_labels_there_is_no_loss():
     assert set(outputs) == {"content", "query"}
 
 
-def test_labels_without_their_places_are_refused():
+@pytest.mark.parametrize("training", [False, True])
+def test_labels_without_their_places_are_refused(training):
     features = labelled()
     del features["target_positions"]
     with pytest.raises(ValueError, match="need `target_positions` or `target_"):
-        pretrainer()(features)
+        pretrainer()(features, training=training)
+
+
+def test_content_is_left_out_where_nothing_reads_it():
+    model, features = pretrainer(), labelled()
+    losses = {"loss", "query", "token_loss", "token_correct"}
+    assert set(model(features)) == {*losses, "content"}
+    assert set(model(features, training=True)) == losses
+    unlabelled = {**features, "target_ids": None}
+    assert set(model(unlabelled, training=True)) == {"content", "query"}
 
 
 def test_evaluate_gives_accuracy_and_bits_by_target_weight():

@@ -44,6 +44,24 @@ class AttentionContext(NamedTuple):
     other_segment: Any
     target_positions: Any
 
+    def of_targets(self, num_tokens):
+        """The same for rows of targets alone.
+
+        Args:
+            num_tokens: int or scalar of the backend, T.
+
+        Returns:
+            AttentionContext, for Q = P rows.
+        """
+
+        def of_rows(tensor):
+            return None if tensor is None else tensor[:, num_tokens:]
+
+        return self._replace(
+            mask=of_rows(self.mask),
+            other_segment=of_rows(self.other_segment),
+        )
+
 
 @keras.saving.register_keras_serializable(package="xlnet_tf")
 class AttentionBiases(keras.layers.Layer):
@@ -102,9 +120,13 @@ class RelativeAttention(keras.layers.Layer):
     Call arguments:
         rows: float tensor of shape [B, Q, D]: T rows of the content stream,
             then P of the query stream.
-        keys: float tensor of shape [B, K, D]: memory, then content.
+        keys: float tensor of shape [B, K - M, D], content.
         context: AttentionContext.
         seed: int tensor of shape [2], or None for no dropout.
+        memory: float tensor of shape [B, M, D], further keys, before the
+            others, or None. It is a constant to the gradient.
+        has_content: bool, whether the rows are those of both streams, or of
+            the targets alone: Q = P. Default True.
 
     Returns:
         float tensor of shape [B, Q, D], before dropout and the residual. A row
@@ -182,10 +204,21 @@ class RelativeAttention(keras.layers.Layer):
         )
         self.built = True
 
-    def call(self, rows, keys, context, seed=None):
+    def call(
+        self, rows, keys, context, seed=None, memory=None, has_content=True
+    ):
+        def of_keys(projection):
+            projected = projection(keys)
+            if memory is None:
+                return projected
+            # By itself, for the gradient of what is remembered is not needed:
+            # behind one product of all keys it would be made all the same.
+            remembered = projection(ops.stop_gradient(memory))
+            return ops.concatenate([remembered, projected], axis=2)
+
         query = self.query_projection(rows)  # [B, N, Q, H]
-        key = self.key_projection(keys)  # [B, N, K, H]
-        value = self.value_projection(keys)
+        key = of_keys(self.key_projection)  # [B, N, K, H]
+        value = of_keys(self.value_projection)
         position = self.position_projection(context.position_encoding)
 
         def bias(name):
@@ -214,6 +247,7 @@ class RelativeAttention(keras.layers.Layer):
                 target_positions=context.target_positions,
                 dropout=self.dropout,
                 seed=None if seed is None else fold_in(seed, 0),
+                has_content=has_content,
             ),
         )
         return self.output_projection(attended)

@@ -45,6 +45,8 @@ class AttentionRules(NamedTuple):
         target_positions: int32 tensor of shape [B, P], or None.
         dropout: float, rate on the probabilities.
         seed: int tensor of shape [2], or None for no dropout.
+        has_content: bool, whether rows of content come before those of
+            targets. Default True.
     """
 
     mask: Any
@@ -53,6 +55,7 @@ class AttentionRules(NamedTuple):
     target_positions: Any
     dropout: float
     seed: Any
+    has_content: bool = True
 
 
 def attend(
@@ -113,7 +116,10 @@ def attend(
 
     num_keys = ops.shape(key)[2]
     num_tokens = ops.shape(position)[2] - num_keys
-    blocks = position_blocks(position, num_tokens, num_keys)
+    if rules.has_content:
+        blocks = position_blocks(position, num_tokens, num_keys)
+    else:
+        blocks = position[..., None, :, :][..., :0, :, :]
     if rules.target_positions is None:
         position = position[:, :, :0]  # only targets need it in one piece
     return attended(
@@ -244,8 +250,9 @@ def _over_groups(step, tensors, others, rules, group):
     groups = num_heads // group
 
     def joined(tensor):
-        shape = ops.shape(tensor)
-        return ops.reshape(tensor, [-1, group, *shape[2:]])
+        # Without -1: of what has no rows, its length would not be known.
+        size, _, *others = ops.shape(tensor)
+        return ops.reshape(tensor, [size * groups, group, *others])
 
     # forwards, then backwards
     by_direction = [joined(blocks), joined(position)]

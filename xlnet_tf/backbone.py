@@ -59,6 +59,8 @@ class XLNetBackbone(Preset, keras.Model):
             memory_mask: bool [B, M], 1 = a real remembered token.
             dropout_seed: int32 [2]; equal seeds drop equal values.
         training: bool, whether dropout is applied.
+        with_content: bool, whether `content` is wanted. Without it the last
+            layer computes the rows of the targets alone. Default True.
 
     Returns:
         dict: `content` [B, T, D]; `query` [B, P, D] where targets are given;
@@ -66,7 +68,8 @@ class XLNetBackbone(Preset, keras.Model):
         (where the inputs had a mask) if `memory_length` is positive.
 
     Raises:
-        ValueError: if features are missing or do not fit together.
+        ValueError: if features are missing or do not fit together, or
+            neither content nor targets are wanted.
 
     Source: `transformer_xl` of the released code.
     """
@@ -133,7 +136,7 @@ class XLNetBackbone(Preset, keras.Model):
     def build(self, input_shape=None):
         """Does nothing: the config alone decides every shape."""
 
-    def call(self, features, training=None):
+    def call(self, features, training=None, with_content=True):
         config = self.config
         features = _checked(features, config)
         token_ids = features["token_ids"]
@@ -141,6 +144,11 @@ class XLNetBackbone(Preset, keras.Model):
         memories = features.get("memories")
         memory_length = 0 if memories is None else ops.shape(memories[0])[1]
         positions = _target_positions(features)
+        if positions is None and not with_content:
+            raise ValueError(
+                "without content, `target_positions` or `target_mapping` must "
+                f"say what is wanted. Received: {', '.join(features)}."
+            )
         seed = self.dropout_seed(features) if training else None
 
         rows = self._embed(token_ids, positions)
@@ -158,12 +166,20 @@ class XLNetBackbone(Preset, keras.Model):
             target_positions=positions,
         )
         rows, new_memories = self._run_blocks(
-            rows, memories, num_tokens, context, seed
+            rows, memories, num_tokens, context, seed, with_content
         )
         rows = dropout(rows, config.dropout, seed, _DRAW_OUTPUT)
-        return self._outputs(rows, new_memories, features, num_tokens)
+        outputs = {}
+        if with_content:
+            outputs["content"] = rows[:, :num_tokens]
+            rows = rows[:, num_tokens:]
+        if positions is not None:
+            outputs["query"] = rows
+        return outputs | self._memory_outputs(new_memories, features)
 
-    def _run_blocks(self, rows, memories, num_tokens, context, seed):
+    def _run_blocks(
+        self, rows, memories, num_tokens, context, seed, with_content
+    ):
         """All blocks: (rows, list of what the layers remember)."""
         inputs = []
         if memories is not None:
@@ -177,7 +193,7 @@ class XLNetBackbone(Preset, keras.Model):
             )
         has_memory = bool(self.config.memory_length)
 
-        def run(block, rows, inputs):
+        def run(block, rows, inputs, targets_alone=False):
             memory = None if memories is None else inputs[0]
             block_seed = None if seed is None else inputs[-1]
             remembered = []
@@ -191,7 +207,12 @@ class XLNetBackbone(Preset, keras.Model):
                     )
                 ]
             call = functools.partial(
-                _run_block, block, num_tokens, context, block_seed
+                _run_block,
+                block,
+                num_tokens,
+                context,
+                block_seed,
+                targets_alone=targets_alone,
             )
             tensors = [rows] if memory is None else [rows, memory]
             # Seeds are given in training alone.
@@ -199,17 +220,29 @@ class XLNetBackbone(Preset, keras.Model):
                 return rematerialized(call, block, tensors), remembered
             return call(*tensors), remembered
 
-        if self.scan_layers and len(self.blocks) > 1:
-            inputs = [ops.stack(values) for values in inputs]
+        # Of what the last layer computes nothing but the targets' rows may be
+        # wanted; all other rows are the keys of the layer above.
+        count = len(self.blocks) - (not with_content)
+        new_memories = []
+        if self.scan_layers and count > 1:
             rows, remembered = scan_layers(
-                run, self.blocks, rows, inputs, num_outputs=int(has_memory)
+                run,
+                self.blocks[:count],
+                rows,
+                [ops.stack(values[:count]) for values in inputs],
+                num_outputs=int(has_memory),
             )
-            return rows, [
+            new_memories += [
                 x for values in remembered for x in ops.unstack(values)
             ]
-        new_memories = []
-        for block, *some in zip(self.blocks, *inputs, strict=True):
-            rows, remembered = run(block, rows, some)
+        else:
+            for layer in range(count):
+                some = [values[layer] for values in inputs]
+                rows, remembered = run(self.blocks[layer], rows, some)
+                new_memories += remembered
+        if not with_content:
+            some = [values[-1] for values in inputs]
+            rows, remembered = run(self.blocks[-1], rows, some, True)
             new_memories += remembered
         return rows, new_memories
 
@@ -254,18 +287,16 @@ class XLNetBackbone(Preset, keras.Model):
         ]
         return ops.cast(ops.stack(encodings), self.compute_dtype)
 
-    def _outputs(self, rows, new_memories, features, num_tokens):
-        outputs = {"content": rows[:, :num_tokens]}
-        if "target_positions" in features or "target_mapping" in features:
-            outputs["query"] = rows[:, num_tokens:]
-        if new_memories:
-            outputs["memories"] = tuple(new_memories)
-            if "padding_mask" in features or "memory_mask" in features:
-                outputs["memory_mask"] = next_memory_mask(
-                    features,
-                    self.config.memory_length,
-                    self.config.reuse_length,
-                )
+    def _memory_outputs(self, new_memories, features):
+        if not new_memories:
+            return {}
+        outputs = {"memories": tuple(new_memories)}
+        if "padding_mask" in features or "memory_mask" in features:
+            outputs["memory_mask"] = next_memory_mask(
+                features,
+                self.config.memory_length,
+                self.config.reuse_length,
+            )
         return outputs
 
     def get_config(self):
@@ -290,12 +321,21 @@ class XLNetBackbone(Preset, keras.Model):
         return cls(XLNetConfig.from_dict(fields), **kwargs)
 
 
-def _run_block(block, num_tokens, context, seed, rows, memory=None):
+def _run_block(
+    block, num_tokens, context, seed, rows, memory=None, targets_alone=False
+):
     """A block on content and query rows, with what it remembers."""
     keys = rows[:, :num_tokens]
-    if memory is not None:
-        keys = ops.concatenate([memory, keys], axis=1)
-    return block(rows, keys, context=context, seed=seed)
+    if targets_alone:
+        rows, context = rows[:, num_tokens:], context.of_targets(num_tokens)
+    return block(
+        rows,
+        keys,
+        context=context,
+        seed=seed,
+        memory=memory,
+        has_content=not targets_alone,
+    )
 
 
 def _checked(features, config):

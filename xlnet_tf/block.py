@@ -19,9 +19,8 @@ class XLNetBlock(keras.layers.Layer):
 
     Call arguments:
         rows: float tensor of shape [B, Q, D], content rows then query rows.
-        keys: float tensor of shape [B, K, D], memory then content.
-        context: AttentionContext.
-        seed: int tensor of shape [2], or None for no dropout.
+        keys, context, seed, memory, has_content: as `RelativeAttention` takes
+            them.
 
     Returns:
         float tensor of shape [B, Q, D].
@@ -74,9 +73,18 @@ class XLNetBlock(keras.layers.Layer):
         self.output_norm.build((None, None, config.hidden_dim))
         self.built = True
 
-    def call(self, rows, keys, context, seed=None):
+    def call(
+        self, rows, keys, context, seed=None, memory=None, has_content=True
+    ):
         rate = self.config.dropout
-        attended = self.attention(rows, keys, context=context, seed=seed)
+        attended = self.attention(
+            rows,
+            keys,
+            context=context,
+            seed=seed,
+            memory=memory,
+            has_content=has_content,
+        )
         attended = dropout(attended, rate, seed, 1)
         rows = self.attention_norm(rows + attended)
 

@@ -46,7 +46,8 @@ class XLNetPretrainer(Task):
         training: bool, whether dropout is applied.
 
     Returns:
-        dict of the backbone's outputs and, where `target_ids` are given,
+        dict of the backbone's outputs (in training for tokens alone without
+        `content`, which nothing reads) and, where `target_ids` are given,
         `token_loss` float32 [B, P] in nats, `token_correct` float32 [B, P], 1
         where the likeliest token is the target, and `loss` float32 [], the
         mean of `token_loss` by weight. With next-sentence prediction, where
@@ -141,16 +142,26 @@ class XLNetPretrainer(Task):
         )
         if remembers:
             features = self.memory.read(features)
-        outputs = self.backbone(features, training=training)
-        if remembers:
-            self.memory.write(outputs)
-        if features.get("target_ids") is None:
-            return outputs
-        if "query" not in outputs:
+        has_loss = features.get("target_ids") is not None
+        if has_loss and all(
+            features.get(name) is None
+            for name in ("target_positions", "target_mapping")
+        ):
             raise ValueError(
                 "`target_ids` need `target_positions` or `target_mapping` to "
                 f"say where they stand. Received: {', '.join(features)}."
             )
+        outputs = self.backbone(
+            features,
+            training=training,
+            with_content=not (
+                training and has_loss and self.next_sentence_head is None
+            ),
+        )
+        if remembers:
+            self.memory.write(outputs)
+        if not has_loss:
+            return outputs
         target_ids = ops.cast(features["target_ids"], "int32")
         logits = self.logits(outputs["query"])
         token_loss = ops.sparse_categorical_crossentropy(

@@ -170,7 +170,10 @@ class PretrainerSignatures(EmbeddingSignatures):
         )
 
         def run(features):
-            query = self._backbone(features, training=False)["query"]
+            outputs = self._backbone(
+                features, training=False, with_content=False
+            )
+            query = outputs["query"]
             return choose(tf.nn.log_softmax(self._model.logits(query)))
 
         outputs = self._run(run, {**features, "target_positions": positions})
