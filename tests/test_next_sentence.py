@@ -116,6 +116,14 @@ def test_a_missing_label_is_named_in_training_and_left_out_otherwise():
     assert abs(outputs["loss"] - mean) < TOLERANCE
 
 
+def test_evaluate_without_labels_tells_no_accuracy_of_them():
+    model, features = pretrainer(), labelled()
+    del features["is_next"]
+    model.compile(jit_compile=False)
+    result = model.evaluate(dataset(features), verbose=0, return_dict=True)
+    assert set(result) == {"loss", "accuracy", "bits_per_token"}
+
+
 def test_fit_and_evaluate_have_the_loss_of_the_call():
     model, made = pretrainer(), [labelled(seed) for seed in range(3)]
     losses = [float(model(features)["loss"]) for features in made]

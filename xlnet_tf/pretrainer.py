@@ -278,7 +278,11 @@ class XLNetPretrainer(Task):
             self.next_sentence_metric.update_state(
                 y_pred["next_sentence_correct"], ops.sum(weights, axis=1)
             )
-        return self.get_metrics_result()
+        results = self.get_metrics_result()
+        if "next_sentence_loss" not in y_pred:
+            # Nothing was predicted: 0 would say that all of it was wrong.
+            results.pop("next_sentence_accuracy", None)
+        return results
 
     def heads(self, arguments):
         found = super().heads(arguments)
