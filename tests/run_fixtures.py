@@ -80,3 +80,11 @@ def arguments(records, output, *more, steps=4, batch_size=4):
 def run_train(*argv):
     """Exit status of the train command in this process."""
     return command_line.run(train.main, list(argv))
+
+
+def one_line(capfd):
+    """The error that a command printed, which must be a single line."""
+    error = capfd.readouterr().err.strip()
+    assert error.startswith("error: ")
+    assert "\n" not in error, error
+    return error
