@@ -20,8 +20,8 @@ from tests.reference import largest_difference
 from tests.reference import randomize
 from tests.reference import small_features
 from xlnet_tf.attention import AttentionBiases
-from xlnet_tf.attention import AttentionContext
 from xlnet_tf.attention import RelativeAttention
+from xlnet_tf.attention_context import AttentionContext
 from xlnet_tf.relative_position import relative_position_encoding
 
 N, H, D = 11, 17, 38
@@ -111,6 +111,29 @@ def test_attention_equals_plain_loops(case):
     assert output.shape == rows.shape
     assert np.std(expected) > 0.1  # not agreement on nothing
     np.testing.assert_allclose(output, expected, atol=TOLERANCE)
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_distances_of_one_sign_are_enough(case):
+    attention = layer()
+    rows, keys, context, loops = inputs(**case)
+    num_keys = keys.shape[1]
+    context = context._replace(
+        position_encoding=relative_position_encoding(
+            1, num_keys - 1, D, loops["clamp"]
+        )
+    )
+    memory, content = keys[:, : num_keys - T], keys[:, num_keys - T :]
+    output = attention(
+        rows,
+        content,
+        context=context,
+        memory=memory if memory.shape[1] else None,
+    )
+    expected = reference.relative_attention(
+        rows, keys, weights_of(attention), **loops
+    )
+    np.testing.assert_allclose(as_numpy(output), expected, atol=TOLERANCE)
 
 
 def test_memory_gives_the_same_as_further_keys():

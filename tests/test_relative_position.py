@@ -10,6 +10,7 @@ from tests.reference import M
 from tests.reference import P
 from tests.reference import T
 from tests.reference import sinusoid
+from xlnet_tf.relative_position import both_signs
 from xlnet_tf.relative_position import position_blocks
 from xlnet_tf.relative_position import relative_position_encoding
 from xlnet_tf.relative_position import targets_by_distance
@@ -57,6 +58,22 @@ def test_reversal_mirrors_the_table():
     # distances T .. 1 - T; mirrored, all but the first change places
     np.testing.assert_array_equal(backwards[1:], forwards[1:][::-1])
     assert np.abs(backwards - forwards).max() > 0.5
+
+
+@pytest.mark.parametrize("num_tokens", [1, T, K])
+@pytest.mark.parametrize("clamp", [0, 7])
+def test_the_table_follows_from_distances_of_one_sign(clamp, num_tokens):
+    half = encoding(1, K - 1, D, clamp)
+    sines = np.where(np.arange(D) < D // 2, half, 0)
+    cosines = half - sines
+    for sign, is_reversed in ((1, False), (-1, True)):
+        both = ops.convert_to_numpy(
+            both_signs(cosines, sign * sines, num_tokens)
+        )
+        table = encoding(num_tokens, K, D, clamp, is_reversed)
+        assert both.shape == table.shape
+        # no token is K from a key
+        np.testing.assert_array_equal(both[1:], table[1:])
 
 
 @pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16", "bfloat16"])

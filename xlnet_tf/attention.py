@@ -13,54 +13,13 @@ Shapes: B batch, T tokens, M memory length, K = M + T keys, P targets,
 Q = T + P rows, N heads, H head dim, D model dim.
 """
 
-from typing import Any
-from typing import NamedTuple
-
 import keras
 from keras import ops
 
 from xlnet_tf.attention_core import AttentionRules
 from xlnet_tf.attention_core import attend
 from xlnet_tf.dropout import fold_in
-
-
-class AttentionContext(NamedTuple):
-    """What all layers share in one forward pass.
-
-    Attributes:
-        position_encoding: float tensor of shape [1, K + T, D], or
-            [2, K + T, D]: R forwards, and R of a text read backwards.
-        is_reversed: bool tensor of shape [B], which rows read backwards, or
-            None.
-        mask: bool tensor of shape [B or 1, Q, K], True = may attend, or None.
-        other_segment: bool tensor of shape [B, Q, K], True = row and key belong
-            to different segments, or None.
-        target_positions: int32 tensor of shape [B, P], or None without queries.
-    """
-
-    position_encoding: Any
-    is_reversed: Any
-    mask: Any
-    other_segment: Any
-    target_positions: Any
-
-    def of_targets(self, num_tokens):
-        """The same for rows of targets alone.
-
-        Args:
-            num_tokens: int or scalar of the backend, T.
-
-        Returns:
-            AttentionContext, for Q = P rows.
-        """
-
-        def of_rows(tensor):
-            return None if tensor is None else tensor[:, num_tokens:]
-
-        return self._replace(
-            mask=of_rows(self.mask),
-            other_segment=of_rows(self.other_segment),
-        )
+from xlnet_tf.relative_position import both_signs
 
 
 @keras.saving.register_keras_serializable(package="xlnet_tf")
@@ -219,7 +178,7 @@ class RelativeAttention(keras.layers.Layer):
         query = self.query_projection(rows)  # [B, N, Q, H]
         key = of_keys(self.key_projection)  # [B, N, K, H]
         value = of_keys(self.value_projection)
-        position = self.position_projection(context.position_encoding)
+        position = self._project_distances(context, ops.shape(keys)[1])
 
         def bias(name):
             return ops.cast(getattr(self.biases, name), query.dtype)
@@ -251,6 +210,26 @@ class RelativeAttention(keras.layers.Layer):
             ),
         )
         return self.output_projection(attended)
+
+    def _project_distances(self, context, num_tokens):
+        """What scores are made of by distance, [1 or 2, N, K + T, H]."""
+        encoding = context.position_encoding
+        if len(encoding.shape) == 3:
+            return self.position_projection(encoding)
+        # The sines' product and the cosines', for distances of one sign.
+        kernel = ops.cast(self.position_projection.kernel, encoding.dtype)
+        width = self.hidden_dim // 2
+        odd, even = ops.unstack(
+            ops.einsum(
+                "kpd,pdnh->pnkh",
+                ops.reshape(encoding, [-1, 2, width]),
+                ops.reshape(kernel, [2, width, self.num_heads, self.head_dim]),
+            )
+        )
+        directions = [both_signs(even, odd, num_tokens)]
+        if context.is_reversed is not None:
+            directions.append(both_signs(even, -odd, num_tokens))
+        return ops.stack(directions)
 
     def get_config(self):
         return {

@@ -10,17 +10,15 @@ import keras
 from keras import ops
 
 from xlnet_tf.attention import AttentionBiases
-from xlnet_tf.attention import AttentionContext
+from xlnet_tf.attention_context import attention_context
 from xlnet_tf.block import XLNetBlock
 from xlnet_tf.config import XLNetConfig
 from xlnet_tf.dropout import dropout
 from xlnet_tf.dropout import fold_in
 from xlnet_tf.layer_scan import scan_layers
-from xlnet_tf.masks import attention_mask
 from xlnet_tf.memory import next_memory
 from xlnet_tf.memory import next_memory_mask
 from xlnet_tf.presets import Preset
-from xlnet_tf.relative_position import relative_position_encoding
 from xlnet_tf.rematerialization import rematerialized
 
 # Draws of dropout that one block takes from its seed, and the three outside.
@@ -153,17 +151,19 @@ class XLNetBackbone(Preset, keras.Model):
 
         rows = self._embed(token_ids, positions)
         rows = dropout(rows, config.dropout, seed, _DRAW_EMBEDDING)
-        context = AttentionContext(
-            position_encoding=dropout(
-                self._position_encoding(features, memory_length),
-                config.dropout,
-                seed,
-                _DRAW_POSITION,
-            ),
-            is_reversed=features.get("is_reversed"),
-            mask=attention_mask(features, positions, config, memory_length),
-            other_segment=_other_segment(features, positions, memory_length),
-            target_positions=positions,
+        drop = None
+        if seed is not None and config.dropout:
+            drop = functools.partial(
+                dropout, rate=config.dropout, seed=seed, number=_DRAW_POSITION
+            )
+        context = attention_context(
+            features,
+            positions,
+            config,
+            memory_length,
+            self.compute_dtype,
+            drop,
+            one_sign=self._distances_of_one_sign_will_do(),
         )
         rows, new_memories = self._run_blocks(
             rows, memories, num_tokens, context, seed, with_content
@@ -272,20 +272,13 @@ class XLNetBackbone(Preset, keras.Model):
         query = ops.broadcast_to(query, shape)
         return ops.concatenate([content, query], axis=1)
 
-    def _position_encoding(self, features, memory_length):
-        num_tokens = ops.shape(features["token_ids"])[1]
-        directions = [False, True] if "is_reversed" in features else [False]
-        encodings = [
-            relative_position_encoding(
-                num_tokens,
-                memory_length + num_tokens,
-                self.config.hidden_dim,
-                self.config.clamp_length,
-                is_reversed,
-            )
-            for is_reversed in directions
-        ]
-        return ops.cast(ops.stack(encodings), self.compute_dtype)
+    def _distances_of_one_sign_will_do(self):
+        # The sum of two narrow products would be rounded once more than one
+        # product is, and a quantized layer computes its product itself.
+        return self.compute_dtype == "float32" and all(
+            block.attention.position_projection.quantization_mode is None
+            for block in self.blocks
+        )
 
     def _memory_outputs(self, new_memories, features):
         if not new_memories:
@@ -378,17 +371,3 @@ def _target_positions(features):
             ops.argmax(features["target_mapping"], axis=-1), "int32"
         )
     return None
-
-
-def _other_segment(features, target_positions, memory_length):
-    """bool [B, T (+ P), M + T], True = different segments; None if unknown."""
-    if "segment_ids" not in features:
-        return None
-    key_segment = ops.cast(features["segment_ids"], "int32")
-    row_segment = key_segment
-    if target_positions is not None:
-        of_targets = ops.take_along_axis(key_segment, target_positions, axis=1)
-        row_segment = ops.concatenate([key_segment, of_targets], axis=1)
-    if memory_length:
-        key_segment = ops.pad(key_segment, [[0, 0], [memory_length, 0]])
-    return row_segment[:, :, None] != key_segment[:, None, :]

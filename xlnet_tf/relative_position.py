@@ -45,6 +45,27 @@ def relative_position_encoding(
     return ops.concatenate([ops.sin(angle), ops.cos(angle)], axis=-1)
 
 
+def both_signs(even, odd, num_tokens):
+    """Everything by distance, from what its sign does not and does change.
+
+    The cosines of a distance -d are those of d, and the sines are those of d
+    with the other sign. So what a matrix makes of a half of R is to be computed
+    for distances from 0 on alone.
+
+    Args:
+        even, odd: tensors of shape [..., K, X], by distances from K - 1 to 0.
+        num_tokens: int or scalar of the backend, T, at most K.
+
+    Returns:
+        tensor of shape [..., K + T, X], by distance as R is: even + odd, and
+        where distances are negative even - odd. In the row of the distance K,
+        which no token has to a key, is a copy of the next.
+    """
+    past = even + odd
+    future = ops.flip(even - odd, axis=-2)[..., 1:num_tokens, :]
+    return ops.concatenate([past[..., :1, :], past, future], axis=-2)
+
+
 def position_blocks(position, num_tokens, num_keys):
     """The distances that each block of tokens can have to a key.
 
