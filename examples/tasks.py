@@ -316,11 +316,15 @@ def is_done(place, wanted, preset=None):
         preset: path of the weights it was to start from, or None for random
             ones.
     """
+    from xlnet_tf.files import digest_of_weights
+
     if not (place / "results.json").is_file():
         return False
     before = json.loads((place / "run.json").read_text())
-    if preset is not None and before["preset"] != str(preset):
-        return False
+    if preset is not None:
+        # The path alone would not tell of weights that were trained anew.
+        if before.get("preset_weights") != digest_of_weights(preset):
+            return False
     settings = before["training"]
     # A run takes no more steps at once than lie between two evaluations.
     return all(

@@ -13,11 +13,11 @@ from xlnet_tf import train
 LENGTH = 32
 
 
-def write_records(directory, settings=None, seed=0):
+def write_records(directory, settings=None, seed=0, num_sentences=400):
     """Text of made-up words -> records with a held-out split."""
     directory.mkdir(parents=True, exist_ok=True)
     text = directory / "text.txt"
-    lines = list(tiny_sentences(400))
+    lines = list(tiny_sentences(num_sentences))
     documents = ["\n".join(lines[i : i + 10]) for i in range(0, len(lines), 10)]
     text.write_text("\n\n".join(documents) + "\n", encoding="utf-8")
     model = directory / "tiny.model"

@@ -2,12 +2,12 @@
 
 import json
 import lzma
-import pathlib
 import random
 
 import pytest
 
 from examples import tasks
+from xlnet_tf.files import digest_of_weights
 
 LONG = " ".join(f"word{number}" for number in range(36)) + "."
 SHORT = "So it did."
@@ -130,11 +130,18 @@ def test_a_run_that_took_fewer_steps_at_once_is_not_run_again(tmp_path):
 
 
 def test_a_run_from_other_weights_is_not_taken_for_done(tmp_path):
+    preset = tmp_path / "preset"
+    preset.mkdir()
+    (preset / "spiece.model").write_bytes(b"first")
     (tmp_path / "results.json").write_text("{}")
-    had = {"preset": "/first/preset", "training": {"steps": 300}}
+    had = {
+        "preset_weights": digest_of_weights(preset),
+        "training": {"steps": 300},
+    }
     (tmp_path / "run.json").write_text(json.dumps(had))
-    first, other = map(pathlib.Path, ("/first/preset", "/other/preset"))
-    assert tasks.is_done(tmp_path, {"steps": 300}, first)
-    assert not tasks.is_done(tmp_path, {"steps": 300}, other)
+    assert tasks.is_done(tmp_path, {"steps": 300}, preset)
+    # Trained anew, at the same path.
+    (preset / "spiece.model").write_bytes(b"other")
+    assert not tasks.is_done(tmp_path, {"steps": 300}, preset)
     # Of random weights only the config counts.
     assert tasks.is_done(tmp_path, {"steps": 300})

@@ -49,6 +49,19 @@ def loss_by_hand(model, features):
     return token_loss, logits
 
 
+def test_content_is_left_out_where_nobody_wants_it():
+    model, features = pretrainer(), labelled()
+    expected = as_numpy(model(features))
+    assert "content" in expected and "content" not in model(
+        features, training=True
+    )
+    outputs = as_numpy(model(features, with_content=False))
+    assert set(expected) - set(outputs) == {"content"}
+    for name in ("query", "token_loss", "loss"):
+        difference = largest_difference(outputs[name], expected[name])
+        assert difference < TOLERANCE
+
+
 def test_the_loss_equals_that_by_hand():
     model, features = pretrainer(), labelled()
     expected, logits = loss_by_hand(model, features)

@@ -9,6 +9,7 @@ import pytest
 import tensorflow as tf
 
 from data_pipeline.settings import Settings
+from tests.run_fixtures import LENGTH
 from tests.run_fixtures import arguments
 from tests.run_fixtures import one_line
 from tests.run_fixtures import run_train
@@ -80,6 +81,21 @@ def test_held_out_records_of_another_length(records, configs, tmp_path, capfd):
     argv = arguments(records, tmp_path / "run", *configs)
     assert run_train(*argv, "--eval-records", str(other)) == 1
     assert "another length or tokenizer" in one_line(capfd)
+
+
+def test_fewer_held_out_records_than_replicas(
+    records, configs, tmp_path, capfd
+):
+    few = write_records(
+        tmp_path,
+        Settings(sequence_length=LENGTH, validation_fraction=0),
+        num_sentences=5,
+    )
+    argv = arguments(records, tmp_path / "run", *configs)
+    argv += ["--eval-records", str(few), "--strategy", "mirrored"]
+    assert run_train(*argv) == 1
+    message = "holds 1 record.* to evaluate on, and there are 2 replicas"
+    assert re.search(message, one_line(capfd))
 
 
 def test_a_damaged_record_is_named_or_skipped(configs, tmp_path, capfd):

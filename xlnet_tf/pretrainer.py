@@ -44,10 +44,12 @@ class XLNetPretrainer(Task):
             rows that are padding (default all 1); for next-sentence
             prediction `is_next` bool [B], true where B goes on from A.
         training: bool, whether dropout is applied.
+        with_content: bool, whether `content` is wanted. Default None: unless
+            in training with `target_ids`, where nothing but next-sentence
+            prediction reads it. That always gets it.
 
     Returns:
-        dict of the backbone's outputs (in training for tokens alone without
-        `content`, which nothing reads) and, where `target_ids` are given,
+        dict of the backbone's outputs and, where `target_ids` are given,
         `token_loss` float32 [B, P] in nats, `token_correct` float32 [B, P], 1
         where the likeliest token is the target, and `loss` float32 [], the
         mean of `token_loss` by weight. With next-sentence prediction, where
@@ -111,7 +113,10 @@ class XLNetPretrainer(Task):
         """Gives the model a memory that lasts from one batch to the next.
 
         It is read and written in training only, so that validation between
-        two batches leaves it as it was.
+        two batches leaves it as it was. Row r of a batch is to go on where row
+        r of the batch before it ended: give `fit` a dataset in that order, or
+        arrays with `shuffle=False`, for Keras shuffles arrays. All batches need
+        the same number of rows.
 
         Args:
             batch_size: int, rows of a batch on one replica.
@@ -134,7 +139,7 @@ class XLNetPretrainer(Task):
             )
         return self.memory
 
-    def call(self, features, training=None):
+    def call(self, features, training=None, with_content=None):
         remembers = (
             self.memory is not None
             and training
@@ -151,12 +156,13 @@ class XLNetPretrainer(Task):
                 "`target_ids` need `target_positions` or `target_mapping` to "
                 f"say where they stand. Received: {', '.join(features)}."
             )
+        if with_content is None:
+            with_content = not (training and has_loss)
         outputs = self.backbone(
             features,
             training=training,
-            with_content=not (
-                training and has_loss and self.next_sentence_head is None
-            ),
+            with_content=with_content
+            or (has_loss and self.next_sentence_head is not None),
         )
         if remembers:
             self.memory.write(outputs)

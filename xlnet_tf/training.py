@@ -269,7 +269,7 @@ class PretrainingEvaluator(orbit.StandardEvaluator):
     def _replica_step(self, features):
         if self._memory is not None:
             features = self._memory.read(features)
-        outputs = self._model(features, training=False)
+        outputs = self._model(features, training=False, with_content=False)
         if self._memory is not None:
             self._memory.write(outputs)
         _, metrics = self._model.sums(features, outputs)

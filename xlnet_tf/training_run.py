@@ -229,11 +229,18 @@ class Run:
         replicas = self.strategy.num_replicas_in_sync
         probe = PretrainingData(
             directory,
-            replicas,
+            batch_size=1,
             split=split,
             skip_corrupt=options.skip_corrupt,
         )
         check_same_text(probe.manifest, self.data.manifest, directory)
+        if probe.num_records < replicas:
+            raise ValueError(
+                f"{directory} holds {probe.num_records} record(s) to evaluate "
+                f"on, and there are {replicas} replicas, of which each needs "
+                "one. Build records with a larger --validation-fraction, or "
+                "give others with --eval-records."
+            )
         # A small held-out split makes a smaller batch.
         rows = min(training.batch_size, probe.num_records)
         return PretrainingData(
