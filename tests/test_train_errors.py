@@ -87,13 +87,16 @@ def test_fewer_held_out_records_than_replicas(
     records, configs, tmp_path, capfd
 ):
     few = write_records(
-        tmp_path,
-        Settings(sequence_length=LENGTH, validation_fraction=0),
-        num_sentences=5,
+        tmp_path, Settings(sequence_length=LENGTH), num_sentences=1
     )
+    # Two records, of which one is damaged.
+    shard = few / "train-00000.tfrecord"
+    data = bytearray(shard.read_bytes())
+    data[len(data) // 4] ^= 0x10
+    shard.write_bytes(bytes(data))
     argv = arguments(records, tmp_path / "run", *configs)
-    argv += ["--eval-records", str(few), "--strategy", "mirrored"]
-    assert run_train(*argv) == 1
+    argv += ["--eval-records", str(few), "--skip-corrupt"]
+    assert run_train(*argv, "--strategy", "mirrored") == 1
     message = "holds 1 record.* to evaluate on, and there are 2 replicas"
     assert re.search(message, one_line(capfd))
 
