@@ -11,8 +11,8 @@ for being masked. An implementation that computes more than this gets no credit
 for it.
 
 All K + T distances are counted, in inference too, where those of one sign are
-enough: a share of the machine's rate says how much work of this kind was done
-in a second, whether or not it was got round.
+enough: there an implementation that makes do with them gets credit for work
+that it did not do.
 
 Backwards, each product costs two like it: one for the gradient of each factor.
 Memory and position encodings are constants, so their projections cost one.
