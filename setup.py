@@ -3,12 +3,15 @@
 import pathlib
 import re
 
+from setuptools import find_packages
 from setuptools import setup
 
 HERE = pathlib.Path(__file__).parent
 VERSION = re.search(
     r'__version__ = "([^"]+)"', (HERE / "xlnet_tf" / "version.py").read_text()
 )[1]
+
+PACKAGES = ("xlnet_tf", "data_pipeline", "saved_models")
 
 # The lower ends are what was tried on Python 3.10, the upper ones on 3.11 and
 # 3.12; constraints-3.10.txt and constraints.txt have the exact versions.
@@ -52,14 +55,9 @@ setup(
     long_description_content_type="text/markdown",
     license="Apache-2.0",
     python_requires=">=3.10,<3.13",
-    packages=[
-        "xlnet_tf",
-        "xlnet_tf.checkpoints",
-        "xlnet_tf.tasks",
-        "data_pipeline",
-        "saved_models",
-        "saved_models.signatures",
-    ],
+    packages=find_packages(
+        include=[f"{name}{end}" for name in PACKAGES for end in ("", ".*")]
+    ),
     package_data={"saved_models": ["serving/*"]},
     install_requires=REQUIRED,
     extras_require=EXTRAS,

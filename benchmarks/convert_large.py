@@ -48,7 +48,7 @@ _IMPORT = "import sys, tensorflow, xlnet_tf"
 _MAKE = """
 import sys
 import xlnet_tf
-from xlnet_tf.checkpoints.tf1 import save_tf1
+from xlnet_tf.weights.released import save_tf1
 config = xlnet_tf.XLNetConfig.from_size(sys.argv[1])
 save_tf1(xlnet_tf.XLNetPretrainer(xlnet_tf.XLNetBackbone(config)), sys.argv[2])
 """

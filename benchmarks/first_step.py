@@ -20,7 +20,7 @@ from benchmarks import measurements
 from benchmarks import run
 from benchmarks import workload
 from benchmarks.quartiles import quartiles
-from xlnet_tf.compilation_cache import compilation_cache
+from xlnet_tf.training.compilation_cache import compilation_cache
 
 
 def main(argv=None):

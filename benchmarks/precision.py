@@ -97,8 +97,8 @@ def train(records, precision, steps, batch_size):
 
     from data_pipeline.pretraining import PretrainingData
     from xlnet_tf import XLNetConfig
-    from xlnet_tf import training as training_steps
-    from xlnet_tf.training_config import TrainingConfig
+    from xlnet_tf.training import pretraining_steps as training_steps
+    from xlnet_tf.training.config import TrainingConfig
 
     begun = time.process_time()
     training = TrainingConfig(

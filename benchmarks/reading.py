@@ -21,9 +21,9 @@ sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))
 import tensorflow as tf
 
 from data_pipeline import command_line
-from data_pipeline import parsing
-from data_pipeline import permutation
 from data_pipeline.dataset_options import dataset_options
+from data_pipeline.objectives import permutation
+from data_pipeline.objectives import released as parsing
 from data_pipeline.pretraining import PretrainingData
 
 

@@ -24,17 +24,17 @@ import numpy as np
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))
 
-from data_pipeline import building
 from data_pipeline import command_line
-from data_pipeline import features
-from data_pipeline import flat_encoding
-from data_pipeline import part_building
-from data_pipeline import records
-from data_pipeline import segments
-from data_pipeline import targets
-from data_pipeline import text_files
-from data_pipeline.settings import Settings
-from data_pipeline.tokenizer import Tokenizer
+from data_pipeline.records import build as building
+from data_pipeline.records import part as part_building
+from data_pipeline.records import schema as features
+from data_pipeline.records import sequences as segments
+from data_pipeline.records import targets
+from data_pipeline.records import writer as records
+from data_pipeline.records.settings import Settings
+from data_pipeline.text import documents as text_files
+from data_pipeline.tokenization import flat_encoding
+from data_pipeline.tokenization.tokenizer import Tokenizer
 
 RELEASED = 0.48  # MB/s of the released script
 

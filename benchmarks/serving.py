@@ -30,13 +30,13 @@ from benchmarks import matmul_rate
 from benchmarks import texts as sample
 from benchmarks.run import positive
 from data_pipeline import command_line
-from data_pipeline.symbols import CLS_ID
-from data_pipeline.symbols import CLS_SEGMENT
-from data_pipeline.symbols import FIRST_SEGMENT
-from data_pipeline.tokenizer import Tokenizer
+from data_pipeline.tokenization.symbols import CLS_ID
+from data_pipeline.tokenization.symbols import CLS_SEGMENT
+from data_pipeline.tokenization.symbols import FIRST_SEGMENT
+from data_pipeline.tokenization.tokenizer import Tokenizer
 from saved_models.export import export_model
 from saved_models.settings import PRECISIONS
-from tests import serving_program
+from tests.slow.native_server import serving_program
 from xlnet_tf import XLNetBackbone
 from xlnet_tf import XLNetConfig
 from xlnet_tf import XLNetPretrainer

@@ -16,11 +16,11 @@ import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))
 
-from data_pipeline import answer_pieces
 from data_pipeline import command_line
-from data_pipeline import question_answering
-from data_pipeline.task_files import read_examples
-from data_pipeline.tokenizer import Tokenizer
+from data_pipeline.features import answer_pieces
+from data_pipeline.features import question_answering
+from data_pipeline.tasks.reading import read_examples
+from data_pipeline.tokenization.tokenizer import Tokenizer
 
 RELEASED = 12.7  # seconds for 1,000 questions of the released script
 

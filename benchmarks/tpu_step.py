@@ -44,8 +44,8 @@ def lower_training_step(config, training, sequence_length, num_predict):
     import orbit
     import tensorflow as tf
 
-    from data_pipeline.features import batch_features
-    from xlnet_tf import training as training_steps
+    from data_pipeline.records.schema import batch_features
+    from xlnet_tf.training import pretraining_steps as training_steps
 
     strategy = tf.distribute.get_strategy()
     model, optimizer, memory = training_steps.build(config, training, strategy)
@@ -171,7 +171,7 @@ def main(argv=None):
     arguments = parser.parse_args(argv)
 
     import xlnet_tf
-    from xlnet_tf.training_config import TrainingConfig
+    from xlnet_tf.training.config import TrainingConfig
 
     begun = time.process_time()
     try:

@@ -14,7 +14,7 @@ __all__ = ["Tokenizer"]
 
 def __getattr__(name):
     if name == "Tokenizer":
-        from data_pipeline.tokenizer import Tokenizer
+        from data_pipeline.tokenization.tokenizer import Tokenizer
 
         return Tokenizer
     raise AttributeError(f"module 'data_pipeline' has no attribute {name!r}")

@@ -1,6 +1,6 @@
 """Text -> record shards: `python -m data_pipeline.build_records`.
 
-The work itself is in `data_pipeline.building`.
+The work itself is in `data_pipeline.records.build`.
 """
 
 import argparse
@@ -9,9 +9,9 @@ import os
 import sys
 
 from data_pipeline import command_line
-from data_pipeline import features
 from data_pipeline import progress
-from data_pipeline import text_files
+from data_pipeline.records import schema as features
+from data_pipeline.text import documents as text_files
 
 _UNKNOWN_WARNING = 0.01
 
@@ -30,10 +30,10 @@ def main(argv=None):
     if beam_options and arguments.runner is None:
         parser.error(f"unrecognized arguments: {' '.join(beam_options)}")
 
-    from data_pipeline import building
-    from data_pipeline import manifest
-    from data_pipeline import settings as record_settings
-    from data_pipeline import tokenizer as tokenizers
+    from data_pipeline.records import build as building
+    from data_pipeline.records import manifest
+    from data_pipeline.records import settings as record_settings
+    from data_pipeline.tokenization import tokenizer as tokenizers
 
     tokenizer = tokenizers.Tokenizer(
         arguments.tokenizer, lowercase=arguments.lowercase
@@ -65,7 +65,7 @@ def main(argv=None):
                 progress=bar.update,
             )
     else:
-        from data_pipeline import beam_building
+        from data_pipeline.records import beam as beam_building
 
         made = beam_building.build_records(
             *place, **common, runner=arguments.runner, options=beam_options

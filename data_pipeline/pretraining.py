@@ -13,12 +13,12 @@ import os
 import numpy as np
 import tensorflow as tf
 
-from data_pipeline import permutation
 from data_pipeline.dataset_options import dataset_options
-from data_pipeline.features import SPLITS
-from data_pipeline.manifest import read_manifest
-from data_pipeline.parsing import parse_records
-from data_pipeline.records import verify_records
+from data_pipeline.objectives import permutation
+from data_pipeline.objectives.released import parse_records
+from data_pipeline.records.manifest import read_manifest
+from data_pipeline.records.schema import SPLITS
+from data_pipeline.records.writer import verify_records
 
 # Nothing here needs AutoGraph, which triples the time to build a dataset.
 _as_written = tf.autograph.experimental.do_not_convert
@@ -112,9 +112,9 @@ class PretrainingData:
 
         Each step gives `num_rows / replica_batch` elements, the rows of
         successive replicas. Features are those of
-        `data_pipeline.features.batch_features`; shapes are static. Records of
-        the form "frozen" always give the `perm_mask` and `target_mapping`
-        that they hold.
+        `data_pipeline.records.schema.batch_features`; shapes are static.
+        Records of the form "frozen" always give the `perm_mask` and
+        `target_mapping` that they hold.
 
         Args:
             start_step: int, the first step to read, 0 for the beginning.

@@ -56,7 +56,7 @@ def train_tokenizer(
 
     Source: the `trainer_spec` in the released `spiece.model`.
     """
-    from data_pipeline.tokenizer import Tokenizer
+    from data_pipeline.tokenization.tokenizer import Tokenizer
 
     _check_settings(
         sentences, vocabulary_size, character_coverage, sentence_limit
@@ -116,7 +116,7 @@ def main(argv=None):
     )
     add("--encoding", default="utf-8")
     options = parser.parse_args(argv)
-    from data_pipeline.text_files import read_documents
+    from data_pipeline.text.documents import read_documents
 
     documents = read_documents(
         options.input, options.text_format, options.encoding
@@ -144,7 +144,7 @@ class _Sentences:
         self._lowercase = lowercase
 
     def __iter__(self):
-        from data_pipeline.normalization import preprocess
+        from data_pipeline.tokenization.cleaning import preprocess
 
         try:
             for sentence in self._sentences:

@@ -220,10 +220,10 @@ def blank_sentences(corpus, tokenizer_file, text_format, count):
     Returns:
         list of (text with a blank, the word).
     """
-    from data_pipeline.symbols import BLANK
-    from data_pipeline.symbols import UNKNOWN_ID
-    from data_pipeline.text_files import read_documents
-    from data_pipeline.tokenizer import Tokenizer
+    from data_pipeline.text.documents import read_documents
+    from data_pipeline.tokenization.symbols import BLANK
+    from data_pipeline.tokenization.symbols import UNKNOWN_ID
+    from data_pipeline.tokenization.tokenizer import Tokenizer
 
     tokenizer = Tokenizer(tokenizer_file)
     found = []

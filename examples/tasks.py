@@ -340,7 +340,7 @@ def finetune(name, data, preset, output, seeds):
     Returns:
         list of dict of results.
     """
-    from xlnet_tf.finetuning_seeds import read_results
+    from xlnet_tf.training.results import read_results
 
     task, train, evaluation, settings = TASKS[name]
     found = []
@@ -386,7 +386,7 @@ def main():
     add("--seeds", type=positive, default=1)
     arguments = parser.parse_args()
 
-    from xlnet_tf.finetuning_seeds import starts_table
+    from xlnet_tf.training.results import starts_table
 
     output = arguments.output.resolve()
     output.mkdir(parents=True, exist_ok=True)

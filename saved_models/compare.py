@@ -17,8 +17,8 @@ import sys
 import numpy as np
 
 from data_pipeline import command_line
-from data_pipeline.symbols import CLS_SEGMENT
-from saved_models.request_rows import read_texts
+from data_pipeline.tokenization.symbols import CLS_SEGMENT
+from saved_models.client.rows import read_texts
 
 _FIRST, _EVERY = 1, 7  # tokens of a text that are predicted: 1, 8, 15, ...
 _ENDS = 2  # [SEP] and [CLS]
@@ -156,7 +156,7 @@ def _read_texts(arguments):
 
 
 def _load(arguments):
-    from saved_models.predictor import Predictor
+    from saved_models.client.local import Predictor
 
     return Predictor(arguments.model), Predictor(arguments.other)
 

@@ -56,7 +56,7 @@ def _class_of(path):
     """The class of the model in a directory, by the head it was saved with."""
     import xlnet_tf
     from saved_models.signatures import SIGNATURES
-    from xlnet_tf.presets import open_source
+    from xlnet_tf.weights.preset import open_source
 
     source = open_source(path)
     try:
@@ -104,9 +104,9 @@ def load_tokenizer(path, lowercase=None):
         FileNotFoundError: if there is none.
         ValueError: if it is damaged.
     """
-    from data_pipeline.hugging_face_tokenizer import find_tokenizer_file
-    from data_pipeline.hugging_face_tokenizer import read_tokenizer
-    from data_pipeline.tokenizer import Tokenizer
+    from data_pipeline.tokenization.hugging_face import find_tokenizer_file
+    from data_pipeline.tokenization.hugging_face import read_tokenizer
+    from data_pipeline.tokenization.tokenizer import Tokenizer
 
     path = pathlib.Path(path)
     if path.is_file() and path.suffix != ".keras":

@@ -18,13 +18,13 @@ import sys
 import numpy as np
 
 from data_pipeline import command_line
-from saved_models.client import connect
-from saved_models.client import inputs_of
-from saved_models.predictor import Predictor
-from saved_models.request_rows import ask_rows
-from saved_models.request_rows import check_rows
-from saved_models.request_rows import read_json_lines
-from saved_models.request_rows import read_texts
+from saved_models.client.client import connect
+from saved_models.client.client import inputs_of
+from saved_models.client.local import Predictor
+from saved_models.client.rows import ask_rows
+from saved_models.client.rows import check_rows
+from saved_models.client.rows import read_json_lines
+from saved_models.client.rows import read_texts
 
 _DIGITS = 6  # after the point
 # JSON may hold them as they are, and many readers end lines there.

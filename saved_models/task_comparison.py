@@ -8,16 +8,16 @@ Shapes: R examples, C classes, O options.
 
 import numpy as np
 
-from data_pipeline import task_catalog
-from data_pipeline import task_files
-from data_pipeline.span_merging import Predictions
-from data_pipeline.squad_evaluation import evaluate_v2
-from saved_models.client import inputs_of
-from saved_models.request_rows import ask_rows
-from xlnet_tf import finetuning_metrics
-from xlnet_tf.finetuning_config import FinetuningConfig
-from xlnet_tf.finetuning_kinds import make_kind
-from xlnet_tf.finetuning_questions import QuestionAnswering
+from data_pipeline.features.span_merging import Predictions
+from data_pipeline.tasks import catalog as task_catalog
+from data_pipeline.tasks import reading as task_files
+from saved_models.client.client import inputs_of
+from saved_models.client.rows import ask_rows
+from xlnet_tf.tasks import metrics as finetuning_metrics
+from xlnet_tf.tasks.squad_evaluation import evaluate_v2
+from xlnet_tf.training.finetuning_config import FinetuningConfig
+from xlnet_tf.training.finetuning_kinds import make_kind
+from xlnet_tf.training.finetuning_questions import QuestionAnswering
 
 _HELD_OUT = ("dev", "test")
 _OUTSIDE = "O"  # the tag of words that were not read, as in fine-tuning

@@ -14,24 +14,22 @@ if sys.argv and (
     # data_pipeline/cpp_log.py, which the model does not know.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
-from xlnet_tf.backbone import XLNetBackbone
 from xlnet_tf.config import XLNetConfig
-from xlnet_tf.memory import StatefulMemory
-from xlnet_tf.pretrainer import XLNetPretrainer
+from xlnet_tf.model.backbone import XLNetBackbone
+from xlnet_tf.model.memory import StatefulMemory
+from xlnet_tf.objectives.pretrainer import XLNetPretrainer
+from xlnet_tf.preprocessing.questions import XLNetQuestionAnsweringPreprocessor
+from xlnet_tf.preprocessing.texts import XLNetMultipleChoicePreprocessor
+from xlnet_tf.preprocessing.texts import XLNetRankerPreprocessor
+from xlnet_tf.preprocessing.texts import XLNetTextClassifierPreprocessor
+from xlnet_tf.preprocessing.texts import XLNetTokenClassifierPreprocessor
+from xlnet_tf.tasks.choices import XLNetRanker
 from xlnet_tf.tasks.classification import XLNetMultipleChoice
 from xlnet_tf.tasks.classification import XLNetTextClassifier
 from xlnet_tf.tasks.classification import XLNetTextRegressor
 from xlnet_tf.tasks.classification import XLNetTokenClassifier
-from xlnet_tf.tasks.preprocessors import XLNetMultipleChoicePreprocessor
-from xlnet_tf.tasks.preprocessors import XLNetRankerPreprocessor
-from xlnet_tf.tasks.preprocessors import XLNetTextClassifierPreprocessor
-from xlnet_tf.tasks.preprocessors import XLNetTokenClassifierPreprocessor
 from xlnet_tf.tasks.question_answering import XLNetQuestionAnswering
 from xlnet_tf.tasks.question_answering import XLNetSpanClassifier
-from xlnet_tf.tasks.question_preprocessor import (
-    XLNetQuestionAnsweringPreprocessor,
-)
-from xlnet_tf.tasks.ranking import XLNetRanker
 from xlnet_tf.version import __version__
 
 __all__ = [

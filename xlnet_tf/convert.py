@@ -114,7 +114,7 @@ def read(arguments):
         ValueError, FileNotFoundError: see `from_preset`.
     """
     import xlnet_tf
-    from xlnet_tf import presets
+    from xlnet_tf.weights import preset as presets
 
     source = presets.open_source(arguments.source, arguments.config)
     head = None
@@ -178,9 +178,9 @@ def description(model, source, head, gelu=None):
 
 def find_tokenizer(arguments):
     """The Tokenizer of the arguments, or beside the weights, or None."""
-    from data_pipeline.hugging_face_tokenizer import find_tokenizer_file
-    from data_pipeline.hugging_face_tokenizer import read_tokenizer
-    from data_pipeline.tokenizer import Tokenizer
+    from data_pipeline.tokenization.hugging_face import find_tokenizer_file
+    from data_pipeline.tokenization.hugging_face import read_tokenizer
+    from data_pipeline.tokenization.tokenizer import Tokenizer
 
     directory = pathlib.Path(arguments.source)
     if not directory.is_dir():
@@ -217,7 +217,7 @@ def write(model, target, form, tokenizer=None, head=None):
         tokenizer: Tokenizer or None.
         head: Head, whose name the released format keeps, or None.
     """
-    from data_pipeline.hugging_face_tokenizer import write_tokenizer
+    from data_pipeline.tokenization.hugging_face import write_tokenizer
 
     target.parent.mkdir(parents=True, exist_ok=True)
     temporary = target.with_name(f".{target.name}.{os.getpid()}")
@@ -225,15 +225,13 @@ def write(model, target, form, tokenizer=None, head=None):
         if form == "keras":
             model.save_to_preset(temporary, tokenizer=tokenizer)
         elif form == "hf":
-            from xlnet_tf.checkpoints.hugging_face_writer import (
-                save_hugging_face,
-            )
+            from xlnet_tf.weights.hugging_face_writer import save_hugging_face
 
             save_hugging_face(model, temporary)
             if tokenizer is not None:
                 write_tokenizer(tokenizer, temporary)
         else:
-            from xlnet_tf.checkpoints.tf1 import save_tf1
+            from xlnet_tf.weights.released import save_tf1
 
             name = head.name if head is not None and head.name else "task"
             save_tf1(model, temporary, tokenizer=tokenizer, name=name)

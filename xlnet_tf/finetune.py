@@ -20,7 +20,7 @@ from data_pipeline import command_line
 
 def parse_arguments(argv=None):
     """Options of the command; the rest is in `--training FILE`."""
-    from data_pipeline.task_catalog import TASKS
+    from data_pipeline.tasks.catalog import TASKS
 
     parser = argparse.ArgumentParser(
         prog="python -m xlnet_tf.finetune",
@@ -64,8 +64,8 @@ def parse_arguments(argv=None):
 
 def finetuning_config(options):
     """The settings of a run: the task's recipe, the file, the options."""
-    from xlnet_tf.finetuning_config import FinetuningConfig
-    from xlnet_tf.finetuning_config import recipe
+    from xlnet_tf.training.finetuning_config import FinetuningConfig
+    from xlnet_tf.training.finetuning_config import recipe
 
     file = {}
     if options.training:
@@ -94,7 +94,7 @@ def finetuning_config(options):
 def main(argv=None):
     """Runs the command; see the module's text."""
     options = parse_arguments(argv)
-    from xlnet_tf.compilation_cache import compilation_cache
+    from xlnet_tf.training.compilation_cache import compilation_cache
 
     with compilation_cache(options.compilation_cache):
         return finetune(options)
@@ -106,10 +106,10 @@ def finetune(options):
     Returns:
         int, the exit status.
     """
-    from xlnet_tf import finetuning_data
-    from xlnet_tf.finetuning_run import one_run
-    from xlnet_tf.finetuning_seeds import write_summary
-    from xlnet_tf.strategy import make_strategy
+    from data_pipeline.tasks import finetuning_data
+    from xlnet_tf.training.finetuning import one_run
+    from xlnet_tf.training.results import write_summary
+    from xlnet_tf.training.strategy import make_strategy
 
     config = finetuning_config(options)
     with command_line.warnings_in_a_line():

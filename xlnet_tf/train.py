@@ -68,10 +68,10 @@ def parse_arguments(argv=None):
 def main(argv=None):
     """Runs the command; see the module's text."""
     arguments = parse_arguments(argv)
-    from xlnet_tf.compilation_cache import compilation_cache
+    from xlnet_tf.training.compilation_cache import compilation_cache
 
     with compilation_cache(arguments.compilation_cache):
-        from xlnet_tf.training_run import Run
+        from xlnet_tf.training.pretraining import Run
 
         with Run(arguments) as run:
             run.announce(sys.stdout.write)

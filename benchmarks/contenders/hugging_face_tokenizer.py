@@ -5,8 +5,8 @@ import tempfile
 import transformers
 
 from benchmarks.texts import read_lines
-from data_pipeline.hugging_face_tokenizer import write_tokenizer
-from data_pipeline.tokenizer import Tokenizer
+from data_pipeline.tokenization.hugging_face import write_tokenizer
+from data_pipeline.tokenization.tokenizer import Tokenizer
 
 FRAMEWORK = "torch"
 

@@ -7,11 +7,11 @@ import tempfile
 
 from benchmarks import machine
 from benchmarks.texts import read_lines
-from data_pipeline import building
-from data_pipeline.normalization import preprocess
 from data_pipeline.pretraining import PretrainingData
-from data_pipeline.settings import Settings
-from data_pipeline.tokenizer import Tokenizer
+from data_pipeline.records import build as building
+from data_pipeline.records.settings import Settings
+from data_pipeline.tokenization.cleaning import preprocess
+from data_pipeline.tokenization.tokenizer import Tokenizer
 
 FRAMEWORK = "tensorflow"
 
@@ -52,7 +52,7 @@ def graph_tokenizer(files):
     """All lines at once, as an export does it."""
     import tensorflow as tf
 
-    from data_pipeline.graph_tokenizer import GraphTokenizer
+    from data_pipeline.tokenization.graph import GraphTokenizer
 
     graph = GraphTokenizer(Tokenizer(files["tokenizer"]))
     encode = tf.function(

@@ -9,7 +9,7 @@ import tempfile
 import tensorflow as tf
 
 from benchmarks.texts import read_lines
-from data_pipeline.tokenizer import Tokenizer
+from data_pipeline.tokenization.tokenizer import Tokenizer
 from saved_models.export import export_model
 from xlnet_tf import XLNetBackbone
 from xlnet_tf import XLNetConfig

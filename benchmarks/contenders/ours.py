@@ -13,9 +13,9 @@ from benchmarks.contenders import NotAvailable
 from xlnet_tf import XLNetBackbone
 from xlnet_tf import XLNetConfig
 from xlnet_tf import XLNetTextClassifier
-from xlnet_tf import training as training_steps
 from xlnet_tf.optimizer import AdamW
-from xlnet_tf.training_config import TrainingConfig
+from xlnet_tf.training import pretraining_steps as training_steps
+from xlnet_tf.training.config import TrainingConfig
 
 FRAMEWORK = "tensorflow"
 

@@ -9,7 +9,7 @@ import xlnet_tf
 from saved_models.signatures.choices import ChoiceSignatures
 from saved_models.signatures.choices import RankerSignatures
 from saved_models.signatures.embedding import EmbeddingSignatures
-from saved_models.signatures.pretraining import PretrainerSignatures
+from saved_models.signatures.fill_in import PretrainerSignatures
 from saved_models.signatures.questions import QuestionSignatures
 from saved_models.signatures.texts import ClassifierSignatures
 from saved_models.signatures.texts import RegressorSignatures

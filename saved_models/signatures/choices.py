@@ -5,9 +5,9 @@ Shapes: N questions or queries, O options or documents, T tokens.
 
 import tensorflow as tf
 
-from data_pipeline.packing import last_tokens
+from data_pipeline.features.packing import last_tokens
 from saved_models.signatures import features as make_features
-from saved_models.signatures.signature import Signature
+from saved_models.signatures.base import Signature
 from saved_models.signatures.tasks import TaskSignatures
 from saved_models.signatures.tasks import same_rows
 from saved_models.signatures.tasks import string_specs

@@ -6,13 +6,13 @@ Shapes: N texts, T tokens, D model dim, L layers, M memory length.
 import numpy as np
 import tensorflow as tf
 
-from data_pipeline.symbols import CLS_ID
-from data_pipeline.symbols import CLS_SEGMENT
-from data_pipeline.symbols import SEP_ID
+from data_pipeline.tokenization.symbols import CLS_ID
+from data_pipeline.tokenization.symbols import CLS_SEGMENT
+from data_pipeline.tokenization.symbols import SEP_ID
 from saved_models.signatures import documents
 from saved_models.signatures import features as make_features
-from saved_models.signatures.signature import ModelSignatures
-from saved_models.signatures.signature import Signature
+from saved_models.signatures.base import ModelSignatures
+from saved_models.signatures.base import Signature
 
 _EXAMPLE = "The door of the house was open."
 _MEANING = {

@@ -5,10 +5,10 @@ Shapes: N texts, T tokens.
 
 import tensorflow as tf
 
-from data_pipeline.symbols import CLS_ID
-from data_pipeline.symbols import CLS_SEGMENT
-from data_pipeline.symbols import FIRST_SEGMENT
-from data_pipeline.symbols import SEP_ID
+from data_pipeline.tokenization.symbols import CLS_ID
+from data_pipeline.tokenization.symbols import CLS_SEGMENT
+from data_pipeline.tokenization.symbols import FIRST_SEGMENT
+from data_pipeline.tokenization.symbols import SEP_ID
 
 IDS = ("token_ids", "segment_ids", "padding_mask")
 

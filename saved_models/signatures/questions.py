@@ -6,11 +6,11 @@ S starts of a window, E ends of a start.
 
 import tensorflow as tf
 
-from data_pipeline.graph_answers import best_spans
-from data_pipeline.graph_question_answering import check_settings
-from data_pipeline.graph_question_answering import make_windows
+from data_pipeline.features.answers import best_spans
+from data_pipeline.features.graph_question_answering import check_settings
+from data_pipeline.features.graph_question_answering import make_windows
 from saved_models.signatures import features as make_features
-from saved_models.signatures.signature import Signature
+from saved_models.signatures.base import Signature
 from saved_models.signatures.tasks import TaskSignatures
 from saved_models.signatures.tasks import same_rows
 from saved_models.signatures.tasks import string_specs

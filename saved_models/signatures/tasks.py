@@ -6,11 +6,11 @@ Shapes: N rows of a request, R sequences, T tokens.
 import numpy as np
 import tensorflow as tf
 
-from data_pipeline.packing import pack
-from data_pipeline.symbols import PADDING_ID
-from data_pipeline.symbols import PADDING_SEGMENTS
+from data_pipeline.features.packing import pack
+from data_pipeline.tokenization.symbols import PADDING_ID
+from data_pipeline.tokenization.symbols import PADDING_SEGMENTS
 from saved_models.signatures import features as make_features
-from saved_models.signatures.signature import ModelSignatures
+from saved_models.signatures.base import ModelSignatures
 
 # Features with one value a token, and what stands in padding.
 _FILLERS = {

@@ -5,9 +5,9 @@ Shapes: N texts, T tokens, C classes.
 
 import tensorflow as tf
 
-from data_pipeline.graph_windows import windows_of_texts
+from data_pipeline.features.windows import windows_of_texts
 from saved_models.signatures import features as make_features
-from saved_models.signatures.signature import Signature
+from saved_models.signatures.base import Signature
 from saved_models.signatures.tasks import TaskSignatures
 from saved_models.signatures.tasks import same_rows
 from saved_models.signatures.tasks import string_specs

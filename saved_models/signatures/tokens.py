@@ -5,10 +5,10 @@ Shapes: N texts, W words of a text, T tokens, C classes.
 
 import tensorflow as tf
 
-from data_pipeline.graph_answers import valid_utf8
-from data_pipeline.unicode_tables import blanks_class
+from data_pipeline.features.answers import valid_utf8
+from data_pipeline.tokenization.unicode_tables import blanks_class
 from saved_models.signatures import features as make_features
-from saved_models.signatures.signature import Signature
+from saved_models.signatures.base import Signature
 from saved_models.signatures.tasks import TaskSignatures
 from saved_models.signatures.tasks import string_specs
 from saved_models.signatures.texts import label_names

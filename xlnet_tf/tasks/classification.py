@@ -6,14 +6,14 @@ Shapes: B batch, T tokens, C classes, O options of a question.
 import keras
 from keras import ops
 
+from xlnet_tf.preprocessing.texts import XLNetMultipleChoicePreprocessor
+from xlnet_tf.preprocessing.texts import XLNetTokenClassifierPreprocessor
 from xlnet_tf.tasks.heads import ClassificationHead
 from xlnet_tf.tasks.heads import TokenHead
 from xlnet_tf.tasks.long_documents import remember_segments
 from xlnet_tf.tasks.losses import SquaredError
 from xlnet_tf.tasks.losses import class_loss
 from xlnet_tf.tasks.losses import class_metrics
-from xlnet_tf.tasks.preprocessors import XLNetMultipleChoicePreprocessor
-from xlnet_tf.tasks.preprocessors import XLNetTokenClassifierPreprocessor
 from xlnet_tf.tasks.task import Task
 
 

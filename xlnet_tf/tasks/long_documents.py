@@ -5,7 +5,7 @@ Shapes: B batch, T tokens of a text, M memory length, D model dim, L layers.
 
 from keras import ops
 
-from xlnet_tf.dropout import fold_in
+from xlnet_tf.model.dropout import fold_in
 
 # What fills a text up on its left to a whole number of segments.
 _FILLERS = {"token_ids": 0, "segment_ids": 4, "padding_mask": 0}

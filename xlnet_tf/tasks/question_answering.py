@@ -6,8 +6,8 @@ Shapes: B batch, T tokens, D model dim, S starts kept, E ends kept for each.
 import keras
 from keras import ops
 
-from xlnet_tf.dropout import dropout
-from xlnet_tf.tasks import question_preprocessor
+from xlnet_tf.model.dropout import dropout
+from xlnet_tf.preprocessing import questions as question_preprocessor
 from xlnet_tf.tasks.heads import TokenHead
 from xlnet_tf.tasks.heads import dense
 from xlnet_tf.tasks.heads import layer_norm

@@ -7,10 +7,10 @@ import keras
 
 from xlnet_tf.optimizer import AdamW
 from xlnet_tf.optimizer import WarmupSchedule
-from xlnet_tf.presets import Preset
-from xlnet_tf.tasks import raw_data
-from xlnet_tf.tasks.preprocessor import can_preprocess
-from xlnet_tf.tasks.preprocessors import XLNetTextClassifierPreprocessor
+from xlnet_tf.preprocessing import strings as raw_data
+from xlnet_tf.preprocessing.preprocessor import can_preprocess
+from xlnet_tf.preprocessing.texts import XLNetTextClassifierPreprocessor
+from xlnet_tf.weights.preset import Preset
 
 # The backbone folds numbers from 0 up, and -1 to -3, into its seed.
 DRAW_HEAD = -4

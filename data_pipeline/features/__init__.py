@@ -1,0 +1,1 @@
+"""Token ids to rows of the model, in the graph."""

@@ -1,0 +1,1 @@
+"""Factorization orders and targets as tensors."""

@@ -1,0 +1,136 @@
+"""Serialized records -> tensors, and tensors under the released names.
+
+Shapes: b records, T tokens of the sequence, P targets.
+"""
+
+import tensorflow as tf
+
+from data_pipeline.objectives import permutation
+
+
+def parse_records(serialized, manifest):
+    """Parses a batch of our records.
+
+    Args:
+        serialized: string tensor [b].
+        manifest: Manifest.
+
+    Returns:
+        dict: `token_ids` and `segment_ids` int32 [b, T], `is_target` bool
+        [b, T], `is_reversed` and `is_next` bool [b]; of the form "frozen" also
+        `perm_mask` uint8 [b, T, T], 1 = may NOT attend, and `target_mapping`
+        uint8 [b, P, T].
+    """
+    parsed = tf.io.parse_example(
+        serialized,
+        {
+            name: tf.io.FixedLenFeature([], tf.string)
+            for name in manifest.features
+        },
+    )
+    values = {}
+    for name, feature in manifest.features.items():
+        value = tf.io.decode_raw(parsed[name], tf.as_dtype(feature.dtype))
+        if feature.packed:
+            value = _unpack_bits(
+                tf.ensure_shape(value, [None, feature.num_bytes])
+            )[:, : feature.num_values]
+        values[name] = tf.reshape(
+            tf.ensure_shape(value, [None, feature.num_values]),
+            [tf.shape(value)[0], *feature.shape],
+        )
+        values[name].set_shape([serialized.shape[0], *feature.shape])
+    return {
+        **values,
+        "token_ids": tf.cast(values["token_ids"], tf.int32),
+        "segment_ids": tf.cast(values["segment_ids"], tf.int32),
+        "is_target": tf.cast(values["is_target"], tf.bool),
+        "is_reversed": tf.cast(values["is_reversed"][:, 0], tf.bool),
+        "is_next": tf.cast(values["is_next"][:, 0], tf.bool),
+    }
+
+
+def parse_released(serialized, sequence_length, is_reversed=False):
+    """Parses a batch of records that the released script wrote.
+
+    Its rows are not marked: of each `bsz_per_host` records in a file made with
+    `bi_data`, the second half (per core) reads backwards.
+
+    Args:
+        serialized: string tensor [b].
+        sequence_length: int, T.
+        is_reversed: bool or bool tensor [b], the direction of the rows.
+
+    Returns:
+        dict as from `parse_records`.
+
+    Source: `record_spec` in `get_dataset`.
+    """
+    lengths = {
+        "input": sequence_length,
+        "is_masked": sequence_length,
+        "target": sequence_length,
+        "seg_id": sequence_length,
+        "label": 1,
+    }
+    parsed = tf.io.parse_example(
+        serialized,
+        {
+            name: tf.io.FixedLenFeature([length], tf.int64)
+            for name, length in lengths.items()
+        },
+    )
+    is_next = tf.cast(parsed["label"][:, 0], tf.bool)
+    return {
+        # `target` is the next token; a permuted target is the token itself.
+        "token_ids": tf.cast(parsed["input"], tf.int32),
+        "segment_ids": tf.cast(parsed["seg_id"], tf.int32),
+        "is_target": tf.cast(parsed["is_masked"], tf.bool),
+        "is_reversed": tf.logical_or(tf.zeros_like(is_next), is_reversed),
+        "is_next": is_next,
+    }
+
+
+def released_batch(batch):
+    """A batch under the released names and in the released shapes.
+
+    Args:
+        batch: dict from `PretrainingData.dataset`, literal or not.
+
+    Returns:
+        dict: `input_k`, `seg_id` int32 [b, T]; `input_q` float32 [b, T], 1 = a
+        target; `perm_mask` float32 [b, T, T], 1 = may NOT attend;
+        `target_mapping` float32 [b, P, T]; `target` int32 [b, P];
+        `target_mask` float32 [b, P], 0 = padding.
+
+    Source: `get_dataset`, `_local_perm`.
+    """
+    sequence_length = batch["token_ids"].shape[1]
+    mapping = batch.get("target_mapping")
+    if mapping is None:
+        mapping = permutation.target_mapping(
+            batch["target_positions"], batch["target_weights"], sequence_length
+        )
+    input_q = tf.reduce_sum(mapping, axis=1)
+    mask = batch.get("perm_mask")
+    if mask is None:
+        mask = permutation.perm_mask(
+            batch["factorization_rank"], tf.cast(input_q, tf.bool)
+        )
+    return {
+        "input_k": batch["token_ids"],
+        "seg_id": batch["segment_ids"],
+        "input_q": input_q,
+        "perm_mask": mask,
+        "target_mapping": mapping,
+        "target": batch["target_ids"],
+        "target_mask": batch["target_weights"],
+    }
+
+
+def _unpack_bits(packed):
+    """`numpy.unpackbits` of each row: uint8 [b, n] to uint8 [b, 8 n]."""
+    shifts = tf.constant([7, 6, 5, 4, 3, 2, 1, 0], tf.uint8)
+    bits = tf.bitwise.right_shift(packed[:, :, None], shifts)
+    bits = tf.bitwise.bitwise_and(bits, tf.constant(1, tf.uint8))
+    return tf.reshape(bits, [-1, 8 * packed.shape[1]])

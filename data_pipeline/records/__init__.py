@@ -1,0 +1,1 @@
+"""Pretraining records: sequences, targets, TFRecord shards."""

@@ -1,0 +1,210 @@
+"""The contract: what a stored record and a batch hold.
+
+One table for the writer (`data_pipeline.records.writer`) and the reader
+(`data_pipeline.pretraining`). Nothing here imports TensorFlow.
+
+Shapes: B batch, T tokens of the sequence, P targets.
+"""
+
+import typing
+
+SPLITS = ("train", "validation")
+FORMS = ("compact", "frozen")
+SPANS = ("words", "subwords")
+DIRECTIONS = ("forward", "backward")
+
+
+class Entry(typing.NamedTuple):
+    """One tensor of a batch: shape in letters, dtype, meaning."""
+
+    shape: str
+    dtype: str
+    meaning: str
+
+
+class Stored(typing.NamedTuple):
+    """One feature of a record: values of `dtype`, or bits when `packed`."""
+
+    dtype: str
+    shape: tuple
+    packed: bool = False
+
+    @property
+    def num_values(self):
+        """int, the number of values."""
+        count = 1
+        for length in self.shape:
+            count *= length
+        return count
+
+    @property
+    def num_bytes(self):
+        """int, the length of the feature's one bytes value."""
+        if self.packed:
+            return (self.num_values + 7) // 8
+        return (
+            self.num_values * {"uint8": 1, "uint16": 2, "int32": 4}[self.dtype]
+        )
+
+
+BATCH = {
+    "token_ids": Entry("BT", "int32", "[reused half | A sep B sep cls]"),
+    "segment_ids": Entry("BT", "int32", "0 reused and A, 1 B, 2 cls"),
+    "factorization_rank": Entry(
+        "BT",
+        "int32",
+        "content of i sees j iff rank j <= rank i, its query iff rank j < rank "
+        "i; -1 = context of the first half",
+    ),
+    "target_positions": Entry("BP", "int32", "in text order, 0 = padding"),
+    "target_ids": Entry("BP", "int32", "the tokens to predict, 0 = padding"),
+    "target_weights": Entry("BP", "float32", "1 = a target, 0 = padding"),
+    "is_reversed": Entry("B", "bool", "this row reads backwards"),
+    "is_continuation": Entry(
+        "B", "bool", "this row goes on where it ended at the step before"
+    ),
+    "is_next": Entry("B", "bool", "B goes on where A ends"),
+}
+
+# What a literal batch has in place of `factorization_rank` and
+# `target_positions`.
+LITERAL = {
+    "perm_mask": Entry("BTT", "float32", "1 = i may NOT attend to j"),
+    "target_mapping": Entry("BPT", "float32", "one-hot rows, zeros = padding"),
+}
+
+
+def batch_features(literal=False):
+    """The entries of a batch, in order.
+
+    Args:
+        literal: bool, whether masks and target mapping are spelt out.
+
+    Returns:
+        dict of str to Entry.
+    """
+    if not literal:
+        return dict(BATCH)
+    entries = {
+        name: entry
+        for name, entry in BATCH.items()
+        if name not in ("factorization_rank", "target_positions")
+    }
+    return entries | LITERAL
+
+
+def stored_features(
+    sequence_length, num_predict, vocabulary_size, form="compact"
+):
+    """The features of a record: all of fixed length, so all records are equal
+    in size and record i lies at a known offset.
+
+    Args:
+        sequence_length: int, T.
+        num_predict: int, P.
+        vocabulary_size: int; ids take two bytes when they fit.
+        form: "compact", or "frozen", which also holds `perm_mask` and
+            `target_mapping` as bits.
+
+    Returns:
+        dict of str to Stored.
+    """
+    token_dtype = "uint16" if vocabulary_size <= 1 << 16 else "int32"
+    stored = {
+        "token_ids": Stored(token_dtype, (sequence_length,)),
+        "segment_ids": Stored("uint8", (sequence_length,)),
+        "is_target": Stored("uint8", (sequence_length,)),
+        "is_reversed": Stored("uint8", (1,)),
+        "is_next": Stored("uint8", (1,)),
+    }
+    if form == "frozen":
+        square = (sequence_length, sequence_length)
+        stored["perm_mask"] = Stored("uint8", square, packed=True)
+        stored["target_mapping"] = Stored(
+            "uint8", (num_predict, sequence_length), packed=True
+        )
+    return stored
+
+
+def half_lengths(sequence_length, reuse_length):
+    """The independently permuted parts of a sequence: (reused, new).
+
+    With `reuse_length` 0 there is one.
+    """
+    halves = (reuse_length, sequence_length - reuse_length)
+    return tuple(length for length in halves if length)
+
+
+def block_length(half, permutation_length):
+    """The length of the blocks that share one shuffle in a half.
+
+    A half that is shorter than `permutation_length` is one block.
+    """
+    return min(half, permutation_length)
+
+
+def split_goal(num_predict, sequence_length, reuse_length):
+    """How many of the targets fall in the reused part and in the new part.
+
+    In proportion to their lengths; for equal halves this is the released
+    `num_predict - num_predict // 2` and `num_predict // 2`.
+
+    Returns:
+        tuple of two int.
+    """
+    new = num_predict * (sequence_length - reuse_length) // sequence_length
+    return num_predict - new, new
+
+
+def check_lengths(
+    sequence_length, reuse_length, permutation_length, num_predict
+):
+    """Checks that the lengths of a record set fit together.
+
+    Args:
+        sequence_length: int, T.
+        reuse_length: int, tokens at the front that the next sequence's
+            memory covers.
+        permutation_length: int, block that is permuted as a whole.
+        num_predict: int, P.
+
+    Raises:
+        ValueError: one line that says which does not fit and what would.
+    """
+    if sequence_length < 8:
+        raise ValueError(
+            "`sequence_length` must be at least 8: two <sep>, one <cls> and "
+            f"some text. Received: sequence_length={sequence_length}."
+        )
+    if not 0 <= reuse_length <= sequence_length - 5:
+        raise ValueError(
+            "`reuse_length` must be between 0 and sequence_length - 5 = "
+            f"{sequence_length - 5}, so that A, B, two <sep> and <cls> fit "
+            f"behind it. Received: reuse_length={reuse_length}."
+        )
+    if permutation_length < 1 or permutation_length > max(
+        reuse_length, sequence_length - reuse_length
+    ):
+        raise ValueError(
+            "`permutation_length` must be between 1 and the longer half "
+            f"({max(reuse_length, sequence_length - reuse_length)}). "
+            f"Received: permutation_length={permutation_length}."
+        )
+    for half in half_lengths(sequence_length, reuse_length):
+        if half % block_length(half, permutation_length):
+            raise ValueError(
+                "`permutation_length` must divide both halves of the sequence, "
+                f"{reuse_length} and {sequence_length - reuse_length} tokens. "
+                f"Received: permutation_length={permutation_length}. Leave it "
+                "out to permute each half as a whole."
+            )
+    first, second = split_goal(num_predict, sequence_length, reuse_length)
+    room = sequence_length - reuse_length - 3
+    if num_predict < 1 or first > reuse_length or second > room:
+        raise ValueError(
+            "`num_predict` must be at least 1 and leave room for <sep> and "
+            f"<cls>: {first} targets for {reuse_length} reused tokens and "
+            f"{second} for {room} new ones. Received: "
+            f"num_predict={num_predict}; usual is sequence_length // 6 = "
+            f"{max(1, sequence_length // 6)}."
+        )

@@ -1,0 +1,260 @@
+"""Documents -> one stream of tokens -> [reused half | A sep B sep cls].
+
+Consecutive sequences of a stream overlap: each begins `reuse_length` tokens
+after the last one, so the model's memory of the first `reuse_length` tokens is
+what came right before. A and B decide nothing about the stride.
+
+Shapes: N tokens of the stream, S sequences, T tokens of a sequence.
+"""
+
+import bisect
+import itertools
+import typing
+
+import numpy as np
+
+from data_pipeline.tokenization.symbols import CLS_ID
+from data_pipeline.tokenization.symbols import END_OF_DOCUMENT_ID
+from data_pipeline.tokenization.symbols import SEP_ID
+
+
+class Stream(typing.NamedTuple):
+    """A stream of tokens and where it may be cut.
+
+    `token_ids` is int32 [N]. `sentence_starts` is int64 [n], ascending: the
+    positions other than 0 where a sentence begins.
+    """
+
+    token_ids: np.ndarray
+    sentence_starts: np.ndarray
+
+
+class Sequences(typing.NamedTuple):
+    """Sequences in the order of the stream.
+
+    `token_ids` is int32 [S, T]; `segment_ids` uint8 [S, T], 0 reused and A and
+    its <sep>, 1 B and its <sep>, 2 <cls>; `is_next` uint8 [S], 1 = B goes on
+    where A ends.
+    """
+
+    token_ids: np.ndarray
+    segment_ids: np.ndarray
+    is_next: np.ndarray
+
+
+def token_stream(documents, end_of_document=True):
+    """Joins tokenized documents.
+
+    The <eod> behind a document belongs to its last sentence. Sentences and
+    documents without tokens leave no trace.
+
+    Args:
+        documents: iterable of documents, each a list of sentences, each a list
+            of int.
+        end_of_document: bool, whether <eod> follows each document.
+
+    Returns:
+        Stream.
+
+    Source: `_create_data`; `use_eod`.
+    """
+    documents = list(documents)
+    sentences = list(itertools.chain.from_iterable(documents))
+    tokens = list(itertools.chain.from_iterable(sentences))
+    return join_documents(
+        np.array(tokens, np.int32),
+        np.array(list(map(len, sentences)), np.int64),
+        np.array(list(map(len, documents)), np.int64),
+        end_of_document,
+    )
+
+
+def join_documents(token_ids, lengths, sentences, end_of_document=True):
+    """`token_stream` of documents whose tokens lie in one array.
+
+    Args:
+        token_ids: int32 array, the tokens of all documents.
+        lengths: int64 array, the tokens of each sentence.
+        sentences: int64 array, the sentences of each document.
+        end_of_document: bool, whether <eod> follows each document.
+
+    Returns:
+        Stream.
+    """
+    document = np.repeat(np.arange(len(sentences)), sentences)
+    ends = np.cumsum(lengths)
+    starts = (ends - lengths)[lengths > 0]
+    if end_of_document:
+        # One place more for each document before that has tokens.
+        tokens = np.bincount(document, lengths, len(sentences))
+        tokens = tokens.astype(np.int64)
+        before = np.cumsum(tokens > 0) - (tokens > 0)
+        starts += before[document[lengths > 0]]
+        stops = np.cumsum(tokens)[tokens > 0]
+        token_ids = np.insert(token_ids, stops, END_OF_DOCUMENT_ID)
+    return Stream(token_ids.astype(np.int32), starts[1:])
+
+
+def reverse_stream(stream):
+    """The stream read backwards, for backward records.
+
+    Args:
+        stream: Stream.
+
+    Returns:
+        Stream.
+
+    Source: `bwd_data` in `create_tfrecords`.
+    """
+    return Stream(
+        stream.token_ids[::-1].copy(),
+        (len(stream.token_ids) - stream.sentence_starts)[::-1].copy(),
+    )
+
+
+def build_sequences(stream, sequence_length, reuse_length, rng):
+    """Cuts a stream into sequences [reused half | A sep B sep cls].
+
+    A begins after the reused tokens and ends where a sentence does. With
+    probability 1/2 B goes on from there (`is_next` 1), else it is a random
+    piece of the stream that begins and ends with sentences (`is_next` 0). The
+    longer of the two is cut on its right until both fit.
+
+    With `reuse_length` 0 nothing is reused, and the next sequence begins
+    behind the last token that this one took from its own place in the stream.
+
+    Args:
+        stream: Stream.
+        sequence_length: int, T.
+        reuse_length: int, less than T - 4.
+        rng: numpy.random.Generator, the only source of chance.
+
+    Returns:
+        Sequences; none where the stream is too short.
+
+    Source: `create_tfrecords`, `_split_a_and_b`.
+    """
+    data = stream.token_ids
+    starts = stream.sentence_starts.tolist()
+    room = sequence_length - reuse_length - 3
+    draws = _Draws(rng)
+    tokens, segments, labels = [], [], []
+    begin = 0
+    # The last token is never used, because the released code keeps the token
+    # after each one for its next-token targets.
+    while begin + sequence_length <= len(data):
+        pair = split_a_and_b(
+            len(data), starts, begin + reuse_length, room, draws
+        )
+        if pair is None:
+            break
+        row = np.empty(sequence_length, np.int32)
+        segment = np.zeros(sequence_length, np.uint8)
+        _fill(row, segment, data, begin, reuse_length, pair)
+        tokens.append(row)
+        segments.append(segment)
+        labels.append(pair.is_next)
+        if reuse_length:
+            begin += reuse_length
+        else:
+            begin = pair.b_end if pair.is_next else pair.a_end
+    shape = (len(tokens), sequence_length)
+    return Sequences(
+        np.array(tokens, np.int32).reshape(shape),
+        np.array(segments, np.uint8).reshape(shape),
+        np.array(labels, np.uint8),
+    )
+
+
+class _Draws:
+    """Single draws of a generator, ten times as fast."""
+
+    def __init__(self, rng):
+        blocks = (rng.random(4096).tolist() for _ in itertools.count())
+        self.random = itertools.chain.from_iterable(blocks).__next__
+
+    def integers(self, high):
+        return int(self.random() * high)
+
+
+class Pair(typing.NamedTuple):
+    """Where A and B lie in a stream; `is_next` 1 = B goes on from A."""
+
+    a_begin: int
+    a_end: int
+    b_begin: int
+    b_end: int
+    is_next: int
+
+
+def split_a_and_b(num_tokens, sentence_starts, begin, room, rng):
+    """Chooses A and B.
+
+    Args:
+        num_tokens: int, N.
+        sentence_starts: list of int, as in Stream.
+        begin: int, where A begins.
+        room: int, the number of tokens that A and B have together.
+        rng: `random` and `integers` of a numpy.random.Generator.
+
+    Returns:
+        Pair, or None at the end of the stream.
+
+    Source: `_split_a_and_b`.
+    """
+    if begin + room >= num_tokens:
+        return None
+    first = bisect.bisect_right(sentence_starts, begin)
+    last = bisect.bisect_left(sentence_starts, begin + room)
+    cuts = last - first
+    end = sentence_starts[last] if last < len(sentence_starts) else num_tokens
+
+    is_next = int(cuts > 0 and rng.random() >= 0.5)
+    a_end = end
+    if cuts:
+        a_end = sentence_starts[first + int(rng.integers(cuts))]
+    if is_next:
+        b_begin, b_end = a_end, end
+    else:
+        wanted = max(1, room - (a_end - begin))
+        b_begin = int(rng.integers(num_tokens - wanted))
+        b_end = b_begin + wanted
+        before = bisect.bisect_right(sentence_starts, b_begin)
+        b_begin = sentence_starts[before - 1] if before else 0
+        after = bisect.bisect_left(sentence_starts, b_end)
+        if after < len(sentence_starts):
+            b_end = sentence_starts[after]
+        else:
+            b_end = num_tokens - 1
+
+    a_length, b_length = _trim(a_end - begin, b_end - b_begin, room)
+    a_end, b_end = begin + a_length, b_begin + b_length
+    if a_end >= num_tokens or b_end >= num_tokens:
+        return None
+    return Pair(begin, a_end, b_begin, b_end, is_next)
+
+
+def _trim(a_length, b_length, room):
+    """Cuts the longer one token at a time (B when equal), in one step."""
+    excess = a_length + b_length - room
+    if excess <= 0:
+        return a_length, b_length
+    longer = max(a_length, b_length)
+    level = min(excess, abs(a_length - b_length))
+    if a_length == longer:
+        a_length -= level
+    else:
+        b_length -= level
+    excess -= level
+    return a_length - excess // 2, b_length - (excess + 1) // 2
+
+
+def _fill(row, segment, data, begin, reuse_length, pair):
+    a_stop = reuse_length + pair.a_end - pair.a_begin
+    row[:reuse_length] = data[begin : begin + reuse_length]
+    row[reuse_length:a_stop] = data[pair.a_begin : pair.a_end]
+    row[a_stop] = SEP_ID
+    row[a_stop + 1 : -2] = data[pair.b_begin : pair.b_end]
+    row[-2:] = SEP_ID, CLS_ID
+    segment[a_stop + 1 : -1] = 1
+    segment[-1] = 2

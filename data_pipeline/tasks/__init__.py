@@ -1,0 +1,1 @@
+"""Examples of tasks: files, splits, batches."""

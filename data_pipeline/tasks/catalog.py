@@ -1,0 +1,218 @@
+"""All tasks for fine-tuning, by name."""
+
+from data_pipeline.tasks import task_spec
+from data_pipeline.tasks import text_tasks
+from data_pipeline.tasks.task_spec import TaskSpec
+
+_ENDINGS = (".tsv", ".csv", ".jsonl", ".json")
+
+
+def _own_splits(endings):
+    """Names that people give to the splits of their own data."""
+    names = {
+        "train": ("train",),
+        "dev": ("dev", "valid", "validation", "val"),
+        "test": ("test",),
+    }
+    return {
+        split: tuple(stem + ending for stem in stems for ending in endings)
+        for split, stems in names.items()
+    }
+
+
+_TEXT = ("text", "sentence", "review", "content")
+_FIRST = ("text", "text_a", "sentence1", "premise", "question1", "question")
+_SECOND = ("text_pair", "text_b", "sentence2", "hypothesis", "question2")
+_LABEL = ("label", "class", "category", "target")
+_ID = ("id", "index", "idx")
+_OWN_TABLES = (
+    TaskSpec(
+        name="classification",
+        kind="classification",
+        reader="table",
+        files=_own_splits(_ENDINGS),
+        columns={"text": _TEXT, "label": _LABEL, "id": _ID},
+        metrics=("accuracy",),
+        sequence_length=256,
+        description="your own classes of texts, from TSV, CSV or JSON lines",
+    ),
+    TaskSpec(
+        name="pair",
+        kind="classification",
+        reader="table",
+        files=_own_splits(_ENDINGS),
+        columns={
+            "text": _FIRST,
+            "text_pair": (*_SECOND, "sentence"),
+            "label": _LABEL,
+            "id": _ID,
+        },
+        metrics=("accuracy",),
+        sequence_length=256,
+        description="your own classes of pairs of texts",
+    ),
+    TaskSpec(
+        name="regression",
+        kind="regression",
+        reader="table",
+        files=_own_splits(_ENDINGS),
+        columns={
+            "text": (*_FIRST, *_TEXT[1:]),
+            "text_pair": _SECOND,
+            "label": ("label", "score", "target", "value"),
+            "id": _ID,
+        },
+        optional=("id", "text_pair"),
+        metrics=("pearson", "spearman"),
+        sequence_length=256,
+        description="a number for a text of yours, or for a pair of texts",
+    ),
+    TaskSpec(
+        name="ranking",
+        kind="ranking",
+        reader="ranking",
+        files=_own_splits(_ENDINGS),
+        columns={
+            "query": ("query", "question"),
+            "document": ("document", "passage", "text"),
+            "relevance": ("relevance", "label", "score"),
+            "query_id": ("query_id", "qid"),
+            "document_id": ("document_id", "doc_id", "docid", "pid"),
+        },
+        optional=("query_id", "document_id"),
+        metrics=("ndcg@10", "ndcg@20"),
+        sequence_length=512,
+        description="which of your documents answer a query best",
+    ),
+)
+
+
+def _squad(version):
+    return TaskSpec(
+        name=f"squad-{version}",
+        kind="question_answering",
+        reader="squad",
+        files={
+            "train": (f"train-v{version}.json", "train.json"),
+            "dev": (f"dev-v{version}.json", "dev.json"),
+            "test": (f"test-v{version}.json", "test.json"),
+        },
+        folder="squad",
+        metrics=("squad_f1", "exact_match"),
+        sequence_length=512,
+        tfds=f"squad/v{version}",
+        description="the words of a paragraph that answer a question"
+        + (", or that none do" if version == "2.0" else ""),
+    )
+
+
+def _tags(*types):
+    return ("O", *(f"{place}-{kind}" for kind in types for place in "BI"))
+
+
+_CONLL_FILES = _own_splits((".conll", ".txt", ".tsv", ".bio"))
+_CHOICES_SPANS_TAGS = (
+    TaskSpec(
+        name="race",
+        kind="multiple_choice",
+        reader="race",
+        files={split: (split,) for split in ("train", "dev", "test")},
+        folder="RACE",
+        metrics=("accuracy",),
+        sequence_length=512,
+        tfds="race",
+        description="exam questions about a text, four options each",
+    ),
+    TaskSpec(
+        name="dream",
+        kind="multiple_choice",
+        reader="dream",
+        files=task_spec.splits_named(".json"),
+        folder="data",
+        metrics=("accuracy",),
+        sequence_length=512,
+        description="exam questions about a dialogue, three options each",
+    ),
+    _squad("1.1"),
+    _squad("2.0"),
+    TaskSpec(
+        name="ner",
+        kind="token_classification",
+        reader="conll",
+        files=_CONLL_FILES,
+        columns={"words": (0,), "tags": (-1,)},
+        metrics=("entity_f1",),
+        description="your own tags of words, in CoNLL format",
+    ),
+    TaskSpec(
+        name="conll-2003",
+        kind="token_classification",
+        reader="conll",
+        files={
+            "train": ("eng.train", "train.txt"),
+            "dev": ("eng.testa", "valid.txt"),
+            "test": ("eng.testb", "test.txt"),
+        },
+        columns={"words": (0,), "tags": (-1,)},
+        folder="conll2003",
+        labels=_tags("PER", "ORG", "LOC", "MISC"),
+        metrics=("entity_f1",),
+        converts_tags=True,
+        tfds="conll2003",
+        description="persons, organizations, places and others in the news",
+    ),
+    TaskSpec(
+        name="wnut-17",
+        kind="token_classification",
+        reader="conll",
+        files={
+            "train": ("wnut17train.conll",),
+            "dev": ("emerging.dev.conll",),
+            "test": ("emerging.test.annotated", "emerging.test.conll"),
+        },
+        columns={"words": (0,), "tags": (-1,)},
+        folder="wnut17",
+        labels=_tags(
+            "corporation",
+            "creative-work",
+            "group",
+            "location",
+            "person",
+            "product",
+        ),
+        metrics=("entity_f1",),
+        description="rare and new names in posts",
+    ),
+)
+
+TASKS = {
+    task.name: task
+    for task in (
+        text_tasks.GLUE_TASKS
+        + text_tasks.TOPIC_AND_REVIEW_TASKS
+        + _OWN_TABLES
+        + _CHOICES_SPANS_TAGS
+    )
+}
+
+
+def find_task(name):
+    """The task of this name.
+
+    Args:
+        name: str, as in TASKS; a TaskSpec is given back as it is.
+
+    Returns:
+        TaskSpec.
+
+    Raises:
+        ValueError: there is none; the message lists all.
+    """
+    if isinstance(name, TaskSpec):
+        return name
+    if name not in TASKS:
+        raise ValueError(
+            f"there is no task of this name. Received: task={name!r}; known: "
+            f"{', '.join(TASKS)}."
+        )
+    return TASKS[name]

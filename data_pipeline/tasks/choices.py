@@ -1,0 +1,147 @@
+"""Questions with options: RACE's folders of articles, DREAM's dialogues."""
+
+import posixpath
+
+from data_pipeline.tasks import examples
+from data_pipeline.tasks import file_trees
+from data_pipeline.tasks import tables as table_files
+
+_RACE_LAYOUT = "article, questions, options, answers"
+_DREAM_LAYOUT = (
+    'a list of [[turns], [{"question", "choice", "answer"}, ...], id]'
+)
+
+
+def read_race(tree, name, task, split, columns=None):
+    """The questions of all articles below a folder, sorted by their file.
+
+    Args:
+        tree: file_trees.Tree.
+        name: str, the split's folder, of which each folder is a group
+            ("middle", "high") and each .txt in it an article in JSON.
+        task: TaskSpec.
+        split: str; in a test split answers may be missing.
+        columns: None; there are none to name.
+
+    Returns:
+        list of ChoiceExample; the id is "ARTICLE/NUMBER".
+
+    Raises:
+        ValueError: broken JSON, another layout, or no article.
+    """
+    names = [path for path in tree.names_under(name) if path.endswith(".txt")]
+    read = {}
+    for path, data in tree.read_many(names):
+        place = tree.place(path)
+        article = table_files.parse_json(file_trees.decode(data, place), place)
+        group, file = path.split("/")[-2:]
+        group = "" if path.count("/") == name.count("/") + 1 else group
+        where = "/".join(path.split("/")[-3:])
+        try:
+            article_id = str(article.get("id", f"{group}{file}"))
+            read[path] = [
+                examples.ChoiceExample(
+                    f"{article_id}/{index}",
+                    table_files.checked_text(article["article"]),
+                    table_files.checked_text(question),
+                    tuple(
+                        map(table_files.checked_text, article["options"][index])
+                    ),
+                    _letter(article.get("answers"), index, split),
+                    group,
+                    f"{where}, question {index + 1}",
+                )
+                for index, question in enumerate(article["questions"])
+            ]
+            for example in read[path]:
+                _check(example)
+        except (KeyError, IndexError, TypeError, AttributeError) as error:
+            raise ValueError(
+                f"{place}: not RACE's layout, {_RACE_LAYOUT}; missing or of "
+                f"another kind: {error}."
+            ) from None
+        except ValueError as error:
+            raise ValueError(f"{place}: {error}") from None
+    found = [example for path in names for example in read[path]]
+    if not found:
+        raise ValueError(f"{tree.place(name)}: no questions in its .txt files.")
+    return found
+
+
+def read_dream(tree, name, task, split, columns=None):
+    """The questions of a file of dialogues; a turn is a line of the context.
+
+    Args:
+        tree, name, task, split, columns: as in `read_race`; `name` is a file.
+
+    Returns:
+        list of ChoiceExample; the id is "DIALOGUE/NUMBER".
+
+    Raises:
+        ValueError: broken JSON, another layout, or an answer that is not one
+            of the options.
+    """
+    place, file = tree.place(name), posixpath.basename(name)
+    with file_trees.open_text(tree, name) as text:
+        dialogues = table_files.parse_json(text.read(), place)
+    found = []
+    where = "the beginning"
+    try:
+        for turns, questions, dialogue_id in dialogues:
+            for index, question in enumerate(questions):
+                where = f"dialogue {dialogue_id}, question {index + 1}"
+                options = tuple(
+                    map(table_files.checked_text, question["choice"])
+                )
+                example = examples.ChoiceExample(
+                    f"{dialogue_id}/{index}",
+                    "\n".join(turns),
+                    table_files.checked_text(question["question"]),
+                    options,
+                    _option(question.get("answer"), options, split),
+                    where=f"{file}, {where}",
+                )
+                _check(example)
+                found.append(example)
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(
+            f"{place}, at {where}: not DREAM's layout, {_DREAM_LAYOUT}; "
+            f"missing or of another kind: {error}."
+        ) from None
+    except ValueError as error:
+        raise ValueError(f"{place}, {where}: {error}") from None
+    if not found:
+        raise ValueError(f"{place}: the file holds no questions.")
+    return found
+
+
+def _letter(answers, index, split):
+    if not answers and split.startswith("test"):
+        return None
+    letter = answers[index]
+    if len(letter) != 1 or not "A" <= letter <= "Z":
+        raise ValueError(
+            f"the answer of question {index + 1} is {letter!r}, not a letter "
+            "from A on."
+        )
+    return ord(letter) - ord("A")
+
+
+def _option(answer, options, split):
+    if answer is None and split.startswith("test"):
+        return None
+    if answer not in options:
+        raise ValueError(
+            f"the answer {answer!r} is none of the options: {options}."
+        )
+    return options.index(answer)
+
+
+def _check(example):
+    if len(example.options) < 2:
+        raise ValueError(f"question {example.id} has fewer than two options.")
+    if example.answer is not None and example.answer >= len(example.options):
+        raise ValueError(
+            f"the answer of question {example.id} is option "
+            f"{example.answer + 1} of {len(example.options)}."
+        )

@@ -1,0 +1,142 @@
+"""Tagged words in CoNLL format: a word a line, blank lines end sentences."""
+
+import posixpath
+import re
+
+from data_pipeline.tasks import examples
+from data_pipeline.tasks import file_trees
+from data_pipeline.tasks import table_columns
+
+_BLANKS = re.compile(" +")
+_DOCUMENT_START = "-DOCSTART-"
+
+
+def read_examples(tree, name, task, split, columns=None):
+    """The sentences of a file.
+
+    Fields are separated by tabs, or in lines without a tab by blanks.
+    `-DOCSTART-` lines are skipped. Tags are kept as they are, except that
+    IOB1 becomes BIO where the task says so. In a test split, a file whose
+    first line is only a word has no tags.
+
+    Args:
+        tree: file_trees.Tree.
+        name: str, the file.
+        task: TaskSpec whose reader is "conll".
+        split: str.
+        columns: the roles "words" and "tags" as numbers of columns, from 0;
+            -1 is the last one.
+
+    Returns:
+        list of TokensExample.
+
+    Raises:
+        ValueError: a line with too few fields, an unknown tag, no sentence.
+    """
+    place, file = tree.place(name), posixpath.basename(name)
+    word_column, tag_column = _columns(task, columns)
+    known = frozenset(task.labels or ())
+    found, words, tags, begin = [], [], [], 0
+    has_tags = None
+    with file_trees.open_text(tree, name, newline="\n") as lines:
+        for number, line in enumerate(lines, start=1):
+            fields = _fields(line)
+            if not fields or fields[0] == _DOCUMENT_START:
+                _end(found, words, tags, task, f"{file}, row {begin}")
+                continue
+            if has_tags is None:
+                has_tags = len(fields) > 1 or not split.startswith("test")
+            begin = begin if words else number
+            try:
+                words.append(_word(fields, word_column))
+                if has_tags:
+                    tags.append(_tag(fields, tag_column, known, task))
+            except ValueError as error:
+                raise ValueError(f"{place}, row {number}: {error}") from None
+            except IndexError:
+                raise ValueError(
+                    f"{place}, row {number}: {len(fields)} fields, {line!r}; "
+                    f"the word is in column {word_column}, the tag in column "
+                    f"{tag_column} (from 0)."
+                ) from None
+        _end(found, words, tags, task, f"{file}, row {begin}")
+    if not found:
+        raise ValueError(f"{place}: the file holds no sentences.")
+    return found
+
+
+def convert_iob1(tags):
+    """IOB1 tags as BIO; BIO tags stay what they are.
+
+    In IOB1 an entity begins with B- only right after another one of its type.
+
+    Args:
+        tags: list of str.
+
+    Returns:
+        list of str.
+    """
+    converted, previous = [], "O"
+    for tag in tags:
+        if tag.startswith("I-") and previous[2:] != tag[2:]:
+            tag = "B-" + tag[2:]
+        converted.append(tag)
+        previous = tag
+    return converted
+
+
+def _end(found, words, tags, task, where):
+    """Ends a sentence, if one has begun."""
+    if not words:
+        return
+    if task.converts_tags:
+        tags[:] = convert_iob1(tags)
+    found.append(
+        examples.TokensExample(
+            str(len(found)), tuple(words), tuple(tags) or None, where
+        )
+    )
+    words.clear()
+    tags.clear()
+
+
+def _word(fields, column):
+    if not fields[column].strip():
+        raise ValueError("the word is empty.")
+    return fields[column]
+
+
+def _tag(fields, column, known, task):
+    if len(fields) < 2:
+        raise IndexError
+    tag = fields[column].strip()
+    if not tag:
+        raise ValueError(f"the tag of {fields[0]!r} is empty.")
+    if known and tag not in known:
+        raise ValueError(
+            f"the tag {tag!r} is not one of the task {task.name}: "
+            f"{', '.join(task.labels)}."
+        )
+    return tag
+
+
+def _fields(line):
+    """The fields of a line; none of a blank one."""
+    line = line.rstrip("\r\n")
+    if not line.strip():
+        return []
+    # Words may hold blanks of other alphabets, so only ASCII ones separate.
+    return line.split("\t") if "\t" in line else _BLANKS.split(line.strip(" "))
+
+
+def _columns(task, columns):
+    given = table_columns.parse_columns(task, columns)
+    numbers = {role: task.columns[role][0] for role in task.columns}
+    for role, number in given.items():
+        if not number.removeprefix("-").isdecimal():
+            raise ValueError(
+                "CoNLL files have no header: columns are numbers from 0, -1 "
+                f"the last. Received: columns={role}={number}."
+            )
+        numbers[role] = int(number)
+    return numbers["words"], numbers["tags"]

@@ -1,0 +1,1 @@
+"""SentencePiece tokenization, in Python and in the graph."""

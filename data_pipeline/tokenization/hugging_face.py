@@ -1,0 +1,279 @@
+"""The tokenizer of a model directory: ours, released or Hugging Face's.
+
+From Hugging Face's `tokenizer.json` the SentencePiece model is rebuilt, so that
+texts get the ids of the released preprocessing. Hugging Face only comes close
+to them; tests/test_transformers_tokenizer.py has an example of each difference:
+commas after digits, symbols that are written in a text, marks that do not
+combine, control characters that Python takes for blanks, pieces of equal score,
+and with other vocabularies Hangul and the Greek sigma at the end of a word.
+"""
+
+import json
+import os
+import pathlib
+import tempfile
+import warnings
+
+from data_pipeline.tokenization import hugging_face_format
+from data_pipeline.tokenization import model_file as sentencepiece_proto
+from data_pipeline.tokenization.hugging_face_format import added_tokens
+from data_pipeline.tokenization.hugging_face_format import damaged
+from data_pipeline.tokenization.hugging_face_format import normalizers
+from data_pipeline.tokenization.tokenizer import Tokenizer
+
+PRESET_FILE = "assets/tokenizer/vocabulary.spm"
+MODEL_FILE = "spiece.model"
+TOKENIZER_FILE = "tokenizer.json"
+CONFIG_FILE = "tokenizer_config.json"
+ADDED_TOKENS_FILE = "added_tokens.json"
+
+_KNOWN_NORMALIZERS = {
+    "Replace",
+    "NFKD",
+    "StripAccents",
+    "Lowercase",
+    "Precompiled",
+}
+
+
+def find_tokenizer_file(directory):
+    """Finds the file of a model directory that holds its vocabulary.
+
+    Args:
+        directory: str or path.
+
+    Returns:
+        path of `assets/tokenizer/vocabulary.spm` (written by
+        `save_to_preset`), else `spiece.model` (released), else
+        `tokenizer.json` (Hugging Face's alone), or None if there is none.
+    """
+    directory = pathlib.Path(directory)
+    for name in (PRESET_FILE, MODEL_FILE, TOKENIZER_FILE):
+        if (directory / name).is_file():
+            return directory / name
+    return None
+
+
+def read_tokenizer(directory, lowercase=None):
+    """Reads the tokenizer of a model directory, in whichever format it is.
+
+    The first file that `find_tokenizer_file` knows counts. Whether texts are
+    lower-cased is read from our `tokenizer.json`, else from `do_lower_case` in
+    `tokenizer_config.json`, else from the normalizer in Hugging Face's
+    `tokenizer.json`. Warns where Hugging Face's settings ask for more than the
+    released preprocessing does.
+
+    Args:
+        directory: str or path.
+        lowercase: bool, or None for what the files say, False if they say
+            nothing.
+
+    Returns:
+        Tokenizer. Its `path` is None where the vocabulary came from a
+        `tokenizer.json`.
+
+    Raises:
+        FileNotFoundError: there is no such directory, or no tokenizer in it.
+        ValueError: a file is damaged, or the tokenizer of another model.
+    """
+    directory = pathlib.Path(directory)
+    file = find_tokenizer_file(directory)
+    if file is None:
+        _refuse(directory)
+    values = _read_json(directory / TOKENIZER_FILE)
+    config = _read_json(directory / CONFIG_FILE)
+    if "lowercase" in values and file.name == TOKENIZER_FILE:
+        raise FileNotFoundError(
+            f"{directory / PRESET_FILE} is missing: the preset is incomplete. "
+            "Copy it again."
+        )
+    if lowercase is None:
+        if file == directory / PRESET_FILE and not values:
+            raise FileNotFoundError(
+                f"{directory / TOKENIZER_FILE} is missing: nothing says "
+                "whether this preset is for lower-cased text. Copy the preset "
+                "again, or give `lowercase`."
+            )
+        lowercase = _read_lowercase(values, config, directory)
+    if file.name == TOKENIZER_FILE:
+        model = hugging_face_format.to_model(values, file)
+        try:
+            tokenizer = Tokenizer.from_model_proto(
+                model.SerializeToString(), lowercase
+            )
+        except ValueError as error:
+            raise damaged(file, str(error.__cause__ or error)) from error
+    else:
+        tokenizer = Tokenizer(file, lowercase)
+    _warn_of_differences(tokenizer, values, config, directory)
+    return tokenizer
+
+
+def write_tokenizer(tokenizer, directory):
+    """Writes a tokenizer for `transformers.AutoTokenizer.from_pretrained`.
+
+    Makes `spiece.model`, `tokenizer_config.json` and `tokenizer.json`, each
+    under a temporary name that is then renamed. `read_tokenizer` gets the same
+    ids from any of them.
+
+    Args:
+        tokenizer: Tokenizer.
+        directory: str or path, made if missing.
+
+    Raises:
+        OSError: a file cannot be written.
+        ValueError: Hugging Face's XLNet tokenizer cannot express the model.
+    """
+    model = sentencepiece_proto.ModelProto.FromString(tokenizer.model_proto)
+    _check_expressible(tokenizer, model)
+    directory = pathlib.Path(directory)
+    directory.mkdir(parents=True, exist_ok=True)
+    values = hugging_face_format.from_model(model, tokenizer.lowercase)
+    config = json.dumps(_config(tokenizer), indent=2) + "\n"
+    _write(directory / MODEL_FILE, tokenizer.model_proto)
+    _write(directory / CONFIG_FILE, config.encode())
+    _write(
+        directory / TOKENIZER_FILE,
+        json.dumps(values, ensure_ascii=False).encode(),
+    )
+
+
+def _refuse(directory):
+    if directory.is_file():
+        raise FileNotFoundError(
+            f"`directory` must be a directory, and {directory} is a file. "
+            "Give the one that it is in, or `Tokenizer(file)`."
+        )
+    if not directory.is_dir():
+        raise FileNotFoundError(
+            f"there is no directory {directory}; give that of a model."
+        )
+    raise FileNotFoundError(
+        f"there is no tokenizer in {directory}: expected {MODEL_FILE}, "
+        f"{TOKENIZER_FILE} or {PRESET_FILE}. Copy the one that came with the "
+        "weights."
+    )
+
+
+def _read_lowercase(values, config, directory):
+    for source, name, key in (
+        (values, TOKENIZER_FILE, "lowercase"),
+        (config, CONFIG_FILE, "do_lower_case"),
+    ):
+        value = source.get(key)
+        if value is None:
+            continue
+        if not isinstance(value, bool):
+            raise ValueError(
+                f'"{key}" in {directory / name} must be true or false. '
+                f"Received: {json.dumps(value)}. Correct the file, or give "
+                "`lowercase`."
+            )
+        return value
+    return any(
+        normalizer["type"] == "Lowercase"
+        for normalizer in normalizers(values, directory / TOKENIZER_FILE)
+    )
+
+
+def _warn_of_differences(tokenizer, values, config, directory):
+    differences = []
+    kinds = {
+        normalizer["type"]
+        for normalizer in normalizers(values, directory / TOKENIZER_FILE)
+    }
+    if config.get("keep_accents") or (kinds and "StripAccents" not in kinds):
+        differences.append("it keeps accents, which the release drops")
+    if kinds - _KNOWN_NORMALIZERS:
+        names = ", ".join(sorted(kinds - _KNOWN_NORMALIZERS))
+        differences.append(f"it has the normalizer {names}")
+    added = _tokens_beyond(tokenizer.vocabulary_size, values, directory)
+    if added:
+        differences.append(
+            f"it adds {', '.join(added[:3])}{', ...' if added[3:] else ''} to "
+            "the SentencePiece vocabulary, which here are ordinary text"
+        )
+    if differences:
+        warnings.warn(
+            f"the tokenizer in {directory} asks for more than the released "
+            f"preprocessing, so ids can differ: {'; '.join(differences)}.",
+            stacklevel=3,
+        )
+
+
+def _tokens_beyond(vocabulary_size, values, directory):
+    """Tokens that were added behind the end of the vocabulary, by id."""
+    file = directory / ADDED_TOKENS_FILE
+    tokens = _read_json(file)
+    if not all(isinstance(index, int) for index in tokens.values()):
+        raise damaged(file, "it does not give an id for each token")
+    for token in added_tokens(values, directory / TOKENIZER_FILE):
+        tokens[token["content"]] = token["id"]
+    beyond = [
+        (index, content)
+        for content, index in tokens.items()
+        if index >= vocabulary_size
+    ]
+    return [content for _, content in sorted(beyond)]
+
+
+def _check_expressible(tokenizer, model):
+    if model.trainer_spec.model_type != sentencepiece_proto.UNIGRAM:
+        reason = "is not a Unigram model"
+    elif not tokenizer.cuts_at_blanks:
+        reason = "does not cut texts at blanks"
+    else:
+        return
+    raise ValueError(
+        "`tokenizer` cannot be written in Hugging Face's format: its "
+        f"SentencePiece model {reason}, as Hugging Face's XLNet tokenizer "
+        f"must. Received: path={tokenizer.path!r}. Train one that does with "
+        "`python -m data_pipeline.train_tokenizer`."
+    )
+
+
+def _config(tokenizer):
+    return {
+        "tokenizer_class": "XLNetTokenizer",
+        "do_lower_case": tokenizer.lowercase,
+        "keep_accents": False,
+        "remove_space": True,
+        "padding_side": "left",
+        # By itself transformers 5 leaves the segments of a pair out.
+        "model_input_names": ["input_ids", "token_type_ids", "attention_mask"],
+        "bos_token": "<s>",
+        "eos_token": "</s>",
+        "unk_token": "<unk>",
+        "sep_token": "<sep>",
+        "pad_token": "<pad>",
+        "cls_token": "<cls>",
+        "mask_token": "<mask>",
+        "additional_special_tokens": ["<eop>", "<eod>"],
+    }
+
+
+def _read_json(file):
+    """The object in a file, empty if there is none."""
+    if not file.is_file():
+        return {}
+    try:
+        values = json.loads(file.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise damaged(file, f"it is not JSON: {error}") from error
+    if not isinstance(values, dict):
+        raise damaged(file, "it does not hold a JSON object")
+    return values
+
+
+def _write(file, data):
+    descriptor, temporary = tempfile.mkstemp(
+        dir=file.parent, prefix=f".{file.name}."
+    )
+    try:
+        with os.fdopen(descriptor, "wb") as handle:
+            handle.write(data)
+        os.chmod(temporary, 0o644)  # mkstemp makes files for oneself alone
+        os.replace(temporary, file)
+    except BaseException:
+        os.unlink(temporary)
+        raise

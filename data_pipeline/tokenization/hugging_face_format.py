@@ -1,0 +1,340 @@
+"""What Hugging Face's `tokenizer.json` of an XLNet model says.
+
+It holds the pieces of the SentencePiece model, their scores and the table of
+its normalizer: enough to build the model again.
+
+Source: `XLNetConverter` in Hugging Face's `convert_slow_tokenizer.py`.
+"""
+
+import base64
+import re
+
+from data_pipeline.tokenization import model_file as sentencepiece_proto
+from data_pipeline.tokenization.symbols import BLANK
+from data_pipeline.tokenization.symbols import CLS_ID
+from data_pipeline.tokenization.symbols import END_OF_PARAGRAPH_ID
+from data_pipeline.tokenization.symbols import SEP_ID
+from data_pipeline.tokenization.symbols import SPECIAL_SYMBOLS
+from data_pipeline.tokenization.symbols import UNKNOWN_ID
+
+# What Hugging Face takes from the score of a piece such as "3,", so that its
+# tokenizer avoids what the release splits afterwards.
+_COMMA_PENALTY = 100
+_MAX_FLOAT32 = 3.4028234663852886e38
+_SURROGATES = re.compile("[\ud800-\udfff]")
+
+
+def to_model(values, file):
+    """Builds the SentencePiece model that a `tokenizer.json` came from.
+
+    Pieces, their kinds and scores equal those of the original to the bit, and
+    so do ids. Pieces that the original marks as unused become ordinary.
+
+    Args:
+        values: dict, the content of the file.
+        file: path, for the errors.
+
+    Returns:
+        ModelProto.
+
+    Raises:
+        ValueError: the file is damaged, or the tokenizer of another model.
+    """
+    unigram = values.get("model")
+    vocabulary = _read_vocabulary(unigram, file)
+    byte_fallback = bool(unigram.get("byte_fallback"))
+    special = {
+        token["content"]
+        for token in added_tokens(values, file)
+        if token.get("special")
+    }
+    model = sentencepiece_proto.ModelProto()
+    penalty = _COMMA_PENALTY if _has_penalty(vocabulary) else 0
+    for index, (piece, score) in enumerate(vocabulary):
+        # Exact in float64, so that the float32 of the model comes back.
+        score += penalty if _ends_in_digit_comma(piece) else 0
+        entry = model.pieces.add(piece=piece, score=score)
+        kind = _kind(index, piece, score, special, byte_fallback)
+        if kind != sentencepiece_proto.NORMAL:
+            entry.type = kind
+    model.trainer_spec.model_type = sentencepiece_proto.UNIGRAM
+    model.trainer_spec.vocab_size = len(vocabulary)
+    model.trainer_spec.byte_fallback = byte_fallback
+    charsmap = _read_charsmap(values, file)
+    spec = model.normalizer_spec
+    # SentencePiece reads the table; the name is for people.
+    spec.name = "user_defined" if charsmap else "identity"
+    spec.precompiled_charsmap = charsmap
+    spec.add_dummy_prefix = True
+    spec.remove_extra_whitespaces = True
+    spec.escape_whitespaces = True
+    return model
+
+
+def from_model(model, lowercase):
+    """Says what a model's `tokenizer.json` holds.
+
+    Args:
+        model: ModelProto of a Unigram model with XLNet's special symbols.
+        lowercase: bool, whether texts are lower-cased first.
+
+    Returns:
+        dict.
+    """
+    blanks = {
+        "type": "Metaspace",
+        "replacement": BLANK,
+        "prepend_scheme": "always",
+        "split": True,
+    }
+    return {
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
+        "added_tokens": _special_tokens(model),
+        "normalizer": _normalizer(model, lowercase),
+        "pre_tokenizer": {
+            "type": "Sequence",
+            "pretokenizers": [{"type": "WhitespaceSplit"}, blanks],
+        },
+        "post_processor": _post_processor(),
+        "decoder": blanks,
+        "model": {
+            "type": "Unigram",
+            "unk_id": UNKNOWN_ID,
+            "vocab": [
+                [
+                    entry.piece,
+                    entry.score - _COMMA_PENALTY
+                    if _ends_in_digit_comma(entry.piece)
+                    else entry.score,
+                ]
+                for entry in model.pieces
+            ],
+            "byte_fallback": model.trainer_spec.byte_fallback,
+        },
+    }
+
+
+def normalizers(values, file):
+    """Lists the normalizers of a `tokenizer.json`, those inside others too.
+
+    Args:
+        values: dict, the content of the file.
+        file: path, for the errors.
+
+    Returns:
+        list of dict with a "type", in order.
+
+    Raises:
+        ValueError: the file is damaged.
+    """
+    rest = [values.get("normalizer")]
+    found = []
+    while rest:
+        normalizer = rest.pop(0)
+        if normalizer is None:
+            continue
+        if not isinstance(normalizer, dict) or not isinstance(
+            normalizer.get("type"), str
+        ):
+            raise damaged(file, '"normalizer" has an entry without a "type"')
+        if normalizer["type"] != "Sequence":
+            found.append(normalizer)
+            continue
+        inner = normalizer.get("normalizers")
+        if not isinstance(inner, list):
+            raise damaged(file, '"normalizers" is not a list')
+        rest = inner + rest
+    return found
+
+
+def added_tokens(values, file):
+    """Lists the tokens of a `tokenizer.json` that are cut out of texts first.
+
+    Args:
+        values: dict, the content of the file.
+        file: path, for the errors.
+
+    Returns:
+        list of dict with "id" and "content".
+
+    Raises:
+        ValueError: the file is damaged.
+    """
+    tokens = values.get("added_tokens") or []
+    if not isinstance(tokens, list) or not all(
+        isinstance(token, dict)
+        and isinstance(token.get("content"), str)
+        and isinstance(token.get("id"), int)
+        for token in tokens
+    ):
+        raise damaged(file, '"added_tokens" is not a list of tokens')
+    return tokens
+
+
+def damaged(file, reason):
+    """Makes the error for a file that cannot be read.
+
+    Args:
+        file: path.
+        reason: str.
+
+    Returns:
+        ValueError.
+    """
+    reason = reason.rstrip(". ")
+    return ValueError(f"{file} is damaged: {reason}. Copy the file again.")
+
+
+def _kind(index, piece, score, special, byte_fallback):
+    if index == UNKNOWN_ID:
+        return sentencepiece_proto.UNKNOWN
+    if index < END_OF_PARAGRAPH_ID:
+        return sentencepiece_proto.CONTROL
+    if index == END_OF_PARAGRAPH_ID:
+        # The release marks it apart from the other symbols, though Hugging
+        # Face calls it special too.
+        return sentencepiece_proto.USER_DEFINED
+    if byte_fallback and re.fullmatch("<0x[0-9A-F]{2}>", piece):
+        return sentencepiece_proto.BYTE
+    if score:
+        return sentencepiece_proto.NORMAL
+    # Learnt pieces have the logarithm of a probability; these were given.
+    # A "." that somebody's settings call special must stay part of texts.
+    if piece in special and piece.startswith("<"):
+        return sentencepiece_proto.CONTROL
+    return sentencepiece_proto.USER_DEFINED
+
+
+def _read_vocabulary(unigram, file):
+    if not isinstance(unigram, dict):
+        raise damaged(file, 'it has no "model"')
+    vocabulary = unigram.get("vocab")
+    # Older files do not name the type.
+    kind = unigram.get("type", "Unigram")
+    if kind != "Unigram" or isinstance(vocabulary, dict):
+        raise ValueError(
+            f"{file} is the tokenizer of another kind of model: expected "
+            f"Hugging Face's Unigram tokenizer of an XLNet model. Received: a "
+            f"tokenizer of type {kind!r} with a vocabulary of type "
+            f"{type(vocabulary).__name__!r}. Give the directory of an XLNet "
+            "model, or put its spiece.model there."
+        )
+    if not isinstance(vocabulary, list):
+        raise damaged(file, '"vocab" is not a list of pieces')
+    for index, entry in enumerate(vocabulary):
+        if not (
+            isinstance(entry, list)
+            and [type(value) for value in entry] in ([str, float], [str, int])
+            # False for NaN too.
+            and abs(entry[1]) <= _MAX_FLOAT32
+            and not _SURROGATES.search(entry[0])
+        ):
+            raise damaged(
+                file, f'entry {index} of "vocab" is not a piece and its score'
+            )
+    _check_symbols([piece for piece, _ in vocabulary], unigram, file)
+    return vocabulary
+
+
+def _check_symbols(pieces, unigram, file):
+    missing = [
+        f"{symbol} at id {index}"
+        for index, symbol in enumerate(SPECIAL_SYMBOLS)
+        if pieces[index : index + 1] != [symbol]
+    ]
+    if unigram.get("unk_id", UNKNOWN_ID) != UNKNOWN_ID:
+        missing.append(f"unk_id={UNKNOWN_ID}")
+    if missing:
+        raise ValueError(
+            f"{file} is not the tokenizer of an XLNet model: expected "
+            f"{', '.join(missing)}. Received: {len(pieces)} pieces, which "
+            f"begin with {', '.join(pieces[: len(SPECIAL_SYMBOLS)])}. Give "
+            "the directory of an XLNet model, or put its spiece.model there."
+        )
+
+
+def _has_penalty(vocabulary):
+    # `transformers` lowers these scores where it uses `XLNetConverter`. Its
+    # version 5 takes the pieces from a SentencePiece model without it.
+    scores = [s for piece, s in vocabulary if _ends_in_digit_comma(piece)]
+    return bool(scores) and max(scores) <= -_COMMA_PENALTY
+
+
+def _ends_in_digit_comma(piece):
+    return len(piece) > 1 and piece[-1] == "," and piece[-2].isdigit()
+
+
+def _read_charsmap(values, file):
+    for normalizer in normalizers(values, file):
+        if normalizer["type"] == "Precompiled":
+            charsmap = normalizer.get("precompiled_charsmap") or ""
+            try:
+                return base64.b64decode(charsmap, validate=True)
+            except (ValueError, TypeError) as error:
+                raise damaged(
+                    file, f'"precompiled_charsmap" is not base64: {error}'
+                ) from error
+    return b""
+
+
+def _normalizer(model, lowercase):
+    steps = [
+        {"type": "Replace", "pattern": {"String": quote}, "content": '"'}
+        for quote in ("``", "''")
+    ]
+    steps += [{"type": "NFKD"}, {"type": "StripAccents"}]
+    if lowercase:
+        steps.append({"type": "Lowercase"})
+    charsmap = model.normalizer_spec.precompiled_charsmap
+    if charsmap:
+        charsmap = base64.b64encode(charsmap).decode()
+        steps.append({"type": "Precompiled", "precompiled_charsmap": charsmap})
+    return {"type": "Sequence", "normalizers": steps}
+
+
+def _special_tokens(model):
+    # Pieces that the user defined, such as ".", are not among them: the text
+    # after a token begins a new word.
+    return [
+        {
+            "id": index,
+            "content": entry.piece,
+            "single_word": False,
+            "lstrip": False,
+            "rstrip": False,
+            "normalized": False,
+            "special": True,
+        }
+        for index, entry in enumerate(model.pieces)
+        if index < len(SPECIAL_SYMBOLS)
+        or entry.type == sentencepiece_proto.CONTROL
+    ]
+
+
+def _post_processor():
+    """A text gets "<sep> <cls>" behind it, as in the release."""
+
+    def text(name, segment):
+        return {"Sequence": {"id": name, "type_id": segment}}
+
+    def symbol(index, segment):
+        name = SPECIAL_SYMBOLS[index]
+        return {"SpecialToken": {"id": name, "type_id": segment}}
+
+    end = symbol(CLS_ID, 2)
+    first = [text("A", 0), symbol(SEP_ID, 0)]
+    return {
+        "type": "TemplateProcessing",
+        "single": [*first, end],
+        "pair": [*first, text("B", 1), symbol(SEP_ID, 1), end],
+        "special_tokens": {
+            SPECIAL_SYMBOLS[index]: {
+                "id": SPECIAL_SYMBOLS[index],
+                "ids": [index],
+                "tokens": [SPECIAL_SYMBOLS[index]],
+            }
+            for index in (CLS_ID, SEP_ID)
+        },
+    }

@@ -1,0 +1,1 @@
+"""Clients of exports: in process, REST, gRPC."""

@@ -1,0 +1,232 @@
+"""Asks a model server, over REST or gRPC, with a time limit and retries.
+
+client = connect("http://localhost:8501/v1/models/mine")
+client = connect("grpc://localhost:8500", name="mine")
+answer = client.predict({"text": ["The <mask> is open."]})
+"""
+
+import time
+import urllib.parse
+
+import numpy as np
+
+_FIRST_WAIT = 0.1  # seconds before the first retry; doubled for each after
+
+
+class Unavailable(ConnectionError):
+    """The server cannot answer now, and may later; the client tries again."""
+
+
+def connect(url, name=None, timeout=30.0, retries=4):
+    """A client of a model server.
+
+    Args:
+        url: str, "http://HOST:8501/v1/models/NAME" (REST; "/versions/N" may
+            follow) or "grpc://HOST:8500".
+        name: str, the model's name; only for gRPC.
+        timeout: float, seconds that an answer may take, retries included.
+            Default 30.
+        retries: int, further attempts where the server is not there or says
+            that it cannot answer now. Default 4.
+
+    Returns:
+        Client.
+
+    Raises:
+        ValueError: if the URL is of neither form.
+        RuntimeError: if gRPC is asked for and tensorflow-serving-api is not
+            installed.
+    """
+    parts = urllib.parse.urlsplit(url)
+    if parts.scheme in ("http", "https") and "/models/" in parts.path:
+        from saved_models.client.rest import RestTransport
+
+        return Client(RestTransport(url), timeout, retries)
+    if parts.scheme == "grpc" and parts.netloc and name:
+        from saved_models.client.grpc import GrpcTransport
+
+        return Client(GrpcTransport(parts.netloc, name), timeout, retries)
+    raise ValueError(
+        "the server must be http://HOST:PORT/v1/models/NAME, or "
+        f"grpc://HOST:PORT with a name. Received: url={url!r}, name={name!r}."
+    )
+
+
+class Client:
+    """A model on a server; made by `connect`.
+
+    Args:
+        transport: object with `predict`, `signatures` and `close`.
+        timeout: float, seconds.
+        retries: int.
+    """
+
+    def __init__(self, transport, timeout=30.0, retries=4):
+        self._transport = transport
+        self._timeout = timeout
+        self._retries = retries
+        self._signatures = None
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exception):
+        self.close()
+
+    def close(self):
+        """Gives the connection back."""
+        self._transport.close()
+
+    def signatures(self):
+        """What the model takes and gives.
+
+        Returns:
+            dict of signature name to (inputs, outputs), each a dict of name to
+            (NumPy dtype, list of sizes, -1 where any); object for strings.
+        """
+        if self._signatures is None:
+            self._signatures = self._attempt(self._transport.signatures)
+        return self._signatures
+
+    def predict(self, inputs, signature="serving_default"):
+        """Runs a signature.
+
+        Args:
+            inputs: dict of name to array or nested list; text as str or bytes.
+            signature: str.
+
+        Returns:
+            dict of name to NumPy array; strings are bytes.
+
+        Raises:
+            ValueError: if the server refuses the request; not tried again.
+            TimeoutError: if no answer came in time; not tried again.
+            ConnectionError: if the server was not there on any attempt.
+            RuntimeError: if it failed.
+        """
+        known = self.signatures()
+        arrays = request_arrays(inputs, known, signature)
+        _, gives = known[signature]
+
+        def send(seconds):
+            return self._transport.predict(arrays, signature, gives, seconds)
+
+        return self._attempt(send)
+
+    def __call__(self, texts, signature="serving_default"):
+        """Runs a signature of raw text on a list of str."""
+        return self.predict({"text": texts}, signature)
+
+    def document(self, segments, signature="document_segment"):
+        """Reads a long document segment by segment.
+
+        Args:
+            segments: iterable of str, each short enough for the model.
+            signature: str.
+
+        Yields:
+            dict of name to NumPy array, the answer for each segment.
+
+        Raises:
+            ValueError: if a segment has more tokens than the model takes.
+        """
+        takes, _ = self.signatures().get(signature, ({}, {}))
+        # A client of another model gets the error of `predict`.
+        memory = {
+            name: np.zeros([1, *takes[name][1][1:]], takes[name][0])
+            for name in ("memories", "memory_mask")
+            if name in takes
+        }
+        for number, segment in enumerate(segments):
+            answer = self.predict({"text": [segment], **memory}, signature)
+            dropped = int(answer["dropped_tokens"][0])
+            if dropped:
+                raise ValueError(
+                    f"segment {number} is {dropped} tokens too long; cut the "
+                    "document into smaller segments."
+                )
+            memory = {name: answer[name] for name in memory}
+            yield answer
+
+    def _attempt(self, send):
+        """Calls `send(seconds left)`, again where the server is away."""
+        end = time.monotonic() + self._timeout
+        for attempt in range(self._retries + 1):
+            try:
+                return send(max(end - time.monotonic(), 0.001))
+            except Unavailable as error:
+                wait = _FIRST_WAIT * 2**attempt
+                is_last = attempt == self._retries
+                if is_last or time.monotonic() + wait >= end:
+                    raise ConnectionError(
+                        f"{error} Tried {attempt + 1} times."
+                    ) from error
+                time.sleep(wait)
+
+
+def inputs_of(signatures, signature):
+    """What one signature takes.
+
+    Args:
+        signatures: dict, see `Client.signatures`.
+        signature: str.
+
+    Returns:
+        dict of name to (NumPy dtype, list of sizes), by name, for TensorFlow
+        keeps no order.
+
+    Raises:
+        ValueError: if there is no such signature.
+    """
+    if signature not in signatures:
+        raise ValueError(
+            f"the model has no signature {signature!r}; it has "
+            f"{', '.join(sorted(signatures))}."
+        )
+    return dict(sorted(signatures[signature][0].items()))
+
+
+def request_arrays(inputs, signatures, signature):
+    """The inputs of a request as arrays of the signature's dtypes.
+
+    Args:
+        inputs: dict of name to array or nested list; text as str or bytes.
+        signatures: dict, see `Client.signatures`.
+        signature: str.
+
+    Returns:
+        dict of name to NumPy array; strings are bytes in arrays of objects.
+
+    Raises:
+        ValueError: if there is no such signature, or it takes other inputs or
+            inputs of another rank.
+    """
+    takes = inputs_of(signatures, signature)
+    if set(inputs) != set(takes):
+        raise ValueError(
+            f"the signature {signature!r} takes {', '.join(takes)}. "
+            f"Received: {', '.join(sorted(inputs))}."
+        )
+    arrays = {}
+    for name, (dtype, sizes) in takes.items():
+        arrays[name] = _array(inputs[name], dtype)
+        if arrays[name].ndim != len(sizes):
+            raise ValueError(
+                f"`{name}` must have {len(sizes)} axes, each of one length. "
+                f"Received: {arrays[name].ndim} axes."
+            )
+    return arrays
+
+
+def _array(value, dtype):
+    """A NumPy array of the signature's dtype; strings as bytes."""
+    if dtype.kind != "O":
+        return np.asarray(value, dtype)
+    array = np.asarray(value, object)
+    flat = [
+        text.encode() if isinstance(text, str) else text
+        for text in array.reshape(-1).tolist()
+    ]
+    result = np.empty(len(flat), object)
+    result[:] = flat
+    return result.reshape(array.shape)

@@ -1,0 +1,241 @@
+"""Rows of requests: read from JSON lines, checked, and asked in batches.
+
+A row is a dict of the names of a signature's inputs to one row of each: a text,
+a list of texts, or numbers.
+"""
+
+import codecs
+import itertools
+import json
+import pathlib
+import re
+
+import numpy as np
+
+from saved_models.client.client import inputs_of
+
+_MOST_SHOWN = 60  # characters of a value in a message
+# NumPy kind of dtype -> one, several of them
+_NAMES = {
+    "O": ("a text", "texts"),
+    "i": ("a whole number", "whole numbers"),
+    "u": ("a whole number", "whole numbers"),
+    "f": ("a number", "numbers"),
+    "b": ("true or false", "true or false"),
+}
+
+
+def read_texts(file):
+    """The lines of a file that are not blank.
+
+    Args:
+        file: str or path of texts in UTF-8, one a line.
+
+    Returns:
+        list of str.
+
+    Raises:
+        ValueError: if it is not UTF-8.
+        OSError: if the file cannot be read.
+    """
+    # Not `splitlines`, for a text may hold U+2028 and the like.
+    try:
+        lines = re.split("\r\n|\n|\r", _content(file).decode())
+    except UnicodeDecodeError as error:
+        raise ValueError(
+            f"{file} is not UTF-8 at byte {error.start}; convert it first."
+        ) from error
+    return [line for line in lines if line.strip()]
+
+
+def read_json_lines(file):
+    """The objects of a file.
+
+    Args:
+        file: str or path of JSON lines in UTF-8; blank lines are skipped.
+
+    Returns:
+        (rows, places): list of dict, and list of str: where each stands.
+
+    Raises:
+        ValueError: if a line is no JSON object; the message names it.
+        OSError: if the file cannot be read.
+    """
+    rows, places = [], []
+    content = _content(file)
+    # Not `splitlines`, for JSON may hold U+2028 and the like as they are.
+    for number, line in enumerate(content.split(b"\n"), start=1):
+        if not line.strip():
+            continue
+        places.append(f"{file}, line {number}")
+        try:
+            rows.append(json.loads(line.decode()))
+        except (ValueError, RecursionError) as error:
+            raise ValueError(
+                f"{places[-1]}: this is not JSON: {error}"
+            ) from error
+        if not isinstance(rows[-1], dict):
+            raise ValueError(
+                f"{places[-1]}: a line must be an object, "
+                f'{{"name": value, ...}}. Received: {_shown(rows[-1])}.'
+            )
+    return rows, places
+
+
+def _content(file):
+    """bytes of a file without the mark that Windows puts before UTF-8."""
+    return pathlib.Path(file).read_bytes().removeprefix(codecs.BOM_UTF8)
+
+
+def check_rows(rows, places, signatures, signature):
+    """Refuses rows that a signature does not take.
+
+    Args:
+        rows: list of dict.
+        places: list of str, where each row stands.
+        signatures: dict, see `Client.signatures`.
+        signature: str.
+
+    Raises:
+        ValueError: if there is no such signature; if a row lacks an input, has
+            one that is unknown, or one of another kind: the message begins
+            with its place.
+    """
+    takes = inputs_of(signatures, signature)
+    for row, place in zip(rows, places, strict=True):
+        try:
+            _check_names(row, takes, signatures, signature)
+            for name, (dtype, sizes) in takes.items():
+                _check_value(name, row[name], dtype, sizes[1:])
+        except ValueError as error:
+            raise ValueError(f"{place}: {error}") from error
+
+
+def _check_names(row, takes, signatures, signature):
+    wrong = [f"lacks `{name}`" for name in takes if name not in row]
+    wrong += [f"has an unknown `{name}`" for name in row if name not in takes]
+    if not wrong:
+        return
+    fitting = [
+        name for name in signatures if set(signatures[name][0]) == {*row}
+    ]
+    hint = f" The signature {fitting[0]!r} takes these." if fitting else ""
+    raise ValueError(
+        f"it {' and '.join(wrong)}; the signature {signature!r} takes "
+        f"{', '.join(takes)}.{hint}"
+    )
+
+
+def _check_value(name, value, dtype, sizes):
+    one, several = _NAMES[dtype.kind]
+    expected = one
+    if sizes:
+        expected = "a list of " + "lists of " * (len(sizes) - 1) + several
+    try:
+        shape = _shape(value, dtype)
+    except ValueError as error:
+        raise ValueError(
+            f"`{name}` must be {expected}; {error}. Received: {_shown(value)}."
+        ) from error
+    if len(shape) != len(sizes):
+        raise ValueError(
+            f"`{name}` must be {expected}. Received: {_shown(value)}."
+        )
+    if any(
+        fixed not in (-1, size)
+        for size, fixed in zip(shape, sizes, strict=True)
+    ):
+        raise ValueError(
+            f"`{name}` must have the sizes {list(sizes)}, -1 where any. "
+            f"Received: {list(shape)}."
+        )
+
+
+def _shape(value, dtype):
+    """Sizes of nested lists; raises a ValueError where values do not fit."""
+    if not isinstance(value, list):
+        if not _fits(value, dtype):
+            raise ValueError(f"{_shown(value)} is not {_NAMES[dtype.kind][0]}")
+        return ()
+    shapes = {_shape(item, dtype) for item in value}
+    if len(shapes) > 1:
+        raise ValueError("its lists differ in length")
+    return (len(value), *(shapes.pop() if shapes else ()))
+
+
+def _fits(value, dtype):
+    if dtype.kind == "O":
+        return isinstance(value, str) and _is_utf8(value)
+    if dtype.kind == "b" or isinstance(value, bool):
+        return dtype.kind == "b" and isinstance(value, bool)
+    if dtype.kind == "f":
+        # False for what is not a number too.
+        largest = float(np.finfo(dtype).max)
+        return isinstance(value, (int, float)) and abs(value) <= largest
+    limits = np.iinfo(dtype)
+    return isinstance(value, int) and limits.min <= value <= limits.max
+
+
+def _is_utf8(text):
+    """False for the halves of a character that JSON can write."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _shown(value):
+    text = json.dumps(value)
+    return text[:_MOST_SHOWN] + "..." * (len(text) > _MOST_SHOWN)
+
+
+def ask_rows(export, rows, signature, batch_size=32, places=None):
+    """Asks for all rows, those of one shape that follow each other at once.
+
+    Args:
+        export: Predictor or Client.
+        rows: list of dict that the signature takes.
+        signature: str.
+        batch_size: int, rows of a request at most. Default 32.
+        places: list of str, where each row stands, for messages.
+
+    Yields:
+        dict of output name to NumPy array or scalar, the answer to each row in
+        turn; strings are bytes.
+
+    Raises:
+        ValueError: if `batch_size` is less than 1, or the export refuses a
+            batch; the message names its rows.
+    """
+    if batch_size < 1:
+        raise ValueError(
+            f"`batch_size` must be at least 1. Received: {batch_size}."
+        )
+    places = places or [f"row {number}" for number in range(1, len(rows) + 1)]
+    for batch in _batches(rows, batch_size):
+        inputs = {
+            name: [rows[number][name] for number in batch]
+            for name in rows[batch[0]]
+        }
+        try:
+            answers = export.predict(inputs, signature)
+        except ValueError as error:
+            where = places[batch[0]]
+            if len(batch) > 1:
+                where = f"between {where} and {places[batch[-1]]}"
+            raise ValueError(f"{where}: {error}") from error
+        for row in range(len(batch)):
+            yield {name: value[row] for name, value in answers.items()}
+
+
+def _batches(rows, batch_size):
+    """Lists of numbers of rows."""
+
+    def shapes(number):
+        return {name: np.shape(value) for name, value in rows[number].items()}
+
+    for _, run in itertools.groupby(range(len(rows)), shapes):
+        run = list(run)
+        for begin in range(0, len(run), batch_size):
+            yield run[begin : begin + batch_size]

@@ -1,0 +1,218 @@
+"""Filling in blanks with a pretrained model, beside its embeddings.
+
+Shapes: N texts, T tokens, P blanks to fill in, k candidates, V vocabulary.
+"""
+
+import tensorflow as tf
+
+from data_pipeline.tokenization.symbols import BLANK as WORD_MARK
+from data_pipeline.tokenization.symbols import MASK_ID
+from saved_models.signatures import features as make_features
+from saved_models.signatures.base import Signature
+from saved_models.signatures.embedding import EmbeddingSignatures
+from saved_models.signatures.forward_pass import next_power_of_two
+
+BLANK = "<mask>"  # stands for one missing token in a raw text
+
+# Rank of the blanks in the factorization order: one step after the context, so
+# that every blank is predicted from all words that are given, and no other.
+_CONTEXT_RANK, _BLANK_RANK = -1, 0
+
+_FILL_IN_MEANING = {
+    "text": f"string [N], UTF-8, with any number of {BLANK}",
+    "pieces": "string [N, P, k], best first; U+2581 marks a word's beginning",
+    "token_ids": "int32 [N, P, k]",
+    "log_probabilities": "float32 [N, P, k], natural logarithms",
+    "count": "int32 [N], blanks of each text; rows of P from there are filler",
+}
+_FILL_IN_IDS_MEANING = {
+    **make_features.ID_MEANING,
+    "target_positions": "int32 [N, P]; what stands there is not seen",
+    "log_probabilities": "float32 [N, P, V], natural logarithms",
+}
+
+
+class PretrainerSignatures(EmbeddingSignatures):
+    """Fill-in and embeddings of a pretrained model, for raw text and for ids.
+
+    Args:
+        model: XLNetPretrainer.
+        tokenizer: data_pipeline Tokenizer.
+        settings: ExportSettings.
+
+    Raises:
+        ValueError: if more candidates are asked for than there are tokens.
+    """
+
+    def __init__(self, model, tokenizer, settings):
+        vocabulary_size = model.config.vocabulary_size
+        if not 0 < settings.num_candidates <= vocabulary_size:
+            raise ValueError(
+                "`num_candidates` must be between 1 and the vocabulary's size, "
+                f"{vocabulary_size}. "
+                f"Received: num_candidates={settings.num_candidates}."
+            )
+        super().__init__(model, tokenizer, settings)
+        self._word_mark = tokenizer.piece_to_id(WORD_MARK)
+
+    def signatures(self):
+        fill_in = Signature(
+            self.fill_in,
+            {"text": tf.TensorSpec([None], tf.string, name="text")},
+            f"Likely tokens for every {BLANK} of each text.",
+            _FILL_IN_MEANING,
+            self._example_texts(
+                f"The {BLANK} of the house was open.", begin=[BLANK]
+            ),
+        )
+        positions = tf.TensorSpec([None, None], tf.int32, "target_positions")
+        examples = self._example_ids()
+        for example in examples:
+            example["target_positions"] = example["token_ids"][:, :1] * 0
+        return {
+            "serving_default": fill_in,
+            "fill_in": fill_in,
+            **self._embedding_signatures(),
+            "fill_in_ids": Signature(
+                self.fill_in_ids,
+                {**make_features.id_specs(), "target_positions": positions},
+                "Log-probabilities at chosen positions, given the rest.",
+                _FILL_IN_IDS_MEANING,
+                examples,
+            ),
+        }
+
+    def fill_in(self, text):
+        """Likely tokens for every `<mask>` of each text.
+
+        Args:
+            text: string [N], UTF-8, with any number of `<mask>`.
+
+        Returns:
+            dict: `pieces` string [N, P, k], best first, "\\u2581" marking the
+            beginning of a word; `token_ids` int32 [N, P, k];
+            `log_probabilities` float32 [N, P, k], natural logarithms; `count`
+            int32 [N], blanks of each text: rows of P from there on are filler.
+        """
+        features, count = self._blanks(text)
+        best = self._at_targets(features, self._best)
+        return {
+            "pieces": tf.gather(self._pieces, best["token_ids"]),
+            **best,
+            "count": count,
+        }
+
+    def fill_in_ids(
+        self, token_ids, segment_ids, padding_mask, target_positions
+    ):
+        """Log-probabilities at chosen positions, given the rest.
+
+        Args:
+            token_ids: int32 [N, T]; what stands at the targets is not seen.
+            segment_ids: int32 [N, T].
+            padding_mask: int32 [N, T], 1 = a real token.
+            target_positions: int32 [N, P].
+
+        Returns:
+            dict: `log_probabilities` float32 [N, P, V], natural logarithms.
+        """
+        features = self._checked(
+            {
+                "token_ids": token_ids,
+                "segment_ids": segment_ids,
+                "padding_mask": padding_mask,
+            }
+        )
+        shape = tf.shape(features["token_ids"])
+        checks = [
+            tf.debugging.assert_equal(
+                tf.shape(target_positions)[0],
+                shape[0],
+                "`target_positions` must have a row for each row of "
+                "`token_ids`",
+            ),
+            tf.debugging.Assert(
+                tf.reduce_all(
+                    (target_positions >= 0) & (target_positions < shape[1])
+                ),
+                [
+                    "`target_positions` must be from 0 to T - 1. Received:",
+                    target_positions,
+                ],
+            ),
+        ]
+        features["target_positions"] = target_positions
+        features = make_features.after(checks, features)
+        target_positions = features["target_positions"]
+        is_target = tf.reduce_any(
+            tf.range(shape[1]) == target_positions[:, :, None], axis=1
+        )
+        features["factorization_rank"] = tf.where(
+            is_target, _BLANK_RANK, _CONTEXT_RANK
+        )
+        return self._at_targets(
+            features, lambda values: {"log_probabilities": values}
+        )
+
+    def _best(self, log_probabilities):
+        best = tf.math.top_k(log_probabilities, k=self._settings.num_candidates)
+        return {"token_ids": best.indices, "log_probabilities": best.values}
+
+    def _at_targets(self, features, choose):
+        """`choose` of the log-probabilities [N, P, V] at the targets."""
+        count = tf.shape(features["target_positions"])[1]
+        # At least one column, for the model has no place for none.
+        wanted = tf.maximum(count, 1)
+        if self._settings.jit_compile:
+            wanted = next_power_of_two(wanted)
+        positions = tf.pad(
+            features["target_positions"], [[0, 0], [0, wanted - count]]
+        )
+
+        def run(features):
+            outputs = self._backbone(
+                features, training=False, with_content=False
+            )
+            query = outputs["query"]
+            return choose(tf.nn.log_softmax(self._model.logits(query)))
+
+        outputs = self._run(run, {**features, "target_positions": positions})
+        return {name: value[:, :count] for name, value in outputs.items()}
+
+    def _blanks(self, text):
+        """Features with targets at the blanks, and the number of blanks."""
+        parts = tf.strings.split(text, BLANK)  # [N, (parts)]
+        ids = self._tokenizer(parts.flat_values)  # [all parts, (T)]
+        # Every part but a text's first has the blank that it follows in front.
+        follows = tf.ones_like(parts.flat_values, tf.int64)
+        follows = parts.with_flat_values(follows)
+        follows = tf.concat(
+            [tf.zeros_like(follows[:, :1]), follows[:, 1:]], axis=1
+        ).flat_values
+        # A part that touches its blank, as in "<mask>.", begins no word.
+        touches = (follows == 1) & ~tf.strings.regex_full_match(
+            parts.flat_values, r"(?s)\s.*"
+        )
+        first = ids[:, :1].to_tensor(-1, shape=[None, 1])[:, 0]
+        drop = touches & (first == self._word_mark)
+        ids = tf.ragged.boolean_mask(
+            ids,
+            tf.ragged.range(ids.row_lengths())
+            >= tf.cast(drop, tf.int64)[:, None],
+        )
+        blank = tf.RaggedTensor.from_row_lengths(
+            tf.fill([tf.reduce_sum(follows)], MASK_ID), follows
+        )
+        ids = tf.concat([blank, ids], axis=1)
+        ids = parts.with_flat_values(ids).merge_dims(1, 2)  # [N, (T)]
+        # A blank is known by its id, which no text encodes to.
+        features = self._text_features(ids)
+        is_blank = tf.equal(features["token_ids"], MASK_ID)
+        count = tf.reduce_sum(tf.cast(is_blank, tf.int32), axis=1)
+        features["target_positions"] = tf.RaggedTensor.from_row_lengths(
+            tf.cast(tf.where(is_blank)[:, 1], tf.int32), count
+        ).to_tensor()
+        features["factorization_rank"] = tf.where(
+            is_blank, _BLANK_RANK, _CONTEXT_RANK
+        )
+        return features, count

@@ -1,0 +1,175 @@
+"""Packing of ids in graph ops, against the released loops in Python."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from data_pipeline.features import packing
+from data_pipeline.features.packing_settings import TRUNCATIONS
+from data_pipeline.tokenization.symbols import CLS_ID
+from data_pipeline.tokenization.symbols import SEP_ID
+
+NAMES = ("token_ids", "segment_ids", "padding_mask")
+
+
+def released_truncation(first, second, room):
+    """`_truncate_seq_pair` of the released classifier_utils.py."""
+    first, second = list(first), list(second)
+    while len(first) + len(second) > room:
+        if len(first) > len(second):
+            first.pop()
+        else:
+            second.pop()
+    return first, second
+
+
+def one_side(first, second, room, loser):
+    first, second = list(first), list(second)
+    while len(first) + len(second) > room:
+        order = [first, second] if loser == "only_first" else [second, first]
+        (order[0] or order[1]).pop()
+    return first, second
+
+
+def oracle(first, second, length, side="left", truncate="longest_first"):
+    """One sequence: ids, segments and mask, as lists."""
+    if second is None:
+        first = first[: length - 2]
+        ids, segments = [*first, SEP_ID], [0] * (len(first) + 1)
+    else:
+        room = length - 3
+        if truncate == "longest_first":
+            first, second = released_truncation(first, second, room)
+        else:
+            first, second = one_side(first, second, room, truncate)
+        ids = [*first, SEP_ID, *second, SEP_ID]
+        segments = [0] * (len(first) + 1) + [1] * (len(second) + 1)
+    ids, segments = [*ids, CLS_ID], [*segments, 2]
+    missing = length - len(ids)
+    parts = {
+        "token_ids": (ids, [0] * missing),
+        "segment_ids": (segments, [4 if side == "left" else 3] * missing),
+        "padding_mask": ([1] * len(ids), [0] * missing),
+    }
+    return {
+        name: padding + real if side == "left" else real + padding
+        for name, (real, padding) in parts.items()
+    }
+
+
+def random_rows(random, count, longest):
+    """Lists of ids, a third of them short, some empty."""
+    return [
+        random.integers(9, 99, random.integers(0, random.choice([3, longest])))
+        .astype("int32")
+        .tolist()
+        for _ in range(count)
+    ]
+
+
+def ragged(rows):
+    return tf.ragged.constant(rows, tf.int32, ragged_rank=1)
+
+
+def expected(firsts, seconds, *arguments):
+    seconds = [None] * len(firsts) if seconds is None else seconds
+    rows = [
+        oracle(first, second, *arguments)
+        for first, second in zip(firsts, seconds, strict=True)
+    ]
+    return {name: np.array([row[name] for row in rows]) for name in NAMES}
+
+
+@pytest.mark.parametrize("truncate", TRUNCATIONS)
+@pytest.mark.parametrize("side", ["left", "right"])
+@pytest.mark.parametrize("is_pair", [False, True])
+def test_sequences_are_the_released_ones(is_pair, side, truncate):
+    random = np.random.default_rng(1)
+    firsts, seconds = (random_rows(random, 200, 29) for _ in range(2))
+    seconds = seconds if is_pair else None
+    for length in (4, 5, 16, 17, 61):
+        arguments = (length, truncate, side)
+        packed = packing.pack(
+            ragged(firsts), seconds and ragged(seconds), *arguments
+        )
+        rows = expected(firsts, seconds, length, side, truncate)
+        for name in NAMES:
+            assert packed[name].dtype == tf.int32
+            np.testing.assert_array_equal(packed[name], rows[name], name)
+
+
+def test_truncation_is_the_released_loop():
+    lengths = np.array([(a, b) for a in range(14) for b in range(14)])
+    for room in range(28):
+        kept = packing.kept_lengths(*tf.constant(lengths.T, tf.int32), room)
+        loops = [
+            released_truncation([0] * a, [0] * b, room) for a, b in lengths
+        ]
+        for side in range(2):
+            of_loops = [len(pair[side]) for pair in loops]
+            np.testing.assert_array_equal(kept[side], of_loops)
+
+
+def test_padding_to_the_longest_keeps_every_token():
+    firsts, seconds = [[11, 12, 13], []], [[21], [22, 23]]
+    packed = packing.pack(ragged(firsts), ragged(seconds), pad_to_longest=True)
+    rows = expected(firsts, seconds, 7)
+    for name in NAMES:
+        np.testing.assert_array_equal(packed[name], rows[name], name)
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_a_batch_of_nothing_has_two_columns(side):
+    nothing = ragged([]).with_values(tf.zeros([0], tf.int32))
+    for second in (None, nothing):
+        packed = packing.pack(
+            nothing, second, pad_side=side, pad_to_longest=True
+        )
+        assert {tuple(value.shape) for value in packed.values()} == {(0, 2)}
+
+
+def test_the_same_in_a_data_set():
+    random = np.random.default_rng(2)
+    firsts, seconds = (random_rows(random, 12, 20) for _ in range(2))
+    data = tf.data.Dataset.from_tensor_slices((ragged(firsts), ragged(seconds)))
+    data = data.batch(5).map(lambda a, b: packing.pack(a, b, 17))
+    # Known before any batch is seen, as XLA wants it.
+    assert data.element_spec["token_ids"].shape[1] == 17
+    batches = list(data)
+    rows = expected(firsts, seconds, 17)
+    for name in NAMES:
+        found = np.concatenate([batch[name] for batch in batches])
+        np.testing.assert_array_equal(found, rows[name])
+
+
+def test_only_ops_of_tensorflow_itself_are_used():
+    spec = tf.RaggedTensorSpec([None, None], tf.int32)
+    function = tf.function(lambda a, b: packing.pack(a, b, 17))
+    graph = function.get_concrete_function(spec, spec).graph.as_graph_def()
+    names = {node.op for node in graph.node}
+    names |= {n.op for f in graph.library.function for n in f.node_def}
+    assert not [name for name in names if ">" in name]
+
+
+def test_labels_stand_below_their_tokens():
+    labels = ragged([[3, 1, 2], [], [5]])
+    aligned = packing.align(labels, 4, default=-1)
+    rows = [[3, 1, 2, -1], [-1] * 4, [5, -1, -1, -1]]
+    np.testing.assert_array_equal(aligned, rows)
+    np.testing.assert_array_equal(
+        packing.align(labels, 2), [[3, 1], [0] * 2, [5, 0]]
+    )
+
+
+@pytest.mark.parametrize(
+    "settings, message",
+    [
+        (dict(truncate="half"), "longest_first, only_first, only_second. Rec"),
+        (dict(pad_side="top"), '"left" or "right". Received: pad_side=\'top\''),
+        (dict(sequence_length=3), "above 3: .* Received: sequence_length=3"),
+    ],
+)
+def test_settings_out_of_range_are_refused(settings, message):
+    rows = ragged([[1]])
+    with pytest.raises(ValueError, match=message):
+        packing.pack(rows, rows, **settings)

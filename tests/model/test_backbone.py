@@ -1,0 +1,365 @@
+"""The backbone: what may depend on what, and what may not.
+
+Tolerance: 1e-5 absolute on layer-normalised outputs, for float32 sums that run
+in another order where shapes differ. What must be untouched is compared bit by
+bit.
+"""
+
+import functools
+import itertools
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.support.oracle import B
+from tests.support.oracle import M
+from tests.support.oracle import P
+from tests.support.oracle import T
+from tests.support.oracle import as_numpy
+from tests.support.oracle import largest_difference
+from tests.support.oracle import literal
+from tests.support.oracle import may_attend
+from tests.support.oracle import small_backbone
+from tests.support.oracle import small_config
+from tests.support.oracle import small_features
+from tests.support.oracle import with_targets
+from xlnet_tf import XLNetBackbone
+from xlnet_tf.model.block import XLNetBlock
+from xlnet_tf.model.dropout import dropout
+
+TOLERANCE = 1e-5
+D, L = 38, 2
+
+
+def rows_of(features, rows):
+    return {
+        name: tuple(x[rows] for x in value)
+        if isinstance(value, tuple)
+        else value[rows]
+        for name, value in features.items()
+    }
+
+
+def test_outputs_have_the_shapes_of_the_contract():
+    backbone = small_backbone(memory_length=M)
+    outputs = backbone(small_features(memory_length=M))
+    assert outputs["content"].shape == (B, T, D)
+    assert outputs["query"].shape == (B, P, D)
+    assert [x.shape for x in outputs["memories"]] == [(B, M, D)] * L
+    assert outputs["memory_mask"].shape == (B, M)
+    assert set(small_backbone()(np.arange(T)[None])) == {"content"}
+
+
+@pytest.mark.parametrize("memory_length", [0, M])
+def test_a_row_alone_equals_the_row_in_its_batch(memory_length):
+    backbone = small_backbone(memory_length=memory_length)
+    features = small_features(memory_length=memory_length)
+    together = as_numpy(backbone(features))
+    for row in range(B):
+        alone = backbone(rows_of(features, slice(row, row + 1)))
+        of_batch = rows_of(together, slice(row, row + 1))
+        assert largest_difference(alone, of_batch) < TOLERANCE
+
+
+def test_a_padded_row_equals_the_row_without_its_padding():
+    backbone = small_backbone()
+    features = small_features()
+    together = as_numpy(backbone(features))
+    for row in range(B):
+        real = np.flatnonzero(features["padding_mask"][row])
+        alone = rows_of(features, slice(row, row + 1))
+        positions = alone.pop("target_positions") - real[0]
+        alone = {
+            name: value if name == "is_reversed" else value[:, real]
+            for name, value in alone.items()
+        }
+        alone = as_numpy(backbone({**alone, "target_positions": positions}))
+        assert 2 <= T - len(real)  # there was padding
+        content = together["content"][row, real]
+        assert largest_difference(alone["content"][0], content) < TOLERANCE
+        query = together["query"][row]
+        assert largest_difference(alone["query"][0], query) < TOLERANCE
+
+
+def test_what_stands_in_the_padding_does_not_matter():
+    backbone = small_backbone(memory_length=M)
+    features = small_features(memory_length=M)
+    before = as_numpy(backbone(features))
+    real = features["padding_mask"].astype(bool)
+    tokens = np.where(real, features["token_ids"], 89).astype("int32")
+    hidden = ~features["memory_mask"][:, :, None]
+    memories = tuple(np.where(hidden, 77.0, m) for m in features["memories"])
+    after = backbone({**features, "token_ids": tokens, "memories": memories})
+    after = as_numpy(after)
+    assert (tokens != features["token_ids"]).sum() >= 6
+    np.testing.assert_array_equal(after["query"], before["query"])
+    np.testing.assert_array_equal(
+        after["content"][real], before["content"][real]
+    )
+
+
+@pytest.mark.parametrize("is_literal", [False, True])
+@pytest.mark.parametrize(
+    "is_padded", [pytest.param(False, marks=pytest.mark.slow), True]
+)
+def test_a_row_depends_on_exactly_the_tokens_that_its_mask_shows(
+    is_padded, is_literal
+):
+    """By gradient, through both layers: the mask is its own closure."""
+    backbone = small_backbone()
+    features = small_features(is_padded=is_padded)
+    given = literal(features) if is_literal else features
+    embeddings = backbone.token_embedding.embeddings
+    # All of a row's tokens differ, so a token's row of the table is its
+    # embedding; one row of the batch at a time keeps the rows apart.
+    for b in range(B):
+        one = rows_of(given, slice(b, b + 1))
+        with tf.GradientTape(persistent=True) as tape:
+            outputs = backbone(one)
+            # Squared, because a normalised row sums to a constant.
+            content = tf.unstack(tf.reduce_sum(outputs["content"][0] ** 3, 1))
+            query = tf.unstack(tf.reduce_sum(outputs["query"][0] ** 3, 1))
+        for stream, places, is_query in (
+            (content, range(T), False),
+            (query, features["target_positions"][b], True),
+        ):
+            depends, expected = [], []
+            for value, i in zip(stream, places, strict=True):
+                gradient = tape.gradient(value, embeddings.value)
+                if gradient is None:
+                    table = np.zeros(embeddings.shape)
+                else:
+                    table = tf.convert_to_tensor(gradient).numpy()
+                of_token = table[features["token_ids"][b]]
+                depends.append(np.abs(of_token).max(axis=-1) > 0)
+                expected.append(
+                    [may_attend(features, b, i, j, is_query) for j in range(T)]
+                )
+            np.testing.assert_array_equal(depends, expected)
+            assert 0 < np.mean(expected) < 1
+
+
+def test_two_causal_segments_with_memory_equal_one_long_one():
+    backbone = small_backbone(attention_type="causal", memory_length=T)
+    random = np.random.default_rng(5)
+    tokens = random.integers(0, 97, (B, 2 * T)).astype("int32")
+    whole = as_numpy(backbone(tokens))
+    first = backbone({"token_ids": tokens[:, :T]})
+    second = backbone(
+        {"token_ids": tokens[:, T:], "memories": first["memories"]}
+    )
+    difference = largest_difference(second["content"], whole["content"][:, T:])
+    assert difference < TOLERANCE
+    difference = largest_difference(second["memories"], whole["memories"])
+    assert difference < TOLERANCE
+
+
+def test_reversing_half_the_batch_equals_naming_those_rows():
+    features = small_features(batch=4)
+    named = {**features, "is_reversed": np.array([0, 0, 1, 1], bool)}
+    del features["is_reversed"]
+    plain = small_backbone()
+    halved = small_backbone(reverse_half_batch=True)
+    assert largest_difference(halved(features), plain(named)) == 0
+    assert largest_difference(halved(features), plain(features)) > 1e-2
+
+
+def test_the_feature_overrules_the_reversed_half():
+    features = small_features(batch=4)
+    with_feature = small_backbone(reverse_half_batch=True)(features)
+    assert largest_difference(with_feature, small_backbone()(features)) == 0
+
+
+def test_reversing_the_text_and_its_direction_changes_nothing():
+    """Attention has no other sense of direction than R."""
+    backbone = small_backbone()
+    features = small_features()
+    mirrored = {
+        name: value if name == "is_reversed" else value[:, ::-1]
+        for name, value in features.items()
+    }
+    mirrored["is_reversed"] = ~features["is_reversed"]
+    mirrored["target_positions"] = T - 1 - features["target_positions"]
+    outputs, mirrored = backbone(features), backbone(mirrored)
+    difference = largest_difference(
+        mirrored["content"][:, ::-1], outputs["content"]
+    )
+    assert difference < TOLERANCE
+    difference = largest_difference(mirrored["query"], outputs["query"])
+    assert difference < TOLERANCE
+
+
+def test_only_segment_equality_counts():
+    backbone = small_backbone()
+    features = small_features()
+    renamed = np.array([7, 5, 11], "int32")[features["segment_ids"]]
+    other = backbone({**features, "segment_ids": renamed})
+    assert largest_difference(other, backbone(features)) == 0
+    one = np.zeros_like(features["segment_ids"])
+    other = backbone({**features, "segment_ids": one})
+    assert largest_difference(other, backbone(features)) > 1e-2
+
+
+def test_only_the_rows_of_the_targets_are_computed(monkeypatch):
+    shapes = []
+    call = XLNetBlock.call
+
+    @functools.wraps(call)
+    def recording(self, rows, keys, *arguments, memory, **kwargs):
+        shapes.append([tuple(x.shape) for x in (rows, keys, memory)])
+        return call(self, rows, keys, *arguments, memory=memory, **kwargs)
+
+    monkeypatch.setattr(XLNetBlock, "call", recording)
+    backbone = small_backbone(memory_length=M)
+    features = small_features(memory_length=M)
+    backbone(features)
+    both = [(B, T + P, D), (B, T, D), (B, M, D)]
+    assert shapes == [both] * L
+    del shapes[:]
+    backbone(features, with_content=False)
+    assert shapes == [both] * (L - 1) + [[(B, P, D), *both[1:]]]
+
+
+@pytest.mark.parametrize("way", ["layer by layer", "in a loop", "again"])
+@pytest.mark.parametrize("reverse", [False, True])
+def test_without_content_all_else_is_the_same(way, reverse):
+    changes = dict(memory_length=M, num_layers=3, reverse_half_batch=reverse)
+    backbone = small_backbone(**changes)
+    backbone.scan_layers = way == "in a loop"
+    backbone.rematerialize = way == "again"
+    features = small_features(memory_length=M)
+    features["memories"] = (*features["memories"], features["memories"][0])
+
+    def found(**kwargs):
+        with tf.GradientTape() as tape:
+            outputs = backbone(features, **kwargs)
+            loss = tf.reduce_sum(outputs["query"] ** 3)
+        variables = backbone.trainable_variables
+        return outputs, tape.gradient(loss, [v.value for v in variables])
+
+    expected, of_expected = found()
+    assert expected.pop("content") is not None
+    outputs, of_outputs = found(with_content=False)
+    assert set(outputs) == {"query", "memories", "memory_mask"}
+    assert largest_difference(outputs, expected) < TOLERANCE
+    for one, other in zip(of_outputs, of_expected, strict=True):
+        one, other = (
+            as_numpy(tf.convert_to_tensor(one)),
+            as_numpy(tf.convert_to_tensor(other)),
+        )
+        scale = np.abs(other).max()
+        assert scale > 0
+        np.testing.assert_allclose(one, other, atol=1e-5 * scale)
+
+
+def test_neither_content_nor_targets_are_refused():
+    with pytest.raises(ValueError, match="without content, `target_positio"):
+        small_backbone()(np.arange(T)[None], with_content=False)
+
+
+def test_the_query_stream_leaves_the_content_stream_alone():
+    backbone = small_backbone()
+    features = small_features()
+    both = backbone(features)
+    del features["target_positions"]
+    content = backbone(features)["content"]
+    assert largest_difference(content, both["content"]) < TOLERANCE
+
+
+def test_equal_dropout_seeds_drop_equal_values():
+    backbone = small_backbone(dropout=0.25, attention_dropout=0.25)
+    features = small_features()
+
+    def run(*seed):
+        seeded = {**features, "dropout_seed": np.array(seed, "int32")}
+        return as_numpy(backbone(seeded, training=True))
+
+    assert largest_difference(run(3, 5), run(3, 5)) == 0
+    assert largest_difference(run(3, 5), run(3, 7)) > 1e-2
+    assert largest_difference(run(3, 5), run(2, 5)) > 1e-2
+
+
+def test_without_a_seed_each_call_drops_other_values():
+    backbone = small_backbone(dropout=0.25)
+    features = small_features()
+    first, second = (as_numpy(backbone(features, training=True)) for _ in "12")
+    assert largest_difference(first, second) > 1e-2
+
+
+@pytest.mark.parametrize("rate", [0.0, 0.3])
+def test_output_dropout_zeroes_its_share(rate):
+    backbone = small_backbone(dropout=rate, attention_dropout=0.0)
+    features = small_features(batch=11)
+    seeded = {**features, "dropout_seed": np.array([3, 5], "int32")}
+    content = as_numpy(backbone(seeded, training=True)["content"])
+    # 5,434 values: four standard deviations of the share are 0.025
+    assert abs(np.mean(content == 0) - rate) <= (0.025 if rate else 0)
+    if not rate:
+        without = backbone(features, training=False)["content"]
+        assert largest_difference(content, without) == 0
+
+
+def test_each_draw_from_a_seed_is_its_own_and_scales_what_it_keeps():
+    ones = np.ones((101, 103), "float32")
+    seed = np.array([3, 5], "int32")
+    draws = [as_numpy(dropout(ones, 0.3, seed, n)) for n in (-1, 0, 1, 4)]
+    for draw in draws:
+        np.testing.assert_allclose(draw[draw > 0], 1 / 0.7, rtol=1e-6)
+    for one, other in itertools.combinations(draws, 2):
+        # By chance 0.7**2 + 0.3**2 = 0.58 agree, give or take 0.005.
+        assert abs(np.mean(one == other) - 0.58) < 0.02
+
+
+@pytest.mark.parametrize("name", ["dropout", "attention_dropout"])
+def test_each_rate_acts_in_training_only(name):
+    rates = {"dropout": 0.0, "attention_dropout": 0.0, name: 0.3}
+    backbone = small_backbone(**rates)
+    features = small_features()
+    plain = small_backbone(dropout=0.0, attention_dropout=0.0)(features)
+    assert largest_difference(backbone(features), plain) == 0
+    trained = backbone(features, training=True)
+    assert largest_difference(trained, plain) > 1e-2
+
+
+def test_the_exact_and_the_tanh_gelu_differ_slightly():
+    features = small_features()
+    tanh, erf = small_backbone()(features), small_backbone(gelu="erf")(features)
+    assert 1e-6 < largest_difference(tanh, erf) < 1e-1
+
+
+def test_a_backbone_is_rebuilt_from_its_config():
+    backbone = XLNetBackbone(
+        small_config(memory_length=M), seed=3, dtype="mixed_bfloat16", name="x"
+    )
+    again = XLNetBackbone.from_config(backbone.get_config())
+    assert again.get_config() == backbone.get_config()
+    assert again.config == backbone.config
+    assert again.compute_dtype == "bfloat16"
+
+
+@pytest.mark.parametrize(
+    ("features", "message"),
+    [
+        ({"segment_ids": np.ones((3, 5))}, "need `token_ids`.*: segment_ids"),
+        ({}, "Received: none"),
+        (np.arange(13), r"shape \[B, T\]. Received: shape=\(13,\)"),
+        (
+            {
+                "token_ids": np.ones((3, 13)),
+                "memories": (np.ones((3, 5, 38), "float32"),),
+            },
+            "one tensor a layer, 2 in all. Received: 1",
+        ),
+    ],
+)
+def test_features_that_do_not_fit_are_named(features, message):
+    with pytest.raises(ValueError, match=message):
+        small_backbone()(features)
+
+
+def test_labels_pass_through_the_backbone_unread():
+    backbone = small_backbone()
+    features = small_features()
+    labelled = backbone(with_targets(features))
+    assert largest_difference(labelled, backbone(features)) == 0

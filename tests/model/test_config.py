@@ -1,0 +1,223 @@
+"""The config: what it accepts, and the files it reads and writes."""
+
+import dataclasses
+import json
+
+import pytest
+
+from tests.support.oracle import SIZES
+from tests.support.oracle import small_config
+from xlnet_tf import XLNetConfig
+
+RELEASED = {
+    "d_head": 17,
+    "d_inner": 23,
+    "d_model": 38,
+    "ff_activation": "relu",
+    "n_head": 11,
+    "n_layer": 2,
+    "n_token": 97,
+    "untie_r": False,
+}
+
+
+def write(path, values):
+    path.write_text(json.dumps(values), encoding="utf-8")
+    return path
+
+
+def test_released_file_round_trips_to_the_same_keys_and_values(tmp_path):
+    config = XLNetConfig.from_json(write(tmp_path / "a.json", RELEASED))
+    assert config == small_config(activation="relu", untie_biases=False)
+    config.to_json(tmp_path / "b.json")
+    assert json.loads((tmp_path / "b.json").read_text()) == RELEASED
+
+
+def test_every_field_survives_a_file(tmp_path):
+    config = small_config(
+        activation="relu",
+        gelu="erf",
+        untie_biases=False,
+        memory_length=5,
+        reuse_length=3,
+        clamp_length=29,
+        same_length=True,
+        attention_type="causal",
+        reverse_half_batch=True,
+        dropout=0.25,
+        attention_dropout=0.125,
+        initializer_range=0.5,
+        layer_norm_epsilon=1e-7,
+    )
+    default = XLNetConfig()
+    for field in dataclasses.fields(XLNetConfig):
+        name = field.name
+        assert getattr(config, name) != getattr(default, name), name
+    config.to_json(tmp_path / "config.json")
+    assert XLNetConfig.from_json(tmp_path / "config.json") == config
+    assert XLNetConfig.from_dict(config.to_dict()) == config
+
+
+def test_hugging_face_file_gives_xlnet_base_with_the_exact_gelu(shared):
+    file = shared / "data" / "spiece" / "hf_xlnet-base-cased_config.json"
+    if not file.is_file():
+        pytest.skip(f"there is no {file.name}")
+    expected = XLNetConfig.from_size("base", gelu="erf")
+    assert XLNetConfig.from_json(file) == expected
+
+
+def test_hugging_face_names_and_values_are_translated():
+    config = XLNetConfig.from_dict(
+        {
+            **RELEASED,
+            "model_type": "xlnet",
+            "n_token": 101,
+            "attn_type": "uni",
+            "bi_data": True,
+            "clamp_len": 19,
+            "mem_len": 7,
+            "reuse_len": 3,
+            "same_length": True,
+            "dropout": 0.375,
+            "layer_norm_eps": 1e-5,
+            "initializer_range": 0.0625,
+            "summary_type": "last",
+        }
+    )
+    assert config == small_config(
+        vocabulary_size=101,
+        activation="relu",
+        gelu="erf",
+        untie_biases=False,
+        attention_type="causal",
+        reverse_half_batch=True,
+        clamp_length=19,
+        memory_length=7,
+        reuse_length=3,
+        same_length=True,
+        dropout=0.375,
+        attention_dropout=0.375,
+        layer_norm_epsilon=1e-5,
+        initializer_range=0.0625,
+    )
+
+
+def test_minus_one_means_no_clamp_in_files():
+    values = {**RELEASED, "clamp_length": -1}
+    assert XLNetConfig.from_dict(values).clamp_length == 0
+
+
+def test_named_sizes_are_the_released_ones():
+    base, large = XLNetConfig.from_size("base"), XLNetConfig.from_size("large")
+    assert base == XLNetConfig()
+    assert large == XLNetConfig(
+        num_layers=24,
+        num_heads=16,
+        hidden_dim=1024,
+        head_dim=64,
+        intermediate_dim=4096,
+    )
+    assert XLNetConfig.from_size("tiny", dropout=0.5).dropout == 0.5
+    assert XLNetConfig.from_size("small").num_layers == 6
+
+
+def test_head_dim_follows_from_the_width():
+    assert XLNetConfig(hidden_dim=66, num_heads=11).head_dim == 6
+
+
+def test_replace_changes_only_what_is_named():
+    config = small_config().replace(memory_length=5)
+    assert config == small_config(memory_length=5)
+
+
+def test_a_config_cannot_be_changed():
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        small_config().dropout = 0.5
+
+
+@pytest.mark.parametrize("name", sorted(SIZES))
+@pytest.mark.parametrize(
+    ("value", "error", "message"),
+    [
+        (0, ValueError, "must be at least 1. Received: {}=0"),
+        (2.0, TypeError, "must be an integer. Received: {}=2.0"),
+        (True, TypeError, "must be an integer. Received: {}=True"),
+    ],
+)
+def test_a_wrong_size_is_named(name, value, error, message):
+    with pytest.raises(error, match=f"`{name}` {message.format(name)}"):
+        small_config(**{name: value})
+
+
+@pytest.mark.parametrize(
+    ("overrides", "error", "message"),
+    [
+        ({"memory_length": -1}, ValueError, "`memory_length` must be at least"),
+        ({"reuse_length": -2}, ValueError, "`reuse_length` must be at least 0"),
+        ({"clamp_length": "3"}, TypeError, "`clamp_length` must be an integer"),
+        ({"untie_biases": 1}, TypeError, "untie_biases=1"),
+        ({"same_length": "no"}, TypeError, "same_length='no'"),
+        ({"reverse_half_batch": None}, TypeError, "must be true or false"),
+        ({"dropout": 1.0}, ValueError, r"`dropout` must be in \[0, 1\)"),
+        ({"attention_dropout": -0.1}, ValueError, "attention_dropout=-0.1"),
+        ({"dropout": "0.1"}, TypeError, "`dropout` must be a number"),
+        ({"initializer_range": 0}, ValueError, "`initializer_range` must be p"),
+        ({"layer_norm_epsilon": -1.0}, ValueError, "must be positive"),
+        ({"activation": "swish"}, ValueError, "one of 'gelu', 'relu'"),
+        ({"gelu": "exact"}, ValueError, "one of 'tanh', 'erf'"),
+        ({"attention_type": "uni"}, ValueError, "'bidirectional', 'causal'"),
+        ({"hidden_dim": 37}, ValueError, "must be even.* hidden_dim=37"),
+        ({"same_length": True}, ValueError, 'set `attention_type` to "causal"'),
+        (
+            {"head_dim": None},
+            ValueError,
+            "multiple of `num_heads`.* hidden_dim=38, num_heads=11",
+        ),
+    ],
+)
+def test_a_wrong_value_is_named(overrides, error, message):
+    with pytest.raises(error, match=message):
+        small_config(**overrides)
+
+
+def test_an_unknown_size_lists_the_sizes():
+    with pytest.raises(ValueError, match="tiny, small, base, large.*'huge'"):
+        XLNetConfig.from_size("huge")
+
+
+def test_an_unknown_field_to_replace_is_named():
+    with pytest.raises(ValueError, match="no field memory_lenght. Its fields"):
+        small_config().replace(memory_lenght=3)
+
+
+def test_what_a_file_lacks_is_listed():
+    with pytest.raises(ValueError, match=r"lacks num_heads \(or n_head\), hid"):
+        XLNetConfig.from_dict({"n_layer": 2})
+
+
+def test_an_unknown_key_is_named():
+    with pytest.raises(ValueError, match="unknown keys: n_toke"):
+        XLNetConfig.from_dict({**RELEASED, "n_toke": 3})
+
+
+def test_a_missing_file_is_named(tmp_path):
+    with pytest.raises(FileNotFoundError, match="no config file at .*none.js"):
+        XLNetConfig.from_json(tmp_path / "none.json")
+
+
+def test_a_file_that_is_not_json_is_named(tmp_path):
+    (tmp_path / "a.json").write_text("{'n_layer': 2")
+    with pytest.raises(ValueError, match="a.json is not a JSON file: "):
+        XLNetConfig.from_json(tmp_path / "a.json")
+
+
+def test_a_file_without_an_object_is_named(tmp_path):
+    file = write(tmp_path / "a.json", [1, 2])
+    with pytest.raises(ValueError, match="a.json does not hold a JSON object"):
+        XLNetConfig.from_json(file)
+
+
+def test_a_wrong_value_in_a_file_is_reported_with_its_path(tmp_path):
+    file = write(tmp_path / "a.json", {**RELEASED, "n_layer": "2"})
+    with pytest.raises(TypeError, match="a.json: `num_layers` must be an int"):
+        XLNetConfig.from_json(file)

@@ -1,0 +1,179 @@
+"""Who may attend to whom, as matrices. 1 = may attend."""
+
+import numpy as np
+import pytest
+from keras import ops
+
+from tests.support import oracle as reference
+from tests.support.oracle import M
+from tests.support.oracle import T
+from tests.support.oracle import as_numpy
+from tests.support.oracle import literal
+from tests.support.oracle import small_config
+from tests.support.oracle import small_features
+from xlnet_tf.model.masks import attention_mask
+from xlnet_tf.model.masks import causal_mask
+from xlnet_tf.model.masks import literal_masks
+from xlnet_tf.model.masks import permutation_masks
+
+
+def matrix(text):
+    """'110 101' -> bool [2, 3]."""
+    return np.array([[c == "1" for c in row] for row in text.split()])
+
+
+def same(mask, text):
+    np.testing.assert_array_equal(ops.convert_to_numpy(mask), matrix(text))
+
+
+def mask_of(features, memory_length=0, **overrides):
+    positions = features.get("target_positions")
+    config = small_config(**overrides)
+    mask = attention_mask(features, positions, config, memory_length)
+    return None if mask is None else as_numpy(mask)
+
+
+def ids(num_tokens):
+    return np.arange(num_tokens, dtype="int32")[None] + 11
+
+
+def test_the_figure_of_the_paper_for_the_order_3_2_4_1():
+    # Figure 1: token 3 is first, then 2, 4, 1.
+    rank = np.array([[3, 1, 0, 2]], "int32")
+    content, query = permutation_masks(rank)
+    same(content[0], "1111 0110 0010 0111")
+    same(query[0], "0111 0010 0000 0110")
+
+
+def test_only_the_query_rows_of_targets_are_made():
+    rank = np.array([[3, 1, 0, 2]], "int32")
+    _, query = permutation_masks(rank, np.array([[3, 0]], "int32"))
+    same(query[0], "0110 0111")
+
+
+def test_context_is_seen_by_all_and_tied_targets_do_not_see_each_other():
+    # Two halves permuted apart: each has its own step 0 and step 1. Tokens 0
+    # and 3 are context.
+    rank = np.array([[-1, 1, 0, -1, 0, 1]], "int32")
+    content, query = permutation_masks(rank)
+    same(content[0], "100100 111111 101110 100100 101110 111111")
+    same(query[0], "000000 101110 100100 000000 100100 101110")
+
+
+def test_literal_masks_invert_the_polarity_and_show_each_token_itself():
+    hidden = np.array([[[1, 0, 1], [1, 1, 0], [0, 0, 1]]], "float32")
+    content, query = literal_masks(hidden)
+    same(content[0], "110 011 111")
+    same(query[0], "010 001 110")
+    _, query = literal_masks(hidden, np.array([[2, 0]], "int32"))
+    same(query[0], "110 010")
+
+
+@pytest.mark.parametrize("memory_length", [0, M])
+def test_compact_and_literal_features_give_the_same_mask(memory_length):
+    features = small_features(memory_length=memory_length)
+    as_released = literal(features)
+    as_released["target_positions"] = features["target_positions"]
+    del as_released["target_mapping"]
+    np.testing.assert_array_equal(
+        mask_of(features, memory_length), mask_of(as_released, memory_length)
+    )
+
+
+@pytest.mark.parametrize("memory_length", [0, M])
+def test_all_reasons_together_equal_plain_loops(memory_length):
+    features = small_features(memory_length=memory_length)
+    expected = reference.attention_mask(features, memory_length)
+    np.testing.assert_array_equal(mask_of(features, memory_length), expected)
+
+
+def test_causal_mask_sees_memory_the_past_and_itself():
+    same(causal_mask(4, 0), "1000 1100 1110 1111")
+    same(causal_mask(3, 2), "11100 11110 11111")
+
+
+def test_same_length_sees_as_many_keys_from_every_token():
+    same(causal_mask(4, 0, same_length=True), "1000 0100 0010 0001")
+    same(causal_mask(3, 2, same_length=True), "11100 01110 00111")
+
+
+def test_a_causal_model_joins_the_order_the_targets_and_the_memory():
+    features = {
+        "token_ids": ids(3),
+        "factorization_rank": np.array([[1, -1, 0]], "int32"),
+        "target_positions": np.array([[2, 0]], "int32"),
+    }
+    mask = mask_of(features, 2, attention_type="causal")
+    same(mask[0], "11100 11010 11011 11010 11000")
+    mask = mask_of(features, 2, attention_type="causal", same_length=True)
+    same(mask[0], "11100 01010 00011 00010 11000")
+
+
+def test_a_causal_model_without_an_order_sees_the_past():
+    mask = mask_of({"token_ids": ids(3)}, 2, attention_type="causal")
+    same(mask[0], "11100 11110 11111")
+
+
+def test_nothing_to_hide_needs_no_mask():
+    assert mask_of({"token_ids": ids(3)}) is None
+    assert mask_of({"token_ids": ids(3)}, M) is None
+
+
+def test_without_an_order_a_target_sees_all_but_itself():
+    features = {
+        "token_ids": ids(3),
+        "target_positions": np.array([[2, 0]], "int32"),
+    }
+    same(mask_of(features)[0], "111 111 111 110 011")
+    same(mask_of(features, 1)[0], "1111 1111 1111 1110 1011")
+
+
+def test_padding_is_seen_by_its_own_content_row_only():
+    features = {
+        "token_ids": ids(4),
+        "padding_mask": np.array([[0, 1, 1, 0]], "int32"),
+    }
+    same(mask_of(features)[0], "1110 0110 0110 0111")
+    features["target_positions"] = np.array([[0, 2]], "int32")
+    same(mask_of(features)[0], "1110 0110 0110 0111 0110 0100")
+
+
+def test_padding_is_hidden_under_a_causal_mask_too():
+    features = {
+        "token_ids": ids(3),
+        "padding_mask": np.array([[0, 1, 1]], "int32"),
+        "target_positions": np.array([[2]], "int32"),
+    }
+    mask = mask_of(features, 1, attention_type="causal")
+    same(mask[0], "1100 1010 1011 1010")
+
+
+def test_empty_memory_is_hidden_from_every_row():
+    features = {
+        "token_ids": ids(3),
+        "memory_mask": np.array([[0, 1]], "int32"),
+        "target_positions": np.array([[1]], "int32"),
+    }
+    same(mask_of(features, 2)[0], "01111 01111 01111 01101")
+
+
+def test_without_memory_its_mask_counts_for_nothing():
+    features = {"token_ids": ids(3), "memory_mask": np.zeros((1, 2), bool)}
+    assert mask_of(features) is None
+
+
+def test_each_row_of_the_batch_has_its_own_padding():
+    features = {
+        "token_ids": np.arange(4, dtype="int32").reshape(2, 2),
+        "padding_mask": np.array([[1, 0], [0, 1]], bool),
+    }
+    mask = mask_of(features)
+    same(mask[0], "10 11")
+    same(mask[1], "11 01")
+
+
+def test_the_mask_has_a_row_for_each_token_and_target():
+    features = small_features(memory_length=M)
+    mask = mask_of(features, M)
+    assert mask.dtype == bool
+    assert mask.shape == (3, T + 7, M + T)

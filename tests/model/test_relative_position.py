@@ -1,0 +1,234 @@
+"""R, and scores by distance re-indexed by key."""
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+from tests.support.oracle import B
+from tests.support.oracle import M
+from tests.support.oracle import P
+from tests.support.oracle import T
+from tests.support.oracle import sinusoid
+from xlnet_tf.model.relative_position import both_signs
+from xlnet_tf.model.relative_position import position_blocks
+from xlnet_tf.model.relative_position import relative_position_encoding
+from xlnet_tf.model.relative_position import targets_by_distance
+from xlnet_tf.model.relative_position import targets_by_key
+from xlnet_tf.model.relative_position import tokens_by_distance
+from xlnet_tf.model.relative_position import tokens_by_key
+
+N, D, K = 11, 38, M + T
+
+
+def random(*shape):
+    return np.random.default_rng(0).normal(size=shape).astype("float32")
+
+
+def encoding(*args, **kwargs):
+    return ops.convert_to_numpy(relative_position_encoding(*args, **kwargs))
+
+
+@pytest.mark.parametrize("is_reversed", [False, True])
+@pytest.mark.parametrize("clamp", [0, 7])
+def test_each_row_is_the_sinusoid_of_its_distance(clamp, is_reversed):
+    r = encoding(T, K, D, clamp, is_reversed)
+    assert r.shape == (K + T, D)
+    for row in range(K + T):
+        distance = K - row
+        if clamp:
+            distance = max(-clamp, min(clamp, distance))
+        if is_reversed:
+            distance = -distance
+        # float32 sines of angles up to 18 are right to about 2e-6
+        np.testing.assert_allclose(r[row], sinusoid(distance, D), atol=5e-6)
+
+
+def test_clamping_merges_exactly_the_far_distances():
+    r = encoding(T, K, D, clamp_length=7)
+    distances = K - np.arange(K + T)
+    same_as_far = [np.array_equal(row, r[0]) for row in r]
+    np.testing.assert_array_equal(same_as_far, distances >= 7)
+    same_as_future = [np.array_equal(row, r[-1]) for row in r]
+    np.testing.assert_array_equal(same_as_future, distances <= -7)
+
+
+def test_reversal_mirrors_the_table():
+    forwards, backwards = encoding(T, T, D), encoding(T, T, D, 0, True)
+    # distances T .. 1 - T; mirrored, all but the first change places
+    np.testing.assert_array_equal(backwards[1:], forwards[1:][::-1])
+    assert np.abs(backwards - forwards).max() > 0.5
+
+
+@pytest.mark.parametrize("num_tokens", [1, T, K])
+@pytest.mark.parametrize("clamp", [0, 7])
+def test_the_table_follows_from_distances_of_one_sign(clamp, num_tokens):
+    half = encoding(1, K - 1, D, clamp)
+    sines = np.where(np.arange(D) < D // 2, half, 0)
+    cosines = half - sines
+    for sign, is_reversed in ((1, False), (-1, True)):
+        both = ops.convert_to_numpy(
+            both_signs(cosines, sign * sines, num_tokens)
+        )
+        table = encoding(num_tokens, K, D, clamp, is_reversed)
+        assert both.shape == table.shape
+        # no token is K from a key
+        np.testing.assert_array_equal(both[1:], table[1:])
+
+
+@pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16", "bfloat16"])
+def test_positions_stay_exact_above_256_under_any_policy(policy):
+    before = keras.config.dtype_policy()
+    floatx = keras.config.floatx()
+    keras.config.set_dtype_policy(policy)
+    try:
+        if policy == "bfloat16":
+            keras.config.set_floatx("bfloat16")
+        r = relative_position_encoding(3, 521, D)
+        assert keras.backend.standardize_dtype(r.dtype) == "float32"
+        r = ops.convert_to_numpy(r)
+    finally:
+        keras.config.set_dtype_policy(before)
+        keras.config.set_floatx(floatx)
+    for distance in (257, 509, 511, 521):
+        # float32 keeps 521 radians to about 3e-5; bfloat16 would be off by 1
+        np.testing.assert_allclose(
+            r[521 - distance], sinusoid(distance, D), atol=1e-4
+        )
+
+
+def test_content_scores_are_found_by_loops():
+    scores = random(B, N, T, K + T)
+    by_key = ops.convert_to_numpy(tokens_by_key(scores, K))
+    assert by_key.shape == (B, N, T, K)
+    for t in range(T):
+        for k in range(K):
+            distance = (M + t) - k
+            column = K - distance  # the row of R for that distance
+            np.testing.assert_array_equal(
+                by_key[:, :, t, k], scores[:, :, t, column]
+            )
+
+
+def test_content_scores_without_memory_are_found_by_loops():
+    scores = random(B, N, T, T + T)
+    by_key = ops.convert_to_numpy(tokens_by_key(scores, T))
+    for t in range(T):
+        for k in range(T):
+            np.testing.assert_array_equal(
+                by_key[:, :, t, k], scores[:, :, t, T - t + k]
+            )
+
+
+def test_the_figure_of_the_docstring():
+    scores = np.array(list("abcdefghij")).reshape(1, 1, 2, 5)
+    numbers = np.vectorize(ord)(scores).astype("float32")
+    by_key = ops.convert_to_numpy(tokens_by_key(numbers, 3))
+    letters = ["".join(map(chr, row.astype(int))) for row in by_key[0, 0]]
+    assert letters == ["cde", "ghi"]
+
+
+def targets():
+    """Rows of all tokens, and those of some of them apart."""
+    rows = random(B, N, T, K + T)
+    positions = np.stack(
+        [np.random.default_rng(b).permutation(T)[:P] for b in range(B)]
+    ).astype("int32")
+    at_targets = np.stack([rows[b][:, positions[b]] for b in range(B)])
+    return rows, at_targets, positions
+
+
+def test_target_rows_equal_the_rows_of_the_full_shift():
+    rows, at_targets, positions = targets()
+    shifted = ops.convert_to_numpy(
+        targets_by_key(at_targets, positions[:, None], K)
+    )
+    full = ops.convert_to_numpy(tokens_by_key(rows, K))
+    assert shifted.shape == (B, N, P, K)
+    for b in range(B):
+        np.testing.assert_array_equal(shifted[b], full[b][:, positions[b]])
+
+
+@pytest.mark.parametrize("kind", ["tokens", "targets"])
+def test_going_back_is_the_transpose(kind):
+    """<shift(x), y> = <x, transpose(y)> for all x and y."""
+    rows, at_targets, positions = targets()
+    positions = positions[:, None]
+
+    def shift(scores):
+        if kind == "tokens":
+            return ops.convert_to_numpy(tokens_by_key(scores, K))
+        return ops.convert_to_numpy(targets_by_key(scores, positions, K))
+
+    if kind == "tokens":
+        other = random(B, N, T, K)
+        back = ops.convert_to_numpy(tokens_by_distance(other))
+    else:
+        rows, other = at_targets, random(B, N, P, K)
+        back = ops.convert_to_numpy(targets_by_distance(other, positions, T))
+    assert back.shape == rows.shape
+    # Every score stands at one distance alone, or at none.
+    np.testing.assert_array_equal(shift(back), other)
+    np.testing.assert_allclose(
+        (shift(rows) * other).sum(), (rows * back).sum(), rtol=1e-5
+    )
+    assert np.count_nonzero(back) == np.count_nonzero(other)
+
+
+@pytest.mark.parametrize(
+    ("num_tokens", "num_blocks"),
+    [(13, 1), (64, 1), (96, 1), (512, 4), (201, 3)],
+)
+def test_blocks_hold_the_distances_that_their_tokens_have(
+    num_tokens, num_blocks
+):
+    num_keys = num_tokens + M
+    distances = np.arange(num_keys + num_tokens, dtype="float32")[:, None]
+    blocks = ops.convert_to_numpy(
+        position_blocks(distances, num_tokens, num_keys)
+    )
+    size = num_tokens // num_blocks
+    assert blocks.shape == (num_blocks, num_keys + size, 1)
+    # Scores that are their own column, shifted within the blocks and whole.
+    whole = np.broadcast_to(distances[:, 0], (num_tokens, len(distances)))
+    expected = ops.convert_to_numpy(tokens_by_key(whole.copy(), num_keys))
+    scores = np.broadcast_to(
+        blocks[:, None, :, 0], (num_blocks, size, num_keys + size)
+    )
+    found = ops.convert_to_numpy(tokens_by_key(scores.copy(), num_keys))
+    np.testing.assert_array_equal(found.reshape(expected.shape), expected)
+
+
+@pytest.mark.skipif(
+    keras.backend.backend() != "tensorflow",
+    reason="only TensorFlow compiles for lengths that it does not know",
+)
+def test_lengths_need_not_be_known():
+    import tensorflow as tf
+
+    rows, at_targets, positions = targets()
+    positions = positions[:, None]
+    other = random(B, N, P, K)
+    anything = tf.TensorSpec([None] * 4, tf.float32)
+    length = tf.TensorSpec([], tf.int32)
+
+    @tf.function(input_signature=[anything] * 3 + [length] * 2)
+    def all_of_them(rows, at_targets, other, num_keys, num_tokens):
+        return (
+            tokens_by_key(rows, num_keys),
+            tokens_by_distance(other),
+            targets_by_key(at_targets, positions, num_keys),
+            targets_by_distance(other, positions, num_tokens),
+            position_blocks(rows, num_tokens, num_keys),
+        )
+
+    expected = (
+        tokens_by_key(rows, K),
+        tokens_by_distance(other),
+        targets_by_key(at_targets, positions, K),
+        targets_by_distance(other, positions, T),
+        rows[..., None, :, :],
+    )
+    found = all_of_them(rows, at_targets, other, K, T)
+    for one, two in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(one, two)

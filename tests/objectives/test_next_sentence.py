@@ -1,0 +1,298 @@
+"""Next-sentence prediction beside the permutation language model."""
+
+import json
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from data_pipeline import command_line
+from tests.support.oracle import B
+from tests.support.oracle import as_numpy
+from tests.support.oracle import largest_difference
+from tests.support.oracle import small_backbone
+from tests.support.oracle import small_features
+from tests.support.oracle import with_targets
+from tests.support.replicas import two_replicas
+from tests.support.run_fixtures import arguments
+from tests.support.run_fixtures import run_train
+from tests.support.run_fixtures import write_configs
+from tests.support.run_fixtures import write_records
+from tests.support.training_fixtures import Trained
+from tests.support.training_fixtures import one_device
+from xlnet_tf import XLNetPretrainer
+from xlnet_tf import convert
+
+# float32 sums in another order, on losses of about 5
+TOLERANCE = 1e-5
+WEIGHT = 0.7
+IS_NEXT = np.array([True, False, True])
+
+
+def pretrainer(weight=WEIGHT, seed=3, **overrides):
+    model = XLNetPretrainer(
+        small_backbone(dropout=0.0, attention_dropout=0.0, **overrides),
+        next_sentence_weight=weight,
+    )
+    if weight:
+        random = np.random.default_rng(seed)
+        for variable in model.next_sentence_head.trainable_weights:
+            variable.assign(random.normal(size=variable.shape))
+    return model
+
+
+def labelled(seed=0):
+    features = with_targets(small_features(seed), seed)
+    return {**features, "is_next": np.roll(IS_NEXT, seed)}
+
+
+def dataset(*made):
+    stacked = {name: np.stack([x[name] for x in made]) for name in made[0]}
+    return tf.data.Dataset.from_tensor_slices(stacked)
+
+
+def by_hand(model, features):
+    """float64 [B] losses and bool [B] hits, from the class token, the last."""
+    last = as_numpy(model(features)["content"])[:, -1].astype("float64")
+    summary, kernel_bias, logits, logits_bias = (
+        as_numpy(variable).astype("float64")
+        for variable in model.next_sentence_head.trainable_weights
+    )
+    scores = np.tanh(last @ summary + kernel_bias) @ logits + logits_bias
+    true = features["is_next"].astype(int)
+    loss = np.log(np.exp(scores).sum(-1)) - scores[np.arange(B), true]
+    return loss, scores.argmax(-1) == true
+
+
+def test_the_loss_equals_that_by_hand():
+    model, features = pretrainer(), labelled()
+    loss, hits = by_hand(model, features)
+    outputs = as_numpy(model(features))
+    np.testing.assert_allclose(
+        outputs["next_sentence_loss"], loss, atol=TOLERANCE
+    )
+    np.testing.assert_array_equal(outputs["next_sentence_correct"], hits)
+    # A row weighs as much as its targets together.
+    weights = features["target_weights"]
+    rows = weights.sum(1)
+    assert len(set(rows.tolist())) == B
+    tokens = (outputs["token_loss"] * weights).sum() / weights.sum()
+    expected = tokens + WEIGHT * (loss * rows).sum() / rows.sum()
+    assert abs(outputs["loss"] - expected) < TOLERANCE
+    objective, metrics = as_numpy(model.sums(features, outputs))
+    total = weights.sum()
+    assert abs(objective / total - expected) < TOLERANCE
+    assert abs(metrics["loss"] / total - tokens) < TOLERANCE
+    accuracy = (hits * rows).sum() / rows.sum()
+    assert 0 < accuracy < 1
+    assert abs(metrics["next_sentence_accuracy"] / total - accuracy) < TOLERANCE
+
+
+def test_without_a_weight_there_is_none_of_it():
+    model, features = pretrainer(0.0), labelled()
+    outputs = model(features)
+    assert not [name for name in outputs if "next" in name]
+    assert model.metric_names == ("loss", "accuracy")
+    del features["is_next"]
+    assert float(model(features)["loss"]) == float(outputs["loss"])
+
+
+def test_a_negative_weight_is_refused():
+    with pytest.raises(ValueError, match="next_sentence_weight=-1"):
+        pretrainer(-1)
+
+
+def test_a_missing_label_is_named_in_training_and_left_out_otherwise():
+    model, features = pretrainer(), labelled()
+    tokens = model(features)["token_loss"]
+    del features["is_next"]
+    with pytest.raises(ValueError, match="needs the feature `is_next`"):
+        model(features, training=True)
+    outputs = as_numpy(model(features))
+    assert largest_difference(outputs["token_loss"], tokens) == 0
+    weights = features["target_weights"]
+    mean = (outputs["token_loss"] * weights).sum() / weights.sum()
+    assert abs(outputs["loss"] - mean) < TOLERANCE
+
+
+def test_evaluate_without_labels_tells_no_accuracy_of_them():
+    model, features = pretrainer(), labelled()
+    del features["is_next"]
+    model.compile(jit_compile=False)
+    result = model.evaluate(dataset(features), verbose=0, return_dict=True)
+    assert set(result) == {"loss", "accuracy", "bits_per_token"}
+
+
+def test_fit_and_evaluate_have_the_loss_of_the_call():
+    model, made = pretrainer(), [labelled(seed) for seed in range(3)]
+    losses = [float(model(features)["loss"]) for features in made]
+    hits, rows = [], []
+    for features in made:
+        hits.append(by_hand(model, features)[1])
+        rows.append(features["target_weights"].sum(1))
+    model.compile(keras.optimizers.SGD(0.0), jit_compile=False)
+    result = model.evaluate(dataset(*made), verbose=0, return_dict=True)
+    assert abs(result["loss"] - np.mean(losses)) < TOLERANCE
+    accuracy = np.average(hits, weights=rows)
+    assert 0 < accuracy < 1
+    assert abs(result["next_sentence_accuracy"] - accuracy) < TOLERANCE
+    history = model.fit(dataset(*made), verbose=0).history
+    assert abs(history["loss"][0] - np.mean(losses)) < TOLERANCE
+
+
+def test_every_weight_learns_from_it():
+    model, features = pretrainer(), labelled()
+    variables = [v.value for v in model.trainable_variables]
+    with tf.GradientTape(persistent=True) as tape:
+        outputs = model(features)
+        objective, metrics = model.sums(features, outputs)
+        of_rows = objective - metrics["loss"]
+    for target in (objective, of_rows):
+        for variable, gradient in zip(
+            model.trainable_variables,
+            tape.gradient(target, variables),
+            strict=True,
+        ):
+            # What predicts tokens alone has no part in the class token.
+            if target is of_rows and variable.path.endswith(
+                ("head/bias", "mask_embedding")
+            ):
+                assert gradient is None or not np.any(gradient)
+                continue
+            assert gradient is not None, variable.path
+            largest = np.abs(tf.convert_to_tensor(gradient).numpy()).max()
+            assert largest > 1e-6, variable.path
+
+
+def test_files_keep_its_head(tmp_path):
+    model, features = pretrainer(), labelled()
+    model.save(tmp_path / "model.keras")
+    model.save_to_preset(tmp_path / "preset")
+    for again in (
+        keras.models.load_model(tmp_path / "model.keras"),
+        XLNetPretrainer.from_preset(tmp_path / "preset"),
+    ):
+        assert again.next_sentence_weight == WEIGHT
+        assert largest_difference(again(features), model(features)) == 0
+
+
+def test_a_preset_without_its_head_gets_a_new_one(tmp_path):
+    plain, features = pretrainer(0.0), labelled()
+    plain.head.bias.assign(np.arange(97) / 97)
+    plain.save_to_preset(tmp_path)
+    model = XLNetPretrainer.from_preset(tmp_path, next_sentence_weight=WEIGHT)
+    expected, outputs = plain(features), model(features)
+    assert largest_difference(outputs["query"], expected["query"]) == 0
+    assert (
+        largest_difference(outputs["token_loss"], expected["token_loss"]) == 0
+    )
+    assert np.ptp(as_numpy(outputs["next_sentence_loss"])) > 0
+
+
+def test_a_preset_is_read_without_its_head(tmp_path):
+    model, features = pretrainer(), labelled()
+    model.save_to_preset(tmp_path)
+    plain = XLNetPretrainer.from_preset(tmp_path, next_sentence_weight=0.0)
+    expected, outputs = model(features), plain(features)
+    assert "next_sentence_loss" not in outputs
+    assert (
+        largest_difference(outputs["token_loss"], expected["token_loss"]) == 0
+    )
+
+
+def test_it_learns_which_rows_go_on():
+    model, features = pretrainer(), labelled()
+    model.compile(keras.optimizers.AdamW(3e-3), jit_compile=False)
+    model.fit(dataset(features).repeat(60), epochs=1, verbose=0)
+    # Guessing costs log(2) = 0.69 nats.
+    assert float(np.max(as_numpy(model(features)["next_sentence_loss"]))) < 0.1
+
+
+def test_replicas_and_parts_take_the_same_steps():
+    weight = {"next_sentence_weight": WEIGHT}
+    one = Trained(one_device(), **weight)
+    other = Trained(two_replicas(), gradient_accumulation_steps=2, **weight)
+    for name in ("loss", "accuracy", "next_sentence_accuracy"):
+        np.testing.assert_allclose(
+            one.scalars[name], other.scalars[name], rtol=1e-5
+        )
+    # float32 sums in another order, over five steps of Adam
+    for value, same in zip(one.weights, other.weights, strict=True):
+        np.testing.assert_allclose(value, same, atol=1e-5)
+    # It moves what the tokens alone move elsewhere.
+    alone = Trained(one_device())
+    embeddings = [
+        trained.model.backbone.token_embedding.embeddings
+        for trained in (one, alone)
+    ]
+    assert largest_difference(*embeddings) > 1e-4
+
+
+@pytest.fixture(scope="module")
+def records(tmp_path_factory):
+    return write_records(tmp_path_factory.mktemp("records"))
+
+
+def test_the_command_trains_it_and_goes_on(records, tmp_path, capfd):
+    configs = write_configs(tmp_path, next_sentence_weight=WEIGHT)
+    argv = arguments(records, tmp_path / "run", *configs, steps=4)
+    assert run_train(*argv) == 0
+    assert "  next sentence " in capfd.readouterr().err
+    lines = (tmp_path / "run/metrics.jsonl").read_text().splitlines()
+    for line in map(json.loads, lines):
+        assert 0 <= line["next_sentence_accuracy"] <= 1
+    model = XLNetPretrainer.from_preset(tmp_path / "run/preset")
+    assert model.next_sentence_weight == WEIGHT
+    assert run_train(*argv) == 0  # nothing is left to do
+    # Its head is a part of what goes on.
+    configs = write_configs(tmp_path)
+    argv = arguments(records, tmp_path / "run", *configs, steps=6)
+    capfd.readouterr()
+    assert run_train(*argv) == 1
+    assert "next_sentence_weight: 0.7 there, 0.0 now" in capfd.readouterr().err
+
+
+def test_a_run_from_before_it_goes_on(records, tmp_path):
+    configs = write_configs(tmp_path)
+    argv = arguments(records, tmp_path / "run", *configs, steps=4)
+    assert run_train(*argv) == 0
+    file = tmp_path / "run/run.json"
+    run = json.loads(file.read_text())
+    del run["training"]["next_sentence_weight"]
+    file.write_text(json.dumps(run))
+    assert run_train(*arguments(records, tmp_path / "run", *configs)) == 0
+
+
+def test_training_goes_on_from_a_preset_without_its_head(records, tmp_path):
+    configs = write_configs(tmp_path)
+    assert run_train(*arguments(records, tmp_path / "plain", *configs)) == 0
+    configs = write_configs(tmp_path, next_sentence_weight=WEIGHT)
+    start = ("--preset", tmp_path / "plain/preset", "--learning-rate", "1e-12")
+    argv = arguments(records, tmp_path / "run", *configs[2:], *start)
+    assert run_train(*argv) == 0
+    before = XLNetPretrainer.from_preset(tmp_path / "plain/preset")
+    after = XLNetPretrainer.from_preset(tmp_path / "run/preset")
+    assert after.next_sentence_head is not None
+    for one, other in zip(
+        [*before.backbone.weights, *before.head.weights],
+        [*after.backbone.weights, *after.head.weights],
+        strict=True,
+    ):
+        np.testing.assert_allclose(one.numpy(), other.numpy(), atol=1e-6)
+
+
+@pytest.mark.parametrize("form", ["hf", "tf1"])
+def test_other_formats_say_that_they_leave_it_out(tmp_path, capsys, form):
+    # Hugging Face's heads share the width of the model.
+    model, features = pretrainer(num_heads=2, head_dim=19), labelled()
+    model.save_to_preset(tmp_path / "ours")
+    argv = ["--from", tmp_path / "ours", "--to", tmp_path / "theirs"]
+    argv = [str(x) for x in [*argv, "--format", form]]
+    assert command_line.run(convert.main, argv) == 0
+    assert "no place for the head of next-sentence" in capsys.readouterr().err
+    again = XLNetPretrainer.from_preset(tmp_path / "theirs")
+    difference = largest_difference(
+        again(features)["token_loss"], model(features)["token_loss"]
+    )
+    assert difference < TOLERANCE

@@ -1,0 +1,243 @@
+"""The permutation language model: its loss, its metrics, and that it learns."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.support.oracle import SIZES
+from tests.support.oracle import B
+from tests.support.oracle import M
+from tests.support.oracle import P
+from tests.support.oracle import as_numpy
+from tests.support.oracle import largest_difference
+from tests.support.oracle import literal
+from tests.support.oracle import small_backbone
+from tests.support.oracle import small_features
+from tests.support.oracle import with_targets
+from xlnet_tf import XLNetPretrainer
+
+# float32 sums in another order, on losses of about 5
+TOLERANCE = 1e-5
+
+
+def pretrainer(dtype=None, **overrides):
+    model = XLNetPretrainer(small_backbone(dtype=dtype, **overrides))
+    bias = np.random.default_rng(1).normal(size=SIZES["vocabulary_size"])
+    model.head.bias.assign(bias.astype("float32"))
+    return model
+
+
+def labelled(seed=0, **kwargs):
+    return with_targets(small_features(seed, **kwargs), seed)
+
+
+def dataset(*made):
+    stacked = {name: np.stack([x[name] for x in made]) for name in made[0]}
+    return tf.data.Dataset.from_tensor_slices(stacked)
+
+
+def loss_by_hand(model, features):
+    """float64 [B, P] losses and logits from the query stream."""
+    query = as_numpy(model(features)["query"]).astype("float64")
+    table = as_numpy(model.backbone.token_embedding.embeddings)
+    logits = query @ table.astype("float64").T + as_numpy(model.head.bias)
+    token_loss = np.zeros((len(query), P))
+    for b, p in np.ndindex(token_loss.shape):
+        log_sum = np.log(np.exp(logits[b, p]).sum())
+        token_loss[b, p] = log_sum - logits[b, p, features["target_ids"][b, p]]
+    return token_loss, logits
+
+
+def test_content_is_left_out_where_nobody_wants_it():
+    model, features = pretrainer(), labelled()
+    expected = as_numpy(model(features))
+    assert "content" in expected and "content" not in model(
+        features, training=True
+    )
+    outputs = as_numpy(model(features, with_content=False))
+    assert set(expected) - set(outputs) == {"content"}
+    for name in ("query", "token_loss", "loss"):
+        difference = largest_difference(outputs[name], expected[name])
+        assert difference < TOLERANCE
+
+
+def test_the_loss_equals_that_by_hand():
+    model, features = pretrainer(), labelled()
+    expected, logits = loss_by_hand(model, features)
+    outputs = as_numpy(model(features))
+    np.testing.assert_allclose(
+        outputs["token_loss"], expected, atol=TOLERANCE, rtol=0
+    )
+    weights = features["target_weights"]
+    mean = (expected * weights).sum() / weights.sum()
+    assert abs(outputs["loss"] - mean) < TOLERANCE
+    correct = logits.argmax(-1) == features["target_ids"]
+    np.testing.assert_array_equal(outputs["token_correct"], correct)
+    np.testing.assert_allclose(
+        as_numpy(model.logits(outputs["query"])), logits, atol=TOLERANCE
+    )
+
+
+def test_weights_scale_each_target_and_default_to_one():
+    model, features = pretrainer(), labelled()
+    expected, _ = loss_by_hand(model, features)
+    del features["target_weights"]
+    assert abs(float(model(features)["loss"]) - expected.mean()) < TOLERANCE
+    one = np.zeros((B, P), "int32")
+    one[1, 3] = 1
+    loss = float(model({**features, "target_weights": one})["loss"])
+    assert abs(loss - expected[1, 3]) < TOLERANCE
+
+
+def test_a_batch_without_weight_has_no_loss():
+    none = {**labelled(), "target_weights": np.zeros((B, P), "float32")}
+    assert float(pretrainer()(none)["loss"]) == 0
+
+
+@pytest.mark.parametrize("memory_length", [0, M])
+def test_compact_and_literal_features_give_the_same_outputs(memory_length):
+    model = pretrainer(memory_length=memory_length)
+    features = labelled(memory_length=memory_length)
+    difference = largest_difference(model(features), model(literal(features)))
+    assert difference == 0
+
+
+def test_without_labels_there_is_no_loss():
+    outputs = pretrainer()(small_features())
+    assert set(outputs) == {"content", "query"}
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_labels_without_their_places_are_refused(training):
+    features = labelled()
+    del features["target_positions"]
+    with pytest.raises(ValueError, match="need `target_positions` or `target_"):
+        pretrainer()(features, training=training)
+
+
+def test_content_is_left_out_where_nothing_reads_it():
+    model, features = pretrainer(), labelled()
+    losses = {"loss", "query", "token_loss", "token_correct"}
+    assert set(model(features)) == {*losses, "content"}
+    assert set(model(features, training=True)) == losses
+    unlabelled = {**features, "target_ids": None}
+    assert set(model(unlabelled, training=True)) == {"content", "query"}
+
+
+def test_evaluate_gives_accuracy_and_bits_by_target_weight():
+    model = pretrainer()
+    made = [labelled(seed) for seed in range(3)]
+    # One right answer with a weight that shows.
+    _, logits = loss_by_hand(model, made[0])
+    made[0]["target_ids"][1, 3] = logits[1, 3].argmax()
+    made[0]["target_weights"][1, 3] = 5
+    losses, hits, weights = [], [], []
+    for features in made:
+        token_loss, logits = loss_by_hand(model, features)
+        losses.append(token_loss)
+        hits.append(logits.argmax(-1) == features["target_ids"])
+        weights.append(features["target_weights"])
+    model.compile(jit_compile=False)
+    result = model.evaluate(dataset(*made), verbose=0, return_dict=True)
+    bits = np.average(losses, weights=weights) / np.log(2)
+    assert abs(result["bits_per_token"] - bits) < TOLERANCE
+    accuracy = np.average(hits, weights=weights)
+    assert 0 < accuracy < 1
+    assert abs(result["accuracy"] - accuracy) < TOLERANCE
+
+
+def test_a_keras_file_gives_the_same_bits(tmp_path):
+    model, features = pretrainer(memory_length=M, reuse_length=3), labelled()
+    model.save(tmp_path / "model.keras")
+    again = keras.models.load_model(tmp_path / "model.keras")
+    assert again.config == model.config
+    assert largest_difference(again(features), model(features)) == 0
+
+
+def test_a_trained_model_goes_on_from_its_keras_file(tmp_path):
+    def compiled(model):
+        optimizer = keras.optimizers.SGD(0.1, momentum=0.9)
+        model.compile(optimizer, jit_compile=False)
+        return model
+
+    model = compiled(pretrainer(dropout=0.0, attention_dropout=0.0))
+    model.fit(dataset(labelled(0), labelled(1)), verbose=0)
+    model.save(tmp_path / "model.keras")
+    again = keras.models.load_model(tmp_path / "model.keras")
+    again.jit_compile = False
+    # The same weights with an optimizer that forgot its momentum.
+    fresh = keras.models.load_model(tmp_path / "model.keras", compile=False)
+    features = labelled()
+    assert largest_difference(again(features), model(features)) == 0
+    for each in (model, again, compiled(fresh)):
+        each.fit(dataset(labelled(2)), verbose=0)
+    assert largest_difference(again(features), model(features)) < TOLERANCE
+    assert largest_difference(fresh(features), model(features)) > 1e-3
+
+
+def test_mixed_bfloat16_keeps_weights_and_loss_in_float32():
+    features = labelled()
+    mixed, exact = pretrainer("mixed_bfloat16"), pretrainer()
+    outputs = mixed(features)
+    dtypes = {
+        name: keras.backend.standardize_dtype(value.dtype)
+        for name, value in outputs.items()
+    }
+    assert dtypes["query"] == dtypes["content"] == "bfloat16"
+    assert dtypes["loss"] == dtypes["token_loss"] == "float32"
+    assert {w.dtype for w in mixed.trainable_weights} == {"float32"}
+    # bfloat16 keeps 8 bits, a relative 0.4%, of each rounded value.
+    difference = float(outputs["loss"]) - float(exact(features)["loss"])
+    assert 0 < abs(difference) < 0.1
+
+
+@pytest.mark.parametrize(
+    "dtype", ["float32", pytest.param("mixed_bfloat16", marks=pytest.mark.slow)]
+)
+def test_fit_compiled_by_xla_takes_the_same_steps(dtype):
+    losses = []
+    for jit_compile in (False, True):
+        model = pretrainer(
+            dtype, dropout=0.0, attention_dropout=0.0, memory_length=M
+        )
+        model.remember(B)
+        model.compile(
+            optimizer=keras.optimizers.SGD(0.1), jit_compile=jit_compile
+        )
+        made = [labelled(seed) for seed in range(3)]
+        history = model.fit(dataset(*made), verbose=0).history
+        losses.append(history["loss"][0])
+    # XLA keeps sums of bfloat16 longer in float32 than eager kernels do.
+    tolerance = 1e-4 if dtype == "float32" else 0.05
+    assert abs(losses[0] - losses[1]) < tolerance
+
+
+@pytest.mark.slow
+def test_a_tiny_model_overfits_one_batch():
+    model, features = XLNetPretrainer(small_backbone()), labelled()
+    model.compile(keras.optimizers.AdamW(3e-3), jit_compile=False)
+    repeated = dataset(features).repeat(60)
+    model.fit(repeated, epochs=2, verbose=0)
+    # Guessing costs log(97) = 4.6 nats.
+    assert float(model(features)["loss"]) < 0.1
+
+
+def test_every_weight_learns_from_the_loss():
+    model = pretrainer(memory_length=M)
+    with tf.GradientTape() as tape:
+        loss = model(labelled(memory_length=M))["loss"]
+    variables = [v.value for v in model.trainable_variables]
+    for variable, gradient in zip(
+        model.trainable_variables, tape.gradient(loss, variables), strict=True
+    ):
+        assert gradient is not None, variable.path
+        largest = np.abs(tf.convert_to_tensor(gradient).numpy()).max()
+        assert largest > 1e-6, variable.path
+
+
+def test_fit_without_labels_says_what_is_missing():
+    model = pretrainer()
+    model.compile(keras.optimizers.SGD(0.1), jit_compile=False)
+    with pytest.raises(ValueError, match="`target_ids`"):
+        model.fit(dataset(small_features()), verbose=0)

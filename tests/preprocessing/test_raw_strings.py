@@ -1,0 +1,425 @@
+"""Tasks on raw strings: fit, evaluate, predict, and their files."""
+
+import json
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import xlnet_tf
+from tests.support.export_fixtures import PIECES
+from tests.support.export_fixtures import tiny_tokenizer
+from tests.support.oracle import as_numpy
+from tests.support.oracle import largest_difference
+from tests.support.oracle import randomize
+from tests.support.training_fixtures import tiny_config
+from xlnet_tf.preprocessing.strings import to_data_set
+from xlnet_tf.preprocessing.texts import XLNetMultipleChoicePreprocessor
+from xlnet_tf.preprocessing.texts import XLNetRankerPreprocessor
+from xlnet_tf.preprocessing.texts import XLNetTextClassifierPreprocessor
+from xlnet_tf.preprocessing.texts import XLNetTokenClassifierPreprocessor
+from xlnet_tf.tasks import losses
+
+LENGTH = 11
+TEXTS = [f"{first} {last}" for first in ("ba", "co") for last in "bcdfg"]
+LABELS = [0] * 5 + [1] * 5
+
+
+def backbone():
+    return xlnet_tf.XLNetBackbone(
+        tiny_config(vocabulary_size=PIECES, num_layers=1, memory_length=0)
+    )
+
+
+def preprocessor(cls=XLNetTextClassifierPreprocessor, **settings):
+    return cls(tiny_tokenizer(), sequence_length=LENGTH, **settings)
+
+
+def classifier(**arguments):
+    arguments = {"preprocessor": preprocessor(), **arguments}
+    task = xlnet_tf.XLNetTextClassifier(backbone(), num_classes=2, **arguments)
+    return randomize(task)
+
+
+def quick(task, run_eagerly=True):
+    # To trace a step takes longer than the few steps of a test.
+    task.compile(
+        keras.optimizers.Adam(5e-3), jit_compile=False, run_eagerly=run_eagerly
+    )
+    return task
+
+
+@pytest.fixture(scope="module")
+def learned():
+    """A classifier that was fitted on strings, and how that went."""
+    task = quick(classifier(dropout=0.0), run_eagerly=False)
+    history = task.fit(
+        np.array(TEXTS),
+        LABELS,
+        batch_size=4,
+        epochs=12,
+        validation_data=(TEXTS[3:7], LABELS[3:7]),
+        verbose=0,
+    )
+    return task, history.history
+
+
+def expected_logits(task, texts):
+    features = task.preprocessor(texts)
+    return as_numpy(task(features))
+
+
+def test_a_classifier_learns_from_strings(learned):
+    _, history = learned
+    assert history["loss"][-1] < 0.1 < history["loss"][0]
+    assert history["accuracy"][-1] == history["val_accuracy"][-1] == 1
+    assert len(history["val_loss"]) == 12
+
+
+def test_predictions_are_those_of_the_features(learned):
+    task, _ = learned
+    expected = expected_logits(task, TEXTS)
+    data = tf.data.Dataset.from_tensor_slices((TEXTS, LABELS)).batch(3)
+    for x in (TEXTS, np.array(TEXTS, object), data, task.preprocessor(TEXTS)):
+        batch_size = None if x is data else 4
+        found = task.predict(x, batch_size=batch_size, verbose=0)
+        np.testing.assert_allclose(found, expected, atol=1e-5)
+    found = task.predict_on_batch(TEXTS)
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
+def test_evaluation_does_not_count_what_fills_up_the_last_batch(learned):
+    task, _ = learned
+    logits = expected_logits(task, TEXTS)
+    wrong = [1 - LABELS[0], *LABELS[1:]]
+    expected = np.mean(logits.argmax(-1) == wrong)
+    for y, weights in ((wrong, None), ([*wrong, 0, 0], [1] * 10 + [0, 0])):
+        x = TEXTS + ["ba"] * (len(y) - 10)
+        found = task.evaluate(
+            x, y, 4, sample_weight=weights, verbose=0, return_dict=True
+        )
+        np.testing.assert_allclose(found["accuracy"], expected, atol=1e-6)
+    # One batch with fillers has the loss of the batch without them.
+    rows = [
+        task.test_on_batch(TEXTS, wrong)[0],
+        task.test_on_batch(x, y, np.array(weights, "float32"))[0],
+    ]
+    log_shares = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
+    loss = -log_shares[np.arange(10), wrong].mean()
+    np.testing.assert_allclose(rows, loss, rtol=1e-4)
+
+
+def test_a_task_that_was_not_compiled_compiles_itself():
+    task = classifier()
+    found = task.evaluate(TEXTS, LABELS, verbose=0, return_dict=True)
+    assert set(found) == {"loss", "accuracy"}
+    assert isinstance(task.optimizer, xlnet_tf.optimizer.AdamW)
+    rate = keras.ops.convert_to_numpy(task.optimizer.learning_rate)
+    np.testing.assert_allclose(rate, 2e-5)
+    before = [as_numpy(w) for w in task.trainable_weights]
+    task.train_on_batch(TEXTS, np.array(LABELS))
+    assert largest_difference(task.trainable_weights, before) > 0
+
+
+def test_the_last_examples_are_for_validation():
+    task = quick(classifier(dropout=0.0))
+    history = task.fit(
+        (TEXTS, TEXTS), LABELS, validation_split=0.3, verbose=0, batch_size=7
+    )
+    expected = as_numpy(task(task.preprocessor((TEXTS[7:], TEXTS[7:]))))
+    found = history.history["val_accuracy"]
+    assert found == [pytest.approx(np.mean(expected.argmax(-1) == 1))]
+
+
+@pytest.mark.slow
+def test_data_sets_and_weights():
+    task = quick(classifier(dropout=0.0))
+    data = tf.data.Dataset.from_tensor_slices(
+        ({"text": TEXTS, "text_pair": TEXTS}, LABELS, [1.0] * 5 + [0.0] * 5)
+    ).batch(4)
+    task.fit(data, epochs=5, validation_data=data, verbose=0)
+    logits = expected_logits(task, (TEXTS, TEXTS))
+    assert (logits.argmax(-1) == 0).all()  # the only class that had a weight
+
+
+def test_only_data_of_the_user_are_tuned_by_tensorflow():
+    preprocessor = classifier().preprocessor
+    of_lists = to_data_set(preprocessor, TEXTS, LABELS)
+    assert of_lists.options().autotune.enabled is False
+    users = tf.data.Dataset.from_tensor_slices((TEXTS, LABELS)).batch(4)
+    options = to_data_set(preprocessor, users).options()
+    assert options.autotune.enabled is None
+
+
+def test_features_go_past_the_preprocessor():
+    task = quick(classifier())
+    features = as_numpy(task.preprocessor(TEXTS))
+    task.preprocessor = None
+    task.fit(features, np.array(LABELS), verbose=0)
+    assert task.predict(features["token_ids"], verbose=0).shape == (10, 2)
+    with pytest.raises(ValueError, match="XLNetTextClassifier has no prep"):
+        task.predict(TEXTS)
+
+
+@pytest.mark.slow
+def test_a_regressor_learns_and_weighs():
+    task = quick(
+        randomize(
+            xlnet_tf.XLNetTextRegressor(
+                backbone(), dropout=0.0, preprocessor=preprocessor()
+            )
+        )
+    )
+    y = np.array(LABELS, "float32")
+    history = task.fit(TEXTS, y, epochs=15, verbose=0, batch_size=5).history
+    assert history["loss"][-1] < 0.05
+    weights = np.array([1] * 9 + [0], "float32")
+    found = task.test_on_batch(TEXTS, y + 1, weights, return_dict=True)
+    errors = np.square(expected_logits(task, TEXTS) - y - 1)[:9]
+    np.testing.assert_allclose(found["loss"], errors.mean(), rtol=1e-4)
+    rmse = found["root_mean_squared_error"]
+    np.testing.assert_allclose(rmse, np.sqrt(errors.mean()), rtol=1e-4)
+
+
+@pytest.mark.slow
+def test_choices_and_tokens_and_queries_are_fitted():
+    """One step of each, from strings to logits of the documented shapes."""
+    choice = {
+        "context": TEXTS[:4],
+        "question": TEXTS[4:8],
+        "options": [["ba", "co", "de"]] * 4,
+    }
+    words = [["ba"], ["co", "de"], [], ["1,", "x"]]
+    queries = {
+        "query": TEXTS[:4],
+        "documents": [["ba"], ["co", "de"], [], ["fi", "gu"]],
+    }
+    for cls, of_strings, arguments, x, y, shape in (
+        (
+            xlnet_tf.XLNetMultipleChoice,
+            XLNetMultipleChoicePreprocessor,
+            {},
+            choice,
+            [0, 1, 2, 0],
+            (4, 3),
+        ),
+        (
+            xlnet_tf.XLNetTokenClassifier,
+            XLNetTokenClassifierPreprocessor,
+            {"num_classes": 5},
+            words,
+            [[1], [2, 3], [], [4, 0]],
+            (4, LENGTH, 5),
+        ),
+        (
+            xlnet_tf.XLNetRanker,
+            XLNetRankerPreprocessor,
+            {},
+            queries,
+            [[1], [0, 1], [], [3, 0]],
+            (4, 2),
+        ),
+    ):
+        of_strings = preprocessor(of_strings)
+        task = quick(cls(backbone(), preprocessor=of_strings, **arguments))
+        history = task.fit(x, y, batch_size=4, verbose=0).history
+        assert np.isfinite(history["loss"]).all()
+        assert len(history) == 2
+        assert task.predict(x, verbose=0).shape == shape
+
+
+def test_losses_of_tokens_are_means_over_words():
+    task = xlnet_tf.XLNetTokenClassifier(
+        backbone(),
+        5,
+        preprocessor=preprocessor(XLNetTokenClassifierPreprocessor),
+    )
+    words, tags = [["ba", "code", "fi"], ["gu"]], [[1, -100, 4], [2]]
+    task.compile(run_eagerly=True)
+    features, labels, weights = task.preprocessor(words, tags)
+    logits = as_numpy(task(features)).astype("float64")
+    log_shares = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
+    rows, columns = np.nonzero(np.array(weights))
+    assert len(rows) == 3
+    expected = -log_shares[rows, columns, np.array(labels)[rows, columns]]
+    found = task.test_on_batch(words, tags, return_dict=True)
+    np.testing.assert_allclose(found["loss"], expected.mean(), rtol=1e-4)
+
+
+def test_scores_of_fillers_are_hidden_and_the_loss_is_listwise():
+    task = randomize(xlnet_tf.XLNetRanker(backbone()))
+    of_strings = preprocessor(XLNetRankerPreprocessor)
+    data = {"query": ["ba", "co"], "documents": [["ba", "co", "fi"], ["de"]]}
+    relevance = [[1.0, 3.0, 0.0], [0.0]]
+    features, y = of_strings(data, relevance)
+    scores = as_numpy(task(features))
+    assert (scores[1, 1:] == np.float32(-1e30)).all()
+    whole = {k: v for k, v in features.items() if k != "document_mask"}
+    np.testing.assert_array_equal(as_numpy(task(whole))[0], scores[0])
+    log_shares = scores[0] - np.log(np.exp(scores[0]).sum())
+    expected = -(0.25 * log_shares[0] + 0.75 * log_shares[1])
+    found = losses.ListwiseLoss()(y, scores)  # the second query teaches nothing
+    np.testing.assert_allclose(found, expected / 2, rtol=1e-5)
+    places = np.argsort(-scores[0]).tolist()
+    rank = 1 + min(places.index(0), places.index(1))
+    found = as_numpy(losses.reciprocal_rank(y, scores))
+    np.testing.assert_allclose(found, [1 / rank, 0])
+
+
+def test_questions_have_the_released_loss():
+    task = xlnet_tf.XLNetQuestionAnswering(backbone(), dropout=0.0)
+    task = quick(randomize(task))
+    features = as_numpy(preprocessor()(TEXTS[:3]))
+    y = {
+        "start_positions": np.array([9, 8, 10], "int32"),
+        "end_positions": np.array([10, 9, 10], "int32"),
+        "is_impossible": np.array([0, 0, 1], "float32"),
+    }
+    features["start_positions"] = y["start_positions"]
+    outputs = as_numpy(task(features))
+    share = 1 / (1 + np.exp(-outputs["class_logits"]))
+    right = np.where(y["is_impossible"], share, 1 - share)
+    rows = np.arange(3)
+    expected = -0.5 * np.mean(
+        outputs["start_scores"][rows, y["start_positions"]]
+        + outputs["end_scores"][rows, y["end_positions"]]
+        + np.log(right)
+    )
+    found = task.evaluate(features, y, verbose=0)
+    np.testing.assert_allclose(found, expected, rtol=1e-4)
+    task.fit(features, y, verbose=0)
+    del features["start_positions"]
+    with pytest.raises(ValueError, match="must hold `start_positions` too"):
+        task.evaluate(features, y, verbose=0)
+    simple = quick(xlnet_tf.XLNetSpanClassifier(backbone()))
+    del y["is_impossible"]
+    assert simple.evaluate(features, y, verbose=0) > 0
+    del y["end_positions"]
+    with pytest.raises(ValueError, match="Received: start_positions"):
+        losses.SpanLoss()(y, as_numpy(simple(features)))
+
+
+def test_a_keras_file_keeps_strings_and_compilation(learned, tmp_path):
+    task, _ = learned
+    task.save(tmp_path / "task.keras")
+    again = keras.models.load_model(tmp_path / "task.keras")
+    assert again.get_config() == task.get_config()
+    np.testing.assert_array_equal(
+        again.predict(TEXTS, verbose=0), task.predict(TEXTS, verbose=0)
+    )
+    assert again.compiled
+    assert again.optimizer.get_config() == task.optimizer.get_config()
+    assert (
+        largest_difference(again.optimizer.variables, task.optimizer.variables)
+        == 0
+    )
+    again.fit(TEXTS, LABELS, verbose=0)
+
+
+def test_a_preset_keeps_the_preprocessor(learned, tmp_path):
+    task, _ = learned
+    task.save_to_preset(tmp_path)
+    again = xlnet_tf.XLNetTextClassifier.from_preset(tmp_path)
+    assert again.preprocessor.get_config() == task.preprocessor.get_config()
+    np.testing.assert_array_equal(
+        again.predict(TEXTS, verbose=0), task.predict(TEXTS, verbose=0)
+    )
+    # The vocabulary is in one place alone.
+    for name in ("task.json", "preprocessor.json"):
+        assert (tmp_path / name).stat().st_size < 4000, name
+    bare = xlnet_tf.XLNetTextClassifier.from_preset(tmp_path, preprocessor=None)
+    assert bare.preprocessor is None
+    mine = preprocessor()
+    own = xlnet_tf.XLNetTextClassifier.from_preset(tmp_path, preprocessor=mine)
+    assert own.preprocessor is mine
+    other = xlnet_tf.XLNetRanker.from_preset(tmp_path)
+    assert type(other.preprocessor) is XLNetRankerPreprocessor
+    assert other.preprocessor.sequence_length == 512
+    bare.save_to_preset(tmp_path)
+    assert not (tmp_path / "preprocessor.json").exists()
+
+
+def test_a_tokenizer_of_another_model_is_not_taken(tmp_path):
+    small = xlnet_tf.XLNetBackbone(tiny_config(vocabulary_size=50))
+    with pytest.raises(ValueError, match="has 300 pieces and the model 50"):
+        xlnet_tf.XLNetTextRegressor(small, preprocessor=preprocessor())
+    small.save_to_preset(tmp_path, tokenizer=tiny_tokenizer())
+    with pytest.warns(UserWarning, match="no preprocessor: .* 300 pieces"):
+        task = xlnet_tf.XLNetTextRegressor.from_preset(tmp_path)
+    assert task.preprocessor is None
+
+
+def test_labels_must_fit_the_head_that_is_loaded(tmp_path):
+    names = ["no", "maybe"]
+    classifier(labels=names).save_to_preset(tmp_path)
+    make = xlnet_tf.XLNetTextClassifier.from_preset
+    assert make(tmp_path).labels == names
+    assert make(tmp_path, labels=["a", "b"]).labels == ["a", "b"]
+    with pytest.raises(ValueError, match="all 2 classes of the head in .* 3 l"):
+        make(tmp_path, labels=["a", "b", "c"])
+    with pytest.raises(ValueError, match="in the order of the head .*: no, ma"):
+        make(tmp_path, labels=names[::-1])
+    new = make(tmp_path, labels=["a", "b", "c"], num_classes=3)
+    assert new.labels == ["a", "b", "c"]
+    saved = json.loads((tmp_path / "task.json").read_text())
+    assert saved["config"]["labels"] == names
+    (tmp_path / "task.json").unlink()
+    assert make(tmp_path, labels=["a", "b", "c"]).num_classes == 3
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (("a text", 1), "put a single text into a list"),
+        ((TEXTS, LABELS[1:]), "same number of examples. Received: 10, 9"),
+        ((TEXTS[:1], [0], None, 1, 0.5), "leave examples to train on"),
+    ],
+)
+def test_wrong_data_is_named(arguments, message):
+    names = ("x", "y", "batch_size", "epochs", "validation_split")
+    with pytest.raises(ValueError, match=message):
+        classifier().fit(**dict(zip(names, arguments, strict=False)))
+
+
+def test_wrong_data_sets_are_named():
+    task = classifier()
+    data = tf.data.Dataset.from_tensor_slices((TEXTS, TEXTS))
+    with pytest.raises(ValueError, match="its `y` are strings"):
+        task.predict(data.batch(2))
+    data = tf.data.Dataset.from_tensor_slices((TEXTS, LABELS))
+    with pytest.raises(ValueError, match="must give batches"):
+        task.fit(data)
+    with pytest.raises(ValueError, match="leave `y`, .* out"):
+        task.fit(data.batch(2), batch_size=2)
+    with pytest.raises(ValueError, match="needs lists or arrays"):
+        task.fit(data.batch(2), validation_split=0.5)
+
+
+@pytest.mark.slow
+def test_two_replicas_take_strings():
+    strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+    with strategy.scope():
+        task = classifier(dropout=0.0)
+    history = task.fit(TEXTS, LABELS, batch_size=5, verbose=0).history
+    assert np.isfinite(history["loss"]).all()
+    found = task.evaluate(TEXTS, LABELS, verbose=0, return_dict=True)
+    logits = expected_logits(task, TEXTS)
+    assert found["accuracy"] == pytest.approx(
+        np.mean(logits.argmax(-1) == LABELS)
+    )
+
+
+def test_without_tensorflow_text_tasks_take_features_alone(
+    tmp_path, monkeypatch
+):
+    task = classifier()
+    task.save_to_preset(tmp_path / "preset")
+    task.save(tmp_path / "task.keras")
+    needed = ("tensorflow", "no_tensorflow_text")
+    monkeypatch.setattr("xlnet_tf.preprocessing.preprocessor._NEEDED", needed)
+    for again in (
+        xlnet_tf.XLNetTextClassifier.from_preset(tmp_path / "preset"),
+        keras.models.load_model(tmp_path / "task.keras"),
+    ):
+        assert again.preprocessor is None

@@ -1,0 +1,381 @@
+"""Batches for pretraining: any start, any split of rows, layouts."""
+
+import itertools
+import pathlib
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from data_pipeline.objectives import permutation
+from data_pipeline.objectives.released import parse_records
+from data_pipeline.objectives.released import parse_released
+from data_pipeline.objectives.released import released_batch
+from data_pipeline.pretraining import PretrainingData
+from data_pipeline.records import schema as features
+from data_pipeline.records.manifest import read_manifest
+from tests.support.record_fixtures import RECORDS
+from tests.support.record_fixtures import REUSE
+from tests.support.record_fixtures import TARGETS
+from tests.support.record_fixtures import TOKENS
+from tests.support.record_fixtures import join
+from tests.support.record_fixtures import numbers
+from tests.support.record_fixtures import take
+from tests.support.record_fixtures import write_set
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("records") / "set"
+    return directory, write_set(directory, validation=6)
+
+
+def assert_equal(first, second):
+    assert len(first) == len(second)
+    for one, other in zip(first, second, strict=True):
+        assert one.keys() == other.keys()
+        for name in one:
+            np.testing.assert_array_equal(one[name], other[name], err_msg=name)
+
+
+def test_contract(made):
+    for literal, replica_batch in itertools.product((False, True), (3, 6)):
+        dataset = PretrainingData(made[0], 6).dataset(
+            literal=literal, replica_batch=replica_batch
+        )
+        sizes = {"B": replica_batch, "T": TOKENS, "P": TARGETS}
+        entries = features.batch_features(literal)
+        assert dataset.element_spec == {
+            name: tf.TensorSpec(
+                [sizes[letter] for letter in entry.shape], entry.dtype
+            )
+            for name, entry in entries.items()
+        }
+        assert next(iter(dataset)).keys() == entries.keys()
+
+
+def test_nothing_sleeps_when_it_ends(made):
+    dataset = PretrainingData(made[0], 6).dataset()
+    assert dataset.options().autotune.enabled is False
+
+
+def test_released_sizes(tmp_path):
+    write_set(
+        tmp_path, (5,), tokens=512, reuse=256, targets=85, vocabulary=32_000
+    )
+    data = PretrainingData(tmp_path, 4)
+    (batch,) = take(data, 1)
+    assert {name: value.shape for name, value in batch.items()} == {
+        "token_ids": (4, 512),
+        "segment_ids": (4, 512),
+        "factorization_rank": (4, 512),
+        "target_positions": (4, 85),
+        "target_ids": (4, 85),
+        "target_weights": (4, 85),
+        "is_reversed": (4,),
+        "is_continuation": (4,),
+        "is_next": (4,),
+    }
+    released = released_batch({k: tf.constant(v) for k, v in batch.items()})
+    assert {name: tuple(value.shape) for name, value in released.items()} == {
+        "input_k": (4, 512),
+        "seg_id": (4, 512),
+        "input_q": (4, 512),
+        "perm_mask": (4, 512, 512),
+        "target_mapping": (4, 85, 512),
+        "target": (4, 85),
+        "target_mask": (4, 85),
+    }
+
+
+def test_values_are_the_stored_ones(made):
+    _, values = made
+    data = PretrainingData(made[0], 4)
+    assert (data.num_records, data.steps_per_epoch) == (RECORDS, 9)
+    for step, batch in enumerate(take(data, 9)):
+        rows = np.arange(4) * 9 + step
+        for name in ("token_ids", "segment_ids"):
+            np.testing.assert_array_equal(batch[name], values[name][rows])
+        for name in ("is_reversed", "is_next"):
+            np.testing.assert_array_equal(batch[name], values[name][rows, 0])
+        for i, row in enumerate(rows):
+            tokens = values["token_ids"][row]
+            real = values["is_target"][row] & (tokens != 3) & (tokens != 4)
+            expected = np.flatnonzero(real)
+            count = len(expected)
+            assert batch["target_weights"][i].sum() == count
+            assert batch["target_positions"][i, :count].tolist() == (
+                expected.tolist()
+            )
+            assert batch["target_ids"][i, :count].tolist() == (
+                tokens[expected].tolist()
+            )
+            assert not batch["target_ids"][i, count:].any()
+
+
+def test_row_reads_consecutive_records(made):
+    data = PretrainingData(made[0], 4)
+    steps = take(data, 3 * 9)
+    for epoch in range(3):
+        rows = np.array(
+            [numbers(batch) for batch in steps[9 * epoch : 9 * epoch + 9]]
+        )
+        assert (np.diff(rows, axis=0) % RECORDS == 1).all()
+        assert (np.diff(rows, axis=1) % RECORDS == 9).all()
+        assert len(np.unique(rows)) == 36
+    # One record is left over in each epoch, not always the same.
+    assert numbers(steps[0])[0] == 0
+    assert len({numbers(batch)[0] for batch in steps[::9]}) == 3
+
+
+def test_is_continuation(made):
+    data = PretrainingData(made[0], 4)
+    shard_starts = {0, 13, 21}
+    seen = set()
+    for step, batch in enumerate(take(data, 30)):
+        for number, continues in zip(
+            numbers(batch), batch["is_continuation"], strict=True
+        ):
+            starts = step % 9 == 0 or number in shard_starts
+            assert continues == (not starts)
+            seen.add(number)
+    assert shard_starts <= seen
+
+
+@pytest.mark.parametrize("start", [1, 8, 9, 25])
+def test_start_step_is_skipping(made, start):
+    data = PretrainingData(made[0], 4)
+    assert_equal(take(data, 4, start_step=start), take(data, start + 4)[start:])
+
+
+@pytest.fixture(scope="module")
+def six_rows(made):
+    data = PretrainingData(made[0], 6, seed=4)
+    return take(data, 8, start_step=3, num_parallel_calls=1)
+
+
+@pytest.mark.parametrize(
+    ("workers", "replica_batch", "calls"),
+    [(1, 6, 2), (1, 2, 9), (2, 3, 1), (2, 1, 3), (3, 2, tf.data.AUTOTUNE)],
+)
+def test_any_split_of_rows_is_the_same(
+    made, six_rows, workers, replica_batch, calls
+):
+    data = PretrainingData(made[0], 6, seed=4)
+    rows = 6 // workers
+    parts = rows // replica_batch
+    read = [
+        take(
+            data,
+            8 * parts,
+            start_step=3,
+            first_row=worker * rows,
+            num_rows=rows,
+            replica_batch=replica_batch,
+            num_parallel_calls=calls,
+        )
+        for worker in range(workers)
+    ]
+    joined = [
+        join([e for w in read for e in w[step * parts : (step + 1) * parts]])
+        for step in range(8)
+    ]
+    assert_equal(joined, six_rows)
+
+
+def test_epochs_permute_anew(tmp_path):
+    write_set(tmp_path, (24,))
+    data = PretrainingData(tmp_path, 4)
+    epochs = [join(take(data, 6, start_step=6 * e)) for e in range(3)]
+    ranks = []
+    for epoch in epochs:
+        order = np.argsort(epoch["token_ids"][:, 0])
+        assert (epoch["token_ids"][order, 0] - 9).tolist() == list(range(24))
+        ranks.append(epoch["factorization_rank"][order])
+    # Few have so few targets that the same order is drawn twice.
+    assert (ranks[0] != ranks[1]).any(1).mean() > 0.8
+    assert (ranks[1] != ranks[2]).any(1).mean() > 0.8
+
+
+def test_seed_changes_permutations_only(made):
+    first = take(PretrainingData(made[0], 4, seed=0), 3)
+    other = take(PretrainingData(made[0], 4, seed=1), 3)
+    for one, two in zip(first, other, strict=True):
+        changed = {n for n in one if (one[n] != two[n]).any()}
+        assert changed == {"factorization_rank"}
+
+
+def test_permutation_does_not_depend_on_the_batch(made):
+    by_four = join(take(PretrainingData(made[0], 4), 9))
+    by_one = join(take(PretrainingData(made[0], 1), 36))
+    order = np.argsort(by_four["token_ids"][:, 0])
+    np.testing.assert_array_equal(
+        by_four["factorization_rank"][order], by_one["factorization_rank"]
+    )
+    # And the record's index counts through all shards.
+    np.testing.assert_array_equal(
+        by_one["factorization_rank"],
+        permutation.draw_ranks(
+            0,
+            np.zeros(36, int),
+            np.arange(36),
+            by_one["token_ids"],
+            made[1]["is_target"][:36],
+            REUSE,
+            REUSE,
+        ),
+    )
+
+
+def test_literal_is_the_compact_spelt_out(made):
+    data = PretrainingData(made[0], 4)
+    for compact, literal in zip(
+        take(data, 3), take(data, 3, literal=True), strict=True
+    ):
+        rank = compact["factorization_rank"]
+        mapping = literal["target_mapping"]
+        is_target = mapping.sum(1).astype(bool)
+        highest = np.where(is_target, rank - 1, rank)
+        np.testing.assert_array_equal(
+            literal["perm_mask"], rank[:, None] > highest[:, :, None]
+        )
+        expected = np.eye(TOKENS)[compact["target_positions"]]
+        expected *= compact["target_weights"][:, :, None]
+        np.testing.assert_array_equal(mapping, expected)
+        # Both give the same under the released names.
+        assert_equal([released_batch(compact)], [released_batch(literal)])
+        released = released_batch(literal)
+        np.testing.assert_array_equal(released["input_q"], is_target)
+        np.testing.assert_array_equal(
+            released["target_mask"], compact["target_weights"]
+        )
+
+
+def test_frozen_gives_what_is_stored(tmp_path):
+    values = write_set(tmp_path, form="frozen")
+    data = PretrainingData(tmp_path, 4)
+    for literal in (False, True):
+        for step, batch in enumerate(take(data, 9, literal=literal)):
+            rows = np.arange(4) * 9 + step
+            for name in ("perm_mask", "target_mapping"):
+                assert batch[name].dtype == np.float32
+                np.testing.assert_array_equal(batch[name], values[name][rows])
+    first, second = (join(take(data, 9, start_step=s)) for s in (0, 9))
+    order = [np.argsort(epoch["token_ids"][:, 0]) for epoch in (first, second)]
+    both = set(numbers(first)) & set(numbers(second))
+    masks = [
+        {n: m for n, m in zip(numbers(e), e["perm_mask"], strict=True)}
+        for e in (first, second)
+    ]
+    assert len(order) == 2 and len(both) >= 35
+    for number in both:
+        np.testing.assert_array_equal(masks[0][number], masks[1][number])
+
+
+def test_validation_split(made):
+    data = PretrainingData(made[0], 3, split="validation")
+    assert data.steps_per_epoch == 2
+    read = [n for batch in take(data, 2) for n in numbers(batch)]
+    assert sorted(read) == list(range(37, 43))
+
+
+def test_parse_eagerly_and_in_map(made):
+    directory, values = made
+    manifest = read_manifest(directory)
+    path = str(directory / "train-00000.tfrecord")
+    serialized = tf.data.TFRecordDataset(path).batch(13)
+    eager = parse_records(next(iter(serialized)), manifest)
+    mapped = next(iter(serialized.map(lambda s: parse_records(s, manifest))))
+    for batch in (eager, mapped):
+        np.testing.assert_array_equal(
+            batch["token_ids"], values["token_ids"][:13]
+        )
+        np.testing.assert_array_equal(
+            batch["is_next"], values["is_next"][:13, 0]
+        )
+        assert batch["is_next"].dtype == tf.bool
+
+
+def released_example(values, row):
+    tokens = values["token_ids"][row]
+    content = {
+        "input": tokens,
+        "is_masked": values["is_target"][row],
+        "target": np.roll(tokens, -1),
+        "seg_id": values["segment_ids"][row],
+        "label": values["is_next"][row],
+    }
+    example = tf.train.Example()
+    for name, value in content.items():
+        feature = example.features.feature[name]
+        feature.int64_list.value.extend(int(v) for v in value)
+    return example.SerializeToString()
+
+
+def test_released_records(made):
+    directory, values = made
+    path = str(directory / "train-00000.tfrecord")
+    ours = parse_records(
+        next(iter(tf.data.TFRecordDataset(path).batch(13))),
+        read_manifest(directory),
+    )
+    serialized = tf.constant([released_example(values, i) for i in range(13)])
+    eager = parse_released(serialized, TOKENS, ours["is_reversed"])
+    mapped = next(
+        iter(
+            tf.data.Dataset.from_tensors(serialized).map(
+                lambda s: parse_released(s, TOKENS)
+            )
+        )
+    )
+    assert eager.keys() == mapped.keys() == ours.keys()
+    for name in ours:
+        assert eager[name].dtype == mapped[name].dtype == ours[name].dtype
+        np.testing.assert_array_equal(eager[name], ours[name])
+    assert not mapped["is_reversed"].numpy().any()
+    real = permutation.real_targets(eager["token_ids"], eager["is_target"])
+    assert real.shape == (13, TOKENS)
+
+
+@pytest.mark.parametrize("batch_size", [0, 38])
+def test_batch_that_does_not_fit(made, batch_size):
+    with pytest.raises(ValueError, match="`batch_size` must be .* split, 37"):
+        PretrainingData(made[0], batch_size)
+
+
+def test_unknown_split(made, tmp_path):
+    with pytest.raises(ValueError, match="`split` must be .* validation"):
+        PretrainingData(made[0], 1, split="test")
+    write_set(tmp_path)
+    with pytest.raises(ValueError, match="`split` must be one .*: train"):
+        PretrainingData(tmp_path, 1, split="validation")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"first_row": 3, "num_rows": 2}, "`first_row` and `num_rows` must"),
+        ({"num_rows": 0}, "`first_row` and `num_rows` must"),
+        ({"replica_batch": 3}, "`replica_batch` must divide"),
+        ({"start_step": -1}, "`start_step` must not be negative"),
+    ],
+)
+def test_rows_that_do_not_fit(made, options, message):
+    with pytest.raises(ValueError, match=message):
+        PretrainingData(made[0], 4).dataset(**options)
+
+
+def test_batch_as_large_as_the_set(made):
+    data = PretrainingData(made[0], RECORDS)
+    assert data.steps_per_epoch == 1
+    for batch in take(data, 3):
+        assert sorted(numbers(batch)) == list(range(RECORDS))
+        assert not batch["is_continuation"].any()
+
+
+def test_no_python_in_the_input_pipeline():
+    path = pathlib.Path(permutation.__file__).parent
+    for name in ("pretraining", "parsing", "permutation"):
+        text = (path / f"{name}.py").read_text(encoding="utf-8")
+        for forbidden in ("py_function", "numpy_function", "from_generator"):
+            assert forbidden not in text

@@ -1,0 +1,127 @@
+"""A tiny pretrainer with a tiny tokenizer, and what it answers by NumPy."""
+
+import functools
+import pathlib
+import tempfile
+
+import numpy as np
+import tensorflow as tf
+import tensorflow_text  # noqa: F401  registers SentencePiece's ops
+
+from data_pipeline.command_line import run
+from data_pipeline.tokenization.symbols import CLS_ID
+from data_pipeline.tokenization.symbols import MASK_ID
+from data_pipeline.tokenization.symbols import SEP_ID
+from data_pipeline.tokenization.tokenizer import Tokenizer
+from saved_models.export import export_model
+from tests.support.oracle import as_numpy
+from tests.support.oracle import randomize
+from tests.support.samples import tiny_model
+from tests.support.training_fixtures import tiny_config
+from xlnet_tf import XLNetBackbone
+from xlnet_tf import XLNetPretrainer
+
+LENGTH, CANDIDATES, PIECES = 47, 4, 300
+# float32 sums in another order, on logarithms of about 5
+TOLERANCE = 1e-5
+
+
+@functools.cache
+def tiny_tokenizer():
+    return Tokenizer.from_model_proto(tiny_model())
+
+
+def pretrainer(dtype=None, **overrides):
+    config = tiny_config(vocabulary_size=PIECES, **overrides)
+    return randomize(XLNetPretrainer(XLNetBackbone(config, dtype=dtype)))
+
+
+def export(model, directory, **settings):
+    """Writes a SavedModel and gives the signatures of what was written."""
+    settings = {
+        "sequence_length": LENGTH,
+        "num_candidates": CANDIDATES,
+        **settings,
+    }
+    export_model(model, tiny_tokenizer(), directory, **settings)
+    return signatures_of(directory)
+
+
+@functools.cache
+def shared_model():
+    """One layer, read only."""
+    return pretrainer(num_layers=1)
+
+
+@functools.cache
+def _exports():
+    return tempfile.TemporaryDirectory()  # removed when the tests end
+
+
+@functools.cache
+def shared_export(**settings):
+    """The SavedModel of `shared_model`, read only, made once for all tests."""
+    place = pathlib.Path(tempfile.mkdtemp(dir=_exports().name)) / "tiny" / "3"
+    export(shared_model(), place, **settings)
+    return place
+
+
+@functools.cache
+def shared_signatures(**settings):
+    return signatures_of(shared_export(**settings))
+
+
+def signatures_of(directory):
+    return tf.saved_model.load(str(directory)).signatures
+
+
+def ask(function, texts):
+    return as_numpy(function(text=tf.constant(texts, tf.string)))
+
+
+def encoded(text):
+    """Features of one text, the released way, and where its blanks are."""
+    ids = []
+    for number, part in enumerate(text.split("<mask>")):
+        ids += [MASK_ID] * (number > 0) + tiny_tokenizer().encode(part)
+    ids = [*ids[: LENGTH - 2], SEP_ID, CLS_ID]
+    blanks = [place for place, token in enumerate(ids) if token == MASK_ID]
+    features = {
+        "token_ids": np.array([ids]),
+        "segment_ids": np.array([[0] * (len(ids) - 1) + [2]]),
+    }
+    if blanks:
+        # Nobody sees a blank, and each of them is a target.
+        features["perm_mask"] = np.zeros((1, len(ids), len(ids)))
+        features["perm_mask"][:, :, blanks] = 1
+        features["target_mapping"] = np.eye(len(ids))[None, blanks]
+    return features, blanks
+
+
+def log_probabilities(model, text):
+    """[blanks, V] by NumPy from the model itself."""
+    query = model(encoded(text)[0])["query"]
+    logits = as_numpy(model.logits(query))[0].astype("float64")
+    return logits - np.log(np.exp(logits).sum(-1, keepdims=True))
+
+
+def check_fill_in(outputs, row, expected, tolerance=TOLERANCE):
+    """Row `row` holds the best of `expected` [blanks, V]."""
+    assert outputs["count"][row] == len(expected)
+    for blank, of_vocabulary in enumerate(expected):
+        best = np.sort(of_vocabulary)[::-1][:CANDIDATES]
+        answer = outputs["log_probabilities"][row, blank]
+        np.testing.assert_allclose(answer, best, atol=tolerance, rtol=0)
+        ids = outputs["token_ids"][row, blank]
+        np.testing.assert_allclose(of_vocabulary[ids], best, atol=tolerance)
+
+
+def refused(capsys, main, *arguments):
+    """The one line of an error of the user's."""
+    capsys.readouterr()
+    assert run(main, [str(argument) for argument in arguments]) == 1
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.count("\n") == 1, captured.err
+    assert captured.err.startswith("error: ")
+    return captured.err

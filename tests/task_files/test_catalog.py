@@ -1,0 +1,86 @@
+"""The catalog: every task is complete and means what was published."""
+
+import pytest
+
+from data_pipeline.tasks import reading as task_files
+from data_pipeline.tasks import task_spec
+from data_pipeline.tasks.catalog import TASKS
+from data_pipeline.tasks.catalog import find_task
+
+NAMES = (
+    "sst-2 cola mrpc sts-b rte qnli qqp mnli wnli imdb yelp-2 yelp-5 ag-news "
+    "dbpedia amazon-2 amazon-5 classification pair regression race dream "
+    "squad-1.1 squad-2.0 ner conll-2003 wnut-17 ranking"
+)
+METRICS = (
+    "accuracy f1 matthews pearson spearman exact_match squad_f1 entity_f1 "
+    "ndcg@10 ndcg@20"
+)
+
+
+def test_all_tasks_are_there():
+    assert sorted(TASKS) == sorted(NAMES.split())
+    for name, task in TASKS.items():
+        assert find_task(name) is task and task.name == name
+        assert find_task(task) is task
+
+
+def test_unknown_task():
+    with pytest.raises(ValueError, match="'sst2'; known: sst-2, cola"):
+        find_task("sst2")
+
+
+@pytest.mark.parametrize("name", NAMES.split())
+def test_a_task_is_complete(name):
+    task = TASKS[name]
+    assert task.kind in task_spec.KINDS
+    assert task.reader in task_files._READERS
+    assert set(task.metrics) <= set(METRICS.split()) and task.metrics
+    assert "train" in task.files and "test" in task.files or "squad" in name
+    assert set(task.files) <= set(task_spec.SPLITS)
+    assert all(isinstance(names, tuple) for names in task.files.values())
+    assert all(isinstance(c, tuple) for c in task.columns.values())
+    assert task.description
+    assert task.sequence_length in (128, 256, 512)
+    if task.kind == "regression":
+        assert task.labels is None
+
+
+def test_the_order_of_labels_is_the_reference_implementations():
+    from official.nlp.data import classifier_data_lib as reference
+
+    processors = {
+        "cola": reference.ColaProcessor,
+        "imdb": reference.ImdbProcessor,
+        "mnli": reference.MnliProcessor,
+        "mrpc": reference.MrpcProcessor,
+        "qnli": reference.QnliProcessor,
+        "qqp": reference.QqpProcessor,
+        "rte": reference.RteProcessor,
+        "sst-2": reference.SstProcessor,
+        "wnli": reference.WnliProcessor,
+    }
+    for name, processor in processors.items():
+        assert list(TASKS[name].labels) == processor.get_labels(None)
+
+
+def test_numbers_of_classes():
+    counts = {"yelp-5": 5, "yelp-2": 2, "ag-news": 4, "dbpedia": 14}
+    counts |= {"amazon-2": 2, "amazon-5": 5, "conll-2003": 9, "wnut-17": 13}
+    for name, count in counts.items():
+        assert len(set(TASKS[name].labels)) == count
+    assert TASKS["wnut-17"].labels[:3] == (
+        "O",
+        "B-corporation",
+        "I-corporation",
+    )
+
+
+def test_main_metrics():
+    mains = {name: task.metrics[0] for name, task in TASKS.items()}
+    assert mains["cola"] == "matthews"
+    assert mains["sts-b"] == mains["regression"] == "pearson"
+    assert TASKS["mrpc"].metrics == TASKS["qqp"].metrics == ("accuracy", "f1")
+    assert mains["squad-1.1"] == mains["squad-2.0"] == "squad_f1"
+    assert mains["ner"] == "entity_f1"
+    assert mains["ranking"] == "ndcg@10"

@@ -1,0 +1,387 @@
+"""Finding splits, and reading tables."""
+
+import gzip
+import io
+import json
+import lzma
+import tarfile
+import zipfile
+
+import pytest
+
+from data_pipeline.tasks import reading as task_files
+from data_pipeline.tasks.examples import RankingExample
+from data_pipeline.tasks.examples import TextExample
+from data_pipeline.tasks.reading import find_split
+from data_pipeline.tasks.reading import read_examples
+
+RTE = (
+    "index\tsentence1\tsentence2\tlabel\n"
+    '0\tA "big\tB.\tentailment\n'
+    "7\tC, d\t\tnot_entailment\n"
+)
+
+
+def write(path, text):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return path
+
+
+def pack(path, files):
+    """An archive of a dict of name to text."""
+    if path.suffix == ".zip":
+        with zipfile.ZipFile(path, "w") as archive:
+            for name, text in files.items():
+                archive.writestr(name, text)
+        return path
+    with tarfile.open(path, f"w:{path.suffix[1:]}") as archive:
+        for name, text in files.items():
+            entry = tarfile.TarInfo(name)
+            entry.size = len(text.encode())
+            archive.addfile(entry, io.BytesIO(text.encode()))
+    return path
+
+
+def texts(found):
+    return [(one.text, one.text_pair, one.label) for one in found]
+
+
+RTE_EXAMPLES = [
+    TextExample("0", 'A "big', "B.", "entailment", "train.tsv, row 2"),
+    TextExample("7", "C, d", "", "not_entailment", "train.tsv, row 3"),
+]
+
+
+@pytest.mark.parametrize("inside", ["", "RTE/"])
+def test_a_directory(tmp_path, inside):
+    write(tmp_path / f"{inside}train.tsv", RTE)
+    assert read_examples("rte", tmp_path) == RTE_EXAMPLES
+    expected = str(tmp_path / f"{inside}train.tsv")
+    assert find_split("rte", tmp_path, "train") == expected
+    assert find_split("rte", tmp_path, "dev") is None
+
+
+@pytest.mark.parametrize("ending", [".zip", ".tar", ".tar.gz", ".tar.xz"])
+@pytest.mark.parametrize("inside", ["", "./", "glue/RTE/", "other/"])
+def test_an_archive(tmp_path, ending, inside):
+    if ending == ".tar":
+        source = pack(tmp_path / "x.tar.gz", {f"{inside}train.tsv": RTE})
+        archive = write(
+            tmp_path / "y.tar", gzip.decompress(source.read_bytes())
+        )
+    else:
+        archive = pack(tmp_path / f"x{ending}", {f"{inside}train.tsv": RTE})
+    assert read_examples("rte", archive) == RTE_EXAMPLES
+    assert find_split("rte", archive, "train").endswith("train.tsv")
+    assert find_split("rte", archive, "dev") is None
+    with pytest.raises(FileNotFoundError, match="no dev split.*dev.tsv"):
+        read_examples("rte", archive, "dev")
+
+
+def test_an_archive_of_all_tasks_gives_the_right_one(tmp_path):
+    other = RTE.replace("big", "small")
+    files = {"g/SST-2/train.tsv": other, "g/RTE/train.tsv": RTE}
+    archive = pack(tmp_path / "x.zip", {**files, "g/RTE/._train.tsv": "?"})
+    assert read_examples("rte", archive) == RTE_EXAMPLES
+    archive = pack(
+        tmp_path / "y.zip",
+        {"RTE/train.tsv": RTE, "SST/x": ""} | {"OLDER/RTE/train.tsv": other},
+    )
+    assert read_examples("rte", archive) == RTE_EXAMPLES
+
+
+def test_one_file(tmp_path):
+    write(tmp_path / "mine.tsv", RTE)
+    found = read_examples("rte", tmp_path / "mine.tsv")
+    assert texts(found) == texts(RTE_EXAMPLES)
+    path = str(tmp_path / "mine.tsv")
+    assert find_split("rte", path, "train") == path
+    assert find_split("rte", path, "dev") is None
+    for module, name in ((gzip, "a.tsv.gz"), (lzma, "a.tsv.xz")):
+        write(tmp_path / name, module.compress(RTE.encode()))
+        assert texts(read_examples("pair", tmp_path / name)) == texts(found)
+
+
+def test_damaged_archives(tmp_path):
+    good = pack(tmp_path / "x.tar.xz", {"train.tsv": RTE * 1000}).read_bytes()
+    write(tmp_path / "y.tar.xz", good[: len(good) // 2])
+    write(tmp_path / "z.zip", good)
+    for name in ("y.tar.xz", "z.zip"):
+        with pytest.raises(ValueError, match="damaged, cut short or of ano"):
+            read_examples("rte", tmp_path / name)
+
+
+def test_wrong_paths_and_splits(tmp_path):
+    with pytest.raises(FileNotFoundError, match="there is no file or direct"):
+        read_examples("rte", tmp_path / "none")
+    with pytest.raises(FileNotFoundError, match="RTE/ around it"):
+        read_examples("rte", tmp_path)
+    with pytest.raises(FileNotFoundError, match="without a dev split; it has"):
+        read_examples("imdb", tmp_path, "dev")
+    with pytest.raises(ValueError, match="`split` must be one of train, dev,"):
+        find_split("rte", tmp_path, "validation")
+
+
+LAYOUTS = {
+    "cola/train": ("gj\t1\t\tOurs.\nx\t0\t*\tThey.\n", ["Ours.", "They."]),
+    "cola/test": ("index\tsentence\n4\tThe label.\n", ["The label."]),
+    "mrpc/train": (
+        "\ufeffQuality\t#1 ID\t#2 ID\t#1 String\t#2 String\r\n"
+        '1\t70\t71\t"Hi\tHo\r\n',
+        ['"Hi'],
+    ),
+    "sts-b/train": (
+        "index\tgenre\tfilename\tyear\told_index\tsource1\tsource2\tsentence1\t"
+        "sentence2\tscore\n3\tg\tf\ty\to\ts\ts\tA.\tB.\t4.25\n",
+        ["A."],
+    ),
+    "qnli/train": (
+        "index\tquestion\tsentence\tlabel\n0\tWho?\tHe.\tentailment\n",
+        ["Who?"],
+    ),
+    "qqp/test": ("id\tquestion1\tquestion2\n0\tWho?\tHe?\n", ["Who?"]),
+    "wnli/train": ("index\tsentence1\tsentence2\tlabel\n0\tA\tB\t1\n", ["A"]),
+}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_glue_layouts(tmp_path, layout):
+    task, split = layout.split("/")
+    text, expected = LAYOUTS[layout]
+    write(tmp_path / f"{split}.tsv", text)
+    found = read_examples(task, tmp_path, split)
+    assert [one.text for one in found] == expected
+    assert all((one.label is None) == (split == "test") for one in found)
+    if task == "cola" and split == "train":
+        assert [one.label for one in found] == ["1", "0"]
+        assert found[1].where == "train.tsv, row 2" and found[1].id == "1"
+    if task == "cola" and split == "test":
+        assert found[0].id == "4"
+    if task == "sts-b":
+        assert found[0].label == 4.25 and found[0].text_pair == "B."
+
+
+def test_mnli(tmp_path):
+    header = "index\tsentence1\tsentence2\tlabel1\tgold_label\n"
+    rows = "0\ta\tb\tneutral\t-\n1\tc\td\tneutral\tcontradiction\n"
+    for kind in ("matched", "mismatched"):
+        write(tmp_path / f"dev_{kind}.tsv", header + rows.replace("c", kind, 1))
+    with pytest.warns(UserWarning, match="1 rows without a gold label left"):
+        found = read_examples("mnli", tmp_path, "dev")
+    assert texts(found) == [("matched", "d", "contradiction")]
+    assert found[0].where == "dev_matched.tsv, row 3"
+    with pytest.warns(UserWarning):
+        found = read_examples("mnli", tmp_path, "dev_mismatched")
+    assert found[0].text == "mismatched"
+
+
+def test_incomplete_rows_of_published_files_are_counted(tmp_path):
+    header = "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate\n"
+    write(tmp_path / "train.tsv", header + "1\t2\t3\tA?\n4\t5\t6\tB?\tC?\t0\n")
+    with pytest.warns(UserWarning, match="1 rows with too few fields left"):
+        found = read_examples("qqp", tmp_path)
+    assert texts(found) == [("B?", "C?", "0")]
+
+
+def test_reviews_and_topics(tmp_path):
+    write(
+        tmp_path / "train.csv",
+        '"5","A \\""b\\"" is,\\nwell"\n"1","C\nd"\n"2",""',
+    )
+    found = read_examples("yelp-5", tmp_path)
+    assert texts(found) == [
+        ('A "b" is,\nwell', None, "5"),
+        ("C\nd", None, "1"),
+        ("", None, "2"),
+    ]
+    # A row is counted from its first line.
+    assert [one.where[-1] for one in found] == ["1", "2", "4"]
+    write(tmp_path / "test.csv", '"3","Wall St","Near the\\band of 5"\n')
+    found = read_examples("ag-news", tmp_path, "test")
+    assert texts(found) == [("Wall St Near the band of 5", None, "3")]
+    write(tmp_path / "train.csv", '14,"E"," Text."\n')
+    assert read_examples("dbpedia", tmp_path)[0].text == "E  Text."
+
+
+def test_long_fields(tmp_path):
+    write(tmp_path / "train.csv", f'1,"{"word " * 40_000}"\n')
+    assert len(read_examples("yelp-2", tmp_path)[0].text) == 200_000
+
+
+OWN = [
+    ("a.tsv", 'text\tlabel\nHi "you"\tx\n\nHo\ty\n'),
+    ("a.csv", 'Label,Text\nx,"Hi ""you"""\n\ny,Ho\n'),
+    ("a.jsonl", '{"label": "x", "text": "Hi \\"you\\""}\n\n'
+     '{"text": "Ho", "label": "y", "more": [1]}\n'),
+    ("a.json", '[{"label": "x", "text": "Hi \\"you\\""},\n'
+     '{"text": "Ho", "label": "y"}]'),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name, text", OWN)
+def test_tables_of_your_own(tmp_path, name, text):
+    found = read_examples("classification", write(tmp_path / name, text))
+    assert texts(found) == [('Hi "you"', None, "x"), ("Ho", None, "y")]
+    row = {"a.tsv": 4, "a.csv": 4, "a.jsonl": 3, "a.json": 2}[name]
+    assert found[1].where == f"{name}, row {row}"
+
+
+@pytest.mark.parametrize(
+    "header, columns",
+    [
+        ("stars,title,body\n", "text=title+body,label=stars"),
+        ("stars,title,body\n", {"text": "Title+body", "label": "stars"}),
+        ("stars,title,body\n", "text=title+2, label=stars"),
+        ("label,title,body\n", "text=1+2"),
+        # Without a header, by their numbers.
+        ("", "text=1+2, label=0"),
+        ("", {"text": "1+2", "label": 0}),
+    ],
+)
+def test_columns(tmp_path, header, columns):
+    path = write(tmp_path / "a.csv", f"{header}5,Good,It is.\n")
+    found = read_examples("classification", path, columns=columns)
+    assert texts(found) == [("Good It is.", None, "5")]
+
+
+@pytest.mark.parametrize("first", ["0", "1", "2"])
+def test_numbers_of_columns_are_no_names_in_the_first_row(tmp_path, first):
+    path = write(tmp_path / "a.csv", f"{first},Good\n3,Bad\n")
+    columns = "label=0,text=1"
+    found = read_examples("classification", path, columns=columns)
+    assert texts(found) == [("Good", None, first), ("Bad", None, "3")]
+    # A header may be of numbers.
+    write(path, "0,1\n3,Bad\n")
+    found = read_examples("classification", path, columns=columns)
+    assert texts(found) == [("Bad", None, "3")]
+
+
+def test_objects_may_leave_out_what_others_have(tmp_path):
+    rows = [
+        {"text": "a", "label": 1},
+        {"text": "b", "text_pair": "c", "label": 2},
+    ]
+    lines = "".join(json.dumps(row) + "\n" for row in rows)
+    path = write(tmp_path / "a.jsonl", lines)
+    found = read_examples("regression", path)
+    assert texts(found) == [("a", None, 1.0), ("b", "c", 2.0)]
+
+
+def test_one_text_or_two(tmp_path):
+    path = write(tmp_path / "a.csv", "score,title,body\n5,Good,It is.\n")
+    found = read_examples("regression", path, columns="text=title")
+    assert texts(found) == [("Good", None, 5.0)]
+    columns = "text=title,text_pair=body"
+    found = read_examples("regression", path, columns=columns)
+    assert texts(found) == [("Good", "It is.", 5.0)]
+
+
+def test_wrong_columns(tmp_path):
+    path = write(tmp_path / "a.csv", "stars,body\n5,It is.\n")
+    with pytest.raises(ValueError, match="no column for `text` .*Columns: st"):
+        read_examples("classification", path)
+    with pytest.raises(ValueError, match=r"looked for \('rating',\)|rating"):
+        read_examples("classification", path, columns="text=body,label=rating")
+    with pytest.raises(ValueError, match="ROLE=COLUMN.*roles of the task cl"):
+        read_examples("classification", path, columns="words=body")
+    with pytest.raises(ValueError, match="roles of the task imdb: none"):
+        read_examples("imdb", tmp_path, columns="text=body")
+
+
+def test_a_test_split_needs_no_labels(tmp_path):
+    path = write(tmp_path / "a.csv", "text\nIt is.\n")
+    found = read_examples("classification", path, "test")
+    assert texts(found) == [("It is.", None, None)]
+    for split in ("train", "dev"):
+        with pytest.raises(ValueError, match="no column for `label`"):
+            read_examples("classification", path, split)
+    path = write(tmp_path / "b.csv", "text,label\nIt is.,\n")
+    assert read_examples("regression", path, "test")[0].label is None
+    path = write(tmp_path / "c.jsonl", '{"text": "It is."}\n')
+    assert read_examples("classification", path, "test")[0].label is None
+
+
+BAD = [
+    ("rte", "a.tsv", RTE + "8\tx\ty\tmaybe\n", "row 4: the label 'maybe' is"),
+    ("rte", "a.tsv", RTE + "8\tx\n", "row 4: a field is missing .2 fields"),
+    ("rte", "a.tsv", RTE + "8\tx\ty\t\n", "row 4: the label is empty"),
+    ("rte", "a.tsv", "", "the file is empty"),
+    ("rte", "a.tsv", RTE.splitlines()[0] + "\n", "holds no examples"),
+    ("rte", "a.tsv", RTE.encode() + b"8\t\xe9\tb\tc", "row 4: the file is"),
+    ("rte", "a.tsv", RTE.encode() + b"\n" * 20_000 + b"\xff", "row 20004.*xff"),
+    ("pair", "a.csv", "text,text_pair,label\na,b,c,d\n", "row 2: 4 fields"),
+    ("pair", "a.csv", 'text,text_pair,label\n"a"b,c,d\n', "row 2: not valid"),
+    ("pair", "a.csv", 'text,text_pair,label\na,"b,c\n', "row 2: not valid"),
+    ("pair", "a.xls", "text", "what kind of table"),
+    ("regression", "a.csv", "text,label\na,1\nb,good\n", "row 3: the label"),
+    ("regression", "a.csv", "text,label\na,nan\n", "'nan' is not a finite"),
+    ("regression", "a.csv", "text,label\na,-inf\n", "'-inf' is not a finite"),
+    ("regression", "a.jsonl", '{"text": "a", "label": true}', "'true' is not"),
+    ("regression", "a.jsonl", '{"text": "a", "label"}', "row 1: broken JSON"),
+    ("regression", "a.json", '[{"text": "a"},\n{]', "row 2: broken JSON"),
+    ("regression", "a.jsonl", "3\n", "row 1: not an object"),
+    ("regression", "a.jsonl", '{"text": ["a"], "label": 1}', "neither a str"),
+    ("regression", "a.jsonl", '{"text": null, "label": 1}', "'text' is null"),
+    ("regression", "a.jsonl", '{"text": "", "label": 1}\n{"label": 2}',
+     "row 2: a field is missing .it has label"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("task, name, text, message", BAD)
+def test_bad_tables(tmp_path, task, name, text, message):
+    path = write(tmp_path / name, text)
+    with pytest.raises(ValueError, match=message) as caught:
+        read_examples(task, path)
+    assert name in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_ranking(tmp_path):
+    path = write(
+        tmp_path / "a.tsv",
+        "query\tdocument\trelevance\nq\ta\t2\nr\tb\t0\nq\tc\t-2\n",
+    )
+    with pytest.warns(UserWarning, match="1 rows with a relevance below 0"):
+        found = read_examples("ranking", path)
+    assert found == [
+        RankingExample("0", "q", "0", "a", 2.0, "a.tsv, row 2"),
+        RankingExample("1", "r", "1", "b", 0.0, "a.tsv, row 3"),
+        RankingExample("0", "q", "2", "c", 0.0, "a.tsv, row 4"),
+    ]
+    rows = [
+        {"query_id": 7, "query": "q", "document_id": "d", "document": "x"},
+        {"query_id": 7, "query": "r", "document_id": "e", "document": "y"},
+    ]
+    path = write(tmp_path / "b.jsonl", json.dumps(rows[0]))
+    assert read_examples("ranking", path, "test") == [
+        RankingExample("7", "q", "d", "x", None, "b.jsonl, row 1")
+    ]
+    write(path, "\n".join(map(json.dumps, rows)))
+    with pytest.raises(ValueError, match="row 2: the query 7 has another text"):
+        read_examples("ranking", path, "test")
+    path = write(tmp_path / "c.csv", "query,document,relevance\nq,a,high\n")
+    with pytest.raises(
+        ValueError, match="row 2: the label 'high' is not a fin"
+    ):
+        read_examples("ranking", path)
+
+
+@pytest.mark.parametrize(
+    "task, counts",
+    [
+        ("rte", {"train": 2490, "dev": 277}),
+        ("sst-2", {"train": 67349, "dev": 872, "test": 1821}),
+        ("sts-b", {"train": 5749, "dev": 1500, "test": 1379}),
+    ],
+)
+def test_real_glue(shared, task, counts):
+    for split, count in counts.items():
+        found = task_files.read_examples(task, shared / "data/glue", split)
+        assert len(found) == count
+        assert len({one.id for one in found}) == count
+        if task == "sts-b":
+            assert all(0 <= one.label <= 5 for one in found)
+        elif split == "train":
+            positive = {"rte": ("entailment", 1249), "sst-2": ("1", 37569)}
+            label, number = positive[task]
+            assert sum(one.label == label for one in found) == number

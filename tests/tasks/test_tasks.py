@@ -1,0 +1,380 @@
+"""Every task: its outputs, its dropout, and how it is saved and made again."""
+
+import json
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.support.oracle import T
+from tests.support.oracle import as_numpy
+from tests.support.oracle import largest_difference
+from tests.support.oracle import randomize
+from tests.support.oracle import small_backbone
+from tests.support.oracle import small_features
+from xlnet_tf import XLNetBackbone
+from xlnet_tf import XLNetMultipleChoice
+from xlnet_tf import XLNetQuestionAnswering
+from xlnet_tf import XLNetSpanClassifier
+from xlnet_tf import XLNetTextClassifier
+from xlnet_tf import XLNetTextRegressor
+from xlnet_tf import XLNetTokenClassifier
+
+# Keras copies tensors in a way that NumPy 2 does not like.
+pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation")
+# Seven rows: no axis of the outputs is as long.
+ROWS, OPTIONS = 7, 3
+LABELS = ["no", "maybe", "it depends", "rather", "yes"]
+LABELLED = dict(num_classes=5, labels=LABELS)
+TASKS = {
+    "classifier": (XLNetTextClassifier, LABELLED),
+    "regressor": (XLNetTextRegressor, dict(summary="mean")),
+    "choice": (XLNetMultipleChoice, dict(summary="first", projection=False)),
+    "tokens": (XLNetTokenClassifier, LABELLED),
+    "spans": (XLNetSpanClassifier, dict(dropout=0.1)),
+    "questions": (
+        XLNetQuestionAnswering,
+        dict(num_starts=4, num_ends=2, inner_dim=26),
+    ),
+    "labelled questions": (XLNetQuestionAnswering, dict(num_starts=4)),
+}
+SHAPES = {
+    "classifier": (ROWS, 5),
+    "regressor": (ROWS,),
+    "choice": (ROWS, OPTIONS),
+    "tokens": (ROWS, T, 5),
+    "spans": {"start_logits": (ROWS, T), "end_logits": (ROWS, T)},
+    "questions": {
+        "class_logits": (ROWS,),
+        "start_top_scores": (ROWS, 4),
+        "start_top_positions": (ROWS, 4),
+        "end_top_scores": (ROWS, 4, 2),
+        "end_top_positions": (ROWS, 4, 2),
+    },
+    "labelled questions": {
+        "class_logits": (ROWS,),
+        "start_scores": (ROWS, T),
+        "end_scores": (ROWS, T),
+    },
+}
+every_task = pytest.mark.parametrize("task", TASKS)
+
+
+def make(task, seed=0, dtype=None, **overrides):
+    cls, arguments = TASKS[task]
+    backbone = small_backbone(dtype=dtype, **overrides)
+    return randomize(cls(backbone, **arguments), seed)
+
+
+def features_of(task):
+    """Rows of ragged padding, on either side."""
+    rows = ROWS * (OPTIONS if task == "choice" else 1)
+    features = small_features(batch=rows)
+    names = ("token_ids", "segment_ids", "padding_mask")
+    features = {name: features[name] for name in names}
+    if task == "choice":
+        return {
+            name: value.reshape(ROWS, OPTIONS, T)
+            for name, value in features.items()
+        }
+    if "questions" in task:
+        answer_mask = np.zeros((ROWS, T), "int32")
+        answer_mask[:, 4:11] = 1
+        answer_mask[0, 5] = 0
+        features["answer_mask"] = answer_mask
+        features["class_index"] = np.arange(ROWS).astype("int32")
+    if task == "labelled questions":
+        features["start_positions"] = np.arange(4, 4 + ROWS).astype("int32")
+    return features
+
+
+def seeded(features, seed):
+    return {**features, "dropout_seed": np.array([seed, 7], "int32")}
+
+
+@every_task
+def test_outputs_have_the_documented_shapes_and_types(task):
+    outputs = as_numpy(make(task)(features_of(task)))
+    shapes = keras.tree.map_structure(np.shape, outputs)
+    assert shapes == SHAPES[task]
+    values = outputs if isinstance(outputs, dict) else {"": outputs}
+    for name, value in values.items():
+        expected = "int32" if name.endswith("positions") else "float32"
+        assert value.dtype == expected, name
+
+
+@every_task
+def test_alone_equals_batched(task):
+    model, features = make(task), features_of(task)
+    batched = as_numpy(model(features))
+    for row in range(ROWS):
+        alone = model({k: v[row : row + 1] for k, v in features.items()})
+        expected = keras.tree.map_structure(
+            lambda value, row=row: value[row : row + 1], batched
+        )
+        assert largest_difference(alone, expected) < 1e-5
+
+
+@pytest.mark.parametrize("task", ["classifier", "tokens"])
+def test_what_is_cut_off_as_padding_does_not_matter(task):
+    model, features = make(task), features_of(task)
+    logits = as_numpy(model(features))
+    for row in range(1, ROWS, 2):  # padded on the left
+        width = int((features["padding_mask"][row] == 0).sum())
+        assert width >= 2
+        cut = {k: v[row : row + 1, width:] for k, v in features.items()}
+        del cut["padding_mask"]
+        expected = logits[row] if task == "classifier" else logits[row, width:]
+        assert largest_difference(model(cut)[0], expected) < 1e-5
+
+
+@every_task
+def test_the_compiled_task_gives_the_same(task):
+    model, features = make(task), features_of(task)
+    inputs = keras.tree.map_structure(tf.constant, features)
+    compiled = tf.function(model, jit_compile=True)(inputs)
+    assert largest_difference(compiled, model(features)) < 1e-5
+
+
+@every_task
+def test_a_keras_file_gives_the_same_bits(task, tmp_path):
+    model, features = make(task), features_of(task)
+    model.save(tmp_path / "task.keras")
+    again = keras.models.load_model(tmp_path / "task.keras")
+    assert type(again) is type(model)
+    assert largest_difference(again(features), model(features)) == 0
+    assert again.get_config() == model.get_config()
+
+
+@every_task
+def test_the_config_makes_the_same_task(task):
+    model = make(task, clamp_length=3)
+    config = json.loads(json.dumps(model.get_config()))
+    again = type(model).from_config(config)
+    assert again.config == model.config
+    assert again.get_config() == model.get_config()
+    shapes = [[w.shape for w in m.weights] for m in (model, again)]
+    assert shapes[0] == shapes[1]
+
+
+@every_task
+def test_a_preset_gives_the_same_bits(task, tmp_path):
+    model, features = make(task), features_of(task)
+    model.save_to_preset(tmp_path)
+    again = type(model).from_preset(tmp_path)
+    assert largest_difference(again(features), model(features)) == 0
+    expected = {**model.get_config(), "name": "", "backbone": ""}
+    assert {**again.get_config(), "name": "", "backbone": ""} == expected
+    backbone = XLNetBackbone.from_preset(tmp_path)
+    assert largest_difference(backbone.weights, model.backbone.weights) == 0
+
+
+@every_task
+def test_outputs_of_low_precision_are_float32_and_near(task):
+    model, features = make(task), features_of(task)
+    mixed = make(task, dtype="mixed_bfloat16")
+    assert mixed.head.compute_dtype == "bfloat16"
+    exact, near = as_numpy(model(features)), as_numpy(mixed(features))
+    if not isinstance(exact, dict):
+        exact, near = {"": exact}, {"": near}
+    for name, value in exact.items():
+        if not name.endswith("positions"):
+            assert near[name].dtype == "float32"
+            shown = value > -1e29
+            error = np.abs(near[name] - value)[shown]
+            assert 0 < error.max() < 0.15, name
+
+
+@every_task
+def test_a_seed_decides_what_is_dropped(task):
+    model, features = make(task), features_of(task)
+    first = model(seeded(features, 1), training=True)
+    again = model(seeded(features, 1), training=True)
+    other = model(seeded(features, 2), training=True)
+    assert largest_difference(first, again) == 0
+    assert largest_difference(first, other) > 1e-3
+    unseeded = [model(features, training=True) for _ in range(2)]
+    assert largest_difference(*unseeded) > 1e-3
+
+
+@every_task
+def test_dropout_of_the_head_follows_the_seed(task):
+    """The head drops too, where the backbone drops nothing."""
+    model = make(task, dropout=0.0, attention_dropout=0.0)
+    features = features_of(task)
+    calm = model(features)
+    first = model(seeded(features, 1), training=True)
+    again = model(seeded(features, 1), training=True)
+    other = model(seeded(features, 2), training=True)
+    assert largest_difference(first, again) == 0
+    assert largest_difference(first, other) > 1e-3
+    assert largest_difference(first, calm) > 1e-3
+    assert largest_difference(model(seeded(features, 1)), calm) == 0
+
+
+@pytest.mark.parametrize("task", ["classifier", "tokens"])
+def test_labels_must_name_every_class(task):
+    cls, _ = TASKS[task]
+    message = "`labels` must name all 5 classes. Received: 2 labels, no, yes"
+    with pytest.raises(ValueError, match=message):
+        cls(small_backbone(), num_classes=5, labels=["no", "yes"])
+
+
+@pytest.mark.parametrize("task", ["classifier", "tokens"])
+def test_another_number_of_classes_means_a_fresh_head(task, tmp_path):
+    model = make(task)
+    model.save_to_preset(tmp_path)
+    other = type(model).from_preset(tmp_path, num_classes=3)
+    assert (other.num_classes, other.labels) == (3, None)
+    assert other(features_of(task)).shape[-1] == 3
+    assert not as_numpy(other.head.logits_dense.bias).any()
+    pairs = other.backbone.trainable_weights, model.backbone.trainable_weights
+    assert largest_difference(*pairs) == 0
+
+
+@pytest.mark.parametrize("task", ["classifier", "tokens"])
+def test_the_same_number_of_classes_keeps_the_head(task, tmp_path):
+    model, features = make(task), features_of(task)
+    model.save_to_preset(tmp_path)
+    again = type(model).from_preset(tmp_path, num_classes=5)
+    assert again.labels == LABELS
+    assert largest_difference(again(features), model(features)) == 0
+    renamed = type(model).from_preset(tmp_path, labels=list("abcde"))
+    assert renamed.labels == list("abcde")
+    assert largest_difference(renamed(features), model(features)) == 0
+
+
+def test_the_head_of_another_task_is_not_taken(tmp_path):
+    make("regressor").save_to_preset(tmp_path)
+    model = XLNetMultipleChoice.from_preset(tmp_path)
+    assert not as_numpy(model.head.logits_dense.bias).any()
+    with pytest.raises(
+        ValueError, match="no head for XLNetTokenClassifier, so"
+    ):
+        XLNetTokenClassifier.from_preset(tmp_path)
+
+
+@pytest.mark.parametrize("summary", ["last", "first", "mean"])
+@pytest.mark.parametrize("projection", [False, True])
+@pytest.mark.parametrize("activation", ["tanh", None])
+def test_summaries_are_what_they_say(summary, projection, activation):
+    model = XLNetTextClassifier(
+        small_backbone(),
+        num_classes=5,
+        summary=summary,
+        projection=projection,
+        activation=activation,
+    )
+    head = randomize(model).head
+    content = np.random.default_rng(0).normal(size=(3, T, 38))
+    expected = {
+        "last": content[:, -1],
+        "first": content[:, 0],
+        "mean": content.mean(axis=1),
+    }[summary]
+    if projection:
+        kernel = as_numpy(head.summary_dense.kernel)
+        expected = expected @ kernel + as_numpy(head.summary_dense.bias)
+    if activation:
+        expected = np.tanh(expected)
+    vectors = as_numpy(head.summarize(content.astype("float32")))
+    np.testing.assert_allclose(vectors, expected, rtol=0, atol=1e-5)
+    kernel, bias = map(as_numpy, head.logits_dense.weights)
+    logits = as_numpy(head(content.astype("float32")))
+    np.testing.assert_allclose(logits, expected @ kernel + bias, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (
+            dict(summary="max"),
+            "`summary` must be one of last, first, mean. Rec",
+        ),
+        (dict(activation="relu"), '`activation` of the summary must be "tanh"'),
+    ],
+)
+def test_options_that_are_not_known_are_named(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        XLNetTextRegressor(small_backbone(), **arguments)
+
+
+def test_answers_lie_where_they_may():
+    features = features_of("questions")
+    answers = as_numpy(make("questions")(features))
+    for row, mask in enumerate(features["answer_mask"]):
+        assert mask[answers["start_top_positions"][row]].all()
+        assert mask[answers["end_top_positions"][row]].all()
+    for name in ("start_top_scores", "end_top_scores"):
+        assert (np.diff(answers[name], axis=-1) <= 0).all(), "best first"
+
+
+def test_the_best_answers_are_those_of_all_scores():
+    """Top scores are the largest of the scores that labels condition."""
+    model = make("labelled questions")
+    features = features_of("labelled questions")
+    inference = {k: v for k, v in features.items() if k != "start_positions"}
+    best = as_numpy(model(inference))
+    for rank in range(4):
+        starts = best["start_top_positions"][:, rank]
+        scores = as_numpy(model({**features, "start_positions": starts}))
+        one = scores["start_scores"][np.arange(ROWS), starts]
+        np.testing.assert_allclose(one, best["start_top_scores"][:, rank])
+        ends = np.sort(scores["end_scores"], axis=-1)[:, :-6:-1]
+        np.testing.assert_allclose(
+            ends, best["end_top_scores"][:, rank], rtol=0, atol=1e-5
+        )
+        assert np.exp(scores["end_scores"]).sum() == pytest.approx(ROWS, 1e-5)
+
+
+def test_defaults_of_questions_are_anywhere_and_the_last_token():
+    model = make("questions")
+    features = features_of("questions")
+    del features["answer_mask"], features["class_index"]
+    explicit = {
+        **features,
+        "answer_mask": np.ones((ROWS, T), "int32"),
+        "class_index": np.full(ROWS, T - 1, "int32"),
+    }
+    assert largest_difference(model(features), model(explicit)) == 0
+
+
+def test_the_class_token_is_read_where_it_is_said_to_be():
+    model, features = make("questions"), features_of("questions")
+    at = [
+        as_numpy(model({**features, "class_index": np.full(ROWS, place)}))
+        for place in (0, 5)
+    ]
+    assert (np.abs(at[0]["class_logits"] - at[1]["class_logits"]) > 1e-4).all()
+    for row, place in ((0, 0), (5, 5)):  # as `features_of` counts them
+        expected = at[place // 5]["class_logits"][row]
+        np.testing.assert_array_equal(
+            as_numpy(model(features))["class_logits"][row], expected
+        )
+    del at[0]["class_logits"], at[1]["class_logits"]
+    assert largest_difference(*at) == 0
+
+
+@pytest.mark.parametrize("task", ["classifier", "regressor", "tokens"])
+def test_a_task_takes_token_ids_alone(task):
+    model = make(task)
+    ids = features_of(task)["token_ids"]
+    difference = largest_difference(model(ids), model({"token_ids": ids}))
+    assert difference == 0
+    assert np.isfinite(as_numpy(model(ids, training=True))).all()
+
+
+# The query stream is no part of a classifier.
+@pytest.mark.filterwarnings("ignore:Gradients do not exist")
+def test_a_task_learns_in_fit():
+    model = make("classifier", dropout=0.0, attention_dropout=0.0)
+    features = features_of("classifier")
+    labels = np.arange(ROWS) % 5
+    model.compile(
+        keras.optimizers.Adam(1e-2),
+        keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        jit_compile=False,  # compiling takes longer than the training
+    )
+    history = model.fit(features, labels, epochs=12, verbose=0).history["loss"]
+    assert history[-1] < 0.2 < 1 < history[0]

@@ -1,0 +1,172 @@
+"""Training a tokenizer: released settings, same file again, clear errors."""
+
+import json
+
+import pytest
+import sentencepiece
+
+from data_pipeline import train_tokenizer as module
+from data_pipeline.command_line import run
+from data_pipeline.tokenization.symbols import SPECIAL_SYMBOLS
+from data_pipeline.tokenization.tokenizer import Tokenizer
+from data_pipeline.train_tokenizer import train_tokenizer
+from tests.support.samples import tiny_sentences
+
+
+@pytest.fixture
+def output(tmp_path):
+    return tmp_path / "made" / "spiece.model"
+
+
+def test_trains_a_usable_tokenizer(output):
+    tokenizer = train_tokenizer(tiny_sentences(), output, vocabulary_size=300)
+    assert tokenizer.vocabulary_size == 300
+    assert tokenizer.path == str(output)
+    assert Tokenizer(output).digest == tokenizer.digest
+    pieces = [tokenizer.id_to_piece(index) for index in range(17)]
+    assert tuple(pieces[:9]) == SPECIAL_SYMBOLS
+    # The order of the released vocabulary.
+    assert pieces[9:] == [".", "(", ")", '"', "-", "–", "£", "€"]
+    text = "Bacode figu, (halo) 12."
+    assert tokenizer.decode(tokenizer.encode(text)) == text
+    assert [path.name for path in output.parent.iterdir()] == [output.name]
+
+
+def test_symbols_have_the_released_kinds(output):
+    train_tokenizer(tiny_sentences(), output, vocabulary_size=300)
+    processor = sentencepiece.SentencePieceProcessor(model_file=str(output))
+    for symbol in ("<s>", "</s>", *module.CONTROL_SYMBOLS):
+        assert processor.is_control(processor.piece_to_id(symbol))
+    # <eop> may stand in text, <cls> may not.
+    assert 8 in processor.encode("a<eop>b")
+    assert 3 not in processor.encode("a<cls>b")
+    assert processor.unk_id() == 0
+
+
+def test_is_deterministic(tmp_path):
+    digests = {
+        train_tokenizer(
+            tiny_sentences(),
+            tmp_path / "spiece.model",
+            vocabulary_size=300,
+            sentence_limit=limit,
+        ).digest
+        for limit in (10_000_000, 599, 599, 10_000_000)
+    }
+    assert len(digests) == 2
+
+
+def test_cleans_the_text_first(output):
+    sentences = [f"``É{line}''\u00a0 É" for line in tiny_sentences()]
+    tokenizer = train_tokenizer(
+        sentences, output, vocabulary_size=300, lowercase=True
+    )
+    pieces = "".join(tokenizer.id_to_piece(i) for i in range(9, 300))
+    assert "e" in pieces
+    assert not set(pieces) & set("éÉE`\u00a0")
+    assert pieces == pieces.lower()
+    assert tokenizer.lowercase
+
+
+def test_long_lines_are_not_left_out(output):
+    lines = list(tiny_sentences())
+    text = " ".join(lines)
+    assert len(text) > 10_000
+    tokenizer = train_tokenizer([text], output, vocabulary_size=300)
+    assert tokenizer.vocabulary_size == 300
+    cut = list(module._cut(text))
+    assert max(map(len, cut)) <= 1000
+    assert " ".join(cut) == text
+    unbroken = "".join(text.split())
+    assert "".join(module._cut(unbroken)) == unbroken
+
+
+def test_keeps_the_old_file_when_it_fails(output):
+    output.parent.mkdir()
+    output.write_text("old")
+    with pytest.raises(ValueError, match="too large"):
+        train_tokenizer(tiny_sentences(), output)
+    assert output.read_text() == "old"
+    assert len(list(output.parent.iterdir())) == 1
+
+
+def test_leaves_nothing_half_written(output, monkeypatch):
+    def fail(source, target):
+        raise OSError("no room")
+
+    monkeypatch.setattr(module.os, "replace", fail)
+    with pytest.raises(OSError, match="no room"):
+        train_tokenizer(tiny_sentences(), output, vocabulary_size=300)
+    assert list(output.parent.iterdir()) == []
+
+
+def test_too_large_a_vocabulary_names_the_largest(output):
+    with pytest.raises(ValueError, match="expected at most") as caught:
+        train_tokenizer(tiny_sentences(), output, vocabulary_size=5000)
+    largest = int(str(caught.value).split("at most ")[1].split(".")[0])
+    tokenizer = train_tokenizer(
+        tiny_sentences(), output, vocabulary_size=largest
+    )
+    assert tokenizer.vocabulary_size == largest
+
+
+def test_too_small_a_vocabulary(output):
+    with pytest.raises(ValueError, match=r"expected at least \d\d\. .*=30"):
+        train_tokenizer(tiny_sentences(), output, vocabulary_size=30)
+
+
+@pytest.mark.parametrize("sentences", [[], ["", " \n", "\u0301"]])
+def test_no_text(output, sentences):
+    with pytest.raises(ValueError, match="no text to train on"):
+        train_tokenizer(sentences, output)
+    assert not output.exists()
+
+
+@pytest.mark.parametrize(
+    ("settings", "match"),
+    [
+        ({"vocabulary_size": 17}, "`vocabulary_size` must be above 17"),
+        ({"character_coverage": 0.9}, "`character_coverage` must be from"),
+        ({"character_coverage": 1.1}, "`character_coverage` must be from"),
+        ({"sentence_limit": 0}, "`sentence_limit` must be at least 1"),
+    ],
+)
+def test_settings_out_of_range(output, settings, match):
+    with pytest.raises(ValueError, match=match):
+        train_tokenizer(tiny_sentences(), output, **settings)
+
+
+def test_one_str(output):
+    with pytest.raises(TypeError, match="not one str"):
+        train_tokenizer("one text", output)
+
+
+@pytest.mark.parametrize("error", [UnicodeError, KeyboardInterrupt, OSError])
+def test_errors_of_the_input_keep_their_kind(output, error):
+    def sentences():
+        yield "ba co"
+        raise error("while reading")
+
+    with pytest.raises(error, match="while reading"):
+        train_tokenizer(sentences(), output)
+
+
+def test_command(tmp_path, capfd):
+    path = tmp_path / "text.jsonl"
+    path.write_text(
+        "\n".join(json.dumps({"text": line}) for line in tiny_sentences()),
+        encoding="utf-8",
+    )
+    output = tmp_path / "spiece.model"
+    arguments = ["--input", str(path), "--output", str(output)]
+    assert run(module.main, [*arguments, "--vocabulary-size", "290"]) == 0
+    printed = capfd.readouterr()
+    assert f"290 pieces, sha256 {Tokenizer(output).digest}" in printed.out
+    # SentencePiece says nothing of its own.
+    assert printed.out.count("\n") == 1
+    assert printed.err == ""
+
+    assert run(module.main, arguments) == 1
+    printed = capfd.readouterr()
+    assert printed.err.startswith("error: `vocabulary_size` is too large")
+    assert printed.err.count("\n") == 1

@@ -1,0 +1,247 @@
+"""`--strategy=...`: what each name gives here, and what the errors say."""
+
+import json
+import socket
+
+import pytest
+import tensorflow as tf
+
+from tests.support.replicas import two_replicas
+from xlnet_tf.training import strategy as strategies
+from xlnet_tf.training.strategy import describe
+from xlnet_tf.training.strategy import has_peers
+from xlnet_tf.training.strategy import make_strategy
+
+WORKERS = {"worker": ["host0:2222", "host1:2222"]}
+
+
+@pytest.fixture(autouse=True)
+def no_cluster(monkeypatch):
+    monkeypatch.delenv("TF_CONFIG", raising=False)
+    monkeypatch.delenv("TPU_NAME", raising=False)
+
+
+@pytest.fixture
+def built(monkeypatch):
+    """What is asked of TensorFlow where that needs other machines."""
+    calls = []
+
+    class Recorded:
+        def __init__(self, **kwargs):
+            calls.append(kwargs)
+
+    monkeypatch.setattr(tf.distribute, "MultiWorkerMirroredStrategy", Recorded)
+    return calls
+
+
+@pytest.fixture
+def tpu_asked(monkeypatch):
+    calls = []
+    monkeypatch.setattr(strategies, "_tpu", calls.append)
+    return calls
+
+
+def with_gpus(monkeypatch, count):
+    list_devices = tf.config.list_logical_devices
+    gpus = [
+        tf.config.LogicalDevice(f"/device:GPU:{i}", "GPU") for i in range(count)
+    ]
+    monkeypatch.setattr(
+        tf.config,
+        "list_logical_devices",
+        lambda kind=None: gpus if kind == "GPU" else list_devices(kind),
+    )
+
+
+def set_cluster(monkeypatch, value):
+    text = value if isinstance(value, str) else json.dumps(value)
+    monkeypatch.setenv("TF_CONFIG", text)
+
+
+def closed_port():
+    """A port of this machine that nobody listens on."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
+
+
+def test_one_device():
+    strategy = make_strategy("one_device")
+    assert isinstance(strategy, tf.distribute.OneDeviceStrategy)
+    assert strategy.num_replicas_in_sync == 1
+    assert not has_peers(strategy)
+
+
+def test_one_cpu_reads_without_fetching_to_a_device():
+    def rows_of_worker(context):
+        assert context.num_input_pipelines == 1
+        return tf.data.Dataset.range(3)
+
+    for strategy in (
+        tf.distribute.OneDeviceStrategy("CPU:0"),
+        tf.distribute.get_strategy(),  # none was chosen
+    ):
+        one = strategies.distribute_rows(strategy, rows_of_worker)
+        assert isinstance(one, tf.data.Dataset)
+        assert [int(x) for x in one] == [0, 1, 2]
+    two = strategies.distribute_rows(two_replicas(), rows_of_worker)
+    assert isinstance(two, tf.distribute.DistributedDataset)
+
+
+def test_mirrored_takes_all_devices():
+    with_cpus = make_strategy("mirrored")
+    assert isinstance(with_cpus, tf.distribute.MirroredStrategy)
+    gpus = len(tf.config.list_logical_devices("GPU"))
+    assert with_cpus.num_replicas_in_sync == gpus or 2
+    assert not has_peers(with_cpus)
+
+
+def test_multi_worker_waits_for_a_peer_not_for_ever(monkeypatch, built):
+    set_cluster(monkeypatch, {"cluster": WORKERS, "task": {"index": 1}})
+    make_strategy("multi_worker")
+    options = built[0]["communication_options"]
+    assert options.timeout_seconds == strategies.COLLECTIVE_TIMEOUT_SECONDS
+    assert 0 < options.timeout_seconds < 3600
+
+
+def test_describe():
+    one, two = make_strategy("one_device"), make_strategy("mirrored")
+    kind = "GPU" if tf.config.list_logical_devices("GPU") else "CPU"
+    assert describe(one) == f"OneDeviceStrategy, 1 replica(s) of {kind}"
+    assert describe(two) == (
+        f"MirroredStrategy, {two.num_replicas_in_sync} replica(s) of {kind}"
+    )
+
+
+@pytest.mark.parametrize("gpus", [0, 1])
+def test_auto_takes_the_one_device(monkeypatch, gpus):
+    with_gpus(monkeypatch, gpus)
+    assert strategies._best(None) == "one_device"
+
+
+def test_auto_takes_several_gpus(monkeypatch):
+    with_gpus(monkeypatch, 2)
+    assert strategies._best(None) == "mirrored"
+    assert strategies._replica_devices() == ["/device:GPU:0", "/device:GPU:1"]
+
+
+def test_auto_takes_the_workers_of_tf_config(monkeypatch, built):
+    with_gpus(monkeypatch, 2)
+    set_cluster(monkeypatch, {"cluster": WORKERS, "task": {"index": 0}})
+    make_strategy()
+    assert len(built) == 1
+
+
+def test_auto_of_a_single_worker_is_local(monkeypatch, built):
+    alone = {"cluster": {"worker": ["host0:2222"]}, "task": {"index": 0}}
+    set_cluster(monkeypatch, alone)
+    assert make_strategy().num_replicas_in_sync == 1
+    assert not built
+
+
+def test_auto_takes_a_tpu_before_all_else(monkeypatch, tpu_asked):
+    with_gpus(monkeypatch, 2)
+    set_cluster(monkeypatch, {"cluster": WORKERS, "task": {"index": 0}})
+    make_strategy(tpu="local")
+    monkeypatch.setenv("TPU_NAME", "pod")
+    make_strategy()
+    assert tpu_asked == ["local", None]
+
+
+@pytest.mark.parametrize(
+    ("name", "tpu", "message"),
+    [
+        ("gpu", None, "`strategy` must be one of auto, .*strategy='gpu'"),
+        ("mirrored", "local", "goes with the strategy tpu or auto.*mirrored"),
+    ],
+)
+def test_names_are_checked(name, tpu, message):
+    with pytest.raises(ValueError, match=message):
+        make_strategy(name, tpu=tpu)
+
+
+@pytest.mark.parametrize("name", ["multi_worker", "auto"])
+def test_a_broken_tf_config_is_named(monkeypatch, name):
+    set_cluster(monkeypatch, "{cluster")
+    with pytest.raises(ValueError, match="variable TF_CONFIG is not JSON"):
+        make_strategy(name)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "",
+        "[]",
+        {"cluster": {"worker": []}, "task": {"index": 0}},
+        {"cluster": WORKERS},
+        {"cluster": WORKERS, "task": {"type": "worker"}},
+        {"cluster": WORKERS, "task": {"index": "0"}},
+        {"cluster": WORKERS, "task": {"index": 2}},
+        {"cluster": WORKERS, "task": {"index": -1}},
+    ],
+)
+def test_multi_worker_needs_a_whole_tf_config(monkeypatch, built, value):
+    set_cluster(monkeypatch, value)
+    with pytest.raises(ValueError, match="needs the environment variable TF_"):
+        make_strategy("multi_worker")
+    assert not built
+
+
+@pytest.mark.parametrize("by_environment", [False, True])
+def test_no_tpu_here(monkeypatch, by_environment):
+    monkeypatch.setattr(strategies, "_has_local_tpu", lambda: False)
+    if by_environment:
+        monkeypatch.setenv("TPU_NAME", "local")
+    with pytest.raises(
+        RuntimeError,
+        match="no TPU answers at 'local'.*TPU_NAME.*--tpu=grpc://HOST:8470.*"
+        "without a TPU use --strategy=auto",
+    ):
+        make_strategy("auto" if by_environment else "tpu")
+
+
+@pytest.mark.parametrize("port", ["closed", "not a number"])
+def test_a_tpu_that_does_not_answer(monkeypatch, port):
+    port = closed_port() if port == "closed" else "http"
+    address = f"grpc://127.0.0.1:{port}"
+    connected = []
+    monkeypatch.setattr(
+        tf.config, "experimental_connect_to_cluster", connected.append
+    )
+    with pytest.raises(
+        RuntimeError, match=f"no TPU answers at '{address}'.*--strategy=auto"
+    ):
+        make_strategy("tpu", tpu=address)
+    assert not connected
+
+
+def test_what_tensorflow_says_is_passed_on(monkeypatch):
+    def refuse(tpu):
+        raise ValueError("no such\nTPU")
+
+    monkeypatch.setattr(
+        tf.distribute.cluster_resolver, "TPUClusterResolver", refuse
+    )
+    with pytest.raises(
+        RuntimeError, match="at 'pod'.*TensorFlow says: no such$"
+    ):
+        make_strategy("tpu", tpu="pod")
+
+
+def test_a_tpu_vm_is_known_by_its_devices(monkeypatch):
+    there = {"/dev/vfio/0"}
+    monkeypatch.setattr(
+        strategies.os.path, "exists", lambda path: path in there
+    )
+    assert strategies._has_local_tpu()
+    there.clear()
+    assert not strategies._has_local_tpu()
+
+
+@pytest.mark.parametrize("name", ["multi_worker", "auto"])
+def test_a_chief_beside_the_workers_is_refused(monkeypatch, name):
+    cluster = {"chief": ["h0:1"], "worker": ["h1:1"]}
+    task = {"type": "worker", "index": 0}
+    set_cluster(monkeypatch, {"cluster": cluster, "task": task})
+    with pytest.raises(ValueError, match="has a chief.*first among the work"):
+        make_strategy(name)

@@ -1,0 +1,210 @@
+"""The convert command: from every format to every other, and refusals."""
+
+import json
+import shutil
+
+import keras
+import numpy as np
+import pytest
+
+import xlnet_tf
+from data_pipeline import command_line
+from data_pipeline.tokenization.hugging_face import read_tokenizer
+from tests.conftest import ROOT
+from tests.support.oracle import randomize
+from tests.support.samples import tiny_model
+from xlnet_tf import convert
+
+RELEASED = ROOT / "tests" / "golden" / "base"
+
+
+def run(*arguments):
+    return command_line.run(convert.main, [str(a) for a in arguments])
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("tokenizer")
+    (directory / "spiece.model").write_bytes(tiny_model())
+    return read_tokenizer(directory)
+
+
+@pytest.fixture
+def classifier(tmp_path, tokenizer):
+    """(a classifier of ours, the preset it was written to)."""
+    config = xlnet_tf.XLNetConfig.from_size(
+        "tiny",
+        num_layers=2,
+        hidden_dim=24,
+        num_heads=3,
+        head_dim=8,
+        intermediate_dim=20,
+        vocabulary_size=tokenizer.vocabulary_size,
+        memory_length=5,
+    )
+    model = xlnet_tf.XLNetTextClassifier(
+        xlnet_tf.XLNetBackbone(config), num_classes=3, labels=["a", "b", "c"]
+    )
+    randomize(model)
+    model.save_to_preset(tmp_path / "keras", tokenizer=tokenizer)
+    return model, tmp_path / "keras"
+
+
+def equal(model, other):
+    return all(
+        np.array_equal(
+            keras.ops.convert_to_numpy(one), keras.ops.convert_to_numpy(two)
+        )
+        for one, two in zip(
+            model.trainable_variables, other.trainable_variables, strict=True
+        )
+    )
+
+
+def test_formats_lead_to_each_other_and_back(
+    classifier, tokenizer, tmp_path, capsys
+):
+    model, preset = classifier
+    route = ["hf", "tf1", "hf", "keras", "tf1", "keras"]
+    place = preset
+    for step, form in enumerate(route):
+        target = tmp_path / str(step)
+        assert run("--from", place, "--to", target, "--format", form) == 0
+        again = xlnet_tf.XLNetTextClassifier.from_preset(target)
+        assert equal(again, model), (step, form)
+        assert again.config == model.config
+        assert read_tokenizer(target).digest == tokenizer.digest
+        place = target
+    printed = capsys.readouterr().out
+    assert "read Hugging Face directory" in printed
+    assert "gelu: tanh (the released code computes the tanh form)" in printed
+    assert 'gelu: tanh ("ff_activation" is "gelu_new")' in printed
+    assert "  spiece.model  " in printed
+
+
+def test_labels_reach_hugging_face_and_come_back(classifier, tmp_path):
+    _, preset = classifier
+    run("--from", preset, "--to", tmp_path / "hf", "--format", "hf")
+    values = json.loads((tmp_path / "hf" / "config.json").read_text())
+    assert values["id2label"] == {"0": "a", "1": "b", "2": "c"}
+    again = xlnet_tf.XLNetTextClassifier.from_preset(tmp_path / "hf")
+    assert again.labels == ["a", "b", "c"]
+
+
+def test_the_backbone_alone_and_one_of_several_heads(tmp_path, capsys):
+    assert run("--from", RELEASED, "--to", tmp_path / "x") == 1
+    error = capsys.readouterr().err
+    assert "several heads: XLNetPretrainer, XLNetTextClassifier 'demo'" in error
+    assert error.count("\n") == 1
+    assert not (tmp_path / "x").exists()
+    for task in ("XLNetBackbone", "XLNetTextRegressor", "XLNetPretrainer"):
+        target = tmp_path / task
+        assert run("--from", RELEASED, "--to", target, "--task", task) == 0
+        model = getattr(xlnet_tf, task).from_preset(target)
+        assert equal(model, type(model).from_preset(RELEASED))
+    assert "no tokenizer was found" in capsys.readouterr().out
+
+
+def test_gelu_can_be_chosen(classifier, tmp_path, capsys):
+    _, preset = classifier
+    target = tmp_path / "hf"
+    run("--from", preset, "--to", target, "--format", "hf", "--gelu", "erf")
+    values = json.loads((target / "config.json").read_text())
+    assert values["ff_activation"] == "gelu"
+    assert "gelu: erf (as asked for with --gelu)" in capsys.readouterr().out
+    run("--from", target, "--to", tmp_path / "tf1", "--format", "tf1")
+    error = capsys.readouterr().err
+    assert "warning: the released code computes the tanh form" in error
+
+
+def test_a_checkpoint_apart_from_its_config(tmp_path, capsys):
+    for file in RELEASED.glob("xlnet_model.ckpt.*"):
+        end = file.name.removeprefix("xlnet_model.ckpt")
+        shutil.copy(file, tmp_path / f"model.ckpt-900{end}")
+    target = ("--to", tmp_path / "out", "--task", "XLNetBackbone")
+    assert run("--from", tmp_path, *target) == 1
+    assert "without its xlnet_config.json" in capsys.readouterr().err
+    config = RELEASED / "xlnet_config.json"
+    assert run("--from", tmp_path, *target, "--config", config) == 0
+    shutil.rmtree(tmp_path / "out")
+    prefix = tmp_path / "model.ckpt-900"
+    assert run("--from", prefix, *target, "--config", config) == 0
+
+
+def test_what_fits_is_taken_when_asked_for(classifier, tmp_path, capsys):
+    _, preset = classifier
+    run("--from", preset, "--to", tmp_path / "tf1", "--format", "tf1")
+    file = tmp_path / "tf1" / "xlnet_config.json"
+    values = json.loads(file.read_text())
+    file.write_text(json.dumps({**values, "n_layer": 3}))
+    target = ("--to", tmp_path / "out", "--format", "hf")
+    assert run("--from", tmp_path / "tf1", *target) == 1
+    error = capsys.readouterr().err
+    assert "missing: " in error and "other shapes: " in error
+    assert run("--from", tmp_path / "tf1", *target, "--partial") == 0
+    assert "layer_2/rel_attn/q/kernel" in capsys.readouterr().err
+
+
+def test_a_directory_with_something_in_it_is_left_alone(classifier, tmp_path):
+    _, preset = classifier
+    target = tmp_path / "mine"
+    target.mkdir()
+    (target / "thesis.txt").write_text("all of it")
+    assert run("--from", preset, "--to", target) == 1
+    assert [f.name for f in target.iterdir()] == ["thesis.txt"]
+
+
+def test_a_failed_write_leaves_nothing(classifier, tmp_path, monkeypatch):
+    model, _ = classifier
+    monkeypatch.setattr(
+        "data_pipeline.tokenization.hugging_face.write_tokenizer",
+        lambda *_: (_ for _ in ()).throw(OSError(28, "No space left")),
+    )
+    before = sorted(tmp_path.iterdir())
+    with pytest.raises(OSError, match="No space left"):
+        convert.write(model, tmp_path / "hf", "hf", tokenizer=object())
+    assert sorted(tmp_path.iterdir()) == before
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--task", "XLNetPoet"], "--task must be one of XLNetBackbone, "),
+        (["--task", "XLNetConfig"], "--task must be one of XLNetBackbone, "),
+        (["--task", "XLNetMultipleChoice"], "no head for XLNetMultipleChoice"),
+        (["--head", "mnli"], "has no head 'mnli'. It has: XLNetPretrainer"),
+        (
+            ["--task", "XLNetTextClassifier", "--head", "mnli"],
+            "no head 'mnli' for XLNetTextClassifier",
+        ),
+        (["--task", "XLNetBackbone", "--tokenizer", "nope"], "nope"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_wrong_arguments_are_one_line(tmp_path, capsys, arguments, message):
+    assert run("--from", RELEASED, "--to", tmp_path / "x", *arguments) == 1
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
+
+
+def test_a_tokenizer_of_another_model_is_refused(tmp_path, capsys):
+    file = tmp_path / "spiece.model"
+    file.write_bytes(tiny_model())
+    arguments = ("--task", "XLNetBackbone", "--tokenizer", file)
+    assert run("--from", RELEASED, "--to", tmp_path / "x", *arguments) == 1
+    assert "they do not belong together" in capsys.readouterr().err
+
+
+def test_the_heads_that_have_no_place_in_a_format_are_named(
+    classifier, tmp_path, capsys
+):
+    model, _ = classifier
+    tagger = xlnet_tf.XLNetTokenClassifier(model.backbone, num_classes=5)
+    tagger.save_to_preset(tmp_path / "tagger")
+    target = ("--to", tmp_path / "x", "--format", "tf1")
+    assert run("--from", tmp_path / "tagger", *target) == 1
+    assert "no head like that of XLNetTokenClassifier" in (
+        capsys.readouterr().err
+    )
+    assert not (tmp_path / "x").exists()

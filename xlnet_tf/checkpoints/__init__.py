@@ -1,1 +1,0 @@
-"""Reading and writing other people's weights: one name table each."""

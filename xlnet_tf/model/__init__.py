@@ -1,0 +1,1 @@
+"""The network: two-stream relative attention, masks, memory."""

@@ -1,0 +1,1 @@
+"""Attention kernels: one function, several ways to compute it."""

@@ -1,0 +1,1 @@
+"""Pretraining objectives and the model that is trained on them."""

@@ -1,0 +1,1 @@
+"""Raw strings to features, one preprocessor a task."""

@@ -1,0 +1,341 @@
+"""What all preprocessors share: a tokenizer, settings, and how both are kept.
+
+A preprocessor runs eagerly and inside `tf.data.Dataset.map`. It needs
+TensorFlow Text and SentencePiece, which are imported when they are first used.
+
+Shapes: B batch, N texts, T tokens.
+"""
+
+import base64
+import importlib.util
+import pathlib
+
+import keras
+
+from xlnet_tf.files import read_json
+from xlnet_tf.files import write_json
+from xlnet_tf.weights import own
+
+_NEEDED = ("tensorflow", "tensorflow_text", "sentencepiece", "data_pipeline")
+
+
+def can_preprocess():
+    """Whether what a preprocessor needs is installed; imports nothing."""
+    try:
+        return all(importlib.util.find_spec(name) for name in _NEEDED)
+    except ImportError:
+        return False
+
+
+class Preprocessor:
+    """Makes features of raw strings. Each task's derives from it.
+
+    A subclass says in `features` what its `x` is. It may override `call` to
+    change labels too.
+
+    Args:
+        tokenizer: data_pipeline Tokenizer.
+        sequence_length: int, T, [SEP] and [CLS] included. Default 512.
+        truncate: str, which segment of a pair loses its end: "longest_first"
+            (default, as released), "only_first" or "only_second".
+        pad_to_longest: bool, whether a batch is as wide as its longest
+            sequence rather than `sequence_length`. Faster without XLA.
+            Default False.
+
+    Call arguments:
+        x: raw input of a batch, or of a single example.
+        y: labels, or None.
+        sample_weight: weights, or None.
+
+    Returns:
+        features, or tuples of them with `y` and `sample_weight` where these
+        are given.
+
+    Raises:
+        TypeError: if the tokenizer is none of ours.
+        ValueError: if a setting is out of range.
+    """
+
+    pad_side = "left"
+    # Rank of the strings of one example; a batch has one axis more.
+    string_rank = 0
+    _num_symbols = 3
+
+    def __init__(
+        self,
+        tokenizer,
+        sequence_length=512,
+        truncate="longest_first",
+        pad_to_longest=False,
+    ):
+        if not hasattr(tokenizer, "model_proto"):
+            raise TypeError(
+                "`tokenizer` must be a data_pipeline.Tokenizer. Received: "
+                f"tokenizer={tokenizer!r}."
+            )
+        from data_pipeline.features.packing_settings import check_settings
+
+        check_settings(sequence_length, truncate, self._num_symbols)
+        self.tokenizer = tokenizer
+        self.truncate = truncate
+        self.pad_to_longest = pad_to_longest
+        self._sequence_length = sequence_length
+        self._graph_tokenizer = None
+
+    @property
+    def sequence_length(self):
+        """int, T. A data set that is mapped already keeps the one it had."""
+        return self._sequence_length
+
+    @sequence_length.setter
+    def sequence_length(self, value):
+        from data_pipeline.features.packing_settings import check_settings
+
+        check_settings(value, self.truncate, self._num_symbols)
+        self._sequence_length = value
+
+    def __call__(self, x, y=None, sample_weight=None):
+        return self.call(x, y, sample_weight)
+
+    def call(self, x, y=None, sample_weight=None):
+        """See the class."""
+        x = self.tensors(x)
+        if self.is_single(x):
+            features = first_row(self.features(add_axis(x)))
+        else:
+            features = self.features(x)
+        return keras.utils.pack_x_y_sample_weight(features, y, sample_weight)
+
+    def tensors(self, x):
+        """Raw input as tensors, the parts of an example by their names.
+
+        Args:
+            x: strings in lists, arrays or tensors.
+
+        Returns:
+            dict of str to string tensor, ragged or not.
+
+        Raises:
+            TypeError: if a part is not made of strings.
+            ValueError: if parts are missing or unknown.
+        """
+        raise NotImplementedError
+
+    def features(self, x):
+        """Features of a batch.
+
+        Args:
+            x: dict of tensors, as `tensors` gives them.
+
+        Returns:
+            dict of tensors whose first axis is B.
+        """
+        raise NotImplementedError
+
+    def is_single(self, x):
+        """Whether tensors are of one example rather than of a batch."""
+        return next(iter(x.values())).shape.rank == self.string_rank
+
+    def tokenize(self, texts):
+        """Ids of texts, as `Tokenizer.encode` gives them.
+
+        Args:
+            texts: string tensor [N].
+
+        Returns:
+            int32 ragged tensor [N, (T)].
+        """
+        return _as_it_is(self.graph_tokenizer)(texts)
+
+    @property
+    def graph_tokenizer(self):
+        """The tokenizer as a graph, made when it is first asked for."""
+        if self._graph_tokenizer is None:
+            import tensorflow as tf
+
+            from data_pipeline.tokenization.graph import GraphTokenizer
+
+            # Its tables must outlive the graph of a data set.
+            with tf.init_scope():
+                self._graph_tokenizer = GraphTokenizer(self.tokenizer)
+        return self._graph_tokenizer
+
+    def pack(self, first, second=None, truncate=None):
+        """Pack ragged ids; see `data_pipeline.features.packing.pack`."""
+        from data_pipeline.features.packing import pack
+
+        return _as_it_is(pack)(
+            first,
+            second,
+            self.sequence_length,
+            truncate or self.truncate,
+            self.pad_side,
+            self.pad_to_longest,
+        )
+
+    def settings(self):
+        """dict of JSON values: constructor arguments but for the tokenizer."""
+        return {
+            "sequence_length": self.sequence_length,
+            "truncate": self.truncate,
+            "pad_to_longest": self.pad_to_longest,
+        }
+
+    def with_settings(self, **settings):
+        """Another one, with these settings instead of its own.
+
+        Args:
+            **settings: some of those that `settings` gives.
+
+        Returns:
+            A preprocessor of this class.
+
+        Raises:
+            ValueError: if it has no such setting, or one is out of range.
+        """
+        own_settings = self.settings()
+        unknown = ", ".join(sorted(set(settings) - set(own_settings)))
+        if unknown:
+            raise ValueError(
+                f"{type(self).__name__} has no setting {unknown}; it has "
+                f"{', '.join(own_settings)}."
+            )
+        return type(self)(self.tokenizer, **{**own_settings, **settings})
+
+    def get_config(self):
+        model_proto = base64.b64encode(self.tokenizer.model_proto)
+        tokenizer = {
+            "model_proto": model_proto.decode("ascii"),
+            "lowercase": self.tokenizer.lowercase,
+        }
+        return {"tokenizer": tokenizer, **self.settings()}
+
+    @classmethod
+    def from_config(cls, config):
+        config = dict(config)
+        if isinstance(config["tokenizer"], dict):
+            from data_pipeline.tokenization.tokenizer import Tokenizer
+
+            config["tokenizer"] = Tokenizer.from_model_proto(
+                base64.b64decode(config["tokenizer"]["model_proto"]),
+                config["tokenizer"]["lowercase"],
+            )
+        return cls(**config)
+
+    @classmethod
+    def from_preset(cls, path, **settings):
+        """Makes a preprocessor from the tokenizer of a model directory.
+
+        The settings are those of a preprocessor of this class that was saved
+        there, or the defaults.
+
+        Args:
+            path: str or path of a directory, ours, released or Hugging Face's.
+            **settings: constructor arguments that replace them.
+
+        Returns:
+            A preprocessor of this class.
+
+        Raises:
+            FileNotFoundError: if there is no tokenizer.
+            ValueError: if a file is damaged.
+        """
+        from data_pipeline.tokenization.hugging_face import read_tokenizer
+
+        path = pathlib.Path(path)
+        saved_cls, saved = cls._saved(path)
+        if "tokenizer" not in settings:
+            settings["tokenizer"] = read_tokenizer(path)
+        return saved_cls(**{**saved, **settings})
+
+    @classmethod
+    def find(cls, path):
+        """The preprocessor of a model directory, or None.
+
+        Args:
+            path: str or path of a directory or of a checkpoint in it.
+
+        Returns:
+            A preprocessor of this class, or None where there is no tokenizer
+            or TensorFlow Text or SentencePiece is not installed.
+
+        Raises:
+            ValueError, FileNotFoundError: if a file is damaged or missing.
+        """
+        if not can_preprocess():
+            return None
+        from data_pipeline.tokenization.hugging_face import find_tokenizer_file
+
+        path = pathlib.Path(path)
+        path = path if path.is_dir() else path.parent
+        return cls.from_preset(path) if find_tokenizer_file(path) else None
+
+    @classmethod
+    def _saved(cls, path):
+        """The class and the settings of the one that was saved, if it fits."""
+        file = path / own.PREPROCESSOR_FILE
+        if not file.is_file():
+            return cls, {}
+        saved = read_json(file)
+        if not isinstance(saved, dict) or not isinstance(
+            saved.get("config"), dict
+        ):
+            raise ValueError(
+                f"{file} is damaged: it does not hold a preprocessor."
+            )
+        name = saved.get("registered_name")
+        if name == keras.saving.get_registered_name(cls):
+            return cls, saved["config"]
+        saved_cls = keras.saving.get_registered_object(name)
+        # A user's own one; that of another kind of task is left alone.
+        if isinstance(saved_cls, type) and issubclass(saved_cls, cls):
+            return saved_cls, saved["config"]
+        return cls, {}
+
+    def save_to_preset(self, path):
+        """Writes the settings and the tokenizer to a directory.
+
+        Args:
+            path: str or path of a directory, made if missing.
+        """
+        path = pathlib.Path(path)
+        path.mkdir(parents=True, exist_ok=True)
+        own.write_tokenizer(self.tokenizer, path)
+        self.save_settings(path)
+
+    def save_settings(self, path):
+        """Writes preprocessor.json, which leaves the tokenizer out."""
+        saved = {
+            "module": type(self).__module__,
+            "class_name": type(self).__name__,
+            "registered_name": keras.saving.get_registered_name(type(self)),
+            "config": self.settings(),
+        }
+        write_json(path / own.PREPROCESSOR_FILE, saved)
+
+
+def _as_it_is(function):
+    """A function that a data set need not rewrite before it calls it."""
+    import tensorflow as tf
+
+    return tf.autograph.experimental.do_not_convert(function)
+
+
+def add_axis(values):
+    """Tensors of one example, or a dict or tuple of them -> a batch of one."""
+    import tensorflow as tf
+
+    return _map(lambda tensor: tf.expand_dims(tensor, 0), values)
+
+
+def first_row(values):
+    """Tensors of a batch, or a dict or tuple of them -> its first example."""
+    return _map(lambda tensor: tensor[0], values)
+
+
+def _map(function, values):
+    if isinstance(values, dict):
+        return {name: _map(function, part) for name, part in values.items()}
+    if isinstance(values, tuple):
+        return tuple(_map(function, part) for part in values)
+    return None if values is None else function(values)

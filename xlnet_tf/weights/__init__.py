@@ -1,0 +1,1 @@
+"""Reading and writing weights: presets and other formats."""
