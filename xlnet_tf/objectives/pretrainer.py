@@ -158,11 +158,13 @@ class XLNetPretrainer(Task):
             )
         if with_content is None:
             with_content = not (training and has_loss)
+        with_content = with_content or (
+            has_loss and self.next_sentence_head is not None
+        )
         outputs = self.backbone(
             features,
             training=training,
-            with_content=with_content
-            or (has_loss and self.next_sentence_head is not None),
+            streams="both" if with_content else "query",
         )
         if remembers:
             self.memory.write(outputs)

@@ -9,8 +9,8 @@ Shapes: B batch, T tokens, P targets, D model dim, V vocabulary, C classes.
 import keras
 from keras import ops
 
+from xlnet_tf.model.dropout import DRAW_HEAD
 from xlnet_tf.model.dropout import dropout
-from xlnet_tf.tasks.task import DRAW_HEAD
 
 SUMMARIES = ("last", "first", "mean")
 

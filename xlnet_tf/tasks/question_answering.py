@@ -6,13 +6,13 @@ Shapes: B batch, T tokens, D model dim, S starts kept, E ends kept for each.
 import keras
 from keras import ops
 
+from xlnet_tf.model.dropout import DRAW_HEAD
 from xlnet_tf.model.dropout import dropout
 from xlnet_tf.preprocessing import questions as question_preprocessor
 from xlnet_tf.tasks.heads import TokenHead
 from xlnet_tf.tasks.heads import dense
 from xlnet_tf.tasks.heads import layer_norm
 from xlnet_tf.tasks.losses import SpanLoss
-from xlnet_tf.tasks.task import DRAW_HEAD
 from xlnet_tf.tasks.task import Task
 
 _HIDDEN = -1e30

@@ -12,9 +12,6 @@ from xlnet_tf.preprocessing.preprocessor import can_preprocess
 from xlnet_tf.preprocessing.texts import XLNetTextClassifierPreprocessor
 from xlnet_tf.weights.preset import Preset
 
-# The backbone folds numbers from 0 up, and -1 to -3, into its seed.
-DRAW_HEAD = -4
-
 
 class Task(Preset, keras.Model):
     """A backbone with a head on it.
