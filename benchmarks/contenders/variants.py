@@ -151,7 +151,9 @@ def _no_shift(parts):
         return ops.pad(scores, [*around, [0, missing]])
 
     _replace("relative_shift", by_key)
-    _replace("relative_shift_targets", lambda scores, at, keys: by_key(scores, keys))
+    _replace(
+        "relative_shift_targets", lambda scores, at, keys: by_key(scores, keys)
+    )
     _replace(
         "relative_shift_transpose",
         lambda scores: by_distance(scores, sum(ops.shape(scores)[-2:])),
