@@ -19,6 +19,8 @@ from data_pipeline import Tokenizer
 EARLIER = pathlib.Path(__file__).parents[1] / "golden" / "earlier"
 # Files that several directories hold alike are kept once; path -> kept path.
 SAME_FILE = "same.json"
+# The export of the classifier, version 1, as it was written.
+EXPORT_FILE = "classifier_export.tar.xz"
 
 TOLERANCE = 1e-5
 
@@ -331,7 +333,8 @@ def finetuning_options(case, preset, directory):
 def finetuning_result(output):
     """What a fine-tuning run that is done has to say, as JSON has it."""
     results = json.loads((output / "results.json").read_text("utf-8"))
-    results.pop("preset")
+    for name in ("preset", "versions"):
+        results.pop(name)
     found = {"results": results}
     for file in sorted(output.glob("*predictions*.json*")):
         text = file.read_text("utf-8")

@@ -18,6 +18,7 @@ import pathlib
 import shutil
 import signal
 import sys
+import tarfile
 import tempfile
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -72,6 +73,7 @@ RECORDS = {
     "subwords_frozen": ["--spans", "subwords", "--frozen", "--num-predict=7"],
 }
 KEPT_RECORDS = ("compact", "frozen")
+KEPT_EXPORT = "classifier"
 
 
 def write(name, value):
@@ -97,9 +99,7 @@ def run(main, argv, status=0):
 def make_tokens():
     """Two SentencePiece models, and what they make of texts."""
     (HERE / "spiece.model").write_bytes(tiny_model())
-    (HERE / "without_comma.model").write_bytes(
-        tiny_model(drop=",", symbols=())
-    )
+    (HERE / "without_comma.model").write_bytes(tiny_model(drop=",", symbols=()))
     texts = [*TEXTS, *MORE_TEXTS, *random_texts(30, seed=22)]
     made = [
         {
@@ -184,6 +184,13 @@ def make_run():
     if results[0] != results[1]:
         raise RuntimeError("the resumed run differs")
     write("run.json", results[0])
+    with tempfile.TemporaryDirectory() as temporary:
+        output = pathlib.Path(temporary) / "run"
+        argv = earlier.training_options(
+            HERE, HERE / "records" / "frozen", output
+        )
+        run(train.main, argv)
+        write("run_frozen.json", earlier.training_result(output)["metrics"])
 
 
 class StopsAt(io.StringIO):
@@ -211,18 +218,23 @@ def randomize(model):
 def make_presets():
     """A preset of every class, and the same in the formats of others."""
     directory = fresh("presets")
-    config = xlnet_tf.XLNetConfig(**MODEL)
+    # A new head's answers are as far apart as those of the kept heads.
+    config = xlnet_tf.XLNetConfig(**MODEL, initializer_range=0.25)
     tokenizer = earlier.tokenizer()
 
     def save(name, model, **settings):
         randomize(model)
         if getattr(model, "preprocessor_cls", None):
             model.preprocessor = model.preprocessor_cls(
-                tokenizer, sequence_length=settings.pop("length", 16), **settings
+                tokenizer,
+                sequence_length=settings.pop("length", 16),
+                **settings,
             )
-        given = {} if model.__dict__.get("preprocessor") else {
-            "tokenizer": tokenizer
-        }
+        given = (
+            {}
+            if model.__dict__.get("preprocessor")
+            else {"tokenizer": tokenizer}
+        )
         model.save_to_preset(directory / name, **given)
         return model
 
@@ -251,9 +263,7 @@ def make_presets():
     save("regressor", xlnet_tf.XLNetTextRegressor(backbone()))
     save(
         "tagger",
-        xlnet_tf.XLNetTokenClassifier(
-            backbone(), num_classes=3, labels=LABELS
-        ),
+        xlnet_tf.XLNetTokenClassifier(backbone(), num_classes=3, labels=LABELS),
     )
     save(
         "choice",
@@ -272,9 +282,7 @@ def make_presets():
     classifier.save(directory / "classifier.keras")
     pretrainer = xlnet_tf.XLNetPretrainer.from_preset(directory / "pretrainer")
     pretrainer.remember(batch_size=2)
-    pretrainer.compile(
-        optimizer=keras.optimizers.AdamW(1e-3), run_eagerly=True
-    )
+    pretrainer.compile(optimizer=keras.optimizers.AdamW(1e-3), run_eagerly=True)
     pretrainer.train_on_batch(pretraining_batch())
     pretrainer.save(directory / "pretrainer.keras")
     for name in ("pretrainer", "classifier"):
@@ -441,6 +449,7 @@ def make_finetuning():
         settings = {
             **finetuning_fixtures.SETTINGS,
             "steps": 4,
+            "learning_rate": 0.005,
             "steps_per_loop": 4,
             "evaluation_interval": 4,
             "checkpoint_interval": 4,
@@ -463,7 +472,6 @@ def make_finetuning():
             argv = earlier.finetuning_options(case, preset, copy)
             run(finetune.main, argv)
             results[name] = earlier.finetuning_result(copy / "runs" / name)
-            print(name, sorted((copy / "runs" / name).iterdir()))
     write("finetuning/commands.json", cases)
     (directory / "results.json").write_text(
         json.dumps(results) + "\n", encoding="utf-8"
@@ -471,7 +479,7 @@ def make_finetuning():
 
 
 def make_exports():
-    """What exports answer; that of the pretrainer is kept, if small."""
+    """What exports answer; that of the classifier is kept, compressed."""
     sentences = list(tiny_sentences(6))
     texts = ["ba co fi", "", " ".join(sentences[:3]), "<cls> größer, 70, co"]
     ids = plain_features((2, 12))
@@ -514,9 +522,9 @@ def make_exports():
                 "inputs": inputs,
                 "answers": answers,
             }
-            files = [f for f in place.rglob("*") if f.is_file()]
-            for file in files:
-                print(file.relative_to(place), file.stat().st_size)
+            if name == KEPT_EXPORT:
+                with tarfile.open(HERE / earlier.EXPORT_FILE, "w:xz") as file:
+                    file.add(place / "1", "1")
     (HERE / "exports.json").write_text(
         json.dumps(found) + "\n", encoding="utf-8"
     )
