@@ -225,20 +225,18 @@ def make_presets():
     def save(name, model, **settings):
         randomize(model)
         if getattr(model, "preprocessor_cls", None):
+            length = settings.pop("length", 16)
             model.preprocessor = model.preprocessor_cls(
-                tokenizer,
-                sequence_length=settings.pop("length", 16),
-                **settings,
+                tokenizer, sequence_length=length, **settings
             )
-        given = (
-            {}
-            if model.__dict__.get("preprocessor")
-            else {"tokenizer": tokenizer}
-        )
+        given = {"tokenizer": tokenizer}
+        if model.__dict__.get("preprocessor"):
+            given = {}
         model.save_to_preset(directory / name, **given)
         return model
 
     def backbone():
+        keras.backend.clear_session()  # or Keras would number their names
         return xlnet_tf.XLNetBackbone(config, seed=3)
 
     save("backbone", backbone())
