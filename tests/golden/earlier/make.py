@@ -237,6 +237,7 @@ def make_presets():
 
     def backbone():
         keras.backend.clear_session()  # or Keras would number their names
+        keras.utils.set_random_seed(7)
         return xlnet_tf.XLNetBackbone(config, seed=3)
 
     save("backbone", backbone())
@@ -279,6 +280,7 @@ def make_presets():
     save("spans", xlnet_tf.XLNetSpanClassifier(backbone()))
     classifier.save(directory / "classifier.keras")
     pretrainer = xlnet_tf.XLNetPretrainer.from_preset(directory / "pretrainer")
+    keras.utils.set_random_seed(7)
     pretrainer.remember(batch_size=2)
     pretrainer.compile(optimizer=keras.optimizers.AdamW(1e-3), run_eagerly=True)
     pretrainer.train_on_batch(pretraining_batch())
