@@ -18,6 +18,9 @@ from xlnet_tf.model.dropout import DRAW_EMBEDDING
 from xlnet_tf.model.dropout import DRAW_OUTPUT
 from xlnet_tf.model.dropout import DRAW_POSITION
 from xlnet_tf.model.dropout import dropout
+from xlnet_tf.model.inputs import check_features
+from xlnet_tf.model.inputs import check_streams
+from xlnet_tf.model.inputs import find_target_positions
 from xlnet_tf.model.layer_loop import run_layers
 from xlnet_tf.model.memory import next_memory
 from xlnet_tf.model.memory import next_memory_mask
@@ -155,13 +158,13 @@ class XLNetBackbone(Preset, keras.Model):
 
     def call(self, features, training=None, streams="both"):
         config = self.config
-        features = _checked(features, config)
+        features = check_features(features, config)
         token_ids = features["token_ids"]
         num_tokens = ops.shape(token_ids)[1]
         memories = features.get("memories")
         memory_length = 0 if memories is None else ops.shape(memories[0])[1]
-        positions = _target_positions(features)
-        _check_streams(streams, positions, features)
+        positions = find_target_positions(features)
+        check_streams(streams, positions, features)
         seed = self.dropout_seed(features) if training else None
 
         # === Embeddings, positions and masks ===
@@ -332,59 +335,3 @@ class XLNetBackbone(Preset, keras.Model):
         if isinstance(kwargs.get("dtype"), dict):
             kwargs["dtype"] = keras.dtype_policies.deserialize(kwargs["dtype"])
         return cls(XLNetConfig.from_dict(fields), **kwargs)
-
-
-def _check_streams(streams, target_positions, features):
-    if streams not in ("both", "query"):
-        raise ValueError(
-            '`streams` must be "both" or "query". '
-            f"Received: streams={streams!r}."
-        )
-    if target_positions is None and streams == "query":
-        raise ValueError(
-            'without content (`streams="query"`), `target_positions` or '
-            "`target_mapping` must say what is wanted. "
-            f"Received: {', '.join(features)}."
-        )
-
-
-def _checked(features, config):
-    """The given features, in the types that the layers expect."""
-    if not isinstance(features, dict):
-        features = {"token_ids": features}
-    features = {k: v for k, v in features.items() if v is not None}
-    if "token_ids" not in features:
-        raise ValueError(
-            "the features need `token_ids` of shape [B, T]. "
-            f"Received: {', '.join(sorted(features)) or 'none'}."
-        )
-    features["token_ids"] = ops.cast(features["token_ids"], "int32")
-    if len(features["token_ids"].shape) != 2:
-        raise ValueError(
-            "`token_ids` must have the shape [B, T]. Received: shape="
-            f"{tuple(features['token_ids'].shape)}."
-        )
-    memories = features.get("memories")
-    if memories is not None and len(memories) != config.num_layers:
-        raise ValueError(
-            "`memories` must hold one tensor a layer, "
-            f"{config.num_layers} in all. Received: {len(memories)}."
-        )
-    if "is_reversed" in features:
-        features["is_reversed"] = ops.cast(features["is_reversed"], "bool")
-    elif config.reverse_half_batch:
-        batch_size = ops.shape(features["token_ids"])[0]
-        row = ops.arange(batch_size, dtype="int32")
-        features["is_reversed"] = row >= batch_size // 2
-    return features
-
-
-def _target_positions(features):
-    """int32 [B, P], or None without targets."""
-    if "target_positions" in features:
-        return ops.cast(features["target_positions"], "int32")
-    if "target_mapping" in features:
-        return ops.cast(
-            ops.argmax(features["target_mapping"], axis=-1), "int32"
-        )
-    return None
