@@ -66,9 +66,7 @@ def test_every_way_to_run_the_layers(mode, rematerialize, scan_layers):
 
 @pytest.mark.parametrize("way", ["rematerialize", "scan_layers"])
 def test_shared_biases_and_bfloat16(way):
-    backbone = backbone_of(
-        "mixed_bfloat16", untie_biases=False, num_layers=3
-    )
+    backbone = backbone_of("mixed_bfloat16", untie_biases=False, num_layers=3)
     features = features_of(num_layers=3)
     expected = tf.function(lambda x: step(backbone, x))(features)
     setattr(backbone, way, True)

@@ -44,6 +44,7 @@ class NextSentence(Objective):
 
     name = "next_sentence"
     streams = "both"
+    reads_query = False
     metric_names = ("next_sentence_accuracy",)
     layer_names = ("next_sentence_head",)
     keras_metrics = {"next_sentence_metric": "next_sentence_accuracy"}

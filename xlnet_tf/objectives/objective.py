@@ -39,6 +39,8 @@ class Objective:
         weight: float, factor of the loss.
         streams: "query" if the objective reads the rows of targets alone,
             "both" if it reads `content`.
+        reads_query: bool, whether the objective has targets; if no objective
+            has, the mask embedding is not trained.
         metric_names: tuple of str, the metrics of `loss_sums`.
         layer_names: tuple of str, attributes of the model for `make_layers`.
         keras_metrics: dict of str to str, the metrics of `fit`: attribute of
@@ -48,6 +50,7 @@ class Objective:
     name = None
     weight = 1.0
     streams = "query"
+    reads_query = True
     metric_names = ()
     layer_names = ()
     keras_metrics = {}

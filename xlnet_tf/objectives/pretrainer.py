@@ -72,7 +72,6 @@ class XLNetPretrainer(Task):
     """
 
     new_head_arguments = ("has_transform",)
-    reads_query = True
 
     def __init__(
         self,
@@ -163,6 +162,11 @@ class XLNetPretrainer(Task):
             }
         loss, _, weight = self.loss_sums(outputs, features)
         return {**outputs, "loss": loss / ops.maximum(weight, 1e-6)}
+
+    @property
+    def reads_query(self):
+        """bool, whether an objective has targets."""
+        return any(x.reads_query for x in self.objectives)
 
     @property
     def metric_names(self):
