@@ -4,6 +4,7 @@ Tolerance: 3e-6 of the largest entry, for float32 sums in another order.
 """
 
 import itertools
+import types
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from tests.support.gradients import compared
 from tests.support.gradients import features_of
 from tests.support.gradients import step
 from xlnet_tf import XLNetBackbone
+from xlnet_tf import XLNetConfig
 
 
 def set_way(backbone, rematerialize, scan_layers):
@@ -119,6 +121,20 @@ def test_the_expected_bytes_follow_the_way():
     long = backbone.expected_bytes(64, 2048)
     backbone.attention_kernel = "plain"  # keeps all scores of a layer
     assert backbone.expected_bytes(64, 2048) > 2 * long
+
+
+def test_the_expected_bytes_are_near_those_that_xla_holds():
+    """XLNet-Base, two rows of 512 tokens, 85 targets and memory 384."""
+    base = types.SimpleNamespace(
+        config=XLNetConfig(memory_length=384),
+        compute_dtype="float32",
+        rematerialize=False,
+        attention_kernel="auto",
+    )
+    whole = XLNetBackbone.expected_bytes(base, 2, 512, 85)
+    assert whole == pytest.approx(1.95e9, rel=0.1)
+    base.compute_dtype = "bfloat16"
+    assert XLNetBackbone.expected_bytes(base, 2, 512, 85) == whole / 2
 
 
 def test_an_unknown_kernel_is_refused():
