@@ -1,4 +1,4 @@
-"""TensorFlow checkpoints, whoever wrote them.
+"""TensorFlow checkpoints: the released ones and Model Garden's.
 
 The released code names variables by scopes; TensorFlow 2, and so Model Garden,
 by the objects that hold them. Both are read with `tf.train.load_checkpoint`.
@@ -9,34 +9,12 @@ import re
 import tensorflow as tf
 
 from xlnet_tf.config import XLNetConfig
-from xlnet_tf.weights.source import Source
+from xlnet_tf.weights.source import Place
+from xlnet_tf.weights.source import WeightSource
 
 OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 # A cut data file is an IndexError.
 _DAMAGE = (tf.errors.OpError, IndexError, ValueError)
-
-
-def open_tensorflow(path, config_file):
-    """Finds out whose checkpoint this is.
-
-    Args:
-        path: path of a directory with one checkpoint, or a prefix.
-        config_file: path of its `xlnet_config.json`.
-
-    Returns:
-        ReleasedSource or ModelGardenSource.
-
-    Raises:
-        FileNotFoundError: if the config or the checkpoint is missing.
-        ValueError: if there are several checkpoints, or it is damaged.
-    """
-    from xlnet_tf.weights.model_garden import ModelGardenSource
-    from xlnet_tf.weights.released import ReleasedSource
-
-    checkpoint = TensorFlowCheckpoint(path)
-    if OBJECT_GRAPH in checkpoint.shapes:
-        return ModelGardenSource(checkpoint, config_file)
-    return ReleasedSource(checkpoint, config_file)
 
 
 class TensorFlowCheckpoint:
@@ -50,7 +28,8 @@ class TensorFlowCheckpoint:
         shapes: dict of str to tuple of int.
 
     Raises:
-        FileNotFoundError, ValueError: as `open_tensorflow`.
+        FileNotFoundError: if there is no checkpoint.
+        ValueError: if there are several checkpoints, or it is damaged.
     """
 
     def __init__(self, path):
@@ -65,6 +44,11 @@ class TensorFlowCheckpoint:
             }
         except _DAMAGE as error:
             raise self._damaged(error) from error
+
+    @property
+    def has_objects(self):
+        """bool, whether it holds the graph of objects of TensorFlow 2."""
+        return OBJECT_GRAPH in self.shapes
 
     def read(self, name):
         """One tensor as an array.
@@ -83,7 +67,7 @@ class TensorFlowCheckpoint:
         )
 
 
-class TensorFlowSource(Source):
+class TensorFlowSource(WeightSource):
     """A source whose tensors are in a TensorFlow checkpoint.
 
     Args:
@@ -106,8 +90,19 @@ class TensorFlowSource(Source):
         return self.checkpoint.read(name)
 
 
+def dense(ours, theirs, use_bias=True):
+    """Rows of a table for a dense layer: its path here and there."""
+    names = ("kernel", "bias") if use_bias else ("kernel",)
+    return {f"{ours}/{name}": Place(f"{theirs}/{name}") for name in names}
+
+
+def norm(ours, theirs):
+    """Rows of a table for a layer norm: its path here and there."""
+    return {f"{ours}/{x}": Place(f"{theirs}/{x}") for x in ("gamma", "beta")}
+
+
 def _prefix(path):
-    """The prefix of the checkpoint that a path means; the latest step's."""
+    """The prefix of a checkpoint; of a directory, that of the latest step."""
     if not path.is_dir():
         return str(path)
     found = [f.name.removesuffix(".index") for f in path.glob("*.index")]
