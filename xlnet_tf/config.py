@@ -8,8 +8,9 @@ names.
 
 import dataclasses
 import pathlib
+from collections.abc import Callable
+from typing import NamedTuple
 
-from xlnet_tf.fields import check_fields
 from xlnet_tf.files import read_json_object
 from xlnet_tf.files import write_json
 
@@ -21,22 +22,47 @@ _SIZES = {
     "large": (24, 16, 1024, 4096),
 }
 
-# Ranges of the fields, as `check_fields` reads them.
-_SIZE = {"type": int, "minimum": 1}
-_LENGTH = {"type": int, "minimum": 0}
-_SWITCH = {"type": bool}
-_RATE = {"type": float, "range": ("in [0, 1)", lambda x: 0 <= x < 1)}
-_POSITIVE = {"type": float, "range": ("positive", lambda x: x > 0)}
+
+class _Range(NamedTuple):
+    """Values of a field: their types, their range, and the words for both."""
+
+    types: type | tuple
+    kind: str
+    words: str
+    holds: Callable
+
+
+_SIZE = _Range(int, "an integer", "at least 1", lambda x: x >= 1)
+_LENGTH = _Range(int, "an integer", "at least 0", lambda x: x >= 0)
+_SWITCH = _Range(bool, "true or false", "", lambda x: True)
+_RATE = _Range((int, float), "a number", "in [0, 1)", lambda x: 0 <= x < 1)
+_POSITIVE = _Range((int, float), "a number", "positive", lambda x: x > 0)
 
 
 def _one_of(*choices):
-    return {"choices": choices}
+    words = f"one of {', '.join(map(repr, choices))}"
+    return _Range(object, "", words, choices.__contains__)
 
 
-def _field(default, rule, released=None, hugging_face=None):
+def _field(default, values, released=None, hugging_face=None):
     """A field with its range and its names in files of others."""
     names = {"released": released, "hugging_face": hugging_face}
-    return dataclasses.field(default=default, metadata={**rule, **names})
+    return dataclasses.field(
+        default=default, metadata={"range": values, **names}
+    )
+
+
+def _check(name, value, allowed):
+    # bool is an int to Python.
+    is_number = allowed in (_SIZE, _LENGTH, _RATE, _POSITIVE)
+    is_kind = isinstance(value, allowed.types)
+    is_kind = is_kind and not (is_number and isinstance(value, bool))
+    if not is_kind or not allowed.holds(value):
+        error = ValueError if is_kind else TypeError
+        raise error(
+            f"`{name}` must be {allowed.words if is_kind else allowed.kind}. "
+            f"Received: {name}={value!r}."
+        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -117,7 +143,10 @@ class XLNetConfig:
     )
 
     def __post_init__(self):
-        check_fields(self)
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            if not (value is None and field.default is None):
+                _check(field.name, value, field.metadata["range"])
         if self.head_dim is None:
             if self.hidden_dim % self.num_heads:
                 raise ValueError(

@@ -30,7 +30,7 @@ FLOORS = [
         "data_pipeline.build_records",
         "data_pipeline.train_tokenizer",
     ],
-    ["xlnet_tf.fields", "xlnet_tf.files", "xlnet_tf.version"],
+    ["xlnet_tf.files", "xlnet_tf.version"],
     ["xlnet_tf.config", "xlnet_tf.optimizer"],
     ["xlnet_tf.weights"],
     ["xlnet_tf.model", "xlnet_tf.preprocessing"],

@@ -15,19 +15,18 @@ the output projection, which is `[N, H, D]`.
 import warnings
 
 import yaml
-from tensorflow.core.protobuf import trackable_object_graph_pb2
 
 from xlnet_tf.config import XLNetConfig
 from xlnet_tf.weights.source import Head
 from xlnet_tf.weights.source import Place
 from xlnet_tf.weights.source import table_head_weights
 from xlnet_tf.weights.source import table_weights
-from xlnet_tf.weights.tensorflow import OBJECT_GRAPH
+from xlnet_tf.weights.tensorflow import VALUE
+from xlnet_tf.weights.tensorflow import ObjectGraph
 from xlnet_tf.weights.tensorflow import TensorFlowSource
 from xlnet_tf.weights.tensorflow import dense
 from xlnet_tf.weights.tensorflow import norm
 
-_VALUE = "/.ATTRIBUTES/VARIABLE_VALUE"
 # Field of ours -> key of `XLNetEncoderConfig`.
 _FIELDS = {
     "vocabulary_size": "vocab_size",
@@ -145,7 +144,7 @@ class ModelGardenSource(TensorFlowSource):
         embedding = self._graph.tensor(self._network, _EMBEDDING)
         # Names of tensors that the graph lacks, in messages.
         self._prefix = embedding.removesuffix(_EMBEDDING)
-        self._own = self._graph.tensors_below(self._network)
+        self._network_tensors = self._graph.tensors_below(self._network)
 
     def config(self):
         if self.config_file.suffix == ".yaml":
@@ -190,12 +189,12 @@ class ModelGardenSource(TensorFlowSource):
 
     def shapes(self):
         return {
-            name.removesuffix(_VALUE): shape
+            name.removesuffix(VALUE): shape
             for name, shape in self.checkpoint.shapes.items()
         }
 
     def read(self, name):
-        return self.checkpoint.read(name + _VALUE)
+        return self.checkpoint.read(name + VALUE)
 
     def backbone_weights(self, backbone):
         absent = self._absent()
@@ -238,72 +237,7 @@ class ModelGardenSource(TensorFlowSource):
 
     def is_leftover(self, name):
         # Optimizers, counters and heads are not part of the network.
-        return name not in self._own
-
-
-class ObjectGraph:
-    """The objects that a TensorFlow 2 checkpoint was made of.
-
-    Args:
-        checkpoint: TensorFlowCheckpoint.
-
-    Raises:
-        ValueError: if it is damaged.
-    """
-
-    def __init__(self, checkpoint):
-        graph = trackable_object_graph_pb2.TrackableObjectGraph()
-        graph.ParseFromString(checkpoint.read(OBJECT_GRAPH))
-        self._children = [
-            {child.local_name: child.node_id for child in node.children}
-            for node in graph.nodes
-        ]
-        self._names = [
-            [
-                attribute.checkpoint_key.removesuffix(_VALUE)
-                for attribute in node.attributes
-                if attribute.checkpoint_key in checkpoint.shapes
-                and attribute.checkpoint_key.endswith(_VALUE)
-            ]
-            for node in graph.nodes
-        ]
-
-    def __len__(self):
-        return len(self._children)
-
-    def tensor(self, node, path):
-        """Name of the tensor at the end of a path, or None.
-
-        Args:
-            node: int, where the path begins.
-            path: str, as in the keys of a checkpoint.
-        """
-        for part in path.split("/"):
-            # As TensorFlow writes names into keys: "/" is ".S", "." is "..".
-            part = part.replace(".S", "/").replace("..", ".")
-            node = self._children[node].get(part)
-            if node is None:
-                return None
-        return self._names[node][0] if self._names[node] else None
-
-    def parents(self, node):
-        """list of int: the objects that hold an object."""
-        return [
-            parent
-            for parent, children in enumerate(self._children)
-            if node in children.values()
-        ]
-
-    def tensors_below(self, node):
-        """set of str: names of all tensors that an object holds."""
-        seen, waiting, found = {node}, [node], set()
-        while waiting:
-            node = waiting.pop()
-            found.update(self._names[node])
-            new = set(self._children[node].values()) - seen
-            waiting += new
-            seen |= new
-        return found
+        return name not in self._network_tensors
 
 
 def _read_parameters(file):

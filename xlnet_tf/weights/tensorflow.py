@@ -7,12 +7,14 @@ by the objects that hold them. Both are read with `tf.train.load_checkpoint`.
 import re
 
 import tensorflow as tf
+from tensorflow.core.protobuf import trackable_object_graph_pb2
 
 from xlnet_tf.config import XLNetConfig
 from xlnet_tf.weights.source import Place
 from xlnet_tf.weights.source import WeightSource
 
-OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
+VALUE = "/.ATTRIBUTES/VARIABLE_VALUE"
+_OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 # A cut data file is an IndexError.
 _DAMAGE = (tf.errors.OpError, IndexError, ValueError)
 
@@ -48,7 +50,7 @@ class TensorFlowCheckpoint:
     @property
     def has_objects(self):
         """bool, whether it holds the graph of objects of TensorFlow 2."""
-        return OBJECT_GRAPH in self.shapes
+        return _OBJECT_GRAPH in self.shapes
 
     def read(self, name):
         """One tensor as an array.
@@ -65,6 +67,71 @@ class TensorFlowCheckpoint:
         return ValueError(
             f"{self.prefix} cannot be read as a TensorFlow checkpoint: {error}."
         )
+
+
+class ObjectGraph:
+    """The objects that a TensorFlow 2 checkpoint was made of.
+
+    Args:
+        checkpoint: TensorFlowCheckpoint.
+
+    Raises:
+        ValueError: if it is damaged.
+    """
+
+    def __init__(self, checkpoint):
+        graph = trackable_object_graph_pb2.TrackableObjectGraph()
+        graph.ParseFromString(checkpoint.read(_OBJECT_GRAPH))
+        self._children = [
+            {child.local_name: child.node_id for child in node.children}
+            for node in graph.nodes
+        ]
+        self._names = [
+            [
+                attribute.checkpoint_key.removesuffix(VALUE)
+                for attribute in node.attributes
+                if attribute.checkpoint_key in checkpoint.shapes
+                and attribute.checkpoint_key.endswith(VALUE)
+            ]
+            for node in graph.nodes
+        ]
+
+    def __len__(self):
+        return len(self._children)
+
+    def tensor(self, node, path):
+        """Name of the tensor at the end of a path, or None.
+
+        Args:
+            node: int, where the path begins.
+            path: str, as in the keys of a checkpoint.
+        """
+        for part in path.split("/"):
+            # As TensorFlow writes names into keys: "/" is ".S", "." is "..".
+            part = part.replace(".S", "/").replace("..", ".")
+            node = self._children[node].get(part)
+            if node is None:
+                return None
+        return self._names[node][0] if self._names[node] else None
+
+    def parents(self, node):
+        """list of int: the objects that hold an object."""
+        return [
+            parent
+            for parent, children in enumerate(self._children)
+            if node in children.values()
+        ]
+
+    def tensors_below(self, node):
+        """set of str: names of all tensors that an object holds."""
+        seen, waiting, found = {node}, [node], set()
+        while waiting:
+            node = waiting.pop()
+            found.update(self._names[node])
+            new = set(self._children[node].values()) - seen
+            waiting += new
+            seen |= new
+        return found
 
 
 class TensorFlowSource(WeightSource):
