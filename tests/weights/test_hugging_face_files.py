@@ -9,13 +9,13 @@ import sys
 import keras
 import numpy as np
 import pytest
-
-from tests.conftest import ROOT
 from tests.support.checkpoint_fixtures import call
 from tests.support.checkpoint_fixtures import config
 from tests.support.checkpoint_fixtures import features
 from tests.support.checkpoint_fixtures import ours
 from tests.support.checkpoint_fixtures import theirs
+
+from tests.conftest import ROOT
 from tests.support.oracle import as_numpy
 from tests.support.oracle import largest_difference
 from xlnet_tf import XLNetBackbone

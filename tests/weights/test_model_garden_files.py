@@ -5,7 +5,6 @@ import re
 
 import pytest
 import tensorflow as tf
-
 from tests.support.model_garden_models import SIZES
 from tests.support.model_garden_models import assert_equal
 from tests.support.model_garden_models import classifier_inputs
@@ -18,6 +17,7 @@ from tests.support.model_garden_models import theirs
 from tests.support.model_garden_models import trainer_objects
 from tests.support.model_garden_models import transformer_xl
 from tests.support.model_garden_models import write_config
+
 from xlnet_tf import XLNetBackbone
 from xlnet_tf import XLNetPretrainer
 from xlnet_tf.tasks.classification import XLNetTextClassifier

@@ -8,11 +8,11 @@ their query stream sees its own token without a `perm_mask`: one is given.
 import numpy as np
 import pytest
 
-from tests.support.checkpoint_fixtures import agree
-from tests.support.checkpoint_fixtures import call
-from tests.support.checkpoint_fixtures import features
-from tests.support.checkpoint_fixtures import for_theirs
-from tests.support.checkpoint_fixtures import theirs
+from tests.slow.peers.hugging_face_models import agree
+from tests.slow.peers.hugging_face_models import call
+from tests.slow.peers.hugging_face_models import features
+from tests.slow.peers.hugging_face_models import for_theirs
+from tests.slow.peers.hugging_face_models import theirs
 from tests.support.oracle import T
 from tests.support.oracle import as_numpy
 from xlnet_tf import XLNetBackbone
