@@ -1,7 +1,7 @@
 """Models of Hugging Face's give the same outputs here, and ours there.
 
 Every weight is random, biases and norms too; what is held to what is said in
-`tests/checkpoint_fixtures.py`. `head_mask` is theirs alone and left out, and
+`hugging_face_models.py`. `head_mask` is theirs alone and left out, and
 their query stream sees its own token without a `perm_mask`: one is given.
 """
 
@@ -27,7 +27,10 @@ from xlnet_tf import XLNetTokenClassifier
 pytest.importorskip("torch", reason="compares with Hugging Face's code")
 pytest.importorskip("transformers", reason="compares with Hugging Face's code")
 # torch's arrays, which Keras copies in a way that NumPy 2 does not like.
-pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore:__array__ implementation"),
+]
 
 
 @pytest.fixture
