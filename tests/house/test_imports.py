@@ -219,7 +219,6 @@ def test_a_module_lies_where_it_is_used():
     assert not wrong, "\n".join(wrong)
 
 
-@MOVING
 def test_who_knows_tensorflow_and_the_data_pipeline():
     wrong = []
     for name in MODULES:
