@@ -67,7 +67,7 @@ def _check(name, value, allowed):
 
 @dataclasses.dataclass(frozen=True)
 class XLNetConfig:
-    """Everything that decides what an XLNet computes.
+    """Sizes and switches that decide the numbers of an XLNet.
 
     The defaults are XLNet-Base as released (`ff_activation` "gelu" in its tanh
     form). Values are checked here once; the layers trust them.

@@ -45,12 +45,12 @@ def parse_arguments(argv=None):
     add(
         "--gelu",
         choices=("tanh", "erf"),
-        help="what the weights were trained with, if not what is detected",
+        help="form of GELU in training, if another one than is detected",
     )
     add(
         "--partial",
         action="store_true",
-        help="take what fits and say what does not",
+        help="take weights that fit and list the others",
     )
     return parser.parse_args(argv)
 

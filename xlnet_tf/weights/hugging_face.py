@@ -121,7 +121,7 @@ class HuggingFaceSource(WeightSource):
             heads.append(Head("XLNetTextClassifier", arguments))
         if "classifier.weight" in shapes:
             arguments = self._class_arguments(shapes["classifier.weight"][0])
-            # That code has no dropout of its own there.
+            # Without the key that code applies no dropout there.
             dropout = values.get("classifier_dropout") or 0.0
             heads.append(
                 Head("XLNetTokenClassifier", {**arguments, "dropout": dropout})

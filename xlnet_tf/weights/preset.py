@@ -230,7 +230,7 @@ def _open_tensorflow(path, config_file):
     return ReleasedSource(checkpoint, config_file)
 
 
-# What `detect` returns -> function of the path and the config's file.
+# Result of `detect` -> function of the path and the config's file.
 FORMATS = {
     "own": _open_preset,
     "hugging_face": _open_hugging_face,

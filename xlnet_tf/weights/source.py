@@ -138,7 +138,7 @@ class WeightSource:
             name: str, which of several heads, or None.
 
         Raises:
-            ValueError: if there are several, and nothing says which one.
+            ValueError: if there are several to choose from.
         """
         heads = [h for h in self.heads() if name in (None, h.name)]
         if name is not None and not heads:

@@ -172,7 +172,8 @@ def _prefix(path):
     """The prefix of a checkpoint; of a directory, that of the latest step."""
     if not path.is_dir():
         return str(path)
-    found = [f.name.removesuffix(".index") for f in path.glob("*.index")]
+    # Hidden ones are temporary files that a killed process left.
+    found = [f.name.removesuffix(".index") for f in path.glob("[!.]*.index")]
     if not found:
         raise FileNotFoundError(
             f"{path} holds no TensorFlow checkpoint (*.ckpt*.index beside "
