@@ -1,5 +1,6 @@
 """The name and shape that every format has for every variable of ours."""
 
+import keras
 import numpy as np
 import pytest
 
@@ -128,6 +129,16 @@ def test_the_paths_of_variables_do_not_change(models):
         expected |= {f"block_{layer}/{k}": s for k, s in LAYER.items()}
     found = variables_by_path(models(XLNetBackbone))
     assert {k: tuple(v.shape) for k, v in found.items()} == expected
+
+
+def test_paths_depend_neither_on_names_nor_on_scopes(models):
+    expected = variables_by_path(models(XLNetTextClassifier, num_classes=3))
+    config = models(XLNetBackbone).config
+    with keras.name_scope("outer"):
+        backbone = XLNetBackbone(config, name="block_0")
+        model = XLNetTextClassifier(backbone, num_classes=3, name="head")
+    assert backbone.mask_embedding.path.startswith("outer/block_0/")
+    assert variables_by_path(model).keys() == expected.keys()
 
 
 @pytest.mark.parametrize("form", TABLES)
