@@ -147,6 +147,10 @@ class XLNetRanker(XLNetMultipleChoice):
             return scores
         return ops.where(ops.cast(document_mask, "bool"), scores, _FILLER)
 
+    @classmethod
+    def encoding_arguments(cls, spec, config):
+        return {"num_documents": config.num_documents}
+
     def default_loss(self):
         return ListwiseLoss()
 

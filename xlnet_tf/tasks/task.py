@@ -403,6 +403,18 @@ class Task(Preset, keras.Model):
         length = config.sequence_length or spec.sequence_length
         return {"sequence_length": length}
 
+    @classmethod
+    def encoding_arguments(cls, spec, config):
+        """Further arguments of `Preprocessor.encode` in a fine-tuning run.
+
+        Args:
+            spec, config: see `arguments_for`.
+
+        Returns:
+            dict.
+        """
+        return {}
+
     def outputs_of(self, features, training=False):
         """Outputs for a batch that holds labels and book-keeping as well.
 
@@ -483,8 +495,12 @@ class Task(Preset, keras.Model):
     def adopt(self, scores):
         """Keeps what later answers need of `score`, such as a threshold."""
 
-    def details(self):
-        """JSON of the run for exports and later predictions, or None."""
+    def details(self, encoded):
+        """JSON object of the run that exports read, or None.
+
+        Args:
+            encoded: EncodedExamples that were trained on.
+        """
 
     def heads(self, arguments):
         """Layers beyond the backbone that another model has as well.

@@ -199,13 +199,13 @@ class Run:
         if isinstance(self.task, QuestionAnswering):
             return self.task.encode(examples, training)
         return encode(
-            self.data.task,
-            self.config,
-            self.settings,
-            self.data.labels,
-            self.tokenizer,
+            self.data.task.kind,
             examples,
+            self.tokenizer,
+            self.settings["sequence_length"],
+            self.data.labels,
             training,
+            **self.task_class.encoding_arguments(self.data.task, self.config),
         )
 
     def _batches(self, rows):
@@ -339,7 +339,7 @@ class Run:
             examples=len(self.data.train),
             preset=options.preset,
             started_from="random" if options.random_start else "pretrained",
-            details=self.task.details(),
+            details=self.task.details(self.rows),
         )
 
     def results(self):
