@@ -77,7 +77,7 @@ def _of_pretrainers(model, other, batches):
         apart = np.abs(exact - rounded)
         differences.extend(zip(apart.max(-1), apart.mean(-1), strict=True))
         agree.extend(exact.argmax(-1) == rounded.argmax(-1))
-    if not differences:
+    if not agree:
         raise ValueError("the texts have no tokens to predict.")
     largest, mean = np.array(differences).T
     exact, rounded = -np.mean(bits, axis=0) / math.log(2)
@@ -87,7 +87,7 @@ def _of_pretrainers(model, other, batches):
         "same_best": float(np.mean(agree)),
         "largest_difference": float(largest.max()),
         "mean_difference": float(mean.mean()),
-        "tokens": float(len(differences)),
+        "tokens": float(len(agree)),
     }
 
 
@@ -100,7 +100,7 @@ def _targets(model, batch):
     segments[np.arange(len(batch)), lengths - 1] = CLS_SEGMENT
     columns = np.arange(_FIRST, max(token_ids.shape[1], 2), _EVERY)
     is_target = columns < lengths[:, None] - 2  # [SEP] and [CLS]
-    # Shorter rows repeat a target: another one would hide one more token.
+    # Shorter rows repeat a target: another would hide one more token.
     positions = np.where(is_target, columns, _FIRST).astype("int32")
     features = {"token_ids": token_ids, "segment_ids": segments}
     return {**features, "padding_mask": mask}, positions, is_target
@@ -125,10 +125,8 @@ def _of_answers(model, other, batches):
             else:
                 is_same &= (exact == rounded).reshape(len(batch), -1).all(1)
         agree.extend(is_same)
-    return {
-        "largest_difference": float(largest),
-        "same_answers": float(np.mean(agree)),
-    }
+    same = float(np.mean(agree))
+    return {"largest_difference": float(largest), "same_answers": same}
 
 
 def _class(example, answer):
@@ -245,15 +243,14 @@ def compare_on_task(model, other, task, examples, batch_size=8):
         examples: list of labelled examples of the task.
 
     Returns:
-        (metrics, agreement): dict of the name of each metric of the task to
-        (of `model`, of `other`), and dict of str to float: `same_answers`, the
-        share of equal labels, options, answers, tags of words or best
-        documents of queries; of numbers `mean_difference` and
-        `largest_difference`.
+        (metrics, agreement): dict of metric to (of `model`, of `other`), and
+        dict of str to float: `same_answers`, the share of equal labels,
+        options, answers, tags of words or best documents of queries; of
+        numbers `mean_difference` and `largest_difference`.
 
     Raises:
-        ValueError: if an export does not take or give what the task asks for,
-            or does not know a label.
+        ValueError: if an export is of another kind of task, or does not know
+            a label.
     """
     from xlnet_tf.tasks import squad
     from xlnet_tf.tasks import task_class
@@ -261,10 +258,10 @@ def compare_on_task(model, other, task, examples, batch_size=8):
     task = catalog.find_task(task)
     values, both = [], []
     for export in (model, other):
-        decoded = _decoded(export, task, examples, batch_size)
-        both.append(decoded)
-        is_class = task.kind == "classification"
-        labels = tuple(decoded[0]["probabilities"]) if is_class else None
+        both.append(_decoded(export, task, examples, batch_size))
+        decoded, labels = both[-1], None
+        if task.kind == "classification":
+            labels = tuple(decoded[0]["probabilities"])
         scores = task_class(task.kind).score(task, examples, decoded, labels)
         if "null_threshold" in scores:
             scores |= squad.scores_as_answered(examples, decoded)
@@ -290,14 +287,15 @@ def _decoded(export, task, examples, batch_size):
         )
     places = [x.where for x in examples]
     answers = ask_rows(export, rows, signature, batch_size, places)
-    return [decode(x, a) for x, a in zip(examples, answers, strict=True)]
+    return list(map(decode, examples, answers))
 
 
 def _agreement(task, examples, *both):
     """dict of str to float, see `compare_on_task`."""
     if task.kind == "regression":
-        scores = [[one["score"] for one in decoded] for decoded in both]
-        apart = np.abs(np.subtract(*scores))
+        apart = np.abs(
+            [a["score"] - b["score"] for a, b in zip(*both, strict=True)]
+        )
         names = ("mean_difference", "largest_difference")
         return dict(
             zip(names, map(float, (apart.mean(), apart.max())), strict=True)
@@ -308,7 +306,7 @@ def _agreement(task, examples, *both):
 
 
 def _decisions(task, examples, decoded):
-    """list of the decisions that are compared of two exports."""
+    """list of the decisions of an export."""
     if task.kind == "token_classification":
         return [tag for one in decoded for tag in one["tags"]]
     if task.kind == "ranking":
@@ -368,7 +366,7 @@ def _main_on_task(arguments):
 
 
 def main(argv=None):
-    """Runs the command; see the module's text."""
+    """Runs the command; see the module's docstring."""
     arguments = parse_arguments(argv)
     if bool(arguments.task) == bool(arguments.file):
         raise ValueError("give either --file, or --task and --data.")
@@ -376,13 +374,11 @@ def main(argv=None):
         raise ValueError("--task and --data belong together.")
     if arguments.file and (arguments.split or arguments.columns):
         raise ValueError("--split and --columns are of --data, not of --file.")
-    for name in ("limit", "batch_size"):
-        value = getattr(arguments, name)
+    sizes = {"limit": arguments.limit, "batch-size": arguments.batch_size}
+    for name, value in sizes.items():
         if value is not None and value < 1:
-            raise ValueError(
-                f"`--{name.replace('_', '-')}` must be at least 1. Received: "
-                f"{value}."
-            )
+            message = f"`--{name}` must be at least 1. Received: {value}."
+            raise ValueError(message)
     if arguments.task:
         return _main_on_task(arguments)
     texts = read_texts(arguments.file)
@@ -396,7 +392,7 @@ def main(argv=None):
 
 
 def command():
-    """Runs the command and turns errors into one line."""
+    """Entry point of the console script: errors become one line."""
     return command_line.run(main)
 
 

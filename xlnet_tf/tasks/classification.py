@@ -158,8 +158,9 @@ class XLNetTextClassifier(_TextTask):
     Example:
 
     ```python
-    config = xlnet_tf.XLNetConfig.from_size("tiny")
-    backbone = xlnet_tf.XLNetBackbone(config)
+    import numpy as np
+    import xlnet_tf
+    backbone = xlnet_tf.XLNetBackbone(xlnet_tf.XLNetConfig.from_size("tiny"))
     task = xlnet_tf.XLNetTextClassifier(backbone, num_classes=3)
     logits = task({"token_ids": np.array([[17, 21, 4, 3]])})  # [1, 3]
     ```
@@ -238,8 +239,10 @@ class XLNetTextRegressor(_TextTask):
     Example:
 
     ```python
-    config = xlnet_tf.XLNetConfig.from_size("tiny")
-    task = xlnet_tf.XLNetTextRegressor(xlnet_tf.XLNetBackbone(config))
+    import numpy as np
+    import xlnet_tf
+    backbone = xlnet_tf.XLNetBackbone(xlnet_tf.XLNetConfig.from_size("tiny"))
+    task = xlnet_tf.XLNetTextRegressor(backbone)
     scores = task({"token_ids": np.array([[17, 21, 4, 3]])})  # [1]
     ```
     """
@@ -279,9 +282,7 @@ class XLNetTokenClassifier(Task):
     """Puts every token in one of several classes, such as names of entities.
 
     Args:
-        backbone: XLNetBackbone.
-        num_classes: int, C.
-        labels: sequence of C str, names of the classes, or None.
+        backbone, num_classes, labels: see `XLNetTextClassifier`.
         dropout: float, before the last layer. Default 0.1.
         preprocessor: XLNetTokenClassifierPreprocessor, or None.
 
@@ -298,8 +299,9 @@ class XLNetTokenClassifier(Task):
     Example:
 
     ```python
-    config = xlnet_tf.XLNetConfig.from_size("tiny")
-    backbone = xlnet_tf.XLNetBackbone(config)
+    import numpy as np
+    import xlnet_tf
+    backbone = xlnet_tf.XLNetBackbone(xlnet_tf.XLNetConfig.from_size("tiny"))
     task = xlnet_tf.XLNetTokenClassifier(backbone, num_classes=3)
     logits = task({"token_ids": np.array([[17, 21, 4, 3]])})  # [1, 4, 3]
     ```
