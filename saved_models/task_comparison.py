@@ -8,16 +8,15 @@ Shapes: R examples, C classes, O options.
 
 import numpy as np
 
-from data_pipeline.features.span_merging import Predictions
 from data_pipeline.tasks import catalog as task_catalog
 from data_pipeline.tasks import reading as task_files
 from saved_models.client.client import inputs_of
 from saved_models.client.rows import ask_rows
 from xlnet_tf.tasks import metrics as finetuning_metrics
+from xlnet_tf.tasks.question_answering import XLNetQuestionAnswering
 from xlnet_tf.tasks.squad_evaluation import evaluate_v2
 from xlnet_tf.training.finetuning_config import FinetuningConfig
 from xlnet_tf.training.finetuning_kinds import make_kind
-from xlnet_tf.training.finetuning_questions import QuestionAnswering
 
 _HELD_OUT = ("dev", "test")
 _OUTSIDE = "O"  # the tag of words that were not read, as in fine-tuning
@@ -269,13 +268,6 @@ class _Ranking(_Kind):
         return [int(scores[rows].argmax()) for rows in queries.values()]
 
 
-class _AnsweredQuestions(QuestionAnswering):
-    """Metrics of answers that an export has merged from windows."""
-
-    def merged(self, examples, rows, outputs, null_threshold=None):
-        return outputs
-
-
 class _QuestionAnswering(_Kind):
     needed = ("answer", "null_score", "n_best_answers")
 
@@ -286,19 +278,21 @@ class _QuestionAnswering(_Kind):
         return {"question": example.question, "context": example.context}
 
     def metrics(self, task, examples, answers):
-        kind = _AnsweredQuestions(task, FinetuningConfig(), None, None)
-        ids = [example.id for example in examples]
-
-        def by_id(values):
-            return dict(zip(ids, values, strict=True))
-
         # The best span, however likely it is that there is none.
-        texts = by_id(a["n_best_answers"][0].decode() for a in answers)
-        odds = by_id(float(answer["null_score"]) for answer in answers)
-        values = kind.metrics(examples, None, Predictions(texts, {}, odds))
-        if kind.may_be_impossible:
+        decoded = [
+            {
+                "id": example.id,
+                "n_best": [{"text": answer["n_best_answers"][0].decode()}],
+                "no_answer_odds": float(answer["null_score"]),
+            }
+            for example, answer in zip(examples, answers, strict=True)
+        ]
+        values = XLNetQuestionAnswering.score(task, examples, decoded)
+        if "null_threshold" in values:
+            ids = [example.id for example in examples]
             # With the export's own threshold, which the best one may hide.
-            texts = by_id(answer["answer"].decode() for answer in answers)
+            found = [answer["answer"].decode() for answer in answers]
+            texts = dict(zip(ids, found, strict=True))
             found = evaluate_v2(examples, texts, dict.fromkeys(ids, 0.0))
             values["squad_f1_as_answered"] = found["f1"]
             values["exact_match_as_answered"] = found["exact"]

@@ -7,8 +7,8 @@ S starts of a window, E ends of a start.
 import tensorflow as tf
 
 from data_pipeline.features.answers import best_spans
-from data_pipeline.features.graph_question_answering import check_settings
-from data_pipeline.features.graph_question_answering import make_windows
+from data_pipeline.features.windows import check_windows
+from data_pipeline.features.windows import make_windows
 from saved_models.signatures import features as make_features
 from saved_models.signatures.base import Signature
 from saved_models.signatures.tasks import TaskSignatures
@@ -83,7 +83,7 @@ class QuestionSignatures(TaskSignatures):
             kept.get("stride", 128),
             kept.get("max_question_length", 64),
         )
-        check_settings(*self._windows)
+        check_windows(*self._windows)
 
     def signatures(self):
         shown = {

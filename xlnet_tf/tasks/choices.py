@@ -6,7 +6,7 @@ Shapes: B queries, O documents of a query, T tokens.
 import keras
 from keras import ops
 
-from xlnet_tf.preprocessing.texts import XLNetRankerPreprocessor
+from xlnet_tf.preprocessing.choices import XLNetRankerPreprocessor
 from xlnet_tf.tasks.classification import XLNetMultipleChoice
 from xlnet_tf.tasks.losses import ListwiseLoss
 from xlnet_tf.tasks.losses import reciprocal_rank

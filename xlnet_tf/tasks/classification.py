@@ -6,8 +6,8 @@ Shapes: B batch, T tokens, C classes, O options of a question.
 import keras
 from keras import ops
 
-from xlnet_tf.preprocessing.texts import XLNetMultipleChoicePreprocessor
-from xlnet_tf.preprocessing.texts import XLNetTokenClassifierPreprocessor
+from xlnet_tf.preprocessing.choices import XLNetMultipleChoicePreprocessor
+from xlnet_tf.preprocessing.tokens import XLNetTokenClassifierPreprocessor
 from xlnet_tf.tasks.heads import ClassificationHead
 from xlnet_tf.tasks.heads import TokenHead
 from xlnet_tf.tasks.long_documents import remember_segments

@@ -1,126 +1,24 @@
 """Spans of a text that answer a question.
 
-Shapes: B batch, T tokens, D model dim, S starts kept, E ends kept for each.
+Shapes: B batch, T tokens, S starts kept, E ends kept of each,
+R rows, one a window.
 """
 
 import keras
 from keras import ops
 
-from xlnet_tf.model.dropout import dropout
-from xlnet_tf.preprocessing import questions as question_preprocessor
+from xlnet_tf.preprocessing import answers
+from xlnet_tf.preprocessing.questions import XLNetQuestionAnsweringPreprocessor
+from xlnet_tf.tasks import squad_evaluation
 from xlnet_tf.tasks.heads import TokenHead
-from xlnet_tf.tasks.heads import dense
-from xlnet_tf.tasks.heads import layer_norm
 from xlnet_tf.tasks.losses import SpanLoss
-from xlnet_tf.tasks.task import DRAW_HEAD
+from xlnet_tf.tasks.span_head import SpanHead
+from xlnet_tf.tasks.span_head import rows_at
 from xlnet_tf.tasks.task import Task
-
-_HIDDEN = -1e30
-
-
-class SpanHead(keras.layers.Layer):
-    """Starts, ends given a start, and whether there is an answer at all.
-
-    Args:
-        config: XLNetConfig.
-        inner_dim: int, width of the two inner layers, by default D.
-        dropout: float, before the answerability logit. Default 0.1.
-
-    Source: `get_qa_outputs` of the released code.
-    """
-
-    def __init__(self, config, inner_dim=None, dropout=0.1, **kwargs):
-        super().__init__(**kwargs)
-        self.config = config
-        self.inner_dim = inner_dim or config.hidden_dim
-        self.dropout = dropout
-        policy = {"dtype": self.dtype_policy}
-        self.start_dense = dense("start_dense", 1, config, **policy)
-        self.end_inner = dense("end_inner", self.inner_dim, config, **policy)
-        self.end_norm = layer_norm("end_norm", config, **policy)
-        self.end_dense = dense("end_dense", 1, config, **policy)
-        self.class_inner = dense(
-            "class_inner", self.inner_dim, config, activation="tanh", **policy
-        )
-        self.class_dense = dense(
-            "class_dense", 1, config, use_bias=False, **policy
-        )
-
-    def build(self, input_shape=None):
-        hidden_dim = self.config.hidden_dim
-        self.start_dense.build((None, hidden_dim))
-        self.end_inner.build((None, 2 * hidden_dim))
-        self.end_norm.build((None, self.inner_dim))
-        self.end_dense.build((None, self.inner_dim))
-        self.class_inner.build((None, 2 * hidden_dim))
-        self.class_dense.build((None, self.inner_dim))
-        self.built = True
-
-    def start_scores(self, content, hidden):
-        """Log-probabilities of every start, float32 [B, T].
-
-        Args:
-            content: float tensor of shape [B, T, D].
-            hidden: bool tensor of shape [B, T], where no answer can be.
-        """
-        return _log_softmax(self.start_dense(content)[..., 0], hidden)
-
-    def end_scores(self, content, start_states, hidden):
-        """Log-probabilities of every end, given starts.
-
-        Args:
-            content: float tensor of shape [B, T, D].
-            start_states: float tensor of shape [B, S, D].
-            hidden: bool tensor of shape [B, T], where no answer can be.
-
-        Returns:
-            float32 tensor of shape [B, S, T].
-        """
-        # [content; start] W = content W_1 + start W_2: no copies of content.
-        kernel = ops.cast(self.end_inner.kernel, content.dtype)
-        of_content = ops.dot(content, kernel[: self.config.hidden_dim])
-        of_start = ops.dot(start_states, kernel[self.config.hidden_dim :])
-        inner = ops.tanh(
-            of_content[:, None]
-            + of_start[:, :, None]
-            + ops.cast(self.end_inner.bias, content.dtype)
-        )
-        logits = self.end_dense(self.end_norm(inner))[..., 0]
-        return _log_softmax(logits, hidden[:, None])
-
-    def class_scores(self, content, start_scores, class_index, seed=None):
-        """Logits that there is no answer, float32 [B].
-
-        Args:
-            content: float tensor of shape [B, T, D].
-            start_scores: float tensor of shape [B, T], log-probabilities.
-            class_index: int32 tensor of shape [B], of the class token.
-            seed: int tensor of shape [2], or None for no dropout.
-        """
-        expected = ops.einsum(
-            "bt,btd->bd",
-            ops.cast(ops.exp(start_scores), content.dtype),
-            content,
-        )
-        of_class = rows_at(content, class_index[:, None])[:, 0]
-        inner = self.class_inner(ops.concatenate([expected, of_class], axis=-1))
-        inner = dropout(inner, self.dropout, seed, DRAW_HEAD)
-        return ops.cast(self.class_dense(inner)[:, 0], "float32")
-
-
-def rows_at(content, positions):
-    """[B, T, D] at int32 [B, S] -> [B, S, D]."""
-    positions = ops.cast(positions, "int32")
-    return ops.take_along_axis(content, positions[..., None], axis=1)
-
-
-def _log_softmax(logits, hidden):
-    logits = ops.cast(logits, "float32")
-    return ops.log_softmax(ops.where(hidden, _HIDDEN, logits))
 
 
 class _SpanTask(Task):
-    """A task that finds spans, and is trained by `SpanLoss` by default."""
+    """Base of the tasks that find spans; trained by `SpanLoss` by default."""
 
     head_has_dropout = True
     preprocessor_cls = None
@@ -137,7 +35,7 @@ class _SpanTask(Task):
         sample_weight=None,
         training=True,
     ):
-        """That of `compile`, else `SpanLoss`, which is of all outputs."""
+        """The loss of `compile`, or `SpanLoss` of all outputs without one."""
         if self.loss is not None:
             return super().compute_loss(x, y, y_pred, sample_weight, training)
         return self.span_loss(y, y_pred, sample_weight)
@@ -145,17 +43,23 @@ class _SpanTask(Task):
 
 @keras.saving.register_keras_serializable(package="xlnet_tf")
 class XLNetQuestionAnswering(_SpanTask):
-    """Finds the span that answers a question, or says that none does.
+    """Extractive question answering: the span that answers a question, if any.
 
-    The end is chosen given the start: the true one in training, the likeliest
+    Ends are scored given a start: the true one in training, the likeliest
     `num_starts` without labels.
 
     Args:
         backbone: XLNetBackbone.
         num_starts: int, S, starts that are kept. Default 5.
-        num_ends: int, E, ends kept for each start. Default 5.
+        num_ends: int, E, ends kept of each start. Default 5.
         inner_dim: int, width of the head's inner layers, by default D.
         dropout: float, in the head. Default 0.1.
+        max_answer_length: int, most tokens of an answer. Default 64.
+        n_best_size: int, most answers kept of a question. Default 5.
+        null_threshold: float or None. A question has no answer where its
+            `class_logits`, the least over its windows, is above. Default None:
+            every question has an answer, and a fine-tuning run does not train
+            `class_logits`.
 
     Call arguments:
         features: dict as `XLNetBackbone` takes, and
@@ -163,7 +67,8 @@ class XLNetQuestionAnswering(_SpanTask):
                 anywhere).
             class_index: int32 [B], position of the class token (default: the
                 last).
-            start_positions: int32 [B], true starts, to condition ends on.
+            start_positions: int32 [B], true starts, to condition ends on; also
+                under the name `start_position`, a label of encoded examples.
         training: bool, whether dropout is applied.
 
     Returns:
@@ -173,10 +78,19 @@ class XLNetQuestionAnswering(_SpanTask):
         and `start_top_positions` int32 [B, S], best first, and
         `end_top_scores` and `end_top_positions` [B, S, E], for each start.
 
+    Example:
+
+    ```python
+    config = xlnet_tf.XLNetConfig.from_size("tiny")
+    task = xlnet_tf.XLNetQuestionAnswering(xlnet_tf.XLNetBackbone(config))
+    spans = task({"token_ids": [[9, 10, 11, 4, 12, 4, 3]]})
+    ```
+
     Source: `get_qa_outputs` of the released code.
     """
 
-    preprocessor_cls = question_preprocessor.XLNetQuestionAnsweringPreprocessor
+    kind = "question_answering"
+    preprocessor_cls = XLNetQuestionAnsweringPreprocessor
     new_head_arguments = ("inner_dim",)
 
     def __init__(
@@ -186,6 +100,9 @@ class XLNetQuestionAnswering(_SpanTask):
         num_ends=5,
         inner_dim=None,
         dropout=0.1,
+        max_answer_length=64,
+        n_best_size=5,
+        null_threshold=None,
         **kwargs,
     ):
         head = SpanHead(
@@ -200,12 +117,16 @@ class XLNetQuestionAnswering(_SpanTask):
         self.num_ends = num_ends
         self.inner_dim = head.inner_dim
         self.dropout = dropout
+        self.max_answer_length = max_answer_length
+        self.n_best_size = n_best_size
+        self.null_threshold = null_threshold
 
     def call(self, features, training=None):
         features = dict(features)
         answer_mask = features.pop("answer_mask", None)
         class_index = features.pop("class_index", None)
-        start_positions = features.pop("start_positions", None)
+        start_positions = features.pop("start_position", None)
+        start_positions = features.pop("start_positions", start_positions)
         outputs, seed = self.encode(features, training)
         content = outputs["content"]
         batch_size, num_tokens = ops.shape(content)[:2]
@@ -251,10 +172,10 @@ class XLNetQuestionAnswering(_SpanTask):
             questions: strings [B], or one string.
             contexts: strings [B], or one string.
             batch_size: int, windows at once. Default 8.
-            **options: `n_best`, int, most answers of a question, default 5;
-                `max_answer_length`, int, tokens, default 64; and
-                `null_threshold`, float: no answer where `null_score` is above
-                it, by default always an answer.
+            **options: `n_best`, int, most answers of a question;
+                `max_answer_length`, int, tokens; and `null_threshold`, float:
+                no answer where `null_score` is above it. Their defaults are
+                the task's own.
 
         Returns:
             list of dict, one a question, or one dict: `text`, a slice of the
@@ -268,9 +189,122 @@ class XLNetQuestionAnswering(_SpanTask):
             TypeError, ValueError: if the input is not strings, or there is no
                 preprocessor.
         """
-        return question_preprocessor.answer(
-            self, questions, contexts, batch_size, **options
-        )
+        options = {**self._decoding(), **options}
+        return answers.answer(self, questions, contexts, batch_size, **options)
+
+    @classmethod
+    def arguments_for(cls, spec, config, labels=None):
+        """Constructor arguments of a fine-tuning run.
+
+        Args:
+            spec: TaskSpec of `data_pipeline`.
+            config: FinetuningConfig.
+            labels: not used.
+
+        Returns:
+            dict. Even odds are the threshold until `score` finds a better one.
+        """
+        return {
+            "max_answer_length": config.max_answer_length,
+            "n_best_size": config.n_best_size,
+            "null_threshold": 0.0 if _may_be_impossible(spec) else None,
+        }
+
+    def loss_sums(self, features, outputs):
+        """Sums of the loss and of the weights over the rows of a batch.
+
+        Args:
+            features: dict of tensors with `start_position`, `end_position` and
+                `is_impossible`, [B].
+            outputs: dict as of a call with `start_position`.
+
+        Returns:
+            (float32 scalar, float32 scalar).
+        """
+        outputs = dict(outputs)
+        if self.null_threshold is None:
+            del outputs["class_logits"]
+        labels = {
+            "start_positions": features["start_position"],
+            "end_positions": features["end_position"],
+            "is_impossible": features["is_impossible"],
+        }
+        loss = SpanLoss(reduction=None)(labels, outputs)
+        return ops.sum(loss), ops.sum(ops.ones_like(loss))
+
+    def collect(self, outputs):
+        """Outputs to decode: dict of tensors whose shapes do not depend on T.
+
+        Args:
+            outputs: dict as of a call without `start_positions`.
+        """
+        return dict(outputs)
+
+    def decode(self, collected, encoded, examples):
+        """Answers to questions; see `xlnet_tf.preprocessing.answers.decode`.
+
+        Args:
+            collected: dict of arrays [R, ...], as `collect` gives them.
+            encoded: EncodedExamples of the questions.
+            examples: list of QuestionExample.
+
+        Returns:
+            list of dict, one a question: `id`, `answer`, `no_answer_odds` and
+            `n_best`.
+        """
+        return answers.decode(collected, encoded, examples, **self._decoding())
+
+    @classmethod
+    def score(cls, spec, examples, decoded, labels=None):
+        """Metrics of decoded answers, by the official SQuAD scripts.
+
+        Args:
+            spec: TaskSpec of `data_pipeline`.
+            examples: list of QuestionExample with answers.
+            decoded: list of dict as of `decode`; the threshold for no answer
+                plays no part.
+            labels: not used.
+
+        Returns:
+            dict of str to float, the main metric first. Where questions may
+            have no answer: at the best threshold, `null_threshold`, and at
+            even odds.
+        """
+        texts = {one["id"]: one["n_best"][0]["text"] for one in decoded}
+        if not _may_be_impossible(spec):
+            found = squad_evaluation.evaluate_v1(examples, texts)
+            return {name: found[name] for name in spec.metrics}
+        odds = {one["id"]: one["no_answer_odds"] for one in decoded}
+        found = squad_evaluation.evaluate_v2(examples, texts, odds)
+        metrics = {
+            "squad_f1": found["best_f1"],
+            "exact_match": found["best_exact"],
+            "null_threshold": found["best_f1_threshold"],
+            "squad_f1_at_even_odds": found["f1"],
+            "exact_match_at_even_odds": found["exact"],
+        }
+        # Early in training the best is to answer nothing, which hides how good
+        # the spans are.
+        answerable = [x for x in examples if x.answers and not x.is_impossible]
+        if answerable:
+            found = squad_evaluation.evaluate_v1(answerable, texts)
+            metrics["squad_f1_if_answerable"] = found["squad_f1"]
+        return metrics
+
+    def take_metrics(self, metrics):
+        """Take the best threshold for no answer from the metrics of `score`.
+
+        Args:
+            metrics: dict of str to float.
+        """
+        self.null_threshold = metrics.get("null_threshold", self.null_threshold)
+
+    def _decoding(self):
+        return {
+            "n_best": self.n_best_size,
+            "max_answer_length": self.max_answer_length,
+            "null_threshold": self.null_threshold,
+        }
 
     def get_config(self):
         return {
@@ -279,14 +313,22 @@ class XLNetQuestionAnswering(_SpanTask):
             "num_ends": self.num_ends,
             "inner_dim": self.inner_dim,
             "dropout": self.dropout,
+            "max_answer_length": self.max_answer_length,
+            "n_best_size": self.n_best_size,
+            "null_threshold": self.null_threshold,
         }
+
+
+def _may_be_impossible(spec):
+    """Whether questions of a task may have no answer."""
+    return spec.name != "squad-1.1"
 
 
 @keras.saving.register_keras_serializable(package="xlnet_tf")
 class XLNetSpanClassifier(_SpanTask):
-    """Finds a span by two independent scores of each token.
+    """Extractive question answering by independent starts and ends.
 
-    The simpler of Hugging Face's two heads for questions; the released one is
+    The simpler of Hugging Face's two heads for questions; the released head is
     `XLNetQuestionAnswering`.
 
     Args:

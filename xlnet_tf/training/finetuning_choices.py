@@ -6,7 +6,6 @@ Shapes: B rows of a batch, X examples, O options or documents.
 import numpy as np
 from keras import ops
 
-from data_pipeline.features import finetuning as encoding
 from xlnet_tf.tasks.choices import XLNetRanker
 from xlnet_tf.tasks.classification import XLNetMultipleChoice
 from xlnet_tf.tasks.losses import ListwiseLoss
@@ -19,11 +18,6 @@ class MultipleChoice(Kind):
     """Which option answers a question about a context."""
 
     model_class = XLNetMultipleChoice
-
-    def encode(self, examples, training, progress=False):
-        return encoding.encode_choices(
-            examples, self.tokenizer, self.sequence_length, progress=progress
-        )
 
     def row_loss(self, outputs, features):
         return ops.sparse_categorical_crossentropy(
@@ -57,14 +51,8 @@ class Ranking(Kind):
     model_class = XLNetRanker
     features = (*FEATURES, "document_mask")
 
-    def encode(self, examples, training, progress=False):
-        return encoding.encode_rankings(
-            examples,
-            self.tokenizer,
-            self.sequence_length,
-            num_documents=self.config.num_documents,
-            progress=progress,
-        )
+    def encode_arguments(self):
+        return {"num_documents": self.config.num_documents}
 
     def row_loss(self, outputs, features):
         return ListwiseLoss(reduction=None)(features["label"], outputs)

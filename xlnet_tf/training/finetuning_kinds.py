@@ -9,7 +9,6 @@ Shapes: B rows of a batch, R rows of a split, X examples, T tokens, C classes.
 import numpy as np
 from keras import ops
 
-from data_pipeline.features import finetuning as encoding
 from data_pipeline.tasks import batches as batching
 from xlnet_tf.tasks import metrics as finetuning_metrics
 from xlnet_tf.tasks.classification import XLNetTextClassifier
@@ -40,7 +39,8 @@ class Kind:
         self.labels = labels
         self.tokenizer = tokenizer
         self.sequence_length = config.sequence_length or task.sequence_length
-        self.cut = None  # what of the training examples is not read, a line
+        self._notes = []  # of the training examples
+        self._preprocessor = None
 
     def model_arguments(self):
         """Arguments of the model's class, beyond the backbone."""
@@ -54,6 +54,19 @@ class Kind:
         """Lengths that batches are padded to."""
         return batching.bucket_lengths(self.sequence_length)
 
+    @property
+    def preprocessor(self):
+        """Preprocessor of the task's class."""
+        if self._preprocessor is None:
+            self._preprocessor = self.model_class.preprocessor_cls(
+                self.tokenizer, **self.preprocessor_settings()
+            )
+        return self._preprocessor
+
+    def encode_arguments(self):
+        """Arguments of the preprocessor's `encode` for this kind alone."""
+        return {}
+
     def encode(self, examples, training, progress=False):
         """Rows of examples.
 
@@ -63,9 +76,18 @@ class Kind:
             progress: bool, whether to draw a bar.
 
         Returns:
-            Rows.
+            EncodedExamples.
         """
-        raise NotImplementedError
+        encoded = self.preprocessor.encode(
+            examples,
+            self.labels,
+            training,
+            progress,
+            **self.encode_arguments(),
+        )
+        if training:
+            self._notes = encoded.notes
+        return encoded
 
     def call(self, model, features, training=False):
         """The model's outputs for the features that it takes."""
@@ -100,7 +122,7 @@ class Kind:
 
         Args:
             examples: list of X examples.
-            rows: Rows of these.
+            rows: EncodedExamples of these.
             outputs: dict of str to array [R, ...], see `outputs`.
         """
         return finetuning_metrics.evaluate(
@@ -129,7 +151,7 @@ class Kind:
 
     def notes(self):
         """Lines that say what became of the training examples."""
-        return [f"cut       {self.cut}"] if self.cut else []
+        return self._notes
 
     def details(self):
         """What later predictions need beyond the model, as JSON, or None."""
@@ -170,27 +192,11 @@ class _Texts(Kind):
             "reuse_length": 0,
         }
 
-    def encode(self, examples, training, progress=False):
-        stride = None
-        if self.config.long_documents == "windows":
-            stride = window_stride(self.config.stride, self.sequence_length)
-        rows = encoding.encode_texts(
-            examples,
-            self.tokenizer,
-            self.document_length,
-            labels=self.labels,
-            stride=stride,
-            progress=progress,
-        )
-        lengths = rows.sequences["token_ids"].lengths
-        full = int(np.sum(lengths == self.document_length))
-        if training and stride is None and full:
-            self.cut = (
-                f"{full:,} of {len(examples):,} texts fill "
-                f"{self.document_length:,} tokens, and what is beyond is not "
-                "read; see --sequence-length and `long_documents`"
-            )
-        return rows
+    def encode_arguments(self):
+        if self.config.long_documents != "windows":
+            return {}
+        stride = window_stride(self.config.stride, self.sequence_length)
+        return {"stride": stride}
 
     def scores(self, examples, rows, outputs):
         example, logits = rows.dense["example"], outputs["logits"]
@@ -275,25 +281,6 @@ class TokenClassification(Kind):
     def model_arguments(self):
         return {"num_classes": len(self.labels), "labels": self.labels}
 
-    def encode(self, examples, training, progress=False):
-        rows = encoding.encode_tokens(
-            examples,
-            self.tokenizer,
-            self.sequence_length,
-            self.labels,
-            progress=progress,
-        )
-        words = np.array([len(x.words) for x in examples])
-        lost = words - rows.dense["words"]
-        if training and lost.any():
-            self.cut = (
-                f"{lost.sum():,} of {words.sum():,} words, of "
-                f"{np.count_nonzero(lost):,} sentences, are beyond "
-                f"{self.sequence_length:,} tokens and not read; see "
-                "--sequence-length, or divide long sentences"
-            )
-        return rows
-
     def loss(self, model, features, training):
         logits = self.call(model, features, training)
         label = features["token_labels"]
@@ -314,10 +301,12 @@ class TokenClassification(Kind):
         return [list(x.tags) for x in examples]
 
     def scores(self, examples, rows, outputs):
-        first = rows.sequences["is_first_piece"]
+        column = rows.sequences["is_first_piece"]
+        splits = column.row_splits.numpy()
+        first = column.flat_values.numpy()
         found = []
         for index, example in enumerate(examples):
-            places = np.flatnonzero(first[index])
+            places = np.flatnonzero(first[splits[index] : splits[index + 1]])
             tags = [self.labels[i] for i in outputs["tags"][index, places]]
             # Words that did not fit have none.
             found.append(tags + ["O"] * (len(example.words) - len(tags)))

@@ -22,7 +22,7 @@ def write_all(run, metrics, examples, rows, outputs):
         run: Run of `finetuning_run`.
         metrics: dict of str to float.
         examples: list of examples of the split that counts.
-        rows: Rows of these.
+        rows: EncodedExamples of these.
         outputs: dict of str to array [R, ...].
     """
     write_predictions(

@@ -152,8 +152,8 @@ class FinetuningEvaluator(orbit.AbstractEvaluator):
     Args:
         model: Task.
         kind: Kind.
-        splits: dict of str to (examples, Rows, distributed dataset); the
-            first is the one that counts.
+        splits: dict of str to (examples, EncodedExamples, distributed
+            dataset); the first is the one that counts.
         strategy: tf.distribute.Strategy.
     """
 
@@ -190,7 +190,7 @@ class FinetuningEvaluator(orbit.AbstractEvaluator):
             name: str, the split's.
 
         Returns:
-            (Rows, dict of str to array [R, ...]).
+            (EncodedExamples, dict of str to array [R, ...]).
         """
         _, rows, dataset = self._splits[name]
         collected = {}
