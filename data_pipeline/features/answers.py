@@ -4,10 +4,6 @@ Shapes: N questions, W windows of all of them, S starts of a window, E ends of
 a start, K spans, n answers kept of a question.
 """
 
-import json
-import os
-import tempfile
-
 import numpy as np
 import tensorflow as tf
 
@@ -16,9 +12,6 @@ from data_pipeline.tokenization.unicode_tables import blanks_class
 # Released score of an end where no span is possible.
 _NO_END_SCORE = -1e6
 NO_ANSWER_SCORE = 2 * _NO_END_SCORE
-PREDICTIONS_FILE = "predictions.json"
-N_BEST_FILE = "nbest_predictions.json"
-NULL_ODDS_FILE = "null_odds.json"
 
 
 @tf.autograph.experimental.do_not_convert
@@ -243,37 +236,3 @@ def n_best_answers(spans, contexts):
             ]
         )
     return found
-
-
-def write_official(directory, decoded):
-    """Write the files that the official SQuAD scripts read.
-
-    predictions.json, nbest_predictions.json and null_odds.json, by the id of
-    the question. All three are written or none, but for a crash between two
-    renames.
-
-    Args:
-        directory: path, made if need be.
-        decoded: list of dict of `id`, `answer`, `n_best` and `no_answer_odds`.
-
-    Raises:
-        OSError: a file cannot be written.
-    """
-    files = {
-        PREDICTIONS_FILE: "answer",
-        N_BEST_FILE: "n_best",
-        NULL_ODDS_FILE: "no_answer_odds",
-    }
-    directory = os.fspath(directory)
-    os.makedirs(directory, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=directory) as temporary:
-        for name, field in files.items():
-            by_id = {one["id"]: one[field] for one in decoded}
-            path = os.path.join(temporary, name)
-            with open(path, "w", encoding="utf-8") as file:
-                json.dump(by_id, file, indent=4, ensure_ascii=False)
-                file.write("\n")
-        for name in files:
-            os.replace(
-                os.path.join(temporary, name), os.path.join(directory, name)
-            )

@@ -1,8 +1,6 @@
-"""The best spans of all windows: against loops, at the edges, as files."""
+"""The best spans of all windows: against loops, and at the edges."""
 
-import json
 import math
-import os
 
 import numpy as np
 import pytest
@@ -10,7 +8,6 @@ import tensorflow as tf
 
 from data_pipeline.features.answers import best_spans
 from data_pipeline.features.answers import n_best_answers
-from data_pipeline.features.answers import write_official
 from data_pipeline.features.windows import make_windows
 from data_pipeline.tokenization.graph import GraphTokenizer
 from data_pipeline.tokenization.tokenizer import Tokenizer
@@ -169,26 +166,3 @@ def test_no_questions_and_wrong_numbers(windows, graph):
     for settings in ((0, 5), (5, 0)):
         with pytest.raises(ValueError, match="must be at least 1"):
             best_spans({}, windows, CONTEXTS, *settings)
-
-
-def test_official_files_are_written_all_or_none(tmp_path):
-    decoded = [
-        {"id": "a", "answer": "b\u00e9", "n_best": [1], "no_answer_odds": 0.5}
-    ]
-    write_official(tmp_path / "new", decoded)
-    expected = {
-        "predictions.json": {"a": "b\u00e9"},
-        "nbest_predictions.json": {"a": [1]},
-        "null_odds.json": {"a": 0.5},
-    }
-    assert set(os.listdir(tmp_path / "new")) == set(expected)
-    for name, value in expected.items():
-        file = tmp_path / "new" / name
-        assert json.loads(file.read_text(encoding="utf-8")) == value
-        assert file.stat().st_mode & 0o777 == 0o644
-    before = {f: f.read_bytes() for f in (tmp_path / "new").iterdir()}
-    with pytest.raises(TypeError):
-        write_official(
-            tmp_path / "new", [{**decoded[0], "no_answer_odds": object()}]
-        )
-    assert {f: f.read_bytes() for f in (tmp_path / "new").iterdir()} == before

@@ -18,6 +18,7 @@ FLOORS = [
         "data_pipeline.command_line",
         "data_pipeline.files",
         "data_pipeline.dataset_options",
+        "data_pipeline.settings",
     ],
     ["data_pipeline.text"],
     ["data_pipeline.tokenization"],

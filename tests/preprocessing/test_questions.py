@@ -293,7 +293,7 @@ def test_the_task_answers_and_decodes_alike(task):
 
 def check_threshold(task, collected, encoded, found, always):
     odds = [one["no_answer_odds"] for one in always]
-    task.take_metrics({"null_threshold": float(np.median(odds))})
+    task.adopt({"null_threshold": float(np.median(odds))})
     some = task.decode(collected, encoded, found)
     task.null_threshold = None
     for one, other in zip(some, always, strict=True):
@@ -308,34 +308,19 @@ def check_threshold(task, collected, encoded, found, always):
         task.decode(collected, encoded, double)
 
 
-def test_scores_of_decoded_answers():
-    decoded = [
-        {"id": "1", "n_best": [{"text": "co"}], "no_answer_odds": odds}
-        for odds in (-1.0,)
-    ]
-    one = example("ba co fi", "co")
-    score = XLNetQuestionAnswering.score
-    found = score(find_task("squad-1.1"), [one], decoded)
-    assert found == {"squad_f1": 100, "exact_match": 100}
-    impossible = one._replace(id="2", answers=(), is_impossible=True)
-    decoded.append({**decoded[0], "id": "2", "no_answer_odds": -0.5})
-    found = score(find_task("squad-2.0"), [one, impossible], decoded)
-    assert list(found)[:3] == ["squad_f1", "exact_match", "null_threshold"]
-    assert found["squad_f1"] == found["squad_f1_if_answerable"] == 100
-    assert found["null_threshold"] == -1
-    assert found["squad_f1_at_even_odds"] == 50
-
-
 def test_the_loss_of_a_run(task, preprocessor):
     """Whether there is an answer counts where questions may have none."""
     features, labels, _ = preprocessor(X, Y)
-    features = {k: v for k, v in features.items() if k != "start_positions"}
-    features["start_position"] = labels["start_positions"]
+    features["start_position"] = features.pop("start_positions")
     features["end_position"] = labels["end_positions"]
     features["is_impossible"] = labels["is_impossible"]
-    outputs = task(features)
+    outputs = task.outputs_of(features, training=False)
+    assert "start_top_scores" in outputs
+    outputs = task.outputs_of(features, training=True)
     for spec, tells in (("squad-1.1", False), ("squad-2.0", True)):
-        arguments = task.arguments_for(find_task(spec), FinetuningConfig())
+        arguments = task.arguments_for(
+            find_task(spec), FinetuningConfig(), None
+        )
         assert arguments["null_threshold"] == (0.0 if tells else None)
         config = {**task.get_config(), **arguments}
         other = XLNetQuestionAnswering.from_config(config)

@@ -6,7 +6,7 @@ import pytest
 from data_pipeline.command_line import run
 from saved_models import compare
 from saved_models.client.local import Predictor
-from tests.serving.test_export_settings import SMALL
+from tests.support.export_fixtures import SMALL
 from tests.support.export_fixtures import refused
 from tests.support.export_fixtures import shared_export
 from tests.support.export_fixtures import shared_model

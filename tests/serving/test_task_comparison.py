@@ -16,13 +16,13 @@ from saved_models import compare
 from saved_models import export
 from saved_models.task_comparison import compare_on_task
 from saved_models.task_comparison import read_labelled
-from tests.serving.test_export_task_files import finetuned
 from tests.support import finetuning_fixtures
 from tests.support.export_fixtures import refused
 from tests.support.oracle import as_numpy
 from tests.support.task_export_fixtures import LABELS
 from tests.support.task_export_fixtures import ask
 from tests.support.task_export_fixtures import between
+from tests.support.task_export_fixtures import finetuned
 from tests.support.task_export_fixtures import made
 from tests.support.task_export_fixtures import make
 from tests.support.task_export_fixtures import predict

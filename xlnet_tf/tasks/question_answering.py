@@ -9,12 +9,14 @@ from keras import ops
 
 from xlnet_tf.preprocessing import answers
 from xlnet_tf.preprocessing.questions import XLNetQuestionAnsweringPreprocessor
-from xlnet_tf.tasks import squad_evaluation
+from xlnet_tf.tasks import squad
 from xlnet_tf.tasks.heads import TokenHead
 from xlnet_tf.tasks.losses import SpanLoss
 from xlnet_tf.tasks.span_head import SpanHead
 from xlnet_tf.tasks.span_head import rows_at
 from xlnet_tf.tasks.task import Task
+
+_STRIDE = 128  # as released
 
 
 class _SpanTask(Task):
@@ -67,8 +69,7 @@ class XLNetQuestionAnswering(_SpanTask):
                 anywhere).
             class_index: int32 [B], position of the class token (default: the
                 last).
-            start_positions: int32 [B], true starts, to condition ends on; also
-                under the name `start_position`, a label of encoded examples.
+            start_positions: int32 [B], true starts, to condition ends on.
         training: bool, whether dropout is applied.
 
     Returns:
@@ -92,6 +93,8 @@ class XLNetQuestionAnswering(_SpanTask):
     kind = "question_answering"
     preprocessor_cls = XLNetQuestionAnsweringPreprocessor
     new_head_arguments = ("inner_dim",)
+    feature_names = (*Task.feature_names, "answer_mask", "class_index")
+    metric_names = ("squad_f1", "exact_match")
 
     def __init__(
         self,
@@ -105,12 +108,8 @@ class XLNetQuestionAnswering(_SpanTask):
         null_threshold=None,
         **kwargs,
     ):
-        head = SpanHead(
-            backbone.config,
-            inner_dim=inner_dim,
-            dropout=dropout,
-            dtype=kwargs.get("dtype", backbone.dtype_policy),
-            name="head",
+        head = self.make_head(
+            SpanHead, backbone, kwargs, inner_dim=inner_dim, dropout=dropout
         )
         super().__init__(backbone, head, **kwargs)
         self.num_starts = num_starts
@@ -125,8 +124,7 @@ class XLNetQuestionAnswering(_SpanTask):
         features = dict(features)
         answer_mask = features.pop("answer_mask", None)
         class_index = features.pop("class_index", None)
-        start_positions = features.pop("start_position", None)
-        start_positions = features.pop("start_positions", start_positions)
+        start_positions = features.pop("start_positions", None)
         outputs, seed = self.encode(features, training)
         content = outputs["content"]
         batch_size, num_tokens = ops.shape(content)[:2]
@@ -172,10 +170,10 @@ class XLNetQuestionAnswering(_SpanTask):
             questions: strings [B], or one string.
             contexts: strings [B], or one string.
             batch_size: int, windows at once. Default 8.
-            **options: `n_best`, int, most answers of a question;
-                `max_answer_length`, int, tokens; and `null_threshold`, float:
-                no answer where `null_score` is above it. Their defaults are
-                the task's own.
+            **options: `n_best`, int, most answers of a question, and
+                `max_answer_length`, int, tokens, by default the task's own;
+                and `null_threshold`, float: no answer where `null_score` is
+                above it, by default always an answer.
 
         Returns:
             list of dict, one a question, or one dict: `text`, a slice of the
@@ -189,38 +187,43 @@ class XLNetQuestionAnswering(_SpanTask):
             TypeError, ValueError: if the input is not strings, or there is no
                 preprocessor.
         """
-        options = {**self._decoding(), **options}
+        options.setdefault("n_best", self.n_best_size)
+        options.setdefault("max_answer_length", self.max_answer_length)
         return answers.answer(self, questions, contexts, batch_size, **options)
 
     @classmethod
-    def arguments_for(cls, spec, config, labels=None):
-        """Constructor arguments of a fine-tuning run.
-
-        Args:
-            spec: TaskSpec of `data_pipeline`.
-            config: FinetuningConfig.
-            labels: not used.
-
-        Returns:
-            dict. Even odds are the threshold until `score` finds a better one.
-        """
+    def arguments_for(cls, spec, config, labels):
+        """See `Task`; even odds are the threshold until `score` finds one."""
         return {
+            **super().arguments_for(spec, config, labels),
             "max_answer_length": config.max_answer_length,
             "n_best_size": config.n_best_size,
-            "null_threshold": 0.0 if _may_be_impossible(spec) else None,
+            "null_threshold": None if spec.name == "squad-1.1" else 0.0,
         }
 
+    @classmethod
+    def preprocessor_settings(cls, spec, config):
+        settings = super().preprocessor_settings(spec, config)
+        # `encode` refuses a longer question that the run would cut.
+        room = settings["sequence_length"] - 4
+        return {
+            **settings,
+            "stride": config.stride or _STRIDE,
+            "max_question_length": min(config.max_question_length, room),
+        }
+
+    @classmethod
+    def encoding_arguments(cls, spec, config):
+        return {"max_question_length": config.max_question_length}
+
+    def outputs_of(self, features, training=False):
+        """See `Task`; in training the ends are conditioned on true starts."""
+        read = {k: v for k, v in features.items() if k in self.feature_names}
+        if training:
+            read["start_positions"] = features["start_position"]
+        return self(read, training=training)
+
     def loss_sums(self, features, outputs):
-        """Sums of the loss and of the weights over the rows of a batch.
-
-        Args:
-            features: dict of tensors with `start_position`, `end_position` and
-                `is_impossible`, [B].
-            outputs: dict as of a call with `start_position`.
-
-        Returns:
-            (float32 scalar, float32 scalar).
-        """
         outputs = dict(outputs)
         if self.null_threshold is None:
             del outputs["class_logits"]
@@ -229,81 +232,36 @@ class XLNetQuestionAnswering(_SpanTask):
             "end_positions": features["end_position"],
             "is_impossible": features["is_impossible"],
         }
-        loss = SpanLoss(reduction=None)(labels, outputs)
-        return ops.sum(loss), ops.sum(ops.ones_like(loss))
+        losses = SpanLoss(reduction=None)(labels, outputs)
+        return ops.sum(losses), ops.sum(ops.ones_like(losses))
 
     def collect(self, outputs):
-        """Outputs to decode: dict of tensors whose shapes do not depend on T.
-
-        Args:
-            outputs: dict as of a call without `start_positions`.
-        """
         return dict(outputs)
 
     def decode(self, collected, encoded, examples):
-        """Answers to questions; see `xlnet_tf.preprocessing.answers.decode`.
-
-        Args:
-            collected: dict of arrays [R, ...], as `collect` gives them.
-            encoded: EncodedExamples of the questions.
-            examples: list of QuestionExample.
-
-        Returns:
-            list of dict, one a question: `id`, `answer`, `no_answer_odds` and
-            `n_best`.
-        """
-        return answers.decode(collected, encoded, examples, **self._decoding())
+        """See `Task` and `xlnet_tf.preprocessing.answers.decode`."""
+        return answers.decode(
+            collected,
+            encoded,
+            examples,
+            self.n_best_size,
+            self.max_answer_length,
+            self.null_threshold,
+        )
 
     @classmethod
     def score(cls, spec, examples, decoded, labels=None):
-        """Metrics of decoded answers, by the official SQuAD scripts.
+        """See `Task`, and `xlnet_tf.tasks.squad.answer_scores`."""
+        return squad.answer_scores(spec, examples, decoded)
 
-        Args:
-            spec: TaskSpec of `data_pipeline`.
-            examples: list of QuestionExample with answers.
-            decoded: list of dict as of `decode`; the threshold for no answer
-                plays no part.
-            labels: not used.
+    def adopt(self, scores):
+        self.null_threshold = scores.get("null_threshold", self.null_threshold)
 
-        Returns:
-            dict of str to float, the main metric first. Where questions may
-            have no answer: at the best threshold, `null_threshold`, and at
-            even odds.
-        """
-        texts = {one["id"]: one["n_best"][0]["text"] for one in decoded}
-        if not _may_be_impossible(spec):
-            found = squad_evaluation.evaluate_v1(examples, texts)
-            return {name: found[name] for name in spec.metrics}
-        odds = {one["id"]: one["no_answer_odds"] for one in decoded}
-        found = squad_evaluation.evaluate_v2(examples, texts, odds)
-        metrics = {
-            "squad_f1": found["best_f1"],
-            "exact_match": found["best_exact"],
-            "null_threshold": found["best_f1_threshold"],
-            "squad_f1_at_even_odds": found["f1"],
-            "exact_match_at_even_odds": found["exact"],
-        }
-        # Early in training the best is to answer nothing, which hides how good
-        # the spans are.
-        answerable = [x for x in examples if x.answers and not x.is_impossible]
-        if answerable:
-            found = squad_evaluation.evaluate_v1(answerable, texts)
-            metrics["squad_f1_if_answerable"] = found["squad_f1"]
-        return metrics
-
-    def take_metrics(self, metrics):
-        """Take the best threshold for no answer from the metrics of `score`.
-
-        Args:
-            metrics: dict of str to float.
-        """
-        self.null_threshold = metrics.get("null_threshold", self.null_threshold)
-
-    def _decoding(self):
+    def details(self, encoded):
         return {
-            "n_best": self.n_best_size,
+            "report": encoded.counts,
+            "threshold": self.null_threshold,
             "max_answer_length": self.max_answer_length,
-            "null_threshold": self.null_threshold,
         }
 
     def get_config(self):
@@ -317,11 +275,6 @@ class XLNetQuestionAnswering(_SpanTask):
             "n_best_size": self.n_best_size,
             "null_threshold": self.null_threshold,
         }
-
-
-def _may_be_impossible(spec):
-    """Whether questions of a task may have no answer."""
-    return spec.name != "squad-1.1"
 
 
 @keras.saving.register_keras_serializable(package="xlnet_tf")
@@ -346,12 +299,8 @@ class XLNetSpanClassifier(_SpanTask):
     """
 
     def __init__(self, backbone, dropout=0.0, **kwargs):
-        head = TokenHead(
-            backbone.config,
-            2,
-            dropout=dropout,
-            dtype=kwargs.get("dtype", backbone.dtype_policy),
-            name="head",
+        head = self.make_head(
+            TokenHead, backbone, kwargs, num_classes=2, dropout=dropout
         )
         super().__init__(backbone, head, **kwargs)
         self.dropout = dropout

@@ -6,10 +6,10 @@ Shapes: B batch, T tokens, D model dim, S starts.
 import keras
 from keras import ops
 
+from xlnet_tf.model.dropout import DRAW_HEAD
 from xlnet_tf.model.dropout import dropout
 from xlnet_tf.tasks.heads import dense
 from xlnet_tf.tasks.heads import layer_norm
-from xlnet_tf.tasks.task import DRAW_HEAD
 
 _MASKED_SCORE = -1e30
 

@@ -1,0 +1,223 @@
+"""Settings of a command: one dataclass for its options and its files.
+
+A field carries its range and its help text as metadata, once. From these come
+the check of its value, its option on the command line and its key in a JSON or
+YAML file:
+
+    @dataclasses.dataclass(frozen=True)
+    class Recipe(Settings):
+        steps: int = setting(1000, "optimizer steps in all", POSITIVE)
+        decay: str = setting("linear", "of the rate", choices=DECAYS)
+
+    add_options(parser, Recipe)               # --steps, --decay
+    Recipe.read("recipe.yaml", options)       # options win over the file
+"""
+
+import argparse
+import dataclasses
+import json
+import math
+import pathlib
+import types
+import typing
+
+
+class Range(typing.NamedTuple):
+    """Values that a number may have: the words for them, and the test."""
+
+    integer: str
+    number: str
+    holds: typing.Callable
+
+
+POSITIVE = Range(
+    "a positive integer", "a positive number", lambda x: 0 < x < math.inf
+)
+NOT_NEGATIVE = Range(
+    "an integer from 0 up", "a number from 0 up", lambda x: 0 <= x < math.inf
+)
+FRACTION = Range("in [0, 1]", "in [0, 1]", lambda x: 0 <= x <= 1)
+FRACTION_BELOW_1 = Range("in [0, 1)", "in [0, 1)", lambda x: 0 <= x < 1)
+FRACTION_ABOVE_0 = Range("in (0, 1]", "in (0, 1]", lambda x: 0 < x <= 1)
+FRACTION_BETWEEN = Range("in (0, 1)", "in (0, 1)", lambda x: 0 < x < 1)
+
+_ANY = Range("an integer", "a number", lambda x: True)
+
+
+def setting(default, help, range=None, choices=None, metavar=None):
+    """A field of a settings dataclass.
+
+    Args:
+        default: value; `dataclasses.MISSING` for a field that must be given.
+        help: str, one sentence fragment without its default.
+        range: Range of a number, or None for any.
+        choices: tuple of str that a string may be, or None for any.
+        metavar: str, the placeholder of the value in the option's help.
+
+    Returns:
+        dataclasses.field.
+    """
+    metadata = {
+        "help": help,
+        "range": range,
+        "choices": choices,
+        "metavar": metavar,
+    }
+    return dataclasses.field(default=default, metadata=metadata)
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """Base of settings: checks every field by its type and range.
+
+    Raises:
+        TypeError: if a value is of the wrong kind.
+        ValueError: if a value is out of its range.
+    """
+
+    def __post_init__(self):
+        for field in dataclasses.fields(self):
+            check(field, getattr(self, field.name))
+
+    @classmethod
+    def read(cls, path=None, options=None, **defaults):
+        """Settings of a file and of options; options win, then the file.
+
+        Args:
+            path: str or path of a JSON or YAML file, or None.
+            options: argparse.Namespace of `add_options`, or dict, or None.
+                A value of None counts as not given.
+            **defaults: values instead of the fields' defaults.
+
+        Raises:
+            FileNotFoundError: if there is no such file.
+            ValueError, TypeError: if it has unknown fields or wrong values.
+        """
+        given = read_file(cls, path) if path else {}
+        return cls(**{**defaults, **given, **given_options(cls, options)})
+
+    def to_dict(self):
+        """All fields, ready for the constructor or a file."""
+        return dataclasses.asdict(self)
+
+
+def check(field, value):
+    """Raises unless a value has the kind and the range of a field."""
+    kind, may_be_none = kind_of(field)
+    if value is None and may_be_none:
+        return
+    accepted = (int, float) if kind is float else kind
+    is_kind = isinstance(value, accepted) and (
+        kind is bool or not isinstance(value, bool)
+    )
+    choices = field.metadata.get("choices")
+    range_ = field.metadata.get("range") or _ANY
+    if kind is bool:
+        expected, holds = "true or false", _ANY.holds
+    elif kind is str:
+        expected = f"one of {choices}" if choices else "a string"
+        holds = choices.__contains__ if choices else _ANY.holds
+    else:
+        expected = range_.integer if kind is int else range_.number
+        holds = range_.holds
+    if not is_kind or not holds(value):
+        error = ValueError if is_kind else TypeError
+        raise error(
+            f"`{field.name}` must be {expected}. "
+            f"Received: {field.name}={value!r}."
+        )
+
+
+def kind_of(field):
+    """(int, float, bool or str; whether the value may be None) of a field."""
+    if not isinstance(field.type, types.UnionType):
+        return field.type, False
+    kinds = [kind for kind in field.type.__args__ if kind is not type(None)]
+    return kinds[0], True
+
+
+def read_file(cls, path):
+    """dict of the fields that a JSON or YAML file gives.
+
+    Args:
+        cls: class of settings.
+        path: str or path; `.yaml` and `.yml` are YAML, all else is JSON.
+
+    Raises:
+        FileNotFoundError: if there is no such file.
+        ValueError: if it does not hold an object, or has unknown fields.
+    """
+    path = pathlib.Path(path)
+    if not path.is_file():
+        raise FileNotFoundError(f"there is no file of settings at {path}.")
+    text = path.read_text(encoding="utf-8")
+    is_yaml = path.suffix in (".yaml", ".yml")
+    try:
+        values = _yaml(text) if is_yaml else json.loads(text)
+    except ValueError as error:
+        kind = "YAML" if is_yaml else "JSON"
+        raise ValueError(f"{path} is not a {kind} file: {error}.") from error
+    if not isinstance(values, dict):
+        raise ValueError(f"{path} does not hold a JSON object.")
+    known = [field.name for field in dataclasses.fields(cls)]
+    unknown = sorted(str(name) for name in set(values) - set(known))
+    if unknown:
+        raise ValueError(
+            f"{path} has unknown fields: {', '.join(unknown)}. Known are: "
+            f"{', '.join(known)}."
+        )
+    return values
+
+
+def _yaml(text):
+    import yaml
+
+    try:
+        return yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ValueError(" ".join(str(error).split())) from error
+
+
+def add_options(parser, cls, first=(), skip=()):
+    """Adds an option for each field; one that is not given stays None.
+
+    Args:
+        parser: argparse.ArgumentParser or a group of one.
+        cls: class of settings.
+        first: names of fields whose options are listed first.
+        skip: names of fields without an option.
+    """
+    fields = {x.name: x for x in dataclasses.fields(cls) if x.name not in skip}
+    for name in [*first, *(x for x in fields if x not in first)]:
+        field = fields[name]
+        kind, _ = kind_of(field)
+        # argparse takes % for a format.
+        text = field.metadata["help"].replace("%", "%%")
+        if field.default not in (None, dataclasses.MISSING):
+            default = field.default
+            shown = str(default).lower() if kind is bool else f"{default}"
+            text += f" (default {shown})"
+        option = "--" + name.replace("_", "-")
+        if kind is bool:
+            parser.add_argument(
+                option,
+                action=argparse.BooleanOptionalAction,
+                default=None,
+                help=text,
+            )
+            continue
+        parser.add_argument(
+            option,
+            type=kind,
+            metavar=field.metadata["metavar"] or option[2:].upper(),
+            help=text,
+        )
+
+
+def given_options(cls, options):
+    """dict of the fields that options give."""
+    if options is None:
+        return {}
+    values = options if isinstance(options, dict) else vars(options)
+    names = {field.name for field in dataclasses.fields(cls)}
+    return {k: v for k, v in values.items() if k in names and v is not None}

@@ -1,0 +1,75 @@
+"""Settings as options and files."""
+
+import argparse
+import dataclasses
+import json
+
+import pytest
+
+from data_pipeline.settings import FRACTION_BELOW_1
+from data_pipeline.settings import NOT_NEGATIVE
+from data_pipeline.settings import POSITIVE
+from data_pipeline.settings import Settings
+from data_pipeline.settings import add_options
+from data_pipeline.settings import setting
+
+
+@dataclasses.dataclass(frozen=True)
+class Recipe(Settings):
+    steps: int = setting(10, "optimizer steps", POSITIVE)
+    rate: float = setting(0.1, "of 100 %", POSITIVE)
+    beta: float = setting(0.9, "of Adam", FRACTION_BELOW_1)
+    warmup: int | None = setting(None, "steps", NOT_NEGATIVE)
+    decay: str = setting("linear", "shape", choices=("linear", "cosine"))
+    compiled: bool = setting(False, "whether XLA compiles")
+
+
+def parse(*argv):
+    parser = argparse.ArgumentParser()
+    add_options(parser, Recipe, first=["decay"])
+    assert "%" in parser.format_help()
+    return parser.parse_args(argv)
+
+
+def test_options_win_over_the_file_and_the_file_over_defaults(tmp_path):
+    for name, text in (
+        ("recipe.json", json.dumps({"steps": 3, "rate": 1, "compiled": True})),
+        ("recipe.yaml", "steps: 3\nrate: 1\ncompiled: true\n"),
+    ):
+        file = tmp_path / name
+        file.write_text(text)
+        options = parse("--steps", "5", "--no-compiled", "--warmup", "2")
+        found = Recipe.read(file, options, beta=0.5, rate=7.0)
+        assert found == Recipe(5, 1, 0.5, 2, "linear", False)
+        again = tmp_path / "again.json"
+        again.write_text(json.dumps(found.to_dict()))
+        assert Recipe.read(again) == found
+    assert Recipe.read() == Recipe() == Recipe.read(None, parse())
+
+
+def test_wrong_values_are_refused_in_one_line(tmp_path):
+    for error, values, message in (
+        (ValueError, {"steps": 0}, "`steps` must be a positive integer. R"),
+        (TypeError, {"steps": 1.5}, "Received: steps=1.5"),
+        (TypeError, {"steps": True}, "`steps` must be a positive integer"),
+        (TypeError, {"steps": None}, "`steps` must be"),
+        (ValueError, {"rate": float("nan")}, "`rate` must be a positive num"),
+        (ValueError, {"rate": float("inf")}, "`rate`"),
+        (ValueError, {"beta": 1.0}, "`beta` must be in"),
+        (ValueError, {"warmup": -1}, "an integer from 0 up"),
+        (ValueError, {"decay": "steep"}, "one of .'linear', 'cosine'."),
+        (TypeError, {"compiled": 1}, "true or false"),
+    ):
+        with pytest.raises(error, match=message):
+            Recipe(**values)
+    for name, text, message in (
+        ("a.json", "{", "is not a JSON file"),
+        ("a.yaml", "a: [", "is not a YAML file"),
+        ("b.json", "[]", "does not hold a JSON object"),
+        ("c.json", '{"step": 1}', "unknown fields: step. Known are: steps"),
+    ):
+        (tmp_path / name).write_text(text)
+        with pytest.raises(ValueError, match=message):
+            Recipe.read(tmp_path / name)
+    with pytest.raises(FileNotFoundError, match="no file of settings at"):
+        Recipe.read(tmp_path / "none.json")
