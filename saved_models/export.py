@@ -201,8 +201,10 @@ def _read_results(model, run):
     file = run / "results.json"
     if isinstance(model, xlnet_tf.XLNetQuestionAnswering) and file.is_file():
         details = read_json(file).get("details") or {}
-        model.null_threshold = details.get("threshold")
-        model.max_answer_length = details.get("max_answer_length")
+        if "threshold" in details:
+            model.null_threshold = details["threshold"]
+        if details.get("max_answer_length"):
+            model.max_answer_length = details["max_answer_length"]
 
 
 def load_tokenizer(path, lowercase=None):

@@ -15,7 +15,6 @@ from saved_models.signatures.base import id_specs
 from saved_models.signatures.base import same_rows
 from saved_models.signatures.base import string_specs
 
-_MAX_ANSWER_LENGTH = 64  # pieces, as released
 _MEANING = {
     "question": "string [N], UTF-8",
     "context": "string [N], UTF-8, of any length",
@@ -55,9 +54,9 @@ class QuestionSignatures(TaskSignatures):
     """Answers of questions, and the best spans of ready ids.
 
     Args:
-        model: XLNetQuestionAnswering. If it has a `null_threshold`, a float,
-            questions whose `null_score` is above it have no answer; if it has
-            a `max_answer_length`, answers have so many pieces at most, else 64.
+        model: XLNetQuestionAnswering. Questions whose `null_score` is above
+            its `null_threshold` have no answer; None: all have one. Answers
+            have at most `max_answer_length` pieces.
         tokenizer: data_pipeline Tokenizer.
         settings: ExportSettings, whose `num_candidates` is n.
 
@@ -67,10 +66,8 @@ class QuestionSignatures(TaskSignatures):
 
     def __init__(self, model, tokenizer, settings):
         super().__init__(model, tokenizer, settings)
-        self._null_threshold = getattr(model, "null_threshold", None)
-        self._max_answer_length = (
-            getattr(model, "max_answer_length", None) or _MAX_ANSWER_LENGTH
-        )
+        self._null_threshold = model.null_threshold
+        self._max_answer_length = model.max_answer_length
         # The head chooses as many of the tokens.
         self._min_tokens = max(model.num_starts, model.num_ends)
 

@@ -5,6 +5,7 @@ Shapes: N texts, W words of a text, T tokens, C classes.
 
 import tensorflow as tf
 
+from data_pipeline.features.packing import word_pieces
 from saved_models.signatures.base import ID_MEANING
 from saved_models.signatures.base import Signature
 from saved_models.signatures.base import TaskSignatures
@@ -21,7 +22,7 @@ _MEANING = {
     "text": "string [N], UTF-8, with blanks between its words",
     "words": "string [N, W], '' where a text has fewer",
     "tags": "string [N, W], '' where no word is, or where none was read: "
-    "beyond the longest sequence, or without a known character",
+    "beyond the longest sequence",
     "scores": "float32 [N, W], probability of each tag; 0 for none",
     "count": "int32 [N], words of each text",
     **ID_MEANING,
@@ -85,7 +86,8 @@ class TaggerSignatures(TaskSignatures):
         text = tf.strings.unicode_transcode(text, "UTF-8", "UTF-8")
         words = tf.strings.regex_replace(text, f"[{_BLANKS}]+", " ")
         words = tf.strings.split(words)  # [N, (W)]
-        ids = self._tokenizer(words.flat_values)  # [all words, (pieces)]
+        # [all words, (pieces)]
+        ids = word_pieces(self._tokenizer, words.flat_values)
         pieces = words.with_flat_values(ids).merge_dims(1, 2)  # [N, (T)]
         logits = self._outputs(self._preprocessor.pack(pieces))
         best = tf.argmax(logits, axis=-1, output_type=tf.int32)
@@ -93,9 +95,7 @@ class TaggerSignatures(TaskSignatures):
         # Offset of the first piece of each word in its sequence.
         rows = words.value_rowids()
         places = ids.row_starts() - tf.gather(pieces.row_starts(), rows)
-        is_read = (ids.row_lengths() > 0) & (
-            places < self._settings.sequence_length - 2
-        )
+        is_read = places < self._settings.sequence_length - 2
         first = tf.stack([rows, tf.where(is_read, places, 0)], axis=1)
         tags = tf.gather(self._labels, tf.gather_nd(best, first))
         scores = tf.gather_nd(scores, first)

@@ -6,6 +6,10 @@ import pytest
 from data_pipeline.tasks.catalog import find_task
 from data_pipeline.tasks.examples import Answer
 from data_pipeline.tasks.examples import QuestionExample
+from data_pipeline.tasks.reading import read_examples
+from data_pipeline.tokenization.tokenizer import Tokenizer
+from xlnet_tf.preprocessing.answers import decode
+from xlnet_tf.preprocessing.questions import XLNetQuestionAnsweringPreprocessor
 from xlnet_tf.tasks.squad import NO_ANSWERS
 from xlnet_tf.tasks.squad import answer_scores
 from xlnet_tf.tasks.squad import scores_1
@@ -172,3 +176,27 @@ def test_errors():
         scores_1(MIXED, RIGHT)
     with pytest.raises(ValueError, match="no examples to evaluate"):
         scores_2([], {}, {})
+
+
+def test_a_model_that_knows_the_answers(shared):
+    """Windows, merging and the official script, one after the other."""
+    files = shared / "data" / "squad" / "dev-v1.1.partA.json"
+    model = shared / "data" / "spiece" / "spiece.model"
+    if not (files.is_file() and model.is_file()):
+        pytest.skip(f"there is no {files.name}")
+    examples = read_examples("squad-1.1", files, "dev")[:1000]
+    preprocessor = XLNetQuestionAnsweringPreprocessor(Tokenizer(model), 256, 64)
+    labelled = preprocessor.encode(examples, training=True).dense
+    windows = len(labelled["class_index"])
+    outputs = {
+        "start_top_positions": labelled["start_position"][:, None],
+        "end_top_positions": labelled["end_position"][:, None, None],
+        "start_top_scores": np.zeros((windows, 1), np.float32),
+        "end_top_scores": np.zeros((windows, 1, 1), np.float32),
+        "class_logits": labelled["is_impossible"],
+    }
+    decoded = decode(outputs, preprocessor.encode(examples), examples)
+    # 98.5: the file has "gold" as an answer in "golden", "5" in "50".
+    found = answer_scores(find_task("squad-1.1"), examples, decoded)
+    assert found["exact_match"] > 98
+    assert found["squad_f1"] > 98

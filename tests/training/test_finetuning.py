@@ -18,8 +18,6 @@ from xlnet_tf.tasks import task_class
 from xlnet_tf.training import finetuning_steps as finetuning
 from xlnet_tf.training.finetuning_config import FinetuningConfig
 from xlnet_tf.training.finetuning_config import recipe
-from xlnet_tf.training.finetuning_encoding import encode
-from xlnet_tf.training.finetuning_questions import QuestionAnswering
 
 LABELS = ("O", "B-x", "I-x")
 
@@ -83,11 +81,12 @@ def tokenizer():
 
 def encoded(name, examples, training, config):
     spec = find_task(name)
-    arguments = task_class(spec.kind).encoding_arguments(spec, config)
-    length = config.sequence_length
-    return encode(
-        spec.kind, examples, tokenizer(), length, LABELS, training, **arguments
+    task = task_class(spec.kind)
+    preprocessor = task.preprocessor_cls(
+        tokenizer(), **task.preprocessor_settings(spec, config)
     )
+    arguments = task.encoding_arguments(spec, config)
+    return preprocessor.encode(examples, LABELS, training, **arguments)
 
 
 def setup(name="classification", strategy=None, **settings):
@@ -209,7 +208,7 @@ def test_strings_are_preprocessed_as_examples():
         ({}, (128, 20)),
     ):
         spec, config = find_task("squad-2.0"), make_config(**settings)
-        task = QuestionAnswering(spec, config, None)
+        task = task_class(spec.kind)
         found = task.preprocessor_settings(spec, config)
         stride, longest = expected
         assert found == {

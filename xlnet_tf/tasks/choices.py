@@ -7,8 +7,8 @@ import keras
 import numpy as np
 from keras import ops
 
-from xlnet_tf.preprocessing.texts import XLNetMultipleChoicePreprocessor
-from xlnet_tf.preprocessing.texts import XLNetRankerPreprocessor
+from xlnet_tf.preprocessing.choices import XLNetMultipleChoicePreprocessor
+from xlnet_tf.preprocessing.choices import XLNetRankerPreprocessor
 from xlnet_tf.tasks import metrics
 from xlnet_tf.tasks.classification import SequenceTask
 from xlnet_tf.tasks.losses import ListwiseLoss

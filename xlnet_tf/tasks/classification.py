@@ -7,7 +7,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from xlnet_tf.preprocessing.texts import XLNetTokenClassifierPreprocessor
+from xlnet_tf.preprocessing.tokens import XLNetTokenClassifierPreprocessor
 from xlnet_tf.tasks import metrics
 from xlnet_tf.tasks.heads import ClassificationHead
 from xlnet_tf.tasks.heads import TokenHead

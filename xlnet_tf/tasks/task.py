@@ -1,20 +1,19 @@
 """The base of all tasks: a backbone with a head, and a preprocessor."""
 
-import contextlib
 import warnings
 
 import keras
 
 from xlnet_tf.optimizer import AdamW
 from xlnet_tf.optimizer import WarmupSchedule
-from xlnet_tf.preprocessing import strings as raw_data
 from xlnet_tf.preprocessing.preprocessor import can_preprocess
+from xlnet_tf.preprocessing.strings import RawStringModel
 from xlnet_tf.preprocessing.texts import XLNetTextClassifierPreprocessor
 from xlnet_tf.tasks.finetuned import Finetuned
 from xlnet_tf.weights.preset import Preset
 
 
-class Task(Finetuned, Preset, keras.Model):
+class Task(Finetuned, RawStringModel, Preset, keras.Model):
     """A backbone with a head on it.
 
     With a preprocessor, `fit`, `evaluate` and `predict` take raw strings:
@@ -191,109 +190,6 @@ class Task(Finetuned, Preset, keras.Model):
     def default_metrics(self):
         """list of metrics that `compile` takes, or None."""
         return None
-
-    def fit(self, x=None, y=None, batch_size=None, epochs=1, **kwargs):
-        """`keras.Model.fit`, of raw strings too; see the class."""
-        self._compile_by_default()
-        kwargs.setdefault("sample_weight", None)
-        validation = kwargs.get("validation_data")
-        validation_size = kwargs.get("validation_batch_size") or batch_size
-        if self._is_raw(x):
-            data = (x, y, kwargs.pop("sample_weight"))
-            fraction = kwargs.pop("validation_split", 0)
-            if fraction and validation is None:
-                data, validation = raw_data.split(
-                    self.preprocessor, *data, fraction
-                )
-            kwargs["validation_batch_size"] = validation_size
-            shuffle = kwargs.pop("shuffle", True)
-            x = raw_data.to_data_set(
-                self.preprocessor, *data, batch_size, shuffle
-            )
-            y = batch_size = None
-            kwargs["shuffle"] = False  # done already
-        if validation is not None:
-            kwargs["validation_data"] = self._validation(
-                validation, validation_size
-            )
-        return super().fit(x, y, batch_size, epochs, **kwargs)
-
-    def evaluate(
-        self, x=None, y=None, batch_size=None, sample_weight=None, **kwargs
-    ):
-        """`keras.Model.evaluate`, of raw strings too; see the class."""
-        self._compile_by_default()
-        if self._is_raw(x):
-            x = raw_data.to_data_set(
-                self.preprocessor, x, y, sample_weight, batch_size
-            )
-            y = sample_weight = batch_size = None
-        return super().evaluate(
-            x, y, batch_size, sample_weight=sample_weight, **kwargs
-        )
-
-    def predict(self, x, batch_size=None, **kwargs):
-        """`keras.Model.predict`, of raw strings too; see the class."""
-        if self._is_raw(x):
-            x = raw_data.to_data_set(
-                self.preprocessor, x, batch_size=batch_size
-            )
-            batch_size = None
-        return super().predict(x, batch_size, **kwargs)
-
-    def train_on_batch(self, x, y=None, sample_weight=None, **kwargs):
-        """`keras.Model.train_on_batch`, of raw strings too."""
-        self._compile_by_default()
-        batch = self._prepared(x, y, sample_weight)
-        return super().train_on_batch(*batch, **kwargs)
-
-    def test_on_batch(self, x, y=None, sample_weight=None, **kwargs):
-        """`keras.Model.test_on_batch`, of raw strings too."""
-        self._compile_by_default()
-        batch = self._prepared(x, y, sample_weight)
-        return super().test_on_batch(*batch, **kwargs)
-
-    def predict_on_batch(self, x):
-        """`keras.Model.predict_on_batch`, of raw strings too."""
-        return super().predict_on_batch(self._prepared(x)[0])
-
-    def _prepared(self, x, y=None, sample_weight=None):
-        if not self._is_raw(x):
-            return x, y, sample_weight
-        batch = raw_data.tensors(self.preprocessor, x, y, sample_weight)
-        return keras.utils.unpack_x_y_sample_weight(
-            self.preprocessor(*keras.utils.unpack_x_y_sample_weight(batch))
-        )
-
-    def _validation(self, data, batch_size):
-        parts = (data,)
-        if not hasattr(data, "element_spec"):
-            if not isinstance(data, (list, tuple)):
-                return data
-            parts = data
-        if not self._is_raw(parts[0]):
-            return data
-        parts = [*parts, None, None][:3]
-        if hasattr(data, "element_spec"):
-            batch_size = None
-        return raw_data.to_data_set(self.preprocessor, *parts, batch_size)
-
-    def _is_raw(self, x):
-        if not raw_data.is_raw(x):
-            return False
-        if self.preprocessor is None:
-            raise ValueError(
-                f"{type(self).__name__} has no preprocessor, so it takes "
-                "features, not strings. Give it one: `task.preprocessor = "
-                "...`, or `from_preset` on a directory with a tokenizer."
-            )
-        return True
-
-    def _compile_by_default(self):
-        if not self.compiled:
-            strategy = getattr(self, "_distribute_strategy", None)
-            with strategy.scope() if strategy else contextlib.nullcontext():
-                self.compile()
 
     def build(self, input_shape=None):
         """Does nothing: the config alone decides every shape."""

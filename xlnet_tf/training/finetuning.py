@@ -25,8 +25,6 @@ from xlnet_tf.training import finetuning_progress
 from xlnet_tf.training import finetuning_steps as finetuning
 from xlnet_tf.training import progress as progress
 from xlnet_tf.training import results
-from xlnet_tf.training.finetuning_encoding import encode
-from xlnet_tf.training.finetuning_questions import QuestionAnswering
 from xlnet_tf.training.run_checkpoints import MemoryRows
 from xlnet_tf.training.run_checkpoints import RunCheckpoints
 from xlnet_tf.training.run_checkpoints import is_chief
@@ -64,11 +62,10 @@ class Run:
         self.arguments = self.task_class.arguments_for(
             data.task, config, data.labels
         )
-        self.task = None  # of questions: stands for the model below
-        if data.task.kind == "question_answering":
-            self.task = QuestionAnswering(data.task, config, self.tokenizer)
-        self.settings = (self.task or self.task_class).preprocessor_settings(
-            data.task, config
+        # Of the preset, since the rows are made before the model.
+        self.preprocessor = self.task_class.preprocessor_cls.from_preset(
+            options.preset,
+            **self.task_class.preprocessor_settings(data.task, config),
         )
         self.rows = self._encode(data.train, True)
         if config.class_weights == "balanced" and data.labels:
@@ -88,10 +85,6 @@ class Run:
         keras.utils.set_random_seed(self.config.seed)
         with strategy.scope():
             self.model = self._make_model()
-            if self.task is None:
-                self.task = self.model
-            else:
-                self.task.model = self.model
             self.optimizer = finetuning.make_optimizer(self.model, self.config)
             self.global_step = orbit.utils.create_global_step()
         directory = self.output / "checkpoints"
@@ -188,29 +181,21 @@ class Run:
         )
         model.backbone.rematerialize = self.config.rematerialize
         model.backbone.scan_layers = self.config.scan_layers
-        if model.preprocessor is not None:
-            # So that raw strings are read later as the examples are here.
-            model.preprocessor = model.preprocessor.with_settings(
-                **self.settings
-            )
+        model.preprocessor = self.preprocessor
         return model
 
     def _encode(self, examples, training):
-        if isinstance(self.task, QuestionAnswering):
-            return self.task.encode(examples, training)
-        return encode(
-            self.data.task.kind,
+        return self.preprocessor.encode(
             examples,
-            self.tokenizer,
-            self.settings["sequence_length"],
             self.data.labels,
-            training,
+            training=training,
+            progress=self.is_chief,
             **self.task_class.encoding_arguments(self.data.task, self.config),
         )
 
     def _batches(self, rows):
         lengths = finetuning.padded_lengths(
-            self.settings["sequence_length"], self.model.segment_length
+            self.preprocessor.sequence_length, self.model.segment_length
         )
         if tf.config.list_logical_devices("TPU"):
             lengths = lengths[-1:]  # a TPU compiles each shape for minutes
@@ -235,7 +220,7 @@ class Run:
             )
             ready[name] = (examples, rows, dataset)
         return finetuning.FinetuningEvaluator(
-            self.task, self.data.task, self.data.labels, ready, self.strategy
+            self.model, self.data.task, self.data.labels, ready, self.strategy
         )
 
     def _loop(self, stop):
@@ -259,7 +244,7 @@ class Run:
         config = self.config
         trainer = finetuning.FinetuningTrainer(
             self.model,
-            self.task,
+            self.model,
             self.optimizer,
             finetuning.distribute(
                 self._batches(self.rows),
@@ -339,7 +324,7 @@ class Run:
             examples=len(self.data.train),
             preset=options.preset,
             started_from="random" if options.random_start else "pretrained",
-            details=self.task.details(self.rows),
+            details=self.model.details(self.rows),
         )
 
     def results(self):
@@ -358,7 +343,7 @@ class Run:
         # The chief may still be writing the results.
         largest_and_smallest(self.strategy, 0)
         self._take_best()
-        self.task.adopt(self.results()["metrics"])
+        self.model.adopt(self.results()["metrics"])
         examples = finetuning_data.read_unlabelled(
             self.data.task, path, self.options.columns
         )

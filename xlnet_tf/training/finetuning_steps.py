@@ -53,7 +53,8 @@ def balance_classes(rows, num_classes):
     mean over the examples is 1. The windows of a text share its weight.
 
     Args:
-        rows: Rows with `label`, `example` and `row_weight` [R]; changed.
+        rows: EncodedExamples with `label`, `example` and `row_weight`, [R];
+            changed.
         num_classes: int.
     """
     from sklearn.utils.class_weight import compute_class_weight
@@ -194,8 +195,8 @@ class FinetuningEvaluator(orbit.AbstractEvaluator):
         task: Task.
         spec: TaskSpec.
         labels: tuple of str or None, the classes.
-        splits: dict of str to (examples, Rows, distributed dataset); the
-            first is the main one.
+        splits: dict of str to (examples, EncodedExamples, distributed
+            dataset); the first is the main one.
         strategy: tf.distribute.Strategy.
     """
 
@@ -249,7 +250,7 @@ class FinetuningEvaluator(orbit.AbstractEvaluator):
             name: str, the split's.
 
         Returns:
-            (Rows, dict of str to array [R, ...]).
+            (EncodedExamples, dict of str to array [R, ...]).
         """
         _, rows, dataset = self._splits[name]
         collected = {}
