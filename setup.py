@@ -26,6 +26,7 @@ REQUIRED = [
     "safetensors",
     "fsspec",
     "tqdm",
+    "urllib3>=2",
     "matplotlib",
     # TensorFlow Datasets, which tf-models-official brings, imports it and does
     # not say so.

@@ -19,13 +19,13 @@ from xlnet_tf.loading import load
 from xlnet_tf.model.backbone import XLNetBackbone
 from xlnet_tf.model.memory import StatefulMemory
 from xlnet_tf.objectives.pretrainer import XLNetPretrainer
+from xlnet_tf.preprocessing.choices import XLNetMultipleChoicePreprocessor
+from xlnet_tf.preprocessing.choices import XLNetRankerPreprocessor
 from xlnet_tf.preprocessing.questions import XLNetQuestionAnsweringPreprocessor
-from xlnet_tf.preprocessing.texts import XLNetMultipleChoicePreprocessor
-from xlnet_tf.preprocessing.texts import XLNetRankerPreprocessor
 from xlnet_tf.preprocessing.texts import XLNetTextClassifierPreprocessor
-from xlnet_tf.preprocessing.texts import XLNetTokenClassifierPreprocessor
+from xlnet_tf.preprocessing.tokens import XLNetTokenClassifierPreprocessor
+from xlnet_tf.tasks.choices import XLNetMultipleChoice
 from xlnet_tf.tasks.choices import XLNetRanker
-from xlnet_tf.tasks.classification import XLNetMultipleChoice
 from xlnet_tf.tasks.classification import XLNetTextClassifier
 from xlnet_tf.tasks.classification import XLNetTextRegressor
 from xlnet_tf.tasks.classification import XLNetTokenClassifier

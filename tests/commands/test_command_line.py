@@ -224,7 +224,6 @@ def test_warnings_are_a_line(capsys):
     [
         ("run", ["--only", "record_building", "--text", "nowhere/*"]),
         ("record_building", ["--input", "*", "--tokenizer", "nowhere"]),
-        ("squad_features", ["--data", "x", "--tokenizer", "nowhere"]),
         ("reading", ["--records", "nowhere"]),
     ],
 )

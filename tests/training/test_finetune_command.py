@@ -71,7 +71,7 @@ def test_a_classifier_learns_and_predicts(tmp_path, preset, capsys):
         [p["label"] == r[1] for p, r in zip(predicted, rows, strict=True)]
     )
     assert right == pytest.approx(results["value"])
-    assert "macro average" in (output / "report.txt").read_text()
+    assert "macro avg" in (output / "report.txt").read_text()
     assert (output / "confusion_matrix.png").stat().st_size > 1000
 
     # What was written takes raw strings, and says the same.

@@ -14,10 +14,10 @@ from data_pipeline.tokenization.tokenizer import Tokenizer
 from tests.support.replicas import two_replicas
 from tests.support.samples import tiny_model
 from tests.support.samples import tiny_sentences
+from xlnet_tf.tasks import task_class
 from xlnet_tf.training import finetuning_steps as finetuning
 from xlnet_tf.training.finetuning_config import FinetuningConfig
 from xlnet_tf.training.finetuning_config import recipe
-from xlnet_tf.training.finetuning_kinds import make_kind
 
 LABELS = ("O", "B-x", "I-x")
 
@@ -52,8 +52,8 @@ def make_examples(name):
     ]
 
 
-def make_model(kind):
-    config = xlnet_tf.XLNetConfig(
+def make_model(name, config):
+    size = xlnet_tf.XLNetConfig(
         vocabulary_size=300,
         num_layers=2,
         num_heads=2,
@@ -63,35 +63,53 @@ def make_model(kind):
         attention_dropout=0.0,
         initializer_range=0.2,
     )
-    return kind.model_class(
-        xlnet_tf.XLNetBackbone(config, seed=5),
+    spec = find_task(name)
+    task = task_class(spec.kind)
+    return task(
+        xlnet_tf.XLNetBackbone(size, seed=5),
         dropout=0.0,
-        **kind.model_arguments(),
+        preprocessor=task.preprocessor_cls(
+            tokenizer(), **task.preprocessor_settings(spec, config)
+        ),
+        **task.arguments_for(spec, config, LABELS),
     )
+
+
+def tokenizer():
+    return Tokenizer.from_model_proto(tiny_model())
+
+
+def encoded(name, examples, training, config):
+    spec = find_task(name)
+    task = task_class(spec.kind)
+    preprocessor = task.preprocessor_cls(
+        tokenizer(), **task.preprocessor_settings(spec, config)
+    )
+    arguments = task.encoding_arguments(spec, config)
+    return preprocessor.encode(examples, LABELS, training, **arguments)
 
 
 def setup(name="classification", strategy=None, **settings):
     tf.keras.utils.set_random_seed(7)
     strategy = strategy or tf.distribute.OneDeviceStrategy("CPU:0")
     config = make_config(**settings)
-    tokenizer = Tokenizer.from_model_proto(tiny_model())
-    kind = make_kind(find_task(name), config, LABELS, tokenizer)
     with strategy.scope():
-        model = make_model(kind)
-    return strategy, config, kind, model
+        model = make_model(name, config)
+    return strategy, config, model
 
 
 def train(name="classification", strategy=None, **settings):
     """Weights after the steps, and the loss of the last loop."""
-    strategy, config, kind, model = setup(name, strategy, **settings)
-    rows = kind.encode(make_examples(name), True)
-    batches = Batches(rows, config.batch_size, kind.lengths(), seed=3)
+    strategy, config, model = setup(name, strategy, **settings)
+    rows = encoded(name, make_examples(name), True, config)
+    lengths = finetuning.padded_lengths(config.sequence_length)
+    batches = Batches(rows, config.batch_size, lengths, seed=3)
     with strategy.scope():
         optimizer = finetuning.make_optimizer(model, config)
         step = orbit.utils.create_global_step()
     trainer = finetuning.FinetuningTrainer(
         model,
-        kind,
+        model,
         optimizer,
         finetuning.distribute(batches, config, strategy, start_step=0),
         config,
@@ -121,12 +139,14 @@ def test_a_padded_last_batch_changes_no_metric(name):
     examples = make_examples(name)
     found = []
     for batch_size in (4, 23):
-        strategy, config, kind, model = setup(name, batch_size=batch_size)
-        rows = kind.encode(examples, False)
-        batches = Batches(rows, batch_size, kind.lengths())
+        strategy, config, model = setup(name, batch_size=batch_size)
+        rows = encoded(name, examples, False, config)
+        lengths = finetuning.padded_lengths(config.sequence_length)
+        batches = Batches(rows, batch_size, lengths)
         dataset = finetuning.distribute(batches, config, strategy)
+        splits = {"dev": (examples, rows, dataset)}
         evaluator = finetuning.FinetuningEvaluator(
-            model, kind, {"dev": (examples, rows, dataset)}, strategy
+            model, find_task(name), LABELS, splits, strategy
         )
         _, outputs = evaluator.collect("dev")
         found.append((evaluator.evaluate(), outputs))
@@ -135,122 +155,67 @@ def test_a_padded_last_batch_changes_no_metric(name):
         np.testing.assert_allclose(value, found[1][1][key], atol=1e-5)
 
 
-def test_windows_of_a_text_are_averaged():
-    strategy, config, kind, model = setup(
-        sequence_length=9, long_documents="windows", stride=3
-    )
-    examples = make_examples("classification")
-    rows = kind.encode(examples, False)
-    assert len(rows) > len(examples)
-    logits = np.random.default_rng(0).normal(size=(len(rows), 3))
-    scores = kind.scores(examples, rows, {"logits": logits})
-    for index in range(len(examples)):
-        mine = logits[rows.dense["example"] == index]
-        np.testing.assert_allclose(scores[index], mine.mean(axis=0))
-
-
 def test_balanced_classes_weigh_equally():
-    _, _, kind, _ = setup(class_weights="balanced")
     examples = make_examples("classification")[:7]  # 3, 2 and 2 of them
-    rows = kind.encode(examples, True)
-    totals = np.bincount(rows.dense["label"], rows.dense["row_weight"])
-    np.testing.assert_allclose(totals, totals[0], rtol=1e-6)
-    rows = kind.encode(examples, False)
+    rows = encoded("classification", examples, True, make_config())
     np.testing.assert_array_equal(rows.dense["row_weight"], 1)
-
-
-def test_balanced_classes_weigh_equally_in_windows():
-    _, _, kind, _ = setup(
-        class_weights="balanced",
-        long_documents="windows",
-        sequence_length=8,
-        stride=4,
-    )
-    examples = make_examples("classification")[:7]
+    finetuning.balance_classes(rows, 4)  # of which one does not occur
+    weights, labels = rows.dense["row_weight"], rows.dense["label"]
+    expected = np.where(labels == 0, 7 / 9, 7 / 6)
+    np.testing.assert_allclose(weights, expected, rtol=1e-6)
+    config = make_config(long_documents="windows", sequence_length=8, stride=4)
     examples[0] = examples[0]._replace(text=" ".join([examples[0].text] * 9))
-    rows = kind.encode(examples, True)
+    rows = encoded("classification", examples, True, config)
     assert len(rows) > 2 * len(examples)
+    finetuning.balance_classes(rows, 3)
     totals = np.bincount(rows.dense["label"], rows.dense["row_weight"])
-    np.testing.assert_allclose(totals, totals[0], rtol=1e-6)
+    np.testing.assert_allclose(totals, 7 / 3, rtol=1e-6)
 
 
 def test_lengths_of_texts_read_in_segments():
-    config = make_config(
-        sequence_length=16, long_documents="memory", document_length=100
-    )
-    kind = make_kind(find_task("classification"), config, LABELS, None)
-    assert kind.lengths() == (16, 32, 48, 64, 96, 112)
-    assert kind.model_arguments()["segment_length"] == 16
+    lengths = finetuning.padded_lengths(100, 16)
+    assert lengths == (16, 32, 48, 64, 96, 112)
+    assert finetuning.padded_lengths(40) == (16, 24, 32, 40)
 
 
-@pytest.mark.parametrize(
-    ("name", "settings", "expected"),
-    [
-        ("ner", {}, {"sequence_length": 24}),
-        ("race", {}, {"sequence_length": 24}),
-        ("classification", {}, {"sequence_length": 24}),
-        (
-            "classification",
-            {"long_documents": "memory", "document_length": 100},
-            {"sequence_length": 100},
-        ),
-        (
-            "squad-2.0",
-            {"stride": 5, "max_question_length": 9},
-            {"sequence_length": 24, "stride": 5, "max_question_length": 9},
-        ),
-        (
-            # No longer question leaves room for a context.
-            "squad-1.1",
-            {},
-            {"sequence_length": 24, "stride": 128, "max_question_length": 20},
-        ),
-    ],
-)
-def test_strings_are_preprocessed_as_examples(name, settings, expected):
-    tokenizer = Tokenizer.from_model_proto(tiny_model())
-    kind = make_kind(find_task(name), make_config(**settings), LABELS, None)
-    assert kind.preprocessor_settings() == expected
-    preprocessor = kind.model_class.preprocessor_cls(tokenizer)
-    preprocessor = preprocessor.with_settings(**expected)
-    assert preprocessor.settings().items() >= expected.items()
-    assert preprocessor.tokenizer is tokenizer
-
-
-@pytest.mark.parametrize("length", [12, 24])
-def test_what_is_not_read_is_said(length):
-    _, _, kind, _ = setup(sequence_length=length)
+def test_what_is_not_read_is_told():
     examples = [
         x._replace(text=x.text[:5] if index % 3 else x.text)
         for index, x in enumerate(make_examples("classification"))
     ]
-    tokens = [len(kind.tokenizer.encode(x.text)) + 2 for x in examples]
-    full = sum(x >= length for x in tokens)
-    kind.encode(examples, False)
-    assert kind.notes() == []
-    kind.encode(examples, True)
-    assert 0 < full < len(examples)
-    assert f"cut       {full} of {len(examples)} texts" in kind.notes()[0]
-
-
-def test_words_that_are_not_read_are_counted():
-    _, _, kind, _ = setup("ner", sequence_length=12)
+    for length in (12, 24):
+        config = make_config(sequence_length=length)
+        tokens = [len(tokenizer().encode(x.text)) + 2 for x in examples]
+        full = sum(x >= length for x in tokens)
+        assert 0 < full < len(examples)
+        rows = encoded("classification", examples, True, config)
+        assert f"cut       {full} of {len(examples)} texts" in rows.notes[0]
     examples = make_examples("ner")
-    rows = kind.encode(examples, True)
+    rows = encoded("ner", examples, True, make_config(sequence_length=12))
     words = sum(len(x.words) for x in examples)
     lost = words - rows.dense["words"].sum()
     assert lost > 0
-    assert f"cut       {lost} of {words} words" in kind.notes()[0]
-    _, _, kind, _ = setup("ner", sequence_length=200)
-    kind.encode(examples, True)
-    assert kind.notes() == []
+    assert f"cut       {lost} of {words} words" in rows.notes[0]
+    config = make_config(sequence_length=200)
+    assert encoded("ner", examples, True, config).notes == []
 
 
-@pytest.mark.parametrize("name", ["ner", "race", "squad-2.0", "ranking"])
-def test_long_documents_are_texts_with_a_class_or_number(name):
-    config = make_config(long_documents="windows")
-    with pytest.raises(ValueError, match=f"'windows' for the task {name}"):
-        make_kind(find_task(name), config, LABELS, None)
+def test_strings_are_preprocessed_as_examples():
+    """Questions; other tasks in tests/tasks/test_answers.py."""
+    for settings, expected in (
+        ({"stride": 5, "max_question_length": 9}, (5, 9)),
+        # No longer question leaves room for a context.
+        ({}, (128, 20)),
+    ):
+        spec, config = find_task("squad-2.0"), make_config(**settings)
+        task = task_class(spec.kind)
+        found = task.preprocessor_settings(spec, config)
+        stride, longest = expected
+        assert found == {
+            "sequence_length": 24,
+            "stride": stride,
+            "max_question_length": longest,
+        }
 
 
 def test_every_recipe_is_a_config():

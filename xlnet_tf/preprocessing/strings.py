@@ -1,19 +1,135 @@
-"""Raw strings on their way to `fit`, `evaluate` and `predict`.
+"""Raw strings as tensors, and models that take them in `fit` and `predict`.
 
 TensorFlow is imported when the first raw input comes.
 """
 
+import contextlib
 import math
+import re
 
 import keras
 
-from xlnet_tf.preprocessing.raw_input import to_tensor
-
 DEFAULT_BATCH_SIZE = 32
+
+_SURROGATES = re.compile("[\ud800-\udfff]")
+
+
+class RawStringModel:
+    """Mixin of a `keras.Model` with `preprocessor`, a Preprocessor or None.
+
+    `fit`, `evaluate`, `predict` and their `*_on_batch` take raw strings: lists,
+    arrays, or a tf.data.Dataset of batches. Ready features, dicts with
+    `token_ids`, go past the preprocessor. The first `fit` or `evaluate`
+    compiles a model that is not compiled.
+    """
+
+    def fit(self, x=None, y=None, batch_size=None, epochs=1, **kwargs):
+        """`keras.Model.fit`, of raw strings too; see the class."""
+        self._compile_by_default()
+        kwargs.setdefault("sample_weight", None)
+        validation = kwargs.get("validation_data")
+        validation_size = kwargs.get("validation_batch_size") or batch_size
+        if self._is_raw(x):
+            data = (x, y, kwargs.pop("sample_weight"))
+            fraction = kwargs.pop("validation_split", 0)
+            if fraction and validation is None:
+                data, validation = split(self.preprocessor, *data, fraction)
+            kwargs["validation_batch_size"] = validation_size
+            shuffle = kwargs.pop("shuffle", True)
+            x = to_data_set(self.preprocessor, *data, batch_size, shuffle)
+            y = batch_size = None
+            kwargs["shuffle"] = False  # the data set is shuffled
+        if validation is not None:
+            kwargs["validation_data"] = self._validation(
+                validation, validation_size
+            )
+        return super().fit(x, y, batch_size, epochs, **kwargs)
+
+    def evaluate(
+        self, x=None, y=None, batch_size=None, sample_weight=None, **kwargs
+    ):
+        """`keras.Model.evaluate`, of raw strings too; see the class."""
+        self._compile_by_default()
+        if self._is_raw(x):
+            x = to_data_set(self.preprocessor, x, y, sample_weight, batch_size)
+            y = sample_weight = batch_size = None
+        return super().evaluate(
+            x, y, batch_size, sample_weight=sample_weight, **kwargs
+        )
+
+    def predict(self, x, batch_size=None, **kwargs):
+        """`keras.Model.predict`, of raw strings too; see the class."""
+        if self._is_raw(x):
+            x = to_data_set(self.preprocessor, x, batch_size=batch_size)
+            batch_size = None
+        return super().predict(x, batch_size, **kwargs)
+
+    def train_on_batch(self, x, y=None, sample_weight=None, **kwargs):
+        """`keras.Model.train_on_batch`, of raw strings too."""
+        self._compile_by_default()
+        batch = self._prepared(x, y, sample_weight)
+        return super().train_on_batch(*batch, **kwargs)
+
+    def test_on_batch(self, x, y=None, sample_weight=None, **kwargs):
+        """`keras.Model.test_on_batch`, of raw strings too."""
+        self._compile_by_default()
+        batch = self._prepared(x, y, sample_weight)
+        return super().test_on_batch(*batch, **kwargs)
+
+    def predict_on_batch(self, x):
+        """`keras.Model.predict_on_batch`, of raw strings too."""
+        return super().predict_on_batch(self._prepared(x)[0])
+
+    def _prepared(self, x, y=None, sample_weight=None):
+        if not self._is_raw(x):
+            return x, y, sample_weight
+        batch = tensors(self.preprocessor, x, y, sample_weight)
+        return keras.utils.unpack_x_y_sample_weight(
+            self.preprocessor(*keras.utils.unpack_x_y_sample_weight(batch))
+        )
+
+    def _validation(self, data, batch_size):
+        parts = (data,)
+        if not hasattr(data, "element_spec"):
+            if not isinstance(data, (list, tuple)):
+                return data
+            parts = data
+        if not self._is_raw(parts[0]):
+            return data
+        parts = [*parts, None, None][:3]
+        if hasattr(data, "element_spec"):
+            batch_size = None
+        return to_data_set(self.preprocessor, *parts, batch_size)
+
+    def _is_raw(self, x):
+        if not is_raw(x):
+            return False
+        check_preprocessor(self)
+        return True
+
+    def _compile_by_default(self):
+        if not self.compiled:
+            strategy = getattr(self, "_distribute_strategy", None)
+            with strategy.scope() if strategy else contextlib.nullcontext():
+                self.compile()
+
+
+def check_preprocessor(task):
+    """Refuse raw strings for a task without a preprocessor.
+
+    Raises:
+        ValueError: if the task has none.
+    """
+    if task.preprocessor is None:
+        raise ValueError(
+            f"{type(task).__name__} has no preprocessor, so it takes "
+            "features, not strings. Give it one: `task.preprocessor = "
+            "...`, or `from_preset` on a directory with a tokenizer."
+        )
 
 
 def is_raw(x):
-    """Whether input, or what a data set gives, holds strings, not features.
+    """Whether input, or an element of a data set, holds strings.
 
     Args:
         x: whatever `fit` takes as `x`.
@@ -73,8 +189,9 @@ def to_data_set(
             data = data.shuffle(max(count, 1))
         data = data.batch(batch_size or DEFAULT_BATCH_SIZE)
         options = tf.data.Options()
-        # The thread of tf.data's tuning may hold up the end for as long as the
-        # data lasted (TensorFlow 2.20). The user's own data keep their options.
+        # The thread of tf.data's tuning may delay the end by as long as the
+        # data lasted (TensorFlow 2.20). A data set of the user keeps its
+        # options.
         options.autotune.enabled = False
         data = data.with_options(options)
     return data.map(
@@ -169,3 +286,96 @@ def _check_batches(preprocessor, data, y, sample_weight, batch_size):
         raise ValueError(
             "a data set must give batches: call `.batch(size)` on it."
         )
+
+
+def named_strings(x, required, optional=()):
+    """String tensors of the parts of a dict of raw input.
+
+    Raises:
+        TypeError: if `x` is no dict, or a part is not made of strings.
+        ValueError: if parts are missing or unknown.
+    """
+    names = ", ".join([*required, *(f"{name} (optional)" for name in optional)])
+    if not isinstance(x, dict):
+        raise TypeError(
+            f"`x` must be a dict of {names}. Received: {type(x).__name__}."
+        )
+    parts = {name: part for name, part in x.items() if part is not None}
+    if not set(required) <= set(parts) <= {*required, *optional}:
+        raise ValueError(
+            f"`x` must have the parts {names}. Received: {', '.join(x)}."
+        )
+    return {
+        name: strings(parts[name], name)
+        for name in (*required, *optional)
+        if name in parts
+    }
+
+
+def strings(value, name):
+    """A string tensor of lists, arrays or tensors; ragged where lists are."""
+    import tensorflow as tf
+
+    if isinstance(value, (tf.Tensor, tf.RaggedTensor)):
+        tensor = value
+    else:
+        try:
+            tensor = to_tensor(value)
+        except (TypeError, ValueError) as error:
+            raise TypeError(
+                f"`{name}` must be strings. Received: {_shown(value)}."
+            ) from error
+    if tensor.dtype != tf.string:
+        # An empty list has no type of its own.
+        if isinstance(value, (list, tuple)) and not len(value):
+            return tf.zeros([0], tf.string)
+        raise TypeError(f"`{name}` must be strings. Received: {_shown(value)}.")
+    return tensor
+
+
+def to_tensor(value):
+    """A tensor of lists, arrays or tensors; ragged where lists are uneven."""
+    import tensorflow as tf
+
+    if isinstance(value, (tf.Tensor, tf.RaggedTensor)):
+        return value
+    if hasattr(value, "__array__"):
+        value = value.__array__()
+        if value.dtype.kind == "T":  # NumPy's strings of any length
+            value = value.astype(object)
+        return tf.convert_to_tensor(value)
+    if isinstance(value, (list, tuple)):
+        rows = [row for row in value if isinstance(row, (list, tuple))]
+        if len({len(row) for row in rows}) > 1:
+            return tf.ragged.constant(value)
+    return tf.convert_to_tensor(value)
+
+
+def check_rank(tensor, name, rank):
+    """Refuse a tensor with another number of axes."""
+    if tensor.shape.rank != rank:
+        shape = "[B, ...]" if rank > 1 else "[B]"
+        raise ValueError(
+            f"`{name}` must be a batch of strings {shape}, {rank} axes. "
+            f"Received: {tensor.shape.rank} axes."
+        )
+
+
+def _shown(value):
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."
+
+
+def of_examples(texts, shape=None):
+    """String tensor of a list of str, a U+FFFD for each lone surrogate.
+
+    Args:
+        texts: list of str.
+        shape: list of int, of the tensor. Default: one axis.
+    """
+    import tensorflow as tf
+
+    # One for one, so that places in the text stay what they are.
+    texts = [_SURROGATES.sub("\ufffd", text) for text in texts]
+    tensor = tf.constant(texts, tf.string)
+    return tensor if shape is None else tf.reshape(tensor, shape)

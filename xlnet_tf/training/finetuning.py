@@ -19,13 +19,12 @@ import tensorflow as tf
 from data_pipeline.features.batches import Batches
 from data_pipeline.tasks import reading
 from data_pipeline.tokenization.hugging_face import read_tokenizer
+from xlnet_tf.tasks import task_class
 from xlnet_tf.training import finetuning_directory
-from xlnet_tf.training import finetuning_outputs
 from xlnet_tf.training import finetuning_progress
 from xlnet_tf.training import finetuning_steps as finetuning
 from xlnet_tf.training import progress as progress
-from xlnet_tf.training.finetuning_kinds import make_kind
-from xlnet_tf.training.results import read_results
+from xlnet_tf.training import results
 from xlnet_tf.training.run_checkpoints import MemoryRows
 from xlnet_tf.training.run_checkpoints import RunCheckpoints
 from xlnet_tf.training.run_checkpoints import is_chief
@@ -58,11 +57,22 @@ class Run:
         self.is_chief = is_chief(strategy)
         self.output = pathlib.Path(options.output)
         self.tokenizer = read_tokenizer(options.preset)
-        self.kind = make_kind(data.task, config, data.labels, self.tokenizer)
-        self.rows = self.kind.encode(data.train, True, self.is_chief)
+        self.config = config
+        self.task_class = task_class(data.task.kind)
+        self.arguments = self.task_class.arguments_for(
+            data.task, config, data.labels
+        )
+        # Of the preset, since the rows are made before the model.
+        self.preprocessor = self.task_class.preprocessor_cls.from_preset(
+            options.preset,
+            **self.task_class.preprocessor_settings(data.task, config),
+        )
+        self.rows = self._encode(data.train, True)
+        if config.class_weights == "balanced" and data.labels:
+            if "label" in self.rows.dense:
+                finetuning.balance_classes(self.rows, len(data.labels))
         steps_per_epoch = max(1, len(self.rows) // config.batch_size)
         self.config = config.resolve(steps_per_epoch)
-        self.kind.config = self.config
         self.config.replica_batch_size(strategy.num_replicas_in_sync)
         finetuning_directory.enter(
             self.output,
@@ -112,7 +122,7 @@ class Run:
         for line in (
             f"task      {data.task.name}, {data.task.kind}{labels}",
             f"examples  {len(data.train):,} to train on, {held_out}",
-            *self.kind.notes(),
+            *self.rows.notes,
             f"model     {self.model.count_params():,} parameters, {start} of "
             f"{self.options.preset}, {config.precision}",
             f"strategy  {describe(self.strategy)}",
@@ -155,7 +165,7 @@ class Run:
         return 0
 
     def _make_model(self):
-        arguments = self.kind.model_arguments()
+        arguments = dict(self.arguments)
         for name in ("dropout", "attention_dropout"):
             value = getattr(self.config, name)
             if value is not None:
@@ -163,7 +173,7 @@ class Run:
         if "memory_length" not in arguments:
             if read_config(self.options.preset).memory_length:
                 arguments["memory_length"] = 0  # rows have nothing before them
-        model = self.kind.model_class.from_preset(
+        model = self.task_class.from_preset(
             self.options.preset,
             load_weights=not self.options.random_start,
             dtype=self.config.policy,
@@ -171,22 +181,26 @@ class Run:
         )
         model.backbone.rematerialize = self.config.rematerialize
         model.backbone.scan_layers = self.config.scan_layers
-        if model.preprocessor is not None:
-            # So that raw strings are read later as the examples are here.
-            model.preprocessor = model.preprocessor.with_settings(
-                **self.kind.preprocessor_settings()
-            )
+        model.preprocessor = self.preprocessor
         return model
 
+    def _encode(self, examples, training):
+        return self.preprocessor.encode(
+            examples,
+            self.data.labels,
+            training=training,
+            progress=self.is_chief,
+            **self.task_class.encoding_arguments(self.data.task, self.config),
+        )
+
     def _batches(self, rows):
+        lengths = finetuning.padded_lengths(
+            self.preprocessor.sequence_length, self.model.segment_length
+        )
+        if tf.config.list_logical_devices("TPU"):
+            lengths = lengths[-1:]  # a TPU compiles each shape for minutes
         return Batches(
-            rows,
-            self.config.batch_size,
-            self.kind.lengths()
-            if not tf.config.list_logical_devices("TPU")
-            # One shape, for a TPU compiles for minutes.
-            else self.kind.lengths()[-1:],
-            seed=self.config.seed,
+            rows, self.config.batch_size, lengths, seed=self.config.seed
         )
 
     def evaluator(self, splits):
@@ -200,13 +214,13 @@ class Run:
         """
         ready = {}
         for name, examples in splits:
-            rows = self.kind.encode(examples, False, self.is_chief)
+            rows = self._encode(examples, False)
             dataset = finetuning.distribute(
                 self._batches(rows), self.config, self.strategy
             )
             ready[name] = (examples, rows, dataset)
         return finetuning.FinetuningEvaluator(
-            self.model, self.kind, ready, self.strategy
+            self.model, self.data.task, self.data.labels, ready, self.strategy
         )
 
     def _loop(self, stop):
@@ -230,7 +244,7 @@ class Run:
         config = self.config
         trainer = finetuning.FinetuningTrainer(
             self.model,
-            self.kind,
+            self.model,
             self.optimizer,
             finetuning.distribute(
                 self._batches(self.rows),
@@ -271,7 +285,7 @@ class Run:
         best = self.output / finetuning_progress.BEST
         if not best.is_dir():
             return
-        source = self.kind.model_class.from_preset(best, preprocessor=None)
+        source = self.task_class.from_preset(best, preprocessor=None)
         for variable, value in zip(
             self.model.weights, source.weights, strict=True
         ):
@@ -282,24 +296,40 @@ class Run:
         if finetuning_directory.is_done(self.output):
             return
         evaluator = self.evaluator(self.data.held_out())
-        metrics, first = {}, None
-        for name, examples in self.data.held_out():
-            rows, outputs = evaluator.collect(name)
-            found = self.kind.metrics(examples, rows, outputs)
-            suffix = f"_{name}" if metrics else ""
-            metrics |= {f"{key}{suffix}": x for key, x in found.items()}
-            first = first or (examples, rows, outputs)
+        metrics = evaluator.evaluate()
+        name, examples = self.data.held_out()[0]
+        decoded = evaluator.decoded(name)
         if not self.is_chief:
             return
         temporary = self.output / ".model.keras"
         self.model.save(temporary)
         os.replace(temporary, self.output / "model.keras")
-        finetuning_outputs.write_all(self, metrics, *first)
+        self._write_results(metrics, examples, decoded)
         shutil.rmtree(self.output / "checkpoints", ignore_errors=True)
 
+    def _write_results(self, metrics, examples, decoded):
+        task, options = self.data.task, self.options
+        results.write_predictions(
+            self.output / f"held_out_{results.PREDICTIONS_FILE}", decoded
+        )
+        results.write_report(
+            self.output, task, examples, decoded, self.data.labels
+        )
+        results.write_results(
+            self.output,
+            task=task.name,
+            metrics=metrics,
+            seed=self.config.seed,
+            steps=int(self.global_step.numpy()),
+            examples=len(self.data.train),
+            preset=options.preset,
+            started_from="random" if options.random_start else "pretrained",
+            details=self.model.details(self.rows),
+        )
+
     def results(self):
-        """What the run reached; see `finetuning_seeds.read_results`."""
-        return read_results(self.output)
+        """The results of the run; see `results.read_results`."""
+        return results.read_results(self.output)
 
     def predict(self, path):
         """Predicts a file of examples.
@@ -313,16 +343,14 @@ class Run:
         # The chief may still be writing the results.
         largest_and_smallest(self.strategy, 0)
         self._take_best()
-        self.kind.restore(self.results().get("details"))
+        self.model.adopt(self.results()["metrics"])
         examples = reading.read_unlabelled(
             self.data.task, path, self.options.columns
         )
-        rows, outputs = self.evaluator([("", examples)]).collect("")
-        file = self.output / finetuning_outputs.PREDICTIONS_FILE
+        decoded = self.evaluator([("", examples)]).decoded("")
+        file = self.output / results.PREDICTIONS_FILE
         if self.is_chief:
-            finetuning_outputs.write_predictions(
-                file, self.kind.predictions(examples, rows, outputs)
-            )
+            results.write_predictions(file, decoded)
         return file
 
 
@@ -345,11 +373,11 @@ def one_run(options, strategy, data, config):
         file = options.predict and run.predict(options.predict)
         if not run.is_chief:
             return 0, None
-        results = run.results()
+        found = run.results()
         values = ", ".join(
-            f"{name} {value:.4g}" for name, value in results["metrics"].items()
+            f"{name} {value:.4g}" for name, value in found["metrics"].items()
         )
-        sys.stdout.write(f"{results['task']}: {values}\n")
+        sys.stdout.write(f"{found['task']}: {values}\n")
         if file:
             sys.stdout.write(f"wrote {file}\n")
-    return 0, results
+    return 0, found

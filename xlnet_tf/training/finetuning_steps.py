@@ -9,6 +9,7 @@ import numpy as np
 import orbit
 import tensorflow as tf
 
+from data_pipeline.features.batches import bucket_lengths
 from xlnet_tf.optimizer import AdamW
 from xlnet_tf.optimizer import WarmupSchedule
 from xlnet_tf.training.step import Trainer
@@ -43,6 +44,47 @@ def make_optimizer(model, config):
     )
     optimizer.build(model.trainable_variables)
     return optimizer
+
+
+def balance_classes(rows, num_classes):
+    """Gives every class an equal share of the loss, by `row_weight`.
+
+    A class of n of X examples weighs X / (n * classes that occur), so that the
+    mean over the examples is 1. The windows of a text share its weight.
+
+    Args:
+        rows: EncodedExamples with `label`, `example` and `row_weight`, [R];
+            changed.
+        num_classes: int.
+    """
+    from sklearn.utils.class_weight import compute_class_weight
+
+    label = rows.dense["label"]
+    _, first = np.unique(rows.dense["example"], return_index=True)
+    classes = np.unique(label)
+    weights = np.ones(num_classes, np.float32)
+    weights[classes] = compute_class_weight(
+        "balanced", classes=classes, y=label[first]
+    )
+    rows.dense["row_weight"] = rows.dense["row_weight"] * weights[label]
+
+
+def padded_lengths(sequence_length, segment_length=None):
+    """Lengths that batches are padded to.
+
+    Args:
+        sequence_length: int, tokens of a row at most.
+        segment_length: int or None, tokens that the task reads at a time.
+
+    Returns:
+        tuple of int, increasing; multiples of `segment_length`.
+    """
+    if not segment_length:
+        return bucket_lengths(sequence_length)
+    segments = -(-sequence_length // segment_length)
+    return tuple(
+        segment_length * count for count in bucket_lengths(segments, smallest=1)
+    )
 
 
 def distribute(batches, config, strategy, start_step=None):
@@ -80,7 +122,7 @@ class FinetuningTrainer(Trainer):
 
     Args:
         model: Task.
-        kind: Kind of `xlnet_tf.training.finetuning_kinds`, for the loss.
+        task: the same, or what stands for it in loss and answers.
         optimizer: of `make_optimizer`.
         dataset: of `distribute`.
         config: FinetuningConfig, resolved.
@@ -92,13 +134,13 @@ class FinetuningTrainer(Trainer):
     advice = "start again"
 
     def __init__(
-        self, model, kind, optimizer, dataset, config, strategy, global_step
+        self, model, task, optimizer, dataset, config, strategy, global_step
     ):
         super().__init__(
             model, optimizer, dataset, config, strategy, global_step
         )
         self._model = model
-        self._kind = kind
+        self._task = task
         self._part = tf.function(
             self._gradients_of,
             autograph=False,
@@ -131,9 +173,9 @@ class FinetuningTrainer(Trainer):
     def _gradients_of(self, features, seed):
         variables = [v.value for v in self._model.trainable_variables]
         with tf.GradientTape() as tape:
-            loss_sum, weight = self._kind.loss(
-                self._model, {**features, "dropout_seed": seed}, training=True
-            )
+            features = {**features, "dropout_seed": seed}
+            outputs = self._task.outputs_of(features, training=True)
+            loss_sum, weight = self._task.loss_sums(features, outputs)
         gradients = tape.gradient(
             loss_sum,
             variables,
@@ -147,20 +189,22 @@ class FinetuningTrainer(Trainer):
 
 
 class FinetuningEvaluator(orbit.AbstractEvaluator):
-    """Collects what the model says of every row, and scores it.
+    """Collects the outputs of every row, and scores the answers.
 
     Args:
-        model: Task.
-        kind: Kind.
-        splits: dict of str to (examples, Rows, distributed dataset); the
-            first is the one that counts.
+        task: Task.
+        spec: TaskSpec.
+        labels: tuple of str or None, the classes.
+        splits: dict of str to (examples, EncodedExamples, distributed
+            dataset); the first is the main one.
         strategy: tf.distribute.Strategy.
     """
 
-    def __init__(self, model, kind, splits, strategy):
+    def __init__(self, task, spec, labels, splits, strategy):
         self._splits = splits
-        self._model = model
-        self._kind = kind
+        self._task = task
+        self._spec = spec
+        self._labels = labels
         self._strategy = strategy
         self._step = tf.function(
             self._outputs, autograph=False, reduce_retracing=True
@@ -178,19 +222,35 @@ class FinetuningEvaluator(orbit.AbstractEvaluator):
         """
         scalars = {}
         for name, (examples, _, _) in self._splits.items():
-            metrics = self._kind.metrics(examples, *self.collect(name))
+            metrics = self._task.score(
+                self._spec, examples, self.decoded(name), self._labels
+            )
+            self._task.adopt(metrics)
             suffix = f"_{name}" if scalars else ""
             scalars |= {f"{key}{suffix}": x for key, x in metrics.items()}
         return scalars
 
+    def decoded(self, name):
+        """The answers to the examples of a split.
+
+        Args:
+            name: str, of the split.
+
+        Returns:
+            list of dict, see `Task.decode`.
+        """
+        rows, collected = self.collect(name)
+        examples = self._splits[name][0]
+        return self._task.decode(collected, rows, examples)
+
     def collect(self, name):
-        """What the model says of every row of a split, in their order.
+        """The outputs of every row of a split, in their order.
 
         Args:
             name: str, the split's.
 
         Returns:
-            (Rows, dict of str to array [R, ...]).
+            (EncodedExamples, dict of str to array [R, ...]).
         """
         _, rows, dataset = self._splits[name]
         collected = {}
@@ -216,5 +276,5 @@ class FinetuningEvaluator(orbit.AbstractEvaluator):
         }
 
     def _replica_outputs(self, features):
-        outputs = self._kind.outputs(self._model, features)
+        outputs = self._task.collect(self._task.outputs_of(features))
         return {**outputs, "row_index": features["row_index"]}
