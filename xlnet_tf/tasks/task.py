@@ -3,15 +3,13 @@
 Shapes: B rows of a batch, R rows of a split, X examples, T tokens.
 """
 
-import warnings
-
 import keras
 from keras import ops
 
 from xlnet_tf.optimizer import AdamW
 from xlnet_tf.optimizer import WarmupSchedule
+from xlnet_tf.preprocessing.fitting import RawStringModel
 from xlnet_tf.preprocessing.preprocessor import can_preprocess
-from xlnet_tf.preprocessing.strings import RawStringModel
 from xlnet_tf.preprocessing.texts import XLNetTextClassifierPreprocessor
 from xlnet_tf.tasks import metrics
 from xlnet_tf.weights.preset import Preset
@@ -20,9 +18,8 @@ from xlnet_tf.weights.preset import Preset
 class Task(RawStringModel, Preset, keras.Model):
     """A backbone with a head on it.
 
-    With a preprocessor, `fit`, `evaluate` and `predict` take raw strings:
-    lists, arrays, or a tf.data.Dataset of batches. Ready features, dicts with
-    `token_ids`, skip the preprocessor.
+    With a preprocessor, `fit`, `evaluate` and `predict` take raw strings; see
+    `RawStringModel`.
 
     A fine-tuning run and `saved_models.compare` know a task by its `kind`
     alone: `arguments_for` and `preprocessor_settings` make it, `outputs_of`
@@ -35,7 +32,6 @@ class Task(RawStringModel, Preset, keras.Model):
         preprocessor: Preprocessor, or None for features alone.
 
     Attributes:
-        preprocessor: Preprocessor or None; may be set at any time.
         preprocessor_cls: class of the preprocessor that `from_preset` reads,
             or None.
         new_head_arguments: names of constructor arguments that change the
@@ -77,16 +73,13 @@ class Task(RawStringModel, Preset, keras.Model):
 
     @staticmethod
     def make_head(head_class, backbone, kwargs, **arguments):
-        """A head for a backbone, in the precision of the task.
+        """A head for a backbone, not built, in the precision of the task.
 
         Args:
             head_class: class of `xlnet_tf.tasks.heads`.
             backbone: XLNetBackbone.
             kwargs: dict, what the task gives to the constructor of Task.
             **arguments: of the head's class, beyond the config.
-
-        Returns:
-            Layer, not built.
         """
         return head_class(
             backbone.config,
@@ -125,34 +118,8 @@ class Task(RawStringModel, Preset, keras.Model):
         if not isinstance(preprocessor, str):
             model.preprocessor = preprocessor
         elif cls.preprocessor_cls is not None:
-            model._find_preprocessor(path)
+            model.find_preprocessor(path)
         return model
-
-    def _find_preprocessor(self, path):
-        found = self.preprocessor_cls.find(path)
-        try:
-            self.preprocessor = found
-        except ValueError as error:
-            # Features can still be given, and another preprocessor.
-            warnings.warn(
-                f"{path} gives no preprocessor: {error}", stacklevel=3
-            )
-
-    @property
-    def preprocessor(self):
-        return self._preprocessor
-
-    @preprocessor.setter
-    def preprocessor(self, value):
-        if value is not None:
-            pieces = value.tokenizer.vocabulary_size
-            if pieces > self.config.vocabulary_size:
-                raise ValueError(
-                    f"the tokenizer has {pieces} pieces and the model "
-                    f"{self.config.vocabulary_size} tokens. Give the "
-                    "tokenizer that the model was trained with."
-                )
-        self._preprocessor = value
 
     def compile(
         self,
@@ -164,9 +131,6 @@ class Task(RawStringModel, Preset, keras.Model):
         **kwargs,
     ):
         """Configures training, by default as the task is usually trained.
-
-        A task that was not compiled does so itself at the first `fit` or
-        `evaluate`.
 
         Args:
             optimizer: default AdamW at a learning rate of 2e-5, gradients
