@@ -11,7 +11,14 @@ from data_pipeline.tokenization.unicode_tables import blanks_class
 
 # Released score of an end where no span is possible.
 _NO_END_SCORE = -1e6
-NO_ANSWER_SCORE = 2 * _NO_END_SCORE
+_NO_ANSWER = {
+    "text": "",
+    "begin": -1,
+    "end": -1,
+    "score": 2 * _NO_END_SCORE,
+    "start_score": _NO_END_SCORE,
+    "end_score": _NO_END_SCORE,
+}
 
 
 @tf.autograph.experimental.do_not_convert
@@ -77,25 +84,21 @@ def best_spans(outputs, windows, contexts, n_best=5, max_answer_length=64):
             spans.pop("row"), spans["text"], spans["score"], count, n_best
         )
         spans["score"] = tf.cast(spans["score"], tf.float32)
+        null_score = tf.math.unsorted_segment_min(
+            outputs["class_logits"], windows.window_row, count
+        )
+        return {**_chosen(spans, order), "null_score": null_score}
 
-        def chosen(name, default):
-            values = spans[name]
-            default = tf.constant(default, values.dtype)
-            values = tf.concat([values, default[None]], 0)
-            place = tf.where(order >= 0, order, tf.size(values) - 1)
-            return tf.gather(values, place)
 
-        return {
-            "text": chosen("text", ""),
-            "begin": chosen("begin", -1),
-            "end": chosen("end", -1),
-            "score": chosen("score", NO_ANSWER_SCORE),
-            "start_score": chosen("start_score", _NO_END_SCORE),
-            "end_score": chosen("end_score", _NO_END_SCORE),
-            "null_score": tf.math.unsorted_segment_min(
-                outputs["class_logits"], windows.window_row, count
-            ),
-        }
+def _chosen(spans, order):
+    """Values of spans [K] at indices [N, n]; -1 = no answer."""
+    found = {}
+    for name, default in _NO_ANSWER.items():
+        values = spans[name]
+        values = tf.concat([values, tf.constant([default], values.dtype)], 0)
+        place = tf.where(order >= 0, order, tf.size(values) - 1)
+        found[name] = tf.gather(values, place)
+    return found
 
 
 def _spans(outputs, windows, max_answer_length):

@@ -126,7 +126,7 @@ def test_documents():
 
 def test_tags():
     task = shared_task("tagger")
-    # The tokenizer drops the second word of the fourth text.
+    # The tokenizer drops the second word of the fourth text: it is unknown.
     texts = [*TEXTS[:3], "ba \u0301 co", *SENTENCES]
     words = [text.split() for text in texts]
     logits = predict(task, words)
@@ -140,9 +140,6 @@ def test_tags():
         places = np.flatnonzero(first[row])
         tags = [LABELS[i] for i in logits[row, places].argmax(-1)]
         scores = softmax(logits[row, places]).max(-1).tolist()
-        if row == 3:
-            tags.insert(1, "")
-            scores.insert(1, 0)
         missing = answers["tags"].shape[1] - len(tags)
         assert decoded(answers["tags"][row]) == tags + [""] * missing
         close(answers["scores"][row], scores + [0] * missing)

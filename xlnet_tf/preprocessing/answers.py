@@ -5,8 +5,8 @@ Shapes: R rows, one a window, n answers kept of a question.
 
 import numpy as np
 
+from xlnet_tf.preprocessing.fitting import check_preprocessor
 from xlnet_tf.preprocessing.preprocessor import add_axis
-from xlnet_tf.preprocessing.strings import check_preprocessor
 from xlnet_tf.preprocessing.strings import of_examples
 
 _BLOCK = 256  # questions whose windows are made at once, for little memory

@@ -17,6 +17,8 @@ from xlnet_tf.tasks.span_head import rows_at
 from xlnet_tf.tasks.task import Task
 
 _STRIDE = 128  # as released
+# Arguments that decide on answers, and their defaults.
+_DECODING = {"max_answer_length": 64, "n_best_size": 5, "null_threshold": None}
 
 
 class _SpanTask(Task):
@@ -103,9 +105,9 @@ class XLNetQuestionAnswering(_SpanTask):
         num_ends=5,
         inner_dim=None,
         dropout=0.1,
-        max_answer_length=64,
-        n_best_size=5,
-        null_threshold=None,
+        max_answer_length=_DECODING["max_answer_length"],
+        n_best_size=_DECODING["n_best_size"],
+        null_threshold=_DECODING["null_threshold"],
         **kwargs,
     ):
         head = self.make_head(
@@ -271,9 +273,12 @@ class XLNetQuestionAnswering(_SpanTask):
             "num_ends": self.num_ends,
             "inner_dim": self.inner_dim,
             "dropout": self.dropout,
-            "max_answer_length": self.max_answer_length,
-            "n_best_size": self.n_best_size,
-            "null_threshold": self.null_threshold,
+            # Without defaults, as files were before there were these arguments.
+            **{
+                name: getattr(self, name)
+                for name, default in _DECODING.items()
+                if getattr(self, name) != default
+            },
         }
 
 

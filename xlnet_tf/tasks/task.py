@@ -1,14 +1,12 @@
 """The base of all tasks: a backbone with a head, and a preprocessor."""
 
-import warnings
-
 import keras
 
 from xlnet_tf.model.backbone import XLNetBackbone
 from xlnet_tf.optimizer import AdamW
 from xlnet_tf.optimizer import WarmupSchedule
+from xlnet_tf.preprocessing.fitting import RawStringModel
 from xlnet_tf.preprocessing.preprocessor import can_preprocess
-from xlnet_tf.preprocessing.strings import RawStringModel
 from xlnet_tf.preprocessing.texts import XLNetTextClassifierPreprocessor
 from xlnet_tf.tasks.finetuned import Finetuned
 from xlnet_tf.weights.heads import choose_head
@@ -19,9 +17,8 @@ from xlnet_tf.weights.preset import split_overrides
 class Task(Finetuned, RawStringModel, Preset, keras.Model):
     """A backbone with a head on it.
 
-    With a preprocessor, `fit`, `evaluate` and `predict` take raw strings:
-    lists, arrays, or a tf.data.Dataset of batches. Ready features, dicts with
-    `token_ids`, skip the preprocessor.
+    With a preprocessor, `fit`, `evaluate` and `predict` take raw strings; see
+    `RawStringModel`.
 
     Args:
         backbone: XLNetBackbone.
@@ -29,7 +26,6 @@ class Task(Finetuned, RawStringModel, Preset, keras.Model):
         preprocessor: Preprocessor, or None for features alone.
 
     Attributes:
-        preprocessor: Preprocessor or None; may be set at any time.
         preprocessor_cls: class of the preprocessor that `from_preset` reads,
             or None.
         new_head_arguments: names of constructor arguments that change the
@@ -63,16 +59,13 @@ class Task(Finetuned, RawStringModel, Preset, keras.Model):
 
     @staticmethod
     def make_head(head_class, backbone, kwargs, **arguments):
-        """A head for a backbone, in the precision of the task.
+        """A head for a backbone, not built, in the precision of the task.
 
         Args:
             head_class: class of `xlnet_tf.tasks.heads`.
             backbone: XLNetBackbone.
             kwargs: dict, what the task gives to the constructor of Task.
             **arguments: of the head's class, beyond the config.
-
-        Returns:
-            Layer, not built.
         """
         return head_class(
             backbone.config,
@@ -111,7 +104,7 @@ class Task(Finetuned, RawStringModel, Preset, keras.Model):
         if not isinstance(preprocessor, str):
             model.preprocessor = preprocessor
         elif cls.preprocessor_cls is not None:
-            model._find_preprocessor(path)
+            model.find_preprocessor(path)
         return model
 
     @classmethod
@@ -169,9 +162,6 @@ class Task(Finetuned, RawStringModel, Preset, keras.Model):
         **kwargs,
     ):
         """Configures training, by default as the task is usually trained.
-
-        A task that was not compiled does so itself at the first `fit` or
-        `evaluate`.
 
         Args:
             optimizer: default AdamW at a learning rate of 2e-5, gradients
