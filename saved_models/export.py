@@ -100,19 +100,11 @@ def _check(model, tokenizer, settings):
             f"model {vocabulary_size} tokens. Give the tokenizer that the "
             "model was trained with."
         )
-    name = type(model).__name__
     if settings.window_stride and not signatures_for(model).reads_windows:
         raise ValueError(
             "`window_stride` is for classifiers and regressors of texts. "
-            f"Received: window_stride={settings.window_stride} for a {name}."
-        )
-    has_preprocessor = getattr(model, "preprocessor_cls", None) is not None
-    if not has_preprocessor and (
-        settings.stride or settings.max_question_length
-    ):
-        raise ValueError(
-            f"{name} reads no questions: leave --stride and "
-            "--max-question-length out."
+            f"Received: window_stride={settings.window_stride} for a "
+            f"{type(model).__name__}."
         )
 
 
