@@ -70,18 +70,17 @@ def test_a_classifier_answers_as_the_model(classifier_signatures):
 
 
 def test_no_rows_give_no_answers(exported):
-    _, signatures = exported
+    check_no_rows(exported[1])
+
+
+def check_no_rows(signatures):
     for name, function in signatures.items():
         _, specs = function.structured_input_signature
         empty = {
-            key: tf.zeros([0, *[x or 5 for x in spec.shape[1:]]], spec.dtype)
+            key: tf.zeros([0, *(x or 5 for x in spec.shape[1:])], spec.dtype)
             for key, spec in specs.items()
-            if spec.dtype != tf.string
         }
-        texts = {
-            key: tf.constant([], tf.string) for key in specs if key not in empty
-        }
-        for output in function(**empty, **texts).values():
+        for output in function(**empty).values():
             assert len(output) == 0, name
 
 
