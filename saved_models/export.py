@@ -46,12 +46,16 @@ def export_model(
         FileExistsError: if the version exists.
 
     Example:
-        ```python
-        model = xlnet_tf.XLNetTextClassifier.from_preset("runs/sst-2/best")
-        saved_models.export_model(
-            model, model.preprocessor.tokenizer, "saved_models/sst-2/1"
-        )
-        ```
+
+    ```python
+    import saved_models
+    import xlnet_tf
+    from data_pipeline.train_tokenizer import train_tokenizer
+
+    tokenizer = train_tokenizer(["who sat on a mat"], "spiece.model", 26)
+    backbone = xlnet_tf.XLNetBackbone(xlnet_tf.XLNetConfig(26, 1, 2, 8, 8))
+    saved_models.export_model(backbone, tokenizer, "tiny/1", memory_length=0)
+    ```
     """
     import tensorflow as tf
 

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import tensorflow_text
-from tensorflow.core.protobuf import saved_model_pb2
 
 from data_pipeline.tokenization.tokenizer import Tokenizer
 from saved_models import model_card
@@ -18,20 +17,21 @@ from saved_models.signatures.fill_in import PretrainerSignatures
 from saved_models.versions import latest_version
 from saved_models.versions import next_version
 from tests.support import task_export_fixtures as tasks
+from tests.support.export_fixtures import ALLOWED_TEXT_OPS
 from tests.support.export_fixtures import PIECES
+from tests.support.export_fixtures import PYTHON_OPS
+from tests.support.export_fixtures import TEXT_OPS
+from tests.support.export_fixtures import all_ops
 from tests.support.export_fixtures import ask
 from tests.support.export_fixtures import check_fill_in
+from tests.support.export_fixtures import check_no_rows
+from tests.support.export_fixtures import foreign
 from tests.support.export_fixtures import log_probabilities
 from tests.support.export_fixtures import shared_model
 from tests.support.export_fixtures import tiny_tokenizer
 from tests.support.samples import tiny_model
 
 TEXTS = ["Ba co <mask> fi, 9 code <mask>", "", "größer \u2028 <mask>"]
-# Ops that TensorFlow Serving's copy of TensorFlow Text is sure to have; the
-# third is of the same library, for exports that answer with places.
-TEXT_OPS = {"SentencepieceOp", "SentencepieceTokenizeOp"}
-ALLOWED_TEXT_OPS = TEXT_OPS | {"SentencepieceTokenizeWithOffsetsOp"}
-PYTHON_OPS = {"PyFunc", "EagerPyFunc", "PyFuncStateless"}
 
 pytestmark = pytest.mark.xdist_group("exports")
 
@@ -73,17 +73,6 @@ def test_no_rows_give_no_answers(exported):
     check_no_rows(exported[1])
 
 
-def check_no_rows(signatures):
-    for name, function in signatures.items():
-        _, specs = function.structured_input_signature
-        empty = {
-            key: tf.zeros([0, *(x or 5 for x in spec.shape[1:])], spec.dtype)
-            for key, spec in specs.items()
-        }
-        for output in function(**empty).values():
-            assert len(output) == 0, name
-
-
 def test_signatures_have_the_documented_names_and_types(pretrainer_signatures):
     text = {"text": tf.string}
     ids = dict.fromkeys(["token_ids", "segment_ids", "padding_mask"], tf.int32)
@@ -123,29 +112,6 @@ def test_signatures_have_the_documented_names_and_types(pretrainer_signatures):
             for specs in (inputs, outputs)
         )
     assert found == expected
-
-
-def all_ops(directory):
-    """Names of the ops in the graph and in all functions of it."""
-    saved = saved_model_pb2.SavedModel()
-    saved.ParseFromString((directory / "saved_model.pb").read_bytes())
-    (meta_graph,) = saved.meta_graphs
-    graph = meta_graph.graph_def
-    nodes = [
-        *graph.node,
-        *(n for f in graph.library.function for n in f.node_def),
-    ]
-    own = {function.signature.name for function in graph.library.function}
-    return {node.op for node in nodes} - own
-
-
-def foreign(ops):
-    """Those that TensorFlow's own library does not list."""
-    return {
-        op
-        for op in ops
-        if ">" in op or "Sentencepiece" in op or not hasattr(tf.raw_ops, op)
-    }
 
 
 def test_only_ops_that_a_server_has(exported, tmp_path):

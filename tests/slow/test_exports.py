@@ -10,14 +10,14 @@ import pytest
 import tensorflow as tf
 import tensorflow_text
 
-from tests.serving.test_export import ALLOWED_TEXT_OPS
-from tests.serving.test_export import PYTHON_OPS
-from tests.serving.test_export import TEXT_OPS
-from tests.serving.test_export import all_ops
-from tests.serving.test_export import check_no_rows
-from tests.serving.test_export import foreign
-from tests.serving.test_shapes_and_precision import check_equal
 from tests.support import export_fixtures as pretrainers
+from tests.support.export_fixtures import ALLOWED_TEXT_OPS
+from tests.support.export_fixtures import PYTHON_OPS
+from tests.support.export_fixtures import TEXT_OPS
+from tests.support.export_fixtures import all_ops
+from tests.support.export_fixtures import check_equal
+from tests.support.export_fixtures import check_no_rows
+from tests.support.export_fixtures import foreign
 from tests.support.oracle import with_targets
 from tests.support.replicas import two_replicas
 from tests.support.task_export_fixtures import LENGTH
