@@ -16,7 +16,6 @@ from data_pipeline import command_line
 from data_pipeline import settings as settings_module
 from saved_models import versions
 from saved_models.settings import ExportSettings
-from xlnet_tf.files import read_json
 
 
 def export_model(
@@ -193,6 +192,7 @@ def _class_of(path):
 def _read_results(model, run):
     """Gives a model for questions the values that its run found best."""
     import xlnet_tf
+    from xlnet_tf.files import read_json
 
     file = run / "results.json"
     if isinstance(model, xlnet_tf.XLNetQuestionAnswering) and file.is_file():
