@@ -46,7 +46,7 @@ EXTRAS = {
         # 0.32 asks for another kagglesdk than the kaggle of Model Garden.
         'keras-hub>=0.29; python_version >= "3.11"',
     ],
-    "dev": ["pytest", "pytest-xdist", "ruff", "pre-commit"],
+    "dev": ["filelock", "pytest", "pytest-xdist", "ruff", "pre-commit"],
 }
 
 setup(

@@ -16,7 +16,6 @@ from data_pipeline import command_line
 from data_pipeline import settings as settings_module
 from saved_models import versions
 from saved_models.settings import ExportSettings
-from xlnet_tf.files import read_json
 
 
 def export_model(
@@ -46,12 +45,16 @@ def export_model(
         FileExistsError: if the version exists.
 
     Example:
-        ```python
-        model = xlnet_tf.XLNetTextClassifier.from_preset("runs/sst-2/best")
-        saved_models.export_model(
-            model, model.preprocessor.tokenizer, "saved_models/sst-2/1"
-        )
-        ```
+
+    ```python
+    import saved_models
+    import xlnet_tf
+    from data_pipeline.train_tokenizer import train_tokenizer
+
+    tokenizer = train_tokenizer(["who sat on a mat"], "spiece.model", 26)
+    backbone = xlnet_tf.XLNetBackbone(xlnet_tf.XLNetConfig(26, 1, 2, 8, 8))
+    saved_models.export_model(backbone, tokenizer, "tiny/1", memory_length=0)
+    ```
     """
     import tensorflow as tf
 
@@ -100,19 +103,11 @@ def _check(model, tokenizer, settings):
             f"model {vocabulary_size} tokens. Give the tokenizer that the "
             "model was trained with."
         )
-    name = type(model).__name__
     if settings.window_stride and not signatures_for(model).reads_windows:
         raise ValueError(
             "`window_stride` is for classifiers and regressors of texts. "
-            f"Received: window_stride={settings.window_stride} for a {name}."
-        )
-    has_preprocessor = getattr(model, "preprocessor_cls", None) is not None
-    if not has_preprocessor and (
-        settings.stride or settings.max_question_length
-    ):
-        raise ValueError(
-            f"{name} reads no questions: leave --stride and "
-            "--max-question-length out."
+            f"Received: window_stride={settings.window_stride} for a "
+            f"{type(model).__name__}."
         )
 
 
@@ -197,6 +192,7 @@ def _class_of(path):
 def _read_results(model, run):
     """Gives a model for questions the values that its run found best."""
     import xlnet_tf
+    from xlnet_tf.files import read_json
 
     file = run / "results.json"
     if isinstance(model, xlnet_tf.XLNetQuestionAnswering) and file.is_file():

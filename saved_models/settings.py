@@ -56,6 +56,7 @@ class ExportSettings(settings.Settings):
         "tokens of a text at most (default: the largest bucket, else as it "
         "was fine-tuned, else 512)",
         _LENGTH,
+        metavar="TOKENS",
     )
     stride: int | None = setting(
         None,
@@ -79,7 +80,7 @@ class ExportSettings(settings.Settings):
         metavar="TOKENS",
     )
     num_candidates: int = setting(
-        5, "tokens for every blank, answers for every question"
+        5, "tokens for every blank, answers for every question", metavar="N"
     )
     precision: str = setting(
         "float32",

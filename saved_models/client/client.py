@@ -36,11 +36,14 @@ def connect(url, name=None, timeout=30.0, retries=4):
             installed.
 
     Example:
-        ```python
-        url = "http://localhost:8501/v1/models/mine"
-        with saved_models.connect(url, timeout=5.0) as client:
-            ...  # client.predict({"text": ["The <mask> is open."]})
-        ```
+
+    ```python
+    import saved_models
+
+    url = "http://localhost:8501/v1/models/mine"
+    with saved_models.connect(url, timeout=5.0) as client:
+        ...  # client.predict({"text": ["The <mask> is open."]})
+    ```
     """
     parts = urllib.parse.urlsplit(url)
     if parts.scheme in ("http", "https") and "/models/" in parts.path:

@@ -22,10 +22,17 @@ def load(directory):
         ValueError: if it cannot be loaded.
 
     Example:
-        ```python
-        predictor = saved_models.load("saved_models/sst-2")
-        predictor(["The acting was good."])["label"]
-        ```
+
+    ```python
+    import saved_models
+    import xlnet_tf
+    from data_pipeline.train_tokenizer import train_tokenizer
+
+    tokenizer = train_tokenizer(["who sat on a mat"], "spiece.model", 26)
+    backbone = xlnet_tf.XLNetBackbone(xlnet_tf.XLNetConfig(26, 1, 2, 8, 8))
+    saved_models.export_model(backbone, tokenizer, "tiny/1", memory_length=0)
+    embedding = saved_models.load("tiny")(["who sat"])["mean_embedding"]
+    ```
     """
     return Predictor(directory)
 

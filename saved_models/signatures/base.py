@@ -125,6 +125,11 @@ class ModelSignatures(tf.Module):
         self._forward = self._make_forward_pass()
 
     def _make_tokenizer(self, model, tokenizer):
+        if self._settings.stride or self._settings.max_question_length:
+            raise ValueError(
+                f"{type(model).__name__} reads no questions: leave --stride "
+                "and --max-question-length out."
+            )
         return GraphTokenizer(tokenizer)
 
     def _make_forward_pass(self):

@@ -6,6 +6,7 @@ import tensorflow as tf
 
 from tests.support.export_fixtures import LENGTH
 from tests.support.export_fixtures import ask
+from tests.support.export_fixtures import check_equal
 from tests.support.export_fixtures import check_fill_in
 from tests.support.export_fixtures import log_probabilities
 from tests.support.export_fixtures import module_of
@@ -18,17 +19,6 @@ TEXTS = ("Ba co <mask> fi, 9.", "", "ba <mask> " * 9, "je ki", "fi <mask>")
 @pytest.fixture(scope="module")
 def plain():
     return module_of()
-
-
-def check_equal(answer, expected, atol=1e-5):
-    assert set(answer) == set(expected)
-    for name, value in expected.items():
-        assert answer[name].shape == value.shape, name
-        assert answer[name].dtype == value.dtype, name
-        if value.dtype == object:
-            np.testing.assert_array_equal(answer[name], value)
-        else:
-            np.testing.assert_allclose(answer[name], value, atol=atol)
 
 
 def recorded_shapes(module):

@@ -9,6 +9,7 @@ import filelock
 import numpy as np
 import tensorflow as tf
 import tensorflow_text  # noqa: F401  registers SentencePiece's ops
+from tensorflow.core.protobuf import saved_model_pb2
 
 from data_pipeline.command_line import run
 from data_pipeline.tokenization.symbols import CLS_ID
@@ -28,6 +29,11 @@ from xlnet_tf import XLNetPretrainer
 LENGTH, CANDIDATES, PIECES = 47, 4, 300
 # float32 sums in another order, on logarithms of about 5
 TOLERANCE = 1e-5
+# Ops that TensorFlow Serving's copy of TensorFlow Text is sure to have; the
+# third is of the same library, for exports that answer with places.
+TEXT_OPS = {"SentencepieceOp", "SentencepieceTokenizeOp"}
+ALLOWED_TEXT_OPS = TEXT_OPS | {"SentencepieceTokenizeWithOffsetsOp"}
+PYTHON_OPS = {"PyFunc", "EagerPyFunc", "PyFuncStateless"}
 # Eight bits, in buckets and batches.
 SMALL = {
     "seq_length_buckets": (16, LENGTH),
@@ -161,3 +167,48 @@ def refused(capsys, main, *arguments):
     assert captured.err.count("\n") == 1, captured.err
     assert captured.err.startswith("error: ")
     return captured.err
+
+
+def all_ops(directory):
+    """Names of the ops in the graph and in all functions of it."""
+    saved = saved_model_pb2.SavedModel()
+    saved.ParseFromString((directory / "saved_model.pb").read_bytes())
+    (meta_graph,) = saved.meta_graphs
+    graph = meta_graph.graph_def
+    nodes = [
+        *graph.node,
+        *(n for f in graph.library.function for n in f.node_def),
+    ]
+    own = {function.signature.name for function in graph.library.function}
+    return {node.op for node in nodes} - own
+
+
+def foreign(ops):
+    """Those that TensorFlow's own library does not list."""
+    return {
+        op
+        for op in ops
+        if ">" in op or "Sentencepiece" in op or not hasattr(tf.raw_ops, op)
+    }
+
+
+def check_no_rows(signatures):
+    for name, function in signatures.items():
+        _, specs = function.structured_input_signature
+        empty = {
+            key: tf.zeros([0, *(x or 5 for x in spec.shape[1:])], spec.dtype)
+            for key, spec in specs.items()
+        }
+        for output in function(**empty).values():
+            assert len(output) == 0, name
+
+
+def check_equal(answer, expected, atol=1e-5):
+    assert set(answer) == set(expected)
+    for name, value in expected.items():
+        assert answer[name].shape == value.shape, name
+        assert answer[name].dtype == value.dtype, name
+        if value.dtype == object:
+            np.testing.assert_array_equal(answer[name], value)
+        else:
+            np.testing.assert_allclose(answer[name], value, atol=atol)

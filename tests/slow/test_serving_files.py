@@ -6,6 +6,8 @@ import re
 import pytest
 import yaml
 
+pytestmark = pytest.mark.slow
+
 FOLDER = pathlib.Path(__file__).resolve().parents[2] / "saved_models/serving"
 
 
@@ -61,20 +63,10 @@ def test_the_official_messages_read_them():
     assert model.model_platform == "tensorflow"
     assert model.base_path == f"/models/{model.name}"
     assert model.model_version_policy.latest.num_versions == 1
-
-
-def test_the_batching_file_parses():
-    pytest.importorskip(
-        "tensorflow_serving", reason="needs tensorflow-serving-api"
+    session_bundle_config_pb2 = pytest.importorskip(
+        "tensorflow_serving.servables.tensorflow.session_bundle_config_pb2",
+        reason="this tensorflow-serving-api has no batching messages",
     )
-    from google.protobuf import text_format
-
-    try:
-        from tensorflow_serving.servables.tensorflow import (
-            session_bundle_config_pb2,
-        )
-    except ImportError:
-        pytest.skip("this tensorflow-serving-api has no batching messages")
     message = text_format.Parse(
         read("batching_parameters.txt"),
         session_bundle_config_pb2.BatchingParameters(),
