@@ -73,7 +73,7 @@ def make_memory(model, training, strategy):
         return StatefulMemory.for_config(
             model.config,
             training.replica_batch_size(strategy.num_replicas_in_sync),
-            hide_empty=training.hide_empty_memory,
+            mask_unwritten=training.hide_empty_memory,
             dtype=model.dtype_policy,
         )
 
@@ -169,7 +169,7 @@ class GradientStep:
             outputs = self._model(
                 {**features, "dropout_seed": seed}, training=True
             )
-            objective, metrics = self._model.sums(features, outputs)
+            objective, metrics, _ = self._model.loss_sums(outputs, features)
         gradients = [
             tf.convert_to_tensor(gradient)
             for gradient in tape.gradient(objective, variables)
@@ -269,10 +269,10 @@ class PretrainingEvaluator(orbit.StandardEvaluator):
     def _replica_step(self, features):
         if self._memory is not None:
             features = self._memory.read(features)
-        outputs = self._model(features, training=False, with_content=False)
+        outputs = self._model(features, training=False, streams="query")
         if self._memory is not None:
             self._memory.write(outputs)
-        _, metrics = self._model.sums(features, outputs)
+        _, metrics, _ = self._model.loss_sums(outputs, features)
         weight = tf.reduce_sum(features["target_weights"])
         self._means.update(metrics, weight)
 

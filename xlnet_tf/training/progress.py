@@ -8,7 +8,6 @@ import sys
 import time
 
 from xlnet_tf.files import write_bytes
-from xlnet_tf.model.kernels import memory_efficient as attention_core
 from xlnet_tf.training.strategy import describe
 from xlnet_tf.training.strategy import largest_and_smallest
 
@@ -305,25 +304,10 @@ def expected_bytes(model, training, manifest, rows):
     Returns:
         float, bytes.
     """
-    config = model.config
     rows //= training.gradient_accumulation_steps
     targets = manifest.num_predict
-    width = 2 if training.precision == "bfloat16" else 4
-    streams = manifest.sequence_length + targets
-    keys = manifest.sequence_length + config.memory_length
-    activations = streams * (
-        12 * config.hidden_dim + 3 * config.intermediate_dim
+    layers = model.backbone.expected_bytes(
+        rows, manifest.sequence_length, targets
     )
-    heads = attention_core.heads_at_a_time(
-        rows, config.num_heads, streams, keys
-    )
-    if heads is None:
-        heads = rows * config.num_heads
-        activations += config.num_heads * streams * keys
-    scores = heads * streams * keys
-    kept = config.num_layers * activations
-    if training.rematerialize:
-        kept = activations + config.num_layers * streams * config.hidden_dim
-    layers = (4 * scores + rows * kept) * width
-    logits = 3 * rows * targets * config.vocabulary_size * 4
+    logits = 3 * rows * targets * model.config.vocabulary_size * 4
     return 16 * model.count_params() + layers + logits
