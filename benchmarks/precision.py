@@ -97,7 +97,7 @@ def train(records, precision, steps, batch_size):
 
     from data_pipeline.pretraining import PretrainingData
     from xlnet_tf import XLNetConfig
-    from xlnet_tf.training import pretraining_steps as training_steps
+    from xlnet_tf.training import pretraining_step as training_steps
     from xlnet_tf.training.config import TrainingConfig
 
     begun = time.process_time()
@@ -125,7 +125,7 @@ def train(records, precision, steps, batch_size):
         model,
         optimizer,
         memory,
-        training_steps.distribute(data, training, strategy),
+        training_steps.distribute_records(data, training, strategy),
         training,
         strategy,
         orbit.utils.create_global_step(),
@@ -137,7 +137,7 @@ def train(records, precision, steps, batch_size):
     evaluator = training_steps.PretrainingEvaluator(
         model,
         training_steps.make_memory(model, training, strategy),
-        training_steps.distribute(held_out, training, strategy),
+        training_steps.distribute_records(held_out, training, strategy),
         strategy,
     )
     batches = min(held_out.steps_per_epoch, training.evaluation_steps)

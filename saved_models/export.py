@@ -125,7 +125,7 @@ def _window_stride(source, model, sequence_length):
     """
     from saved_models.model_card import training_facts
     from saved_models.signatures import signatures_for
-    from xlnet_tf.training.finetuning_config import window_stride
+    from xlnet_tf.training.config import window_stride
 
     facts = training_facts(source) or {}
     training = (facts.get("run") or {}).get("training") or {}

@@ -15,7 +15,7 @@ from saved_models.client.client import inputs_of
 from saved_models.client.rows import ask_rows
 from xlnet_tf.tasks import metrics as finetuning_metrics
 from xlnet_tf.tasks.squad_evaluation import evaluate_v2
-from xlnet_tf.training.finetuning_config import FinetuningConfig
+from xlnet_tf.training.config import FinetuningConfig
 from xlnet_tf.training.finetuning_kinds import make_kind
 from xlnet_tf.training.finetuning_questions import QuestionAnswering
 

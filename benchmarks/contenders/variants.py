@@ -17,7 +17,7 @@ from xlnet_tf import XLNetConfig
 from xlnet_tf.model.kernels import scores as attention_scores
 from xlnet_tf.optimizer import AdamW
 from xlnet_tf.tasks.heads import LanguageModelHead
-from xlnet_tf.training import pretraining_steps as training_steps
+from xlnet_tf.training import pretraining_step as training_steps
 from xlnet_tf.training import step as training_loop
 from xlnet_tf.training.config import TrainingConfig
 

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 import xlnet_tf
 from data_pipeline.dataset_options import dataset_options
-from xlnet_tf.training import pretraining_steps as training_steps
+from xlnet_tf.training import pretraining_step as training_steps
 from xlnet_tf.training.config import TrainingConfig
 
 BATCH, TOKENS, TARGETS, VOCABULARY = 4, 14, 5, 97
@@ -112,7 +112,7 @@ class Trained:
             self.model,
             self.optimizer,
             self.memory,
-            training_steps.distribute(ArrayData(), training, strategy),
+            training_steps.distribute_records(ArrayData(), training, strategy),
             training,
             strategy,
             orbit.utils.create_global_step(),

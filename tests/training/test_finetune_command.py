@@ -154,10 +154,10 @@ def test_a_run_that_goes_on_equals_one_that_did_not_stop(
     def stop(self, output):
         calls.append(output)
         if len(calls) == 3:  # at step 4, before its evaluation
-            raise progress.Stopped
+            raise progress.StopRequested
 
     with monkeypatch.context() as patch:
-        patch.setattr(progress.StopRequest, "__call__", stop)
+        patch.setattr(progress.StopSignals, "__call__", stop)
         assert fixtures.run(*arguments) == 143
     assert not (parts / "run" / "results.json").exists()
     assert fixtures.run(*arguments) == 0

@@ -15,8 +15,8 @@ from tests.support.replicas import two_replicas
 from tests.support.samples import tiny_model
 from tests.support.samples import tiny_sentences
 from xlnet_tf.training import finetuning_steps as finetuning
-from xlnet_tf.training.finetuning_config import FinetuningConfig
-from xlnet_tf.training.finetuning_config import recipe
+from xlnet_tf.training.config import FinetuningConfig
+from xlnet_tf.training.recipes import recipe
 from xlnet_tf.training.finetuning_kinds import make_kind
 
 LABELS = ("O", "B-x", "I-x")

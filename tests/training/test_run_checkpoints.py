@@ -10,7 +10,7 @@ import tensorflow as tf
 from tests.support.replicas import two_replicas
 from tests.support.training_fixtures import ArrayData
 from tests.support.training_fixtures import tiny_config
-from xlnet_tf.training import pretraining_steps as training_steps
+from xlnet_tf.training import pretraining_step as training_steps
 from xlnet_tf.training.config import TrainingConfig
 from xlnet_tf.training.run_checkpoints import MemoryRows
 from xlnet_tf.training.run_checkpoints import RunCheckpoints
@@ -57,7 +57,7 @@ class Process:
             self.model,
             self.optimizer,
             self.memory,
-            training_steps.distribute(
+            training_steps.distribute_records(
                 ArrayData(), self.training, self.strategy, int(self.step)
             ),
             self.training,

@@ -129,11 +129,11 @@ def test_the_same_command_goes_on_where_it_stopped(
         # After each loop of two steps, and before the evaluation at 4.
         calls.append(output)
         if 2 * len(calls) == stopped_at:
-            raise progress.Stopped
+            raise progress.StopRequested
 
     argv = arguments(records, output, *configs, steps=6)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(progress.StopRequest, "__call__", stop)
+        patch.setattr(progress.StopSignals, "__call__", stop)
         assert run_train(*argv) == 143
     assert "the same command goes on" in capfd.readouterr().err
     assert not (output / "model.keras").exists()
@@ -153,7 +153,7 @@ def test_the_same_command_goes_on_where_it_stopped(
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "during",
-    ["training.PretrainingEvaluator.eval_begin", "training_run.Run._keep"],
+    ["training.pretraining_step.PretrainingEvaluator.eval_begin", "training.pretraining.PretrainingRun._save"],
 )
 def test_an_evaluation_that_a_kill_prevented_is_made_up_for(
     records, configs, tmp_path, monkeypatch, during
@@ -236,7 +236,7 @@ def test_a_run_without_a_step_can_be_mended(
 ):
     argv = arguments(records, tmp_path / "run", *configs, steps=2)
     with monkeypatch.context() as patch:
-        patch.setattr("xlnet_tf.training.pretraining.Run.train", lambda run: 1)
+        patch.setattr("xlnet_tf.training.pretraining.PretrainingRun.loop", lambda run: 1)
         assert run_train(*argv) == 1
         assert (tmp_path / "run/run.json").is_file()
         assert run_train(*argv, "--batch-size", "2") == 1

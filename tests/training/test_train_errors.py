@@ -33,7 +33,7 @@ def configs(tmp_path_factory):
         (["--batch-size", "100000"], "batch_size.*number of records"),
         (["--config", "huge"], "tiny, small, base, large"),
         (["--config", "missing.json"], "no config file at missing.json"),
-        (["--training", "missing.json"], "no training config"),
+        (["--training", "missing.json"], "no file of settings"),
         (["--precision", "float16"], "precision.*float32"),
         (["--steps", "0"], "steps.*positive"),
         (["--learning-rate", "-1"], "learning_rate.*positive"),

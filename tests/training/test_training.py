@@ -12,7 +12,7 @@ from tests.support.training_fixtures import Trained
 from tests.support.training_fixtures import one_device
 from tests.support.training_fixtures import settings
 from tests.support.training_fixtures import tiny_config
-from xlnet_tf.training import pretraining_steps as training_steps
+from xlnet_tf.training import pretraining_step as training_steps
 
 
 def one_mirror():
@@ -142,7 +142,7 @@ def test_a_tiny_model_overfits_one_batch():
         model,
         optimizer,
         memory,
-        training_steps.distribute(ArrayData(num_steps=1), training, strategy),
+        training_steps.distribute_records(ArrayData(num_steps=1), training, strategy),
         training,
         strategy,
         orbit.utils.create_global_step(),
@@ -161,7 +161,7 @@ def test_evaluation_is_repeatable_and_leaves_training_alone(reference):
     evaluator = training_steps.PretrainingEvaluator(
         reference.model,
         training_steps.make_memory(reference.model, training, strategy),
-        training_steps.distribute(ArrayData(seed=5), training, strategy),
+        training_steps.distribute_records(ArrayData(seed=5), training, strategy),
         strategy,
     )
     before = [v.numpy() for v in reference.memory.memories]

@@ -29,6 +29,7 @@ from xlnet_tf.training.results import read_results
 from xlnet_tf.training.run_checkpoints import MemoryRows
 from xlnet_tf.training.run_checkpoints import RunCheckpoints
 from xlnet_tf.training.run_checkpoints import is_chief
+from xlnet_tf.training.step import make_optimizer
 from xlnet_tf.training.strategy import describe
 from xlnet_tf.training.strategy import largest_and_smallest
 from xlnet_tf.weights.preset import read_config
@@ -75,7 +76,12 @@ class Run:
         keras.utils.set_random_seed(self.config.seed)
         with strategy.scope():
             self.model = self._make_model()
-            self.optimizer = finetuning.make_optimizer(self.model, self.config)
+            self.optimizer = make_optimizer(
+                self.model,
+                self.config,
+                layer_decay=self.config.layer_decay,
+                layer_decay_on=self.config.layer_decay_on,
+            )
             self.global_step = orbit.utils.create_global_step()
         directory = self.output / "checkpoints"
         self.checkpoints = RunCheckpoints(
@@ -129,15 +135,15 @@ class Run:
         Returns:
             int, 0 when done, 130 or 143 when stopped by a signal.
         """
-        with progress.StopRequest(self.strategy) as stop:
+        with progress.StopSignals(self.strategy) as stop:
             # Orbit prints a dict a loop; the progress line replaces it.
             with redirect_stdout(io.StringIO()):
                 try:
                     if not finetuning_directory.is_done(self.output):
                         self._loop(stop)
-                except finetuning_progress.NoBetter:
+                except progress.PatienceExhausted:
                     self.checkpoints.save(check_interval=False)
-                except progress.Stopped:
+                except progress.StopRequested:
                     self.checkpoints.save(check_interval=False)
                     sys.stderr.write(
                         f"stopped at step {int(self.global_step.numpy())}; "
@@ -211,10 +217,11 @@ class Run:
 
     def _loop(self, stop):
         config, step = self.config, int(self.global_step.numpy())
-        log = finetuning_progress.Log(
+        log = progress.MetricsLog(
             self.output if self.is_chief else None,
             config.steps,
             self.global_step,
+            finetuning_progress.progress_text,
         )
         evaluations = progress.Evaluations(
             log, self.strategy, config.steps, config.evaluation_interval
@@ -222,7 +229,7 @@ class Run:
         if step < config.steps or evaluations.is_missing(step):
             best = finetuning_progress.KeepBest(self)
             controller = self._controller(stop, log, best)
-            evaluations.make_up(controller)
+            evaluations.evaluate_if_missing(controller)
             best.check_patience()  # which may have ended before a stop
             evaluations.train_between(controller)
 

@@ -6,7 +6,7 @@ import json
 from xlnet_tf.files import digest_of_weights
 from xlnet_tf.files import read_json
 from xlnet_tf.files import write_json
-from xlnet_tf.training.finetuning_config import FinetuningConfig
+from xlnet_tf.training.config import FinetuningConfig
 from xlnet_tf.training.results import RESULTS_FILE
 from xlnet_tf.training.run_checkpoints import has_steps
 

@@ -15,7 +15,7 @@ from xlnet_tf.tasks import metrics as finetuning_metrics
 from xlnet_tf.tasks.classification import XLNetTextClassifier
 from xlnet_tf.tasks.classification import XLNetTextRegressor
 from xlnet_tf.tasks.classification import XLNetTokenClassifier
-from xlnet_tf.training.finetuning_config import window_stride
+from xlnet_tf.training.config import window_stride
 
 # What a model takes of a batch; the rest are labels and book-keeping.
 FEATURES = ("token_ids", "segment_ids", "padding_mask", "dropout_seed")

@@ -3,32 +3,22 @@
 from xlnet_tf.files import read_json
 from xlnet_tf.files import write_json
 from xlnet_tf.tasks.metrics import is_better
-from xlnet_tf.training.progress import MetricsLog
+from xlnet_tf.training.progress import PatienceExhausted
 
 BEST = "best"
 _BEST_FILE = "best.json"
 
 
-class NoBetter(BaseException):
-    """Raised between two loops when patience is over; not an `Exception`, so
-    that nothing on the way takes it for an error."""
-
-
-class Log(MetricsLog):
-    """A progress line and a line of `metrics.jsonl` for each loop."""
-
-    def text(self, kind, step, scalars):
-        begin = f"step {step}/{self.total_steps}  "
-        if kind == "eval":
-            values = (f"{name} {value:.4g}" for name, value in scalars.items())
-            return begin + "held out  " + "  ".join(values)
-        return (
-            f"{begin}loss {scalars['loss']:.4f}  "
-            f"gradient {scalars['gradient_norm']:.2f}  "
-            f"rate {scalars['learning_rate']:.2e}  "
-            f"{scalars['rows_per_second']:,.1f} rows/s  "
-            f"{self.time_left(step)} left"
-        )
+def progress_text(kind, scalars):
+    if kind == "eval":
+        values = (f"{name} {value:.4g}" for name, value in scalars.items())
+        return "held out  " + "  ".join(values)
+    return (
+        f"loss {scalars['loss']:.4f}  "
+        f"gradient {scalars['gradient_norm']:.2f}  "
+        f"rate {scalars['learning_rate']:.2e}  "
+        f"{scalars['rows_per_second']:,.1f} rows/s"
+    )
 
 
 class KeepBest:
@@ -65,11 +55,11 @@ class KeepBest:
         """Orbit's action once all is kept and logged.
 
         Raises:
-            NoBetter: if patience is over.
+            PatienceExhausted: if patience is over.
         """
         config = self._run.config
         if config.patience is None or self._best is None:
             return
         waited = int(self._run.global_step.numpy()) - self._best["step"]
         if waited >= config.patience * config.evaluation_interval:
-            raise NoBetter
+            raise PatienceExhausted

@@ -9,40 +9,7 @@ import numpy as np
 import orbit
 import tensorflow as tf
 
-from xlnet_tf.optimizer import AdamW
-from xlnet_tf.optimizer import WarmupSchedule
-from xlnet_tf.training.step import Trainer
-from xlnet_tf.training.strategy import distribute_rows
-
-
-def make_optimizer(model, config):
-    """AdamW with warm-up and decay, built for the model's weights.
-
-    Args:
-        model: Task, made in the strategy's scope.
-        config: FinetuningConfig, resolved.
-
-    Returns:
-        AdamW.
-    """
-    optimizer = AdamW(
-        WarmupSchedule(
-            config.learning_rate,
-            config.steps,
-            config.warmup_steps,
-            config.decay,
-            config.final_learning_rate_fraction,
-        ),
-        weight_decay=config.weight_decay,
-        beta_1=config.adam_beta_1,
-        beta_2=config.adam_beta_2,
-        epsilon=config.adam_epsilon,
-        gradients_are_summed=True,
-        layer_decay=config.layer_decay,
-        layer_decay_on=config.layer_decay_on,
-    )
-    optimizer.build(model.trainable_variables)
-    return optimizer
+from xlnet_tf.training import step
 
 
 def distribute(batches, config, strategy, start_step=None):
@@ -58,24 +25,16 @@ def distribute(batches, config, strategy, start_step=None):
     Returns:
         distributed dataset; all replicas get equal shapes at a step.
     """
-    replicas = strategy.num_replicas_in_sync
-    replica_batch = config.replica_batch_size(replicas)
 
-    def rows_of_worker(context):
-        rows = config.batch_size // context.num_input_pipelines
-        place = {
-            "first_row": context.input_pipeline_id * rows,
-            "num_rows": rows,
-            "replica_batch": replica_batch,
-        }
+    def dataset_of_rows(**rows):
         if start_step is None:
-            return batches.evaluation(**place)
-        return batches.training(start_step=start_step, **place)
+            return batches.evaluation(**rows)
+        return batches.training(start_step=start_step, **rows)
 
-    return distribute_rows(strategy, rows_of_worker)
+    return step.distribute(dataset_of_rows, config, strategy)
 
 
-class FinetuningTrainer(Trainer):
+class FinetuningTrainer(step.Trainer):
     """Orbit's trainer for a task.
 
     Args:
@@ -97,50 +56,11 @@ class FinetuningTrainer(Trainer):
         super().__init__(
             model, optimizer, dataset, config, strategy, global_step
         )
-        self._model = model
         self._kind = kind
-        self._part = tf.function(
-            self._gradients_of,
-            autograph=False,
-            jit_compile=config.jit_compile,
-            reduce_retracing=True,
-        )
 
-    def gradients(self, features, seed):
-        parts = self._training.gradient_accumulation_steps
-        # Not from the features: several workers do not know their shape.
-        replicas = self._strategy.num_replicas_in_sync
-        rows = self._training.replica_batch_size(replicas) // parts
-        totals = None
-        for part in range(parts):
-            some = tf.nest.map_structure(
-                lambda x, part=part: x[part * rows : (part + 1) * rows],
-                features,
-            )
-            sums = self._part(
-                some, tf.random.experimental.stateless_fold_in(seed, part)
-            )
-            totals = (
-                sums
-                if totals is None
-                else tf.nest.map_structure(tf.add, totals, sums)
-            )
-        gradients, loss_sum, weight = totals
-        return gradients, {"loss": loss_sum}, weight
-
-    def _gradients_of(self, features, seed):
-        variables = [v.value for v in self._model.trainable_variables]
-        with tf.GradientTape() as tape:
-            loss_sum, weight = self._kind.loss(
-                self._model, {**features, "dropout_seed": seed}, training=True
-            )
-        gradients = tape.gradient(
-            loss_sum,
-            variables,
-            # The mask embedding takes no part in a task without targets.
-            unconnected_gradients=tf.UnconnectedGradients.ZERO,
-        )
-        return [tf.convert_to_tensor(g) for g in gradients], loss_sum, weight
+    def loss_sums(self, features):
+        loss_sum, weight = self._kind.loss(self._model, features, training=True)
+        return loss_sum, {"loss": loss_sum}, weight, {}
 
     def scalars(self, means, rows_per_second):
         return {**means, "rows_per_second": rows_per_second}
