@@ -23,8 +23,8 @@ from xlnet_tf.preprocessing.texts import XLNetMultipleChoicePreprocessor
 from xlnet_tf.preprocessing.texts import XLNetRankerPreprocessor
 from xlnet_tf.preprocessing.texts import XLNetTextClassifierPreprocessor
 from xlnet_tf.preprocessing.texts import XLNetTokenClassifierPreprocessor
+from xlnet_tf.tasks.choices import XLNetMultipleChoice
 from xlnet_tf.tasks.choices import XLNetRanker
-from xlnet_tf.tasks.classification import XLNetMultipleChoice
 from xlnet_tf.tasks.classification import XLNetTextClassifier
 from xlnet_tf.tasks.classification import XLNetTextRegressor
 from xlnet_tf.tasks.classification import XLNetTokenClassifier

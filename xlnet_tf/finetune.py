@@ -96,7 +96,7 @@ def main(argv=None):
         )
         os.environ["TF_XLA_FLAGS"] = f"{os.getenv('TF_XLA_FLAGS', '')} {flag}"
     from data_pipeline.tasks import finetuning_data
-    from xlnet_tf.training.finetuning import one_run
+    from xlnet_tf.training.finetuning import run_task
     from xlnet_tf.training.results import write_summary
     from xlnet_tf.training.strategy import make_strategy
 
@@ -112,7 +112,7 @@ def main(argv=None):
         )
     strategy = make_strategy(options.strategy, options.tpu)
     if options.seeds is None:
-        return one_run(options, strategy, data, config)[0]
+        return run_task(options, config, strategy, data)[0]
     if options.seeds < 1:
         raise ValueError(
             f"`--seeds` must be at least 1. Received: {options.seeds}."
@@ -122,7 +122,7 @@ def main(argv=None):
         of_seed = copy.copy(options)
         of_seed.output = str(pathlib.Path(options.output) / f"seed-{seed}")
         seeded = dataclasses.replace(config, seed=seed)
-        status, result = one_run(of_seed, strategy, data, seeded)
+        status, result = run_task(of_seed, seeded, strategy, data)
         if status:
             return status
         results.append(result)

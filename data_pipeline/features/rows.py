@@ -134,6 +134,7 @@ class Rows:
         self.fillers = fillers
         self.side = side
         self.options = options
+        self.notes = []
         counts = {len(x) // (options or 1) for x in sequences.values()}
         counts |= {len(x) for x in self.dense.values()}
         if len(counts) != 1:

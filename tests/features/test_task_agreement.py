@@ -8,7 +8,7 @@ from data_pipeline.tasks.examples import ChoiceExample
 from data_pipeline.tasks.examples import QuestionExample
 from data_pipeline.tasks.examples import RankingExample
 from data_pipeline.tasks.examples import TextExample
-from saved_models.task_comparison import compare_on_task
+from saved_models.compare import compare_on_task
 
 
 class Told:

@@ -20,6 +20,8 @@ from keras import ops
 _MULTIPLIER_1 = 0x7FEB352D
 _MULTIPLIER_2 = 0x846CA68B
 _GOLDEN = 0x9E3779B9  # 2**32 / golden ratio
+# The backbone folds numbers from 0 up, and -1 to -3, into its seed.
+DRAW_HEAD = -4
 
 
 def _uint32(number):

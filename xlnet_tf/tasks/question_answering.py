@@ -6,13 +6,14 @@ Shapes: B batch, T tokens, D model dim, S starts kept, E ends kept for each.
 import keras
 from keras import ops
 
+from xlnet_tf.model.dropout import DRAW_HEAD
 from xlnet_tf.model.dropout import dropout
 from xlnet_tf.preprocessing import questions as question_preprocessor
+from xlnet_tf.tasks import squad
 from xlnet_tf.tasks.heads import TokenHead
 from xlnet_tf.tasks.heads import dense
 from xlnet_tf.tasks.heads import layer_norm
 from xlnet_tf.tasks.losses import SpanLoss
-from xlnet_tf.tasks.task import DRAW_HEAD
 from xlnet_tf.tasks.task import Task
 
 _HIDDEN = -1e30
@@ -178,6 +179,9 @@ class XLNetQuestionAnswering(_SpanTask):
 
     preprocessor_cls = question_preprocessor.XLNetQuestionAnsweringPreprocessor
     new_head_arguments = ("inner_dim",)
+    kind = "question_answering"
+    feature_names = (*Task.feature_names, "answer_mask", "class_index")
+    metric_names = ("squad_f1", "exact_match")
 
     def __init__(
         self,
@@ -188,12 +192,8 @@ class XLNetQuestionAnswering(_SpanTask):
         dropout=0.1,
         **kwargs,
     ):
-        head = SpanHead(
-            backbone.config,
-            inner_dim=inner_dim,
-            dropout=dropout,
-            dtype=kwargs.get("dtype", backbone.dtype_policy),
-            name="head",
+        head = self.make_head(
+            SpanHead, backbone, kwargs, inner_dim=inner_dim, dropout=dropout
         )
         super().__init__(backbone, head, **kwargs)
         self.num_starts = num_starts
@@ -272,6 +272,11 @@ class XLNetQuestionAnswering(_SpanTask):
             self, questions, contexts, batch_size, **options
         )
 
+    @classmethod
+    def score(cls, spec, examples, decoded, labels=None):
+        """See `Task`, and `xlnet_tf.tasks.squad.answer_scores`."""
+        return squad.answer_scores(spec, examples, decoded)
+
     def get_config(self):
         return {
             **super().get_config(),
@@ -304,12 +309,8 @@ class XLNetSpanClassifier(_SpanTask):
     """
 
     def __init__(self, backbone, dropout=0.0, **kwargs):
-        head = TokenHead(
-            backbone.config,
-            2,
-            dropout=dropout,
-            dtype=kwargs.get("dtype", backbone.dtype_policy),
-            name="head",
+        head = self.make_head(
+            TokenHead, backbone, kwargs, num_classes=2, dropout=dropout
         )
         super().__init__(backbone, head, **kwargs)
         self.dropout = dropout

@@ -1,32 +1,29 @@
-"""Questions about contexts as a kind of task."""
+"""Questions about contexts as a task, with the methods of `Task`."""
 
 from keras import ops
 
 from data_pipeline.features import span_merging
 from data_pipeline.features.question_answering import make_windows
-from xlnet_tf.tasks import squad_evaluation
 from xlnet_tf.tasks.losses import SpanLoss
 from xlnet_tf.tasks.question_answering import XLNetQuestionAnswering
-from xlnet_tf.training.finetuning_kinds import Kind
 
 _STRIDE = 128  # as released
 
 
-class QuestionAnswering(Kind):
+class QuestionAnswering:
     """The span that answers a question, or that there is none."""
 
-    model_class = XLNetQuestionAnswering
-    features = (
-        *Kind.features,
-        "answer_mask",
-        "class_index",
-        "start_positions",
-    )
+    kind = "question_answering"
+    segment_length = None
 
-    def __init__(self, *arguments):
-        super().__init__(*arguments)
+    def __init__(self, task, config, tokenizer):
+        self.task = task
+        self.config = config
+        self.tokenizer = tokenizer
+        self.sequence_length = config.sequence_length or task.sequence_length
+        self.model = None
         self.windows = {}
-        self.report = None  # what became of the training examples
+        self.report = None  # counts of the training examples
         self.threshold = None  # the best of the last evaluation
 
     @property
@@ -39,16 +36,16 @@ class QuestionAnswering(Kind):
         """int, pieces of a context between the starts of windows."""
         return self.config.stride or _STRIDE
 
-    def preprocessor_settings(self):
+    def preprocessor_settings(self, spec, config):
         # No question of the run was longer than what leaves room for a context.
         longest = min(self.config.max_question_length, self.sequence_length - 4)
         return {
-            **super().preprocessor_settings(),
+            **XLNetQuestionAnswering.preprocessor_settings(spec, config),
             "stride": self.stride,
             "max_question_length": longest,
         }
 
-    def encode(self, examples, training, progress=False):
+    def encode(self, examples, training):
         windows = make_windows(
             examples,
             self.tokenizer,
@@ -63,17 +60,22 @@ class QuestionAnswering(Kind):
             self.windows[id(rows)] = (rows, windows)
         if training:
             self.report = windows.report
+            rows.notes = [f"windows   {self.report}"]
         return rows
 
-    def notes(self):
-        return [f"windows   {self.report}"]
+    def outputs_of(self, features, training=False):
+        features = {
+            name: value
+            for name, value in features.items()
+            if name in XLNetQuestionAnswering.feature_names
+            or training
+            and name == "start_position"
+        }
+        if training:
+            features["start_positions"] = features.pop("start_position")
+        return self.model(features, training=training)
 
-    def loss(self, model, features, training):
-        outputs = self.call(
-            model,
-            {**features, "start_positions": features["start_position"]},
-            training,
-        )
+    def loss_sums(self, features, outputs):
         if not self.may_be_impossible:
             del outputs["class_logits"]
         labels = {
@@ -84,39 +86,16 @@ class QuestionAnswering(Kind):
         loss = SpanLoss(reduction=None)(labels, outputs)
         return ops.sum(loss), ops.sum(ops.ones_like(loss))
 
-    def outputs(self, model, features):
-        return self.call(
-            model,
-            {k: v for k, v in features.items() if k != "start_positions"},
-        )
+    def collect(self, outputs):
+        return outputs
 
-    def metrics(self, examples, rows, outputs):
-        predictions = self.merged(examples, rows, outputs)
-        if not self.may_be_impossible:
-            found = squad_evaluation.evaluate_v1(examples, predictions.texts)
-            return {name: found[name] for name in self.task.metrics}
-        found = squad_evaluation.evaluate_v2(
-            examples, predictions.texts, predictions.null_odds
-        )
-        self.threshold = found["best_f1_threshold"]
-        metrics = {
-            "squad_f1": found["best_f1"],
-            "exact_match": found["best_exact"],
-            "null_threshold": self.threshold,
-            "squad_f1_at_even_odds": found["f1"],
-            "exact_match_at_even_odds": found["exact"],
-        }
-        # What the spans are worth by themselves: a young model's best is to
-        # leave every question open, which says nothing of them.
-        answerable = [
-            one for one in examples if one.answers and not one.is_impossible
-        ]
-        if answerable:
-            found = squad_evaluation.evaluate_v1(answerable, predictions.texts)
-            metrics["squad_f1_if_answerable"] = found["squad_f1"]
-        return metrics
+    def score(self, spec, examples, decoded, labels=None):
+        return XLNetQuestionAnswering.score(spec, examples, decoded, labels)
 
-    def predictions(self, examples, rows, outputs):
+    def adopt(self, scores):
+        self.threshold = scores.get("null_threshold", self.threshold)
+
+    def decode(self, outputs, rows, examples):
         merged = self.decided(examples, rows, outputs)
         return [
             {
@@ -127,12 +106,6 @@ class QuestionAnswering(Kind):
             }
             for example in examples
         ]
-
-    def write_official(self, directory, examples, rows, outputs):
-        """Writes the files that SQuAD's own scripts read."""
-        span_merging.write_predictions(
-            directory, self.decided(examples, rows, outputs)
-        )
 
     def decided(self, examples, rows, outputs):
         """Predictions, with "" where the threshold says: no answer."""
@@ -147,9 +120,6 @@ class QuestionAnswering(Kind):
             "threshold": self.threshold,
             "max_answer_length": self.config.max_answer_length,
         }
-
-    def restore(self, details):
-        self.threshold = details["threshold"]
 
     def merged(self, examples, rows, outputs, null_threshold=None):
         """Predictions of `data_pipeline.features.span_merging`."""
