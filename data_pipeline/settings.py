@@ -1,4 +1,4 @@
-"""Settings: dataclasses whose fields are options of a command and keys of a file.
+"""Settings of a command: one dataclass for its options and its files.
 
 A field carries its range and its help text as metadata, once. From these come
 the check of its value, its option on the command line and its key in a JSON or
@@ -7,7 +7,7 @@ YAML file:
     @dataclasses.dataclass(frozen=True)
     class Recipe(Settings):
         steps: int = setting(1000, "optimizer steps in all", POSITIVE)
-        decay: str = setting("linear", "of the rate", choices=("linear", "none"))
+        decay: str = setting("linear", "of the rate", choices=DECAYS)
 
     add_options(parser, Recipe)               # --steps, --decay
     Recipe.read("recipe.yaml", options)       # options win over the file
