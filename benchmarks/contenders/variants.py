@@ -150,14 +150,16 @@ def _no_shift(parts):
         around = [[0, 0]] * (len(ops.shape(scores)) - 1)
         return ops.pad(scores, [*around, [0, missing]])
 
-    _replace("tokens_by_key", by_key)
-    _replace("targets_by_key", lambda scores, at, keys: by_key(scores, keys))
+    _replace("relative_shift", by_key)
     _replace(
-        "tokens_by_distance",
+        "relative_shift_targets", lambda scores, at, keys: by_key(scores, keys)
+    )
+    _replace(
+        "relative_shift_transpose",
         lambda scores: by_distance(scores, sum(ops.shape(scores)[-2:])),
     )
     _replace(
-        "targets_by_distance",
+        "relative_shift_targets_transpose",
         lambda scores, at, tokens: by_distance(
             scores, ops.shape(scores)[-1] + tokens
         ),

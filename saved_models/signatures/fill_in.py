@@ -171,7 +171,7 @@ class PretrainerSignatures(EmbeddingSignatures):
 
         def run(features):
             outputs = self._backbone(
-                features, training=False, with_content=False
+                features, training=False, streams="query"
             )
             query = outputs["query"]
             return choose(tf.nn.log_softmax(self._model.logits(query)))

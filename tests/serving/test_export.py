@@ -37,7 +37,7 @@ BLANKS = [0, 1, 3, 0, 1]
 @pytest.fixture(scope="module")
 def model():
     model = pretrainer()
-    model.remember(2)  # of training alone: an export remembers nothing
+    model.attach_memory(2)  # of training alone: an export remembers nothing
     return model
 
 

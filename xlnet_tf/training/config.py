@@ -94,6 +94,11 @@ class TrainingConfig(Settings):
         "compile one layer and run it for all: sooner compiled, more memory, "
         "the same numbers",
     )
+    attention_kernel: str = setting(
+        "auto",
+        "auto, plain (readable), or memory_efficient (fast), the same numbers",
+        choices=("auto", "plain", "memory_efficient"),
+    )
     steps_per_loop: int = setting(20, "steps between progress lines", POSITIVE)
     evaluation_interval: int = setting(
         500, "steps between evaluations", POSITIVE

@@ -158,6 +158,7 @@ class FinetuningRun(Run):
         )
         model.backbone.rematerialize = self.config.rematerialize
         model.backbone.scan_layers = self.config.scan_layers
+        model.backbone.attention_kernel = self.config.attention_kernel
         if model.preprocessor is not None:
             # Raw strings are later preprocessed as the examples are here.
             model.preprocessor = model.preprocessor.with_settings(

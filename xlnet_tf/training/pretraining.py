@@ -169,9 +169,12 @@ class PretrainingRun(Run):
         rows = config.replica_batch_size(replicas) // parts
         tokens = config.batch_size * manifest.sequence_length
         parameters = self.model.count_params()
-        # Weights, gradients and two moments; logits and their gradient.
-        needed = 16 * parameters
-        needed += 12 * rows * manifest.num_predict * model.vocabulary_size
+        # Weights, gradients and two moments; activations; logits and their
+        # gradient.
+        expected = 16 * parameters + self.model.backbone.expected_bytes(
+            rows, manifest.sequence_length, manifest.num_predict
+        )
+        expected += 12 * rows * manifest.num_predict * model.vocabulary_size
         lines = [
             f"model     XLNet of {model.num_layers} layers x "
             f"{model.hidden_dim}, {model.num_heads} heads, "
@@ -186,8 +189,8 @@ class PretrainingRun(Run):
             f"{config.steps:,} steps are "
             f"{config.steps / self.data.steps_per_epoch:.1f} epochs",
             f"memory    {model.memory_length} tokens remembered, "
-            f"{model.reuse_length} reused; {needed / 1e9:.1f} GB a replica for "
-            "weights, optimizer and logits, and activations beside them",
+            f"{model.reuse_length} reused; about {expected / 1e9:.1f} GB a "
+            "replica expected",
             "held out  "
             + (
                 f"{held_out.num_records:,} sequences, batches of "

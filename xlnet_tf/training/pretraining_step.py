@@ -38,6 +38,7 @@ def build(model_config, config, strategy, head_arguments=None):
                 seed=config.seed,
                 rematerialize=config.rematerialize,
                 scan_layers=config.scan_layers,
+                attention_kernel=config.attention_kernel,
                 dtype=config.policy,
             ),
             **(head_arguments or {}),
@@ -55,7 +56,7 @@ def make_memory(model, config, strategy):
         return StatefulMemory.for_config(
             model.config,
             config.replica_batch_size(strategy.num_replicas_in_sync),
-            hide_empty=config.hide_empty_memory,
+            mask_unwritten=config.hide_empty_memory,
             dtype=model.dtype_policy,
         )
 
@@ -117,8 +118,7 @@ class PretrainingTrainer(Trainer):
     def loss_sums(self, features):
         self._sequence_length = features["token_ids"].shape[1]
         outputs = self._model(features, training=True)
-        objective, metrics = self._model.sums(features, outputs)
-        weight = tf.reduce_sum(features["target_weights"])
+        objective, metrics, weight = self._model.loss_sums(outputs, features)
         names = ("memories", "memory_mask")
         state = {name: outputs[name] for name in names if name in outputs}
         return objective, metrics, weight, state
@@ -160,11 +160,10 @@ class PretrainingEvaluator(orbit.StandardEvaluator):
     def _replica_step(self, features):
         if self._memory is not None:
             features = self._memory.read(features)
-        outputs = self._model(features, training=False, with_content=False)
+        outputs = self._model(features, training=False, streams="query")
         if self._memory is not None:
             self._memory.write(outputs)
-        _, metrics = self._model.sums(features, outputs)
-        weight = tf.reduce_sum(features["target_weights"])
+        _, metrics, weight = self._model.loss_sums(outputs, features)
         self._means.update(metrics, weight)
 
     def eval_end(self, *args):
