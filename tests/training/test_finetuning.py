@@ -4,6 +4,7 @@ import numpy as np
 import orbit
 import pytest
 import tensorflow as tf
+from xlnet_tf.training.finetuning_kinds import make_kind
 
 import xlnet_tf
 from data_pipeline.tasks.batches import Batches
@@ -17,7 +18,6 @@ from tests.support.samples import tiny_sentences
 from xlnet_tf.training import finetuning_steps as finetuning
 from xlnet_tf.training.config import FinetuningConfig
 from xlnet_tf.training.recipes import recipe
-from xlnet_tf.training.finetuning_kinds import make_kind
 
 LABELS = ("O", "B-x", "I-x")
 
