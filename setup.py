@@ -25,6 +25,7 @@ REQUIRED = [
     "h5py",
     "safetensors",
     "tqdm",
+    "urllib3>=2",
     "matplotlib",
     # TensorFlow Datasets, which tf-models-official brings, imports it and does
     # not say so.

@@ -366,6 +366,68 @@ def finetune(name, data, preset, output, seeds):
     return found
 
 
+def starts_table(runs, also=()):
+    """A Markdown table of pretrained and random starts, side by side.
+
+    Args:
+        runs: list of dict, of `read_results`, of one or more seeds of each task
+            from either start.
+        also: names of metrics that get a row of their own below the task's
+            main one, where its runs have them.
+
+    Returns:
+        str, without an end of line after the last: a row for each task in the
+        order in which they first occur, with the median over seeds, the spread
+        where there are several, and what the pretrained start gains.
+
+    Raises:
+        ValueError: if a seed occurs twice, or a task lacks a start.
+    """
+    from xlnet_tf.training.results import seeds_summary
+
+    tasks = {}
+    for run in runs:
+        starts = tasks.setdefault(run["task"], {})
+        starts.setdefault(run["started_from"], []).append(run)
+    lines = [
+        "| Task | Trained on | Metric | Random start | Pretrained | Gain |",
+        "| --- | ---: | --- | ---: | ---: | ---: |",
+    ]
+    for task, starts in tasks.items():
+        for start in ("random", "pretrained"):
+            seeds = sorted(run["seed"] for run in starts.get(start, []))
+            if not seeds or len(set(seeds)) < len(seeds):
+                raise ValueError(
+                    "both starts of a task are expected, and every run with a "
+                    f"seed of its own. Received: seeds {seeds} of {task}, "
+                    f"{start} start"
+                )
+        some = starts["random"][0]
+        others = [
+            name
+            for name in also
+            if all(name in run["metrics"] for x in starts.values() for run in x)
+        ]
+        for metric in (some["metric"], *others):
+            random, pretrained = (
+                seeds_summary([run["metrics"][metric] for run in starts[start]])
+                for start in ("random", "pretrained")
+            )
+            lines.append(
+                f"| {task} | {some['examples']:,} | {metric} "
+                f"| {_cell(random)} | {_cell(pretrained)} "
+                f"| {pretrained['median'] - random['median']:+.3f} |"
+            )
+    return "\n".join(lines)
+
+
+def _cell(summary):
+    text = f"{summary['median']:.3f}"
+    if len(summary["all"]) > 1:
+        text += f" ({summary['min']:.3f} to {summary['max']:.3f})"
+    return text
+
+
 def positive(text):
     """int of an option that must be above 0."""
     number = int(text)
@@ -385,8 +447,6 @@ def main():
     add("--preset", type=pathlib.Path, help="instead of pretraining")
     add("--seeds", type=positive, default=1)
     arguments = parser.parse_args()
-
-    from xlnet_tf.training.results import starts_table
 
     output = arguments.output.resolve()
     output.mkdir(parents=True, exist_ok=True)

@@ -7,13 +7,13 @@ S starts of a window, E ends of a start.
 import tensorflow as tf
 
 from data_pipeline.features.answers import best_spans
-from data_pipeline.features.graph_question_answering import check_settings
-from data_pipeline.features.graph_question_answering import make_windows
-from saved_models.signatures import features as make_features
+from saved_models.signatures.base import ID_MEANING
 from saved_models.signatures.base import Signature
-from saved_models.signatures.tasks import TaskSignatures
-from saved_models.signatures.tasks import same_rows
-from saved_models.signatures.tasks import string_specs
+from saved_models.signatures.base import TaskSignatures
+from saved_models.signatures.base import after
+from saved_models.signatures.base import id_specs
+from saved_models.signatures.base import same_rows
+from saved_models.signatures.base import string_specs
 
 _MAX_ANSWER_LENGTH = 64  # pieces, as released
 _MEANING = {
@@ -35,7 +35,7 @@ _MEANING = {
     "n_best_scores": "float32 [N, n]",
 }
 _IDS_MEANING = {
-    **make_features.ID_MEANING,
+    **ID_MEANING,
     "segment_ids": (
         "int32 [N, T], 0 for the context and its [SEP], 1 for the question, 2 "
         "for [CLS], 3 for padding"
@@ -65,8 +65,6 @@ class QuestionSignatures(TaskSignatures):
         ValueError: if sequences are too short for a question.
     """
 
-    pad_side = "right"
-
     def __init__(self, model, tokenizer, settings):
         super().__init__(model, tokenizer, settings)
         self._null_threshold = getattr(model, "null_threshold", None)
@@ -76,15 +74,6 @@ class QuestionSignatures(TaskSignatures):
         # The head chooses as many of the tokens.
         self._min_tokens = max(model.num_starts, model.num_ends)
 
-    def _read_settings(self, kept):
-        super()._read_settings(kept)
-        self._windows = (
-            self._settings.sequence_length,
-            kept.get("stride", 128),
-            kept.get("max_question_length", 64),
-        )
-        check_settings(*self._windows)
-
     def signatures(self):
         shown = {
             "question": "Who wrote the book?",
@@ -93,7 +82,7 @@ class QuestionSignatures(TaskSignatures):
         answer = "string [N], a part of the context; '' = no answer"
         if self._null_threshold is not None:
             answer += f", where null_score is above {self._null_threshold:g}"
-        ids = make_features.id_specs()
+        ids = id_specs()
         ids["answer_mask"] = tf.TensorSpec(
             [None, None], tf.int32, "answer_mask"
         )
@@ -132,13 +121,9 @@ class QuestionSignatures(TaskSignatures):
             `null_score` float32, all [N]; `n_best_answers`, `n_best_begins`,
             `n_best_ends` and `n_best_scores` [N, n].
         """
-        question, context = same_rows(("question", question), context=context)
-        windows = make_windows(
-            self._tokenizer,
-            question,
-            context,
-            *self._windows,
-            pad_to_longest=True,
+        question, context = same_rows(question=question, context=context)
+        windows = self._preprocessor.windows(
+            {"question": question, "context": context}
         )
         spans = best_spans(
             self._outputs(windows.features, self._min_tokens),
@@ -203,5 +188,5 @@ class QuestionSignatures(TaskSignatures):
             "answer_mask": answer_mask,
             "class_index": class_index,
         }
-        features = make_features.after(checks, features)
+        features = after(checks, features)
         return self._outputs(self._checked(features), self._min_tokens)

@@ -145,3 +145,69 @@ def test_a_run_from_other_weights_is_not_taken_for_done(tmp_path):
     assert not tasks.is_done(tmp_path, {"steps": 300}, preset)
     # Of random weights only the config counts.
     assert tasks.is_done(tmp_path, {"steps": 300})
+
+
+def run(task, value, seed, started_from="pretrained", more=None, **other):
+    return {
+        "task": task,
+        "metric": "accuracy",
+        "value": value,
+        "metrics": {"accuracy": value, **(more or {})},
+        "seed": seed,
+        "examples": 1000,
+        "preset": "presets/xlnet_base",
+        "started_from": started_from,
+    } | other
+
+
+def test_table_of_starts_says_what_pretraining_gains():
+    runs = [
+        run("sst-2", 0.875, 1),
+        run("race", 0.25, 1, examples=20),
+        run("sst-2", 0.5, 1, "random", preset=None),
+        run("sst-2", 0.9375, 2),
+        run("sst-2", 0.8125, 3),
+        run("race", 0.375, 1, "random", examples=20),
+    ]
+    table = tasks.starts_table(runs)
+    rows = [
+        [cell.strip() for cell in line.strip("|").split("|")]
+        for line in table.splitlines()
+    ]
+    assert rows[2:] == [
+        [
+            *("sst-2", "1,000", "accuracy", "0.500"),
+            *("0.875 (0.812 to 0.938)", "+0.375"),
+        ],
+        ["race", "20", "accuracy", "0.375", "0.250", "-0.125"],
+    ]
+    assert len({len(row) for row in rows}) == 1
+
+
+def test_table_of_starts_has_rows_of_other_metrics():
+    runs = [
+        run("squad", 50.0, 0, more={"f1": 3.5, "loss": 9.0}),
+        run("squad", 50.0, 0, "random", more={"f1": 3.0, "loss": 8.0}),
+        run("race", 0.5, 0, more={"f1": 1.0}),
+        run("race", 0.25, 0, "random"),
+    ]
+    table = tasks.starts_table(runs, also=("f1",))
+    assert table.splitlines()[2:] == [
+        "| squad | 1,000 | accuracy | 50.000 | 50.000 | +0.000 |",
+        "| squad | 1,000 | f1 | 3.000 | 3.500 | +0.500 |",
+        "| race | 1,000 | accuracy | 0.250 | 0.500 | +0.250 |",
+    ]
+
+
+def test_table_errors():
+    with pytest.raises(ValueError, match="seeds \\[\\] of race, random start"):
+        tasks.starts_table([run("race", 0.5, 4)])
+    runs = [
+        run("race", 0.5, 4),
+        run("race", 0.6, 4),
+        run("race", 0, 4, "random"),
+    ]
+    with pytest.raises(
+        ValueError, match="seeds \\[4, 4\\] of race, pretrained"
+    ):
+        tasks.starts_table(runs)

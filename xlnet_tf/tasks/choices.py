@@ -43,8 +43,10 @@ class XLNetMultipleChoice(SequenceTask):
     Example:
 
     ```python
-    config = xlnet_tf.XLNetConfig.from_size("tiny")
-    task = xlnet_tf.XLNetMultipleChoice(xlnet_tf.XLNetBackbone(config))
+    import numpy as np
+    import xlnet_tf
+    backbone = xlnet_tf.XLNetBackbone(xlnet_tf.XLNetConfig.from_size("tiny"))
+    task = xlnet_tf.XLNetMultipleChoice(backbone)
     ids = np.array([[[17, 21, 4, 35, 4, 3], [17, 21, 4, 48, 4, 3]]])
     logits = task({"token_ids": ids})  # [1, 2]
     ```
@@ -127,8 +129,10 @@ class XLNetRanker(XLNetMultipleChoice):
     Example:
 
     ```python
-    config = xlnet_tf.XLNetConfig.from_size("tiny")
-    task = xlnet_tf.XLNetRanker(xlnet_tf.XLNetBackbone(config))
+    import numpy as np
+    import xlnet_tf
+    backbone = xlnet_tf.XLNetBackbone(xlnet_tf.XLNetConfig.from_size("tiny"))
+    task = xlnet_tf.XLNetRanker(backbone)
     ids = np.array([[[17, 21, 4, 35, 4, 3], [17, 21, 4, 48, 4, 3]]])
     scores = task({"token_ids": ids})  # [1, 2]
     ```
@@ -146,6 +150,10 @@ class XLNetRanker(XLNetMultipleChoice):
         if document_mask is None:
             return scores
         return ops.where(ops.cast(document_mask, "bool"), scores, _FILLER)
+
+    @classmethod
+    def encoding_arguments(cls, spec, config):
+        return {"num_documents": config.num_documents}
 
     def default_loss(self):
         return ListwiseLoss()

@@ -94,11 +94,8 @@ class _TextTask(SequenceTask):
         if config.long_documents != "memory":
             return {"segment_length": None}  # the preset's may have one
         length = config.sequence_length or spec.sequence_length
-        return {
-            "segment_length": length,
-            "memory_length": length,
-            "reuse_length": 0,
-        }
+        lengths = {"segment_length": length, "memory_length": length}
+        return {**lengths, "reuse_length": 0}
 
     @classmethod
     def preprocessor_settings(cls, spec, config):
@@ -109,26 +106,32 @@ class _TextTask(SequenceTask):
             )
         return settings
 
+    @classmethod
+    def encoding_arguments(cls, spec, config):
+        if config.long_documents != "windows":
+            return {}
+        length = config.sequence_length or spec.sequence_length
+        return {"stride": config.stride or length // 2}
+
     def call(self, features, training=None):
         outputs, seed = self.encode(features, training)
         return self.head(outputs["content"], seed=seed)
 
     @staticmethod
     def mean_of_windows(collected, encoded, examples):
-        """Logits of each example, float64 [X, ...]: the mean over its rows."""
+        """float64 [X, ...], the mean of the logits of each example's rows."""
         example, logits = encoded.dense["example"], collected["logits"]
-        totals = np.zeros((len(examples), *logits.shape[1:]), np.float64)
-        np.add.at(totals, example, logits)
-        counts = np.bincount(example, minlength=len(examples))
-        return totals / counts.reshape(-1, *[1] * (logits.ndim - 1))
+        sums = np.zeros((len(examples), *logits.shape[1:]), np.float64)
+        np.add.at(sums, example, logits)
+        return (sums.T / np.bincount(example, minlength=len(sums))).T
 
 
 @keras.saving.register_keras_serializable(package="xlnet_tf")
 class XLNetTextClassifier(_TextTask):
     """Puts a text, or a pair of texts, in one of several classes.
 
-    Pad on the left, so that the class token stands last
-    (`xlnet_tf.tasks.heads.ClassificationHead` reads it there).
+    Pad on the left: `ClassificationHead` reads the last token, which must be
+    the class token.
 
     Args:
         backbone: XLNetBackbone.
@@ -136,7 +139,7 @@ class XLNetTextClassifier(_TextTask):
         labels: sequence of C str, names of the classes, or None.
         summary, projection, activation, dropout: see `ClassificationHead`.
         segment_length: int or None, tokens read at a time; a backbone with
-            `memory_length` remembers those before. Default None: all at once.
+            `memory_length` remembers the others. Default None: all at once.
         preprocessor: Preprocessor for raw strings, or None.
 
     Call arguments:
@@ -155,8 +158,9 @@ class XLNetTextClassifier(_TextTask):
     Example:
 
     ```python
-    config = xlnet_tf.XLNetConfig.from_size("tiny")
-    backbone = xlnet_tf.XLNetBackbone(config)
+    import numpy as np
+    import xlnet_tf
+    backbone = xlnet_tf.XLNetBackbone(xlnet_tf.XLNetConfig.from_size("tiny"))
     task = xlnet_tf.XLNetTextClassifier(backbone, num_classes=3)
     logits = task({"token_ids": np.array([[17, 21, 4, 3]])})  # [1, 3]
     ```
@@ -221,9 +225,7 @@ class XLNetTextRegressor(_TextTask):
     Args:
         backbone: XLNetBackbone.
         summary, projection, activation, dropout: see `ClassificationHead`.
-        segment_length: int or None, tokens read at a time; a backbone with
-            `memory_length` remembers those before. Default None: all at once.
-        preprocessor: Preprocessor for raw strings, or None.
+        segment_length, preprocessor: see `XLNetTextClassifier`.
 
     Call arguments:
         features: dict as `XLNetBackbone` takes.
@@ -237,8 +239,10 @@ class XLNetTextRegressor(_TextTask):
     Example:
 
     ```python
-    config = xlnet_tf.XLNetConfig.from_size("tiny")
-    task = xlnet_tf.XLNetTextRegressor(xlnet_tf.XLNetBackbone(config))
+    import numpy as np
+    import xlnet_tf
+    backbone = xlnet_tf.XLNetBackbone(xlnet_tf.XLNetConfig.from_size("tiny"))
+    task = xlnet_tf.XLNetTextRegressor(backbone)
     scores = task({"token_ids": np.array([[17, 21, 4, 3]])})  # [1]
     ```
     """
@@ -278,9 +282,7 @@ class XLNetTokenClassifier(Task):
     """Puts every token in one of several classes, such as names of entities.
 
     Args:
-        backbone: XLNetBackbone.
-        num_classes: int, C.
-        labels: sequence of C str, names of the classes, or None.
+        backbone, num_classes, labels: see `XLNetTextClassifier`.
         dropout: float, before the last layer. Default 0.1.
         preprocessor: XLNetTokenClassifierPreprocessor, or None.
 
@@ -297,8 +299,9 @@ class XLNetTokenClassifier(Task):
     Example:
 
     ```python
-    config = xlnet_tf.XLNetConfig.from_size("tiny")
-    backbone = xlnet_tf.XLNetBackbone(config)
+    import numpy as np
+    import xlnet_tf
+    backbone = xlnet_tf.XLNetBackbone(xlnet_tf.XLNetConfig.from_size("tiny"))
     task = xlnet_tf.XLNetTokenClassifier(backbone, num_classes=3)
     logits = task({"token_ids": np.array([[17, 21, 4, 3]])})  # [1, 4, 3]
     ```

@@ -231,8 +231,8 @@ def _check_names(task, names, plain):
 
 
 def _value(name, *parts):
-    # Tags count one by one in all metrics but those of entities.
-    if isinstance(parts[0][0], list) and not name.startswith("entity"):
+    # Tags of sentences count one by one, but for those of entities.
+    if name in ("accuracy", "macro_f1") and isinstance(parts[0][0], list):
         check_sentences(*parts)
         parts = [list(itertools.chain(*part)) for part in parts]
     return find_metric(name)(*parts)

@@ -51,6 +51,24 @@ def answer_scores(spec, examples, decoded):
     return scores
 
 
+def scores_as_answered(examples, decoded):
+    """Metrics of SQuAD 2.0 at the threshold that the answers were given at.
+
+    Args:
+        examples: list of QuestionExample.
+        decoded: list of dict of `answer`, "" where there is none.
+
+    Returns:
+        dict of float, in percent.
+    """
+    texts = {x.id: a["answer"] for x, a in zip(examples, decoded, strict=True)}
+    found = scores_2(examples, texts, dict.fromkeys(texts, 0.0))
+    return {
+        "squad_f1_as_answered": found["f1"],
+        "exact_match_as_answered": found["exact"],
+    }
+
+
 def scores_1(examples, texts):
     """Scores of answers to questions that all have one, as SQuAD 1.1.
 

@@ -316,8 +316,3 @@ class FinetuningConfig(TrainingConfig):
             # Evaluations and checkpoints come between two loops.
             steps_per_loop=min(self.steps_per_loop, interval),
         )
-
-
-def window_stride(stride, sequence_length):
-    """int, tokens between windows of a text: as given, else half a window."""
-    return stride or sequence_length // 2

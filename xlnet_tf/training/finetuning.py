@@ -98,13 +98,13 @@ class FinetuningRun(Run):
         if isinstance(self.task, QuestionAnswering):
             return self.task.encode(examples, training)
         return encode(
-            self.data.task,
-            self.config,
-            self.settings,
-            self.data.labels,
-            self.tokenizer,
+            self.data.task.kind,
             examples,
+            self.tokenizer,
+            self.settings["sequence_length"],
+            self.data.labels,
             training,
+            **self.task_class.encoding_arguments(self.data.task, self.config),
         )
 
     def identity(self):
@@ -304,7 +304,7 @@ class FinetuningRun(Run):
             examples=len(self.data.train),
             preset=options.preset,
             started_from="random" if options.random_start else "pretrained",
-            details=self.task.details(),
+            details=self.task.details(self.rows),
         )
 
     def predict(self, path):

@@ -3,44 +3,36 @@
 import numpy as np
 
 from data_pipeline.features import finetuning as encoding
-from xlnet_tf.training.config import window_stride
 
 
-def encode(spec, config, settings, labels, tokenizer, examples, training):
+def encode(kind, examples, tokenizer, length, labels, training, **arguments):
     """Rows of the examples of a task.
 
     Args:
-        spec: TaskSpec.
-        config: FinetuningConfig.
-        settings: dict, of `Task.preprocessor_settings`.
-        labels: tuple of str or None, the classes.
-        tokenizer: Tokenizer.
+        kind: str, of the TaskSpec.
         examples: list of examples.
+        tokenizer: Tokenizer.
+        length: int, tokens at most.
+        labels: tuple of str or None, the classes.
         training: bool; if False every example has a prediction.
+        **arguments: of `Task.encoding_arguments`.
 
     Returns:
         Rows, with `notes`, lines that tell what is not read.
     """
-    length = settings["sequence_length"]
-    arguments = (examples, tokenizer, length)
-    if spec.kind == "multiple_choice":
-        rows = encoding.encode_choices(*arguments, progress=training)
-    elif spec.kind == "ranking":
-        rows = encoding.encode_rankings(
-            *arguments, num_documents=config.num_documents, progress=training
-        )
-    elif spec.kind == "token_classification":
-        rows = encoding.encode_tokens(*arguments, labels, progress=training)
+    given = (examples, tokenizer, length)
+    arguments["progress"] = training
+    if kind == "multiple_choice":
+        return encoding.encode_choices(*given, **arguments)
+    if kind == "ranking":
+        return encoding.encode_rankings(*given, **arguments)
+    if kind == "token_classification":
+        rows = encoding.encode_tokens(*given, labels, **arguments)
         rows.notes = _words_cut(rows, examples, length)
-    else:
-        stride = None
-        if config.long_documents == "windows":
-            stride = window_stride(config.stride, length)
-        rows = encoding.encode_texts(
-            *arguments, labels=labels, stride=stride, progress=training
-        )
-        if stride is None:
-            rows.notes = _texts_cut(rows, examples, length)
+        return rows
+    rows = encoding.encode_texts(*given, labels=labels, **arguments)
+    if "stride" not in arguments:
+        rows.notes = _texts_cut(rows, examples, length)
     return rows
 
 

@@ -114,7 +114,7 @@ class QuestionAnswering:
             threshold = 0.0 if self.threshold is None else self.threshold
         return self.merged(examples, rows, outputs, threshold)
 
-    def details(self):
+    def details(self, rows):
         return {
             "report": self.report._asdict(),
             "threshold": self.threshold,

@@ -10,26 +10,29 @@ import pytest
 
 from data_pipeline.command_line import run
 from data_pipeline.tasks.examples import Answer
-from data_pipeline.tasks.examples import TokensExample
 from data_pipeline.tasks.reading import read_examples
 from saved_models import compare
 from saved_models import export
-from saved_models.task_comparison import compare_on_task
-from saved_models.task_comparison import read_labelled
-from tests.serving.test_export_task_files import finetuned
+from saved_models.compare import compare_on_task
+from saved_models.compare import read_labelled
 from tests.support import finetuning_fixtures
+from tests.support.export_fixtures import SMALL
 from tests.support.export_fixtures import refused
+from tests.support.export_fixtures import shared_export as pretrainer_export
 from tests.support.oracle import as_numpy
-from tests.support.task_export_fixtures import LABELS
 from tests.support.task_export_fixtures import ask
 from tests.support.task_export_fixtures import between
+from tests.support.task_export_fixtures import finetuned
 from tests.support.task_export_fixtures import made
 from tests.support.task_export_fixtures import make
 from tests.support.task_export_fixtures import predict
 from tests.support.task_export_fixtures import shared_export
-from xlnet_tf.tasks.metric_functions import find_metric
-from xlnet_tf.tasks.squad_evaluation import evaluate_v1
-from xlnet_tf.tasks.squad_evaluation import evaluate_v2
+from xlnet_tf.tasks.metrics import find_metric
+from xlnet_tf.tasks.squad import scores_1
+from xlnet_tf.tasks.squad import scores_2
+
+TEXTS = ["ba co fi gu ha je ki lo", "", "de fi", "mu na po ra " * 3]
+pytestmark = pytest.mark.slow
 
 # task -> model of tests.support.task_export_fixtures
 MODELS = {
@@ -46,11 +49,6 @@ MODEL_LABELS = {
     "classifier": ("no", "yes", "other"),
     "tagger": ("O", "B-long", "I-long"),
 }
-BY_DEFAULT = ("ner", "squad-2.0")
-TASKS = [
-    pytest.param(name, marks=() if name in BY_DEFAULT else pytest.mark.slow)
-    for name in MODELS
-]
 PAIRS = [("ba co", "fi", "no"), ("fi gu", "ba ha", "yes"), ("je", "ki", "no")]
 
 
@@ -190,7 +188,7 @@ def partly_right(task, examples):
 
 def of_questions_1(task, examples):
     found = _answers(task, examples)
-    values = evaluate_v1(examples, {n: a["text"] for n, a in found.items()})
+    values = scores_1(examples, {n: a["text"] for n, a in found.items()})
     assert values["exact_match"] >= 50
     return values
 
@@ -199,9 +197,9 @@ def of_questions_2(task, examples):
     found = _answers(task, examples)
     texts = {name: answer["text"] for name, answer in found.items()}
     odds = {name: answer["null_score"] for name, answer in found.items()}
-    best = evaluate_v2(examples, texts, odds)
-    served = evaluate_v2(examples, texts, odds, task.null_threshold)
-    spans = evaluate_v2(examples, texts, odds, np.inf)
+    best = scores_2(examples, texts, odds)
+    served = scores_2(examples, texts, odds, task.null_threshold)
+    spans = scores_2(examples, texts, odds, np.inf)
     assert 0 < served["f1"] <= best["best_f1"]
     return {
         "squad_f1": best["best_f1"],
@@ -233,7 +231,7 @@ BY_KERAS = dict(
 )
 
 
-@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("task", MODELS)
 def test_metrics_are_those_of_the_keras_model(task):
     keras_model = model(MODELS[task])
     examples = read_labelled(task, data(task), limit=8)
@@ -265,32 +263,6 @@ def test_metrics_are_those_of_the_keras_model(task):
         assert 0.2 < agreement["same_answers"] <= 1
 
 
-class Tagger:
-    """Answers with tags that are told."""
-
-    def __init__(self, tags, count):
-        self.answer = {"tags": np.array([tags], object), "count": [count]}
-
-    def signatures(self):
-        return {"serving_default": ({"text": None}, {**self.answer})}
-
-    def predict(self, inputs, signature):
-        assert inputs == {"text": ["New York is  big"]}
-        return self.answer
-
-
-def test_tags_of_words_that_the_export_divides_or_did_not_read():
-    words, tags = ("New York", "is", "", "big"), ("B-x", "O", "O", "B-x")
-    example = TokensExample("0", words, tags, "a.conll, row 1")
-    first = Tagger([b"B-x", b"O", b"O", b""], 4)
-    second = Tagger([b"B-x", b"I-x", b"O", b"B-x", b""], 4)
-    metrics, agreement = compare_on_task(first, second, "ner", [example])
-    assert metrics == {"entity_f1": (pytest.approx(2 / 3), 1)}
-    assert agreement == {"same_answers": 0.75}
-    with pytest.raises(ValueError, match="row 1: the export read 3 words wher"):
-        compare_on_task(first, Tagger([b"O"] * 3, 3), "ner", [example])
-
-
 def write_table(directory, rows):
     file = directory / "mine.tsv"
     lines = ["\t".join(x) for x in [("text", "label"), *rows]]
@@ -310,49 +282,20 @@ def compared(capsys, *arguments):
     return {name: list(map(float, values)) for name, *values in split}
 
 
-def test_the_command(capsys, tmp_path):
-    texts = ["ba co fi", "gu ha", "größer", "je ki lo"]
-    rows = zip(texts, [*LABELS, "O"], strict=True)
-    file = write_table(tmp_path, rows)
-    place = shared_export("classifier")
-    options = ("--model", place, "--other", place, "--task", "classification")
-    table = compared(capsys, *options, "--data", file)
-    assert list(table) == ["accuracy", "same_answers", "examples"]
-    accuracy, other, difference = table["accuracy"]
-    assert accuracy == other and difference == 0
-    assert table["same_answers"] == [1] and table["examples"] == [4]
-    table = compared(capsys, *options, "--data", file, "--limit", 3)
-    assert table["examples"] == [3]
+def test_eight_bits_cost_something(capsys, tmp_path):
+    file = tmp_path / "texts"
+    file.write_text("\n".join(TEXTS), encoding="utf-8")
+    arguments = ["--model", str(pretrainer_export()), "--file", str(file)]
+    arguments += ["--other", str(pretrainer_export(**SMALL))]
+    capsys.readouterr()
+    assert run(compare.main, arguments) == 0
+    lines = capsys.readouterr().out.splitlines()
+    figures = {name: float(value) for name, value in map(str.split, lines)}
+    assert 0 < figures["mean_difference"] < figures["largest_difference"] < 0.5
+    bits = figures["bits_per_token"], figures["other_bits_per_token"]
+    assert 0 < abs(bits[0] - bits[1]) < 0.1
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--task", "sst-2"], "--task and --data belong together"),
-        (["--data", "a", "--file", "b"], "--task and --data belong together"),
-        (["--task", "sst-2", "--file", "b"], "either --file, or --task and"),
-        ([], "either --file, or --task and --data"),
-        (["--task", "a", "--data", "b"], "there is no task of this name"),
-        (["--task", "sst-2", "--data", "gone"], "gone"),
-        (["--file", "b", "--limit", "0"], "`--limit` must be at least 1"),
-        (["--file", "b", "--batch-size", "0"], "`--batch-size` must be at"),
-    ],
-)
-def test_compare_refuses(capsys, arguments, message):
-    options = ["--model", "a", "--other", "b", *arguments]
-    assert message in refused(capsys, compare.main, *options)
-
-
-def test_examples_without_labels(tmp_path):
-    (tmp_path / "test.tsv").write_text("index\tsentence\n0\tba\n")
-    with pytest.raises(ValueError, match="test.tsv, row 2: the example has no"):
-        read_labelled("sst-2", tmp_path)
-    (tmp_path / "dev.tsv").write_text("sentence\tlabel\nba\t1\nco\t0\n")
-    assert [x.label for x in read_labelled("sst-2", tmp_path)] == ["1", "0"]
-    assert len(read_labelled("sst-2", tmp_path, limit=1)) == 1
-
-
-@pytest.mark.slow
 def test_an_export_of_another_model(capsys, tmp_path):
     place = shared_export("classifier")
     options = ["--model", place, "--other", place]
@@ -373,7 +316,6 @@ def test_an_export_of_another_model(capsys, tmp_path):
     assert "It takes text and gives" in line
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "task", [task for task in MODELS if task not in ("pair", "squad-1.1")]
 )
