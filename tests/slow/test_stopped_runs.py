@@ -29,7 +29,9 @@ def arguments(records, tmp_path):
     def make(records=records, steps=artefacts.STEPS, **training):
         model, settings = tmp_path / "model.json", tmp_path / "training.json"
         model.write_text(json.dumps(artefacts.MODEL))
-        settings.write_text(json.dumps({**artefacts.TRAINING, **training}))
+        given = {**artefacts.TRAINING, **training}
+        given["warmup_steps"] = min(2, steps - 1)
+        settings.write_text(json.dumps(given))
         argv = ["--config", model, "--training", settings]
         argv += ["--records", records, "--output", tmp_path / "run"]
         argv += ["--steps", steps, "--batch-size", 4]
@@ -154,7 +156,16 @@ def test_a_damaged_record_is_named_or_skipped(
 ):
     copy = shutil.copytree(records, tmp_path / "copy")
     flip(copy / f"{split}-00000.tfrecord", 0.01)
-    assert run_train(arguments(copy, steps=200)) == 1
+    often = {"validation": 2, "train": 1000}[split]
+    argv = arguments(
+        copy,
+        steps=1000,
+        steps_per_loop=often // 2,
+        evaluation_interval=often,
+        evaluation_steps=100,
+        checkpoint_interval=1000,
+    )
+    assert run_train(argv) == 1
     message = capfd.readouterr().err.strip().splitlines()[-1]
     assert re.search(rf"{split}-00000\.tfrecord.*record \d+.*byte", message)
     assert "--skip-corrupt" in message
