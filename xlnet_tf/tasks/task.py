@@ -1,5 +1,7 @@
 """The base of all tasks: a backbone with a head, and a preprocessor."""
 
+import warnings
+
 import keras
 
 from xlnet_tf.model.backbone import XLNetBackbone

@@ -1,8 +1,6 @@
-"""One step of fine-tuning and of evaluation, on any strategy.
+"""The step and the evaluation of fine-tuning, on any strategy.
 
-What it shares with pretraining is in `training_loop`.
-
-Shapes: B rows of one replica, R rows of an evaluation.
+Shapes: B rows of one replica, R rows of a split.
 """
 
 import numpy as np
@@ -10,40 +8,8 @@ import orbit
 import tensorflow as tf
 
 from data_pipeline.features.batches import bucket_lengths
-from xlnet_tf.optimizer import AdamW
-from xlnet_tf.optimizer import WarmupSchedule
 from xlnet_tf.training.step import Trainer
-from xlnet_tf.training.strategy import distribute_rows
-
-
-def make_optimizer(model, config):
-    """AdamW with warm-up and decay, built for the model's weights.
-
-    Args:
-        model: Task, made in the strategy's scope.
-        config: FinetuningConfig, resolved.
-
-    Returns:
-        AdamW.
-    """
-    optimizer = AdamW(
-        WarmupSchedule(
-            config.learning_rate,
-            config.steps,
-            config.warmup_steps,
-            config.decay,
-            config.final_learning_rate_fraction,
-        ),
-        weight_decay=config.weight_decay,
-        beta_1=config.adam_beta_1,
-        beta_2=config.adam_beta_2,
-        epsilon=config.adam_epsilon,
-        gradients_are_summed=True,
-        layer_decay=config.layer_decay,
-        layer_decay_on=config.layer_decay_on,
-    )
-    optimizer.build(model.trainable_variables)
-    return optimizer
+from xlnet_tf.training.step import distribute
 
 
 def balance_classes(rows, num_classes):
@@ -53,8 +19,7 @@ def balance_classes(rows, num_classes):
     mean over the examples is 1. The windows of a text share its weight.
 
     Args:
-        rows: EncodedExamples with `label`, `example` and `row_weight`, [R];
-            changed.
+        rows: Rows with `label`, `example` and `row_weight` [R]; changed.
         num_classes: int.
     """
     from sklearn.utils.class_weight import compute_class_weight
@@ -87,8 +52,8 @@ def padded_lengths(sequence_length, segment_length=None):
     )
 
 
-def distribute(batches, config, strategy, start_step=None):
-    """The batches on the workers of a strategy.
+def distribute_examples(batches, config, strategy, start_step=None):
+    """The batches of examples on the workers of a strategy.
 
     Args:
         batches: data_pipeline Batches.
@@ -100,21 +65,13 @@ def distribute(batches, config, strategy, start_step=None):
     Returns:
         distributed dataset; all replicas get equal shapes at a step.
     """
-    replicas = strategy.num_replicas_in_sync
-    replica_batch = config.replica_batch_size(replicas)
 
-    def rows_of_worker(context):
-        rows = config.batch_size // context.num_input_pipelines
-        place = {
-            "first_row": context.input_pipeline_id * rows,
-            "num_rows": rows,
-            "replica_batch": replica_batch,
-        }
+    def dataset_of_rows(**rows):
         if start_step is None:
-            return batches.evaluation(**place)
-        return batches.training(start_step=start_step, **place)
+            return batches.evaluation(**rows)
+        return batches.training(start_step=start_step, **rows)
 
-    return distribute_rows(strategy, rows_of_worker)
+    return distribute(dataset_of_rows, config, strategy)
 
 
 class FinetuningTrainer(Trainer):
@@ -122,9 +79,8 @@ class FinetuningTrainer(Trainer):
 
     Args:
         model: Task.
-        task: the same, or what stands for it in loss and answers.
         optimizer: of `make_optimizer`.
-        dataset: of `distribute`.
+        dataset: of `distribute_examples`.
         config: FinetuningConfig, resolved.
         strategy: tf.distribute.Strategy.
         global_step: tf.Variable, counts optimizer steps.
@@ -133,56 +89,10 @@ class FinetuningTrainer(Trainer):
     seed_stream = 1
     advice = "start again"
 
-    def __init__(
-        self, model, task, optimizer, dataset, config, strategy, global_step
-    ):
-        super().__init__(
-            model, optimizer, dataset, config, strategy, global_step
-        )
-        self._model = model
-        self._task = task
-        self._part = tf.function(
-            self._gradients_of,
-            autograph=False,
-            jit_compile=config.jit_compile,
-            reduce_retracing=True,
-        )
-
-    def gradients(self, features, seed):
-        parts = self._training.gradient_accumulation_steps
-        # Not from the features: several workers do not know their shape.
-        replicas = self._strategy.num_replicas_in_sync
-        rows = self._training.replica_batch_size(replicas) // parts
-        totals = None
-        for part in range(parts):
-            some = tf.nest.map_structure(
-                lambda x, part=part: x[part * rows : (part + 1) * rows],
-                features,
-            )
-            sums = self._part(
-                some, tf.random.experimental.stateless_fold_in(seed, part)
-            )
-            totals = (
-                sums
-                if totals is None
-                else tf.nest.map_structure(tf.add, totals, sums)
-            )
-        gradients, loss_sum, weight = totals
-        return gradients, {"loss": loss_sum}, weight
-
-    def _gradients_of(self, features, seed):
-        variables = [v.value for v in self._model.trainable_variables]
-        with tf.GradientTape() as tape:
-            features = {**features, "dropout_seed": seed}
-            outputs = self._task.outputs_of(features, training=True)
-            loss_sum, weight = self._task.loss_sums(features, outputs)
-        gradients = tape.gradient(
-            loss_sum,
-            variables,
-            # The mask embedding takes no part in a task without targets.
-            unconnected_gradients=tf.UnconnectedGradients.ZERO,
-        )
-        return [tf.convert_to_tensor(g) for g in gradients], loss_sum, weight
+    def loss_sums(self, features):
+        outputs = self._model.outputs_of(features, training=True)
+        loss, weight = self._model.loss_sums(features, outputs)
+        return loss, {"loss": loss}, weight, {}
 
     def scalars(self, means, rows_per_second):
         return {**means, "rows_per_second": rows_per_second}
@@ -195,8 +105,8 @@ class FinetuningEvaluator(orbit.AbstractEvaluator):
         task: Task.
         spec: TaskSpec.
         labels: tuple of str or None, the classes.
-        splits: dict of str to (examples, EncodedExamples, distributed
-            dataset); the first is the main one.
+        splits: dict of str to (examples, Rows, distributed dataset); the
+            first is the main one.
         strategy: tf.distribute.Strategy.
     """
 
@@ -250,7 +160,7 @@ class FinetuningEvaluator(orbit.AbstractEvaluator):
             name: str, the split's.
 
         Returns:
-            (EncodedExamples, dict of str to array [R, ...]).
+            (Rows, dict of str to array [R, ...]).
         """
         _, rows, dataset = self._splits[name]
         collected = {}

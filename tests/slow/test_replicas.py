@@ -1,4 +1,4 @@
-"""The step of pretraining: the same numbers however it is spread."""
+"""Training however spread: replicas, parts, XLA, precision, whole loops."""
 
 import numpy as np
 import orbit
@@ -12,7 +12,9 @@ from tests.support.training_fixtures import Trained
 from tests.support.training_fixtures import one_device
 from tests.support.training_fixtures import settings
 from tests.support.training_fixtures import tiny_config
-from xlnet_tf.training import pretraining_steps as training_steps
+from xlnet_tf.training import pretraining_step
+
+pytestmark = pytest.mark.slow
 
 
 def one_mirror():
@@ -24,33 +26,22 @@ def reference():
     return Trained(one_device())
 
 
-SLOW = pytest.mark.slow
 PARTS = {"gradient_accumulation_steps": 2}
 XLA = {"jit_compile": True}
+SPREADS = {
+    "two replicas": (two_replicas, {}),
+    "accumulation": (one_device, PARTS),
+    "XLA": (one_device, XLA),
+    "XLA, a strategy that could have replicas": (one_mirror, XLA),
+    "replicas and accumulation": (two_replicas, PARTS),
+    "replicas, rematerialised": (two_replicas, {"rematerialize": True}),
+    "plain attention": (one_device, {"attention_kernel": "plain"}),
+}
 
 
-@pytest.mark.parametrize(
-    ("make_strategy", "overrides"),
-    [
-        pytest.param(make_strategy, overrides, id=name, marks=marks)
-        for name, make_strategy, overrides, marks in (
-            ("two replicas", two_replicas, {}, SLOW),
-            ("accumulation", one_device, PARTS, SLOW),
-            ("XLA", one_device, XLA, ()),
-            ("XLA, a strategy that could have replicas", one_mirror, XLA, SLOW),
-            ("replicas and accumulation", two_replicas, PARTS, ()),
-            (
-                "replicas, rematerialised",
-                two_replicas,
-                {"rematerialize": True},
-                SLOW,
-            ),
-        )
-    ],
-)
-def test_however_spread_the_numbers_are_the_same(
-    reference, make_strategy, overrides
-):
+@pytest.mark.parametrize("name", SPREADS)
+def test_however_spread_the_numbers_are_the_same(reference, name):
+    make_strategy, overrides = SPREADS[name]
     spread = Trained(make_strategy(), **overrides)
     # float32 sums in another order, over five steps of Adam
     for one, other in zip(reference.weights, spread.weights, strict=True):
@@ -61,43 +52,16 @@ def test_however_spread_the_numbers_are_the_same(
         np.testing.assert_allclose(
             reference.scalars[name], spread.scalars[name], rtol=1e-5
         )
+    assert spread.scalars["tokens_per_second"] > 0
 
 
 def test_gradient_is_that_of_all_targets_not_of_replica_means():
     """The rows of the two replicas have different numbers of targets."""
-    data = ArrayData()
-    weights = data.features["target_weights"][0]
+    weights = ArrayData().features["target_weights"][0]
     halves = weights[: BATCH // 2].sum(), weights[BATCH // 2 :].sum()
     assert halves[0] != halves[1]
 
 
-def test_the_memory_is_what_the_backbone_returned():
-    trained = Trained(one_device(), steps=1, learning_rate=1e-12)
-    features = {name: array[0] for name, array in ArrayData().features.items()}
-    config = trained.model.config
-    zeros = np.zeros((BATCH, config.memory_length, config.hidden_dim), "f")
-    features["memories"] = (zeros,) * config.num_layers
-    outputs = trained.model(features)
-    for held, returned in zip(
-        trained.memories, outputs["memories"], strict=True
-    ):
-        np.testing.assert_allclose(held, returned, atol=1e-5)
-
-
-def test_without_memory():
-    trained = Trained(one_device(), config=tiny_config(memory_length=0))
-    assert trained.memory is None
-    assert np.isfinite(trained.scalars["loss"])
-
-
-def test_hidden_empty_memory_changes_the_first_step(reference):
-    hidden = Trained(one_device(), steps=1, hide_empty_memory=True)
-    shown = Trained(one_device(), steps=1)
-    assert abs(hidden.scalars["loss"] - shown.scalars["loss"]) > 1e-4
-    assert hidden.memory.is_real.value.numpy().min() == 1
-
-
-@pytest.mark.slow
 def test_dropout_follows_from_seed_and_step_alone():
     config = tiny_config(dropout=0.3, attention_dropout=0.2)
     one = Trained(one_device(), config=config)
@@ -106,22 +70,6 @@ def test_dropout_follows_from_seed_and_step_alone():
         np.testing.assert_array_equal(a, b)
     other = Trained(one_device(), config=tiny_config())
     assert one.scalars["loss"] != other.scalars["loss"]
-
-
-def test_replicas_and_parts_drop_different_values():
-    """Equal rows in both halves of the batch give different losses."""
-    config = tiny_config(dropout=0.5)
-    training = settings(gradient_accumulation_steps=2)
-    model, _, _ = training_steps.build(config, training, one_device())
-    step = training_steps.GradientStep(model, None, 1, False)
-    features = {
-        name: tf.constant(array[0])
-        for name, array in ArrayData().features.items()
-    }
-    seed = tf.constant([3, 7])
-    fold_in = tf.random.experimental.stateless_fold_in
-    told = [step(features, fold_in(seed, i))[1] for i in range(3)]
-    assert len({float(metrics["loss"]) for metrics in told}) == 3
 
 
 def test_bfloat16_trains():
@@ -137,12 +85,16 @@ def test_a_tiny_model_overfits_one_batch():
     )
     strategy = one_device()
     config = tiny_config(hidden_dim=46, memory_length=0)
-    model, optimizer, memory = training_steps.build(config, training, strategy)
-    trainer = training_steps.PretrainingTrainer(
+    model, optimizer, memory = pretraining_step.build(
+        config, training, strategy
+    )
+    trainer = pretraining_step.PretrainingTrainer(
         model,
         optimizer,
         memory,
-        training_steps.distribute(ArrayData(num_steps=1), training, strategy),
+        pretraining_step.distribute_records(
+            ArrayData(num_steps=1), training, strategy
+        ),
         training,
         strategy,
         orbit.utils.create_global_step(),
@@ -158,10 +110,12 @@ def test_a_tiny_model_overfits_one_batch():
 def test_evaluation_is_repeatable_and_leaves_training_alone(reference):
     strategy = one_device()
     training = settings()
-    evaluator = training_steps.PretrainingEvaluator(
+    evaluator = pretraining_step.PretrainingEvaluator(
         reference.model,
-        training_steps.make_memory(reference.model, training, strategy),
-        training_steps.distribute(ArrayData(seed=5), training, strategy),
+        pretraining_step.make_memory(reference.model, training, strategy),
+        pretraining_step.distribute_records(
+            ArrayData(seed=5), training, strategy
+        ),
         strategy,
     )
     before = [v.numpy() for v in reference.memory.memories]
@@ -179,6 +133,22 @@ def test_a_loss_that_is_not_finite_stops_the_run():
         )
 
 
-def test_tokens_are_counted(reference):
-    rate = reference.scalars["tokens_per_second"]
-    assert rate > 0
+def test_what_runs_on_replicas_is_compiled(monkeypatch):
+    """TPUs refuse `strategy.run` outside of a tf.function."""
+    original = tf.distribute.OneDeviceStrategy.run
+
+    def run(self, function, *args, **kwargs):
+        assert not tf.executing_eagerly(), function
+        return original(self, function, *args, **kwargs)
+
+    monkeypatch.setattr(tf.distribute.OneDeviceStrategy, "run", run)
+    trained = Trained(one_device(), steps=1)
+    evaluator = pretraining_step.PretrainingEvaluator(
+        trained.model,
+        trained.memory,
+        pretraining_step.distribute_records(
+            ArrayData(), settings(), one_device()
+        ),
+        one_device(),
+    )
+    evaluator.evaluate(tf.constant(1))

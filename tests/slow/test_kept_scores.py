@@ -10,6 +10,8 @@ import pytest
 
 from tests.conftest import ROOT
 
+pytestmark = pytest.mark.slow
+
 # Scores are far larger than all else that such a layer holds.
 HEADS, TOKENS, LAYERS = 4, 768, (2, 6)
 SCORES = 4 * HEADS * TOKENS**2  # bytes of one tensor
@@ -45,7 +47,6 @@ for num_layers in layers:
 """
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("rematerialize", "kept"), [(False, 1), (True, 0)], ids=["kept", "again"]
 )
