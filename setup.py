@@ -26,6 +26,7 @@ REQUIRED = [
     "safetensors",
     "tqdm",
     "matplotlib",
+    "wrapt",
     # TensorFlow Datasets, which tf-models-official brings, imports it and does
     # not say so.
     "importlib-resources",
@@ -58,7 +59,11 @@ setup(
     packages=find_packages(
         include=[f"{name}{end}" for name in PACKAGES for end in ("", ".*")]
     ),
-    package_data={"saved_models": ["serving/*"]},
+    package_data={
+        "data_pipeline": ["py.typed"],
+        "saved_models": ["py.typed", "serving/*"],
+        "xlnet_tf": ["py.typed"],
+    },
     install_requires=REQUIRED,
     extras_require=EXTRAS,
     entry_points={
