@@ -39,7 +39,7 @@ demo: $(STAMP)
 # make tasks DATA=directory: pretrained beside random start on every task there;
 # SEEDS=3 TASKS='sst-2 sts-b' runs some several times
 tasks: $(STAMP)
-	$(RUN) examples/tasks.py --data '$(DATA)' $(if $(OUTPUT),--output $(OUTPUT)) \
+	$(RUN) benchmarks/pretraining_gain.py --data '$(DATA)' $(if $(OUTPUT),--output $(OUTPUT)) \
 	    $(if $(STEPS),--steps $(STEPS)) $(if $(SEEDS),--seeds $(SEEDS)) \
 	    $(if $(TASKS),--tasks $(TASKS))
 

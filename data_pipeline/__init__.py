@@ -17,7 +17,9 @@ __all__ = [*_MODULES]
 
 def __getattr__(name):
     if name not in _MODULES:
-        raise AttributeError(f"module 'data_pipeline' has no attribute {name!r}")
+        raise AttributeError(
+            f"module 'data_pipeline' has no attribute {name!r}"
+        )
     module = importlib.import_module(f"data_pipeline.{_MODULES[name]}")
     globals()[name] = getattr(module, name)
     return globals()[name]

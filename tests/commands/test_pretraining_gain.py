@@ -1,4 +1,4 @@
-"""The text that examples/tasks.py pretrains on, and what it runs again."""
+"""The text that benchmarks/pretraining_gain.py pretrains on, and what it runs again."""
 
 import json
 import lzma
@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from examples import tasks
+from benchmarks import pretraining_gain as tasks
 from xlnet_tf.files import digest_of_weights
 
 LONG = " ".join(f"word{number}" for number in range(36)) + "."
