@@ -1,4 +1,4 @@
-"""The text that benchmarks/pretraining_gain.py pretrains on, and what it runs again."""
+"""`benchmarks/pretraining_gain.py`: its texts, its commands and its table."""
 
 import json
 import lzma
@@ -6,142 +6,109 @@ import random
 
 import pytest
 
-from benchmarks import pretraining_gain as tasks
-from xlnet_tf.files import digest_of_weights
+from benchmarks import pretraining_gain as gain
+from xlnet_tf.training.config import TrainingConfig
 
 LONG = " ".join(f"word{number}" for number in range(36)) + "."
 SHORT = "So it did."
 
 
-def again(text):
-    return tasks.say_again(text, random.Random(0)).split("\n")[:-1]
-
-
-def test_sentences_follow_themselves_with_words_left_out():
-    lines = again("\n".join([LONG] * 200))
+def test_sentences_are_repeated_with_words_left_out():
+    made = gain.repeated(["\n".join([LONG] * 200)], random.Random(0))
+    lines = made.strip().split("\n")
     assert lines[::2] == [LONG] * 200
-    shorter = lines[1::2]
-    assert len(shorter) == len(set(shorter)) == 200
     words = LONG.split()
-    for line in shorter:
+    for line in lines[1::2]:
         left = iter(words)
         assert all(word in left for word in line.split())
-    kept = sum(len(line.split()) for line in shorter)
-    assert 0.73 < kept / (len(words) * len(shorter)) < 0.77
+    kept = sum(len(line.split()) for line in lines[1::2])
+    assert 0.73 < kept / (len(words) * 200) < 0.77
+    once = f"{SHORT} It was\nso.\n\n" + " ".join(["many"] * 41) + "."
+    made = gain.repeated([once], random.Random(0)).strip().split("\n")
+    assert made == [SHORT, "It was so.", "", " ".join(["many"] * 41) + "."]
 
 
-@pytest.mark.parametrize("sentence", [SHORT, " ".join(["many"] * 41) + "."])
-def test_sentences_of_few_or_very_many_words_are_said_once(sentence):
-    assert again("\n".join([sentence] * 50)) == [sentence] * 50
-
-
-def test_lines_of_books_are_joined_and_documents_stay_apart():
-    text = f"{SHORT} It was\nso again. Yes.\n\nTitle\nNo."
-    assert again(text) == [
-        SHORT,
-        "It was so again.",
-        "Yes.",
-        "",
-        "Title",
-        "No.",
-    ]
-
-
-def test_pieces_are_ten_sentences_that_follow_each_other():
+def test_groups_of_ten_sentences_are_shuffled():
     sentences = [f"It was number {number}." for number in range(95)]
-    book = "\n\n".join(sentences[:60])  # blank lines between paragraphs
-    article = " ".join(sentences[60:])
-    made = tasks.in_pieces([book, article], random.Random(0))
-    pieces = [piece.split("\n") for piece in made.strip().split("\n\n")]
+    texts = ["\n\n".join(sentences[:60]), " ".join(sentences[60:])]
+    made = gain.shuffled(texts, random.Random(0)).strip()
+    groups = [group.split("\n") for group in made.split("\n\n")]
     in_order = [sentences[i : i + 10] for i in range(0, 95, 10)]
-    assert sorted(pieces) == sorted(in_order)
-    assert pieces != in_order
-    assert made == tasks.in_pieces([book, article], random.Random(0))
+    assert sorted(groups) == sorted(in_order) and groups != in_order
 
 
-def test_text_is_read_from_all_files(tmp_path):
-    (tmp_path / "lm" / "novels" / "train").mkdir(parents=True)
-    with lzma.open(tmp_path / "lm" / "wiki_train.txt.xz", "wt") as file:
-        file.write(LONG)
-    (tmp_path / "lm" / "novels" / "train" / "one.txt").write_text(SHORT)
-    (tmp_path / "lm" / "wiki_test.txt").write_text("Not to be read.")
-    assert tasks.read_text(tmp_path) == {
-        "wiki_train.txt": LONG,
-        "one.txt": SHORT,
-    }
-
-
-def test_no_text_is_one_line(tmp_path):
-    with pytest.raises(SystemExit, match="there is no text below"):
-        tasks.read_text(tmp_path)
-
-
-def test_the_stages_follow_each_other_and_none_is_done_twice(
+def test_the_commands_follow_each_other_and_none_runs_twice(
     tmp_path, monkeypatch
 ):
-    (tmp_path / "lm").mkdir()
-    with lzma.open(tmp_path / "lm" / "novel_train.txt.xz", "wt") as file:
+    (tmp_path / "lm" / "train").mkdir(parents=True)
+    with lzma.open(tmp_path / "lm" / "wiki_train.txt.xz", "wt") as file:
         file.write("\n".join([LONG] * 40))
+    (tmp_path / "lm" / "train" / "one.txt").write_text(SHORT)
+    assert [len(text) > 99 for text in gain.read_text(tmp_path)] == [
+        True,
+        False,
+    ]
+    with pytest.raises(SystemExit, match="there is no text below"):
+        gain.read_text(tmp_path / "lm")
     ran = []
 
-    def run(*command):
-        rest = [part for part in command[2:] if part != "--overwrite"]
-        options = dict(zip(rest[::2], rest[1::2], strict=True))
-        ran.append((command[1].split(".")[-1], options))
-        if "train" in command[1].split("."):
-            preset = options["--output"] / "preset"
-            preset.mkdir(parents=True)
-            (preset / "config.json").write_text("{}")
-        elif command[1].endswith("build_records"):
-            options["--output"].mkdir()
-            (options["--output"] / "manifest.json").write_text("{}")
+    def run(command, cwd):
+        ran.append(command[2:])
+        options = dict(zip(command[3::2], command[4::2], strict=False))
+        output = tmp_path / options["--output"]
+        (output if output.suffix == "" else output.parent).mkdir(exist_ok=True)
+        if "xlnet_tf.train" in command:
+            (output / "preset").mkdir(exist_ok=True)
+            weights = output / "preset" / "model.weights.h5"
+            weights.write_text(str(len(ran)))
+        return type("Result", (), {"returncode": 0})
 
-    monkeypatch.setattr(tasks, "run", run)
-    preset = tasks.pretrain(tmp_path, tmp_path / "out", 100)
-    assert [name for name, _ in ran] == [
-        "train_tokenizer",
-        "build_records",
-        "train",
-        "build_records",
-        "train",
-        "train",
+    monkeypatch.setattr(gain.subprocess, "run", run)
+    preset = gain.pretrain(
+        gain.read_settings(), tmp_path, tmp_path / "out", 100
+    )
+    names = [command[0].split(".")[-1] for command in ran]
+    assert names == [
+        *("train_tokenizer", "build_records", "train"),
+        *("build_records", "train", "train"),
     ]
-    first, *others = (options for name, options in ran if name == "train")
-    assert first["--steps"] == 100 and "--preset" not in first
-    before = first
-    for stage, steps, weight in zip(others, (50, 25), (5.0, 1.0), strict=True):
-        assert stage["--steps"] == steps
-        assert stage["--preset"] == before["--output"] / "preset"
-        assert stage["--output"] != before["--output"]
-        settings = json.loads(stage["--training"].read_text())
-        assert settings["next_sentence_weight"] == weight
-        before = stage
-    assert preset == before["--output"] / "preset"
-    assert tasks.pretrain(tmp_path, tmp_path / "out", 100) == preset
+    trained = [command for command in ran if command[0].endswith(".train")]
+    for stage, command, steps, weight in zip(
+        ("copying", "comparing", "following"),
+        trained,
+        ("100", "50", "25"),
+        (None, 5.0, 1.0),
+        strict=True,
+    ):
+        assert command[command.index("--steps") + 1] == steps
+        settings = json.loads((tmp_path / f"out/{stage}.json").read_text())
+        assert settings.get("next_sentence_weight") == weight
+        TrainingConfig(**settings)
+    assert str(tmp_path / "out/comparing/preset") in trained[-1]
+    assert preset == tmp_path / "out/following/preset"
+    gain.pretrain(gain.read_settings(), tmp_path, tmp_path / "out", 100)
     assert len(ran) == 6
+    # Weights that changed at the same path are another start.
+    (tmp_path / "out/comparing/preset/model.weights.h5").write_text("other")
+    gain.pretrain(gain.read_settings(), tmp_path, tmp_path / "out", 100)
+    assert len(ran) == 7
 
 
-def test_a_run_that_took_fewer_steps_at_once_is_not_run_again(tmp_path):
-    (tmp_path / "results.json").write_text("{}")
-    had = {"training": {"steps": 300, "steps_per_loop": 30}}
-    (tmp_path / "run.json").write_text(json.dumps(had))
-    assert tasks.is_done(tmp_path, {"steps": 300, "steps_per_loop": 50})
-    assert not tasks.is_done(tmp_path, {"steps": 400, "steps_per_loop": 50})
+def test_table():
+    def runs(*values):
+        return [
+            {
+                "metric": "f1",
+                "examples": 5061,
+                "metrics": {"f1": v, gain.ALSO: 1},
+            }
+            for v in values
+        ]
 
-
-def test_a_run_from_other_weights_is_not_taken_for_done(tmp_path):
-    preset = tmp_path / "preset"
-    preset.mkdir()
-    (preset / "spiece.model").write_bytes(b"first")
-    (tmp_path / "results.json").write_text("{}")
-    had = {
-        "preset_weights": digest_of_weights(preset),
-        "training": {"steps": 300},
-    }
-    (tmp_path / "run.json").write_text(json.dumps(had))
-    assert tasks.is_done(tmp_path, {"steps": 300}, preset)
-    # Trained anew, at the same path.
-    (preset / "spiece.model").write_bytes(b"other")
-    assert not tasks.is_done(tmp_path, {"steps": 300}, preset)
-    # Of random weights only the config counts.
-    assert tasks.is_done(tmp_path, {"steps": 300})
+    starts = {"random": runs(0.1, 0.4, 0.2), "pretrained": runs(0.5, 0.3, 0.25)}
+    lines = gain.table({"squad-2.0": starts}).splitlines()
+    assert lines[2] == (
+        "| squad-2.0 | 5,061 | f1 | 0.200 (0.100 to 0.400) "
+        "| 0.300 (0.250 to 0.500) | +0.100 |"
+    )
+    assert lines[3].startswith(f"| squad-2.0 | 5,061 | {gain.ALSO} | 1.000")
