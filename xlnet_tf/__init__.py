@@ -46,6 +46,8 @@ def __getattr__(name):
         raise AttributeError(f"module 'xlnet_tf' has no attribute {name!r}")
     module = importlib.import_module(f"xlnet_tf.{_MODULES[name]}")
     globals()[name] = getattr(module, name)
+    if "keras" in sys.modules:
+        _import_classes()
     return globals()[name]
 
 
@@ -55,10 +57,15 @@ def __dir__():
 
 @wrapt.when_imported("keras")
 def _register_with_keras(keras):
-    """Import every class, which registers it with Keras by its name."""
     ours = [m for n, m in sys.modules.items() if n.startswith("xlnet_tf.")]
     if any(getattr(m.__spec__, "_initializing", False) for m in ours):
-        # One of these modules is importing Keras and is not whole yet.
+        # One of these modules is importing Keras and is incomplete;
+        # `__getattr__`, which imports it, imports the others afterwards.
         return
+    _import_classes()
+
+
+def _import_classes():
+    """Import every class, which registers it with Keras by its name."""
     for module in sorted(set(_MODULES.values())):
         importlib.import_module(f"xlnet_tf.{module}")

@@ -10,7 +10,7 @@ from benchmarks.texts import read_lines
 from benchmarks.texts import read_questions
 from data_pipeline.pretraining import PretrainingData
 from data_pipeline.records import build as building
-from data_pipeline.records.settings import Settings
+from data_pipeline.records.schema import RecordSettings
 from data_pipeline.tokenization.cleaning import preprocess
 from data_pipeline.tokenization.tokenizer import Tokenizer
 
@@ -92,7 +92,9 @@ def _build(files, directory, num_tokens, processes, num_targets=None):
         files["text"],
         Tokenizer(files["tokenizer"]),
         directory,
-        settings=Settings(sequence_length=num_tokens, num_predict=num_targets),
+        settings=RecordSettings(
+            sequence_length=num_tokens, num_predict=num_targets
+        ),
         text_format="running",
         processes=processes,
     )

@@ -54,6 +54,7 @@ def test_keras_finds_the_classes_in_a_fresh_process(tmp_path):
         (
             "import keras, xlnet_tf",
             "import xlnet_tf, keras",
+            "import xlnet_tf; xlnet_tf.StatefulMemory; import keras",
             "import tensorflow, keras; from xlnet_tf import XLNetConfig",
         )
     ):
