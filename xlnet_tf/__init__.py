@@ -55,6 +55,12 @@ def __dir__():
     return sorted({*globals(), *__all__})
 
 
+def _import_classes():
+    """Import every class, which registers it with Keras by its name."""
+    for module in sorted(set(_MODULES.values())):
+        importlib.import_module(f"xlnet_tf.{module}")
+
+
 @wrapt.when_imported("keras")
 def _register_with_keras(keras):
     ours = [m for n, m in sys.modules.items() if n.startswith("xlnet_tf.")]
@@ -63,9 +69,3 @@ def _register_with_keras(keras):
         # `__getattr__`, which imports it, imports the others afterwards.
         return
     _import_classes()
-
-
-def _import_classes():
-    """Import every class, which registers it with Keras by its name."""
-    for module in sorted(set(_MODULES.values())):
-        importlib.import_module(f"xlnet_tf.{module}")
