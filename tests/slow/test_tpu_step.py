@@ -11,10 +11,13 @@ import pytest
 
 PROGRAM = pathlib.Path(__file__).resolve().parents[2] / "benchmarks/tpu_step.py"
 
-pytestmark = pytest.mark.skipif(
-    not all(map(importlib.util.find_spec, ("jax", "libtpu"))),
-    reason="needs the TPU compiler: pip install '.[tpu]'",
-)
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        not all(map(importlib.util.find_spec, ("jax", "libtpu"))),
+        reason="needs the TPU compiler: pip install '.[tpu]'",
+    ),
+]
 
 
 def run(*options):
@@ -32,7 +35,6 @@ def compiled(*options):
     return json.loads(result.stdout.splitlines()[-1])
 
 
-@pytest.mark.slow
 def test_the_base_step_fits_a_v5e():
     """Sequences of 512, memory of 384, 85 targets, bfloat16, 8 rows."""
     report = compiled("--config", "base", "--batch-size", "8")
