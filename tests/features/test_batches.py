@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from data_pipeline.tasks.batches import Batches
-from data_pipeline.tasks.batches import EncodedExamples
-from data_pipeline.tasks.batches import bucket_lengths
-from data_pipeline.tasks.batches import encode_in_chunks
+from data_pipeline.features.batches import Batches
+from data_pipeline.features.batches import EncodedExamples
+from data_pipeline.features.batches import bucket_lengths
+from data_pipeline.features.batches import encode_in_chunks
 
 COUNT, BATCH = 103, 8
 LENGTHS = (6, 11, 20)
@@ -183,7 +183,7 @@ def test_rows_that_cannot_be_batched():
 
 
 def test_chunks_give_what_all_examples_give(monkeypatch):
-    monkeypatch.setattr("data_pipeline.tasks.batches._CHUNK", 3)
+    monkeypatch.setattr("data_pipeline.features.batches._CHUNK", 3)
     found = encode_in_chunks(
         list(range(8)),
         lambda some: {

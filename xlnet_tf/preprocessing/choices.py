@@ -100,10 +100,10 @@ class XLNetMultipleChoicePreprocessor(Preprocessor):
             ValueError: an example has another number of options than the
                 first.
         """
+        from data_pipeline.features.batches import EncodedExamples
+        from data_pipeline.features.batches import encode_in_chunks
         from data_pipeline.features.packing import FILLERS
         from data_pipeline.features.packing import unpack
-        from data_pipeline.tasks.batches import EncodedExamples
-        from data_pipeline.tasks.batches import encode_in_chunks
 
         def columns(some):
             x = {
@@ -227,10 +227,10 @@ class XLNetRankerPreprocessor(Preprocessor):
             unknown), `document_mask` int32 [R, O], 1 = a document, 0 = a
             filler, and `example` int32 [R, O].
         """
+        from data_pipeline.features.batches import EncodedExamples
+        from data_pipeline.features.batches import encode_in_chunks
         from data_pipeline.features.packing import FILLERS
         from data_pipeline.features.packing import unpack
-        from data_pipeline.tasks.batches import EncodedExamples
-        from data_pipeline.tasks.batches import encode_in_chunks
 
         def columns(some):
             documents = of_examples([x.document for x in some], [-1, 1])

@@ -151,7 +151,7 @@ class Preprocessor:
             progress: bool, whether to draw a bar. Default False.
 
         Returns:
-            data_pipeline.tasks.batches.EncodedExamples.
+            data_pipeline.features.batches.EncodedExamples.
 
         Raises:
             ValueError: if there are no examples, or one does not fit.

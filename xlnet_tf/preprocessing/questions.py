@@ -197,9 +197,9 @@ class XLNetQuestionAnsweringPreprocessor(Preprocessor):
             ValueError: a question leaves no room for its context, or training
                 examples have no answer at all.
         """
+        from data_pipeline.features.batches import EncodedExamples
+        from data_pipeline.features.batches import encode_in_chunks
         from data_pipeline.features.packing import FILLERS
-        from data_pipeline.tasks.batches import EncodedExamples
-        from data_pipeline.tasks.batches import encode_in_chunks
 
         if training:
             _check_answers(examples)

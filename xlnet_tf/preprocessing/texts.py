@@ -91,9 +91,9 @@ class XLNetTextClassifierPreprocessor(Preprocessor):
             ValueError: a label is none of `labels`, or is no number, or
                 windows are asked for of pairs, or have an impossible stride.
         """
+        from data_pipeline.features.batches import EncodedExamples
+        from data_pipeline.features.batches import encode_in_chunks
         from data_pipeline.features.packing import FILLERS
-        from data_pipeline.tasks.batches import EncodedExamples
-        from data_pipeline.tasks.batches import encode_in_chunks
 
         label = _labels(examples, labels)
         self._check_stride(examples, stride)

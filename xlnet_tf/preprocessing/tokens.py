@@ -106,9 +106,9 @@ class XLNetTokenClassifierPreprocessor(Preprocessor):
         Raises:
             ValueError: a tag is none of `labels`.
         """
+        from data_pipeline.features.batches import EncodedExamples
+        from data_pipeline.features.batches import encode_in_chunks
         from data_pipeline.features.packing import FILLERS
-        from data_pipeline.tasks.batches import EncodedExamples
-        from data_pipeline.tasks.batches import encode_in_chunks
 
         _check_tags(examples, labels)
         known = {label: index for index, label in enumerate(labels)}

@@ -6,13 +6,14 @@ Shapes: B rows of a batch, R rows of a split, X examples, T tokens.
 import keras
 from keras import ops
 
-from xlnet_tf.optimizer import AdamW
-from xlnet_tf.optimizer import WarmupSchedule
+from xlnet_tf.model.backbone import XLNetBackbone
 from xlnet_tf.preprocessing.fitting import RawStringModel
 from xlnet_tf.preprocessing.preprocessor import can_preprocess
 from xlnet_tf.preprocessing.texts import XLNetTextClassifierPreprocessor
 from xlnet_tf.tasks import metrics
+from xlnet_tf.weights.heads import choose_head
 from xlnet_tf.weights.preset import Preset
+from xlnet_tf.weights.preset import split_overrides
 
 
 class Task(RawStringModel, Preset, keras.Model):
@@ -121,48 +122,24 @@ class Task(RawStringModel, Preset, keras.Model):
             model.find_preprocessor(path)
         return model
 
-    def compile(
-        self,
-        optimizer="auto",
-        loss="auto",
-        loss_weights=None,
-        metrics="auto",
-        weighted_metrics=None,
-        **kwargs,
+    @classmethod
+    def from_source(
+        cls,
+        source,
+        load_weights=True,
+        dtype=None,
+        head=None,
+        strict=True,
+        **overrides,
     ):
-        """Configures training, by default as the task is usually trained.
-
-        Args:
-            optimizer: default AdamW at a learning rate of 2e-5, gradients
-                clipped at a norm of 1.
-            loss: default the task's own.
-            metrics: default, with the default loss, the task's own, by weight.
-            loss_weights, weighted_metrics, kwargs: of `keras.Model.compile`.
-        """
-        is_auto = isinstance(metrics, str) and metrics == "auto"
-        if is_auto:
-            metrics = None
-        if isinstance(loss, str) and loss == "auto":
-            loss = self.default_loss()
-            if is_auto and weighted_metrics is None:
-                weighted_metrics = self.default_metrics()
-        if isinstance(optimizer, str) and optimizer == "auto":
-            # A schedule: a number would become a variable to be restored.
-            rate = WarmupSchedule(2e-5, total_steps=1, decay="constant")
-            optimizer = AdamW(rate, global_clipnorm=1.0)
-        super().compile(
-            optimizer=optimizer,
-            loss=loss,
-            loss_weights=loss_weights,
-            metrics=metrics,
-            weighted_metrics=weighted_metrics,
-            **kwargs,
-        )
-
-    def compile_from_config(self, config):
-        """Compiles as a file says; Keras does not where `compile` is ours."""
-        self.compile(**keras.saving.deserialize_keras_object(config))
-        self.optimizer.build(self.trainable_variables)
+        config, arguments = split_overrides(source, overrides)
+        if cls.head_has_dropout and "dropout" in overrides:
+            arguments["dropout"] = overrides["dropout"]
+        found, arguments = choose_head(cls, source, head, arguments)
+        model = cls(XLNetBackbone(config, dtype=dtype), **arguments)
+        if load_weights:
+            source.fill(model, found, strict=strict)
+        return model
 
     def default_loss(self):
         """The loss that `compile` takes, or None where `call` gives it."""

@@ -9,7 +9,7 @@ import numpy as np
 import orbit
 import tensorflow as tf
 
-from data_pipeline.tasks.batches import bucket_lengths
+from data_pipeline.features.batches import bucket_lengths
 from xlnet_tf.optimizer import AdamW
 from xlnet_tf.optimizer import WarmupSchedule
 from xlnet_tf.training.step import Trainer
