@@ -10,9 +10,9 @@ import numpy as np
 import orbit
 import pytest
 import tensorflow as tf
-from data_pipeline.tasks.batches import Batches
 
 import xlnet_tf
+from data_pipeline.features.batches import Batches
 from tests.support import finetuning_fixtures as fixtures
 from tests.support.finetuning_steps import encoded
 from tests.support.finetuning_steps import make_examples

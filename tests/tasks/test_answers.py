@@ -8,7 +8,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from data_pipeline.tasks.task_spec import KINDS
+from data_pipeline.tasks.examples import KINDS
 
 from data_pipeline.tasks.catalog import find_task
 from data_pipeline.tasks.examples import ChoiceExample

@@ -6,7 +6,7 @@ import types
 
 import pytest
 import tensorflow as tf
-from data_pipeline.tasks.finetuning_data import TaskData
+from data_pipeline.tasks.reading import TaskData
 
 import xlnet_tf
 from data_pipeline.tasks.catalog import find_task

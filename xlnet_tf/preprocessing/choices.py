@@ -40,7 +40,7 @@ class XLNetMultipleChoicePreprocessor(Preprocessor):
     ```python
     from data_pipeline.train_tokenizer import train_tokenizer
 
-    tokenizer = train_tokenizer(["who sat on a mat"], "spiece.model", 22)
+    tokenizer = train_tokenizer(["who sat on a mat"], "spiece.model", 27)
     preprocessor = xlnet_tf.XLNetMultipleChoicePreprocessor(tokenizer, 16)
     x = {"context": ["who sat"], "question": ["on"], "options": [["a", "mat"]]}
     features = preprocessor(x)  # token_ids [1, 2, 16]
@@ -163,7 +163,7 @@ class XLNetRankerPreprocessor(Preprocessor):
     ```python
     from data_pipeline.train_tokenizer import train_tokenizer
 
-    tokenizer = train_tokenizer(["who sat on a mat"], "spiece.model", 22)
+    tokenizer = train_tokenizer(["who sat on a mat"], "spiece.model", 27)
     preprocessor = xlnet_tf.XLNetRankerPreprocessor(tokenizer, 16)
     x = {"query": ["who sat", "a mat"], "documents": [["a", "on"], ["who"]]}
     features, relevance = preprocessor(x, [[0, 1], [1]])

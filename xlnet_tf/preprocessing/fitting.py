@@ -9,13 +9,18 @@ import warnings
 
 import keras
 
+from xlnet_tf.optimizer import AdamW
+from xlnet_tf.optimizer import WarmupSchedule
 from xlnet_tf.preprocessing.strings import to_tensor
 
 DEFAULT_BATCH_SIZE = 32
 
 
 class RawStringModel:
-    """Mixin of a `keras.Model` with `config`, an XLNetConfig.
+    """Mixin of a `keras.Model` that is compiled and fed by default.
+
+    The model has `config`, an XLNetConfig, `default_loss` and
+    `default_metrics`.
 
     `fit`, `evaluate`, `predict` and their `*_on_batch` take raw strings: lists,
     arrays, or a tf.data.Dataset of batches. Ready features, dicts with
@@ -57,6 +62,49 @@ class RawStringModel:
             warnings.warn(
                 f"{path} gives no preprocessor: {error}", stacklevel=3
             )
+
+    def compile(
+        self,
+        optimizer="auto",
+        loss="auto",
+        loss_weights=None,
+        metrics="auto",
+        weighted_metrics=None,
+        **kwargs,
+    ):
+        """Configures training, by default as the task is usually trained.
+
+        Args:
+            optimizer: default AdamW at a learning rate of 2e-5, gradients
+                clipped at a norm of 1.
+            loss: default the task's own.
+            metrics: default, with the default loss, the task's own, by weight.
+            loss_weights, weighted_metrics, kwargs: of `keras.Model.compile`.
+        """
+        is_auto = isinstance(metrics, str) and metrics == "auto"
+        if is_auto:
+            metrics = None
+        if isinstance(loss, str) and loss == "auto":
+            loss = self.default_loss()
+            if is_auto and weighted_metrics is None:
+                weighted_metrics = self.default_metrics()
+        if isinstance(optimizer, str) and optimizer == "auto":
+            # A schedule: a number would become a variable to be restored.
+            rate = WarmupSchedule(2e-5, total_steps=1, decay="constant")
+            optimizer = AdamW(rate, global_clipnorm=1.0)
+        super().compile(
+            optimizer=optimizer,
+            loss=loss,
+            loss_weights=loss_weights,
+            metrics=metrics,
+            weighted_metrics=weighted_metrics,
+            **kwargs,
+        )
+
+    def compile_from_config(self, config):
+        """Compiles as a file says; Keras does not where `compile` is ours."""
+        self.compile(**keras.saving.deserialize_keras_object(config))
+        self.optimizer.build(self.trainable_variables)
 
     def fit(self, x=None, y=None, batch_size=None, epochs=1, **kwargs):
         """`keras.Model.fit`, of raw strings too; see the class."""

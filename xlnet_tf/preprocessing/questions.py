@@ -79,7 +79,7 @@ class XLNetQuestionAnsweringPreprocessor(Preprocessor):
     ```python
     from data_pipeline.train_tokenizer import train_tokenizer
 
-    tokenizer = train_tokenizer(["who sat on a mat"], "spiece.model", 22)
+    tokenizer = train_tokenizer(["who sat on a mat"], "spiece.model", 27)
     make = xlnet_tf.XLNetQuestionAnsweringPreprocessor
     preprocessor = make(tokenizer, 16, stride=4, max_question_length=4)
     features = preprocessor({"question": ["who"], "context": ["a mat sat"]})

@@ -33,7 +33,7 @@ class XLNetTextClassifierPreprocessor(Preprocessor):
     ```python
     from data_pipeline.train_tokenizer import train_tokenizer
 
-    tokenizer = train_tokenizer(["a fine film", "dull"], "spiece.model", 22)
+    tokenizer = train_tokenizer(["a fine film", "dull"], "spiece.model", 27)
     preprocessor = xlnet_tf.XLNetTextClassifierPreprocessor(tokenizer, 16)
     features = preprocessor(["a fine film", "dull"])  # token_ids [2, 16]
     features, labels = preprocessor(["a fine film"], [1])

@@ -46,7 +46,7 @@ class XLNetTokenClassifierPreprocessor(Preprocessor):
     ```python
     from data_pipeline.train_tokenizer import train_tokenizer
 
-    tokenizer = train_tokenizer(["who sat on a mat"], "spiece.model", 22)
+    tokenizer = train_tokenizer(["who sat on a mat"], "spiece.model", 27)
     preprocessor = xlnet_tf.XLNetTokenClassifierPreprocessor(tokenizer, 16)
     features, labels, weights = preprocessor([["who", "sat"]], [[1, 0]])
     ```

@@ -86,7 +86,7 @@ class XLNetQuestionAnswering(_SpanTask):
     ```python
     config = xlnet_tf.XLNetConfig.from_size("tiny")
     task = xlnet_tf.XLNetQuestionAnswering(xlnet_tf.XLNetBackbone(config))
-    spans = task({"token_ids": [[9, 10, 11, 4, 12, 4, 3]]})
+    spans = task({"token_ids": np.array([[9, 10, 11, 12, 4, 13, 4, 3]])})
     ```
 
     Source: `get_qa_outputs` of the released code.

@@ -1,12 +1,8 @@
 """The base of all tasks: a backbone with a head, and a preprocessor."""
 
-import warnings
-
 import keras
 
 from xlnet_tf.model.backbone import XLNetBackbone
-from xlnet_tf.optimizer import AdamW
-from xlnet_tf.optimizer import WarmupSchedule
 from xlnet_tf.preprocessing.fitting import RawStringModel
 from xlnet_tf.preprocessing.preprocessor import can_preprocess
 from xlnet_tf.preprocessing.texts import XLNetTextClassifierPreprocessor
@@ -127,75 +123,6 @@ class Task(Finetuned, RawStringModel, Preset, keras.Model):
         if load_weights:
             source.fill(model, found, strict=strict)
         return model
-
-    def _find_preprocessor(self, path):
-        found = self.preprocessor_cls.find(path)
-        try:
-            self.preprocessor = found
-        except ValueError as error:
-            # Features can still be given, and another preprocessor.
-            warnings.warn(
-                f"{path} gives no preprocessor: {error}", stacklevel=3
-            )
-
-    @property
-    def preprocessor(self):
-        return self._preprocessor
-
-    @preprocessor.setter
-    def preprocessor(self, value):
-        if value is not None:
-            pieces = value.tokenizer.vocabulary_size
-            if pieces > self.config.vocabulary_size:
-                raise ValueError(
-                    f"the tokenizer has {pieces} pieces and the model "
-                    f"{self.config.vocabulary_size} tokens. Give the "
-                    "tokenizer that the model was trained with."
-                )
-        self._preprocessor = value
-
-    def compile(
-        self,
-        optimizer="auto",
-        loss="auto",
-        loss_weights=None,
-        metrics="auto",
-        weighted_metrics=None,
-        **kwargs,
-    ):
-        """Configures training, by default as the task is usually trained.
-
-        Args:
-            optimizer: default AdamW at a learning rate of 2e-5, gradients
-                clipped at a norm of 1.
-            loss: default the task's own.
-            metrics: default, with the default loss, the task's own, by weight.
-            loss_weights, weighted_metrics, kwargs: of `keras.Model.compile`.
-        """
-        is_auto = isinstance(metrics, str) and metrics == "auto"
-        if is_auto:
-            metrics = None
-        if isinstance(loss, str) and loss == "auto":
-            loss = self.default_loss()
-            if is_auto and weighted_metrics is None:
-                weighted_metrics = self.default_metrics()
-        if isinstance(optimizer, str) and optimizer == "auto":
-            # A schedule: a number would become a variable to be restored.
-            rate = WarmupSchedule(2e-5, total_steps=1, decay="constant")
-            optimizer = AdamW(rate, global_clipnorm=1.0)
-        super().compile(
-            optimizer=optimizer,
-            loss=loss,
-            loss_weights=loss_weights,
-            metrics=metrics,
-            weighted_metrics=weighted_metrics,
-            **kwargs,
-        )
-
-    def compile_from_config(self, config):
-        """Compiles as a file says; Keras does not where `compile` is ours."""
-        self.compile(**keras.saving.deserialize_keras_object(config))
-        self.optimizer.build(self.trainable_variables)
 
     def default_loss(self):
         """The loss that `compile` takes, or None where `call` gives it."""
