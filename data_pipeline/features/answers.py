@@ -6,7 +6,7 @@ of a window, E ends of a start, K spans of a question, n answers kept.
 
 import tensorflow as tf
 
-from data_pipeline.tokenization.unicode_tables import blanks_class
+from data_pipeline.tokenization.cleaning import blanks_class
 
 # Released score of the answer where no span is possible: -1e6 for each end.
 NO_ANSWER_SCORE = -2e6

@@ -6,7 +6,7 @@ Shapes: N texts, W words of a text, T tokens, C classes.
 import tensorflow as tf
 
 from data_pipeline.features.answers import valid_utf8
-from data_pipeline.tokenization.unicode_tables import blanks_class
+from data_pipeline.tokenization.cleaning import blanks_class
 from saved_models.signatures import features as make_features
 from saved_models.signatures.base import Signature
 from saved_models.signatures.tasks import TaskSignatures

@@ -1,0 +1,169 @@
+"""The digit-comma rule of the released preprocessing, as a table of ids.
+
+A piece that ends with a digit and a comma, such as "70,", is split again into
+the pieces of the digits and a comma.
+
+Shapes: n texts, N ids of all texts together, V vocabulary.
+
+Source: `prepro_utils.encode_pieces`.
+"""
+
+import typing
+
+import numpy as np
+
+from data_pipeline.tokenization.symbols import BLANK
+
+
+class CommaTable(typing.NamedTuple):
+    """The S ids that the rule splits, and their parts, flat.
+
+    Attributes:
+        pieces: int32 array [S + 1], the ids in order; a larger number last.
+        splits: int32 array [S + 2], the first part of each.
+        ids: int32 array [parts].
+        begins, widths: int32 arrays [parts], in characters of the piece
+            without its blank.
+        totals: int32 array [parts], characters of all digits; COMMA for the
+            part behind them.
+    """
+
+    pieces: np.ndarray
+    splits: np.ndarray
+    ids: np.ndarray
+    begins: np.ndarray
+    widths: np.ndarray
+    totals: np.ndarray
+
+    COMMA = -1
+
+
+class DigitCommas:
+    """Splits commas off the digits before them.
+
+    A run of unknown characters stays one id whatever it ends with: it matters
+    only where a vocabulary has no comma.
+
+    Args:
+        pieces: list of V str.
+        encode_pieces: callable, str -> list of str: the model without the rule.
+    """
+
+    def __init__(self, pieces, encode_pieces):
+        self._ids = {}
+        self._widths = {}
+        numbers = {piece: index for index, piece in enumerate(pieces)}
+        for index, piece in enumerate(pieces):
+            parts = split_comma(piece, encode_pieces)
+            if parts:
+                self._ids[index] = [numbers.get(part, 0) for part in parts]
+                self._widths[index] = [
+                    len(part.removeprefix(BLANK)) for part in parts[:-1]
+                ]
+        self.table = self._make_table()
+        self._is_split = np.zeros(len(pieces), bool)
+        self._is_split[list(self._ids)] = True
+
+    def replace(self, ids):
+        """Put the parts in place of every id that has some.
+
+        Args:
+            ids: list of int.
+
+        Returns:
+            list of int.
+        """
+        if self._ids.keys().isdisjoint(ids):
+            return ids
+        return [p for index in ids for p in self._ids.get(index, (index,))]
+
+    def replace_flat(self, ids, lengths):
+        """Put the parts in place of ids of many texts.
+
+        Args:
+            ids: int32 array [N] of texts one after the other.
+            lengths: int64 array [n], the ids of each text.
+
+        Returns:
+            tuple of ids and lengths, likewise.
+        """
+        places = np.flatnonzero(self._is_split[ids])
+        if not len(places):
+            return ids, lengths
+        table = self.table
+        rows = np.searchsorted(table.pieces, ids[places])
+        begins, counts = table.splits[rows], np.diff(table.splits)[rows]
+        ends = np.cumsum(counts, dtype=np.int64)
+        within = np.arange(ends[-1]) - np.repeat(ends - counts, counts)
+        # Where the parts of each begin among the new ids.
+        target = places + (ends - counts) - np.arange(len(places))
+        repeats = np.ones(len(ids), np.int64)
+        repeats[places] = counts
+        result = np.repeat(ids, repeats)
+        result[np.repeat(target, counts) + within] = table.ids[
+            np.repeat(begins, counts) + within
+        ]
+        text = np.searchsorted(np.cumsum(lengths), places, side="right")
+        more = np.bincount(text, counts - 1, len(lengths)).astype(np.int64)
+        return result, lengths + more
+
+    def replace_with_spans(self, index, begin, comma, end):
+        """Split one id and its characters.
+
+        Args:
+            index: int.
+            begin: int, the first character.
+            comma: int, the last character but for marks on it.
+            end: int, exclusive.
+
+        Returns:
+            list of (id, (begin, end)).
+        """
+        if index not in self._ids:
+            return [(index, (begin, end))]
+        widths = self._widths[index]
+        if sum(widths) == comma - begin:
+            limits = begin + np.cumsum([0, *widths])
+            limits = limits.tolist()
+            spans = list(zip(limits[:-1], limits[1:], strict=True))
+        else:
+            spans = [(begin, comma)] * len(widths)
+        return list(zip(self._ids[index], [*spans, (comma, end)], strict=True))
+
+    def _make_table(self):
+        pieces = sorted(self._ids)
+        parts = []
+        splits = [0]
+        for index in pieces:
+            *digits, comma = self._ids[index]
+            widths = self._widths[index]
+            parts += [
+                (part, sum(widths[:place]), widths[place], sum(widths))
+                for place, part in enumerate(digits)
+            ]
+            parts.append((comma, 0, 0, CommaTable.COMMA))
+            splits.append(len(parts))
+        columns = np.array(parts, np.int32).reshape(-1, 4).T
+        return CommaTable(
+            np.array([*pieces, np.iinfo(np.int32).max], np.int32),
+            np.array([*splits, len(parts)], np.int32),
+            *columns,
+        )
+
+
+def split_comma(piece, encode_pieces):
+    """Split the comma off a piece that ends with a digit and a comma.
+
+    Args:
+        piece: str.
+        encode_pieces: callable, str -> list of str: the model without the rule.
+
+    Returns:
+        list of str, or None where the rule does not apply.
+    """
+    if len(piece) < 2 or piece[-1] != "," or not piece[-2].isdigit():
+        return None
+    parts = encode_pieces(piece[:-1].replace(BLANK, ""))
+    if parts and piece[0] != BLANK and parts[0][0] == BLANK:
+        parts = ([parts[0][1:]] if len(parts[0]) > 1 else []) + parts[1:]
+    return [*parts, ","]
