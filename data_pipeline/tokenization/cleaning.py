@@ -91,6 +91,7 @@ class CompiledCleaning(typing.NamedTuple):
 
     model_proto: bytes
     blanks: frozenset  # characters of which nothing but blanks is left
+    dropped: frozenset  # characters that the model's own map drops
     marks: frozenset  # combining marks, which belong to the letter before them
     has_sigma: bool  # whether texts must go through `final_sigma`
 
@@ -131,20 +132,21 @@ def compile_cleaning(model_proto, lowercase=False):
     _keep_clean_symbols(model, lowercase)
     spec.precompiled_charsmap = _compile(rules)
     spec.remove_extra_whitespaces = True
-    characters = {c for entry in model.pieces for c in entry.piece}
+    silent = {
+        source: to
+        for source, to in {" ": " ", BLANK: BLANK, **rules}.items()
+        if len(source) == 1 and not to.strip(f" {BLANK}")
+    }
+    marks = frozenset(source for source, to in cleaned.items() if not to)
+    vocabulary = {c for entry in model.pieces for c in entry.piece}
     return CompiledCleaning(
         model_proto=model.SerializeToString(),
-        blanks=frozenset(
-            {" ", BLANK}.union(
-                source
-                for source, to in rules.items()
-                if cleaned.get(source, " ") and not to.strip(f" {BLANK}")
-            )
-        ),
-        marks=frozenset(source for source, to in cleaned.items() if not to),
+        blanks=frozenset(source for source, to in silent.items() if to),
+        dropped=frozenset(s for s, to in silent.items() if not to) - marks,
+        marks=marks,
         has_sigma=lowercase
         and (
-            not characters.isdisjoint("\u03c3\u03c2")
+            not vocabulary.isdisjoint("\u03c3\u03c2")
             or model.trainer_spec.byte_fallback
         ),
     )
@@ -190,7 +192,7 @@ def final_sigma_patterns():
         if f"A{_SIGMA}{clean}".lower()[1] != FINAL_SIGMA:
             after.append(character)
     sigmas, before, after, ignored = map(
-        _ranges, (sigmas, before, after, ignored)
+        character_ranges, (sigmas, before, after, ignored)
     )
     return f"[{sigmas}]", (
         f"([{before}][{ignored}]*)[{sigmas}]"
@@ -201,7 +203,7 @@ def final_sigma_patterns():
 @functools.cache
 def blanks_class():
     """RE2 class of the characters that `str.strip` takes off."""
-    return f"[{_ranges([c for c in _characters() if c.isspace()])}]"
+    return f"[{character_ranges([c for c in _characters() if c.isspace()])}]"
 
 
 def _characters():
@@ -212,7 +214,7 @@ def _characters():
         yield chr(code)
 
 
-def _ranges(characters):
+def character_ranges(characters):
     """Sorted characters as the inside of a class of a regular expression."""
     found = []
     for character in characters:

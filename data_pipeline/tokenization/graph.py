@@ -4,7 +4,7 @@ Beside TensorFlow's own ops it uses two of TensorFlow Text, `SentencepieceOp`
 and `SentencepieceTokenizeOp`, so that TensorFlow Serving can load it. The
 cleaning is part of the SentencePiece model, see `cleaning`.
 
-Shapes: N texts, M chunks of texts, P pieces of all texts, C characters.
+Shapes: N texts, M chunks of texts, P pieces of all texts.
 """
 
 import argparse
@@ -20,12 +20,12 @@ from data_pipeline.command_line import run
 from data_pipeline.tokenization.cleaning import FINAL_SIGMA
 from data_pipeline.tokenization.cleaning import final_sigma_patterns
 from data_pipeline.tokenization.commas import CommaTable
-from data_pipeline.tokenization.symbols import BLANK
+from data_pipeline.tokenization.commas import digit_comma_pattern
+from data_pipeline.tokenization.graph_offsets import PieceOffsets
+from data_pipeline.tokenization.symbols import UNKNOWN_ID
 from data_pipeline.tokenization.tokenizer import Tokenizer
 
 _CHUNK_WORDS = 128
-# What is left of a character after the cleaning.
-_TEXT, _NOTHING, _MARK = range(3)
 
 
 class GraphTokenizer(tf.Module):
@@ -56,26 +56,19 @@ class GraphTokenizer(tf.Module):
         super().__init__(name=name)
         self.lowercase = tokenizer.lowercase
         self._cleaning = tokenizer.cleaning
-        self._sentencepiece = tensorflow_text.SentencepieceTokenizer(
-            model=self._cleaning.model_proto, out_type=tf.int32
-        )
-        # Not documented by TensorFlow Text; a test sets a seed and tokenizes.
-        self._sentencepiece._model_resource = _NamedModel(
-            self._cleaning.model_proto, None
-        )
+        proto = self._cleaning.model_proto
+        self._sentencepiece = _sentencepiece(proto, tf.int32)
+        self._unknown_pieces = None
+        if tokenizer.commas.splits_unknown:
+            self._unknown_pieces = _sentencepiece(proto, tf.string)
         # TensorFlow Text adds up scores in float32, which in a long text is too
         # coarse to tell the best pieces.
         self._chunk_words = (
             _CHUNK_WORDS if tokenizer.cuts_at_blanks else np.iinfo(np.int64).max
         )
-        blanks = [
-            index
-            for index in range(tokenizer.vocabulary_size)
-            if not tokenizer.id_to_piece(index).strip(BLANK)
-        ]
         with tf.device("CPU:0"):
-            self._blanks = tf.constant(blanks, tf.int32)
             self._commas = CommaTable(*map(tf.constant, tokenizer.commas.table))
+        self._offsets = PieceOffsets(tokenizer, self._commas)
 
     # There is nothing that AutoGraph would rewrite; looking takes seconds.
     @tf.autograph.experimental.do_not_convert
@@ -83,7 +76,7 @@ class GraphTokenizer(tf.Module):
         with tf.device("CPU:0"):  # where strings live
             chunks, splits, _ = _chunks(self._valid(texts), self._chunk_words)
             ids = self._sentencepiece.tokenize(chunks)
-            return self._split_commas(_by_text(ids, splits))[0]
+            return self._split_commas(_by_text(ids, splits), chunks)[0]
 
     @tf.autograph.experimental.do_not_convert
     def tokenize_with_offsets(self, texts):
@@ -111,32 +104,17 @@ class GraphTokenizer(tf.Module):
             ids, starts, limits = self._sentencepiece.tokenize_with_offsets(
                 chunks
             )
-            # The blank ends the last chunk of a text as it does the others.
-            codes = tf.strings.unicode_decode(texts + " ", "UTF-8")
-            characters = _characters_of_bytes(codes.flat_values)
-            chunk_begins = tf.gather(chunk_begins, starts.value_rowids())
-
-            def in_characters(bytes_of_chunk):
-                offsets = tf.cast(bytes_of_chunk.flat_values, tf.int64)
-                return tf.gather(characters, chunk_begins + offsets)
-
-            is_first = _is_first(starts)
-            starts, limits = in_characters(starts), in_characters(limits)
-            is_blank = tf.reduce_any(
-                ids.flat_values[:, None] == self._blanks, axis=1
-            )
-            is_blank &= is_first | (starts < limits)
             pieces = _by_text(ids, splits)
-            firsts = tf.gather(codes.row_splits, pieces.value_rowids())
-            spans = self._spans(codes, firsts, starts, limits, is_blank)
-            ids, places, sources = self._split_commas(pieces)
-            begins, ends = self._spans_of_parts(places, sources, spans)
-            firsts = tf.gather(firsts, sources)
-            return (
-                ids,
-                ids.with_flat_values(tf.cast(begins - firsts, tf.int32)),
-                ids.with_flat_values(tf.cast(ends - firsts, tf.int32)),
+            spans = self._offsets.of_pieces(
+                # The blank ends the last chunk of a text as it does the others.
+                tf.strings.unicode_decode(texts + " ", "UTF-8"),
+                chunk_begins,
+                (ids, starts, limits),
+                pieces.value_rowids(),
             )
+            ids, places, sources = self._split_commas(pieces, chunks)
+            begins, ends = self._offsets.of_parts(places, sources, spans)
+            return ids, ids.with_flat_values(begins), ids.with_flat_values(ends)
 
     def _valid(self, texts):
         texts = tf.convert_to_tensor(texts, tf.string)
@@ -153,7 +131,7 @@ class GraphTokenizer(tf.Module):
             )
         return texts
 
-    def _split_commas(self, pieces):
+    def _split_commas(self, pieces, chunks):
         """Applies the digit-comma rule.
 
         Returns the ids of the parts, the place of each in the table or behind
@@ -162,6 +140,13 @@ class GraphTokenizer(tf.Module):
         table, ids = self._commas, pieces.flat_values
         rows = tf.searchsorted(table.pieces, ids)
         is_split = tf.gather(table.pieces, rows) == ids
+        if self._unknown_pieces is not None:
+            texts = self._unknown_pieces.tokenize(chunks).flat_values
+            is_unknown = (ids == UNKNOWN_ID) & tf.strings.regex_full_match(
+                texts, digit_comma_pattern()
+            )
+            rows = tf.where(is_unknown, tf.size(table.pieces) - 1, rows)
+            is_split |= is_unknown
         # Pieces that stay are read from behind the table, where they follow.
         itself = tf.size(table.ids) + tf.range(tf.size(ids))
         starts = tf.where(is_split, tf.gather(table.splits, rows), itself)
@@ -175,65 +160,14 @@ class GraphTokenizer(tf.Module):
         )
         return parts, places.flat_values, places.value_rowids()
 
-    def _spans(self, codes, firsts, starts, limits, is_blank):
-        """Begin, last character and end of each piece, without blanks around.
 
-        Args:
-            codes: int32 ragged [N, (C)], the characters of the texts.
-            firsts: int64 [P], the first character of each piece's text.
-            starts, limits: int64 [P], in characters of all texts.
-            is_blank: bool [P], pieces that are nothing but a blank.
-        """
-        kinds = self._kinds(codes.flat_values)
-        is_text = kinds == _TEXT
-        last_text = _last_limit(is_text)
-        next_text = _next_place(is_text)
-        # Marks belong to the letter that they follow.
-        last_solid = _last_limit(
-            tf.gather(
-                kinds == _TEXT,
-                tf.maximum(_last_limit(kinds != _MARK)[1:] - 1, 0),
-            )
-        )
-        begins = tf.gather(next_text, starts)
-        # Where no character is left, SentencePiece stopped inside of the next.
-        is_inside = begins >= limits
-        ends = tf.where(is_inside, begins + 1, tf.gather(last_solid, limits))
-        lasts = tf.where(is_inside, begins, tf.gather(last_text, limits) - 1)
-        # A blank stands behind the text before it.
-        blanks = tf.gather(last_solid, starts)
-        blanks = tf.where(
-            blanks > firsts,
-            tf.minimum(blanks, starts),
-            tf.gather(next_text, firsts),
-        )
-        return [tf.where(is_blank, blanks, x) for x in (begins, lasts, ends)]
-
-    def _kinds(self, codes):
-        """_TEXT, _NOTHING or _MARK for each code."""
-        limits, kinds = _kind_ranges(self._cleaning)
-        return tf.gather(kinds, tf.searchsorted(limits, codes, side="right"))
-
-    def _spans_of_parts(self, places, sources, spans):
-        """Begins and ends of what the digit-comma rule made of the pieces."""
-        begins, lasts, ends = (tf.gather(span, sources) for span in spans)
-        table = self._commas
-        whole = tf.size(table.ids)
-        is_part = places < whole
-        places = tf.where(is_part, places, whole)
-
-        def column(values, of_whole):
-            values = tf.concat([values, [of_whole]], 0)
-            return tf.cast(tf.gather(values, places), tf.int64)
-
-        totals = column(table.totals, CommaTable.COMMA)
-        fits = totals == lasts - begins
-        is_digits = totals != CommaTable.COMMA
-        is_comma = is_part & ~is_digits
-        begins = tf.where(is_comma, lasts, begins)
-        begins += tf.where(fits, column(table.begins, 0), 0)
-        limits = tf.where(fits, begins + column(table.widths, 0), lasts)
-        return begins, tf.where(is_digits, limits, ends)
+def _sentencepiece(model_proto, out_type):
+    tokenizer = tensorflow_text.SentencepieceTokenizer(
+        model=model_proto, out_type=out_type
+    )
+    # Not documented by TensorFlow Text; a test sets a seed and tokenizes.
+    tokenizer._model_resource = _NamedModel(model_proto, None)
+    return tokenizer
 
 
 class _NamedModel(sentencepiece_tokenizer._SentencepieceModelResource):
@@ -352,52 +286,6 @@ def _by_text(ids, splits):
     return tf.RaggedTensor.from_row_splits(
         ids.flat_values, tf.gather(ids.row_splits, splits), validate=False
     )
-
-
-def _is_first(rows):
-    """True for the first value of each row of a ragged tensor, flat."""
-    places = tf.range(tf.size(rows.flat_values, rows.row_splits.dtype))
-    return places == tf.gather(rows.row_splits, rows.value_rowids())
-
-
-def _characters_of_bytes(codes):
-    """The character of each byte of characters [C] in UTF-8."""
-    sizes = 1 + sum(
-        tf.cast(codes >= code, tf.int64) for code in (0x80, 0x800, 0x10000)
-    )
-    return tf.repeat(tf.range(tf.size(codes, tf.int64)), sizes)
-
-
-def _kind_ranges(cleaning):
-    """First codes of ranges, and the kind of character before and in each."""
-    kinds = {}
-    for characters, kind in (
-        (cleaning.blanks, _NOTHING),
-        (cleaning.marks, _MARK),
-    ):
-        kinds.update((ord(character), kind) for character in characters)
-    limits, found = [], [_TEXT]
-    for code in sorted(kinds.keys() | {code + 1 for code in kinds}):
-        if kinds.get(code, _TEXT) != found[-1]:
-            limits.append(code)
-            found.append(kinds.get(code, _TEXT))
-    return np.array(limits, np.int32), np.array(found, np.int32)
-
-
-def _next_place(mask):
-    """For each of the n + 1 boundaries, the first True from there on, or n."""
-    places = tf.concat([tf.where(mask)[:, 0], [tf.size(mask, tf.int64)]], 0)
-    return tf.gather(places, _counts(mask))
-
-
-def _last_limit(mask):
-    """For each of the n + 1 boundaries, one past the last True before it."""
-    limits = tf.concat([[0], tf.where(mask)[:, 0] + 1], 0)
-    return tf.gather(limits, _counts(mask))
-
-
-def _counts(mask):
-    return tf.concat([[0], tf.cumsum(tf.cast(mask, tf.int64))], 0)
 
 
 if __name__ == "__main__":

@@ -111,7 +111,8 @@ class Tokenizer:
         _check_pieces(self._pieces, source)
         self.cleaning = compile_cleaning(model_proto, self.lowercase)
         self._processor = _load(self.cleaning.model_proto, source)
-        self._silent = self.cleaning.blanks | self.cleaning.marks
+        self._unseen = self.cleaning.blanks | self.cleaning.marks
+        self._silent = self._unseen | self.cleaning.dropped
         self.starts_word = np.array([_starts_word(p) for p in self._pieces])
         self.commas = DigitCommas(
             self._pieces,
@@ -135,6 +136,8 @@ class Tokenizer:
         Raises:
             TypeError: `text` is not a str.
         """
+        if self.commas.splits_unknown:
+            return self.encode_with_offsets(text)[0]
         return self.commas.replace(self._processor.encode(self._valid(text)))
 
     def encode_batch(self, texts, num_threads=None):
@@ -155,6 +158,8 @@ class Tokenizer:
                 "`texts` must be a list of str, not one str. Received: "
                 f"texts={shorten(texts)}. Call `encode` for a single text."
             )
+        if self.commas.splits_unknown:
+            return [self.encode(text) for text in texts]
         texts = [self._valid(text) for text in texts]
         rows = self._processor.encode(texts, num_threads=num_threads or -1)
         return [self.commas.replace(ids) for ids in rows]
@@ -169,10 +174,18 @@ class Tokenizer:
             ids: int32 array, those of all texts, one after the other.
             lengths: int64 array, how many each text has.
         """
-        texts = [self._valid(text) for text in texts]
-        rows = self._processor.encode(texts, return_type="numpy", num_threads=1)
+        if self.commas.splits_unknown:
+            rows = [np.array(self.encode(text), np.int32) for text in texts]
+        else:
+            rows = self._processor.encode(
+                [self._valid(text) for text in texts],
+                return_type="numpy",
+                num_threads=1,
+            )
         lengths = np.fromiter(map(len, rows), np.int64, len(rows))
         ids = np.concatenate([np.zeros(0, np.int32), *rows])
+        if self.commas.splits_unknown:
+            return ids, lengths
         return self.commas.replace_flat(ids, lengths)
 
     def encode_with_offsets(self, text):
@@ -198,9 +211,10 @@ class Tokenizer:
         text = self._valid(text)
         mapping = self._processor.encode(text, return_type="offset_mapping")
         parts = []
-        for place, (index, (begin, end)) in enumerate(
-            zip(mapping["ids"], mapping["offsets"], strict=True)
-        ):
+        pieces = zip(
+            *(mapping[key] for key in ("ids", "pieces", "offsets")), strict=True
+        )
+        for place, (index, piece, (begin, end)) in enumerate(pieces):
             is_blank = not self._pieces[index].strip(BLANK)
             # The blank before a text has no character either.
             is_inside = place > 0 and begin == end
@@ -209,7 +223,9 @@ class Tokenizer:
                 parts.append((index, (begin, end)))
                 continue
             begin, comma, end = self._span(text, begin, end)
-            parts += self.commas.replace_with_spans(index, begin, comma, end)
+            parts += self.commas.replace_with_spans(
+                index, piece, begin, comma, end
+            )
         return [index for index, _ in parts], [span for _, span in parts]
 
     def decode(self, ids):
@@ -280,16 +296,16 @@ class Tokenizer:
 
     def _blank_place(self, text, begin):
         """Where the blank before `begin` stands: behind the text before it."""
-        first = begin
-        while first > 0 and text[first - 1] in self._silent:
-            first -= 1
-        if first == 0:
-            while first < len(text) and text[first] in self._silent:
-                first += 1
-            return first
-        while first < begin and text[first] in self.cleaning.marks:
-            first += 1
-        return first
+        place = begin
+        while place > 0 and text[place - 1] in self._silent:
+            place -= 1
+        if place > 0:
+            while place < begin and text[place] in self.cleaning.marks:
+                place += 1
+            return place
+        while place < len(text) and text[place] in self._unseen:
+            place += 1
+        return place
 
     def _check_id(self, index):
         if not 0 <= index < self.vocabulary_size:
