@@ -31,7 +31,7 @@ from data_pipeline.records import schema as features
 from data_pipeline.records import sequences as segments
 from data_pipeline.records import targets
 from data_pipeline.records import writer as records
-from data_pipeline.records.settings import Settings
+from data_pipeline.records.schema import RecordSettings
 from data_pipeline.text import documents as text_files
 from data_pipeline.tokenization.tokenizer import Tokenizer
 
@@ -143,7 +143,7 @@ def main(argv=None):
     arguments = parser.parse_args(argv)
 
     tokenizer = Tokenizer(arguments.tokenizer)
-    settings = Settings().resolved()
+    settings = RecordSettings().resolved()
     documents = text_files.stream_documents(
         arguments.input, arguments.text_format
     )

@@ -209,9 +209,14 @@ def add_options(parser, cls, first=(), skip=()):
         parser.add_argument(
             option,
             type=kind,
-            metavar=field.metadata["metavar"] or option[2:].upper(),
+            metavar=field.metadata["metavar"] or _placeholder(field, option),
             help=text,
         )
+
+
+def _placeholder(field, option):
+    choices = field.metadata["choices"]
+    return "{" + ",".join(choices) + "}" if choices else option[2:].upper()
 
 
 def given_options(cls, options):

@@ -9,7 +9,7 @@ from benchmarks import machine
 from benchmarks.texts import read_lines
 from data_pipeline.pretraining import PretrainingData
 from data_pipeline.records import build as building
-from data_pipeline.records.settings import Settings
+from data_pipeline.records.schema import RecordSettings
 from data_pipeline.tokenization.cleaning import preprocess
 from data_pipeline.tokenization.tokenizer import Tokenizer
 
@@ -77,7 +77,9 @@ def _build(files, directory, num_tokens, processes, num_targets=None):
         files["text"],
         Tokenizer(files["tokenizer"]),
         directory,
-        settings=Settings(sequence_length=num_tokens, num_predict=num_targets),
+        settings=RecordSettings(
+            sequence_length=num_tokens, num_predict=num_targets
+        ),
         text_format="running",
         processes=processes,
     )

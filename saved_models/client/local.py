@@ -2,7 +2,6 @@
 
 import numpy as np
 
-from data_pipeline import cpp_log
 from saved_models.client.client import request_arrays
 from saved_models.versions import latest_version
 
@@ -24,7 +23,6 @@ class Predictor:
         import tensorflow as tf
         import tensorflow_text  # noqa: F401  registers SentencePiece's ops
 
-        cpp_log.apply_to_abseil()
         path = latest_version(directory)
         try:
             self._loaded = tf.saved_model.load(str(path))

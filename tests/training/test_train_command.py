@@ -14,7 +14,7 @@ import pytest
 import tensorflow as tf
 
 import xlnet_tf
-from data_pipeline.records.settings import Settings
+from data_pipeline.records.schema import RecordSettings
 from tests.support.run_fixtures import LENGTH
 from tests.support.run_fixtures import arguments
 from tests.support.run_fixtures import one_line
@@ -313,7 +313,9 @@ def test_memory_length_is_as_given_or_three_quarters(
 def test_both_directions_and_frozen_records_train(tmp_path, configs):
     records = write_records(
         tmp_path,
-        Settings(sequence_length=LENGTH, both_directions=True, frozen=True),
+        RecordSettings(
+            sequence_length=LENGTH, both_directions=True, frozen=True
+        ),
     )
     argv = arguments(records, tmp_path / "run", *configs, steps=2)
     assert run_train(*argv) == 0

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from data_pipeline.records.settings import Settings
+from data_pipeline.records.schema import RecordSettings
 from tests.support.run_fixtures import LENGTH
 from tests.support.run_fixtures import arguments
 from tests.support.run_fixtures import one_line
@@ -77,7 +77,7 @@ def test_a_config_of_another_vocabulary_or_reuse(
 
 
 def test_held_out_records_of_another_length(records, configs, tmp_path, capfd):
-    other = write_records(tmp_path, Settings(sequence_length=24))
+    other = write_records(tmp_path, RecordSettings(sequence_length=24))
     argv = arguments(records, tmp_path / "run", *configs)
     assert run_train(*argv, "--eval-records", str(other)) == 1
     assert "another length or tokenizer" in one_line(capfd)
@@ -87,7 +87,7 @@ def test_fewer_held_out_records_than_replicas(
     records, configs, tmp_path, capfd
 ):
     few = write_records(
-        tmp_path, Settings(sequence_length=LENGTH), num_sentences=1
+        tmp_path, RecordSettings(sequence_length=LENGTH), num_sentences=1
     )
     # Two records, of which one is damaged.
     shard = few / "train-00000.tfrecord"

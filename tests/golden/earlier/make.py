@@ -25,16 +25,16 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import keras
 import numpy as np
+from tests.tokenizer_samples import TEXTS
+from tests.tokenizer_samples import random_texts
+from tests.tokenizer_samples import tiny_model
+from tests.tokenizer_samples import tiny_sentences
 
 import xlnet_tf
 from data_pipeline import build_records
 from saved_models import export
 from tests import finetuning_fixtures
 from tests.house import earlier
-from tests.tokenizer_samples import TEXTS
-from tests.tokenizer_samples import random_texts
-from tests.tokenizer_samples import tiny_model
-from tests.tokenizer_samples import tiny_sentences
 from xlnet_tf import convert
 from xlnet_tf import finetune
 from xlnet_tf import train

@@ -60,7 +60,7 @@ def validation_threshold(documents, settings):
 
     Args:
         documents: callable that gives the documents from the beginning.
-        settings: Settings.
+        settings: RecordSettings.
 
     Returns:
         int or None.
