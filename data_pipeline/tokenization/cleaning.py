@@ -188,15 +188,19 @@ def final_sigma_patterns():
         if f"{clean}{_SIGMA}".lower()[-1] == FINAL_SIGMA:
             before.append(character)
         elif f"A{clean}{_SIGMA}".lower()[-1] == FINAL_SIGMA:
-            ignored.append(character)
+            if character not in "`'":
+                ignored.append(character)
         if f"A{_SIGMA}{clean}".lower()[1] != FINAL_SIGMA:
             after.append(character)
     sigmas, before, after, ignored = map(
         character_ranges, (sigmas, before, after, ignored)
     )
+    # Two equal quotes become one that is not ignored.
+    quotes = "(?:'(?:`')*`?|`(?:'`)*'?)"
+    gap = f"[{ignored}]*(?:{quotes}[{ignored}]+)*{quotes}?"
     return f"[{sigmas}]", (
-        f"([{before}][{ignored}]*)[{sigmas}]"
-        f"([{ignored}]*(?:{'|'.join(_QUOTES)}|[^{after}{ignored}]|$))"
+        f"([{before}]{gap})[{sigmas}]"
+        f"({gap}(?:{'|'.join(_QUOTES)}|[^{after}{ignored}`']|$))"
     )
 
 

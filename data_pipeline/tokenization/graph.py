@@ -80,7 +80,7 @@ class GraphTokenizer(tf.Module):
 
     @tf.autograph.experimental.do_not_convert
     def tokenize_with_offsets(self, texts):
-        """Splits texts and gives the characters that each piece came from.
+        """Split texts and give the characters that each piece came from.
 
         What belongs to a piece is as `Tokenizer.encode_with_offsets` has it.
         Offsets count code points; each U+FFFD that stands for bytes which are
@@ -132,7 +132,7 @@ class GraphTokenizer(tf.Module):
         return texts
 
     def _split_commas(self, pieces, chunks):
-        """Applies the digit-comma rule.
+        """Apply the digit-comma rule.
 
         Returns the ids of the parts, the place of each in the table or behind
         it, and the piece [P] that each came from.
@@ -190,7 +190,7 @@ class _NamedModel(sentencepiece_tokenizer._SentencepieceModelResource):
 
 
 def agreement(tokenizer, texts, batch_size=256):
-    """Compares the graph with the tokenizer that it was built from.
+    """Compare the graph with the tokenizer that it was built from.
 
     Args:
         tokenizer: Tokenizer.
@@ -219,7 +219,7 @@ def agreement(tokenizer, texts, batch_size=256):
 
 
 def main(argv=None):
-    """Reports on which lines of a text the graph and the tokenizer agree.
+    """Report on which lines of a text the graph and the tokenizer agree.
 
     Args:
         argv: list of str, default None for those of the process.
@@ -258,7 +258,7 @@ def main(argv=None):
 
 
 def _chunks(texts, chunk_words):
-    """Cuts texts [N] at blanks into chunks [M].
+    """Cut texts [N] at blanks into chunks [M].
 
     Returns them, the first chunk of each text [N + 1], and the byte where each
     begins [M] if a blank ended each text.

@@ -9,11 +9,10 @@ the end of a word. tests/slow/peers/test_transformers.py has an example of each.
 """
 
 import json
-import os
 import pathlib
-import tempfile
 import warnings
 
+from data_pipeline.files import write_bytes
 from data_pipeline.tokenization import hugging_face_format
 from data_pipeline.tokenization import model_file
 from data_pipeline.tokenization.hugging_face_format import added_tokens
@@ -130,9 +129,9 @@ def write_tokenizer(tokenizer, directory):
     directory.mkdir(parents=True, exist_ok=True)
     values = hugging_face_format.from_model(model, tokenizer.lowercase)
     config = json.dumps(_config(tokenizer), indent=2) + "\n"
-    _write(directory / MODEL_FILE, tokenizer.model_proto)
-    _write(directory / CONFIG_FILE, config.encode())
-    _write(
+    write_bytes(directory / MODEL_FILE, tokenizer.model_proto)
+    write_bytes(directory / CONFIG_FILE, config.encode())
+    write_bytes(
         directory / TOKENIZER_FILE,
         json.dumps(values, ensure_ascii=False).encode(),
     )
@@ -263,17 +262,3 @@ def _read_json(file):
     if not isinstance(values, dict):
         raise damaged(file, "it does not hold a JSON object")
     return values
-
-
-def _write(file, data):
-    descriptor, temporary = tempfile.mkstemp(
-        dir=file.parent, prefix=f".{file.name}."
-    )
-    try:
-        with os.fdopen(descriptor, "wb") as handle:
-            handle.write(data)
-        os.chmod(temporary, 0o644)  # mkstemp makes files for oneself alone
-        os.replace(temporary, file)
-    except BaseException:
-        os.unlink(temporary)
-        raise

@@ -17,8 +17,8 @@ from data_pipeline.tokenization.symbols import SEP_ID
 from data_pipeline.tokenization.symbols import SPECIAL_SYMBOLS
 from data_pipeline.tokenization.symbols import UNKNOWN_ID
 
-# Hugging Face subtracts this from the score of a piece such as "3,", so that its
-# tokenizer avoids the pieces that the release splits afterwards.
+# Hugging Face subtracts this from the score of a piece such as "3,", so that
+# its tokenizer avoids the pieces that the release splits afterwards.
 _COMMA_PENALTY = 100
 _MAX_FLOAT32 = 3.4028234663852886e38
 _SURROGATES = re.compile("[\ud800-\udfff]")

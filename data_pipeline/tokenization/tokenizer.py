@@ -51,6 +51,17 @@ class Tokenizer:
         cleaning: CompiledCleaning, the model with the cleaning built in.
         commas: DigitCommas.
 
+    Example:
+
+    ```python
+    from data_pipeline import Tokenizer
+    from data_pipeline.train_tokenizer import train_tokenizer
+    lines = [f"{i} red apples and {i + 1} green pears." for i in range(99)]
+    train_tokenizer(lines, "spiece.model", vocabulary_size=40)
+    tokenizer = Tokenizer("spiece.model", lowercase=False)
+    ids, offsets = tokenizer.encode_with_offsets("27 pears")
+    ```
+
     Raises:
         FileNotFoundError: there is no file at `path`.
         ValueError: the file is not a SentencePiece model, or lacks the special
@@ -80,7 +91,7 @@ class Tokenizer:
 
     @classmethod
     def from_model_proto(cls, model_proto, lowercase=False):
-        """Makes a tokenizer from the bytes of a model file.
+        """Make a tokenizer from the bytes of a model file.
 
         Args:
             model_proto: bytes.
@@ -125,7 +136,7 @@ class Tokenizer:
         )
 
     def encode(self, text):
-        """Splits a text into pieces of the vocabulary.
+        """Split a text into pieces of the vocabulary.
 
         Args:
             text: str.
@@ -141,7 +152,7 @@ class Tokenizer:
         return self.commas.replace(self._processor.encode(self._valid(text)))
 
     def encode_batch(self, texts, num_threads=None):
-        """Splits many texts at once, on several threads.
+        """Split many texts at once, on several threads.
 
         Args:
             texts: list or other iterable of str.
@@ -165,7 +176,7 @@ class Tokenizer:
         return [self.commas.replace(ids) for ids in rows]
 
     def encode_flat(self, texts):
-        """Splits many texts at once on this thread, for whole shards.
+        """Split many texts at once on this thread, for whole shards.
 
         Args:
             texts: list of str.
@@ -189,7 +200,7 @@ class Tokenizer:
         return self.commas.replace_flat(ids, lengths)
 
     def encode_with_offsets(self, text):
-        """Splits a text and gives the characters that each piece came from.
+        """Split a text and give the characters that each piece came from.
 
         Spans leave out the blank before a word. A piece that is nothing but
         that blank has an empty span, behind the text before it. Accents that
@@ -229,7 +240,7 @@ class Tokenizer:
         return [index for index, _ in parts], [span for _, span in parts]
 
     def decode(self, ids):
-        """Joins pieces to text; control symbols give nothing.
+        """Join pieces to text, leaving out control symbols.
 
         Args:
             ids: iterable of int: a list, an array, a tensor of one axis.
@@ -246,7 +257,7 @@ class Tokenizer:
         return self._processor.decode(ids)
 
     def id_to_piece(self, index):
-        """Gives the piece of an id.
+        """The piece of an id.
 
         Args:
             index: int.
@@ -261,7 +272,7 @@ class Tokenizer:
         return self._pieces[index]
 
     def piece_to_id(self, piece):
-        """Gives the id of a piece.
+        """The id of a piece.
 
         Args:
             piece: str.
