@@ -7,7 +7,7 @@ a start, K spans, n answers kept of a question.
 import numpy as np
 import tensorflow as tf
 
-from data_pipeline.tokenization.unicode_tables import blanks_class
+from data_pipeline.tokenization.cleaning import blanks_class
 
 # Released score of an end where no span is possible.
 _NO_END_SCORE = -1e6

@@ -8,9 +8,10 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from data_pipeline.tasks.examples import KINDS
+from xlnet_tf.training.finetuning_config import FinetuningConfig
 
 from data_pipeline.tasks.catalog import find_task
+from data_pipeline.tasks.examples import KINDS
 from data_pipeline.tasks.examples import ChoiceExample
 from data_pipeline.tasks.examples import RankingExample
 from data_pipeline.tasks.examples import TextExample
@@ -18,7 +19,6 @@ from data_pipeline.tasks.examples import TokensExample
 from tests.support.oracle import as_numpy
 from tests.support.oracle import small_backbone
 from xlnet_tf.tasks import task_class
-from xlnet_tf.training.finetuning_config import FinetuningConfig
 
 RANDOM = np.random.default_rng(5)
 LABELS = ("no", "yes", "maybe")

@@ -6,11 +6,11 @@ import types
 
 import pytest
 import tensorflow as tf
-from data_pipeline.tasks.reading import TaskData
 
 import xlnet_tf
 from data_pipeline.tasks.catalog import find_task
 from data_pipeline.tasks.examples import TextExample
+from data_pipeline.tasks.reading import TaskData
 from xlnet_tf.files import digest_of_weights
 from xlnet_tf.training import progress
 from xlnet_tf.training.config import FinetuningConfig
