@@ -18,7 +18,7 @@ from xlnet_tf import XLNetBackbone
 from xlnet_tf import XLNetQuestionAnswering
 from xlnet_tf.preprocessing.questions import XLNetQuestionAnsweringPreprocessor
 from xlnet_tf.tasks.losses import SpanLoss
-from xlnet_tf.training.finetuning_config import FinetuningConfig
+from xlnet_tf.training.config import FinetuningConfig
 
 SETTINGS = {"sequence_length": 31, "stride": 7, "max_question_length": 5}
 CONTEXTS = [

@@ -48,7 +48,7 @@ def test_kernels(case, group, monkeypatch):
 @pytest.mark.parametrize("mode", ["graph", "XLA"])
 @pytest.mark.parametrize(
     ("rematerialize", "scan_layers"),
-    itertools.product(ONE_OR_THE_OTHER, ONE_OR_THE_OTHER),
+    list(itertools.product(ONE_OR_THE_OTHER, ONE_OR_THE_OTHER)),
 )
 def test_every_way_to_run_the_layers(mode, rematerialize, scan_layers):
     backbone, features = backbone_of(num_layers=3), features_of(num_layers=3)

@@ -8,7 +8,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from xlnet_tf.training.finetuning_config import FinetuningConfig
+from xlnet_tf.training.config import FinetuningConfig
 
 from data_pipeline.tasks.catalog import find_task
 from data_pipeline.tasks.examples import KINDS
