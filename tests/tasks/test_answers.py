@@ -10,11 +10,11 @@ import pytest
 import tensorflow as tf
 
 from data_pipeline.tasks.catalog import find_task
+from data_pipeline.tasks.examples import KINDS
 from data_pipeline.tasks.examples import ChoiceExample
 from data_pipeline.tasks.examples import RankingExample
 from data_pipeline.tasks.examples import TextExample
 from data_pipeline.tasks.examples import TokensExample
-from data_pipeline.tasks.task_spec import KINDS
 from tests.support.oracle import as_numpy
 from tests.support.oracle import small_backbone
 from xlnet_tf.tasks import task_class
