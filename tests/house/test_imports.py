@@ -198,7 +198,6 @@ def test_folders_hold_at_most_twelve_modules():
     assert not wrong, wrong
 
 
-@MOVING
 def test_a_module_lies_where_it_is_used():
     """No module has one importer only, in another folder of its package."""
     users = {name: set() for name in MODULES}
