@@ -7,6 +7,7 @@ examples, n answers kept of a question.
 import keras
 import numpy as np
 
+from xlnet_tf.preprocessing.answers import decode
 from xlnet_tf.preprocessing.preprocessor import Preprocessor
 from xlnet_tf.preprocessing.preprocessor import add_axis
 from xlnet_tf.preprocessing.preprocessor import first_row
@@ -21,18 +22,9 @@ from xlnet_tf.preprocessing.strings import to_tensor
 # have no piece, and give no label. `left_out` are questions whose answers all
 # are misplaced; of `out_of_reach` ones no window holds an answer whole.
 _COUNTS = (
-    "examples",
-    "contexts",
-    "windows",
-    "cut_questions",
-    "split_contexts",
-    "windows_with_answer",
-    "impossible",
-    "answers",
-    "inexact",
-    "misplaced",
-    "left_out",
-    "out_of_reach",
+    *("examples", "contexts", "windows", "cut_questions", "split_contexts"),
+    *("windows_with_answer", "impossible", "answers", "inexact", "misplaced"),
+    *("left_out", "out_of_reach"),
 )
 
 
@@ -89,6 +81,7 @@ class XLNetQuestionAnsweringPreprocessor(Preprocessor):
     """
 
     pad_side = "right"
+    decode = staticmethod(decode)  # the way back from `encode`
 
     def __init__(
         self,

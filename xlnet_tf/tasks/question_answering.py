@@ -242,7 +242,7 @@ class XLNetQuestionAnswering(_SpanTask):
 
     def decode(self, collected, encoded, examples):
         """See `Task` and `xlnet_tf.preprocessing.answers.decode`."""
-        return answers.decode(
+        return XLNetQuestionAnsweringPreprocessor.decode(
             collected,
             encoded,
             examples,
