@@ -24,6 +24,7 @@ REQUIRED = [
     "numpy>=2.2,<3",
     "h5py",
     "safetensors",
+    "fsspec",
     "tqdm",
     "matplotlib",
     # TensorFlow Datasets, which tf-models-official brings, imports it and does

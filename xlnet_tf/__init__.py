@@ -15,6 +15,7 @@ if sys.argv and (
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 from xlnet_tf.config import XLNetConfig
+from xlnet_tf.loading import load
 from xlnet_tf.model.backbone import XLNetBackbone
 from xlnet_tf.model.memory import StatefulMemory
 from xlnet_tf.objectives.pretrainer import XLNetPretrainer
@@ -50,4 +51,5 @@ __all__ = [
     "XLNetTokenClassifier",
     "XLNetTokenClassifierPreprocessor",
     "__version__",
+    "load",
 ]

@@ -106,19 +106,19 @@ def finetune(options):
     Returns:
         int, the exit status.
     """
-    from data_pipeline.tasks import finetuning_data
+    from data_pipeline.tasks import reading
     from xlnet_tf.training.finetuning import one_run
     from xlnet_tf.training.results import write_summary
     from xlnet_tf.training.strategy import make_strategy
 
     config = finetuning_config(options)
     with command_line.warnings_in_a_line():
-        data = finetuning_data.read(
+        data = reading.read_task(
             options.task,
             options.data,
             evaluation=options.eval_data,
             columns=options.columns,
-            hold_out=config.hold_out,
+            fraction=config.hold_out,
             seed=config.seed,
         )
     strategy = make_strategy(options.strategy, options.tpu)

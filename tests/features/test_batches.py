@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
+from data_pipeline.features.batches import Batches
+from data_pipeline.features.batches import bucket_lengths
 from data_pipeline.features.rows import Ragged
 from data_pipeline.features.rows import Rows
-from data_pipeline.tasks.batches import Batches
-from data_pipeline.tasks.batches import bucket_lengths
 
 COUNT, BATCH = 103, 8
 LENGTHS = (6, 11, 20)

@@ -30,7 +30,8 @@ FLOORS = [
         "data_pipeline.build_records",
         "data_pipeline.train_tokenizer",
     ],
-    ["xlnet_tf.config", "xlnet_tf.files", "xlnet_tf.optimizer"],
+    ["xlnet_tf.files", "xlnet_tf.version"],
+    ["xlnet_tf.config", "xlnet_tf.optimizer"],
     ["xlnet_tf.weights"],
     ["xlnet_tf.model", "xlnet_tf.preprocessing"],
     ["xlnet_tf.generation"],
@@ -218,7 +219,6 @@ def test_a_module_lies_where_it_is_used():
     assert not wrong, "\n".join(wrong)
 
 
-@MOVING
 def test_who_knows_tensorflow_and_the_data_pipeline():
     wrong = []
     for name in MODULES:

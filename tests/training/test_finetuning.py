@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 import xlnet_tf
-from data_pipeline.tasks.batches import Batches
+from data_pipeline.features.batches import Batches
 from data_pipeline.tasks.catalog import find_task
 from data_pipeline.tasks.examples import TextExample
 from data_pipeline.tasks.examples import TokensExample

@@ -8,7 +8,7 @@ import pytest
 import xlnet_tf
 from data_pipeline.tasks.catalog import find_task
 from data_pipeline.tasks.examples import TextExample
-from data_pipeline.tasks.finetuning_data import TaskData
+from data_pipeline.tasks.reading import TaskData
 from xlnet_tf.files import digest_of_weights
 from xlnet_tf.training.finetuning_config import FinetuningConfig
 from xlnet_tf.training.finetuning_directory import RUN_FILE

@@ -20,6 +20,7 @@ from xlnet_tf.model.memory import next_memory
 from xlnet_tf.model.memory import next_memory_mask
 from xlnet_tf.model.rematerialization import rematerialized
 from xlnet_tf.weights.preset import Preset
+from xlnet_tf.weights.preset import split_overrides
 
 # Draws of dropout that one block takes from its seed, and the three outside.
 _DRAWS_PER_BLOCK = 4
@@ -117,6 +118,22 @@ class XLNetBackbone(Preset, keras.Model):
             setattr(self, block.name, block)
         self.seed_generator = keras.random.SeedGenerator(seed)
         self._build_weights()
+
+    @classmethod
+    def from_source(
+        cls,
+        source,
+        load_weights=True,
+        dtype=None,
+        head=None,
+        strict=True,
+        **overrides,
+    ):
+        config, arguments = split_overrides(source, overrides)
+        model = cls(config, dtype=dtype, **arguments)
+        if load_weights:
+            source.fill(model, strict=strict)
+        return model
 
     def _build_weights(self):
         self.token_embedding.build((None, None))

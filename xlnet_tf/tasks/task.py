@@ -5,12 +5,15 @@ import warnings
 
 import keras
 
+from xlnet_tf.model.backbone import XLNetBackbone
 from xlnet_tf.optimizer import AdamW
 from xlnet_tf.optimizer import WarmupSchedule
 from xlnet_tf.preprocessing import strings as raw_data
 from xlnet_tf.preprocessing.preprocessor import can_preprocess
 from xlnet_tf.preprocessing.texts import XLNetTextClassifierPreprocessor
+from xlnet_tf.weights.heads import choose_head
 from xlnet_tf.weights.preset import Preset
+from xlnet_tf.weights.preset import split_overrides
 
 # The backbone folds numbers from 0 up, and -1 to -3, into its seed.
 DRAW_HEAD = -4
@@ -88,6 +91,25 @@ class Task(Preset, keras.Model):
             model.preprocessor = preprocessor
         elif cls.preprocessor_cls is not None:
             model._find_preprocessor(path)
+        return model
+
+    @classmethod
+    def from_source(
+        cls,
+        source,
+        load_weights=True,
+        dtype=None,
+        head=None,
+        strict=True,
+        **overrides,
+    ):
+        config, arguments = split_overrides(source, overrides)
+        if cls.head_has_dropout and "dropout" in overrides:
+            arguments["dropout"] = overrides["dropout"]
+        found, arguments = choose_head(cls, source, head, arguments)
+        model = cls(XLNetBackbone(config, dtype=dtype), **arguments)
+        if load_weights:
+            source.fill(model, found, strict=strict)
         return model
 
     def _find_preprocessor(self, path):

@@ -16,8 +16,8 @@ import keras
 import orbit
 import tensorflow as tf
 
-from data_pipeline.tasks import finetuning_data
-from data_pipeline.tasks.batches import Batches
+from data_pipeline.features.batches import Batches
+from data_pipeline.tasks import reading
 from data_pipeline.tokenization.hugging_face import read_tokenizer
 from xlnet_tf.training import finetuning_directory
 from xlnet_tf.training import finetuning_outputs
@@ -40,7 +40,7 @@ class Run:
     Args:
         options: object with the attributes of the command line.
         strategy: tf.distribute.Strategy.
-        data: TaskData of `finetuning_data`.
+        data: TaskData of `reading`.
         config: FinetuningConfig, not yet resolved.
 
     Raises:
@@ -314,7 +314,7 @@ class Run:
         largest_and_smallest(self.strategy, 0)
         self._take_best()
         self.kind.restore(self.results().get("details"))
-        examples = finetuning_data.read_unlabelled(
+        examples = reading.read_unlabelled(
             self.data.task, path, self.options.columns
         )
         rows, outputs = self.evaluator([("", examples)]).collect("")

@@ -34,7 +34,7 @@ def enter(directory, data, config, preset, random_start, is_chief):
 
     Args:
         directory: path.
-        data: TaskData of `finetuning_data`.
+        data: TaskData of `reading`.
         config: FinetuningConfig, resolved.
         preset: str or path.
         random_start: bool.

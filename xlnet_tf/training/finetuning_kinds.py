@@ -9,8 +9,8 @@ Shapes: B rows of a batch, R rows of a split, X examples, T tokens, C classes.
 import numpy as np
 from keras import ops
 
+from data_pipeline.features import batches as batching
 from data_pipeline.features import finetuning as encoding
-from data_pipeline.tasks import batches as batching
 from xlnet_tf.tasks import metrics as finetuning_metrics
 from xlnet_tf.tasks.classification import XLNetTextClassifier
 from xlnet_tf.tasks.classification import XLNetTextRegressor

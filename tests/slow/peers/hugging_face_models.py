@@ -1,8 +1,7 @@
 """Models of Hugging Face's and ours side by side.
 
-Sizes are those of `tests/reference.py`, but for two heads of 19: that code
-wants heads that share the model's width. transformers and torch are imported
-when they are used, for they need not be installed.
+Sizes are those of `tests/support/weight_models.py`. transformers and torch are
+imported when they are used, for they need not be installed.
 """
 
 import numpy as np
@@ -12,9 +11,7 @@ from tests.support.oracle import as_numpy
 from tests.support.oracle import largest_difference
 from tests.support.oracle import literal
 from tests.support.oracle import randomize
-from tests.support.oracle import small_config
 from tests.support.oracle import small_features
-from xlnet_tf import XLNetBackbone
 from xlnet_tf.weights.hugging_face_writer import save_hugging_face
 
 # Float32 sums in another order, on outputs of size about 1.
@@ -26,19 +23,6 @@ _THEIR_NAMES = {
     "memories": "mems",
     "class_index": "cls_index",
 }
-
-
-def config(**overrides):
-    """An XLNetConfig of ours that theirs can have too."""
-    return small_config(**{"num_heads": 2, "head_dim": 19, **overrides})
-
-
-def ours(cls, config, seed=0, **arguments):
-    """A model of ours with every weight random."""
-    backbone = XLNetBackbone(config)
-    if cls is XLNetBackbone:
-        return randomize(backbone, seed)
-    return randomize(cls(backbone, **arguments), seed)
 
 
 def theirs(name, seed=0, **values):

@@ -1,18 +1,28 @@
 """A directory, an archive or one file, read the same way and in place."""
 
-import bz2
 import contextlib
 import functools
 import gzip
 import io
+import json
 import lzma
 import os
+import pathlib
 import posixpath
 import tarfile
 import zipfile
 import zlib
 
-_OPENERS = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
+import fsspec
+from fsspec.implementations.tar import TarFileSystem
+from fsspec.implementations.zip import ZipFileSystem
+
+_TAR_ENDINGS = {
+    ".gz": "gzip",
+    ".tgz": "gzip",
+    ".bz2": "bz2",
+    ".xz": "xz",
+}
 _DAMAGE = (
     EOFError,
     zlib.error,
@@ -44,11 +54,10 @@ def open_tree(path):
         raise FileNotFoundError(
             f"there is no file or directory {path}, seen from {os.getcwd()}."
         )
-    lower = path.lower()
-    if lower.endswith(".zip"):
-        return ZipTree(path)
-    if ".tar" in lower.rpartition("/")[2] or lower.endswith(".tgz"):
-        return TarTree(path)
+    name = os.path.basename(path).lower()
+    if ".tar" in name or name.endswith((".zip", ".tgz")):
+        status = os.stat(path)
+        return _archive(path, status.st_mtime_ns, status.st_size)
     return Tree(os.path.dirname(path) or ".", os.path.basename(path))
 
 
@@ -97,18 +106,57 @@ def decode(data, place, first_line=1):
         ) from None
 
 
-class Tree:
-    """Files of a directory; names are relative, with forward slashes.
+def parse_json(text, place, first_line=1):
+    """What a JSON text says.
 
     Args:
-        path: str, the directory.
-        file: str, the name of the only file in it that counts, or None.
+        text: str.
+        place: str, the file, for the message.
+        first_line: int, the number of the text's first line.
+
+    Raises:
+        ValueError: it is broken; the message names the row.
+    """
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        raise ValueError(
+            f"{place}, row {first_line + error.lineno - 1}: broken JSON "
+            f"({error.msg} at column {error.colno})."
+        ) from None
+
+
+def checked_text(value):
+    """The value, if it is a str.
+
+    Raises:
+        TypeError: it is not.
+    """
+    if not isinstance(value, str):
+        raise TypeError(f"{value!r} is not a text")
+    return value
+
+
+class Tree:
+    """Files of a directory or an archive; names have forward slashes.
+
+    Args:
+        path: str, the directory or archive.
+        file: str, the name of the only file that counts, or None.
+        archive: fsspec file system of an archive, or None for a directory.
     """
 
-    def __init__(self, path, file=None):
+    def __init__(self, path, file=None, archive=None):
         self.path = path
         self.file = file
         self.is_file = file is not None
+        self._archive = archive
+        if archive is not None:
+            with _damage_named(path):
+                found = archive.find("")
+            # As the archive has them, perhaps with "./" in front.
+            self._stored = {_plain(name): name for name in found}
+            self._names = sorted(filter(_counts, self._stored))
 
     def place(self, name):
         """str, the path of a file or folder, for messages."""
@@ -116,14 +164,28 @@ class Tree:
 
     def bases(self, folder):
         """Folders in which a set may lie that is published as `folder`."""
-        return ["", folder] if folder else [""]
+        if self._archive is None:
+            return ["", folder] if folder else [""]
+        folders = {
+            parent.as_posix()
+            for name in self._names
+            for parent in list(pathlib.PurePosixPath(name).parents)[:-1]
+        }
+        tops = {name.partition("/")[0] for name in self._names}
+        named = [x for x in folders if posixpath.basename(x) == folder]
+        alone = sorted(tops & folders) if len(tops) == 1 else []
+        return ["", *sorted(named, key=len), *alone]
 
     def has(self, name):
         """Whether there is such a file."""
-        return os.path.isfile(self.place(name))
+        if self._archive is None:
+            return os.path.isfile(self.place(name))
+        return name in self._names
 
     def names_under(self, folder):
         """Sorted names of all files in a folder and those below it."""
+        if self._archive is not None:
+            return [x for x in self._names if x.startswith(f"{folder}/")]
         names = []
         for parent, _, files in os.walk(self.place(folder)):
             parent = os.path.relpath(parent, self.path).replace(os.sep, "/")
@@ -133,99 +195,41 @@ class Tree:
     @contextlib.contextmanager
     def open(self, name):
         """Gives the file, decompressed, as a binary stream."""
-        path = self.place(name)
-        opener = _OPENERS.get(os.path.splitext(path.lower())[1], open)
-        with _damage_named(path), opener(path, "rb") as file:
-            yield file
+        if self._archive is None:
+            path = self.place(name)
+            with _damage_named(path):
+                with fsspec.open(path, compression="infer") as file:
+                    yield file
+            return
+        with _damage_named(self.path):
+            with self._archive.open(self._stored[name]) as file:
+                yield file
 
     def read_many(self, names):
         """Yields (name, bytes) of each file, in any order."""
+        if isinstance(self._archive, TarFileSystem):
+            # From front to back: going back decompresses all again.
+            stored = self._archive.index
+            names = sorted(
+                names,
+                key=lambda name: stored[self._stored[name]][1],
+            )
         for name in names:
             with self.open(name) as file:
                 yield name, file.read()
 
 
-class _Archive(Tree):
-    """What archives share: their names are listed once."""
-
-    def __init__(self, path):
-        super().__init__(path)
-        status = os.stat(path)
-        self._names = self._listed(path, status.st_mtime_ns, status.st_size)
-
-    def bases(self, folder):
-        folders = set()
-        for name in self._names:
-            parent = posixpath.dirname(name)
-            while parent and parent not in folders:
-                folders.add(parent)
-                parent = posixpath.dirname(parent)
-        tops = {name.partition("/")[0] for name in self._names}
-        bases = [""] + sorted(
-            (path for path in folders if posixpath.basename(path) == folder),
-            key=len,
+@functools.lru_cache(maxsize=4)
+def _archive(path, *version):
+    """The tree of an archive, listed once."""
+    with _damage_named(path):
+        if path.lower().endswith(".zip"):
+            return Tree(path, archive=ZipFileSystem(path))
+        ending = os.path.splitext(path.lower())[1]
+        return Tree(
+            path,
+            archive=TarFileSystem(path, compression=_TAR_ENDINGS.get(ending)),
         )
-        return bases + sorted(tops & folders if len(tops) == 1 else ())
-
-    def has(self, name):
-        return name in self._names
-
-    def names_under(self, folder):
-        return sorted(
-            name for name in self._names if name.startswith(f"{folder}/")
-        )
-
-
-class ZipTree(_Archive):
-    """Files of a .zip."""
-
-    @staticmethod
-    @functools.lru_cache(maxsize=4)
-    def _listed(path, *version):
-        with _damage_named(path), zipfile.ZipFile(path) as archive:
-            return frozenset(filter(_counts, archive.namelist()))
-
-    @contextlib.contextmanager
-    def open(self, name):
-        with _damage_named(self.path), zipfile.ZipFile(self.path) as archive:
-            with archive.open(name) as file:
-                yield file
-
-    def read_many(self, names):
-        with _damage_named(self.path), zipfile.ZipFile(self.path) as archive:
-            for name in names:
-                yield name, archive.read(name)
-
-
-class TarTree(_Archive):
-    """Files of a tar, compressed or not, read from front to back."""
-
-    @staticmethod
-    @functools.lru_cache(maxsize=4)
-    def _listed(path, *version):
-        with _damage_named(path), tarfile.open(path, "r|*") as archive:
-            names = (_plain(entry.name) for entry in archive if entry.isfile())
-            return frozenset(filter(_counts, names))
-
-    @contextlib.contextmanager
-    def open(self, name):
-        # Not a stream, "r|*": its files cannot be read as text.
-        with _damage_named(self.path), tarfile.open(self.path, "r:*") as tar:
-            for entry in tar:
-                if _plain(entry.name) == name:
-                    break
-            yield tar.extractfile(entry)
-
-    def read_many(self, names):
-        left = set(names)
-        with _damage_named(self.path), tarfile.open(self.path, "r|*") as tar:
-            for entry in tar:
-                name = _plain(entry.name)
-                if name in left:
-                    left.remove(name)
-                    yield name, tar.extractfile(entry).read()
-                    if not left:
-                        return
 
 
 def _plain(name):

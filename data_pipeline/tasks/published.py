@@ -1,6 +1,7 @@
-"""The published tasks of texts and pairs: GLUE, reviews, topics."""
+"""Published tasks of texts and pairs: GLUE, topics, reviews."""
 
-from data_pipeline.tasks import task_spec
+from data_pipeline.tasks.examples import TaskSpec
+from data_pipeline.tasks.examples import splits_named
 
 
 def _glue(name, folder, texts, label, description, **changes):
@@ -9,7 +10,7 @@ def _glue(name, folder, texts, label, description, **changes):
     settings = {
         "kind": "classification",
         "reader": "table",
-        "files": task_spec.splits_named(".tsv"),
+        "files": splits_named(".tsv"),
         "columns": {
             **{role: (text,) for role, text in zip(roles, texts, strict=True)},
             "label": (label,),
@@ -20,7 +21,7 @@ def _glue(name, folder, texts, label, description, **changes):
         "table_format": "tsv",
         "tfds": f"glue/{name.replace('-', '')}",
     }
-    return task_spec.TaskSpec(
+    return TaskSpec(
         name=name,
         folder=folder,
         description=description,
@@ -154,7 +155,7 @@ def _zhang(name, folder, num_classes, description, titled=True, **changes):
         "table_format": "csv",
         "escapes": _REVIEW_ESCAPES,
     }
-    return task_spec.TaskSpec(
+    return TaskSpec(
         name=name,
         folder=folder,
         description=description,
@@ -163,7 +164,7 @@ def _zhang(name, folder, num_classes, description, titled=True, **changes):
 
 
 TOPIC_AND_REVIEW_TASKS = (
-    task_spec.TaskSpec(
+    TaskSpec(
         name="imdb",
         kind="classification",
         reader="review_directory",
@@ -214,9 +215,6 @@ TOPIC_AND_REVIEW_TASKS = (
         "sentiment of reviews of products, 1 negative, 2 positive",
     ),
     _zhang(
-        "amazon-5",
-        "amazon_review_full_csv",
-        5,
-        "stars of reviews of products",
+        "amazon-5", "amazon_review_full_csv", 5, "stars of reviews of products"
     ),
 )

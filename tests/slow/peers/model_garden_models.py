@@ -15,14 +15,8 @@ REASON = "XLNet of tf-models-official cannot be imported"
 tf_keras = pytest.importorskip("tf_keras", reason=REASON)
 networks = pytest.importorskip("official.nlp.modeling.networks", reason=REASON)
 models = pytest.importorskip("official.nlp.modeling.models", reason=REASON)
-legacy = pytest.importorskip(
-    "official.legacy.xlnet.xlnet_modeling", reason=REASON
-)
-legacy_config = pytest.importorskip(
-    "official.legacy.xlnet.xlnet_config", reason=REASON
-)
 
-B, T, M, P, L = 4, 13, 5, 7, 3
+B, T, M, L = 4, 13, 5, 3
 SIZES = dict(
     vocab_size=97,
     num_layers=L,
@@ -31,7 +25,7 @@ SIZES = dict(
     hidden_size=30,  # heads times their size, or their code fails
     inner_size=23,
 )
-LEGACY_SIZES = dict(
+RELEASED_SIZES = dict(
     n_token=97, n_layer=L, n_head=5, d_head=6, d_model=30, d_inner=23
 )
 # Both compute in float32, about 1 in size, in another order.
@@ -97,7 +91,7 @@ def theirs(values):
 
 def write_config(directory, **overrides):
     """`xlnet_config.json`, with fields of ours where it has no name."""
-    values = dict(**LEGACY_SIZES, ff_activation="gelu", untie_r=True)
+    values = dict(**RELEASED_SIZES, ff_activation="gelu", untie_r=True)
     path = pathlib.Path(directory) / "xlnet_config.json"
     path.write_text(json.dumps({**values, **overrides}))
 
@@ -137,71 +131,3 @@ def classifier_inputs(values):
         input_type_ids=values["segment_ids"],
         input_mask=values["padding_mask"],
     )
-
-
-def legacy_configs(**run):
-    model = dict(**LEGACY_SIZES, ff_activation="gelu", untie_r=True)
-    settings = dict(dropout=0.0, dropout_att=0.0, use_cls_mask=False)
-    return (
-        legacy_config.XLNetConfig(args_dict=model),
-        legacy_config.RunConfig(True, False, **{**settings, **run}),
-    )
-
-
-def transformer_xl(**overrides):
-    settings = dict(
-        **LEGACY_SIZES,
-        dropout=0.0,
-        dropout_att=0.0,
-        attn_type="bi",
-        bi_data=False,
-        is_training=False,
-        initializer="normal",
-        untie_r=True,
-        ff_activation="gelu",
-    )
-    return legacy.TransformerXLModel(**{**settings, **overrides})
-
-
-def time_first(values):
-    """The arguments of `TransformerXLModel`: masks say who may not."""
-
-    def turned(array, *axes, dtype="float32"):
-        return tf.constant(np.transpose(array, axes).astype(dtype))
-
-    return dict(
-        inp_k=turned(values["token_ids"], 1, 0, dtype="int32"),
-        seg_id=turned(values["segment_ids"], 1, 0, dtype="int32"),
-        input_mask=turned(1 - values["padding_mask"], 1, 0),
-        mems=[turned(m, 1, 0, 2) for m in values["memories"]],
-        perm_mask=turned(values["perm_mask"], 1, 2, 0),
-        target_mapping=turned(values["target_mapping"], 1, 2, 0),
-        inp_q=tf.ones((T, B)),
-    )
-
-
-class LayersOf2019(tf.train.Checkpoint):
-    """A TransformerXLModel as it was: other layers for one stream.
-
-    Args:
-        model: TransformerXLModel, whose layers are for two streams.
-        one_stream: TransformerXLModel with those for one, or None where they
-            were never built.
-    """
-
-    def __init__(self, model, one_stream=None):
-        super().__init__(
-            embedding_lookup=model.embedding_lookup,
-            r_w_bias=model.r_w_bias,
-            r_r_bias=model.r_r_bias,
-            r_s_bias=model.r_s_bias,
-            seg_embed=model.seg_embed,
-            two_stream_layers=list(model.rel_multihead_layers),
-            g_positionwise_ffn_layers=list(model.h_positionwise_ffn_layers),
-        )
-        setattr(self, "mask_emb/mask_emb", model.mask_emb)
-        if one_stream is not None:
-            self.rel_multihead_layers = list(one_stream.rel_multihead_layers)
-            self.h_positionwise_ffn_layers = list(
-                one_stream.h_positionwise_ffn_layers
-            )
