@@ -5,8 +5,9 @@
 
 Prints megabytes of text a second and core: of each stage on this thread, and
 of whole builds with the default settings over 1 and over all cores, these also
-a second of processor time, which other programs on the machine disturb less. Each figure is the best of `--repeat`. Starting the
-processes takes a second or two: give 100 MB of text or more.
+a second of processor time, which other programs on the machine disturb less.
+Each figure is the best of `--repeat`. Starting the processes takes a second or
+two: give 100 MB of text or more.
 """
 
 import argparse
