@@ -1,13 +1,13 @@
-"""How fast `build_records` is, beside SentencePiece alone in the same run.
+"""How fast `build_records` is, and each of its stages in the same run.
 
     python benchmarks/record_building.py --input 'text/*.txt' \
         --tokenizer spiece.model
 
-Prints megabytes of text a second and core: of each stage on this thread, of
-SentencePiece alone, and of whole builds with the default settings over 1 and
-over all cores, these also a second of processor time, which other programs on
-the machine disturb less. Each figure is the best of `--repeat`. Starting the
-processes takes a second or two: give 100 MB of text or more.
+Prints megabytes of text a second and core: of each stage on this thread, and
+of whole builds with the default settings over 1 and over all cores, these also
+a second of processor time, which other programs on the machine disturb less.
+Each figure is the best of `--repeat`. Starting the processes takes a second or
+two: give 100 MB of text or more.
 """
 
 import argparse

@@ -7,13 +7,19 @@ model's normalizer, so that SentencePiece alone gives the released ids, in
 Python as in a TensorFlow graph.
 
 Rules look at one character, or at a sequence that the model's own map knows.
-Three cases therefore need care:
+Therefore:
 - `str.lower` writes a sigma that ends a word as U+03C2. `final_sigma` does
   this before SentencePiece, where the vocabulary can tell the difference.
+  Limit: the second of two sigmas around one character that decomposes into
+  several, such as U+2103.
 - The parts of a Hangul syllable or of an Indic vowel are composed as the
   model's map says, unless a dropped mark stands between them.
 - A user-defined symbol that the cleaning changes, such as "É", cannot occur in
   clean text: it stays out of the symbols that SentencePiece looks for first.
+- Blanks are joined whether or not the model's settings ask for it, those that
+  its own map makes too.
+
+Lone surrogates and bytes that are not UTF-8 become U+FFFD before SentencePiece.
 
 Source: `prepro_utils.preprocess_text`.
 """
