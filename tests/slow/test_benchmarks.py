@@ -78,10 +78,12 @@ def test_what_a_run_writes(tmp_path):
         "run.py",
         tmp_path,
         *("--only", "inference_2x8", "--only", "record_building"),
+        *("--only", "question_features"),
         *("--contender", "xlnet_tf*", "--contender", "SentencePiece*"),
     )
-    results = check_results(tmp_path, ["inference_2x8", "record_building"])
-    inference, building = results["measurements"]
+    names = ["inference_2x8", "record_building", "question_features"]
+    results = check_results(tmp_path, names)
+    inference, building, questions = results["measurements"]
     assert [row["name"] for row in inference["contenders"]] == [
         "xlnet_tf, XLA",
         "xlnet_tf, no XLA",
@@ -95,5 +97,7 @@ def test_what_a_run_writes(tmp_path):
         )
     assert building["contenders"][1]["library"] == "SentencePiece"
     assert building["flops"] is None
+    assert questions["items"] == 20
+    assert len(questions["contenders"]) == 1
     assert results["settings"]["text"].startswith("made-up words")
     assert "| xlnet_tf, no XLA |" in printed
