@@ -24,8 +24,6 @@ def load(directory):
     Example:
 
     ```python
-    import saved_models
-    import xlnet_tf
     from data_pipeline.train_tokenizer import train_tokenizer
 
     tokenizer = train_tokenizer(["who sat on a mat"], "spiece.model", 26)

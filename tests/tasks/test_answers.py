@@ -8,7 +8,6 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from xlnet_tf.training.config import FinetuningConfig
 
 from data_pipeline.tasks.catalog import find_task
 from data_pipeline.tasks.examples import KINDS
@@ -19,6 +18,7 @@ from data_pipeline.tasks.examples import TokensExample
 from tests.support.oracle import as_numpy
 from tests.support.oracle import small_backbone
 from xlnet_tf.tasks import task_class
+from xlnet_tf.training.config import FinetuningConfig
 
 RANDOM = np.random.default_rng(5)
 LABELS = ("no", "yes", "maybe")

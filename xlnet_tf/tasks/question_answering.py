@@ -300,6 +300,14 @@ class XLNetSpanClassifier(_SpanTask):
     Returns:
         dict of `start_logits` and `end_logits`, float32 [B, T].
 
+    Example:
+
+    ```python
+    config = xlnet_tf.XLNetConfig.from_size("tiny")
+    task = xlnet_tf.XLNetSpanClassifier(xlnet_tf.XLNetBackbone(config))
+    logits = task({"token_ids": np.array([[9, 10, 11, 12, 4, 13, 4, 3]])})
+    ```
+
     Source: `XLNetForQuestionAnsweringSimple` of Hugging Face.
     """
 
