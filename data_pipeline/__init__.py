@@ -1,20 +1,29 @@
 """Text -> TFRecord -> tf.data; knows nothing of the model.
 
-`data_pipeline.Tokenizer` is imported on first use, so that the command lines
-answer `--help` without loading SentencePiece or TensorFlow.
+Names are imported when they are first used, so that the commands answer
+`--help` without loading SentencePiece or TensorFlow.
 """
 
-from data_pipeline import cpp_log
+import importlib
 
-if cpp_log.is_command():
-    cpp_log.set_level()
+_MODULES = {
+    "PretrainingData": "pretraining",
+    "Tokenizer": "tokenization.tokenizer",
+    "read_examples": "tasks.reading",
+}
 
-__all__ = ["Tokenizer"]
+__all__ = [*_MODULES]
 
 
 def __getattr__(name):
-    if name == "Tokenizer":
-        from data_pipeline.tokenization.tokenizer import Tokenizer
+    if name not in _MODULES:
+        raise AttributeError(
+            f"module 'data_pipeline' has no attribute {name!r}"
+        )
+    module = importlib.import_module(f"data_pipeline.{_MODULES[name]}")
+    globals()[name] = getattr(module, name)
+    return globals()[name]
 
-        return Tokenizer
-    raise AttributeError(f"module 'data_pipeline' has no attribute {name!r}")
+
+def __dir__():
+    return sorted({*globals(), *__all__})

@@ -4,15 +4,16 @@ The work itself is in `data_pipeline.records.build`.
 """
 
 import argparse
-import dataclasses
 import os
 import sys
 
 from data_pipeline import command_line
-from data_pipeline import progress
-from data_pipeline.records import schema as features
+from data_pipeline.records import schema
+from data_pipeline.settings import add_options
+from data_pipeline.settings import given_options
 from data_pipeline.text import documents as text_files
 
+_LOG_SECONDS = 30.0
 _UNKNOWN_WARNING = 0.01
 
 
@@ -32,19 +33,12 @@ def main(argv=None):
 
     from data_pipeline.records import build as building
     from data_pipeline.records import manifest
-    from data_pipeline.records import settings as record_settings
     from data_pipeline.tokenization import tokenizer as tokenizers
 
     tokenizer = tokenizers.Tokenizer(
         arguments.tokenizer, lowercase=arguments.lowercase
     )
-    settings = record_settings.Settings(
-        **{
-            field.name: getattr(arguments, field.name)
-            for field in dataclasses.fields(record_settings.Settings)
-            if hasattr(arguments, field.name)
-        }
-    )
+    settings = read_settings(arguments)
     size = sum(map(os.path.getsize, text_files.find_files(arguments.input)))
     is_there = not arguments.overwrite and os.path.exists(
         os.path.join(arguments.output, manifest.MANIFEST)
@@ -57,7 +51,18 @@ def main(argv=None):
     }
     place = (arguments.input, tokenizer, arguments.output)
     if arguments.runner is None:
-        with progress.Progress(size, sys.stderr) as bar:
+        import tqdm
+
+        is_watched = sys.stderr.isatty()
+        with tqdm.tqdm(
+            total=size,
+            unit="B",
+            unit_scale=True,
+            desc="text done",
+            # In a log, one now and then of a build that takes long.
+            mininterval=0.1 if is_watched else _LOG_SECONDS,
+            delay=0 if is_watched else _LOG_SECONDS,
+        ) as bar:
             made = building.build_records(
                 *place,
                 **common,
@@ -72,6 +77,24 @@ def main(argv=None):
         )
     sys.stdout.write(_summary(made, arguments.output, is_there))
     return 0
+
+
+def read_settings(arguments):
+    """RecordSettings of the file and the options of a command; options win."""
+    from data_pipeline.records import restart
+
+    if arguments.settings is None:
+        return schema.RecordSettings.read(None, arguments)
+    if os.path.basename(arguments.settings) != restart.PLAN:
+        return schema.RecordSettings.read(arguments.settings, arguments)
+    # The plan of a set has its input and tokenizer too.
+    plan = restart.read_plan(os.path.dirname(arguments.settings) or ".")
+    if plan is None:
+        raise FileNotFoundError(
+            f"{arguments.settings} is not the plan of a set of records."
+        )
+    given = given_options(schema.RecordSettings, plan)
+    return schema.RecordSettings.read(None, arguments, **given)
 
 
 def _available_cores():
@@ -116,45 +139,14 @@ def _parser():
     add("--input", required=True, help="text files: a path or a quoted glob")
     add("--tokenizer", required=True, help="SentencePiece model, spiece.model")
     add("--output", required=True, help="directory to make")
-    add("--sequence-length", type=int, default=512, help="tokens of a record")
     add(
-        "--reuse-length",
-        type=int,
-        help="tokens shared with the record before; default half, 0 = none",
-    )
-    add(
-        "--num-predict",
-        type=int,
-        help="targets of a record; default length / tokens per target",
-    )
-    add(
-        "--tokens-per-target",
-        type=int,
-        default=6,
-        help="predict about 1 token in so many",
-    )
-    add(
-        "--permutation-length",
-        type=int,
-        help="block that is permuted as a whole; default each half",
-    )
-    add(
-        "--spans",
-        choices=features.SPANS,
-        default="words",
-        help="predict whole words, or subwords as the released code does",
-    )
-    add(
-        "--both-directions",
-        action="store_true",
-        help="add records that read backwards",
-    )
-    add(
-        "--frozen",
-        action="store_true",
-        help="draw permutations now and store perm_mask and target_mapping",
+        "--settings",
+        metavar="FILE",
+        help="JSON or YAML with any setting below, or the build.json of "
+        "another set; options given here win",
     )
     _add_text_options(add)
+    add_options(parser.add_argument_group("settings"), schema.RecordSettings)
     return parser
 
 
@@ -168,13 +160,6 @@ def _add_text_options(add):
     )
     add("--encoding", default="utf-8", help="of the text files")
     add("--lowercase", action="store_true", help="for an uncased vocabulary")
-    add(
-        "--validation-fraction",
-        type=float,
-        default=0.0,
-        help="share of the documents to hold out",
-    )
-    add("--seed", type=int, default=0, help="of everything random")
     add(
         "--processes",
         type=int,

@@ -1,16 +1,15 @@
-"""How every command of this project ends: a result, or one line that helps."""
+"""Running a command: a result, or one line that says what to do."""
 
 import contextlib
 import errno
+import os
 import signal
 import sys
 import warnings
 
-from data_pipeline import cpp_log
-
 
 def run(main, argv=None):
-    """Runs `main(argv)` and turns an error of the user's into one line.
+    """Run `main(argv)`; print an error of the user's in one line.
 
     Library code raises `ValueError`, `TypeError`, `OSError` or `RuntimeError`
     with a message that says what is wrong, what was expected and what to do.
@@ -25,8 +24,8 @@ def run(main, argv=None):
         int, the exit status: 0 done, 1 the user's error, 130 stopped by
         Ctrl-C, 143 stopped by SIGTERM.
     """
-    cpp_log.set_level()
-    cpp_log.apply_to_abseil()
+    # Read when TensorFlow is imported: the log of its C++ code.
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     terminated = False
 
     def stop(signal_number, frame):
@@ -52,7 +51,7 @@ def run(main, argv=None):
 
 @contextlib.contextmanager
 def warnings_in_a_line():
-    """Writes warnings to the user as `run` writes errors."""
+    """Print warnings in one line, as `run` prints errors."""
 
     def write(message, category, *where, **arguments):
         if issubclass(category, UserWarning):

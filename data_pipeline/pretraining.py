@@ -15,8 +15,8 @@ import tensorflow as tf
 
 from data_pipeline.dataset_options import dataset_options
 from data_pipeline.objectives import permutation
-from data_pipeline.objectives.released import parse_records
 from data_pipeline.records.manifest import read_manifest
+from data_pipeline.records.parsing import parse_records
 from data_pipeline.records.schema import SPLITS
 from data_pipeline.records.writer import verify_records
 

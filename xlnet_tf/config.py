@@ -1,73 +1,73 @@
 """The sizes and switches of an XLNet, and the files that hold them.
 
-One frozen object says everything that decides the numbers a model computes.
+One frozen object holds everything that decides the numbers a model computes.
 It reads the released `xlnet_config.json`, Hugging Face's `config.json` and its
 own output, and writes the released format with our additions under their own
 names.
 """
 
 import dataclasses
-import json
 import pathlib
+from collections.abc import Callable
+from typing import NamedTuple
 
-# name here -> name in the released xlnet_config.json
-_RELEASED_NAMES = {
-    "vocabulary_size": "n_token",
-    "num_layers": "n_layer",
-    "num_heads": "n_head",
-    "hidden_dim": "d_model",
-    "head_dim": "d_head",
-    "intermediate_dim": "d_inner",
-    "activation": "ff_activation",
-    "untie_biases": "untie_r",
-}
+from xlnet_tf.files import read_json_object
+from xlnet_tf.files import write_json
 
-# name here -> other names found in Hugging Face's config.json
-_HUGGING_FACE_NAMES = {
-    "vocabulary_size": "vocab_size",
-    "initializer_range": "initializer_range",
-    "layer_norm_epsilon": "layer_norm_eps",
-    "dropout": "dropout",
-    "clamp_length": "clamp_len",
-    "same_length": "same_length",
-    "reverse_half_batch": "bi_data",
-}
-
+# L, N, D and F; heads of all of them have 64 dimensions.
 _SIZES = {
-    "tiny": dict(
-        num_layers=2,
-        num_heads=2,
-        hidden_dim=128,
-        head_dim=64,
-        intermediate_dim=512,
-    ),
-    "small": dict(
-        num_layers=6,
-        num_heads=4,
-        hidden_dim=256,
-        head_dim=64,
-        intermediate_dim=1024,
-    ),
-    "base": dict(
-        num_layers=12,
-        num_heads=12,
-        hidden_dim=768,
-        head_dim=64,
-        intermediate_dim=3072,
-    ),
-    "large": dict(
-        num_layers=24,
-        num_heads=16,
-        hidden_dim=1024,
-        head_dim=64,
-        intermediate_dim=4096,
-    ),
+    "tiny": (2, 2, 128, 512),
+    "small": (6, 4, 256, 1024),
+    "base": (12, 12, 768, 3072),
+    "large": (24, 16, 1024, 4096),
 }
+
+
+class _Range(NamedTuple):
+    """Values of a field: their types, their range, and the words for both."""
+
+    types: type | tuple
+    kind: str
+    words: str
+    holds: Callable
+
+
+_SIZE = _Range(int, "an integer", "at least 1", lambda x: x >= 1)
+_LENGTH = _Range(int, "an integer", "at least 0", lambda x: x >= 0)
+_SWITCH = _Range(bool, "true or false", "", lambda x: True)
+_RATE = _Range((int, float), "a number", "in [0, 1)", lambda x: 0 <= x < 1)
+_POSITIVE = _Range((int, float), "a number", "positive", lambda x: x > 0)
+
+
+def _one_of(*choices):
+    words = f"one of {', '.join(map(repr, choices))}"
+    return _Range(object, "", words, choices.__contains__)
+
+
+def _field(default, values, released=None, hugging_face=None):
+    """A field with its range and its names in files of others."""
+    names = {"released": released, "hugging_face": hugging_face}
+    return dataclasses.field(
+        default=default, metadata={"range": values, **names}
+    )
+
+
+def _check(name, value, allowed):
+    # bool is an int to Python.
+    is_number = allowed in (_SIZE, _LENGTH, _RATE, _POSITIVE)
+    is_kind = isinstance(value, allowed.types)
+    is_kind = is_kind and not (is_number and isinstance(value, bool))
+    if not is_kind or not allowed.holds(value):
+        error = ValueError if is_kind else TypeError
+        raise error(
+            f"`{name}` must be {allowed.words if is_kind else allowed.kind}. "
+            f"Received: {name}={value!r}."
+        )
 
 
 @dataclasses.dataclass(frozen=True)
 class XLNetConfig:
-    """Everything that decides what an XLNet computes.
+    """Sizes and switches that decide the numbers of an XLNet.
 
     The defaults are XLNet-Base as released (`ff_activation` "gelu" in its tanh
     form). Values are checked here once; the layers trust them.
@@ -108,55 +108,54 @@ class XLNetConfig:
         ValueError: if a value is out of its range, or values contradict.
 
     Source: `XLNetConfig` and `RunConfig` of the released code in one.
+
+    Example:
+
+    ```python
+    config = xlnet_tf.XLNetConfig.from_size("tiny", vocabulary_size=1000)
+    config = config.replace(memory_length=64)
+    assert xlnet_tf.XLNetConfig.from_dict(config.to_dict()) == config
+    ```
     """
 
-    vocabulary_size: int = 32000
-    num_layers: int = 12
-    num_heads: int = 12
-    hidden_dim: int = 768
-    head_dim: int | None = None
-    intermediate_dim: int = 3072
-    activation: str = "gelu"
-    gelu: str = "tanh"
-    untie_biases: bool = True
-    memory_length: int = 0
-    reuse_length: int = 0
-    clamp_length: int = 0
-    same_length: bool = False
-    attention_type: str = "bidirectional"
-    reverse_half_batch: bool = False
-    dropout: float = 0.1
-    attention_dropout: float = 0.1
-    initializer_range: float = 0.02
-    layer_norm_epsilon: float = 1e-12
+    vocabulary_size: int = _field(32000, _SIZE, "n_token", "vocab_size")
+    num_layers: int = _field(12, _SIZE, "n_layer")
+    num_heads: int = _field(12, _SIZE, "n_head")
+    hidden_dim: int = _field(768, _SIZE, "d_model")
+    head_dim: int | None = _field(None, _SIZE, "d_head")
+    intermediate_dim: int = _field(3072, _SIZE, "d_inner")
+    activation: str = _field("gelu", _one_of("gelu", "relu"), "ff_activation")
+    gelu: str = _field("tanh", _one_of("tanh", "erf"))
+    untie_biases: bool = _field(True, _SWITCH, "untie_r")
+    memory_length: int = _field(0, _LENGTH)
+    reuse_length: int = _field(0, _LENGTH)
+    clamp_length: int = _field(0, _LENGTH, hugging_face="clamp_len")
+    same_length: bool = _field(False, _SWITCH)
+    attention_type: str = _field(
+        "bidirectional", _one_of("bidirectional", "causal")
+    )
+    reverse_half_batch: bool = _field(False, _SWITCH, hugging_face="bi_data")
+    dropout: float = _field(0.1, _RATE)
+    attention_dropout: float = _field(0.1, _RATE)
+    initializer_range: float = _field(0.02, _POSITIVE)
+    layer_norm_epsilon: float = _field(
+        1e-12, _POSITIVE, hugging_face="layer_norm_eps"
+    )
 
     def __post_init__(self):
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            if not (value is None and field.default is None):
+                _check(field.name, value, field.metadata["range"])
         if self.head_dim is None:
-            object.__setattr__(self, "head_dim", self._derived_head_dim())
-        for name in (
-            "vocabulary_size",
-            "num_layers",
-            "num_heads",
-            "hidden_dim",
-            "head_dim",
-            "intermediate_dim",
-        ):
-            self._check_int(name, minimum=1)
-        for name in ("memory_length", "reuse_length", "clamp_length"):
-            self._check_int(name, minimum=0)
-        for name in ("untie_biases", "same_length", "reverse_half_batch"):
-            if not isinstance(getattr(self, name), bool):
-                raise TypeError(
-                    f"`{name}` must be true or false. "
-                    f"Received: {name}={getattr(self, name)!r}."
+            if self.hidden_dim % self.num_heads:
+                raise ValueError(
+                    "`hidden_dim` must be a multiple of `num_heads` when "
+                    "`head_dim` is not given. Received: hidden_dim="
+                    f"{self.hidden_dim}, num_heads={self.num_heads}."
                 )
-        for name in ("dropout", "attention_dropout"):
-            self._check_float(name, "in [0, 1)", lambda x: 0 <= x < 1)
-        for name in ("initializer_range", "layer_norm_epsilon"):
-            self._check_float(name, "positive", lambda x: x > 0)
-        self._check_choice("activation", ("gelu", "relu"))
-        self._check_choice("gelu", ("tanh", "erf"))
-        self._check_choice("attention_type", ("bidirectional", "causal"))
+            head_dim = self.hidden_dim // self.num_heads
+            object.__setattr__(self, "head_dim", head_dim)
         if self.hidden_dim % 2:
             raise ValueError(
                 "`hidden_dim` must be even, because half of the position "
@@ -168,48 +167,6 @@ class XLNetConfig:
                 "`same_length` limits how far back a causal model looks; set "
                 '`attention_type` to "causal" or `same_length` to false. '
                 f"Received: attention_type={self.attention_type!r}."
-            )
-
-    def _derived_head_dim(self):
-        self._check_int("num_heads", minimum=1)
-        self._check_int("hidden_dim", minimum=1)
-        if self.hidden_dim % self.num_heads:
-            raise ValueError(
-                "`hidden_dim` must be a multiple of `num_heads` when "
-                "`head_dim` is not given. Received: hidden_dim="
-                f"{self.hidden_dim}, num_heads={self.num_heads}."
-            )
-        return self.hidden_dim // self.num_heads
-
-    def _check_int(self, name, minimum):
-        value = getattr(self, name)
-        if isinstance(value, bool) or not isinstance(value, int):
-            raise TypeError(
-                f"`{name}` must be an integer. Received: {name}={value!r}."
-            )
-        if value < minimum:
-            raise ValueError(
-                f"`{name}` must be at least {minimum}. "
-                f"Received: {name}={value}."
-            )
-
-    def _check_float(self, name, range_text, is_valid):
-        value = getattr(self, name)
-        if isinstance(value, bool) or not isinstance(value, (int, float)):
-            raise TypeError(
-                f"`{name}` must be a number. Received: {name}={value!r}."
-            )
-        if not is_valid(value):
-            raise ValueError(
-                f"`{name}` must be {range_text}. Received: {name}={value}."
-            )
-
-    def _check_choice(self, name, choices):
-        value = getattr(self, name)
-        if value not in choices:
-            raise ValueError(
-                f"`{name}` must be one of {', '.join(map(repr, choices))}. "
-                f"Received: {name}={value!r}."
             )
 
     @classmethod
@@ -232,15 +189,17 @@ class XLNetConfig:
                 f"`size` must be one of {', '.join(_SIZES)}, or use "
                 f"`from_json` for a file. Received: size={size!r}."
             )
-        return cls(**{**_SIZES[size], **overrides})
+        names = "num_layers", "num_heads", "hidden_dim", "intermediate_dim"
+        sizes = dict(zip(names, _SIZES[size], strict=True), head_dim=64)
+        return cls(**{**sizes, **overrides})
 
     @classmethod
     def from_dict(cls, values):
-        """Reads names of ours, of the released code or of Hugging Face.
+        """The config of a dict with our, the released or Hugging Face's names.
 
         Args:
             values: dict. Keys of Hugging Face's that do not concern the
-                model's numbers are passed over.
+                model's numbers are ignored.
 
         Returns:
             XLNetConfig.
@@ -248,24 +207,28 @@ class XLNetConfig:
         Raises:
             ValueError: if a needed size is missing or a key is unknown.
         """
-        # The first of Hugging Face's, of 2019, name neither.
+        # The first of Hugging Face's, of 2019, name neither type nor class.
         is_hugging_face = bool(
             {"model_type", "architectures", "layer_norm_eps"} & set(values)
         )
         values = dict(values)
         fields = {}
         for field in dataclasses.fields(cls):
-            names = [field.name, _RELEASED_NAMES.get(field.name)]
+            names = [field.name, field.metadata["released"]]
             if is_hugging_face:
-                names.append(_HUGGING_FACE_NAMES.get(field.name))
+                names.append(field.metadata["hugging_face"])
             for name in names:
                 if name in values:
                     fields[field.name] = values.pop(name)
         _translate_values(fields, values, is_hugging_face)
         missing = [
-            f"{name} (or {_RELEASED_NAMES[name]})"
-            for name in ("num_layers", "num_heads", "hidden_dim")
-            if name not in fields
+            f"{ours} (or {released})"
+            for ours, released in (
+                ("num_layers", "n_layer"),
+                ("num_heads", "n_head"),
+                ("hidden_dim", "d_model"),
+            )
+            if ours not in fields
         ]
         if missing:
             raise ValueError(
@@ -300,12 +263,7 @@ class XLNetConfig:
                 f"there is no config file at {path}; give a file such as "
                 f"xlnet_config.json, or one of the sizes {', '.join(_SIZES)}."
             )
-        try:
-            values = json.loads(path.read_text(encoding="utf-8"))
-        except ValueError as error:
-            raise ValueError(f"{path} is not a JSON file: {error}.") from error
-        if not isinstance(values, dict):
-            raise ValueError(f"{path} does not hold a JSON object.")
+        values = read_json_object(path)
         try:
             return cls.from_dict(values)
         except (TypeError, ValueError) as error:
@@ -316,22 +274,21 @@ class XLNetConfig:
         return dataclasses.asdict(self)
 
     def to_json(self, path):
-        """Writes the released format; what it has no name for, under ours.
+        """Writes the released format, with other fields under our names.
 
-        A model without additions gives a file that the released code reads.
+        Fields without a released name are written where they differ from the
+        default, so that a file without additions fits the released code.
 
         Args:
             path: str or path of the file to write.
         """
-        defaults = {f.name: f.default for f in dataclasses.fields(self)}
         values = {}
-        for name, value in self.to_dict().items():
-            if name in _RELEASED_NAMES:
-                values[_RELEASED_NAMES[name]] = value
-            elif value != defaults[name]:
-                values[name] = value
-        text = json.dumps(values, indent=2, sort_keys=True)
-        pathlib.Path(path).write_text(text + "\n", encoding="utf-8")
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            released = field.metadata["released"]
+            if released or value != field.default:
+                values[released or field.name] = value
+        write_json(path, values, sort_keys=True)
 
     def replace(self, **overrides):
         """A copy with some fields replaced.
@@ -349,7 +306,7 @@ class XLNetConfig:
 
 
 def _translate_values(fields, values, is_hugging_face):
-    """Turns values, not only names, of other formats into ours, in place."""
+    """Translates the values of other formats, not their names, in place."""
     attention_types = {"bi": "bidirectional", "uni": "causal"}
     if "attn_type" in values:
         kind = str(values.pop("attn_type"))
@@ -357,14 +314,14 @@ def _translate_values(fields, values, is_hugging_face):
     if (fields.get("clamp_length") or 0) == -1:
         fields["clamp_length"] = 0
     if is_hugging_face:
-        # Its memory is a choice of each call there, not of the model.
+        # Its memory is an argument of each call there.
         for ours, theirs in (
             ("memory_length", "mem_len"),
             ("reuse_length", "reuse_len"),
         ):
             fields.setdefault(ours, values.get(theirs) or 0)
         fields.setdefault("attention_dropout", fields.get("dropout", 0.1))
-        # Its "gelu" is the exact one, the released form has names of its own.
+        # Its "gelu" is the erf form; the released form has other names.
         if fields.get("activation") in ("gelu_new", "gelu_pytorch_tanh"):
             fields.update(activation="gelu", gelu="tanh")
         elif fields.get("activation", "gelu") == "gelu":

@@ -1,19 +1,19 @@
-"""Brings weights from one format to another: `python -m xlnet_tf.convert`.
+"""Convert weights from one format to another: `python -m xlnet_tf.convert`.
 
     python -m xlnet_tf.convert --from xlnet_cased_L-12_H-768_A-12 --to DIR
 
-Reads what `from_preset` reads; writes a preset of ours (`keras`), a directory
-of Hugging Face's (`hf`) or of the released code (`tf1`), with the tokenizer.
+Reads every format that `from_preset` reads; writes a preset (`keras`), a
+directory of Hugging Face's (`hf`) or of the released code (`tf1`), with the
+tokenizer.
 """
 
 import argparse
-import os
 import pathlib
-import shutil
 import sys
 import warnings
 
 from data_pipeline import command_line
+from xlnet_tf.files import written_whole
 
 FORMATS = {
     "keras": "preset",
@@ -45,12 +45,12 @@ def parse_arguments(argv=None):
     add(
         "--gelu",
         choices=("tanh", "erf"),
-        help="what the weights were trained with, if not what is detected",
+        help="form of GELU in training, if another one than is detected",
     )
     add(
         "--partial",
         action="store_true",
-        help="take what fits and say what does not",
+        help="take weights that fit and list the others",
     )
     return parser.parse_args(argv)
 
@@ -105,50 +105,43 @@ def _warn_of_differences(model, form):
 
 
 def read(arguments):
-    """The model that the arguments ask for.
+    """Reads the model of the arguments.
 
     Returns:
-        (XLNetBackbone or a task, Source, Head or None).
+        (XLNetBackbone or a task, WeightSource, Head or None).
 
     Raises:
         ValueError, FileNotFoundError: see `from_preset`.
     """
-    import xlnet_tf
-    from xlnet_tf.weights import preset as presets
+    from xlnet_tf import loading
+    from xlnet_tf.weights.heads import head_for
+    from xlnet_tf.weights.preset import open_source
 
-    source = presets.open_source(arguments.source, arguments.config)
-    head = None
+    source = open_source(arguments.source, arguments.config)
+    head, cls = None, loading.XLNetBackbone
     if arguments.task:
-        cls = getattr(xlnet_tf, arguments.task, None)
-        models = [
-            name
-            for name in xlnet_tf.__all__
-            if presets.Preset in getattr(getattr(xlnet_tf, name), "__mro__", ())
-        ]
-        if arguments.task not in models:
+        if arguments.task not in loading.MODELS:
             raise ValueError(
-                f"--task must be one of {', '.join(models)}. "
+                f"--task must be one of {', '.join(loading.MODELS)}. "
                 f"Received: {arguments.task}."
             )
-        if cls is not xlnet_tf.XLNetBackbone:
-            head = presets.head_for(cls, source, arguments.head)
+        cls = loading.MODELS[arguments.task]
+        if cls is not loading.XLNetBackbone:
+            head = head_for(cls, source, arguments.head)
             if head is None:
                 raise ValueError(
                     f"{source.path} has no head for {cls.__name__}; "
                     "--task XLNetBackbone leaves the heads out."
                 )
-    else:
-        head = source.main_head(arguments.head)
-        name = head.task.split(">")[-1] if head else "XLNetBackbone"
-        cls = getattr(xlnet_tf, name, None)
+    elif head := source.main_head(arguments.head):
+        cls = loading.class_of_head(head)
         if cls is None:
             raise ValueError(
                 f"{source.path} holds a {head.task}, which is not of this "
                 "library; --task XLNetBackbone leaves its head out."
             )
     overrides = {"gelu": arguments.gelu} if arguments.gelu else {}
-    model = presets.make(
-        cls,
+    model = cls.from_source(
         source,
         head=head.name if head else None,
         strict=not arguments.partial,
@@ -158,7 +151,7 @@ def read(arguments):
 
 
 def description(model, source, head, gelu=None):
-    """Lines that say what was read."""
+    """Lines that describe the model that was read."""
     config = model.config
     kind = type(model).__name__
     if head is not None and head.name:
@@ -220,8 +213,7 @@ def write(model, target, form, tokenizer=None, head=None):
     from data_pipeline.tokenization.hugging_face import write_tokenizer
 
     target.parent.mkdir(parents=True, exist_ok=True)
-    temporary = target.with_name(f".{target.name}.{os.getpid()}")
-    try:
+    with written_whole(target) as temporary:
         if form == "keras":
             model.save_to_preset(temporary, tokenizer=tokenizer)
         elif form == "hf":
@@ -235,9 +227,6 @@ def write(model, target, form, tokenizer=None, head=None):
 
             name = head.name if head is not None and head.name else "task"
             save_tf1(model, temporary, tokenizer=tokenizer, name=name)
-        os.replace(temporary, target)
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
 
 
 def command():

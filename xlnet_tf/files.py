@@ -1,43 +1,107 @@
-"""Files that are there whole or not at all."""
+"""Files that exist whole or not at all, JSON files, and digests.
 
+All files of this package are written through `written_whole`.
+"""
+
+import contextlib
 import hashlib
 import json
 import os
 import pathlib
-import tempfile
+import shutil
+
+
+@contextlib.contextmanager
+def written_whole(path):
+    """Context in which a file or a directory is written and then renamed.
+
+    Where the block fails, what stood at `path` before still does. A file is
+    flushed to the disk before it is renamed, so that after a power loss too it
+    is the old one or the new one; a directory is not.
+
+    Several files that belong together enter one `contextlib.ExitStack`: they
+    are renamed after all are written, the one that was entered first last.
+
+    Args:
+        path: path of a file, or of a directory that is absent or empty.
+
+    Yields:
+        path beside it, with the same ending, to write to.
+    """
+    path = pathlib.Path(path)
+    temporary = path.with_name(f".{os.getpid()}.{path.name}")
+    try:
+        yield temporary
+        if temporary.is_file():
+            with open(temporary, "rb+") as file:
+                os.fsync(file.fileno())
+        os.replace(temporary, path)
+    finally:
+        if temporary.is_dir():
+            shutil.rmtree(temporary, ignore_errors=True)
+        else:
+            temporary.unlink(missing_ok=True)
 
 
 def write_bytes(file, data):
-    """Writes a file under a temporary name, then renames it.
+    """Writes a file, whole or not at all.
 
     Args:
         file: path.
         data: bytes.
     """
-    descriptor, temporary = tempfile.mkstemp(
-        dir=file.parent, prefix=f".{file.name}."
-    )
+    with written_whole(file) as temporary:
+        temporary.write_bytes(data)
+
+
+def write_json(file, value, **options):
+    """Writes a value as a JSON file, whole or not at all.
+
+    Args:
+        file: path.
+        value: what JSON can hold.
+        **options: of `json.dumps`.
+    """
+    text = json.dumps(value, indent=2, **options)
+    write_bytes(file, (text + "\n").encode())
+
+
+def read_json(file):
+    """The value of a JSON file.
+
+    Raises:
+        ValueError: if it is not JSON.
+    """
     try:
-        with os.fdopen(descriptor, "wb") as handle:
-            handle.write(data)
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, file)
-    except BaseException:
-        os.unlink(temporary)
-        raise
+        return json.loads(pathlib.Path(file).read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{file} is not a JSON file: {error}.") from error
+
+
+def read_json_object(file):
+    """The dict of a JSON file.
+
+    Raises:
+        ValueError: if it is not JSON, or holds another value.
+    """
+    values = read_json(file)
+    if not isinstance(values, dict):
+        raise ValueError(f"{file} does not hold a JSON object.")
+    return values
 
 
 def digest_of_weights(path):
-    """What the weights in a directory are, in a few letters.
+    """A short digest of the weight files in a directory.
+
+    Of HDF5 files only the names and values of arrays count: Keras writes times
+    and counters beside them, so that two files of the same weights differ.
+    JSON files and folders are left out.
 
     Args:
-        path: path of a directory. Of HDF5 files only the values count, for
-            Keras writes names and hours beside them, so that no two files of
-            the same weights are equal. JSON files, which are no weights, are
-            left out, and folders too.
+        path: path of a directory.
 
     Returns:
-        str.
+        str, 16 hexadecimal digits.
     """
     digest = hashlib.sha256()
     for file in sorted(pathlib.Path(path).glob("*")):
@@ -69,20 +133,3 @@ def _add_bytes(file, digest):
     with open(file, "rb") as handle:
         while chunk := handle.read(1 << 24):
             digest.update(chunk)
-
-
-def write_json(file, value):
-    """Writes a value as a JSON file, whole or not at all."""
-    write_bytes(file, (json.dumps(value, indent=2) + "\n").encode())
-
-
-def read_json(file):
-    """The value of a JSON file.
-
-    Raises:
-        ValueError: if it is not JSON.
-    """
-    try:
-        return json.loads(file.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ValueError(f"{file} is not a JSON file: {error}.") from error

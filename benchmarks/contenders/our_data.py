@@ -7,9 +7,10 @@ import tempfile
 
 from benchmarks import machine
 from benchmarks.texts import read_lines
+from benchmarks.texts import read_questions
 from data_pipeline.pretraining import PretrainingData
 from data_pipeline.records import build as building
-from data_pipeline.records.settings import Settings
+from data_pipeline.records.schema import RecordSettings
 from data_pipeline.tokenization.cleaning import preprocess
 from data_pipeline.tokenization.tokenizer import Tokenizer
 
@@ -63,6 +64,20 @@ def graph_tokenizer(files):
     return lambda: encode(lines).numpy()
 
 
+def question_features(files, num_questions, num_tokens):
+    """Rows of fine-tuning, with the places of the answers."""
+    from xlnet_tf import XLNetQuestionAnsweringPreprocessor
+
+    examples = read_questions(files, num_questions)
+    preprocessor = XLNetQuestionAnsweringPreprocessor(
+        Tokenizer(files["tokenizer"]),
+        sequence_length=num_tokens,
+        stride=num_tokens // 4,
+        max_question_length=num_tokens // 8,
+    )
+    return lambda: preprocessor.encode(examples, training=True)
+
+
 def sentencepiece(files, num_threads):
     """SentencePiece on text that was cleaned before."""
     import sentencepiece as pieces
@@ -77,7 +92,9 @@ def _build(files, directory, num_tokens, processes, num_targets=None):
         files["text"],
         Tokenizer(files["tokenizer"]),
         directory,
-        settings=Settings(sequence_length=num_tokens, num_predict=num_targets),
+        settings=RecordSettings(
+            sequence_length=num_tokens, num_predict=num_targets
+        ),
         text_format="running",
         processes=processes,
     )

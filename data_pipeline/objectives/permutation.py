@@ -13,8 +13,8 @@ import hashlib
 
 import tensorflow as tf
 
-from data_pipeline.records.schema import block_length
-from data_pipeline.records.schema import half_lengths
+from data_pipeline.objectives.blocks import block_length
+from data_pipeline.objectives.blocks import half_lengths
 from data_pipeline.tokenization.symbols import CLS_ID
 from data_pipeline.tokenization.symbols import SEP_ID
 

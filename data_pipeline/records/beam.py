@@ -20,13 +20,13 @@ import typing
 
 import numpy as np
 
+from data_pipeline import files
 from data_pipeline.records import build as building
+from data_pipeline.records import held_out
 from data_pipeline.records import part as part_building
 from data_pipeline.records import restart
 from data_pipeline.records import schema as features
-from data_pipeline.records import splitting
-from data_pipeline.records import writer as records
-from data_pipeline.records.settings import Settings
+from data_pipeline.records.schema import RecordSettings
 from data_pipeline.text import documents as text_files
 
 _COUNTS = "parts.json"
@@ -54,7 +54,7 @@ class Parts(typing.NamedTuple):
     """Which part each document is in, by its number in the whole text.
 
     `first` is a list of int, the number of each file's first document.
-    `threshold` is that of `splitting.validation_threshold`. `lasts` is a dict
+    `threshold` is that of `held_out.validation_threshold`. `lasts` is a dict
     of split to int64 array, the last document of each part of the split.
     """
 
@@ -64,7 +64,7 @@ class Parts(typing.NamedTuple):
 
     def find(self, number, seed):
         """tuple of split and part of a document."""
-        split = splitting.split_of(number, self.threshold, seed)
+        split = held_out.split_of(number, self.threshold, seed)
         return split, int(np.searchsorted(self.lasts[split], number))
 
 
@@ -92,7 +92,7 @@ def build_records(
         pattern: str, a path or a glob of text files.
         tokenizer: Tokenizer.
         output: str or path of the directory to make.
-        settings: Settings, or None for the defaults.
+        settings: RecordSettings, or None for the defaults.
         text_format: as in `data_pipeline.text.documents`.
         encoding: str.
         runner: str, such as "DirectRunner", "DataflowRunner", "FlinkRunner"
@@ -109,7 +109,7 @@ def build_records(
             `building.build_records`.
     """
     beam = _import_beam()
-    settings = (settings or Settings()).resolved()
+    settings = (settings or RecordSettings()).resolved()
     files = [os.path.abspath(f) for f in text_files.find_files(pattern)]
     source = Source(text_format, encoding)
     plan = restart.make_plan(files, tokenizer, settings, *source)
@@ -175,7 +175,7 @@ def _plan_parts(measured, settings, directory):
 
     Args:
         measured: list of (file number, int64 array of documents' lengths).
-        settings: Settings, resolved.
+        settings: RecordSettings, resolved.
         directory: str, where the numbers of parts are written.
 
     Returns:
@@ -189,14 +189,14 @@ def _plan_parts(measured, settings, directory):
         for number, length in enumerate(lengths.tolist()):
             yield _Measured(range(length), number)
 
-    threshold = splitting.validation_threshold(documents, settings)
+    threshold = held_out.validation_threshold(documents, settings)
     lasts = {split: [] for split in features.SPLITS}
-    for split, _, part in splitting.numbered_parts(
+    for split, _, part in held_out.numbered_parts(
         documents(), threshold, settings.seed
     ):
         lasts[split].append(part[-1].number)
     counts = {split: len(found) for split, found in lasts.items()}
-    records.write_file(
+    files.write_bytes(
         os.path.join(directory, _COUNTS), json.dumps(counts).encode()
     )
     return Parts(

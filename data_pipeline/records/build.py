@@ -17,9 +17,10 @@ import os
 import signal
 import threading
 
+from data_pipeline import files
 from data_pipeline.records import schema as features
 from data_pipeline.records import writer as records
-from data_pipeline.records.settings import Settings
+from data_pipeline.records.schema import RecordSettings
 from data_pipeline.tokenization import symbols
 
 _Job = collections.namedtuple("_Job", "split number part path text_digest")
@@ -45,7 +46,7 @@ def build_records(
         pattern: str, a path or a glob of text files.
         tokenizer: Tokenizer.
         output: str or path of the directory to make.
-        settings: Settings, or None for the defaults.
+        settings: RecordSettings, or None for the defaults.
         text_format: as in `data_pipeline.text.documents`.
         encoding: str.
         processes: int; the output does not depend on it.
@@ -67,7 +68,7 @@ def build_records(
     from data_pipeline.records import restart
     from data_pipeline.text import documents as text_files
 
-    settings = (settings or Settings()).resolved()
+    settings = (settings or RecordSettings()).resolved()
     if processes < 1:
         raise ValueError(
             f"`processes` must be at least 1. Received: processes={processes}."
@@ -101,7 +102,7 @@ def make_set(output, plan, tokenizer, settings, overwrite, build):
         output: str or path.
         plan: dict of `restart.make_plan`.
         tokenizer: Tokenizer.
-        settings: Settings, resolved.
+        settings: RecordSettings, resolved.
         overwrite: bool, as in `build_records`.
         build: callable that is given the RecordSetWriter and returns a list
             of BuiltPart, in order.
@@ -125,7 +126,7 @@ def make_set(output, plan, tokenizer, settings, overwrite, build):
     ) as writer:
         try:
             path = writer.temporary_path(restart.PLAN)
-            records.write_file(path, json.dumps(plan, indent=2).encode())
+            files.write_bytes(path, json.dumps(plan, indent=2).encode())
             manifest, names = make_manifest(build(writer), tokenizer, settings)
             names[restart.PLAN] = restart.PLAN
             writer.finish(manifest, names, tokenizer.model_proto)
@@ -141,11 +142,11 @@ def make_set(output, plan, tokenizer, settings, overwrite, build):
 
 def _build_parts(documents, tokenizer, settings, processes, writer, progress):
     """list of BuiltPart, of all parts in order."""
+    from data_pipeline.records import held_out
     from data_pipeline.records import restart
-    from data_pipeline.records import splitting
 
-    threshold = splitting.validation_threshold(documents, settings)
-    parts = splitting.numbered_parts(
+    threshold = held_out.validation_threshold(documents, settings)
+    parts = held_out.numbered_parts(
         documents(progress.read), threshold, settings.seed
     )
 
@@ -207,7 +208,7 @@ def _run_jobs(jobs, tokenizer, settings, processes):
         jobs: iterable of (_Job, BuiltPart or None); what is built already is
             passed through.
         tokenizer: Tokenizer.
-        settings: Settings, resolved.
+        settings: RecordSettings, resolved.
         processes: int.
     """
     if processes == 1:
@@ -284,7 +285,7 @@ def make_manifest(built, tokenizer, settings):
     Args:
         built: list of BuiltPart, in order.
         tokenizer: Tokenizer.
-        settings: Settings, resolved.
+        settings: RecordSettings, resolved.
 
     Returns:
         Manifest, and a dict of each shard's file to its temporary name.

@@ -39,7 +39,7 @@ def build_part(
         part: list of Document.
         path: str, the temporary path that the shards' names begin with.
         tokenizer: Tokenizer.
-        settings: Settings, resolved.
+        settings: RecordSettings, resolved.
         write: callable that takes a path and chunks of framed records, and
             returns what `records.write_shard` does.
 

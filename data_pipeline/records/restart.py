@@ -9,6 +9,7 @@ import hashlib
 import json
 import os
 
+from data_pipeline import files
 from data_pipeline.records import writer as records
 from data_pipeline.records.part import BuiltPart
 
@@ -28,7 +29,7 @@ def make_plan(files, tokenizer, settings, text_format, encoding):
     Args:
         files: list of str, the text files in order.
         tokenizer: Tokenizer.
-        settings: Settings, resolved.
+        settings: RecordSettings, resolved.
         text_format: str.
         encoding: str.
 
@@ -138,7 +139,7 @@ def save_part(path, digest, built):
         built: BuiltPart.
     """
     content = json.dumps({"text": digest, **built._asdict()})
-    records.write_file(path + _DONE, content.encode())
+    files.write_bytes(path + _DONE, content.encode())
 
 
 def load_part(path, digest=None):

@@ -6,7 +6,16 @@ One table for the writer (`data_pipeline.records.writer`) and the reader
 Shapes: B batch, T tokens of the sequence, P targets.
 """
 
+import dataclasses
 import typing
+
+from data_pipeline.objectives.blocks import block_length
+from data_pipeline.objectives.blocks import half_lengths
+from data_pipeline.settings import FRACTION_BELOW_1
+from data_pipeline.settings import NOT_NEGATIVE
+from data_pipeline.settings import POSITIVE
+from data_pipeline.settings import Settings
+from data_pipeline.settings import setting
 
 SPLITS = ("train", "validation")
 FORMS = ("compact", "frozen")
@@ -126,23 +135,6 @@ def stored_features(
     return stored
 
 
-def half_lengths(sequence_length, reuse_length):
-    """The independently permuted parts of a sequence: (reused, new).
-
-    With `reuse_length` 0 there is one.
-    """
-    halves = (reuse_length, sequence_length - reuse_length)
-    return tuple(length for length in halves if length)
-
-
-def block_length(half, permutation_length):
-    """The length of the blocks that share one shuffle in a half.
-
-    A half that is shorter than `permutation_length` is one block.
-    """
-    return min(half, permutation_length)
-
-
 def split_goal(num_predict, sequence_length, reuse_length):
     """How many of the targets fall in the reused part and in the new part.
 
@@ -207,4 +199,80 @@ def check_lengths(
             f"{second} for {room} new ones. Received: "
             f"num_predict={num_predict}; usual is sequence_length // 6 = "
             f"{max(1, sequence_length // 6)}."
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class RecordSettings(Settings):
+    """How records are made from text; None stands for the default that follows
+    from the other settings (see `resolved`)."""
+
+    sequence_length: int = setting(512, "tokens of a record", POSITIVE)
+    reuse_length: int | None = setting(
+        None,
+        "tokens at the front that repeat the record before and that memory "
+        "covers (default half, 0 for none)",
+    )
+    num_predict: int | None = setting(
+        None,
+        "targets of a record at most (default sequence length / tokens per "
+        "target)",
+    )
+    tokens_per_target: int = setting(
+        6, "K of the paper: predict about 1 token in K", POSITIVE
+    )
+    permutation_length: int | None = setting(
+        None,
+        "tokens of a block that is permuted as a whole (default each half)",
+    )
+    spans: str = setting(
+        "words",
+        "predict spans of whole words, or of subwords as released",
+        choices=SPANS,
+    )
+    both_directions: bool = setting(False, "add records that read backwards")
+    frozen: bool = setting(
+        False,
+        "draw the permutations now and store `perm_mask` and `target_mapping`",
+    )
+    end_of_document: bool = setting(True, "end each document with <eod>")
+    validation_fraction: float = setting(
+        0.0, "share of the documents to hold out", FRACTION_BELOW_1
+    )
+    seed: int = setting(0, "of everything random", NOT_NEGATIVE)
+
+    @property
+    def form(self):
+        """str, "compact" or "frozen"."""
+        return "frozen" if self.frozen else "compact"
+
+    @property
+    def directions(self):
+        """tuple of str."""
+        return DIRECTIONS[: 2 if self.both_directions else 1]
+
+    def resolved(self):
+        """The same settings with every default filled in.
+
+        Returns:
+            RecordSettings.
+
+        Raises:
+            ValueError: if the lengths do not fit together.
+        """
+        reuse = self.reuse_length
+        if reuse is None:
+            reuse = self.sequence_length // 2
+        permutation = self.permutation_length
+        if permutation is None:
+            permutation = max(reuse, self.sequence_length - reuse)
+        num_predict = self.num_predict
+        if num_predict is None:
+            num_predict = max(1, self.sequence_length // self.tokens_per_target)
+        check_lengths(self.sequence_length, reuse, permutation, num_predict)
+        return dataclasses.replace(
+            self,
+            reuse_length=reuse,
+            permutation_length=permutation,
+            num_predict=num_predict,
         )

@@ -12,16 +12,17 @@ that a shard is missing or cut at a record. The manifest does, so it is checked
 before the first record is read, and written last.
 """
 
-import contextlib
 import hashlib
 import json
 import os
 import shutil
 import typing
-import uuid
 
 import numpy as np
 
+from data_pipeline.files import UNFINISHED
+from data_pipeline.files import whole_file
+from data_pipeline.files import write_bytes
 from data_pipeline.records import tfrecord
 from data_pipeline.records.manifest import MANIFEST
 from data_pipeline.records.manifest import all_shards
@@ -32,7 +33,6 @@ from data_pipeline.records.manifest import to_json
 TOKENIZER = "spiece.model"
 _BUILDING = ".building"
 _OWNER = "pid"
-_UNFINISHED = ".tmp"
 _SCAN_BYTES = 1 << 25
 _FRAME_BYTES = 1 << 25
 
@@ -91,44 +91,13 @@ def write_shard(path, chunks):
         OSError: with `path` as its file name, for example a full disk.
     """
     digest, num_records, num_bytes = hashlib.sha256(), 0, 0
-    with _renamed_when_whole(path) as file:
+    with whole_file(path) as file:
         for frames in chunks:
             file.write(frames.data)
             digest.update(frames.data)
             num_records += len(frames)
             num_bytes += frames.nbytes
     return num_records, num_bytes, digest.hexdigest()
-
-
-def write_file(path, content):
-    """Writes bytes as `write_shard` writes records.
-
-    Args:
-        path: str.
-        content: bytes.
-
-    Raises:
-        OSError: with `path` as its file name.
-    """
-    with _renamed_when_whole(path) as file:
-        file.write(content)
-
-
-@contextlib.contextmanager
-def _renamed_when_whole(path):
-    # A process that was killed may still write: no two share a name.
-    temporary = f"{path}.{uuid.uuid4().hex}{_UNFINISHED}"
-    try:
-        with open(temporary, "wb") as file:
-            yield file
-            _flush(file)
-        os.rename(temporary, path)
-    except OSError as error:
-        error.filename = error.filename or path
-        raise
-    finally:
-        if os.path.exists(temporary):  # what is half-written fills the disk
-            os.remove(temporary)
 
 
 class RecordSetWriter:
@@ -203,8 +172,8 @@ class RecordSetWriter:
                 set, to its temporary name.
             model_proto: bytes of the tokenizer's model.
         """
-        write_file(self.temporary_path(TOKENIZER), model_proto)
-        write_file(self.temporary_path(MANIFEST), manifest_bytes(manifest))
+        write_bytes(self.temporary_path(TOKENIZER), model_proto)
+        write_bytes(self.temporary_path(MANIFEST), manifest_bytes(manifest))
 
         old_files = self._remove_old_manifest()
         names = {**temporary_names, TOKENIZER: TOKENIZER}
@@ -309,7 +278,7 @@ def _claim(building, is_kept):
         shutil.rmtree(building, ignore_errors=True)
     os.makedirs(building, exist_ok=True)
     for name in os.listdir(building):
-        if name.endswith(_UNFINISHED):
+        if name.endswith(UNFINISHED):
             os.remove(os.path.join(building, name))
     with open(owner, "w", encoding="utf-8") as file:
         file.write(str(os.getpid()))
@@ -346,11 +315,6 @@ def _sizes(stored):
 
 def _code(dtype):
     return {"uint8": "u1", "uint16": "u2", "int32": "i4"}[dtype]
-
-
-def _flush(file):
-    file.flush()
-    os.fsync(file.fileno())
 
 
 def _flush_directory(path):

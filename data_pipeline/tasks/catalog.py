@@ -1,23 +1,12 @@
 """All tasks for fine-tuning, by name."""
 
-from data_pipeline.tasks import task_spec
-from data_pipeline.tasks import text_tasks
-from data_pipeline.tasks.task_spec import TaskSpec
+from data_pipeline.tasks.examples import TaskSpec
+from data_pipeline.tasks.examples import own_splits
+from data_pipeline.tasks.examples import splits_named
+from data_pipeline.tasks.published import GLUE_TASKS
+from data_pipeline.tasks.published import TOPIC_AND_REVIEW_TASKS
 
 _ENDINGS = (".tsv", ".csv", ".jsonl", ".json")
-
-
-def _own_splits(endings):
-    """Names that people give to the splits of their own data."""
-    names = {
-        "train": ("train",),
-        "dev": ("dev", "valid", "validation", "val"),
-        "test": ("test",),
-    }
-    return {
-        split: tuple(stem + ending for stem in stems for ending in endings)
-        for split, stems in names.items()
-    }
 
 
 _TEXT = ("text", "sentence", "review", "content")
@@ -25,64 +14,67 @@ _FIRST = ("text", "text_a", "sentence1", "premise", "question1", "question")
 _SECOND = ("text_pair", "text_b", "sentence2", "hypothesis", "question2")
 _LABEL = ("label", "class", "category", "target")
 _ID = ("id", "index", "idx")
+
+
+def _own(name, columns, metrics, description, **changes):
+    """A task of tables of your own."""
+    settings = {
+        "kind": "classification",
+        "reader": "table",
+        "sequence_length": 256,
+    }
+    return TaskSpec(
+        name=name,
+        files=own_splits(_ENDINGS),
+        columns=columns,
+        metrics=metrics,
+        description=description,
+        **{**settings, **changes},
+    )
+
+
 _OWN_TABLES = (
-    TaskSpec(
-        name="classification",
-        kind="classification",
-        reader="table",
-        files=_own_splits(_ENDINGS),
-        columns={"text": _TEXT, "label": _LABEL, "id": _ID},
-        metrics=("accuracy",),
-        sequence_length=256,
-        description="your own classes of texts, from TSV, CSV or JSON lines",
+    _own(
+        "classification",
+        {"text": _TEXT, "label": _LABEL, "id": _ID},
+        ("accuracy",),
+        "your own classes of texts, from TSV, CSV or JSON lines",
     ),
-    TaskSpec(
-        name="pair",
-        kind="classification",
-        reader="table",
-        files=_own_splits(_ENDINGS),
-        columns={
-            "text": _FIRST,
-            "text_pair": (*_SECOND, "sentence"),
-            "label": _LABEL,
-            "id": _ID,
-        },
-        metrics=("accuracy",),
-        sequence_length=256,
-        description="your own classes of pairs of texts",
+    _own(
+        "pair",
+        {"text": _FIRST, "text_pair": (*_SECOND, "sentence")}
+        | {"label": _LABEL, "id": _ID},
+        ("accuracy",),
+        "your own classes of pairs of texts",
     ),
-    TaskSpec(
-        name="regression",
-        kind="regression",
-        reader="table",
-        files=_own_splits(_ENDINGS),
-        columns={
+    _own(
+        "regression",
+        {
             "text": (*_FIRST, *_TEXT[1:]),
             "text_pair": _SECOND,
             "label": ("label", "score", "target", "value"),
             "id": _ID,
         },
+        ("pearson", "spearman"),
+        "a number for a text of yours, or for a pair of texts",
+        kind="regression",
         optional=("id", "text_pair"),
-        metrics=("pearson", "spearman"),
-        sequence_length=256,
-        description="a number for a text of yours, or for a pair of texts",
     ),
-    TaskSpec(
-        name="ranking",
-        kind="ranking",
-        reader="ranking",
-        files=_own_splits(_ENDINGS),
-        columns={
+    _own(
+        "ranking",
+        {
             "query": ("query", "question"),
             "document": ("document", "passage", "text"),
             "relevance": ("relevance", "label", "score"),
             "query_id": ("query_id", "qid"),
             "document_id": ("document_id", "doc_id", "docid", "pid"),
         },
+        ("ndcg@10", "ndcg@20"),
+        "which of your documents answer a query best",
+        kind="ranking",
+        reader="ranking",
         optional=("query_id", "document_id"),
-        metrics=("ndcg@10", "ndcg@20"),
         sequence_length=512,
-        description="which of your documents answer a query best",
     ),
 )
 
@@ -110,7 +102,7 @@ def _tags(*types):
     return ("O", *(f"{place}-{kind}" for kind in types for place in "BI"))
 
 
-_CONLL_FILES = _own_splits((".conll", ".txt", ".tsv", ".bio"))
+_CONLL_FILES = own_splits((".conll", ".txt", ".tsv", ".bio"))
 _CHOICES_SPANS_TAGS = (
     TaskSpec(
         name="race",
@@ -127,7 +119,7 @@ _CHOICES_SPANS_TAGS = (
         name="dream",
         kind="multiple_choice",
         reader="dream",
-        files=task_spec.splits_named(".json"),
+        files=splits_named(".json"),
         folder="data",
         metrics=("accuracy",),
         sequence_length=512,
@@ -188,10 +180,7 @@ _CHOICES_SPANS_TAGS = (
 TASKS = {
     task.name: task
     for task in (
-        text_tasks.GLUE_TASKS
-        + text_tasks.TOPIC_AND_REVIEW_TASKS
-        + _OWN_TABLES
-        + _CHOICES_SPANS_TAGS
+        GLUE_TASKS + TOPIC_AND_REVIEW_TASKS + _OWN_TABLES + _CHOICES_SPANS_TAGS
     )
 }
 

@@ -2,9 +2,8 @@
 
 import posixpath
 
+from data_pipeline.tasks import archives
 from data_pipeline.tasks import examples
-from data_pipeline.tasks import file_trees
-from data_pipeline.tasks import tables as table_files
 
 _RACE_LAYOUT = "article, questions, options, answers"
 _DREAM_LAYOUT = (
@@ -16,7 +15,7 @@ def read_race(tree, name, task, split, columns=None):
     """The questions of all articles below a folder, sorted by their file.
 
     Args:
-        tree: file_trees.Tree.
+        tree: archives.Tree.
         name: str, the split's folder, of which each folder is a group
             ("middle", "high") and each .txt in it an article in JSON.
         task: TaskSpec.
@@ -33,7 +32,7 @@ def read_race(tree, name, task, split, columns=None):
     read = {}
     for path, data in tree.read_many(names):
         place = tree.place(path)
-        article = table_files.parse_json(file_trees.decode(data, place), place)
+        article = archives.parse_json(archives.decode(data, place), place)
         group, file = path.split("/")[-2:]
         group = "" if path.count("/") == name.count("/") + 1 else group
         where = "/".join(path.split("/")[-3:])
@@ -42,10 +41,10 @@ def read_race(tree, name, task, split, columns=None):
             read[path] = [
                 examples.ChoiceExample(
                     f"{article_id}/{index}",
-                    table_files.checked_text(article["article"]),
-                    table_files.checked_text(question),
+                    archives.checked_text(article["article"]),
+                    archives.checked_text(question),
                     tuple(
-                        map(table_files.checked_text, article["options"][index])
+                        map(archives.checked_text, article["options"][index])
                     ),
                     _letter(article.get("answers"), index, split),
                     group,
@@ -82,21 +81,19 @@ def read_dream(tree, name, task, split, columns=None):
             of the options.
     """
     place, file = tree.place(name), posixpath.basename(name)
-    with file_trees.open_text(tree, name) as text:
-        dialogues = table_files.parse_json(text.read(), place)
+    with archives.open_text(tree, name) as text:
+        dialogues = archives.parse_json(text.read(), place)
     found = []
     where = "the beginning"
     try:
         for turns, questions, dialogue_id in dialogues:
             for index, question in enumerate(questions):
                 where = f"dialogue {dialogue_id}, question {index + 1}"
-                options = tuple(
-                    map(table_files.checked_text, question["choice"])
-                )
+                options = tuple(map(archives.checked_text, question["choice"]))
                 example = examples.ChoiceExample(
                     f"{dialogue_id}/{index}",
                     "\n".join(turns),
-                    table_files.checked_text(question["question"]),
+                    archives.checked_text(question["question"]),
                     options,
                     _option(question.get("answer"), options, split),
                     where=f"{file}, {where}",

@@ -3,9 +3,9 @@
 import posixpath
 import re
 
+from data_pipeline.tasks import archives
+from data_pipeline.tasks import columns as table_columns
 from data_pipeline.tasks import examples
-from data_pipeline.tasks import file_trees
-from data_pipeline.tasks import table_columns
 
 _BLANKS = re.compile(" +")
 _DOCUMENT_START = "-DOCSTART-"
@@ -20,7 +20,7 @@ def read_examples(tree, name, task, split, columns=None):
     first line is only a word has no tags.
 
     Args:
-        tree: file_trees.Tree.
+        tree: archives.Tree.
         name: str, the file.
         task: TaskSpec whose reader is "conll".
         split: str.
@@ -38,7 +38,7 @@ def read_examples(tree, name, task, split, columns=None):
     known = frozenset(task.labels or ())
     found, words, tags, begin = [], [], [], 0
     has_tags = None
-    with file_trees.open_text(tree, name, newline="\n") as lines:
+    with archives.open_text(tree, name, newline="\n") as lines:
         for number, line in enumerate(lines, start=1):
             fields = _fields(line)
             if not fields or fields[0] == _DOCUMENT_START:

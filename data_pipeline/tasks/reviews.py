@@ -3,8 +3,8 @@
 import posixpath
 import re
 
+from data_pipeline.tasks import archives
 from data_pipeline.tasks import examples
-from data_pipeline.tasks import file_trees
 
 _DIGITS = re.compile(r"(\d+)")
 
@@ -15,7 +15,7 @@ def read_examples(tree, name, task, split, columns=None):
     Folders that are no label, such as "unsup", are left alone.
 
     Args:
-        tree: file_trees.Tree.
+        tree: archives.Tree.
         name: str, the split's folder.
         task: TaskSpec whose labels are the folders' names.
         split: str.
@@ -41,7 +41,7 @@ def read_examples(tree, name, task, split, columns=None):
         names += sorted(there, key=_natural)
         labels.update(dict.fromkeys(there, label))
     texts = {
-        path: file_trees.decode(data, tree.place(path)).strip()
+        path: archives.decode(data, tree.place(path)).strip()
         for path, data in tree.read_many(names)
     }
     found = []

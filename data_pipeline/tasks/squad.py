@@ -3,9 +3,8 @@
 import posixpath
 import warnings
 
+from data_pipeline.tasks import archives
 from data_pipeline.tasks import examples
-from data_pipeline.tasks import file_trees
-from data_pipeline.tasks import tables as table_files
 
 
 def read_examples(tree, name, task, split, columns=None):
@@ -15,7 +14,7 @@ def read_examples(tree, name, task, split, columns=None):
     many there are is told in a warning.
 
     Args:
-        tree: file_trees.Tree.
+        tree: archives.Tree.
         name: str, the file.
         task: TaskSpec whose reader is "squad".
         split: str; in a test split answers may be missing.
@@ -29,8 +28,8 @@ def read_examples(tree, name, task, split, columns=None):
             answer that is not marked `is_impossible`.
     """
     place, file = tree.place(name), posixpath.basename(name)
-    with file_trees.open_text(tree, name) as text:
-        document = table_files.parse_json(text.read(), place)
+    with archives.open_text(tree, name) as text:
+        document = archives.parse_json(text.read(), place)
     found = []
     where = "the beginning"
     try:
@@ -59,11 +58,11 @@ def _example(article, paragraph, question, file):
     answers = () if is_impossible else question.get("answers") or ()
     return examples.QuestionExample(
         str(question["id"]),
-        table_files.checked_text(paragraph["context"]),
-        table_files.checked_text(question["question"]),
+        archives.checked_text(paragraph["context"]),
+        archives.checked_text(question["question"]),
         tuple(
             examples.Answer(
-                table_files.checked_text(answer["text"]),
+                archives.checked_text(answer["text"]),
                 int(answer["answer_start"]),
             )
             for answer in answers

@@ -15,9 +15,9 @@ import os
 import posixpath
 import warnings
 
+from data_pipeline.tasks import archives
+from data_pipeline.tasks import columns as table_columns
 from data_pipeline.tasks import examples
-from data_pipeline.tasks import file_trees
-from data_pipeline.tasks import table_columns
 
 _FIELD_CHARACTERS = 1 << 30
 
@@ -26,7 +26,7 @@ def read_examples(tree, name, task, split, columns=None):
     """The texts, or pairs of texts, of a file.
 
     Args:
-        tree: file_trees.Tree.
+        tree: archives.Tree.
         name: str, the file.
         task: TaskSpec whose reader is "table".
         split: str; in a test split labels may be missing.
@@ -65,6 +65,67 @@ def read_examples(tree, name, task, split, columns=None):
     if left_out:
         warnings.warn(
             f"{place}: {left_out} rows without a gold label left out",
+            stacklevel=2,
+        )
+    if not found:
+        raise ValueError(f"{place}: the file holds no examples.")
+    return found
+
+
+def read_ranking(tree, name, task, split, columns=None):
+    """The pairs of a query and a document of a file.
+
+    Queries without an id are numbered as they appear, documents by their row.
+
+    Args:
+        tree: archives.Tree.
+        name: str, the file.
+        task: TaskSpec whose reader is "ranking".
+        split: str; in a test split the relevance may be missing.
+        columns: as `table_columns.parse_columns` takes it.
+
+    Returns:
+        list of RankingExample.
+
+    Raises:
+        ValueError: something is wrong with the file, or two queries have the
+            same id.
+    """
+    place, file = tree.place(name), posixpath.basename(name)
+    is_test = split.startswith("test")
+    found, queries, numbers, negative = [], {}, {}, 0
+    rows = read_rows(tree, name, task, split, columns)
+    for index, (number, values) in enumerate(rows):
+        query, relevance = values["query"], values["relevance"]
+        query_id = values["query_id"]
+        if not query_id:
+            query_id = str(numbers.setdefault(query, len(numbers)))
+        if queries.setdefault(query_id, query) != query:
+            raise ValueError(
+                f"{place}, row {number}: the query {query_id} has another "
+                f"text here than before ({queries[query_id]!r})."
+            )
+        if relevance or not is_test:
+            try:
+                relevance = parse_number(relevance)
+            except ValueError as error:
+                raise ValueError(f"{place}, row {number}: {error}") from None
+            negative += relevance < 0
+            relevance = max(0.0, relevance)
+        found.append(
+            examples.RankingExample(
+                query_id,
+                query,
+                values["document_id"] or str(index),
+                values["document"],
+                None if relevance in (None, "") else relevance,
+                f"{file}, row {number}",
+            )
+        )
+    if negative:
+        # TREC marks spam with -2.
+        warnings.warn(
+            f"{place}: {negative} rows with a relevance below 0 read as 0",
             stacklevel=2,
         )
     if not found:
@@ -243,14 +304,14 @@ def table_format(name, task):
 
 
 def _tsv_rows(tree, name):
-    with file_trees.open_text(tree, name, newline="\n") as file:
+    with archives.open_text(tree, name, newline="\n") as file:
         for number, line in enumerate(file, start=1):
             yield number, line.rstrip("\r\n").split("\t")
 
 
 def _csv_rows(tree, name):
     with (
-        file_trees.open_text(tree, name) as file,
+        archives.open_text(tree, name) as file,
         _long_fields(),
     ):
         # Without `strict`, one stray quote swallows the rest of the file.
@@ -281,18 +342,18 @@ def _long_fields():
 
 def _json_rows(tree, name):
     place = tree.place(name)
-    with file_trees.open_text(tree, name) as file:
+    with archives.open_text(tree, name) as file:
         for number, line in enumerate(file, start=1):
             if not line.strip():
                 continue
             if line.lstrip().startswith("["):
-                rows = parse_json(line + file.read(), place)
+                rows = archives.parse_json(line + file.read(), place)
                 yield from (
                     (index, _checked_object(row, place, index))
                     for index, row in enumerate(rows, start=1)
                 )
                 return
-            row = parse_json(line, place, number)
+            row = archives.parse_json(line, place, number)
             yield number, _checked_object(row, place, number)
 
 
@@ -303,37 +364,6 @@ def _checked_object(row, place, number):
             'like {"text": "...", "label": "..."}.'
         )
     return row
-
-
-def parse_json(text, place, first_line=1):
-    """What a JSON text says.
-
-    Args:
-        text: str.
-        place: str, the file, for the message.
-        first_line: int, the number of the text's first line.
-
-    Raises:
-        ValueError: it is broken; the message names the row.
-    """
-    try:
-        return json.loads(text)
-    except json.JSONDecodeError as error:
-        raise ValueError(
-            f"{place}, row {first_line + error.lineno - 1}: broken JSON "
-            f"({error.msg} at column {error.colno})."
-        ) from None
-
-
-def checked_text(value):
-    """The value, if it is a str.
-
-    Raises:
-        TypeError: it is not.
-    """
-    if not isinstance(value, str):
-        raise TypeError(f"{value!r} is not a text")
-    return value
 
 
 _FORMATS = {

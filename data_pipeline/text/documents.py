@@ -32,6 +32,8 @@ import re
 import typing
 import zlib
 
+from data_pipeline.text.sentences import split_sentences
+
 TEXT_FORMATS = ("auto", "sentences", "running", "jsonl")
 PART_CHARACTERS = 4_000_000
 # A whole corpus in one file must not be one document: nothing could be held
@@ -42,13 +44,6 @@ _OPENERS = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 _HEAD_CHARACTERS = 1 << 16
 _CHUNK_BYTES = 1 << 20
 _LINE_ENDS_SENTENCE = re.compile(r"[.!?…。！？][\"'”’»)\]」』]*$")
-# Where a sentence may end: group 1 is empty after a Western mark, and then
-# group 2 (opening quotes) or group 3 (the next letter) decides.
-_SENTENCE_END = re.compile(
-    r"(?:([。！？]+[”’」』]*)|[.!?…][\"'”’»)\]]*(?=\s))\s*"
-    r"(?=([\"'“‘«(\[]*)(\w?))"
-)
-_BLANK_LINE = re.compile(r"\n[^\S\n]*\n")
 
 
 class Document(typing.NamedTuple):
@@ -180,33 +175,6 @@ def detect_format(path, encoding="utf-8"):
     if lines >= 2 * blocks and 5 * ended >= 4 * lines:
         return "sentences"
     return "running"
-
-
-def split_sentences(text):
-    """Splits running text into sentences.
-
-    A sentence ends at `.`, `!`, `?` or an ellipsis, closing quotes or brackets
-    included, before white space and an upper-case letter or an opening quote;
-    also right after a full-width mark. Abbreviations before names are split
-    too: all that depends on it is where a segment may be cut.
-
-    Args:
-        text: str, paragraphs separated by blank lines.
-
-    Returns:
-        list of str, white space collapsed, none empty.
-    """
-    sentences = []
-    for paragraph in _BLANK_LINE.split(text):
-        paragraph = " ".join(paragraph.split())
-        begin = 0
-        for match in _SENTENCE_END.finditer(paragraph):
-            if match[1] or match[2] or match[3].isupper():
-                sentences.append(paragraph[begin : match.end()].rstrip())
-                begin = match.end()
-        if begin < len(paragraph):
-            sentences.append(paragraph[begin:])
-    return sentences
 
 
 def plan_parts(documents, part_characters=PART_CHARACTERS):

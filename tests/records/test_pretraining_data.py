@@ -7,13 +7,15 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from data_pipeline import pretraining
 from data_pipeline.objectives import permutation
-from data_pipeline.objectives.released import parse_records
 from data_pipeline.objectives.released import parse_released
 from data_pipeline.objectives.released import released_batch
 from data_pipeline.pretraining import PretrainingData
+from data_pipeline.records import parsing
 from data_pipeline.records import schema as features
 from data_pipeline.records.manifest import read_manifest
+from data_pipeline.records.parsing import parse_records
 from tests.support.record_fixtures import RECORDS
 from tests.support.record_fixtures import REUSE
 from tests.support.record_fixtures import TARGETS
@@ -374,8 +376,7 @@ def test_batch_as_large_as_the_set(made):
 
 
 def test_no_python_in_the_input_pipeline():
-    path = pathlib.Path(permutation.__file__).parent
-    for name in ("pretraining", "parsing", "permutation"):
-        text = (path / f"{name}.py").read_text(encoding="utf-8")
+    for module in (pretraining, parsing, permutation):
+        text = pathlib.Path(module.__file__).read_text(encoding="utf-8")
         for forbidden in ("py_function", "numpy_function", "from_generator"):
             assert forbidden not in text

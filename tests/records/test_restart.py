@@ -13,7 +13,6 @@ import pytest
 
 from data_pipeline import build_records
 from data_pipeline import command_line
-from data_pipeline.progress import Progress
 from data_pipeline.records import build as building
 from data_pipeline.records.writer import read_manifest
 from data_pipeline.records.writer import verify_records
@@ -133,8 +132,9 @@ def test_stopped_command_goes_on(corpus, tmp_path, number):
     options = arguments(corpus, tmp_path / "set", "--processes", 2)
     code = (
         "import json, sys\n"
-        "from data_pipeline import build_records, command_line, text_files\n"
-        f"text_files.PartPlanner.__init__.__defaults__ = ({PART},)\n"
+        "from data_pipeline import build_records, command_line\n"
+        "from data_pipeline.text import documents\n"
+        f"documents.PartPlanner.__init__.__defaults__ = ({PART},)\n"
         "main = build_records.main\n"
         f"sys.exit(command_line.run(main, {json.dumps(options)}))\n"
     )
@@ -282,7 +282,7 @@ def test_stopped_while_renaming(corpus, tmp_path, monkeypatch, built_parts):
 
 
 def test_progress_counts_all_bytes_once(corpus, tmp_path, stopped):
-    from data_pipeline.records.settings import Settings
+    from data_pipeline.records.schema import RecordSettings
     from data_pipeline.tokenization.tokenizer import Tokenizer
 
     size = sum(path.stat().st_size for path in corpus.glob("*.txt"))
@@ -292,7 +292,7 @@ def test_progress_counts_all_bytes_once(corpus, tmp_path, stopped):
             str(corpus / "*.txt"),
             Tokenizer(corpus / "spiece.model"),
             output,
-            Settings(64, validation_fraction=0.2, both_directions=True),
+            RecordSettings(64, validation_fraction=0.2, both_directions=True),
             processes=processes,
             progress=steps.append,
         )
@@ -313,26 +313,3 @@ class Stream:
 
     def flush(self):
         pass
-
-
-def test_progress_in_a_log():
-    seconds, stream = [0.0], Stream()
-    with Progress(9_000_000_000, stream, lambda: seconds[0]) as progress:
-        for _ in range(90):
-            seconds[0] += 1
-            progress.update(1_000_000)
-    assert stream.text.splitlines() == [
-        f"text done: {done} of 9,000 MB, 1.0 MB/s, time left {left}"
-        for done, left in (
-            (30, "2 h 29 min"),
-            (60, "2 h 29 min"),
-            (90, "2 h 28 min"),
-        )
-    ]
-    seconds, stream = [0.0], Stream()
-    with Progress(1000, stream, lambda: seconds[0]) as progress:
-        seconds[0] = 40.0
-        progress.update(400)
-        seconds[0] = 80.0
-        progress.update(400)
-    assert stream.text.endswith("time left 0 min 20 s\n")

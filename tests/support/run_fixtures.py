@@ -4,7 +4,7 @@ import json
 
 from data_pipeline import command_line
 from data_pipeline.records.build import build_records
-from data_pipeline.records.settings import Settings
+from data_pipeline.records.schema import RecordSettings
 from data_pipeline.tokenization.tokenizer import Tokenizer
 from tests.support.samples import tiny_model
 from tests.support.samples import tiny_sentences
@@ -27,7 +27,9 @@ def write_records(directory, settings=None, seed=0, num_sentences=400):
         Tokenizer(model),
         str(directory / "records"),
         settings
-        or Settings(sequence_length=LENGTH, validation_fraction=0.2, seed=seed),
+        or RecordSettings(
+            sequence_length=LENGTH, validation_fraction=0.2, seed=seed
+        ),
         processes=1,
     )
     return directory / "records"

@@ -2,8 +2,8 @@
 
 import pytest
 
+from data_pipeline.tasks import examples as task_spec
 from data_pipeline.tasks import reading as task_files
-from data_pipeline.tasks import task_spec
 from data_pipeline.tasks.catalog import TASKS
 from data_pipeline.tasks.catalog import find_task
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from data_pipeline.tasks import finetuning_data
+from data_pipeline.tasks import reading
 
 
 def write_reviews(directory, *splits):
@@ -28,19 +28,19 @@ def texts(examples):
 
 def test_where_there_is_no_dev_split_the_test_split_is_evaluated_on(tmp_path):
     path = write_reviews(tmp_path / "aclImdb", "train", "test")
-    data = finetuning_data.read("imdb", path, evaluation=path)
+    data = reading.read_task("imdb", path, evaluation=path)
     assert texts(data.train) == {"train"} and len(data.train) == 6
     assert list(data.evaluation) == ["test"]
     assert texts(data.evaluation["test"]) == {"test"}
     # Not unless it is asked for.
-    data = finetuning_data.read("imdb", path)
+    data = reading.read_task("imdb", path)
     assert texts(data.evaluation["held out"]) == {"train"}
 
 
 def test_training_examples_are_not_taken_to_evaluate_on(tmp_path):
     path = write_reviews(tmp_path / "aclImdb", "train")
     with pytest.raises(FileNotFoundError, match="neither a dev nor a test"):
-        finetuning_data.read("imdb", path, evaluation=path)
+        reading.read_task("imdb", path, evaluation=path)
 
 
 def test_a_test_split_without_labels(tmp_path):
@@ -48,13 +48,13 @@ def test_a_test_split_without_labels(tmp_path):
     other = tmp_path / "other"
     write_table(other / "test.tsv", ["c", "d"], header="text")
     with pytest.raises(ValueError, match=r"test.tsv, row 2: there is no label"):
-        finetuning_data.read("classification", train, evaluation=other)
+        reading.read_task("classification", train, evaluation=other)
 
 
 def test_a_file_to_evaluate_on(tmp_path):
     train = write_table(tmp_path / "train.tsv", ["a\tx", "b\ty"])
     test = write_table(tmp_path / "test.tsv", ["c\tx"])
-    data = finetuning_data.read("classification", train, evaluation=test)
+    data = reading.read_task("classification", train, evaluation=test)
     assert [x.text for x in data.evaluation["dev"]] == ["c"]
 
 
@@ -62,9 +62,7 @@ def test_a_file_to_evaluate_on(tmp_path):
 def test_a_class_of_one_example_is_a_class(tmp_path, seed):
     rows = [f"text {i}\tx" for i in range(5)] + ["text\trare"]
     train = write_table(tmp_path / "train.tsv", rows)
-    data = finetuning_data.read(
-        "classification", train, hold_out=0.5, seed=seed
-    )
+    data = reading.read_task("classification", train, fraction=0.5, seed=seed)
     assert data.labels == ("rare", "x")
 
 
@@ -75,14 +73,14 @@ def test_a_set_by_name_evaluated_on_a_file(tmp_path, monkeypatch):
         asked.append(split)
         return ["an example"]
 
-    monkeypatch.setattr(finetuning_data, "read_by_name", read_by_name)
+    monkeypatch.setattr(reading, "read_by_name", read_by_name)
     file = write_table(
         tmp_path / "mine.tsv", ["good\t1"], header="review\tstars"
     )
-    data = finetuning_data.read(
+    data = reading.read_task(
         "sst-2", None, evaluation=file, columns="text=review,label=stars"
     )
     assert asked == ["train"] and data.train == ["an example"]
     assert data.evaluation["dev"][0].text == "good"
     with pytest.raises(ValueError, match="`--columns` is of files"):
-        finetuning_data.read("sst-2", None, columns="text=review")
+        reading.read_task("sst-2", None, columns="text=review")

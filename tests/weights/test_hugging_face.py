@@ -1,325 +1,214 @@
-"""Models of Hugging Face's give the same outputs here, and ours there.
+"""Hugging Face's directories: read, and refused where they are damaged.
 
-Every weight is random, biases and norms too; what is held to what is said in
-`tests/checkpoint_fixtures.py`. `head_mask` is theirs alone and left out, and
-their query stream sees its own token without a `perm_mask`: one is given.
+`golden/peers/hugging_face` was written by transformers; `tests/slow/peers`
+holds every class of theirs to ours.
 """
+
+import json
+import shutil
 
 import numpy as np
 import pytest
+from safetensors.numpy import load_file
+from safetensors.numpy import save_file
 
-from tests.support.checkpoint_fixtures import agree
-from tests.support.checkpoint_fixtures import call
-from tests.support.checkpoint_fixtures import features
-from tests.support.checkpoint_fixtures import for_theirs
-from tests.support.checkpoint_fixtures import theirs
-from tests.support.oracle import T
+from tests.conftest import ROOT
 from tests.support.oracle import as_numpy
+from tests.support.weight_models import assert_same
 from xlnet_tf import XLNetBackbone
-from xlnet_tf import XLNetMultipleChoice
 from xlnet_tf import XLNetPretrainer
-from xlnet_tf import XLNetQuestionAnswering
-from xlnet_tf import XLNetSpanClassifier
 from xlnet_tf import XLNetTextClassifier
-from xlnet_tf import XLNetTextRegressor
-from xlnet_tf import XLNetTokenClassifier
+from xlnet_tf.weights.hugging_face_writer import save_hugging_face
+from xlnet_tf.weights.preset import open_source
 
-pytest.importorskip("torch", reason="compares with Hugging Face's code")
-pytest.importorskip("transformers", reason="compares with Hugging Face's code")
-# torch's arrays, which Keras copies in a way that NumPy 2 does not like.
+STORED = ROOT / "tests" / "golden" / "peers" / "hugging_face"
+# Keras copies tensors in a way that NumPy 2 does not like.
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation")
 
 
+def test_a_stored_model_gives_the_same_logits():
+    expected = dict(np.load(STORED / "expected.npz"))
+    logits = expected.pop("logits")
+    model = XLNetTextClassifier.from_preset(STORED)
+    np.testing.assert_allclose(model(expected), logits, rtol=0, atol=1e-5)
+    assert np.std(logits) > 0.1
+    assert model.labels == ["no", "maybe", "yes"]
+    assert model.config.gelu == "erf"
+
+
 @pytest.fixture
-def held(tmp_path, record_property):
-    """`agree` in a directory of the test; notes down the differences."""
-
-    def hold(model, cls, compare, **arguments):
-        read, written = agree(model, cls, tmp_path, compare, **arguments)
-        record_property("difference", f"{read:.1e} {written:.1e}")
-        return cls.from_preset(tmp_path / "theirs")
-
-    return hold
+def saved(tmp_path, models):
+    """A language model of ours, as Hugging Face stores it."""
+    path = tmp_path / "saved"
+    save_hugging_face(models(XLNetPretrainer), path)
+    return path
 
 
-def stream_outputs(inputs):
-    """Compares both streams and what is remembered."""
-
-    def compare(model, mine):
-        outputs = call(model, inputs, output_hidden_states=True, use_mems=True)
-        states = outputs.hidden_states
-        result = as_numpy(mine(inputs))
-        result.pop("memory_mask", None)
-        expected = {"content": states[-1]}
-        if "target_mapping" in inputs:
-            expected = {"content": states[-2], "query": states[-1]}
-        if "memories" in result:
-            expected["memories"] = tuple(
-                m.transpose(0, 1) for m in outputs.mems
-            )
-        return expected, result
-
-    return compare
+def edit(directory, change):
+    """Changes the tensors of a directory."""
+    tensors = load_file(directory / "model.safetensors")
+    change(tensors)
+    save_file(tensors, directory / "model.safetensors")
 
 
-PLAIN = dict(padding=None)
-CASES = {
-    "padded left": ({}, dict(padding="left")),
-    "padded right": ({}, dict(padding="right")),
-    "padded both ways": ({}, dict(padding="both")),
-    "remembers": (dict(mem_len=5), {}),
-    "with memory": (dict(mem_len=5), dict(memory_length=5)),
-    "memory longer than the segment": (
-        dict(mem_len=17),
-        dict(memory_length=17, padding="left"),
-    ),
-    "remembers a part": (
-        dict(mem_len=5, reuse_len=3),
-        dict(memory_length=5),
-    ),
-    "permutation": ({}, dict(targets=True)),
-    "permutation with memory": (
-        dict(mem_len=5),
-        dict(targets=True, memory_length=5),
-    ),
-    "causal": (dict(attn_type="uni", mem_len=5), PLAIN),
-    "causal with memory": (
-        dict(attn_type="uni", mem_len=5),
-        dict(padding=None, memory_length=5),
-    ),
-    # Theirs takes a causal mask and another one for a batch of 1 only.
-    "causal, padded": (
-        dict(attn_type="uni", mem_len=5),
-        dict(batch=1, memory_length=5),
-    ),
-    "causal permutation": (
-        dict(attn_type="uni", mem_len=5),
-        dict(batch=1, memory_length=5, targets=True),
-    ),
-    "equally many keys": (
-        dict(attn_type="uni", same_length=True, mem_len=5),
-        dict(padding=None, memory_length=5),
-    ),
-    "clamped": (dict(clamp_len=3, mem_len=5), dict(memory_length=5)),
-    "half reads backwards": (dict(bi_data=True), dict(batch=4, targets=True)),
-    "half reads backwards, clamped": (
-        dict(bi_data=True, clamp_len=3, mem_len=5),
-        dict(batch=4, memory_length=5),
-    ),
-    "half reads backwards, causal": (
-        dict(bi_data=True, attn_type="uni", mem_len=5),
-        dict(batch=4, padding=None, memory_length=5),
-    ),
-    "gelu": (dict(ff_activation="gelu"), {}),
-    "gelu_new": (dict(ff_activation="gelu_new"), {}),
-    "relu": (dict(ff_activation="relu"), {}),
-    "epsilon": (dict(layer_norm_eps=0.1), dict(targets=True)),
-}
+def edit_config(directory, *removed, **values):
+    file = directory / "config.json"
+    values = {**json.loads(file.read_text()), **values}
+    for name in removed:
+        del values[name]
+    file.write_text(json.dumps(values))
 
 
-@pytest.mark.parametrize("case", CASES)
-def test_backbones_agree(held, case):
-    values, how = CASES[case]
-    model = theirs("XLNetModel", **values)
-    held(model, XLNetBackbone, stream_outputs(features(**how)))
+def test_float16_weights_are_read_as_float32(saved, models):
+    def halve(tensors):
+        tensors.update({k: v.astype("float16") for k, v in tensors.items()})
+
+    edit(saved, halve)
+    model = XLNetPretrainer.from_preset(saved)
+    for one, two in zip(
+        model.trainable_weights,
+        models(XLNetPretrainer).trainable_weights,
+        strict=True,
+    ):
+        assert one.dtype == "float32"
+        expected = as_numpy(two).astype("float16").astype("float32")
+        np.testing.assert_array_equal(as_numpy(one), expected)
 
 
-def test_backbones_agree_without_segments(held):
-    inputs = features()
-    del inputs["segment_ids"]
-    held(theirs("XLNetModel"), XLNetBackbone, stream_outputs(inputs))
-
-
-def test_memory_is_handed_on_from_segment_to_segment(held):
-    segments = [features(seed=seed, padding=None) for seed in (1, 2, 3)]
-
-    def compare(model, mine):
-        results, memories, mems = [], None, None
-        for segment in segments:
-            there = call(model, segment, mems=mems, use_mems=True)
-            here = mine({**segment, "memories": memories})
-            mems, memories = there.mems, here["memories"]
-            results.append((there.last_hidden_state, here["content"]))
-        assert mems[0].shape[0] == 17 > T
-        return tuple(zip(*results, strict=True))
-
-    held(theirs("XLNetModel", mem_len=17), XLNetBackbone, compare)
-
-
-def test_language_models_agree(held):
-    inputs = features(targets=True, memory_length=5)
-    target_ids = np.random.default_rng(0).integers(0, 97, (3, 7))
-
-    def compare(model, mine):
-        there = call(model, {**inputs, "labels": target_ids})
-        here = mine({**inputs, "target_ids": target_ids})
-        logits = mine.logits(here["query"])
-        mems = tuple(m.transpose(0, 1) for m in there.mems)
-        expected = (there.logits, there.loss, mems)
-        return expected, (logits, here["loss"], here["memories"])
-
-    held(theirs("XLNetLMHeadModel", mem_len=5), XLNetPretrainer, compare)
-
-
-def logits_of(inputs, field="logits"):
-    """Compares the logits of a task."""
-
-    def compare(model, mine):
-        there = as_numpy(getattr(call(model, inputs), field))
-        return there.reshape(mine(inputs).shape), mine(inputs)
-
-    return compare
-
-
-LABELS = {0: "no", 1: "maybe", 2: "yes"}
-
-
-@pytest.mark.parametrize(
-    "values",
-    [
-        dict(summary_type="last"),
-        dict(summary_type="first"),
-        dict(summary_type="mean"),
-        dict(summary_use_proj=False),
-        dict(summary_activation="linear"),
-    ],
-    ids=str,
-)
-def test_text_classifiers_agree(held, tmp_path, values):
-    model = theirs("XLNetForSequenceClassification", id2label=LABELS, **values)
-    compare = logits_of(features(padding="left"))
-    mine = held(model, XLNetTextClassifier, compare)
-    assert mine.labels == ["no", "maybe", "yes"]
-    again = type(model).from_pretrained(tmp_path / "ours")
-    assert again.config.id2label == LABELS
-    assert again.config.label2id == {"no": 0, "maybe": 1, "yes": 2}
-
-
-def test_text_regressors_agree(held, tmp_path):
-    model = theirs("XLNetForSequenceClassification", num_labels=1)
-    held(model, XLNetTextRegressor, logits_of(features()))
-    again = type(model).from_pretrained(tmp_path / "ours")
-    assert again.config.problem_type == "regression"
-
-
-def test_token_classifiers_agree(held):
-    model = theirs("XLNetForTokenClassification", id2label=LABELS)
-    mine = held(model, XLNetTokenClassifier, logits_of(features()))
-    assert mine.labels == ["no", "maybe", "yes"]
-    assert mine.dropout == 0, "that code has none before its last layer"
-
-
-def test_multiple_choice_agrees(held):
-    inputs = {
-        name: value.reshape(3, 5, T)
-        for name, value in features(batch=15).items()
-    }
-    model = theirs("XLNetForMultipleChoice")
-    held(model, XLNetMultipleChoice, logits_of(inputs))
-
-
-def test_simple_question_answering_agrees(held):
-    inputs = features(padding="right")
-
-    def compare(model, mine):
-        there = call(model, inputs)
-        return (there.start_logits, there.end_logits), tuple(
-            mine(inputs)[name] for name in ("start_logits", "end_logits")
-        )
-
-    model = theirs("XLNetForQuestionAnsweringSimple")
-    held(model, XLNetSpanClassifier, compare)
-
-
-def question_features():
-    """Features, where an answer may not be, and where the class token is."""
-    inputs = features(padding="right")
-    answer_mask = np.zeros((3, T), "int32")
-    answer_mask[:, 1:9] = 1
-    return inputs, answer_mask, np.array([9, 0, 8])
-
-
-def test_question_answering_agrees(held):
-    inputs, answer_mask, class_index = question_features()
-
-    def compare(model, mine):
-        there = call(
-            model,
-            {
-                **inputs,
-                "p_mask": 1 - answer_mask,
-                "class_index": class_index,
-            },
-        )
-        here = mine(
-            {
-                **inputs,
-                "answer_mask": answer_mask,
-                "class_index": class_index,
-            }
-        )
-        # Named log_probs there, and probabilities; ends before starts.
-        ends = as_numpy(there.end_top_log_probs).reshape(3, 3, 5)
-        positions = as_numpy(there.end_top_index).reshape(3, 3, 5)
-        expected = (
-            there.cls_logits,
-            there.start_top_log_probs,
-            there.start_top_index,
-            ends.transpose(0, 2, 1),
-            positions.transpose(0, 2, 1),
-        )
-        return expected, (
-            here["class_logits"],
-            np.exp(here["start_top_scores"]),
-            here["start_top_positions"],
-            np.exp(here["end_top_scores"]),
-            here["end_top_positions"],
-        )
-
-    values = dict(start_n_top=5, end_n_top=3)
-    mine = held(
-        theirs("XLNetForQuestionAnswering", **values),
-        XLNetQuestionAnswering,
-        compare,
+def test_a_config_of_2019_names_no_type(saved, models):
+    edit_config(saved, "model_type", "architectures", ff_activation="gelu")
+    model = XLNetPretrainer.from_preset(saved)
+    assert model.config.gelu == "erf"
+    np.testing.assert_array_equal(
+        as_numpy(model.head.bias), as_numpy(models(XLNetPretrainer).head.bias)
     )
-    assert (mine.num_starts, mine.num_ends, mine.dropout) == (5, 3, 0)
 
 
-def test_training_for_question_answering_agrees(held):
-    inputs, answer_mask, class_index = question_features()
-    starts, ends = np.array([1, 5, 3]), np.array([4, 5, 8])
+def test_the_source_gives_the_reason_for_the_form_of_gelu(saved):
+    assert open_source(saved).gelu == '"ff_activation" is "gelu_new"'
+    reason = 'Hugging Face\'s code computes the erf form for "gelu"'
+    assert open_source(STORED).gelu == reason
 
-    def compare(model, mine):
-        import torch
 
-        p_mask = 1 - answer_mask
-        labels = {"start_positions": starts, "end_positions": ends}
-        loss = call(model, {**inputs, "p_mask": p_mask, **labels}).loss
-        hidden = call(model.transformer, inputs).last_hidden_state
-        given = for_theirs({"p_mask": p_mask, "start_positions": starts})
-        with torch.no_grad():
-            scores = (
-                model.start_logits(hidden, p_mask=given["p_mask"]),
-                model.end_logits(hidden, **given),
-            )
-            scores = [torch.log_softmax(s, -1)[:, 1:9] for s in scores]
-        here = mine(
-            {
-                **inputs,
-                "answer_mask": answer_mask,
-                "class_index": class_index,
-                "start_positions": starts,
-            }
+def break_three(tensors):
+    del tensors["transformer.layer.0.rel_attn.q"]
+    tensors["transformer.layer.7.ff.layer_1.bias"] = np.ones(23, "float32")
+    tensors["transformer.mask_emb"] = np.ones((1, 38), "float32")
+
+
+def test_weights_that_do_not_fit_are_listed_together(saved, models):
+    edit(saved, break_three)
+    message = (
+        r"missing: transformer.layer.0.rel_attn.q; unexpected: "
+        r"transformer.layer.7.ff.layer_1.bias; other shapes: "
+        r"transformer.mask_emb has \(1, 38\), not \(1, 1, 38\)"
+    )
+    with pytest.raises(ValueError, match=message):
+        XLNetPretrainer.from_preset(saved)
+    with pytest.warns(UserWarning, match=f"in part: {message}"):
+        model = XLNetPretrainer.from_preset(saved, strict=False)
+    found, expected = (
+        m.backbone.blocks[0].attention for m in (model, models(XLNetPretrainer))
+    )
+    for part, is_read in (("key", True), ("query", False)):
+        one, two = (
+            as_numpy(getattr(a, f"{part}_projection").kernel)
+            for a in (found, expected)
         )
-        start_scores = as_numpy(here["start_scores"])
-        end_scores = as_numpy(here["end_scores"])
-        rows = np.arange(3)
-        mean = start_scores[rows, starts] + end_scores[rows, ends]
-        return (loss, *scores), (
-            -mean.mean() / 2,
-            start_scores[:, 1:9],
-            end_scores[:, 1:9],
-        )
+        assert np.array_equal(one, two) == is_read, part
 
-    model = theirs("XLNetForQuestionAnswering")
-    held(model, XLNetQuestionAnswering, compare)
+
+def test_biases_are_tied_only_where_they_are_equal(saved):
+    edit_config(saved, untie_r=False)
+    assert XLNetPretrainer.from_preset(saved).config.untie_biases
+
+    def tie(tensors):
+        for name in ("r_w_bias", "r_r_bias", "r_s_bias"):
+            first = tensors[f"transformer.layer.0.rel_attn.{name}"]
+            tensors[f"transformer.layer.1.rel_attn.{name}"] = first
+
+    edit(saved, tie)
+    assert not XLNetPretrainer.from_preset(saved).config.untie_biases
+    name = "transformer.layer.1.rel_attn.r_w_bias"
+    edit(saved, lambda tensors: tensors.pop(name))
+    with pytest.raises(ValueError, match=f"missing: {name}"):
+        XLNetBackbone.from_preset(saved)
+
+
+def test_a_language_model_head_with_other_weights_is_refused(saved):
+    edit_config(saved, tie_word_embeddings=False)
+
+    def untie(tensors):
+        tensors["lm_loss.weight"] = np.ones((97, 38), "float32")
+
+    edit(saved, untie)
+    with pytest.raises(ValueError, match="an LM head of its own .`tie_word_em"):
+        XLNetPretrainer.from_preset(saved)
+    # It is no part of any other model.
+    XLNetBackbone.from_preset(saved)
+    XLNetTextClassifier.from_preset(saved, num_classes=2)
+    with pytest.raises(ValueError, match="no head for XLNetTextClassifier, so"):
+        XLNetTextClassifier.from_preset(saved)
+
+
+def rename(tensors):
+    for name in list(tensors):
+        tensors[name.replace("word_embedding", "wte")] = tensors.pop(name)
+
+
+def cut(share):
+    def change(path):
+        file = path / "model.safetensors"
+        data = file.read_bytes()
+        file.write_bytes(data[: int(len(data) * share)])
+
+    return change
+
+
+DAMAGE = [
+    *((cut(s), ValueError, "damaged or not") for s in (0.0, 0.001, 0.5, 0.999)),
+    (
+        lambda path: edit_config(path, model_type="bert"),
+        ValueError,
+        "a model of the type 'bert', not XLN",
+    ),
+    (
+        lambda path: edit_config(path, ff_activation="silu"),
+        ValueError,
+        "config.json: `activation` must be .*='silu'",
+    ),
+    (
+        lambda path: edit(path, rename),
+        ValueError,
+        "does not hold an XLNet: expected one tensor",
+    ),
+    (
+        lambda path: (path / "model.safetensors").unlink(),
+        FileNotFoundError,
+        "and no weights .model.safetensors or pytorch_model.bin",
+    ),
+]
+
+
+def test_damage_is_named(saved, tmp_path):
+    for i, (change, error, message) in enumerate(DAMAGE):
+        path = shutil.copytree(saved, tmp_path / str(i))
+        change(path)
+        with pytest.raises(error, match=message):
+            XLNetPretrainer.from_preset(path)
+
+
+def test_shards_are_read_or_named(tmp_path, models):
+    model = models(XLNetPretrainer)
+    save_hugging_face(model, tmp_path, shard_bytes=20_000)
+    shards = sorted(tmp_path.glob("model-*.safetensors"))
+    assert len(shards) > 3
+    assert all(file.stat().st_size < 25_000 for file in shards)
+    assert_same(model, XLNetPretrainer.from_preset(tmp_path))
+    shards[1].unlink()
+    with pytest.raises(FileNotFoundError, match=f"not there: {shards[1].name}"):
+        XLNetPretrainer.from_preset(tmp_path)
+    index = tmp_path / "model.safetensors.index.json"
+    index.write_text('{"metadata": {}}')
+    with pytest.raises(ValueError, match="index.json does not say .*weight_ma"):
+        XLNetPretrainer.from_preset(tmp_path)

@@ -1,8 +1,6 @@
-"""Directories of models: written, read, and refused."""
+"""Directories of models: written, read, refused, and loaded by any class."""
 
 import json
-import os
-import pathlib
 import shutil
 import types
 
@@ -11,270 +9,268 @@ import numpy as np
 import pytest
 
 import xlnet_tf
+from tests.conftest import ROOT
 from tests.support.oracle import M
 from tests.support.oracle import as_numpy
 from tests.support.oracle import largest_difference
-from tests.support.oracle import small_backbone
 from tests.support.oracle import small_features
 from tests.support.oracle import with_targets
+from tests.support.weight_models import assert_same
+from tests.support.weight_models import ours
 from xlnet_tf import XLNetBackbone
 from xlnet_tf import XLNetPretrainer
-from xlnet_tf.files import write_bytes
+from xlnet_tf.weights.hugging_face_writer import save_hugging_face
 from xlnet_tf.weights.preset import read_config
 
-GOLDEN = pathlib.Path(__file__).parents[1] / "golden" / "base"
+GOLDEN = ROOT / "tests" / "golden" / "base"
+# Keras copies tensors in a way that NumPy 2 does not like.
+pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation")
+# Every task and what it needs.
+TASKS = [
+    (xlnet_tf.XLNetTextClassifier, {"num_classes": 3}),
+    (xlnet_tf.XLNetTextRegressor, {}),
+    (xlnet_tf.XLNetMultipleChoice, {}),
+    (xlnet_tf.XLNetRanker, {}),
+    (xlnet_tf.XLNetTokenClassifier, {"num_classes": 3}),
+    (xlnet_tf.XLNetQuestionAnswering, {}),
+    (xlnet_tf.XLNetSpanClassifier, {}),
+]
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def pretrainer():
-    model = XLNetPretrainer(small_backbone(memory_length=M))
-    bias = np.random.default_rng(1).normal(size=97)
-    model.head.bias.assign(bias.astype("float32"))
-    return model
+    """A pretrainer; only read."""
+    return ours(XLNetPretrainer, dict(memory_length=M))
+
+
+@pytest.fixture(scope="module")
+def kept(pretrainer, tmp_path_factory):
+    """The directory that `pretrainer` was written to; only read."""
+    path = tmp_path_factory.mktemp("preset")
+    pretrainer.save_to_preset(path)
+    return path
 
 
 @pytest.fixture
-def preset(pretrainer, tmp_path):
-    """A directory that `pretrainer` was written to."""
-    pretrainer.save_to_preset(tmp_path / "preset")
-    return tmp_path / "preset"
+def preset(kept, tmp_path):
+    """A copy of the directory."""
+    return shutil.copytree(kept, tmp_path / "preset")
 
 
 def features():
     return with_targets(small_features())
 
 
-def test_a_preset_gives_the_same_bits(pretrainer, preset):
-    again = XLNetPretrainer.from_preset(preset)
-    assert again.config == pretrainer.config
+def test_a_preset_gives_the_same_bits(pretrainer, kept):
+    again = XLNetPretrainer.from_preset(kept)
+    assert_same(pretrainer, again)
     assert largest_difference(again(features()), pretrainer(features())) == 0
+    backbone = XLNetBackbone.from_preset(str(kept))
+    assert_same(pretrainer.backbone, backbone)
+    assert read_config(kept) == pretrainer.config
+    assert read_config(GOLDEN).hidden_dim == 32
 
 
 def test_a_backbone_alone_round_trips(tmp_path):
-    backbone = small_backbone(untie_biases=False, clamp_length=7)
+    backbone = ours(XLNetBackbone, dict(untie_biases=False, clamp_length=7))
     backbone.save_to_preset(str(tmp_path / "a" / "b"))
     again = XLNetBackbone.from_preset(str(tmp_path / "a" / "b"))
-    assert again.config == backbone.config
-    difference = largest_difference(again(features()), backbone(features()))
-    assert difference == 0
+    assert_same(backbone, again)
     assert not (tmp_path / "a" / "b" / "task.json").exists()
+    # A task gets a new head.
+    model = XLNetPretrainer.from_preset(tmp_path / "a" / "b")
+    assert largest_difference(model.backbone.weights, backbone.weights) == 0
+    assert not as_numpy(model.head.bias).any()
 
 
-def test_the_directory_is_laid_out_as_documented(preset, pretrainer):
-    assert sorted(f.name for f in preset.iterdir()) == [
+def test_the_directory_is_laid_out_as_documented(kept, pretrainer, tmp_path):
+    assert sorted(f.name for f in kept.iterdir()) == [
         "config.json",
         "metadata.json",
         "model.weights.h5",
         "task.json",
         "task.weights.h5",
     ]
-    metadata = json.loads((preset / "metadata.json").read_text())
+    metadata = json.loads((kept / "metadata.json").read_text())
     count = sum(np.prod(w.shape) for w in pretrainer.backbone.weights)
-    assert metadata["parameter_count"] == count
-    assert metadata["keras_version"] == keras.__version__
-
-
-def test_a_tokenizer_is_kept_beside_the_model(tmp_path):
+    assert metadata == {
+        "parameter_count": count,
+        "keras_version": keras.__version__,
+        "xlnet_tf_version": xlnet_tf.__version__,
+    }
     tokenizer = types.SimpleNamespace(model_proto=b"\0spiece", lowercase=True)
-    small_backbone().save_to_preset(tmp_path, tokenizer=tokenizer)
+    pretrainer.save_to_preset(tmp_path, tokenizer=tokenizer)
     vocabulary = tmp_path / "assets" / "tokenizer" / "vocabulary.spm"
     assert vocabulary.read_bytes() == b"\0spiece"
     settings = json.loads((tmp_path / "tokenizer.json").read_text())
     assert settings == {"lowercase": True}
 
 
-def test_a_backbone_is_read_from_the_preset_of_a_task(preset, pretrainer):
-    backbone = XLNetBackbone.from_preset(preset)
-    expected = pretrainer.backbone(features())
-    assert largest_difference(backbone(features()), expected) == 0
-
-
-def test_a_task_on_the_preset_of_a_backbone_gets_a_fresh_head(tmp_path):
-    backbone = small_backbone()
-    backbone.save_to_preset(tmp_path)
-    model = XLNetPretrainer.from_preset(tmp_path)
-    assert largest_difference(model.backbone.weights, backbone.weights) == 0
-    assert not as_numpy(model.head.bias).any()
-
-
-def test_a_task_on_the_preset_of_another_task_gets_a_fresh_head(preset):
+def test_the_preset_of_another_task_gives_a_new_head(kept):
     @keras.saving.register_keras_serializable(package="test_presets")
     class OtherTask(XLNetPretrainer):
         pass
 
-    model = OtherTask.from_preset(preset)
-    assert as_numpy(XLNetPretrainer.from_preset(preset).head.bias).any()
-    assert not as_numpy(model.head.bias).any()
+    assert not as_numpy(OtherTask.from_preset(kept).head.bias).any()
 
 
-def test_overrides_replace_config_fields_and_keep_the_weights(
-    preset, pretrainer
-):
-    changed = XLNetPretrainer.from_preset(preset, clamp_length=3, dropout=0.5)
+def test_overrides_replace_config_fields_and_keep_the_weights(kept, pretrainer):
+    changed = XLNetPretrainer.from_preset(kept, clamp_length=3, dropout=0.5)
     expected = pretrainer.config.replace(clamp_length=3, dropout=0.5)
     assert changed.config == expected
     assert largest_difference(changed.weights, pretrainer.weights) == 0
     assert largest_difference(changed(features()), pretrainer(features())) > 0
+    # Other overrides are arguments of the class.
+    assert XLNetBackbone.from_preset(kept, name="mine", seed=3).seed == 3
+    assert XLNetPretrainer.from_preset(kept, name="mine").name == "mine"
+    for cls in (XLNetBackbone, XLNetPretrainer):
+        with pytest.raises((TypeError, ValueError), match="memory_lenght"):
+            cls.from_preset(kept, memory_lenght=3)
 
 
-@pytest.mark.parametrize(
-    ("cls", "arguments"),
-    [
-        (xlnet_tf.XLNetTextClassifier, {"num_classes": 3}),
-        (xlnet_tf.XLNetTextRegressor, {}),
-        (xlnet_tf.XLNetMultipleChoice, {}),
-        (xlnet_tf.XLNetRanker, {}),
-        (xlnet_tf.XLNetTokenClassifier, {"num_classes": 3}),
-        (xlnet_tf.XLNetQuestionAnswering, {}),
-        (xlnet_tf.XLNetSpanClassifier, {}),
-    ],
-)
-def test_dropout_is_of_the_model_and_of_its_head(
-    preset, tmp_path, cls, arguments
-):
-    task = cls.from_preset(preset, dropout=0.3, **arguments)
-    task.save_to_preset(tmp_path / "task")
-    task.save(tmp_path / "task.keras")
-    for one in (
-        task,
-        cls.from_preset(tmp_path / "task"),
-        keras.models.load_model(tmp_path / "task.keras"),
+def test_dropout_is_of_the_model_and_of_its_head(kept, tmp_path):
+    for cls, arguments in TASKS:
+        task = cls.from_preset(kept, dropout=0.3, **arguments)
+        assert task.config.dropout == task.head.dropout == 0.3, cls
+    task.save_to_preset(tmp_path)
+    task.save(tmp_path / "model.keras")
+    for again, rate in (
+        (keras.models.load_model(tmp_path / "model.keras"), 0.3),
+        (cls.from_preset(tmp_path), 0.3),
+        (cls.from_preset(tmp_path, attention_dropout=0.0), 0.3),
+        (cls.from_preset(tmp_path, dropout=0.0), 0.0),
     ):
-        assert one.config.dropout == one.head.dropout == 0.3
-    again = cls.from_preset(tmp_path / "task", dropout=0.0)
-    assert again.config.dropout == again.head.dropout == 0.0
-    again = cls.from_preset(tmp_path / "task", attention_dropout=0.0)
-    assert again.config.dropout == again.head.dropout == 0.3
-    usual = cls.from_preset(preset, **arguments)
-    assert usual.head.dropout == cls(usual.backbone, **arguments).head.dropout
+        assert again.config.dropout == again.head.dropout == rate
+    usual = cls.from_preset(kept, **arguments)
+    assert usual.head.dropout == cls(usual.backbone).head.dropout
 
 
-def test_other_overrides_are_arguments_of_the_class(preset):
-    assert XLNetBackbone.from_preset(preset, name="mine", seed=3).seed == 3
-    assert XLNetPretrainer.from_preset(preset, name="mine").name == "mine"
-
-
-def test_a_misspelt_override_is_named(preset):
-    with pytest.raises((TypeError, ValueError), match="memory_lenght"):
-        XLNetBackbone.from_preset(preset, memory_lenght=3)
-
-
-def test_a_type_can_be_chosen(preset):
-    mixed = XLNetPretrainer.from_preset(preset, dtype="mixed_bfloat16")
+def test_a_type_can_be_chosen_and_weights_left_out(kept, pretrainer):
+    mixed = XLNetPretrainer.from_preset(kept, dtype="mixed_bfloat16")
     assert mixed.compute_dtype == mixed.backbone.compute_dtype == "bfloat16"
     assert mixed.backbone.blocks[0].attention.compute_dtype == "bfloat16"
     outputs = mixed(features())
     assert keras.backend.standardize_dtype(outputs["query"].dtype) == "bfloat16"
-
-
-def test_weights_can_be_left_out(preset, pretrainer):
-    model = XLNetPretrainer.from_preset(preset, load_weights=False)
+    model = XLNetPretrainer.from_preset(kept, load_weights=False)
     assert model.config == pretrainer.config
     assert largest_difference(model.weights, pretrainer.weights) > 0.1
 
 
-def test_a_released_directory_becomes_one_of_ours(tmp_path):
+def test_a_released_directory_becomes_a_preset(tmp_path, pretrainer):
     released = XLNetPretrainer.from_preset(GOLDEN, memory_length=8)
-    released.save_to_preset(tmp_path)
-    ours = XLNetPretrainer.from_preset(tmp_path)
-    assert ours.config == released.config
-    assert largest_difference(ours.weights, released.weights) == 0
-
-
-def test_saving_again_replaces_and_leaves_nothing_behind(preset, pretrainer):
-    before = sorted(preset.iterdir())
-    pretrainer.head.bias.assign(np.full(97, 3.0))
-    pretrainer.save_to_preset(preset)
-    assert sorted(preset.iterdir()) == before
-    again = XLNetPretrainer.from_preset(preset)
-    assert (as_numpy(again.head.bias) == 3).all()
-
-
-def test_a_failed_write_leaves_the_old_file(tmp_path, monkeypatch):
-    file = tmp_path / "a.json"
-    write_bytes(file, b"old")
-
-    def full(*args):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(os, "replace", full)
-    with pytest.raises(OSError, match="No space left"):
-        write_bytes(file, b"new")
-    assert file.read_bytes() == b"old"
-    assert list(tmp_path.iterdir()) == [file]
-
-
-def test_the_config_of_a_directory_is_read_without_a_model(preset, pretrainer):
-    assert read_config(preset) == pretrainer.config
-    assert read_config(GOLDEN).hidden_dim == 32
-
-
-def test_a_preset_written_beside_released_files_is_the_one_that_counts(
-    tmp_path, pretrainer
-):
+    released.save_to_preset(tmp_path / "new")
+    assert_same(released, XLNetPretrainer.from_preset(tmp_path / "new"))
+    # Written beside released files, the preset is the one that counts.
     shutil.copytree(GOLDEN, tmp_path / "both")
     pretrainer.save_to_preset(tmp_path / "both")
-    again = XLNetPretrainer.from_preset(tmp_path / "both")
-    assert largest_difference(again.weights, pretrainer.weights) == 0
+    assert_same(pretrainer, XLNetPretrainer.from_preset(tmp_path / "both"))
 
 
-def test_a_missing_directory_is_named(tmp_path):
-    with pytest.raises(FileNotFoundError, match="no directory .*none; give"):
-        XLNetBackbone.from_preset(tmp_path / "none")
+def test_saving_again_replaces_and_leaves_nothing_behind(preset):
+    before = sorted(preset.iterdir())
+    model = ours(XLNetPretrainer, seed=2)
+    model.save_to_preset(preset)
+    assert sorted(preset.iterdir()) == before
+    assert_same(model, XLNetPretrainer.from_preset(preset))
+    model.backbone.save_to_preset(preset)
+    assert not [f for f in preset.iterdir() if f.name.startswith("task")]
 
 
-def test_a_directory_without_a_model_is_named(tmp_path):
-    with pytest.raises(ValueError, match="holds no model that is known: expec"):
-        XLNetBackbone.from_preset(tmp_path)
+def damage(preset, name, change):
+    file = preset / name
+    content = file.read_bytes()
+    file.write_bytes(change(content))
+    return lambda: file.write_bytes(content)
 
 
-def test_the_preset_of_another_library_is_not_taken_for_ours(preset):
-    file = preset / "config.json"
-    values = json.loads(file.read_text())
-    values["registered_name"] = "keras_hub>BertBackbone"
-    file.write_text(json.dumps(values))
-    with pytest.raises(ValueError, match="holds no model that is known"):
-        XLNetBackbone.from_preset(preset)
-
-
-def test_a_damaged_config_is_named(preset):
-    (preset / "config.json").write_text('{"registered_name": ')
-    with pytest.raises(ValueError, match="config.json is not a JSON file"):
-        XLNetBackbone.from_preset(preset)
-
-
-@pytest.mark.parametrize("name", ["model.weights.h5", "task.weights.h5"])
-def test_missing_weights_are_named(preset, name):
-    (preset / name).unlink()
-    with pytest.raises(FileNotFoundError, match=f"{name} is missing: the pre"):
-        XLNetPretrainer.from_preset(preset)
-
-
-@pytest.mark.parametrize("share", [0.0, 0.1, 0.5, 0.999])
-def test_truncated_weights_are_named(preset, share):
-    file = preset / "model.weights.h5"
-    data = file.read_bytes()
-    file.write_bytes(data[: int(len(data) * share)])
-    with pytest.raises(ValueError, match="model.weights.h5 is damaged or not"):
-        XLNetBackbone.from_preset(preset)
-
-
-def test_weights_of_another_model_are_named(preset):
-    shutil.copy(preset / "task.weights.h5", preset / "model.weights.h5")
-    with pytest.raises(ValueError, match="model.weights.h5 (does not|is dam)"):
-        XLNetBackbone.from_preset(preset)
-
-
-@pytest.mark.parametrize(
-    "overrides",
-    [
+def test_what_is_wrong_with_a_directory_is_named(preset, tmp_path):
+    (tmp_path / "empty").mkdir()
+    for path, error, message in [
+        ("none", FileNotFoundError, "no directory .*none; give"),
+        ("empty", ValueError, "holds no model that is known: expec"),
+    ]:
+        with pytest.raises(error, match=message):
+            XLNetBackbone.from_preset(tmp_path / path)
+    weights = "model.weights.h5"
+    swapped = (preset / "task.weights.h5").read_bytes()
+    cases = [
+        (
+            "config.json",
+            lambda x: x.replace(b"xlnet_tf>XLNetB", b"keras_hub>BertB"),
+            "holds no model that is known",
+        ),
+        (
+            "config.json",
+            lambda x: b'{"registered_name": ',
+            "config.json is not a JSON file",
+        ),
+        (weights, lambda x: swapped, f"{weights} (does not|is dam)"),
+    ]
+    for share in (0.0, 0.1, 0.5, 0.999):
+        cases.append(
+            (
+                weights,
+                lambda x, share=share: x[: int(len(x) * share)],
+                f"{weights} is damaged or not",
+            )
+        )
+    for name, change, message in cases:
+        restore = damage(preset, name, change)
+        with pytest.raises(ValueError, match=message):
+            XLNetBackbone.from_preset(preset)
+        restore()
+    for overrides in (
         dict(hidden_dim=34),
         dict(vocabulary_size=101),
         dict(num_layers=3),
         dict(untie_biases=False),
-    ],
-    ids=str,
-)
-def test_overrides_that_the_weights_do_not_fit_are_refused(preset, overrides):
-    with pytest.raises(ValueError, match=r"model.weights.h5 (does not|is dam)"):
-        XLNetBackbone.from_preset(preset, **overrides)
+    ):
+        with pytest.raises(ValueError, match=f"{weights} (does not|is dam)"):
+            XLNetBackbone.from_preset(preset, **overrides)
+    for name in ("task.weights.h5", weights):
+        (preset / name).unlink()
+        with pytest.raises(FileNotFoundError, match=f"{name} is missing: the"):
+            XLNetPretrainer.from_preset(preset)
+
+
+def test_a_model_is_loaded_as_the_class_it_was_saved_as(tmp_path, models):
+    for cls, arguments in [(XLNetPretrainer, {}), *TASKS]:
+        model = models(cls, **arguments)
+        model.save_to_preset(tmp_path / cls.__name__)
+        again = xlnet_tf.load(tmp_path / cls.__name__)
+        assert type(again) is cls
+        assert_same(model, again)
+    run = tmp_path / "run"
+    run.mkdir()
+    model = models(XLNetBackbone)
+    model.save(run / "model.keras")
+    for path in (run, str(run / "model.keras")):
+        again = xlnet_tf.load(path)
+        assert type(again) is XLNetBackbone
+        assert_same(model, again)
+    tagger = models(xlnet_tf.XLNetTokenClassifier, num_classes=3)
+    save_hugging_face(tagger, tmp_path / "hf")
+    assert_same(tagger, xlnet_tf.load(tmp_path / "hf"))
+
+
+def test_a_directory_with_a_backbone_is_loaded_as_a_pretrainer(
+    tmp_path, models
+):
+    models(XLNetBackbone).save_to_preset(tmp_path)
+    model = xlnet_tf.load(tmp_path)
+    assert type(model) is XLNetPretrainer
+    assert_same(models(XLNetBackbone), model.backbone)
+
+
+def test_what_cannot_be_loaded_is_named(tmp_path, preset):
+    (tmp_path / "a.keras").write_bytes(b"PK")
+    with pytest.raises(FileNotFoundError, match="there is no model at .*none"):
+        xlnet_tf.load(tmp_path / "none")
+    with pytest.raises(ValueError, match="not a .keras file, or it is cut"):
+        xlnet_tf.load(tmp_path / "a.keras")
+    message = "several heads, of XLNetPretrainer, .*from_preset"
+    with pytest.raises(ValueError, match=message):
+        xlnet_tf.load(GOLDEN)
+    damage(preset, "task.json", lambda x: x.replace(b"xlnet_tf>", b"my>"))
+    with pytest.raises(ValueError, match="holds a my>XLNetPretrainer, which"):
+        xlnet_tf.load(preset)

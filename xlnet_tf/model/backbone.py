@@ -25,6 +25,7 @@ from xlnet_tf.model.layer_loop import run_layers
 from xlnet_tf.model.memory import next_memory
 from xlnet_tf.model.memory import next_memory_mask
 from xlnet_tf.weights.preset import Preset
+from xlnet_tf.weights.preset import split_overrides
 
 
 @keras.saving.register_keras_serializable(package="xlnet_tf")
@@ -139,6 +140,22 @@ class XLNetBackbone(Preset, keras.Model):
             setattr(self, block.name, block)
         self.seed_generator = keras.random.SeedGenerator(seed)
         self._build_weights()
+
+    @classmethod
+    def from_source(
+        cls,
+        source,
+        load_weights=True,
+        dtype=None,
+        head=None,
+        strict=True,
+        **overrides,
+    ):
+        config, arguments = split_overrides(source, overrides)
+        model = cls(config, dtype=dtype, **arguments)
+        if load_weights:
+            source.fill(model, strict=strict)
+        return model
 
     def _build_weights(self):
         self.token_embedding.build((None, None))

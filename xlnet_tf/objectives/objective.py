@@ -45,6 +45,16 @@ class Objective:
         layer_names: tuple of str, attributes of the model for `make_layers`.
         keras_metrics: dict of str to str, the metrics of `fit`: attribute of
             the model to name in `LossTerms.metrics`.
+
+    Example:
+
+    ```python
+    class HeavierPermutation(xlnet_tf.objectives.Permutation):
+        weight = 2.0
+
+    backbone = xlnet_tf.XLNetBackbone(xlnet_tf.XLNetConfig.from_size("tiny"))
+    model = xlnet_tf.XLNetPretrainer(backbone, objective=HeavierPermutation())
+    ```
     """
 
     name = None

@@ -6,24 +6,21 @@ the attention have our shapes, those of dense layers are transposed; biases of
 the attention always belong to a layer.
 """
 
-import pickle
 import re
-import zipfile
 
 import numpy as np
-from safetensors import SafetensorError
-from safetensors import safe_open
 
 from xlnet_tf.config import XLNetConfig
 from xlnet_tf.files import read_json
-from xlnet_tf.weights.hugging_face_names import backbone_weights
-from xlnet_tf.weights.hugging_face_names import head_weights
 from xlnet_tf.weights.source import Head
-from xlnet_tf.weights.source import Source
+from xlnet_tf.weights.source import Place
+from xlnet_tf.weights.source import WeightSource
+from xlnet_tf.weights.source import first_known
+from xlnet_tf.weights.source import table_head_weights
+from xlnet_tf.weights.source import table_weights
+from xlnet_tf.weights.tensor_files import open_tensors
 
 CONFIG_FILE = "config.json"
-WEIGHTS_FILE = "model.safetensors"
-TORCH_FILE = "pytorch_model.bin"
 _EMBEDDING = "word_embedding.weight"
 _HEADS = re.compile(
     r"lm_loss\.|sequence_summary\.|logits_proj\.|classifier\.|qa_outputs\."
@@ -40,8 +37,8 @@ _ARCHITECTURES = {
 }
 
 
-class HuggingFaceSource(Source):
-    """A directory that `save_pretrained` wrote.
+class HuggingFaceSource(WeightSource):
+    """A directory written by `save_pretrained`.
 
     Args:
         path: path of the directory.
@@ -60,7 +57,7 @@ class HuggingFaceSource(Source):
 
     @property
     def gelu(self):
-        """str, what decided the form of GELU."""
+        """str, the reason for the form of GELU."""
         name = self.values.get("ff_activation", "gelu")
         if name == "gelu":
             return 'Hugging Face\'s code computes the erf form for "gelu"'
@@ -70,7 +67,7 @@ class HuggingFaceSource(Source):
     def tensors(self):
         """The files of weights, opened when first needed."""
         if self._tensors is None:
-            self._tensors = _open_tensors(self.path)
+            self._tensors = open_tensors(self.path)
             names = [
                 name
                 for name in self._tensors.shapes
@@ -92,7 +89,7 @@ class HuggingFaceSource(Source):
     def config(self):
         config = XLNetConfig.from_json(self.path / CONFIG_FILE)
         if not config.untie_biases and not self._biases_are_tied(config):
-            # That code trains them apart whatever its config says.
+            # That code trains them apart whatever its config holds.
             config = config.replace(untie_biases=True)
         return config
 
@@ -102,7 +99,7 @@ class HuggingFaceSource(Source):
                 f"{self.scope}layer.{layer}.rel_attn.{bias}"
                 for layer in range(config.num_layers)
             ]
-            # What is missing, `fill` will say.
+            # `fill` lists the missing ones.
             biases = [self.read(n) for n in names if n in self.shapes()]
             if not all(np.array_equal(biases[0], other) for other in biases):
                 return False
@@ -124,7 +121,7 @@ class HuggingFaceSource(Source):
             heads.append(Head("XLNetTextClassifier", arguments))
         if "classifier.weight" in shapes:
             arguments = self._class_arguments(shapes["classifier.weight"][0])
-            # That code has no dropout of its own there.
+            # Without the key that code applies no dropout there.
             dropout = values.get("classifier_dropout") or 0.0
             heads.append(
                 Head("XLNetTokenClassifier", {**arguments, "dropout": dropout})
@@ -204,106 +201,107 @@ class HuggingFaceSource(Source):
         return bool(_HEADS.match(name))
 
 
-class _Safetensors:
-    """Tensors of one or several safetensors files, read one at a time."""
+def backbone_table(scope):
+    """Hugging Face's name of every variable of a backbone.
 
-    def __init__(self, files):
-        self._files = {}
-        self.shapes = {}
-        for file in files:
-            try:
-                handle = safe_open(file, framework="numpy", backend="pread")
-                for name in handle.keys():
-                    self._files[name] = file, handle
-                    shape = handle.get_slice(name).get_shape()
-                    self.shapes[name] = tuple(shape)
-            except (SafetensorError, OSError) as error:
-                raise _damaged(file, error) from error
+    Args:
+        scope: str, "transformer." in a task, "" in a backbone alone.
 
-    def read(self, name):
-        file, handle = self._files[name]
-        try:
-            return handle.get_tensor(name)
-        except SafetensorError as error:
-            raise _damaged(file, error) from error
-
-
-class _TorchTensors:
-    """Tensors of torch's own files, mapped into memory, never unpickled."""
-
-    def __init__(self, files):
-        try:
-            import torch
-        except ImportError as error:
-            raise ValueError(
-                f"{files[0]} is a file of torch's, which is not installed: "
-                "pip install torch, or save the model as model.safetensors."
-            ) from error
-        self._tensors = {}
-        for file in files:
-            try:
-                values = torch.load(
-                    file,
-                    map_location="cpu",
-                    weights_only=True,
-                    # What torch wrote before 2020 cannot be mapped.
-                    mmap=zipfile.is_zipfile(file),
-                )
-            except (
-                pickle.UnpicklingError,
-                RuntimeError,
-                OSError,
-                EOFError,
-                ValueError,
-            ) as error:
-                raise _damaged(file, error) from error
-            if not isinstance(values, dict) or not all(
-                isinstance(value, torch.Tensor) for value in values.values()
-            ):
-                raise _damaged(file, "it holds not only tensors")
-            self._tensors.update(values)
-        self.shapes = {k: tuple(v.shape) for k, v in self._tensors.items()}
-
-    def read(self, name):
-        return self._tensors[name].float().numpy()
+    Returns:
+        dict of str to Place, see `source.table_weights`.
+    """
+    ours, theirs = "block_{}", f"{scope}layer.{{}}"
+    inside = f"{theirs}.rel_attn"
+    return {
+        "token_embedding/embeddings": Place(f"{scope}{_EMBEDDING}"),
+        "mask_embedding": Place(f"{scope}mask_emb", leading_ones=2),
+        **{
+            f"{ours}/attention/{path}": Place(f"{inside}.{name}")
+            for path, name in {
+                "query_projection/kernel": "q",
+                "key_projection/kernel": "k",
+                "value_projection/kernel": "v",
+                "position_projection/kernel": "r",
+                "output_projection/kernel": "o",
+                "biases/content_bias": "r_w_bias",
+                "biases/position_bias": "r_r_bias",
+                "biases/segment_bias": "r_s_bias",
+                "segment_encoding": "seg_embed",
+            }.items()
+        },
+        **_norm(f"{ours}/attention_norm", f"{inside}.layer_norm"),
+        **_dense(f"{ours}/intermediate", f"{theirs}.ff.layer_1"),
+        **_dense(f"{ours}/output_dense", f"{theirs}.ff.layer_2"),
+        **_norm(f"{ours}/output_norm", f"{theirs}.ff.layer_norm"),
+    }
 
 
-def _damaged(file, error):
-    reason = str(error).strip().splitlines()[0] if str(error).strip() else error
-    return ValueError(f"{file} is damaged or not a file of weights: {reason}.")
+def head_tables():
+    """Hugging Face's name of every variable of every head.
+
+    Returns:
+        dict of str, the name of a task, to its table.
+    """
+    sequence = {
+        **_dense("head/logits_dense", "logits_proj"),
+        **_dense("head/summary_dense", "sequence_summary.summary"),
+    }
+    return {
+        "XLNetPretrainer": {"head/bias": Place("lm_loss.bias")},
+        "XLNetTextClassifier": sequence,
+        "XLNetTextRegressor": sequence,
+        "XLNetMultipleChoice": sequence,
+        "XLNetTokenClassifier": _dense("head/logits_dense", "classifier"),
+        "XLNetSpanClassifier": _dense("head/logits_dense", "qa_outputs"),
+        "XLNetQuestionAnswering": {
+            **_dense("head/start_dense", "start_logits.dense"),
+            **_dense("head/end_inner", "end_logits.dense_0"),
+            **_norm("head/end_norm", "end_logits.LayerNorm"),
+            **_dense("head/end_dense", "end_logits.dense_1"),
+            **_dense("head/class_inner", "answer_class.dense_0"),
+            **_dense("head/class_dense", "answer_class.dense_1", False),
+        },
+    }
 
 
-def _open_tensors(path):
-    """The weights of a directory, in the order that Hugging Face prefers."""
-    for single, kind in (
-        (WEIGHTS_FILE, _Safetensors),
-        (TORCH_FILE, _TorchTensors),
-    ):
-        if (path / single).is_file():
-            return kind([path / single])
-        index = path / f"{single}.index.json"
-        if index.is_file():
-            files = _files_of(index)
-            lost = [name for name in files if not (path / name).is_file()]
-            if lost:
-                raise FileNotFoundError(
-                    f"{index} names files that are not there: "
-                    f"{', '.join(lost)}."
-                )
-            return kind([path / name for name in files])
-    raise FileNotFoundError(
-        f"{path} has a {CONFIG_FILE} of Hugging Face's and no weights "
-        f"({WEIGHTS_FILE} or {TORCH_FILE})."
+def backbone_weights(backbone, scope):
+    """list of Weight of a backbone; see `backbone_table`."""
+    return table_weights(backbone, backbone_table(scope))
+
+
+def head_weights(task):
+    """list of Weight of a task's head; see `head_tables`.
+
+    Raises:
+        ValueError: if Hugging Face has no such head.
+    """
+    tables = head_tables()
+    table = tables.get(first_known(type(task), tables))
+    weights = table_head_weights(task, table)
+    if weights is None:
+        raise no_head(task)
+    return weights
+
+
+def no_head(task):
+    """The ValueError for a head that Hugging Face has not."""
+    return ValueError(
+        f"Hugging Face has no head like that of {type(task).__name__} with "
+        "these arguments. Save the backbone, or choose another format."
     )
 
 
-def _files_of(index):
-    """Names of the shards that an index lists."""
-    values = read_json(index)
-    names = values.get("weight_map") if isinstance(values, dict) else None
-    if not isinstance(names, dict) or not names:
-        raise ValueError(f"{index} does not say which files: no `weight_map`.")
-    return sorted(set(names.values()))
+def _dense(ours, theirs, use_bias=True):
+    kernel = {f"{ours}/kernel": Place(f"{theirs}.weight", axes=(1, 0))}
+    bias = {f"{ours}/bias": Place(f"{theirs}.bias")}
+    return {**kernel, **bias} if use_bias else kernel
+
+
+def _norm(ours, theirs):
+    return {
+        f"{ours}/gamma": Place(f"{theirs}.weight"),
+        f"{ours}/beta": Place(f"{theirs}.bias"),
+    }
 
 
 def _activation(values):

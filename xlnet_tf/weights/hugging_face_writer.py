@@ -1,20 +1,24 @@
 """Directories that Hugging Face's `from_pretrained` reads."""
 
-import os
+import contextlib
+import math
 import pathlib
 
 import numpy as np
 from safetensors.numpy import save_file
 
 from xlnet_tf.files import write_json
-from xlnet_tf.tasks.classification import XLNetTextRegressor
-from xlnet_tf.tasks.heads import TokenHead
+from xlnet_tf.files import written_whole
 from xlnet_tf.weights.hugging_face import CONFIG_FILE
-from xlnet_tf.weights.hugging_face import WEIGHTS_FILE
-from xlnet_tf.weights.hugging_face_names import backbone_weights
-from xlnet_tf.weights.hugging_face_names import head_weights
+from xlnet_tf.weights.hugging_face import backbone_weights
+from xlnet_tf.weights.hugging_face import head_weights
+from xlnet_tf.weights.hugging_face import no_head
 from xlnet_tf.weights.preset import RELEASED_CONFIG_FILE
+from xlnet_tf.weights.source import backbone_of
+from xlnet_tf.weights.source import first_known
+from xlnet_tf.weights.source import head_of
 from xlnet_tf.weights.source import tensors
+from xlnet_tf.weights.tensor_files import WEIGHTS_FILE
 
 # Transposing copies: shards of this size keep the copies small.
 SHARD_BYTES = 512 * 2**20
@@ -33,8 +37,8 @@ def save_hugging_face(model, path, shard_bytes=SHARD_BYTES):
     """Writes `config.json` and `model.safetensors`, or its shards.
 
     The tanh form of GELU is written as "gelu_new", so that the numbers are
-    equal there. That code has one dropout rate; ours for the attention stands
-    in the config, and it does not read it.
+    equal there. That code has one dropout rate; `attention_dropout` is written
+    to the config too, where that code does not read it.
 
     Args:
         model: XLNetBackbone, or a task around one.
@@ -51,12 +55,13 @@ def save_hugging_face(model, path, shard_bytes=SHARD_BYTES):
             f"{path} holds a {RELEASED_CONFIG_FILE}, which would be read "
             "before what is written now. Choose another directory."
         )
-    backbone = getattr(model, "backbone", model)
     values = config_values(model)
-    weights = backbone_weights(
-        backbone, "" if model is backbone else "transformer."
-    )
-    if model is not backbone:
+    backbone, head = backbone_of(model), head_of(model)
+    weights = backbone_weights(backbone, "transformer." if head else "")
+    if head is not None:
+        hidden_dim = model.config.hidden_dim
+        if head.arguments.get("inner_dim", hidden_dim) != hidden_dim:
+            raise no_head(model)
         weights += head_weights(model)
     path.mkdir(parents=True, exist_ok=True)
     shards = _shards(weights, shard_bytes)
@@ -67,22 +72,16 @@ def save_hugging_face(model, path, shard_bytes=SHARD_BYTES):
             f"model-{i + 1:05d}-of-{count:05d}.safetensors"
             for i in range(count)
         ]
-    written = []
-    try:
+    with contextlib.ExitStack() as stack:
+        # All are renamed after the last one is written.
         for name, shard in zip(names, shards, strict=True):
-            temporary = path / f".{name}.{os.getpid()}"
-            written.append((temporary, path / name))
+            temporary = stack.enter_context(written_whole(path / name))
             arrays = {
                 # Not `.numpy()`, which copies.
                 key: np.asarray(tensor)
                 for key, tensor in tensors(shard)
             }
             save_file(arrays, temporary, metadata={"format": "pt"})
-        for temporary, file in written:
-            os.replace(temporary, file)
-    finally:
-        for temporary, _ in written:
-            temporary.unlink(missing_ok=True)
     for pattern in (f"{WEIGHTS_FILE}*", "model-*-of-*.safetensors"):
         for file in path.glob(pattern):
             if file.name not in names:
@@ -103,10 +102,7 @@ def save_hugging_face(model, path, shard_bytes=SHARD_BYTES):
 
 
 def _bytes(weight):
-    size = 4
-    for length in weight.variable.shape:
-        size *= length
-    return size
+    return 4 * math.prod(weight.variable.shape)
 
 
 def _shards(weights, shard_bytes):
@@ -121,7 +117,7 @@ def _shards(weights, shard_bytes):
 
 
 def config_values(model):
-    """What Hugging Face's `config.json` says about a model.
+    """The values of Hugging Face's `config.json` for a model.
 
     Args:
         model: XLNetBackbone, or a task around one.
@@ -143,8 +139,10 @@ def config_values(model):
     if activation == "gelu" and config.gelu == "tanh":
         activation = "gelu_new"
     is_causal = config.attention_type == "causal"
+    # Classes derived from ours are written as ours.
+    task = first_known(type(model), _ARCHITECTURES)
     values = {
-        "architectures": [_architecture(model)],
+        "architectures": [_ARCHITECTURES.get(task, "XLNetModel")],
         "model_type": "xlnet",
         "vocab_size": config.vocabulary_size,
         "n_layer": config.num_layers,
@@ -173,44 +171,42 @@ def config_values(model):
         values["attention_dropout"] = config.attention_dropout
     if activation == "relu":
         values["gelu"] = config.gelu  # idle, and kept
-    return {**values, **_head_values(model)}
+    return {**values, **_head_values(model, task)}
 
 
-def _architecture(model):
-    """Their class; classes derived from ours are written as ours."""
-    for cls in type(model).__mro__:
-        if cls.__name__ in _ARCHITECTURES:
-            return _ARCHITECTURES[cls.__name__]
-    return "XLNetModel"
+def _head_values(model, task):
+    """The values of the config that describe a head.
 
-
-def _head_values(model):
-    head = getattr(model, "head", None)
+    Args:
+        model: XLNetBackbone, or a task around one.
+        task: str, key of _ARCHITECTURES, or None.
+    """
+    if task is None:
+        return {}
+    arguments = head_of(model).arguments
     values = {}
-    if hasattr(head, "summary_dense"):
-        summary = model.summary_arguments
+    if "summary" in arguments:
         values = {
-            "summary_type": summary["summary"],
-            "summary_use_proj": summary["projection"],
-            "summary_activation": summary["activation"],
-            "summary_last_dropout": summary["dropout"],
+            "summary_type": arguments["summary"],
+            "summary_use_proj": arguments["projection"],
+            "summary_activation": arguments["activation"] or "linear",
+            "summary_last_dropout": arguments["dropout"],
         }
-        if values["summary_activation"] is None:
-            values["summary_activation"] = "linear"
-    if isinstance(model, XLNetTextRegressor):
+    labels = None
+    if task == "XLNetTextRegressor":
         values["problem_type"] = "regression"
-        values["id2label"] = {"0": "LABEL_0"}
-        values["label2id"] = {"LABEL_0": 0}
-    if hasattr(model, "num_classes") and hasattr(model, "labels"):
-        labels = model.labels or [
-            f"LABEL_{i}" for i in range(model.num_classes)
+        labels = ["LABEL_0"]
+    if "num_classes" in arguments:
+        labels = arguments["labels"] or [
+            f"LABEL_{i}" for i in range(arguments["num_classes"])
         ]
+    if labels:
         values["id2label"] = {str(i): name for i, name in enumerate(labels)}
         values["label2id"] = {name: i for i, name in enumerate(labels)}
-    if isinstance(head, TokenHead):
-        values["classifier_dropout"] = model.dropout
-    if hasattr(head, "end_inner"):
-        values["start_n_top"] = model.num_starts
-        values["end_n_top"] = model.num_ends
-        values["span_dropout"] = model.dropout
+    if task in ("XLNetTokenClassifier", "XLNetSpanClassifier"):
+        values["classifier_dropout"] = arguments["dropout"]
+    if task == "XLNetQuestionAnswering":
+        values["start_n_top"] = arguments["num_starts"]
+        values["end_n_top"] = arguments["num_ends"]
+        values["span_dropout"] = arguments["dropout"]
     return values

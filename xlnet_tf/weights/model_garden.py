@@ -1,25 +1,32 @@
 """Model Garden's TensorFlow 2 checkpoints, read.
 
-A checkpoint names a variable by the shortest path to it from the object that
-was saved: `encoder/...`, `model/_network/...`, `transformer_xl/...` and others
-for the same variable. But it also holds the graph of all objects, in which
-every path can be followed; so we look for the network there.
+Of `XLNetBase`, `XLNetPretrainer`, `XLNetClassifier` and `XLNetSpanLabeler` of
+`official.nlp`. A checkpoint names a variable by the shortest path to it from
+the object that was saved: `encoder/...`, `model/_network/...` and others for
+the same variable. But it also holds the graph of all objects, in which every
+path can be followed; so the network is searched there.
+
+Paths are written as in the keys of a checkpoint, where ".S" is a slash in a
+name. Biases and segment encodings are stacked over layers, `[L, N, H]` and
+`[L, 2, N, H]`; tied biases have no layer axis. Kernels have our shapes but for
+the output projection, which is `[N, H, D]`.
 """
 
 import warnings
 
 import yaml
-from tensorflow.core.protobuf import trackable_object_graph_pb2
 
 from xlnet_tf.config import XLNetConfig
-from xlnet_tf.weights import model_garden_names as names
 from xlnet_tf.weights.source import Head
-from xlnet_tf.weights.tensorflow import OBJECT_GRAPH
+from xlnet_tf.weights.source import Place
+from xlnet_tf.weights.source import table_head_weights
+from xlnet_tf.weights.source import table_weights
+from xlnet_tf.weights.tensorflow import VALUE
+from xlnet_tf.weights.tensorflow import ObjectGraph
 from xlnet_tf.weights.tensorflow import TensorFlowSource
+from xlnet_tf.weights.tensorflow import dense
+from xlnet_tf.weights.tensorflow import norm
 
-PARAMETERS_FILE = "params.yaml"
-_VALUE = "/.ATTRIBUTES/VARIABLE_VALUE"
-_LAST = "last"
 # Field of ours -> key of `XLNetEncoderConfig`.
 _FIELDS = {
     "vocabulary_size": "vocab_size",
@@ -36,13 +43,75 @@ _FIELDS = {
     "attention_dropout": "attention_dropout_rate",
     "initializer_range": "initializer_range",
 }
+_EMBEDDING = "_embedding_layer/embeddings"
+_MASK, _SEGMENTS = "mask_emb.Smask_emb", "seg_embed"
+_LAYER = "_transformer_xl/transformer_xl_layers/{}"
+_ATTENTION = f"{_LAYER}/_attention_layer"
+# Paths from the network on.
+BACKBONE_TABLE = {
+    "token_embedding/embeddings": Place(_EMBEDDING),
+    "mask_embedding": Place(_MASK, leading_ones=2),
+    **{
+        f"block_{{}}/attention/biases/{ours}_bias": Place(
+            f"_transformer_xl/{theirs}_attention_bias", is_stacked=True
+        )
+        for ours, theirs in {
+            "content": "content",
+            "position": "positional",
+            "segment": "segment",
+        }.items()
+    },
+    "block_{}/attention/segment_encoding": Place(_SEGMENTS, is_stacked=True),
+    **{
+        f"block_{{}}/attention/{ours}_projection/kernel": Place(
+            f"{_ATTENTION}/_{theirs}_dense/kernel",
+            axes=(1, 2, 0) if ours == "output" else None,
+        )
+        for ours, theirs in {
+            "query": "query",
+            "key": "key",
+            "value": "value",
+            "position": "encoding",
+            "output": "output",
+        }.items()
+    },
+    **norm("block_{}/attention_norm", f"{_LAYER}/_attention_layer_norm"),
+    **norm("block_{}/output_norm", f"{_LAYER}/_output_layer_norm"),
+    **dense("block_{}/intermediate", f"{_LAYER}/_inner_dense"),
+    **dense("block_{}/output_dense", f"{_LAYER}/_output_dense"),
+}
+_SEQUENCE = {
+    **dense("head/summary_dense", "classifier/dense"),
+    **dense("head/logits_dense", "classifier/out_proj"),
+}
+# Paths from the model on that holds the network, by the names of our tasks.
+HEAD_TABLES = {
+    "XLNetPretrainer": {
+        "head/bias": Place("_masked_lm/output_bias.Sbias"),
+        **dense("head/transform", "_masked_lm/dense"),
+        **norm("head/transform_norm", "_masked_lm/layer_norm"),
+    },
+    "XLNetTextClassifier": _SEQUENCE,
+    "XLNetTextRegressor": _SEQUENCE,
+    "XLNetQuestionAnswering": {
+        f"head/{ours}": place._replace(name=f"span_labeling/{place.name}")
+        for ours, place in {
+            **dense("start_dense", "start_logits_dense"),
+            **dense("end_inner", "end_logits_inner_dense"),
+            **norm("end_norm", "end_logits_layer_norm"),
+            **dense("end_dense", "end_logits_output_dense"),
+            **dense("class_inner", "answer_logits_inner"),
+            **dense("class_dense", "answer_logits_output", use_bias=False),
+        }.items()
+    },
+}
 
 
 class ModelGardenSource(TensorFlowSource):
     """A checkpoint of Model Garden's, pretrained or fine-tuned.
 
-    Of the classes of `official.nlp.modeling` or of `official.legacy.xlnet`,
-    written by their trainers, `tf.train.Checkpoint` or `save_weights`.
+    Of the classes of `official.nlp.modeling`, written by their trainers,
+    `tf.train.Checkpoint` or `save_weights`.
 
     Args:
         checkpoint: TensorFlowCheckpoint.
@@ -53,147 +122,111 @@ class ModelGardenSource(TensorFlowSource):
     """
 
     kind = "Model Garden checkpoint"
+    gelu = "Model Garden's XLNetBase computes the erf form"
 
     def __init__(self, checkpoint, config_file):
         super().__init__(checkpoint, config_file)
         self._graph = ObjectGraph(checkpoint)
+        first = f"{_ATTENTION}/_query_dense/kernel".format(0)
         found = [
-            (node, network)
+            node
             for node in range(len(self._graph))
-            for network in _networks_at(self._graph, node)
+            if self._graph.tensor(node, _EMBEDDING)
+            and self._graph.tensor(node, first)
         ]
         if len(found) != 1:
             raise ValueError(
                 f"{self.path} is not the checkpoint of one XLNet: expected one "
-                f"object with {names.NETWORKS[0].embedding} or "
-                f"{names.NETWORKS[1].embedding}, found {len(found)}. It holds: "
+                f"object with {_EMBEDDING}, found {len(found)}. It holds: "
                 f"{', '.join(sorted(checkpoint.shapes)[:5])}, ..."
             )
-        ((self._node, self.network),) = found
-        embedding = self._graph.tensor(self._node, self.network.embedding)
-        # In a SavedModel variables have numbers for names.
-        prefix, end, _ = embedding.rpartition(self.network.embedding)
-        self._prefix = prefix if end else ""
-        self._own = self._graph.tensors_below(
-            self._node, names.unused_layers(self.network)
-        )
-
-    @property
-    def gelu(self):
-        """str, what decided the form of GELU."""
-        return (
-            f"Model Garden's {self.network.name} computes the "
-            f"{self.network.gelu} form"
-        )
+        (self._network,) = found
+        embedding = self._graph.tensor(self._network, _EMBEDDING)
+        # Names of tensors that the graph lacks, in messages.
+        self._prefix = embedding.removesuffix(_EMBEDDING)
+        self._network_tensors = self._graph.tensors_below(self._network)
 
     def config(self):
         if self.config_file.suffix == ".yaml":
             config = _read_parameters(self.config_file)
         else:
             config = super().config()
-        if self._inverts_segments():
-            warnings.warn(
-                f"{self.path} was trained with `use_cls_mask`, by which equal "
-                "segments take the encoding that different ones take here, and "
-                "the class token is in every segment. The encodings are read "
-                "as they stand, as Model Garden's fine-tuning reads them.",
-                stacklevel=4,
-            )
-        return config.replace(gelu=self.network.gelu)
-
-    def _inverts_segments(self):
-        if self.config_file.suffix == ".yaml":
-            return bool(_encoder(self.config_file).get("use_cls_mask"))
-        # Its pretraining has no flag to switch that off.
-        return any(
-            head.variable.startswith("lmloss_layer")
-            for head, _ in self._heads()
-        )
+        return config.replace(gelu="erf")
 
     def heads(self):
         heads = []
-        for found, model in self._heads():
-            if found.bias is not None:
-                has_transform = bool(
-                    self._graph.tensor(
-                        model, f"{found.layers['transform']}/kernel"
-                    )
-                )
-                arguments = {"has_transform": has_transform}
-                if has_transform:
-                    arguments["transform_gelu"] = found.transform_gelu
-                heads.append(Head(found.tasks[0], arguments))
-                continue
-            width = self.shapes()[self._graph.tensor(model, found.variable)][-1]
-            if "summary_dense" not in found.layers:
-                heads.append(Head(found.tasks[0], self._span_arguments(found)))
-            elif width > 1:
-                # Which token it reads, no file says; its trainers say "last".
-                arguments = {"num_classes": width, "summary": _LAST}
-                heads.append(Head(found.tasks[0], arguments))
-            else:
-                heads.append(Head(found.tasks[1], {"summary": _LAST}))
+        for task, table in HEAD_TABLES.items():
+            shapes = {
+                path: self.shapes()[name]
+                for path, place in table.items()
+                if (name := self._head_tensor(place.name))
+            }
+            if "head/bias" in shapes:
+                arguments = {"has_transform": "head/transform/kernel" in shapes}
+                if arguments["has_transform"]:
+                    arguments["transform_gelu"] = "erf"
+                heads.append(Head(task, arguments))
+            elif "head/start_dense/kernel" in shapes:
+                inner_dim = shapes["head/end_inner/bias"][0]
+                heads.append(Head(task, {"inner_dim": inner_dim}))
+            elif "head/logits_dense/kernel" in shapes:
+                width = shapes["head/logits_dense/kernel"][-1]
+                # No file keeps which token it reads; their trainers take the
+                # last.
+                arguments = {"summary": "last"}
+                if task == "XLNetTextClassifier":
+                    arguments["num_classes"] = width
+                if (task == "XLNetTextClassifier") == (width > 1):
+                    heads.append(Head(task, arguments))
         return heads
 
-    def _span_arguments(self, found):
-        ((_, model),) = [f for f in self._heads() if f[0] is found]
-        kernel = self._graph.tensor(model, f"{found.layers['end_inner']}/bias")
-        return {"inner_dim": self.shapes()[kernel][0]}
-
-    def _heads(self):
-        """list of (HeadNames, node of the model around the network)."""
-        return [
-            (head, model)
-            for model in self._graph.parents(self._node)
-            for head in names.HEADS
-            if self._graph.tensor(model, head.variable)
-        ]
+    def _head_tensor(self, path):
+        """Name of the tensor at a path from the model around the network."""
+        for model in self._graph.parents(self._network):
+            if name := self._graph.tensor(model, path):
+                return name
+        return None
 
     def shapes(self):
         return {
-            name.removesuffix(_VALUE): shape
+            name.removesuffix(VALUE): shape
             for name, shape in self.checkpoint.shapes.items()
         }
 
     def read(self, name):
-        return self.checkpoint.read(name + _VALUE)
+        return self.checkpoint.read(name + VALUE)
 
     def backbone_weights(self, backbone):
-        optional = self._absent()
+        absent = self._absent()
         return [
-            weight
-            for weight in names.backbone_weights(
-                backbone, self.network, self._name_of
-            )
-            if weight.name not in optional
+            weight._replace(name=self._backbone_tensor(weight.name))
+            for weight in table_weights(backbone, BACKBONE_TABLE)
+            if weight.name not in absent
         ]
 
-    def _name_of(self, path):
-        return self._graph.tensor(self._node, path) or self._prefix + path
+    def _backbone_tensor(self, path):
+        return self._graph.tensor(self._network, path) or self._prefix + path
 
     def _absent(self):
-        """Names of what a model need not have, and this one has not."""
+        """Paths of weights that a model has only where it was given inputs."""
         return [
-            self._prefix + path
-            for path in self.network.optional
-            if not self._graph.tensor(self._node, path)
+            path
+            for path in (_MASK, _SEGMENTS)
+            if not self._graph.tensor(self._network, path)
         ]
 
     def head_weights(self, task, head):
-        for found, model in self._heads():
-            if head.task in found.tasks:
-                return names.head_weights(
-                    task.head,
-                    found,
-                    lambda path, node=model: (
-                        self._graph.tensor(node, path) or path
-                    ),
-                )
-        raise ValueError(f"{self.path} has no head for {head.task}.")
+        weights = table_head_weights(task, HEAD_TABLES.get(head.task))
+        if weights is None:
+            raise ValueError(f"{self.path} has no head for {head.task}.")
+        return [
+            weight._replace(name=self._head_tensor(weight.name) or weight.name)
+            for weight in weights
+        ]
 
     def fill(self, model, head=None, strict=True):
         super().fill(model, head, strict)
-        absent = self._absent()
+        absent = [self._prefix + path for path in self._absent()]
         if absent:
             warnings.warn(
                 f"{self.path} has no {' and no '.join(absent)}, because the "
@@ -204,106 +237,7 @@ class ModelGardenSource(TensorFlowSource):
 
     def is_leftover(self, name):
         # Optimizers, counters and heads are not part of the network.
-        return name not in self._own
-
-
-class ObjectGraph:
-    """The objects that a TensorFlow 2 checkpoint was made of.
-
-    Args:
-        checkpoint: TensorFlowCheckpoint.
-
-    Raises:
-        ValueError: if it is damaged.
-    """
-
-    def __init__(self, checkpoint):
-        graph = trackable_object_graph_pb2.TrackableObjectGraph()
-        graph.ParseFromString(checkpoint.read(OBJECT_GRAPH))
-        self._children = [
-            {child.local_name: child.node_id for child in node.children}
-            for node in graph.nodes
-        ]
-        self._names = [
-            [
-                attribute.checkpoint_key.removesuffix(_VALUE)
-                for attribute in node.attributes
-                if attribute.checkpoint_key in checkpoint.shapes
-                and attribute.checkpoint_key.endswith(_VALUE)
-            ]
-            for node in graph.nodes
-        ]
-
-    def __len__(self):
-        return len(self._children)
-
-    def tensor(self, node, path):
-        """Name of the tensor at the end of a path, or None.
-
-        Args:
-            node: int, where the path begins.
-            path: str, as in the keys of a checkpoint.
-        """
-        for part in path.split("/"):
-            # As TensorFlow writes names into keys: "/" is ".S", "." is "..".
-            part = part.replace(".S", "/").replace("..", ".")
-            node = self._children[node].get(part)
-            if node is None:
-                return None
-        return self._names[node][0] if self._names[node] else None
-
-    def parents(self, node):
-        """list of int: the objects that hold an object."""
-        return [
-            parent
-            for parent, children in enumerate(self._children)
-            if node in children.values()
-        ]
-
-    def tensors_below(self, node, without=()):
-        """set of str: names of all tensors that an object holds.
-
-        Args:
-            node: int.
-            without: names of parts that do not count.
-        """
-        seen, waiting, found = {node}, [node], set()
-        while waiting:
-            node = waiting.pop()
-            found.update(self._names[node])
-            children = self._children[node]
-            new = {n for name, n in children.items() if name not in without}
-            waiting += new - seen
-            seen |= new
-        return found
-
-
-def _networks_at(graph, node):
-    """The Networks whose embedding and first layer an object has."""
-    return [
-        network
-        for network in names.NETWORKS
-        if graph.tensor(node, network.embedding)
-        and graph.tensor(node, network.kernels[0].format(0))
-    ][:1]
-
-
-def _encoder(file):
-    """The parameters of the encoder that a `params.yaml` describes."""
-    try:
-        values = yaml.load(file.read_bytes(), _Loader)
-    except yaml.YAMLError as error:
-        reason = " ".join(str(error).split())
-        raise ValueError(f"{file} is not a YAML file: {reason}.") from error
-    for key in ("task", "model", "encoder"):
-        values = values.get(key) if isinstance(values, dict) else None
-    kind = values.get("type") if isinstance(values, dict) else None
-    if kind != "xlnet" or not isinstance(values.get("xlnet"), dict):
-        raise ValueError(
-            f"{file} does not describe an XLNet: its task.model.encoder.type "
-            f"is {kind!r}, not 'xlnet'."
-        )
-    return values["xlnet"]
+        return name not in self._network_tensors
 
 
 def _read_parameters(file):
@@ -327,11 +261,19 @@ def _read_parameters(file):
         raise type(error)(f"{file}: {error}") from error
 
 
-class _Loader(yaml.SafeLoader):
-    """Reads tuples too, which Model Garden writes under Python's own tag."""
-
-
-_Loader.add_constructor(
-    "tag:yaml.org,2002:python/tuple",
-    lambda loader, node: loader.construct_sequence(node),
-)
+def _encoder(file):
+    """The parameters of the encoder in a `params.yaml`."""
+    try:
+        values = yaml.safe_load(file.read_bytes())
+    except yaml.YAMLError as error:
+        reason = " ".join(str(error).split())
+        raise ValueError(f"{file} is not a YAML file: {reason}.") from error
+    for key in ("task", "model", "encoder"):
+        values = values.get(key) if isinstance(values, dict) else None
+    kind = values.get("type") if isinstance(values, dict) else None
+    if kind != "xlnet" or not isinstance(values.get("xlnet"), dict):
+        raise ValueError(
+            f"{file} does not describe an XLNet: its task.model.encoder.type "
+            f"is {kind!r}, not 'xlnet'."
+        )
+    return values["xlnet"]

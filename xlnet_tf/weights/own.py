@@ -5,17 +5,18 @@
 `assets/tokenizer/vocabulary.spm`.
 """
 
-import os
-
 import keras
 
 from xlnet_tf.config import XLNetConfig
 from xlnet_tf.files import read_json
 from xlnet_tf.files import write_bytes
 from xlnet_tf.files import write_json
+from xlnet_tf.files import written_whole
 from xlnet_tf.version import __version__
 from xlnet_tf.weights.source import Head
-from xlnet_tf.weights.source import Source
+from xlnet_tf.weights.source import WeightSource
+from xlnet_tf.weights.source import backbone_of
+from xlnet_tf.weights.source import head_arguments
 
 CONFIG_FILE = "config.json"
 METADATA_FILE = "metadata.json"
@@ -26,18 +27,8 @@ PREPROCESSOR_FILE = "preprocessor.json"
 TOKENIZER_FILE = "tokenizer.json"
 VOCABULARY_FILE = "assets/tokenizer/vocabulary.spm"
 
-# What Keras' config of a task says beyond the arguments of its head.
-_NOT_OF_THE_HEAD = (
-    "backbone",
-    "name",
-    "trainable",
-    "dtype",
-    "memory",
-    "preprocessor",
-)
 
-
-def is_own(path):
+def is_preset(path):
     """Whether a directory was written by `save_to_preset`."""
     file = path / CONFIG_FILE
     if not file.is_file():
@@ -49,8 +40,8 @@ def is_own(path):
     )
 
 
-class OwnSource(Source):
-    """A directory that `save_to_preset` wrote.
+class PresetSource(WeightSource):
+    """A directory written by `save_to_preset`.
 
     Args:
         path: path of the directory.
@@ -72,15 +63,11 @@ class OwnSource(Source):
         if not file.is_file():
             return []
         saved = read_json(file)
-        arguments = {
-            name: value
-            for name, value in saved["config"].items()
-            if name not in _NOT_OF_THE_HEAD
-        }
+        arguments = head_arguments(saved["config"])
         return [Head(saved["registered_name"], arguments)]
 
     def fill(self, model, head=None, strict=True):
-        backbone = getattr(model, "backbone", model)
+        backbone = backbone_of(model)
         saved = self.config()
         if backbone.config.untie_biases != saved.untie_biases:
             # Keras would fill them with those of the first layer.
@@ -98,17 +85,17 @@ class OwnSource(Source):
             )
 
 
-def save_own(model, path, tokenizer=None):
-    """Writes a model as `save_to_preset` promises.
+def save_preset(model, path, tokenizer=None):
+    """Writes the files of `Preset.save_to_preset`.
 
     Args:
         model: XLNetBackbone, or a task around one.
         path: path of a directory, made if missing.
         tokenizer: object with `model_proto` (bytes) and `lowercase` (bool), or
-            None for that of the task's preprocessor, if it has one.
+            None for the tokenizer of the task's preprocessor, if it has one.
     """
     path.mkdir(parents=True, exist_ok=True)
-    backbone = getattr(model, "backbone", model)
+    backbone = backbone_of(model)
     preprocessor = getattr(model, "preprocessor", None)
     if preprocessor is not None and tokenizer is None:
         tokenizer = preprocessor.tokenizer
@@ -117,7 +104,7 @@ def save_own(model, path, tokenizer=None):
         heads = _HeadsOnly(model.heads(model.get_config()))
         _write_weights(heads, path / TASK_WEIGHTS_FILE)
         task = keras.saving.serialize_keras_object(model)
-        # It has files of its own, and the vocabulary is big.
+        # Written to other files, and the vocabulary is big.
         task["config"]["preprocessor"] = None
         write_json(path / TASK_FILE, task)
     _write_weights(backbone, path / MODEL_WEIGHTS_FILE)
@@ -134,7 +121,7 @@ def save_own(model, path, tokenizer=None):
     write_json(
         path / CONFIG_FILE, keras.saving.serialize_keras_object(backbone)
     )
-    # Of a task that was here before; last, so that a failure loses nothing.
+    # Files of an older model; removed last, so that a failure loses nothing.
     if preprocessor is None:
         (path / PREPROCESSOR_FILE).unlink(missing_ok=True)
     if backbone is model:
@@ -156,7 +143,7 @@ def write_tokenizer(tokenizer, path):
 
 
 class _HeadsOnly(keras.Model):
-    """What a task has beyond its backbone, as one model to save and load."""
+    """The heads of a task, without its backbone, as one model of Keras."""
 
     def __init__(self, heads):
         super().__init__()
@@ -182,10 +169,5 @@ def _load_weights(model, file, strict):
 
 
 def _write_weights(model, file):
-    # Keras wants the name to end so.
-    temporary = file.with_name(f"temporary-{os.getpid()}.weights.h5")
-    try:
+    with written_whole(file) as temporary:
         model.save_weights(temporary)
-        os.replace(temporary, file)
-    finally:
-        temporary.unlink(missing_ok=True)

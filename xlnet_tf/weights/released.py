@@ -5,17 +5,26 @@ stacked over layers there, `[L, N, H]` and `[L, 2, N, H]`; tied biases have no
 layer axis. Kernels have our shapes.
 """
 
-import os
+import contextlib
 import pathlib
 import re
 import warnings
 
 import tensorflow as tf
 
+from xlnet_tf.files import write_bytes
+from xlnet_tf.files import written_whole
 from xlnet_tf.weights.source import Head
-from xlnet_tf.weights.source import Weight
+from xlnet_tf.weights.source import Place
+from xlnet_tf.weights.source import backbone_of
+from xlnet_tf.weights.source import first_known
+from xlnet_tf.weights.source import head_of
+from xlnet_tf.weights.source import table_head_weights
+from xlnet_tf.weights.source import table_weights
 from xlnet_tf.weights.source import tensors
 from xlnet_tf.weights.tensorflow import TensorFlowSource
+from xlnet_tf.weights.tensorflow import dense
+from xlnet_tf.weights.tensorflow import norm
 
 CONFIG_FILE = "xlnet_config.json"
 CHECKPOINT_NAME = "xlnet_model.ckpt"
@@ -24,7 +33,7 @@ _SLOTS = re.compile(
     r"(.*/)?(adam_[mv]|Adam(_1)?|Momentum|ExponentialMovingAverage"
     r"|beta[12]_power(_\d+)?|global_step|learning_rate)(/.*)?"
 )
-# What the released code takes from its flags, and our defaults.
+# Arguments that the released code takes from its flags, and our defaults.
 _OPTIONS = {"labels": None, "summary": "last", "num_starts": 5, "num_ends": 5}
 _HEADS = re.compile(
     r"lm_loss/|seq(ue|u)n[ec]+_summary|classification|regression"
@@ -57,14 +66,14 @@ class ReleasedSource(TensorFlowSource):
                 f"variable .../{_TABLE}, found {len(tables)}. It holds: "
                 f"{', '.join(sorted(checkpoint.shapes)[:5])}, ..."
             )
-        # "model/" in the release; whatever comes before is the user's.
+        # "model/" in the release; an outer scope is the user's.
         self.scope = tables[0].removesuffix(_TABLE)
         self.outer = self.scope.removesuffix("model/")
 
     def heads(self):
-        names = set(self.shapes())
+        shapes = self.shapes()
         heads = []
-        if f"{self.scope}lm_loss/bias" in names:
+        if f"{self.scope}lm_loss/bias" in shapes:
             heads.append(Head("XLNetPretrainer", {"has_transform": False}))
         has_summary = self._summary() is not None
         # The released code has no activation without the dense layer.
@@ -72,29 +81,21 @@ class ReleasedSource(TensorFlowSource):
             "projection": has_summary,
             "activation": "tanh" if has_summary else None,
         }
-        for name in sorted(names):
-            match = re.fullmatch(
-                rf"{re.escape(self.scope)}(classification|regression)"
-                r"(?:_(.+))?/logit/kernel",
-                name,
-            )
-            if match and match[1] == "classification":
-                classes = self.shapes()[name][-1]
-                heads.append(
-                    Head(
-                        "XLNetTextClassifier",
-                        {"num_classes": classes, **summary},
-                        match[2] or "",
-                    )
-                )
-            elif match:
-                heads.append(
-                    Head("XLNetTextRegressor", summary, match[2] or "")
-                )
-        if f"{self.outer}logits/dense/kernel" in names:
+        pattern = (
+            rf"{re.escape(self.scope)}(classification|regression)"
+            r"(?:_(.+))?/logit/kernel"
+        )
+        for match in filter(None, map(re.compile(pattern).fullmatch, shapes)):
+            task, arguments = "XLNetTextRegressor", summary
+            if match[1] == "classification":
+                task = "XLNetTextClassifier"
+                arguments = {"num_classes": shapes[match[0]][-1], **summary}
+            heads.append(Head(task, arguments, match[2] or ""))
+        heads.sort(key=lambda head: (head.task, head.name))
+        if f"{self.outer}logits/dense/kernel" in shapes:
             heads.append(Head("XLNetMultipleChoice", summary))
-        if f"{self.outer}start_logits/dense/kernel" in names:
-            inner = self.shapes().get(f"{self.outer}end_logits/dense_1/kernel")
+        if f"{self.outer}start_logits/dense/kernel" in shapes:
+            inner = shapes.get(f"{self.outer}end_logits/dense_1/kernel")
             arguments = {"inner_dim": inner and inner[0]}
             heads.append(Head("XLNetQuestionAnswering", arguments))
         return heads
@@ -119,113 +120,105 @@ class ReleasedSource(TensorFlowSource):
         return bool(_SLOTS.fullmatch(name) or _HEADS.match(inner))
 
 
-def backbone_weights(backbone, scope="model/"):
-    """Which released variable, and which layer of it, fills each of ours.
+def backbone_table(scope="model/"):
+    """The released name of every variable of a backbone.
 
     Args:
-        backbone: XLNetBackbone.
-        scope: str, what stands before `transformer/`.
+        scope: str, the scope around `transformer/`.
 
     Returns:
-        list of Weight.
+        dict of str to Place, see `source.table_weights`.
 
     Source: the variable scopes in `modeling.py` of the released code.
     """
-    scope = f"{scope}transformer"
-    num_layers = len(backbone.blocks)
-    weights = [
-        Weight(
-            f"{scope}/word_embedding/lookup_table",
-            backbone.token_embedding.embeddings,
+    ours, theirs = "block_{}", f"{scope}transformer/layer_{{}}"
+    attention, scope = f"{ours}/attention", f"{scope}transformer"
+    return {
+        "token_embedding/embeddings": Place(
+            f"{scope}/word_embedding/lookup_table"
         ),
-        Weight(
-            f"{scope}/mask_emb/mask_emb",
-            backbone.mask_embedding,
-            leading_ones=2,
-        ),
-    ]
-    if backbone.shared_biases is not None:
-        weights += _biases(scope, backbone.shared_biases)
-    for layer, block in enumerate(backbone.blocks):
-        stack = dict(layer=layer, num_layers=num_layers)
-        if backbone.shared_biases is None:
-            weights += _biases(scope, block.attention.biases, **stack)
-        weights.append(
-            Weight(
-                f"{scope}/seg_embed", block.attention.segment_encoding, **stack
+        "mask_embedding": Place(f"{scope}/mask_emb/mask_emb", leading_ones=2),
+        **{
+            f"{attention}/{path}": Place(f"{scope}/{name}", is_stacked=True)
+            for path, name in {
+                "biases/content_bias": "r_w_bias",
+                "biases/position_bias": "r_r_bias",
+                "biases/segment_bias": "r_s_bias",
+                "segment_encoding": "seg_embed",
+            }.items()
+        },
+        **{
+            f"{attention}/{part}_projection/kernel": Place(
+                f"{theirs}/rel_attn/{name}/kernel"
             )
-        )
-        weights += [
-            Weight(f"{scope}/layer_{layer}/{name}", variable)
-            for name, variable in _block_variables(block)
-        ]
-    return weights
+            for part, name in {
+                "query": "q",
+                "key": "k",
+                "value": "v",
+                "position": "r",
+                "output": "o",
+            }.items()
+        },
+        **norm(f"{ours}/attention_norm", f"{theirs}/rel_attn/LayerNorm"),
+        **dense(f"{ours}/intermediate", f"{theirs}/ff/layer_1"),
+        **dense(f"{ours}/output_dense", f"{theirs}/ff/layer_2"),
+        **norm(f"{ours}/output_norm", f"{theirs}/ff/LayerNorm"),
+    }
 
 
-def _biases(scope, biases, **stack):
-    return [
-        Weight(f"{scope}/r_w_bias", biases.content_bias, **stack),
-        Weight(f"{scope}/r_r_bias", biases.position_bias, **stack),
-        Weight(f"{scope}/r_s_bias", biases.segment_bias, **stack),
-    ]
-
-
-def _block_variables(block):
-    attention = block.attention
-    return [
-        ("rel_attn/q/kernel", attention.query_projection.kernel),
-        ("rel_attn/k/kernel", attention.key_projection.kernel),
-        ("rel_attn/v/kernel", attention.value_projection.kernel),
-        ("rel_attn/r/kernel", attention.position_projection.kernel),
-        ("rel_attn/o/kernel", attention.output_projection.kernel),
-        ("rel_attn/LayerNorm/gamma", block.attention_norm.gamma),
-        ("rel_attn/LayerNorm/beta", block.attention_norm.beta),
-        ("ff/layer_1/kernel", block.intermediate.kernel),
-        ("ff/layer_1/bias", block.intermediate.bias),
-        ("ff/layer_2/kernel", block.output_dense.kernel),
-        ("ff/layer_2/bias", block.output_dense.bias),
-        ("ff/LayerNorm/gamma", block.output_norm.gamma),
-        ("ff/LayerNorm/beta", block.output_norm.beta),
-    ]
-
-
-def head_weights(task, name="", scope="model/", summary=_SUMMARIES[0]):
-    """Which released variable fills each of a head's.
+def head_tables(name="", scope="model/", summary=_SUMMARIES[0]):
+    """The released name of every variable of every head.
 
     Args:
-        task: XLNetPretrainer, XLNetTextClassifier, XLNetTextRegressor,
-            XLNetMultipleChoice or XLNetQuestionAnswering.
-        name: str, what follows `classification_` or `regression_`.
-        scope: str, what stands before `transformer/`.
+        name: str, the rest of `classification_` or `regression_`.
+        scope: str, the scope around `transformer/`.
         summary: str, scope of the summary.
 
     Returns:
-        list of Weight.
+        dict of str, the name of a task, to its table.
+    """
+    outer = scope.removesuffix("model/")
+    suffix = f"_{name}" if name else ""
+
+    def sequence(logits):
+        return {
+            **dense("head/logits_dense", logits),
+            **dense("head/summary_dense", f"{scope}{summary}/summary"),
+        }
+
+    return {
+        "XLNetPretrainer": {"head/bias": Place(f"{scope}lm_loss/bias")},
+        "XLNetTextClassifier": sequence(f"{scope}classification{suffix}/logit"),
+        "XLNetTextRegressor": sequence(f"{scope}regression{suffix}/logit"),
+        "XLNetMultipleChoice": sequence(f"{outer}logits/dense"),
+        "XLNetQuestionAnswering": {
+            **dense("head/start_dense", f"{outer}start_logits/dense"),
+            **dense("head/end_inner", f"{outer}end_logits/dense_0"),
+            **norm("head/end_norm", f"{outer}end_logits/LayerNorm"),
+            **dense("head/end_dense", f"{outer}end_logits/dense_1"),
+            **dense("head/class_inner", f"{outer}answer_class/dense_0"),
+            **dense("head/class_dense", f"{outer}answer_class/dense_1", False),
+        },
+    }
+
+
+def backbone_weights(backbone, scope="model/"):
+    """list of Weight of a backbone; see `backbone_table`."""
+    return table_weights(backbone, backbone_table(scope))
+
+
+def head_weights(task, name="", scope="model/", summary=_SUMMARIES[0]):
+    """list of Weight of a task's head; see `head_tables`.
 
     Raises:
         ValueError: if the released code has no such head.
     """
-    from xlnet_tf.tasks import classification
-
-    kind = type(task)
-    head = task.head
-    outer = scope.removesuffix("model/")
-    suffix = f"_{name}" if name else ""
-    if issubclass(kind, classification.XLNetTextClassifier):
-        return _sequence_head(
-            head, f"{scope}classification{suffix}/logit", scope + summary
-        )
-    if issubclass(kind, classification.XLNetTextRegressor):
-        return _sequence_head(
-            head, f"{scope}regression{suffix}/logit", scope + summary
-        )
-    if issubclass(kind, classification.XLNetMultipleChoice):
-        return _sequence_head(head, f"{outer}logits/dense", scope + summary)
-    if hasattr(head, "end_inner"):
-        return _span_head(head, outer)
-    if hasattr(task, "logits") and not head.has_transform:
-        return [Weight(f"{scope}lm_loss/bias", head.bias)]
-    raise _no_head(task)
+    tables = head_tables(name, scope, summary)
+    table = tables.get(first_known(type(task), tables))
+    weights = table_head_weights(task, table)
+    if weights is None:
+        raise _no_head(task)
+    return weights
 
 
 def _no_head(task):
@@ -236,95 +229,70 @@ def _no_head(task):
     )
 
 
-def _sequence_head(head, logits, summary):
-    weights = _dense(logits, head.logits_dense)
-    if head.summary_dense is not None:
-        weights += _dense(f"{summary}/summary", head.summary_dense)
-    return weights
-
-
-def _span_head(head, outer):
-    return [
-        *_dense(f"{outer}start_logits/dense", head.start_dense),
-        *_dense(f"{outer}end_logits/dense_0", head.end_inner),
-        Weight(f"{outer}end_logits/LayerNorm/gamma", head.end_norm.gamma),
-        Weight(f"{outer}end_logits/LayerNorm/beta", head.end_norm.beta),
-        *_dense(f"{outer}end_logits/dense_1", head.end_dense),
-        *_dense(f"{outer}answer_class/dense_0", head.class_inner),
-        Weight(f"{outer}answer_class/dense_1/kernel", head.class_dense.kernel),
-    ]
-
-
-def _dense(name, layer):
-    return [
-        Weight(f"{name}/kernel", layer.kernel),
-        Weight(f"{name}/bias", layer.bias),
-    ]
-
-
 def save_tf1(model, path, tokenizer=None, name="task"):
     """Writes a directory that the released code reads.
 
-    `xlnet_config.json`, `xlnet_model.ckpt.*` and `spiece.model`. What the
-    released config has no word for stands in it under our names. The released
-    code always computes the tanh form of GELU, and takes from flags which
-    summary is read, how many answers are kept, and the names of classes: a
-    warning says what is not kept.
+    `xlnet_config.json`, `xlnet_model.ckpt.*` and `spiece.model`. Fields that
+    the released config lacks are added under our names. The released code
+    always computes the tanh form of GELU, and takes from flags which summary is
+    read, how many answers are kept, and the names of classes: a warning lists
+    what is not kept.
 
     Args:
         model: XLNetBackbone, or a task around one.
         path: str or path of a directory, made if missing.
         tokenizer: object with `model_proto` (bytes), or None.
-        name: str, what follows `classification_` or `regression_`.
+        name: str, the rest of `classification_` or `regression_`.
 
     Raises:
         ValueError: if the released code has no such head.
     """
-    from xlnet_tf.files import write_bytes
-
     path = pathlib.Path(path)
-    backbone = getattr(model, "backbone", model)
+    backbone = backbone_of(model)
     weights = backbone_weights(backbone)
     if backbone is not model:
         weights += head_weights(model, name)
         _check_options(model, path)
     path.mkdir(parents=True, exist_ok=True)
-    values = dict(tensors(weights))
-    temporary = path / f".{CHECKPOINT_NAME}.{os.getpid()}"
-    tf.raw_ops.SaveV2(
-        prefix=str(temporary),
-        tensor_names=list(values),
-        shape_and_slices=[""] * len(values),
-        tensors=list(values.values()),
-    )
-    # The index last: without it there is no checkpoint.
-    written = sorted(path.glob(f"{temporary.name}.*"))
-    ends = [file.name.removeprefix(temporary.name) for file in written]
-    for file, end in zip(written, ends, strict=True):
-        os.replace(file, path / f"{CHECKPOINT_NAME}{end}")
-    for file in path.glob(f"{CHECKPOINT_NAME}.data-*"):
-        if file.name.removeprefix(CHECKPOINT_NAME) not in ends:
-            file.unlink()  # of a checkpoint that was here before
+    _write_checkpoint(path / CHECKPOINT_NAME, dict(tensors(weights)))
     if tokenizer is not None:
         write_bytes(path / "spiece.model", tokenizer.model_proto)
     backbone.config.to_json(path / CONFIG_FILE)
 
 
+def _write_checkpoint(prefix, values):
+    ends = (".index", ".data-00000-of-00001")
+    with contextlib.ExitStack() as stack:
+        # The index first, to be renamed last: it makes a checkpoint of them.
+        files = [
+            stack.enter_context(written_whole(f"{prefix}{end}")) for end in ends
+        ]
+        tf.raw_ops.SaveV2(
+            prefix=str(files[0]).removesuffix(ends[0]),
+            tensor_names=list(values),
+            shape_and_slices=[""] * len(values),
+            tensors=list(values.values()),
+        )
+    for file in prefix.parent.glob(f"{prefix.name}.data-*"):
+        if file.name != f"{prefix.name}{ends[1]}":
+            file.unlink()  # of a checkpoint that was here before
+
+
 def _check_options(task, path):
     """Refuses a head that the released code computes otherwise."""
-    head = task.head
-    values = task.get_config()
-    if hasattr(head, "summary_dense"):
-        # That code has no activation without the dense layer.
-        activation = "tanh" if values["projection"] else None
-        if values["activation"] != activation:
+    arguments = head_of(task).arguments
+    if "projection" in arguments:
+        # The released code has no activation without the dense layer.
+        activation = "tanh" if arguments["projection"] else None
+        if arguments["activation"] != activation:
             raise _no_head(task)
-    if hasattr(head, "end_inner") and head.inner_dim != task.config.hidden_dim:
+    hidden_dim = task.config.hidden_dim
+    if arguments.get("inner_dim", hidden_dim) != hidden_dim:
         raise _no_head(task)
     lost = ", ".join(
-        f"{name}={values[name]!r}"
+        f"{name}={arguments[name]!r}"
         for name, default in _OPTIONS.items()
-        if values.get(name, default) != default
+        if arguments.get(name, default) != default
     )
     if lost:
         warnings.warn(

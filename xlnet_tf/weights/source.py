@@ -1,10 +1,12 @@
-"""Weights that somebody's code wrote, and filling a model with them.
+"""Weights in other formats, and filling a model with them.
 
-A format is a table that says, for every variable of ours, under which name and
-in which layout the format has it. Reading, comparing and writing are the same
-for all formats and stand here.
+A format is a table from the paths of our variables to the names that the
+format has for them, with their layouts. Reading, comparing and writing are the
+same for all formats. Nothing here knows a class of model: a head is known by
+the name of its task, and a variable by its path.
 """
 
+import re
 import warnings
 from typing import Any
 from typing import NamedTuple
@@ -14,61 +16,92 @@ from keras import ops
 
 # More names than these make a message nobody reads.
 _NAMES_SHOWN = 40
+# Where the path of a variable begins, whatever the model is called and
+# whichever scope it was made in.
+_RELATIVE_PATH = re.compile(
+    r"(?:.*/)?"
+    r"((?:token_embedding|block_\d+|shared_biases|(?:\w+_)?head)/.+"
+    r"|mask_embedding)"
+)
+# Arguments of every task; all others are of its head.
+_NOT_OF_THE_HEAD = (
+    "backbone",
+    "name",
+    "trainable",
+    "dtype",
+    "memory",
+    "preprocessor",
+)
+
+
+class Place(NamedTuple):
+    """Where a format keeps a variable of ours, or one of every layer.
+
+    Attributes:
+        name: str, the foreign name; "{}" stands for the number of the layer.
+        axes: tuple of int or None, which of our axes each foreign axis is.
+        leading_ones: int, foreign axes of length 1 before ours.
+        is_stacked: bool, whether all layers are one foreign tensor.
+    """
+
+    name: str
+    axes: tuple | None = None
+    leading_ones: int = 0
+    is_stacked: bool = False
 
 
 class Weight(NamedTuple):
     """One variable of ours, and where a format keeps it.
 
     Attributes:
-        name: str, the name there.
+        name: str, the foreign name.
         variable: Keras variable.
-        layer: int, index into the first axis there if layers are stacked, or
+        axes, leading_ones: see `Place`.
+        layer: int, index into the first foreign axis if layers are stacked, or
             None.
         num_layers: int, length of that axis.
-        is_transposed: bool, whether [in, out] here is [out, in] there.
-        leading_ones: int, axes of length 1 before ours.
     """
 
     name: str
     variable: Any
+    axes: tuple | None = None
+    leading_ones: int = 0
     layer: int | None = None
     num_layers: int | None = None
-    is_transposed: bool = False
-    leading_ones: int = 0
 
     @property
-    def shape_there(self):
+    def foreign_shape(self):
         """tuple of int, the shape that the format should have."""
         shape = tuple(self.variable.shape)
-        if self.is_transposed:
-            shape = shape[::-1]
+        if self.axes is not None:
+            shape = tuple(shape[axis] for axis in self.axes)
         if self.layer is not None:
             shape = (self.num_layers, *shape)
         return (1,) * self.leading_ones + shape
 
-    def from_there(self, array):
-        """An array of the format, as our variable has it."""
+    def from_foreign(self, array):
+        """An array of the format in the layout of our variable."""
         if self.layer is not None:
             array = array[self.layer]
-        if self.is_transposed:
-            array = array.T
+        if self.axes is not None:
+            array = np.transpose(array, np.argsort(self.axes))
         return np.reshape(array, self.variable.shape)
 
-    def for_there(self):
-        """Our variable as the format has it, one layer of a stack."""
+    def to_foreign(self):
+        """Our variable in the layout of the format; one layer of a stack."""
         value = self.variable.value
-        if self.is_transposed:
-            value = ops.transpose(value)
+        if self.axes is not None:
+            value = ops.transpose(value, self.axes)
         shape = (1,) * self.leading_ones + tuple(value.shape)
         return ops.reshape(value, shape)
 
 
 class Head(NamedTuple):
-    """The head of a task that a checkpoint holds.
+    """The head of a task, in a checkpoint or of a model.
 
     Attributes:
         task: str, name of our class.
-        arguments: dict, what its constructor takes to fit these weights.
+        arguments: dict, arguments of its constructor that fit the weights.
         name: str, which of several heads of a kind this is, or "".
     """
 
@@ -77,13 +110,13 @@ class Head(NamedTuple):
     name: str = ""
 
 
-class Source:
-    """A model in somebody's format. Formats derive from this.
+class WeightSource:
+    """A model in some format. Formats derive from this.
 
     Attributes:
-        kind: str, what the format is called in messages.
+        kind: str, name of the format in messages.
         path: path that messages name.
-        gelu: str or None, why the config's `gelu` is what it is.
+        gelu: str or None, the reason for the config's `gelu`.
     """
 
     kind = ""
@@ -95,7 +128,7 @@ class Source:
         raise NotImplementedError
 
     def heads(self):
-        """list of Head: every head whose weights are here."""
+        """list of Head: every head whose weights the source holds."""
         raise NotImplementedError
 
     def main_head(self, name=None):
@@ -105,7 +138,7 @@ class Source:
             name: str, which of several heads, or None.
 
         Raises:
-            ValueError: if there are several, and nothing says which one.
+            ValueError: if there are several to choose from.
         """
         heads = [h for h in self.heads() if name in (None, h.name)]
         if name is not None and not heads:
@@ -122,15 +155,15 @@ class Source:
         return heads[0] if heads else None
 
     def shapes(self):
-        """dict of str to tuple of int: all tensors that are here."""
+        """dict of str to tuple of int: all foreign tensors."""
         raise NotImplementedError
 
     def read(self, name):
-        """One tensor as an array."""
+        """One foreign tensor as an array."""
         raise NotImplementedError
 
     def backbone_weights(self, backbone):
-        """list of Weight."""
+        """list of Weight of an XLNetBackbone."""
         raise NotImplementedError
 
     def head_weights(self, task, head):
@@ -138,24 +171,24 @@ class Source:
         raise NotImplementedError
 
     def is_leftover(self, name):
-        """Whether a tensor is none of the model: optimizer slots, counters."""
+        """Whether a tensor is not the model's: optimizer slots, counters."""
         raise NotImplementedError
 
     def fill(self, model, head=None, strict=True):
-        """Gives a model the weights that are here.
+        """Assigns the weights of the source to a model.
 
         Args:
             model: XLNetBackbone, or a task around one.
             head: Head to take the task's head from, or None to leave it as it
                 is.
-            strict: bool. If False, what fits is taken, and a warning lists the
-                rest.
+            strict: bool. If False, weights that fit are assigned, and a
+                warning lists the rest.
 
         Raises:
             ValueError: if tensors are missing, unexpected or of another shape;
                 all are listed together.
         """
-        weights = self.backbone_weights(getattr(model, "backbone", model))
+        weights = self.backbone_weights(backbone_of(model))
         if head is not None:
             weights += self.head_weights(model, head)
         fitting, problems = self._compare(weights)
@@ -167,7 +200,7 @@ class Source:
         for name, group in _by_name(fitting).items():
             array = self.read(name)
             for weight in group:
-                weight.variable.assign(weight.from_there(array))
+                weight.variable.assign(weight.from_foreign(array))
         if problems:
             warnings.warn(
                 f"{self.path} was read in part: {problems}. What is missing "
@@ -176,17 +209,17 @@ class Source:
             )
 
     def _compare(self, weights):
-        """(list of Weight that fit, str that lists what does not)."""
+        """(list of Weight that fit, str that lists the others)."""
         shapes = self.shapes()
         fitting, missing, other = [], [], []
         for weight in weights:
             shape = shapes.get(weight.name)
             if shape is None:
                 missing.append(weight.name)
-            elif tuple(shape) != weight.shape_there:
+            elif tuple(shape) != weight.foreign_shape:
                 other.append(
                     f"{weight.name} has {tuple(shape)}, not "
-                    f"{weight.shape_there}"
+                    f"{weight.foreign_shape}"
                 )
             else:
                 fitting.append(weight)
@@ -208,8 +241,121 @@ class Source:
         )
 
 
+def backbone_of(model):
+    """The backbone of a task, or the backbone itself."""
+    return getattr(model, "backbone", model)
+
+
+def head_of(model):
+    """The Head of a task, by the name of its class; None for a backbone."""
+    if backbone_of(model) is model:
+        return None
+    arguments = head_arguments(model.get_config())
+    return Head(type(model).__name__, arguments)
+
+
+def head_arguments(config):
+    """The arguments of a task's head, of the dict of its `get_config`."""
+    return {k: v for k, v in config.items() if k not in _NOT_OF_THE_HEAD}
+
+
+def first_known(cls, names):
+    """The first of some names that a class or one it derives from has.
+
+    Args:
+        cls: class of a task.
+        names: collection of str.
+
+    Returns:
+        str or None.
+    """
+    return next((c.__name__ for c in cls.__mro__ if c.__name__ in names), None)
+
+
+def variables_by_path(model):
+    """The variables of a model by their paths, relative to the model.
+
+    Args:
+        model: XLNetBackbone, or a task around one.
+
+    Returns:
+        dict of str, such as "block_3/attention/query_projection/kernel",
+        "mask_embedding" or "head/logits_dense/kernel", to Keras variable.
+    """
+    found = {}
+    for variable in model.weights:
+        if match := _RELATIVE_PATH.fullmatch(variable.path):
+            found[match[1]] = variable
+    return found
+
+
+def table_weights(backbone, table):
+    """Looks a backbone's variables up in the table of a format.
+
+    Args:
+        backbone: XLNetBackbone.
+        table: dict of str to Place; "{}" in the path of a variable stands for
+            the number of its layer. Biases have the paths of untied ones.
+
+    Returns:
+        list of Weight. Tied biases have one Weight a layer, or a single one
+        without an axis of layers where the format stacks them.
+    """
+    variables = variables_by_path(backbone)
+    num_layers = backbone.config.num_layers
+    weights = [
+        _weight(variables[path], place)
+        for path, place in table.items()
+        if "{}" not in path
+    ]
+    for layer in range(num_layers):
+        for path, place in table.items():
+            if "{}" not in path:
+                continue
+            if path.format(layer) in variables:
+                variable = variables[path.format(layer)]
+                weights.append(_weight(variable, place, layer, num_layers))
+            elif layer == 0 or not place.is_stacked:
+                shared = f"shared_biases/{path.rpartition('/')[2]}"
+                place = place._replace(is_stacked=False)
+                weights.append(_weight(variables[shared], place, layer))
+    return weights
+
+
+def _weight(variable, place, layer=None, num_layers=None):
+    stack = {}
+    if place.is_stacked:
+        stack = {"layer": layer, "num_layers": num_layers}
+    name = place.name.format(layer)
+    return Weight(name, variable, place.axes, place.leading_ones, **stack)
+
+
+def table_head_weights(task, table):
+    """Looks the variables of a task's head up in the table of a format.
+
+    Args:
+        task: a task of ours.
+        table: dict of str to Place, or None.
+
+    Returns:
+        list of Weight, or None if the head has variables that the table lacks.
+    """
+    variables = {
+        path: variable
+        for path, variable in variables_by_path(task).items()
+        if path.startswith("head/")
+    }
+    if table is None or variables.keys() - table.keys():
+        return None
+    return [
+        _weight(variables[path], place)
+        for path, place in table.items()
+        if path in variables
+    ]
+
+
 def tensors(weights):
-    """The tensors of a table, as its format has them, one after the other.
+    """The tensors of a table in the layout of its format, one after the other.
 
     Those that need no other layout share their memory with the model.
 
@@ -221,10 +367,10 @@ def tensors(weights):
     """
     for name, group in _by_name(weights).items():
         if group[0].layer is None:
-            yield name, group[0].for_there()
+            yield name, group[0].to_foreign()
         else:
             group = sorted(group, key=lambda weight: weight.layer)
-            yield name, ops.stack([weight.for_there() for weight in group])
+            yield name, ops.stack([weight.to_foreign() for weight in group])
 
 
 def _titles(heads):

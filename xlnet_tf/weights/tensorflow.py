@@ -1,4 +1,4 @@
-"""TensorFlow checkpoints, whoever wrote them.
+"""TensorFlow checkpoints: the released ones and Model Garden's.
 
 The released code names variables by scopes; TensorFlow 2, and so Model Garden,
 by the objects that hold them. Both are read with `tf.train.load_checkpoint`.
@@ -7,36 +7,16 @@ by the objects that hold them. Both are read with `tf.train.load_checkpoint`.
 import re
 
 import tensorflow as tf
+from tensorflow.core.protobuf import trackable_object_graph_pb2
 
 from xlnet_tf.config import XLNetConfig
-from xlnet_tf.weights.source import Source
+from xlnet_tf.weights.source import Place
+from xlnet_tf.weights.source import WeightSource
 
-OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
+VALUE = "/.ATTRIBUTES/VARIABLE_VALUE"
+_OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 # A cut data file is an IndexError.
 _DAMAGE = (tf.errors.OpError, IndexError, ValueError)
-
-
-def open_tensorflow(path, config_file):
-    """Finds out whose checkpoint this is.
-
-    Args:
-        path: path of a directory with one checkpoint, or a prefix.
-        config_file: path of its `xlnet_config.json`.
-
-    Returns:
-        ReleasedSource or ModelGardenSource.
-
-    Raises:
-        FileNotFoundError: if the config or the checkpoint is missing.
-        ValueError: if there are several checkpoints, or it is damaged.
-    """
-    from xlnet_tf.weights.model_garden import ModelGardenSource
-    from xlnet_tf.weights.released import ReleasedSource
-
-    checkpoint = TensorFlowCheckpoint(path)
-    if OBJECT_GRAPH in checkpoint.shapes:
-        return ModelGardenSource(checkpoint, config_file)
-    return ReleasedSource(checkpoint, config_file)
 
 
 class TensorFlowCheckpoint:
@@ -50,7 +30,8 @@ class TensorFlowCheckpoint:
         shapes: dict of str to tuple of int.
 
     Raises:
-        FileNotFoundError, ValueError: as `open_tensorflow`.
+        FileNotFoundError: if there is no checkpoint.
+        ValueError: if there are several checkpoints, or it is damaged.
     """
 
     def __init__(self, path):
@@ -65,6 +46,11 @@ class TensorFlowCheckpoint:
             }
         except _DAMAGE as error:
             raise self._damaged(error) from error
+
+    @property
+    def has_objects(self):
+        """bool, whether it holds the graph of objects of TensorFlow 2."""
+        return _OBJECT_GRAPH in self.shapes
 
     def read(self, name):
         """One tensor as an array.
@@ -83,7 +69,72 @@ class TensorFlowCheckpoint:
         )
 
 
-class TensorFlowSource(Source):
+class ObjectGraph:
+    """The objects that a TensorFlow 2 checkpoint was made of.
+
+    Args:
+        checkpoint: TensorFlowCheckpoint.
+
+    Raises:
+        ValueError: if it is damaged.
+    """
+
+    def __init__(self, checkpoint):
+        graph = trackable_object_graph_pb2.TrackableObjectGraph()
+        graph.ParseFromString(checkpoint.read(_OBJECT_GRAPH))
+        self._children = [
+            {child.local_name: child.node_id for child in node.children}
+            for node in graph.nodes
+        ]
+        self._names = [
+            [
+                attribute.checkpoint_key.removesuffix(VALUE)
+                for attribute in node.attributes
+                if attribute.checkpoint_key in checkpoint.shapes
+                and attribute.checkpoint_key.endswith(VALUE)
+            ]
+            for node in graph.nodes
+        ]
+
+    def __len__(self):
+        return len(self._children)
+
+    def tensor(self, node, path):
+        """Name of the tensor at the end of a path, or None.
+
+        Args:
+            node: int, where the path begins.
+            path: str, as in the keys of a checkpoint.
+        """
+        for part in path.split("/"):
+            # As TensorFlow writes names into keys: "/" is ".S", "." is "..".
+            part = part.replace(".S", "/").replace("..", ".")
+            node = self._children[node].get(part)
+            if node is None:
+                return None
+        return self._names[node][0] if self._names[node] else None
+
+    def parents(self, node):
+        """list of int: the objects that hold an object."""
+        return [
+            parent
+            for parent, children in enumerate(self._children)
+            if node in children.values()
+        ]
+
+    def tensors_below(self, node):
+        """set of str: names of all tensors that an object holds."""
+        seen, waiting, found = {node}, [node], set()
+        while waiting:
+            node = waiting.pop()
+            found.update(self._names[node])
+            new = set(self._children[node].values()) - seen
+            waiting += new
+            seen |= new
+        return found
+
+
+class TensorFlowSource(WeightSource):
     """A source whose tensors are in a TensorFlow checkpoint.
 
     Args:
@@ -106,11 +157,23 @@ class TensorFlowSource(Source):
         return self.checkpoint.read(name)
 
 
+def dense(ours, theirs, use_bias=True):
+    """Rows of a table for a dense layer: its path here and there."""
+    names = ("kernel", "bias") if use_bias else ("kernel",)
+    return {f"{ours}/{name}": Place(f"{theirs}/{name}") for name in names}
+
+
+def norm(ours, theirs):
+    """Rows of a table for a layer norm: its path here and there."""
+    return {f"{ours}/{x}": Place(f"{theirs}/{x}") for x in ("gamma", "beta")}
+
+
 def _prefix(path):
-    """The prefix of the checkpoint that a path means; the latest step's."""
+    """The prefix of a checkpoint; of a directory, that of the latest step."""
     if not path.is_dir():
         return str(path)
-    found = [f.name.removesuffix(".index") for f in path.glob("*.index")]
+    # Hidden ones are temporary files that a killed process left.
+    found = [f.name.removesuffix(".index") for f in path.glob("[!.]*.index")]
     if not found:
         raise FileNotFoundError(
             f"{path} holds no TensorFlow checkpoint (*.ckpt*.index beside "

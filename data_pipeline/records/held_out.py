@@ -1,0 +1,92 @@
+"""Which documents are held out: decided by a hash of their number."""
+
+import collections
+import contextlib
+import hashlib
+
+from data_pipeline.records import schema as features
+from data_pipeline.text import documents as text_files
+
+_HASHES = 1 << 64
+
+
+def numbered_parts(documents, threshold, seed):
+    """Shares documents out to the splits and joins them to parts.
+
+    Args:
+        documents: iterable of Document.
+        threshold: int of `validation_threshold`, or None.
+        seed: int.
+
+    Yields:
+        (split, number in the split, list of Document), as parts fill up.
+    """
+    planners = {split: text_files.PartPlanner() for split in features.SPLITS}
+    counts = collections.Counter()
+
+    def number_all(split, parts):
+        for part in parts:
+            yield split, counts[split], part
+            counts[split] += 1
+
+    for number, document in enumerate(documents):
+        split = split_of(number, threshold, seed)
+        yield from number_all(split, planners[split].add(document))
+    for split, planner in planners.items():
+        yield from number_all(split, planner.finish())
+
+
+def split_of(number, threshold, seed):
+    """The split that a document is in.
+
+    Args:
+        number: int, of the document in the whole text.
+        threshold: int of `validation_threshold`, or None.
+        seed: int.
+
+    Returns:
+        str.
+    """
+    held_out = threshold is not None and (
+        _document_hash(seed, number) <= threshold
+    )
+    return features.SPLITS[held_out]
+
+
+def validation_threshold(documents, settings):
+    """The hash up to which documents are held out; None holds out none.
+
+    Reads only as many documents as it takes to find one for each split.
+
+    Args:
+        documents: callable that gives the documents from the beginning.
+        settings: RecordSettings.
+
+    Returns:
+        int or None.
+
+    Raises:
+        ValueError: if something is to be held out of a single document.
+    """
+    if not settings.validation_fraction:
+        return None
+    threshold = int(settings.validation_fraction * _HASHES) - 1
+    hashes = []
+    with contextlib.closing(documents()) as stream:
+        for number, _ in enumerate(stream):
+            hashes.append(_document_hash(settings.seed, number))
+            if min(hashes) <= threshold < max(hashes):
+                return threshold
+    if len(hashes) < 2:
+        raise ValueError(
+            "`validation_fraction` needs at least two documents, one to hold "
+            "out and one to train on, and the text is a single one. Is "
+            "`text_format` right? Or build a validation set of its own."
+        )
+    hashes.sort()
+    return hashes[0] if threshold < hashes[0] else hashes[-2]
+
+
+def _document_hash(seed, number):
+    digest = hashlib.blake2b(f"{seed} {number}".encode(), digest_size=8)
+    return int.from_bytes(digest.digest(), "big")

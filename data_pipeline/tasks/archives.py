@@ -1,0 +1,256 @@
+"""A directory, an archive or one file, read the same way and in place."""
+
+import contextlib
+import functools
+import gzip
+import io
+import json
+import lzma
+import os
+import pathlib
+import posixpath
+import tarfile
+import zipfile
+import zlib
+
+import fsspec
+from fsspec.implementations.tar import TarFileSystem
+from fsspec.implementations.zip import ZipFileSystem
+
+_TAR_ENDINGS = {
+    ".gz": "gzip",
+    ".tgz": "gzip",
+    ".bz2": "bz2",
+    ".xz": "xz",
+}
+_DAMAGE = (
+    EOFError,
+    zlib.error,
+    lzma.LZMAError,
+    tarfile.TarError,
+    zipfile.BadZipFile,
+    gzip.BadGzipFile,
+)
+
+
+def open_tree(path):
+    """The files at a path.
+
+    Args:
+        path: str or path-like, a directory, an archive (.zip, .tar, .tar.gz,
+            .tgz, .tar.bz2, .tar.xz) or one file, which may end in .gz, .bz2
+            or .xz.
+
+    Returns:
+        Tree. Of one file, `is_file` is True.
+
+    Raises:
+        FileNotFoundError: there is nothing at `path`.
+    """
+    path = os.path.expanduser(os.fspath(path))
+    if os.path.isdir(path):
+        return Tree(path)
+    if not os.path.isfile(path):
+        raise FileNotFoundError(
+            f"there is no file or directory {path}, seen from {os.getcwd()}."
+        )
+    name = os.path.basename(path).lower()
+    if ".tar" in name or name.endswith((".zip", ".tgz")):
+        status = os.stat(path)
+        return _archive(path, status.st_mtime_ns, status.st_size)
+    return Tree(os.path.dirname(path) or ".", os.path.basename(path))
+
+
+@contextlib.contextmanager
+def open_text(tree, name, newline=""):
+    """Gives a file of a tree as UTF-8 text; a byte order mark is dropped.
+
+    Args:
+        tree: Tree.
+        name: str.
+        newline: str, as in `open`.
+
+    Raises:
+        ValueError: the file is not UTF-8; the message names the line.
+    """
+    try:
+        with tree.open(name) as file:
+            yield io.TextIOWrapper(file, "utf-8-sig", newline=newline)
+    except UnicodeDecodeError:
+        # The decoder works in blocks and does not know the line.
+        with tree.open(name) as file:
+            for number, line in enumerate(file, start=1):
+                decode(line, tree.place(name), number)
+        raise
+
+
+def decode(data, place, first_line=1):
+    """The UTF-8 text of some bytes, without a byte order mark.
+
+    Args:
+        data: bytes.
+        place: str, for the message.
+        first_line: int, the number of the first line.
+
+    Raises:
+        ValueError: not UTF-8.
+    """
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = first_line + data.count(b"\n", 0, error.start)
+        raise ValueError(
+            f"{place}, row {line}: the file is not UTF-8 (byte "
+            f"0x{data[error.start]:02x}). Convert it, for example with "
+            "`iconv -f cp1252 -t utf-8`."
+        ) from None
+
+
+def parse_json(text, place, first_line=1):
+    """What a JSON text says.
+
+    Args:
+        text: str.
+        place: str, the file, for the message.
+        first_line: int, the number of the text's first line.
+
+    Raises:
+        ValueError: it is broken; the message names the row.
+    """
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        raise ValueError(
+            f"{place}, row {first_line + error.lineno - 1}: broken JSON "
+            f"({error.msg} at column {error.colno})."
+        ) from None
+
+
+def checked_text(value):
+    """The value, if it is a str.
+
+    Raises:
+        TypeError: it is not.
+    """
+    if not isinstance(value, str):
+        raise TypeError(f"{value!r} is not a text")
+    return value
+
+
+class Tree:
+    """Files of a directory or an archive; names have forward slashes.
+
+    Args:
+        path: str, the directory or archive.
+        file: str, the name of the only file that counts, or None.
+        archive: fsspec file system of an archive, or None for a directory.
+    """
+
+    def __init__(self, path, file=None, archive=None):
+        self.path = path
+        self.file = file
+        self.is_file = file is not None
+        self._archive = archive
+        if archive is not None:
+            with _damage_named(path):
+                found = archive.find("")
+            # As the archive has them, perhaps with "./" in front.
+            self._stored = {_plain(name): name for name in found}
+            self._names = sorted(filter(_counts, self._stored))
+
+    def place(self, name):
+        """str, the path of a file or folder, for messages."""
+        return os.path.join(self.path, *name.split("/"))
+
+    def bases(self, folder):
+        """Folders in which a set may lie that is published as `folder`."""
+        if self._archive is None:
+            return ["", folder] if folder else [""]
+        folders = {
+            parent.as_posix()
+            for name in self._names
+            for parent in list(pathlib.PurePosixPath(name).parents)[:-1]
+        }
+        tops = {name.partition("/")[0] for name in self._names}
+        named = [x for x in folders if posixpath.basename(x) == folder]
+        alone = sorted(tops & folders) if len(tops) == 1 else []
+        return ["", *sorted(named, key=len), *alone]
+
+    def has(self, name):
+        """Whether there is such a file."""
+        if self._archive is None:
+            return os.path.isfile(self.place(name))
+        return name in self._names
+
+    def names_under(self, folder):
+        """Sorted names of all files in a folder and those below it."""
+        if self._archive is not None:
+            return [x for x in self._names if x.startswith(f"{folder}/")]
+        names = []
+        for parent, _, files in os.walk(self.place(folder)):
+            parent = os.path.relpath(parent, self.path).replace(os.sep, "/")
+            names += [posixpath.join(parent, file) for file in files]
+        return sorted(filter(_counts, names))
+
+    @contextlib.contextmanager
+    def open(self, name):
+        """Gives the file, decompressed, as a binary stream."""
+        if self._archive is None:
+            path = self.place(name)
+            with _damage_named(path):
+                with fsspec.open(path, compression="infer") as file:
+                    yield file
+            return
+        with _damage_named(self.path):
+            with self._archive.open(self._stored[name]) as file:
+                yield file
+
+    def read_many(self, names):
+        """Yields (name, bytes) of each file, in any order."""
+        if isinstance(self._archive, TarFileSystem):
+            # From front to back: going back decompresses all again.
+            stored = self._archive.index
+            names = sorted(
+                names,
+                key=lambda name: stored[self._stored[name]][1],
+            )
+        for name in names:
+            with self.open(name) as file:
+                yield name, file.read()
+
+
+@functools.lru_cache(maxsize=4)
+def _archive(path, *version):
+    """The tree of an archive, listed once."""
+    with _damage_named(path):
+        if path.lower().endswith(".zip"):
+            return Tree(path, archive=ZipFileSystem(path))
+        ending = os.path.splitext(path.lower())[1]
+        return Tree(
+            path,
+            archive=TarFileSystem(path, compression=_TAR_ENDINGS.get(ending)),
+        )
+
+
+def _plain(name):
+    return name.removeprefix("./")
+
+
+def _counts(name):
+    """Not a folder, nor what macOS puts beside every file."""
+    return not (
+        name.endswith("/")
+        or name.startswith("__MACOSX/")
+        or posixpath.basename(name).startswith(".")
+    )
+
+
+@contextlib.contextmanager
+def _damage_named(path):
+    try:
+        yield
+    except _DAMAGE as error:
+        raise ValueError(
+            f"{path}: the compressed file is damaged, cut short or of another "
+            f"kind ({error}). Fetch it again."
+        ) from None

@@ -1,0 +1,220 @@
+"""Published tasks of texts and pairs: GLUE, topics, reviews."""
+
+from data_pipeline.tasks.examples import TaskSpec
+from data_pipeline.tasks.examples import splits_named
+
+
+def _glue(name, folder, texts, label, description, **changes):
+    """A task of GLUE: unquoted .tsv with a header; its tests lack labels."""
+    roles = ("text", "text_pair")[: len(texts)]
+    settings = {
+        "kind": "classification",
+        "reader": "table",
+        "files": splits_named(".tsv"),
+        "columns": {
+            **{role: (text,) for role, text in zip(roles, texts, strict=True)},
+            "label": (label,),
+            "id": ("index", "id"),
+        },
+        "labels": ("0", "1"),
+        "metrics": ("accuracy",),
+        "table_format": "tsv",
+        "tfds": f"glue/{name.replace('-', '')}",
+    }
+    return TaskSpec(
+        name=name,
+        folder=folder,
+        description=description,
+        **{**settings, **changes},
+    )
+
+
+_ENTAILMENT = ("entailment", "not_entailment")
+_SENTENCES = ("sentence1", "sentence2")
+_STSB_FILES = {
+    split: (f"{split}.tsv", f"sts-{split}.csv")
+    for split in ("train", "dev", "test")
+}
+_MNLI_FILES = {
+    "train": ("train.tsv",),
+    "dev": ("dev_matched.tsv",),
+    "dev_mismatched": ("dev_mismatched.tsv",),
+    "test": ("test_matched.tsv",),
+    "test_mismatched": ("test_mismatched.tsv",),
+}
+GLUE_TASKS = (
+    _glue(
+        "sst-2",
+        "SST-2",
+        ("sentence",),
+        "label",
+        "sentiment of sentences from film reviews, 0 negative, 1 positive",
+    ),
+    _glue(
+        "cola",
+        "CoLA",
+        ("sentence",),
+        "label",
+        "whether a sentence is grammatical (1) or not (0)",
+        columns={"text": ("sentence", 3), "label": ("label", 1)}
+        | {"id": ("index",)},
+        metrics=("matthews", "accuracy"),
+    ),
+    _glue(
+        "mrpc",
+        "MRPC",
+        ("#1 String", "#2 String"),
+        "Quality",
+        "whether two sentences from the news mean the same (1)",
+        files={
+            "train": ("train.tsv", "msr_paraphrase_train.txt"),
+            "dev": ("dev.tsv",),
+            "test": ("test.tsv", "msr_paraphrase_test.txt"),
+        },
+        metrics=("accuracy", "f1"),
+    ),
+    _glue(
+        "sts-b",
+        "STS-B",
+        _SENTENCES,
+        "score",
+        "how much alike two sentences are, 0 to 5",
+        kind="regression",
+        files=_STSB_FILES,
+        # The first form is GLUE's, the numbers are for the benchmark's own.
+        columns={
+            "text": ("sentence1", 5),
+            "text_pair": ("sentence2", 6),
+            "label": ("score", 4),
+            "id": ("index",),
+        },
+        labels=None,
+        metrics=("pearson", "spearman"),
+    ),
+    _glue(
+        "rte",
+        "RTE",
+        _SENTENCES,
+        "label",
+        "whether the second text follows from the first",
+        labels=_ENTAILMENT,
+    ),
+    _glue(
+        "qnli",
+        "QNLI",
+        ("question", "sentence"),
+        "label",
+        "whether a sentence holds the answer to a question",
+        labels=_ENTAILMENT,
+        skips_incomplete=True,
+    ),
+    _glue(
+        "qqp",
+        "QQP",
+        ("question1", "question2"),
+        "is_duplicate",
+        "whether two questions ask the same (1)",
+        metrics=("accuracy", "f1"),
+        skips_incomplete=True,
+    ),
+    _glue(
+        "mnli",
+        "MNLI",
+        _SENTENCES,
+        "gold_label",
+        "whether the second text follows from the first, contradicts it or "
+        "neither; dev is the matched one",
+        files=_MNLI_FILES,
+        labels=("contradiction", "entailment", "neutral"),
+        unlabelled=("-",),
+    ),
+    _glue(
+        "wnli",
+        "WNLI",
+        _SENTENCES,
+        "label",
+        "whether the second text, a pronoun replaced, follows (1)",
+    ),
+)
+
+
+# A line break is written `\n`; some quotes carry a backslash of their own.
+_REVIEW_ESCAPES = (("\\n", "\n"), ('\\"', '"'))
+
+
+def _zhang(name, folder, num_classes, description, titled=True, **changes):
+    """A task of Zhang et al. (2015): quoted .csv without a header."""
+    settings = {
+        "kind": "classification",
+        "reader": "table",
+        "files": {"train": ("train.csv",), "test": ("test.csv",)},
+        "columns": {"label": (0,), "text": ((1, 2) if titled else 1,)},
+        "labels": tuple(str(1 + i) for i in range(num_classes)),
+        "metrics": ("accuracy",),
+        "sequence_length": 512,
+        "table_format": "csv",
+        "escapes": _REVIEW_ESCAPES,
+    }
+    return TaskSpec(
+        name=name,
+        folder=folder,
+        description=description,
+        **{**settings, **changes},
+    )
+
+
+TOPIC_AND_REVIEW_TASKS = (
+    TaskSpec(
+        name="imdb",
+        kind="classification",
+        reader="review_directory",
+        files={"train": ("train",), "test": ("test",)},
+        folder="aclImdb",
+        labels=("neg", "pos"),
+        metrics=("accuracy",),
+        sequence_length=512,
+        escapes=(("<br />", " "),),
+        tfds="imdb_reviews",
+        description="sentiment of film reviews",
+    ),
+    _zhang(
+        "yelp-2",
+        "yelp_review_polarity_csv",
+        2,
+        "sentiment of reviews of businesses, 1 negative, 2 positive",
+        titled=False,
+        tfds="yelp_polarity_reviews",
+    ),
+    _zhang(
+        "yelp-5",
+        "yelp_review_full_csv",
+        5,
+        "stars of reviews of businesses",
+        titled=False,
+    ),
+    _zhang(
+        "ag-news",
+        "ag_news_csv",
+        4,
+        "topic of news: 1 world, 2 sports, 3 business, 4 science, technology",
+        # A line break is a backslash alone in this set.
+        escapes=(("\\", " "),),
+        tfds="ag_news_subset",
+    ),
+    _zhang(
+        "dbpedia",
+        "dbpedia_csv",
+        14,
+        "what a Wikipedia article is about; classes.txt names the 14 classes",
+        escapes=(),
+    ),
+    _zhang(
+        "amazon-2",
+        "amazon_review_polarity_csv",
+        2,
+        "sentiment of reviews of products, 1 negative, 2 positive",
+    ),
+    _zhang(
+        "amazon-5", "amazon_review_full_csv", 5, "stars of reviews of products"
+    ),
+)

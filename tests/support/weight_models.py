@@ -1,0 +1,42 @@
+"""Random models for tests of formats of weights."""
+
+import numpy as np
+
+from tests.support.oracle import as_numpy
+from tests.support.oracle import randomize
+from tests.support.oracle import small_config
+from xlnet_tf import XLNetBackbone
+
+# Heads share the model's width, as Hugging Face wants it.
+SIZES = {"num_heads": 2, "head_dim": 19}
+
+
+def ours(cls, config=None, seed=0, dtype=None, **arguments):
+    """A model of ours with every weight random.
+
+    Args:
+        cls: class of model.
+        config: dict of fields of the config, or None.
+        seed: int.
+        dtype: str or None.
+        **arguments: of the class.
+    """
+    config = small_config(**{**SIZES, **(config or {})})
+    backbone = XLNetBackbone(config, dtype=dtype)
+    if cls is XLNetBackbone:
+        return randomize(backbone, seed)
+    return randomize(cls(backbone, **arguments), seed)
+
+
+def assert_same(model, other, message=""):
+    """Every weight bit by bit, the config, and every argument but names."""
+    assert other.config == model.config, message
+    for one, two in zip(model.weights, other.weights, strict=True):
+        if "seed" not in one.path:
+            np.testing.assert_array_equal(
+                as_numpy(one), as_numpy(two), f"{message} {one.path}"
+            )
+    values = [
+        dict(m.get_config(), name="", backbone="") for m in (model, other)
+    ]
+    assert values[0] == values[1], message

@@ -1,0 +1,119 @@
+"""The head of a source that fits a class of task and the user's arguments."""
+
+import inspect
+
+import keras
+
+
+def head_for(cls, source, name=None):
+    """The Head of a source that a class of task can take, or None.
+
+    Args:
+        cls: class of a task.
+        source: WeightSource.
+        name: str, which of several heads of the kind, or None.
+
+    Raises:
+        ValueError: if there is none of that name, or several.
+    """
+    kinds = {base.__name__ for base in cls.__mro__}
+    kinds.add(keras.saving.get_registered_name(cls))
+    heads = [h for h in source.heads() if h.task in kinds]
+    if name is not None:
+        known = ", ".join(repr(h.name) for h in heads) or "none"
+        heads = [h for h in heads if h.name == name]
+        if not heads:
+            raise ValueError(
+                f"{source.path} has no head {name!r} for {cls.__name__}. "
+                f"Its heads of this kind: {known}."
+            )
+    if len(heads) > 1:
+        names = ", ".join(repr(h.name) for h in heads)
+        raise ValueError(
+            f"{source.path} has several heads for {cls.__name__}: {names}. "
+            "Choose one with `head=`."
+        )
+    return heads[0] if heads else None
+
+
+def choose_head(cls, source, name, arguments):
+    """The head to read, and all arguments of the task around it.
+
+    Args:
+        cls: class of a task.
+        source: WeightSource.
+        name: str, which of several heads of the kind, or None.
+        arguments: dict, those of the class that the user gave.
+
+    Returns:
+        (Head or None for a new head, dict of arguments).
+
+    Raises:
+        ValueError: if the head that was asked for does not fit the arguments,
+            or a new head needs arguments that are not given.
+    """
+    found = head_for(cls, source, name)
+    if found is not None and any(
+        key in arguments and arguments[key] != found.arguments.get(key)
+        for key in cls.new_head_arguments
+    ):
+        _refuse_another_shape(cls, source, name, found, arguments)
+        found = None
+    if found is not None:
+        _check_labels(source, found, arguments)
+        arguments = {**found.arguments, **arguments}
+    elif "labels" in arguments and "num_classes" in cls.new_head_arguments:
+        classes = len(arguments["labels"] or ())
+        arguments = {"num_classes": classes, **arguments}
+    missing = [
+        key
+        for key, parameter in inspect.signature(cls).parameters.items()
+        if parameter.kind is parameter.POSITIONAL_OR_KEYWORD
+        and parameter.default is parameter.empty
+        and key != "backbone"
+        and key not in arguments
+    ]
+    if missing:
+        raise ValueError(
+            f"{source.path} has no head for {cls.__name__}, so its "
+            f"arguments must be given: {', '.join(missing)}."
+        )
+    return found, arguments
+
+
+def _refuse_another_shape(cls, source, name, found, arguments):
+    """Refuses to leave out a head that was asked for by its name."""
+    if name is None:
+        return
+    wanted = ", ".join(
+        f"{argument}={arguments[argument]!r}, not "
+        f"{found.arguments.get(argument)!r}"
+        for argument in cls.new_head_arguments
+        if argument in arguments
+    )
+    raise ValueError(
+        f"the head {name!r} in {source.path} does not fit the arguments. "
+        f"Received: {wanted}. Leave `head` out for a new head."
+    )
+
+
+def _check_labels(source, found, arguments):
+    """Refuses labels that would name other classes than the head's."""
+    labels = arguments.get("labels")
+    if labels is None:
+        return
+    count = found.arguments.get("num_classes")
+    labels = [str(label) for label in labels]
+    if count is not None and len(labels) != count:
+        raise ValueError(
+            f"`labels` must name all {count} classes of the head in "
+            f"{source.path}. Received: {len(labels)} labels, "
+            f"{', '.join(labels)}. For a new head give "
+            f"`num_classes={len(labels)}` too."
+        )
+    saved = found.arguments.get("labels")
+    if saved and labels != saved and set(labels) == set(saved):
+        raise ValueError(
+            f"`labels` must be in the order of the head in {source.path}: "
+            f"{', '.join(saved)}. Received: {', '.join(labels)}."
+        )
