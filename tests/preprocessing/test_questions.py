@@ -329,7 +329,7 @@ def test_the_loss_of_a_run(task, preprocessor):
         if not tells:
             del known["class_logits"]
         expected = SpanLoss()(labels, known)
-        total, weight = other.loss_sums(features, outputs)
+        total, weight = other.loss_sums(outputs, features)
         assert weight == 11
         np.testing.assert_allclose(total / weight, expected, rtol=1e-5)
 

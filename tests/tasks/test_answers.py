@@ -70,13 +70,13 @@ def test_sums_of_losses_are_those_that_compile_takes(models):
         outputs = RANDOM.normal(size=shape).astype("float32")
         features = {"label": label, "row_weight": weights}
         model = models[kind]
-        loss, weight = as_numpy(model.loss_sums(features, outputs))
+        loss, weight = as_numpy(model.loss_sums(outputs, features))
         mean = model.default_loss()(label, outputs, sample_weight=weights)
         assert weight == weights.sum(), kind
         assert loss / weight == pytest.approx(float(mean), rel=1e-6), kind
     outputs = np.log([[0.5, 0.25, 0.25], [0.125, 0.25, 0.625]])
     features = {"label": np.array([1, 0]), "row_weight": np.array([2.0, 1.0])}
-    loss, _ = models["classification"].loss_sums(features, outputs)
+    loss, _ = models["classification"].loss_sums(outputs, features)
     assert float(loss) == pytest.approx(2 * math.log(4) + math.log(8))
 
 
@@ -85,7 +85,7 @@ def test_the_loss_of_tokens_is_that_of_words(models):
     outputs = RANDOM.normal(size=(2, 4, 3)).astype("float32")
     loss, weight = as_numpy(
         models["token_classification"].loss_sums(
-            {"token_labels": labels}, outputs
+            outputs, {"token_labels": labels}
         )
     )
     shares = np.log(np.exp(outputs).sum(-1))

@@ -349,7 +349,7 @@ class XLNetTokenClassifier(Task):
         arguments = super().arguments_for(spec, config, labels)
         return {**arguments, "num_classes": len(labels), "labels": labels}
 
-    def loss_sums(self, features, outputs):
+    def loss_sums(self, outputs, features):
         """See `Task`; labels are `token_labels` [B, T], -1 = not asked for."""
         labels = features["token_labels"]
         is_asked = ops.cast(labels >= 0, "float32")

@@ -90,13 +90,13 @@ class Finetuned:
         read = {k: v for k, v in features.items() if k in self.feature_names}
         return self(read, training=training)
 
-    def loss_sums(self, features, outputs):
+    def loss_sums(self, outputs, features):
         """Sums over the rows of a batch, of the loss that `compile` takes.
 
         Args:
+            outputs: of `outputs_of`.
             features: dict of str to tensor; `label` [B] or [B, O], and
                 `row_weight` [B].
-            outputs: of `outputs_of`.
 
         Returns:
             (loss, weight): float32 scalars; the loss is not yet divided.

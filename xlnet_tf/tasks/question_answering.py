@@ -225,7 +225,7 @@ class XLNetQuestionAnswering(_SpanTask):
             read["start_positions"] = features["start_position"]
         return self(read, training=training)
 
-    def loss_sums(self, features, outputs):
+    def loss_sums(self, outputs, features):
         outputs = dict(outputs)
         if self.null_threshold is None:
             del outputs["class_logits"]

@@ -91,7 +91,7 @@ class FinetuningTrainer(Trainer):
 
     def loss_sums(self, features):
         outputs = self._model.outputs_of(features, training=True)
-        loss, weight = self._model.loss_sums(features, outputs)
+        loss, weight = self._model.loss_sums(outputs, features)
         return loss, {"loss": loss}, weight, {}
 
     def scalars(self, means, rows_per_second):
