@@ -1,21 +1,26 @@
 # Two commands do everything on a machine with nothing but Python 3.10 to 3.12:
 #   make demo    text -> tokenizer -> records -> pretraining -> SavedModel
-#   make test    the tests
-# Others: make lint, make test-slow, make setup PYTHON=python3.12, make clean
+#   make test    the tests, but for the slow ones
+# Others: make lint, make test-slow, make bench, make startup, make tasks,
+# make setup PYTHON=python3.12, make clean
 
 PYTHON ?= python3
 EXTRAS ?= dev,jax
 VENV ?= .venv
 RUN = $(VENV)/bin/python
-# Processes that run test files side by side, of 5 GB each; 0: none but this one.
+# Processes that run tests side by side, of 5 GB each; 0: one after the other.
 JOBS ?= 2
+# Tests of one file, or of one artefact (tests/conftest.py), run in one process;
+# the artefacts, which take longest, come first.
+PYTEST = $(RUN) -m pytest --numprocesses $(JOBS) --dist loadgroup \
+    --no-loadscope-reorder
 STAMP = $(VENV)/.installed-$(subst $(comma),-,$(EXTRAS))
 comma := ,
 
 CONSTRAINTS = $(if $(filter 3.10,$(shell $(PYTHON) -c \
     'import sys; print("%d.%d" % sys.version_info[:2])')),constraints-3.10.txt,constraints.txt)
 
-.PHONY: setup demo tasks test test-slow bench lint clean
+.PHONY: setup demo tasks test test-slow bench startup lint clean
 
 setup: $(STAMP)
 
@@ -39,20 +44,26 @@ demo: $(STAMP)
 # make tasks DATA=directory: pretrained beside random start on every task there;
 # SEEDS=3 TASKS='sst-2 sts-b' runs some several times
 tasks: $(STAMP)
-	$(RUN) examples/tasks.py --data '$(DATA)' $(if $(OUTPUT),--output $(OUTPUT)) \
+	$(RUN) benchmarks/pretraining_gain.py --data '$(DATA)' $(if $(OUTPUT),--output $(OUTPUT)) \
 	    $(if $(STEPS),--steps $(STEPS)) $(if $(SEEDS),--seeds $(SEEDS)) \
 	    $(if $(TASKS),--tasks $(TASKS))
 
+# make test TESTS='tests/model -k masks'
 test: $(STAMP)
-	$(RUN) -m pytest --numprocesses $(JOBS) --dist loadfile $(TESTS)
+	$(PYTEST) $(TESTS)
 
+# Those of tests/slow: XLA, replicas, workers, peers, serving, documents.
 test-slow: $(STAMP)
-	$(RUN) -m pytest --numprocesses $(JOBS) --dist loadfile --run-slow $(TESTS)
+	$(PYTEST) --run-slow -m slow $(TESTS)
 
 # make bench BENCH='--only training_step --rounds 5'; installs the peers too
 bench:
 	$(MAKE) setup EXTRAS=dev,jax,bench
 	$(RUN) benchmarks/run.py $(BENCH)
+
+# Seconds of `--help` of each command, and of `import xlnet_tf`.
+startup: $(STAMP)
+	$(RUN) benchmarks/startup.py
 
 lint: $(STAMP)
 	$(RUN) -m ruff check .

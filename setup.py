@@ -24,9 +24,16 @@ REQUIRED = [
     "numpy>=2.2,<3",
     "h5py",
     "safetensors",
-    "fsspec",
     "tqdm",
     "matplotlib",
+    "wrapt",
+    "pyyaml",
+    "fsspec",
+    "urllib3>=2",
+    # Metrics; they come with tf-models-official too.
+    "scikit-learn",
+    "scipy",
+    "seqeval",
     # TensorFlow Datasets, which tf-models-official brings, imports it and does
     # not say so.
     "importlib-resources",
@@ -45,7 +52,7 @@ EXTRAS = {
         # 0.32 asks for another kagglesdk than the kaggle of Model Garden.
         'keras-hub>=0.29; python_version >= "3.11"',
     ],
-    "dev": ["pytest", "pytest-xdist", "ruff", "pre-commit"],
+    "dev": ["pytest", "pytest-xdist", "filelock", "ruff", "pre-commit"],
 }
 
 setup(
@@ -55,11 +62,16 @@ setup(
     long_description=(HERE / "README.md").read_text(encoding="utf-8"),
     long_description_content_type="text/markdown",
     license="Apache-2.0",
+    license_files=["LICENSE"],
     python_requires=">=3.10,<3.13",
     packages=find_packages(
         include=[f"{name}{end}" for name in PACKAGES for end in ("", ".*")]
     ),
-    package_data={"saved_models": ["serving/*"]},
+    package_data={
+        "data_pipeline": ["py.typed"],
+        "saved_models": ["py.typed", "serving/*"],
+        "xlnet_tf": ["py.typed"],
+    },
     install_requires=REQUIRED,
     extras_require=EXTRAS,
     entry_points={
@@ -71,11 +83,14 @@ setup(
             "xlnet-convert = xlnet_tf.convert:command",
             "xlnet-export = saved_models.export:command",
             "xlnet-predict = saved_models.predict:command",
+            "xlnet-compare = saved_models.compare:command",
         ]
     },
     classifiers=[
-        "License :: OSI Approved :: Apache Software License",
         "Programming Language :: Python :: 3",
+        "Programming Language :: Python :: 3.10",
+        "Programming Language :: Python :: 3.11",
+        "Programming Language :: Python :: 3.12",
         "Topic :: Scientific/Engineering :: Artificial Intelligence",
     ],
 )

@@ -15,8 +15,7 @@ import sys
 import threading
 import time
 
-from benchmarks.quartiles import quartiles
-from benchmarks.quartiles import ratios
+import numpy as np
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 # Short calls are repeated until a round takes about this long.
@@ -263,3 +262,20 @@ def _row(result, flops):
 
 def _file_name(*names):
     return re.sub(r"[^\w.]+", "_", "-".join(names)) + ".log"
+
+
+def quartiles(values):
+    """First quartile, median and third quartile, a list of float."""
+    return np.percentile(list(values), [25, 50, 75]).tolist()
+
+
+def ratios(seconds, reference):
+    """Times longer than the reference, round by round, a list of float.
+
+    What disturbs a machine disturbs neighbours in time alike, so the ratio of
+    a round says more than the ratio of two medians.
+
+    Raises:
+        ValueError: if the numbers of rounds differ.
+    """
+    return [a / b for a, b in zip(seconds, reference, strict=True)]

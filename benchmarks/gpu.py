@@ -25,7 +25,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
 from benchmarks import flops
 from benchmarks import workload
-from benchmarks.quartiles import quartiles
+from benchmarks.contest import quartiles
 
 # Dense bfloat16 products per second by the maker's data sheets, the first
 # name that fits.

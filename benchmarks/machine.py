@@ -1,4 +1,4 @@
-"""What a number was measured on, and the memory of this process."""
+"""The machine of a measurement: its description, memory, speed of products."""
 
 import datetime
 import importlib.metadata
@@ -6,6 +6,7 @@ import os
 import pathlib
 import platform
 import resource
+import time
 
 PACKAGES = (
     "xlnet_tf",
@@ -21,6 +22,7 @@ PACKAGES = (
     "sentencepiece",
     "numpy",
 )
+_PRODUCTS = 8
 
 
 def num_cores():
@@ -56,6 +58,26 @@ def describe():
         "load_before": round(os.getloadavg()[0], 2),
         "versions": versions(),
     }
+
+
+def matmul_rate(framework, size):
+    """Floating-point operations a second of large float32 products, all cores.
+
+    Args:
+        framework: "tensorflow" or "torch".
+        size: int, rows and columns.
+
+    Returns:
+        float.
+    """
+    multiply = {"tensorflow": _tensorflow, "torch": _torch}[framework](size)
+    multiply()
+    seconds = []
+    for _ in range(_PRODUCTS):
+        begun = time.perf_counter()
+        multiply()
+        seconds.append(time.perf_counter() - begun)
+    return 2 * size**3 / min(seconds)
 
 
 def peak_bytes():
@@ -117,3 +139,18 @@ def _cpu_model():
         if line.startswith("model name"):
             return line.split(":", 1)[1].strip()
     return platform.processor()
+
+
+def _tensorflow(size):
+    import tensorflow as tf
+
+    matrix = tf.random.stateless_normal([size, size], seed=[0, 0])
+    function = tf.function(lambda: tf.reduce_max(tf.matmul(matrix, matrix)))
+    return lambda: function().numpy()
+
+
+def _torch(size):
+    import torch
+
+    matrix = torch.randn(size, size)
+    return lambda: torch.matmul(matrix, matrix).max().item()

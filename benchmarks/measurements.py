@@ -83,6 +83,7 @@ def all_measurements(sizes, files):
         reading(sizes, files),
         record_building(sizes, files),
         tokenizing(sizes, files),
+        question_features(sizes, files),
         export(sizes, files, *sizes.export),
     ]
 
@@ -322,6 +323,38 @@ def tokenizing(sizes, files):
                 HUGGING_FACE,
                 "hugging_face_tokenizer:tokenizer",
                 {"files": files},
+            ),
+        ),
+    )
+
+
+def question_features(sizes, files):
+    """Questions about contexts to labelled windows."""
+    options = {
+        "files": files,
+        "num_questions": sizes.questions,
+        "num_tokens": sizes.num_tokens,
+    }
+    return Measurement(
+        name="question_features",
+        group="question_features",
+        title=f"SQuAD preparation, {sizes.questions:,} questions to windows of "
+        f"{sizes.num_tokens} tokens",
+        item="questions",
+        items=sizes.questions,
+        needs_text=True,
+        contenders=(
+            Contender(
+                f"{OURS}, labelled windows",
+                OURS,
+                "our_data:question_features",
+                options,
+            ),
+            Contender(
+                f"{HUGGING_FACE}, fast tokenizer, windows alone",
+                HUGGING_FACE,
+                "hugging_face_tokenizer:question_windows",
+                options,
             ),
         ),
     )

@@ -1,13 +1,13 @@
-"""How fast `build_records` is, beside SentencePiece alone in the same run.
+"""How fast `build_records` is, and each of its stages in the same run.
 
     python benchmarks/record_building.py --input 'text/*.txt' \
         --tokenizer spiece.model
 
-Prints megabytes of text a second and core: of each stage on this thread, of
-SentencePiece alone, and of whole builds with the default settings over 1 and
-over all cores, these also a second of processor time, which other programs on
-the machine disturb less. Each figure is the best of `--repeat`. Starting the
-processes takes a second or two: give 100 MB of text or more.
+Prints megabytes of text a second and core: of each stage on this thread, and
+of whole builds with the default settings over 1 and over all cores, these also
+a second of processor time, which other programs on the machine disturb less.
+Each figure is the best of `--repeat`. Starting the processes takes a second or
+two: give 100 MB of text or more.
 """
 
 import argparse
@@ -33,7 +33,6 @@ from data_pipeline.records import targets
 from data_pipeline.records import writer as records
 from data_pipeline.records.schema import RecordSettings
 from data_pipeline.text import documents as text_files
-from data_pipeline.tokenization import flat_encoding
 from data_pipeline.tokenization.tokenizer import Tokenizer
 
 RELEASED = 0.48  # MB/s of the released script
@@ -71,13 +70,8 @@ def stages(pattern, text_format, tokenizer, settings, repeat):
     )
     yield "split into sentences", seconds
     sentences = list(itertools.chain.from_iterable(split))
-    clean, seconds = timed(repeat, flat_encoding.preprocess_all, sentences)
-    yield "clean", seconds
-    encode = tokenizer._processor.encode
-    _, alone = timed(repeat, lambda: encode(clean, num_threads=1))
-    yield "SentencePiece alone", alone
     flat, seconds = timed(repeat, tokenizer.encode_flat, sentences)
-    yield "clean, SentencePiece and commas", seconds
+    yield "SentencePiece (which cleans) and commas", seconds
     counts = np.array(list(map(len, split)), np.int64)
     stream, seconds = timed(repeat, segments.join_documents, *flat, counts)
     yield "join documents", seconds

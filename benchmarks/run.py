@@ -4,7 +4,7 @@
     python benchmarks/run.py --only training_step --only export
     make bench
 
-Writes `results.md`, `results.json` and pictures to --output after each
+Writes `results.md` and `results.json` to --output after each
 measurement. Peers that are not installed are left out, with a line that says
 so; `make bench` installs them. Measure on a machine that does nothing else:
 other programs disturb most whose threads wait for each other, PyTorch's above
@@ -22,7 +22,6 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 from benchmarks import contest
 from benchmarks import machine
 from benchmarks import measurements
-from benchmarks import pictures
 from benchmarks import report
 from benchmarks import texts
 from benchmarks import workload
@@ -87,7 +86,6 @@ def main(argv=None):
         )
         report.add_shares(results["measurements"])
         report.write(output, results)
-        pictures.draw(output, results)
         print("\n".join(report.table(results["measurements"][-1])[4:]) + "\n")
     print(f"wrote {output / 'results.md'}")
     return int(has_failures(results))
@@ -212,7 +210,7 @@ def contenders_alongside(available):
 
 
 def add_contest_options(parser):
-    """Options that `breakdown.py` has too."""
+    """Adds the options of rounds, memory and time."""
     add = parser.add_argument
     add("--rounds", type=positive, default=7, metavar="N")
     add("--tiny", action="store_true", help="tiny model and shapes, to try")

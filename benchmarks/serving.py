@@ -26,7 +26,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))
 import numpy as np
 import tensorflow as tf
 
-from benchmarks import matmul_rate
+from benchmarks import machine
 from benchmarks import texts as sample
 from benchmarks.run import positive
 from data_pipeline import command_line
@@ -84,7 +84,7 @@ def main(argv=None):
         print(
             f"{options.config}, {options.precision}, {source}; "
             f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}, matrix "
-            f"products at {matmul_rate.measure('tensorflow', 2048) / 1e9:.0f} "
+            f"products at {machine.matmul_rate('tensorflow', 2048) / 1e9:.0f} "
             "GFLOP/s"
         )
         texts = _texts(directory, tokenizer, options)

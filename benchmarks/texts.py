@@ -8,6 +8,7 @@ import shutil
 _BESIDE = pathlib.Path(__file__).resolve().parents[2] / "shared" / "data"
 _TEXT = _BESIDE / "lm" / "novels_en" / "train" / "*.txt"
 _TOKENIZER = _BESIDE / "spiece" / "spiece.model"
+_QUESTIONS = _BESIDE / "squad" / "train-v1.1.44articles.json"
 
 
 def prepare(directory, megabytes, text=None, tokenizer=None, vocabulary=None):
@@ -64,6 +65,28 @@ def read_lines(path):
     """list of the lines of a sample that are not empty."""
     text = pathlib.Path(path).read_text(encoding="utf-8")
     return [line for line in text.splitlines() if line.strip()]
+
+
+def read_questions(files, count):
+    """list of QuestionExample: SQuAD's beside the project, else made up."""
+    from data_pipeline import read_examples
+    from data_pipeline.tasks.examples import Answer
+    from data_pipeline.tasks.examples import QuestionExample
+
+    if _QUESTIONS.is_file():
+        return read_examples("squad-1.1", _QUESTIONS)[:count]
+    lines = read_lines(files["text"])
+    rng = random.Random(0)
+    examples = []
+    for number in range(count):
+        context = " ".join(rng.choices(lines, k=10))
+        word = rng.choice(context.split())
+        answer = Answer(word, context.index(word))
+        question = f"Where is {word}?"
+        examples.append(
+            QuestionExample(str(number), context, question, (answer,))
+        )
+    return examples
 
 
 def _from_files(pattern, size):

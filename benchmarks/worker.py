@@ -32,9 +32,7 @@ def main():
     baseline = machine.peak_bytes()
     rate = None
     if contender["matmul_size"]:
-        from benchmarks import matmul_rate
-
-        rate = matmul_rate.measure(module.FRAMEWORK, contender["matmul_size"])
+        rate = machine.matmul_rate(module.FRAMEWORK, contender["matmul_size"])
     begun = time.perf_counter()
     run = getattr(module, function)(**contender["options"])
     set_up = time.perf_counter() - begun

@@ -49,6 +49,7 @@ class Sizes:
     reading_batch_size: int = 32
     export: tuple = (8, 128)
     megabytes: float = 2.0
+    questions: int = 1000
 
 
 # The model and the batch of `make tasks`.
@@ -71,6 +72,7 @@ TINY_SIZES = Sizes(
     reading_batch_size=2,
     export=(2, 16),
     megabytes=0.05,
+    questions=20,
 )
 
 

@@ -40,6 +40,7 @@ FRACTION_BELOW_1 = Range("in [0, 1)", "in [0, 1)", lambda x: 0 <= x < 1)
 FRACTION_ABOVE_0 = Range("in (0, 1]", "in (0, 1]", lambda x: 0 < x <= 1)
 FRACTION_BETWEEN = Range("in (0, 1)", "in (0, 1)", lambda x: 0 < x < 1)
 
+_METAVARS = {int: "N", float: "X", str: "NAME"}
 _ANY = Range("an integer", "a number", lambda x: True)
 
 
@@ -177,7 +178,7 @@ def _yaml(text):
         raise ValueError(" ".join(str(error).split())) from error
 
 
-def add_options(parser, cls, first=(), skip=()):
+def add_options(parser, cls, first=(), skip=(), required=()):
     """Add an option for each field, with None for options not given.
 
     Args:
@@ -185,6 +186,7 @@ def add_options(parser, cls, first=(), skip=()):
         cls: class of settings.
         first: names of fields, listed first.
         skip: names of fields without an option.
+        required: names of fields whose options must be given.
     """
     fields = {x.name: x for x in dataclasses.fields(cls) if x.name not in skip}
     for name in [*first, *(x for x in fields if x not in first)]:
@@ -192,7 +194,8 @@ def add_options(parser, cls, first=(), skip=()):
         kind, _ = kind_of(field)
         # argparse formats the help with %.
         text = field.metadata["help"].replace("%", "%%")
-        if field.default not in (None, dataclasses.MISSING):
+        shows_default = field.default not in (None, dataclasses.MISSING)
+        if shows_default and name not in required:
             default = field.default
             shown = str(default).lower() if kind is bool else f"{default}"
             text += f" (default {shown})"
@@ -208,14 +211,16 @@ def add_options(parser, cls, first=(), skip=()):
         parser.add_argument(
             option,
             type=kind,
-            metavar=field.metadata["metavar"] or _placeholder(field, option),
+            metavar=field.metadata["metavar"]
+            or _placeholder(field, _METAVARS[kind]),
+            required=name in required,
             help=text,
         )
 
 
-def _placeholder(field, option):
+def _placeholder(field, default):
     choices = field.metadata["choices"]
-    return "{" + ",".join(choices) + "}" if choices else option[2:].upper()
+    return "{" + ",".join(choices) + "}" if choices else default
 
 
 def given_options(cls, options):

@@ -1,4 +1,4 @@
-"""Text -> a SentencePiece model with XLNet's special symbols.
+"""Training of a SentencePiece model with XLNet's special symbols.
 
 python -m data_pipeline.train_tokenizer --input 'text/*.txt' \\
     --output spiece.model --vocabulary-size 32000
@@ -10,6 +10,7 @@ import re
 import sys
 
 from data_pipeline.command_line import run
+from data_pipeline.files import write_bytes
 
 CONTROL_SYMBOLS = ("<cls>", "<sep>", "<pad>", "<mask>", "<eod>")
 USER_DEFINED_SYMBOLS = ("<eop>", ".", "(", ")", '"', "-", "–", "£", "€")
@@ -49,6 +50,14 @@ def train_tokenizer(
     Returns:
         Tokenizer.
 
+    Example:
+
+    ```python
+    from data_pipeline.train_tokenizer import train_tokenizer
+    lines = [f"{i} red apples and {i + 1} green pears." for i in range(99)]
+    tokenizer = train_tokenizer(lines, "spiece.model", vocabulary_size=40)
+    ```
+
     Raises:
         TypeError: `sentences` is a single str.
         ValueError: there is no text, `vocabulary_size` does not fit it, or
@@ -71,14 +80,7 @@ def train_tokenizer(
     Tokenizer.from_model_proto(model_proto, lowercase)
     output = os.fspath(output)
     os.makedirs(os.path.dirname(os.path.abspath(output)), exist_ok=True)
-    temporary = f"{output}.{os.getpid()}.tmp"
-    try:
-        with open(temporary, "wb") as file:
-            file.write(model_proto)
-        os.replace(temporary, output)
-    finally:
-        if os.path.exists(temporary):
-            os.remove(temporary)
+    write_bytes(output, model_proto)
     return Tokenizer(output, lowercase)
 
 

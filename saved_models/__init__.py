@@ -1,1 +1,26 @@
-"""Code that exports and serves; what it exports lands beside it."""
+"""Exports: write them, load them, serve them, ask them.
+
+Names are imported when they are first used, so that the commands answer
+`--help` without loading TensorFlow.
+"""
+
+import importlib
+
+_MODULES = {
+    "connect": "client.client",
+    "export_model": "export",
+    "load": "client.local",
+}
+
+__all__ = list(_MODULES)
+
+
+def __getattr__(name):
+    if name not in _MODULES:
+        raise AttributeError(f"module 'saved_models' has no attribute {name!r}")
+    module = importlib.import_module(f"saved_models.{_MODULES[name]}")
+    return getattr(module, name)
+
+
+def __dir__():
+    return sorted({*globals(), *__all__})

@@ -1,13 +1,15 @@
-"""What a precision costs: two exports of one model on the same texts.
+"""The cost of a precision: two exports of one model on the same texts.
 
     python -m saved_models.compare --model exact/1 --other int8/1 --file texts
 
     python -m saved_models.compare --model exact/1 --other int8/1 \\
         --task sst-2 --data glue/SST-2
 
-Of a pretrainer, single tokens are predicted from the rest of their texts. Of
-other models the answers of `serving_default` are compared, and with a task what
-both get right.
+Exports of a pretrainer predict single tokens from the rest of their texts. Of
+other models the answers of `serving_default` are compared; with a task, answers
+to its labelled examples, by the metrics of fine-tuning.
+
+Shapes: N texts of a batch, P targets.
 """
 
 import argparse
@@ -17,19 +19,23 @@ import sys
 import numpy as np
 
 from data_pipeline import command_line
+from data_pipeline.tasks import catalog
+from data_pipeline.tasks import reading
 from data_pipeline.tokenization.symbols import CLS_SEGMENT
+from saved_models.client.client import inputs_of
+from saved_models.client.rows import ask_rows
 from saved_models.client.rows import read_texts
 
 _FIRST, _EVERY = 1, 7  # tokens of a text that are predicted: 1, 8, 15, ...
-_ENDS = 2  # [SEP] and [CLS]
+# Fields of examples of which a labelled one has one; "" and () are none.
+_LABELS = ("label", "answer", "tags", "relevance", "answers", "is_impossible")
 
 
 def compare(model, other, texts, batch_size=8):
     """Measures how far two exports are apart.
 
     Args:
-        model: Predictor or Client, the exact one.
-        other: the same of the other export.
+        model, other: Predictor or Client, the exact export first.
         texts: list of str.
         batch_size: int, texts at once. Default 8.
 
@@ -38,81 +44,75 @@ def compare(model, other, texts, batch_size=8):
         `other_bits_per_token`, `same_best` (share of tokens with the same
         likeliest candidate), `largest_difference` and `mean_difference` of
         log-probabilities, `tokens`; for others `largest_difference` of all
-        numbers and `same_answers`, the share of texts of which both say the
-        same in all that is no number, 1 where all are numbers.
+        numbers and `same_answers`, the share of texts whose other outputs are
+        all equal.
 
     Raises:
         ValueError: if there is nothing to compare.
     """
-    batches = [
-        texts[begin : begin + batch_size]
-        for begin in range(0, len(texts), batch_size)
-    ]
+    starts = range(0, len(texts), batch_size)
+    batches = [texts[start : start + batch_size] for start in starts]
     if "fill_in_ids" in model.signatures():
         return _of_pretrainers(model, other, batches)
     return _of_answers(model, other, batches)
 
 
 def _of_pretrainers(model, other, batches):
-    bits, differences, agree = ([], []), [], []
+    bits, differences, agree = [], [], []
     for batch in batches:
         features, positions, is_target = _targets(model, batch)
         if not is_target.any():
             continue
         request = {**features, "target_positions": positions}
-        values = [
+        exact, rounded = (
             export.predict(request, "fill_in_ids")["log_probabilities"]
             for export in (model, other)
-        ]
+        )
+        exact, rounded = exact[is_target], rounded[is_target]
         true = np.take_along_axis(features["token_ids"], positions, axis=1)
-        for of_export, found in zip(values, bits, strict=True):
-            of_true = np.take_along_axis(of_export, true[..., None], axis=-1)
-            found.extend(-of_true[..., 0][is_target] / math.log(2))
-        exact, rounded = (value[is_target] for value in values)
-        difference = np.abs(exact - rounded)
-        differences.append((difference.max(), difference.mean(), len(exact)))
+        true, tokens = true[is_target], np.arange(len(exact))
+        bits.extend(
+            zip(exact[tokens, true], rounded[tokens, true], strict=True)
+        )
+        apart = np.abs(exact - rounded)
+        differences.extend(zip(apart.max(-1), apart.mean(-1), strict=True))
         agree.extend(exact.argmax(-1) == rounded.argmax(-1))
-    if not differences:
+    if not agree:
         raise ValueError("the texts have no tokens to predict.")
-    largest, mean, count = np.array(differences).T
+    largest, mean = np.array(differences).T
+    exact, rounded = -np.mean(bits, axis=0) / math.log(2)
     return {
-        "bits_per_token": float(np.mean(bits[0])),
-        "other_bits_per_token": float(np.mean(bits[1])),
+        "bits_per_token": float(exact),
+        "other_bits_per_token": float(rounded),
         "same_best": float(np.mean(agree)),
         "largest_difference": float(largest.max()),
-        "mean_difference": float((mean * count).sum() / count.sum()),
-        "tokens": float(count.sum()),
+        "mean_difference": float(mean.mean()),
+        "tokens": float(len(agree)),
     }
 
 
 def _targets(model, batch):
-    """Features of texts, positions [N, P] in them, and which of these count."""
+    """Features of texts; target positions [N, P], and which of them count."""
     embedded = model.predict({"text": batch}, "embed")
     token_ids, mask = embedded["token_ids"], embedded["padding_mask"]
     segments = np.zeros_like(token_ids)
     lengths = mask.sum(1)
     segments[np.arange(len(batch)), lengths - 1] = CLS_SEGMENT
     columns = np.arange(_FIRST, max(token_ids.shape[1], 2), _EVERY)
-    is_target = columns < lengths[:, None] - _ENDS
-    # Shorter rows repeat a target, for what stands at a target is hidden.
+    is_target = columns < lengths[:, None] - 2  # [SEP] and [CLS]
+    # Shorter rows repeat a target: another would hide one more token.
     positions = np.where(is_target, columns, _FIRST).astype("int32")
-    features = {
-        "token_ids": token_ids,
-        "segment_ids": segments,
-        "padding_mask": mask,
-    }
-    return features, positions, is_target
+    features = {"token_ids": token_ids, "segment_ids": segments}
+    return {**features, "padding_mask": mask}, positions, is_target
 
 
 def _of_answers(model, other, batches):
-    gives = [
-        sorted(export.signatures()["serving_default"][1])
-        for export in (model, other)
-    ]
-    if gives[0] != gives[1]:
+    gives = [x.signatures()["serving_default"][1] for x in (model, other)]
+    one, two = (", ".join(sorted(names)) for names in gives)
+    if one != two:
         raise ValueError(
-            "the exports are of different models: one gives "
-            f"{', '.join(gives[0])}, the other {', '.join(gives[1])}."
+            f"the exports are of different models: one gives {one}, the other "
+            f"{two}."
         )
     largest, agree = 0.0, []
     for batch in batches:
@@ -121,12 +121,201 @@ def _of_answers(model, other, batches):
         for name, exact in answers[0].items():
             rounded = answers[1][name]
             if exact.dtype.kind == "f":
-                difference = np.abs(exact - rounded).max(initial=0)
-                largest = max(largest, float(difference))
+                largest = max(largest, np.abs(exact - rounded).max(initial=0))
             else:
                 is_same &= (exact == rounded).reshape(len(batch), -1).all(1)
         agree.extend(is_same)
-    return {"largest_difference": largest, "same_answers": np.mean(agree)}
+    same = float(np.mean(agree))
+    return {"largest_difference": float(largest), "same_answers": same}
+
+
+def _class(example, answer):
+    labels = [label.decode() for label in answer["labels"]]
+    if str(example.label) not in labels:
+        raise ValueError(
+            f"{example.where}: the label {example.label!r} is none of "
+            f"those of the export: {', '.join(labels)}."
+        )
+    scores = dict(zip(labels, answer["scores"].tolist(), strict=True))
+    return {"label": answer["label"].decode(), "probabilities": scores}
+
+
+def _tags(example, answer):
+    # A word of a file may hold a blank, where the export divides it; its tag
+    # is that of the first part, as in fine-tuning.
+    parts = [len(word.split()) for word in example.words]
+    begins = np.cumsum([0, *parts])
+    if begins[-1] != answer["count"]:
+        raise ValueError(
+            f"{example.where}: the export read {answer['count']} words "
+            f"where there are {begins[-1]}."
+        )
+    tags = [tag.decode() for tag in answer["tags"]]
+    pairs = zip(begins, parts, strict=False)
+    # Words that were not read have no tag.
+    return {"tags": [(tags[b] if n else "") or "O" for b, n in pairs]}
+
+
+def _option(example, answer):
+    scores = answer["scores"].tolist()
+    return {"answer": int(answer["answer"]), "probabilities": scores}
+
+
+def _score(example, answer):
+    (score,) = np.ravel(answer["score" if "score" in answer else "scores"])
+    return {"score": float(score)}
+
+
+def _span(example, answer):
+    # The best span, however likely it is that there is none.
+    best = answer["n_best_answers"][0].decode()
+    return {
+        "answer": answer["answer"].decode(),
+        "no_answer_odds": float(answer["null_score"]),
+        "n_best": [{"text": best}],
+    }
+
+
+# kind of task -> (outputs that are read, fields of an example that are asked,
+# and a function that makes an answer a dict as of `Task.decode`)
+_KINDS = {
+    "classification": ("label labels scores", "text text_pair", _class),
+    "regression": ("score", "text text_pair", _score),
+    "multiple_choice": ("answer scores", "context question options", _option),
+    "token_classification": ("tags count", "words", _tags),
+    "ranking": ("scores", "query document", _score),
+    "question_answering": (
+        "answer null_score n_best_answers",
+        "question context",
+        _span,
+    ),
+}
+
+
+def _row(example, names):
+    """The inputs of a signature for one example."""
+    row = {name: getattr(example, name) for name in names}
+    if "words" in row:
+        return {"text": " ".join(row["words"])}
+    if "document" in row:
+        # One a row, for queries differ in how many documents they have.
+        row["documents"] = [row.pop("document")]
+    if "options" in row:
+        row["options"] = list(row["options"])
+    return {name: value for name, value in row.items() if value is not None}
+
+
+def read_labelled(task, path, split=None, columns=None, limit=None):
+    """The examples of a task that both exports are asked for.
+
+    Args:
+        task, path, columns: see `data_pipeline.tasks.reading.read_examples`.
+        split: str; default "dev", or "test" where there is no "dev".
+        limit: int or None, how many examples at most.
+
+    Raises:
+        FileNotFoundError: if there is no such split.
+        ValueError: if something is wrong in a file, or an example has no label.
+    """
+    task = catalog.find_task(task)
+    if split is None:
+        # One file stands for any split, and is found under none of these.
+        names = ("dev", "test")
+        found = (s for s in names if reading.find_split(task, path, s))
+        split = next(found, "dev")
+    examples = reading.read_examples(task, path, split, columns)[:limit]
+    for example in examples:
+        given = [getattr(example, name, None) for name in _LABELS]
+        if all(x is None or x is False or x == () for x in given):
+            raise ValueError(
+                f"{example.where or path}: the example has no label; accuracy "
+                "is measured on labelled data."
+            )
+    return examples
+
+
+def compare_on_task(model, other, task, examples, batch_size=8):
+    """Measures how many answers of both exports are right.
+
+    Args:
+        model, other, batch_size: see `compare`.
+        task: str or TaskSpec.
+        examples: list of labelled examples of the task.
+
+    Returns:
+        (metrics, agreement): dict of metric to (of `model`, of `other`), and
+        dict of str to float: `same_answers`, the share of equal labels,
+        options, answers, tags of words or best documents of queries; of
+        numbers `mean_difference` and `largest_difference`.
+
+    Raises:
+        ValueError: if an export is of another kind of task, or does not know
+            a label.
+    """
+    from xlnet_tf.tasks import squad
+    from xlnet_tf.tasks import task_class
+
+    task = catalog.find_task(task)
+    values, both = [], []
+    for export in (model, other):
+        both.append(_decoded(export, task, examples, batch_size))
+        decoded, labels = both[-1], None
+        if task.kind == "classification":
+            labels = tuple(decoded[0]["probabilities"])
+        scores = task_class(task.kind).score(task, examples, decoded, labels)
+        if "null_threshold" in scores:
+            scores |= squad.scores_as_answered(examples, decoded)
+        values.append(scores)
+    metrics = {name: tuple(v[name] for v in values) for name in values[0]}
+    return metrics, _agreement(task, examples, *both)
+
+
+def _decoded(export, task, examples, batch_size):
+    """Answers of an export, as `Task.decode` gives those of a model."""
+    needed, names, decode = _KINDS[task.kind]
+    needed = needed.split()
+    rows = [_row(example, names.split()) for example in examples]
+    signature = "pairs" if "text_pair" in rows[0] else "serving_default"
+    takes = inputs_of(export.signatures(), signature)
+    gives = export.signatures()[signature][1]
+    if set(takes) != set(rows[0]) or not set(needed) <= set(gives):
+        raise ValueError(
+            f"the task {task.name} needs an export of a model for {task.kind}, "
+            f"whose signature {signature!r} takes "
+            f"{', '.join(sorted(rows[0]))} and gives {', '.join(needed)}. It "
+            f"takes {', '.join(takes)} and gives {', '.join(sorted(gives))}."
+        )
+    places = [x.where for x in examples]
+    answers = ask_rows(export, rows, signature, batch_size, places)
+    return list(map(decode, examples, answers))
+
+
+def _agreement(task, examples, *both):
+    """dict of str to float, see `compare_on_task`."""
+    if task.kind == "regression":
+        apart = np.abs(
+            [a["score"] - b["score"] for a, b in zip(*both, strict=True)]
+        )
+        names = ("mean_difference", "largest_difference")
+        return dict(
+            zip(names, map(float, (apart.mean(), apart.max())), strict=True)
+        )
+    decisions = [_decisions(task, examples, decoded) for decoded in both]
+    same = [a == b for a, b in zip(*decisions, strict=True)]
+    return {"same_answers": float(np.mean(same))}
+
+
+def _decisions(task, examples, decoded):
+    """list of the decisions of an export."""
+    if task.kind == "token_classification":
+        return [tag for one in decoded for tag in one["tags"]]
+    if task.kind == "ranking":
+        queries = {}
+        for example, one in zip(examples, decoded, strict=True):
+            queries.setdefault(example.query_id, []).append(one["score"])
+        return [int(np.argmax(scores)) for scores in queries.values()]
+    key = "label" if task.kind == "classification" else "answer"
+    return [one[key] for one in decoded]
 
 
 def parse_arguments(argv=None):
@@ -148,13 +337,6 @@ def parse_arguments(argv=None):
     return parser.parse_args(argv)
 
 
-def _read_texts(arguments):
-    texts = read_texts(arguments.file)
-    if not texts:
-        raise ValueError(f"there is no text in {arguments.file}.")
-    return texts[: arguments.limit]
-
-
 def _load(arguments):
     from saved_models.client.local import Predictor
 
@@ -166,25 +348,10 @@ def _write(name, *values):
     sys.stdout.write(" ".join(columns) + "\n")
 
 
-def _main_on_texts(arguments):
-    texts = _read_texts(arguments)
-    figures = compare(*_load(arguments), texts, arguments.batch_size)
-    for name, value in figures.items():
-        _write(name, f"{value:.6g}")
-
-
 def _main_on_task(arguments):
-    from saved_models.task_comparison import compare_on_task
-    from saved_models.task_comparison import read_labelled
-
     with command_line.warnings_in_a_line():
-        examples = read_labelled(
-            arguments.task,
-            arguments.data,
-            arguments.split,
-            arguments.columns,
-            arguments.limit,
-        )
+        names = ("task", "data", "split", "columns", "limit")
+        examples = read_labelled(*(getattr(arguments, x) for x in names))
         metrics, agreement = compare_on_task(
             *_load(arguments), arguments.task, examples, arguments.batch_size
         )
@@ -195,10 +362,11 @@ def _main_on_task(arguments):
     for name, value in agreement.items():
         _write(name, f"{value:.6g}")
     _write("examples", len(examples))
+    return 0
 
 
 def main(argv=None):
-    """Runs the command; see the module's text."""
+    """Runs the command; see the module's docstring."""
     arguments = parse_arguments(argv)
     if bool(arguments.task) == bool(arguments.file):
         raise ValueError("give either --file, or --task and --data.")
@@ -206,22 +374,25 @@ def main(argv=None):
         raise ValueError("--task and --data belong together.")
     if arguments.file and (arguments.split or arguments.columns):
         raise ValueError("--split and --columns are of --data, not of --file.")
-    for name in ("limit", "batch_size"):
-        value = getattr(arguments, name)
+    sizes = {"limit": arguments.limit, "batch-size": arguments.batch_size}
+    for name, value in sizes.items():
         if value is not None and value < 1:
-            raise ValueError(
-                f"`--{name.replace('_', '-')}` must be at least 1. Received: "
-                f"{value}."
-            )
+            message = f"`--{name}` must be at least 1. Received: {value}."
+            raise ValueError(message)
     if arguments.task:
-        _main_on_task(arguments)
-    else:
-        _main_on_texts(arguments)
+        return _main_on_task(arguments)
+    texts = read_texts(arguments.file)
+    if not texts:
+        raise ValueError(f"there is no text in {arguments.file}.")
+    texts = texts[: arguments.limit]
+    found = compare(*_load(arguments), texts, arguments.batch_size)
+    for name, value in found.items():
+        _write(name, f"{value:.6g}")
     return 0
 
 
 def command():
-    """Runs the command and turns errors into one line."""
+    """Entry point of the console script: errors become one line."""
     return command_line.run(main)
 
 

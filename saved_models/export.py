@@ -1,26 +1,31 @@
-"""Writes a SavedModel that takes raw text: `python -m saved_models.export`.
+"""Export a SavedModel that takes raw text: `python -m saved_models.export`.
 
 python -m saved_models.export --model runs/demo --output saved_models/demo/1
+
+Every field of `ExportSettings` is an option, and a key of a JSON or YAML file:
+
+python -m saved_models.export --settings settings.yaml --model ... --output ...
 """
 
 import argparse
 import pathlib
 import sys
+import zipfile
 
 from data_pipeline import command_line
+from data_pipeline import settings as settings_module
 from saved_models import versions
-from saved_models.settings import PRECISIONS
 from saved_models.settings import ExportSettings
 
 
 def export_model(
     model, tokenizer, directory, overwrite=False, source=None, **settings
 ):
-    """Writes a versioned SavedModel.
+    """Write a versioned SavedModel.
 
-    It is written under a temporary name beside its place and renamed, so that
-    a server that watches the directory never sees half of it. In its
-    `assets.extra` lie requests that warm a server up, and `model_card.json`.
+    It appears whole: it is written under a temporary name beside its place and
+    renamed. Its `assets.extra` holds warm-up requests, the settings and
+    `model_card.json`.
 
     Args:
         model: a model whose class has signatures (`saved_models.signatures`),
@@ -29,7 +34,7 @@ def export_model(
         directory: path that ends in the version, a positive integer.
         overwrite: bool, whether to replace an existing version.
         source: path of the run that trained it, for the model card.
-        **settings: see `ExportSettings`.
+        **settings: fields of `ExportSettings`.
 
     Returns:
         path of the SavedModel.
@@ -38,6 +43,18 @@ def export_model(
         ValueError: if the version is not a number, the tokenizer is not the
             model's, or a setting is out of range.
         FileExistsError: if the version exists.
+
+    Example:
+
+    ```python
+    import saved_models
+    import xlnet_tf
+    from data_pipeline.train_tokenizer import train_tokenizer
+
+    tokenizer = train_tokenizer(["who sat on a mat"], "spiece.model", 26)
+    backbone = xlnet_tf.XLNetBackbone(xlnet_tf.XLNetConfig(26, 1, 2, 8, 8))
+    saved_models.export_model(backbone, tokenizer, "tiny/1", memory_length=0)
+    ```
     """
     import tensorflow as tf
 
@@ -46,19 +63,14 @@ def export_model(
     from saved_models.warm_up import write_requests
 
     directory = pathlib.Path(directory)
-    settings = ExportSettings.for_model(model, **settings)
-    _check(model, tokenizer, directory)
+    settings = ExportSettings(**settings).for_model(model)
+    versions.check(directory)
+    _check(model, tokenizer, settings)
     if directory.exists() and not overwrite:
         raise FileExistsError(
             f"{directory} exists. Give the next version, or --overwrite."
         )
     module = signatures_for(model)(model, tokenizer, settings)
-    if settings.window_stride and not module.reads_windows:
-        raise ValueError(
-            "`window_stride` is for classifiers and regressors of texts. "
-            f"Received: window_stride={settings.window_stride} for a "
-            f"{type(model).__name__}."
-        )
     signatures = module.signatures()
     functions = {}
     for signature in signatures.values():
@@ -81,12 +93,9 @@ def export_model(
     return directory
 
 
-def _check(model, tokenizer, directory):
-    if not versions.is_version(directory):
-        raise ValueError(
-            "the output must end in a version number, which TensorFlow "
-            f"Serving looks for: {directory / '1'}. Received: {directory}."
-        )
+def _check(model, tokenizer, settings):
+    from saved_models.signatures import signatures_for
+
     vocabulary_size = getattr(model, "backbone", model).config.vocabulary_size
     if tokenizer.vocabulary_size != vocabulary_size:
         raise ValueError(
@@ -94,38 +103,146 @@ def _check(model, tokenizer, directory):
             f"model {vocabulary_size} tokens. Give the tokenizer that the "
             "model was trained with."
         )
+    if settings.window_stride and not signatures_for(model).reads_windows:
+        raise ValueError(
+            "`window_stride` is for classifiers and regressors of texts. "
+            f"Received: window_stride={settings.window_stride} for a "
+            f"{type(model).__name__}."
+        )
 
 
-def _preprocess(model, tokenizer, **settings):
-    """Gives a task a preprocessor with settings other than it was saved with.
+def load_model(path):
+    """Load a model from a run, a preset, a release or a .keras file.
+
+    Args:
+        path: str or path.
+
+    Returns:
+        A model whose class has signatures; XLNetPretrainer for a directory
+        whose files name no head. An XLNetQuestionAnswering of a fine-tuning
+        run has the run's `max_answer_length` and, where some questions have no
+        answer, its best `null_threshold`.
 
     Raises:
-        ValueError: if the task has no such setting.
+        FileNotFoundError: if there is nothing.
+        ValueError: if it holds no model that can be exported.
     """
-    settings = {k: v for k, v in settings.items() if v is not None}
-    if not set(settings) - {"sequence_length"}:
-        return  # `ExportSettings` has that one
-    preprocessor = getattr(model, "preprocessor", None)
-    cls = getattr(model, "preprocessor_cls", None)
-    if preprocessor is None and cls is not None:
-        preprocessor = cls(tokenizer)
-    if preprocessor is None:
-        raise ValueError(
-            f"{type(model).__name__} reads no questions: leave --stride and "
-            "--max-question-length out."
+    path = pathlib.Path(path)
+    if path.is_dir() and (path / "model.keras").is_file():
+        path = path / "model.keras"
+    if path.is_dir():
+        model = _class_of(path).from_preset(path)
+    else:
+        model = _load_keras_file(path)
+    _read_results(model, path.parent)  # RUN/best and RUN/model.keras
+    return model
+
+
+def _load_keras_file(path):
+    import keras
+
+    import xlnet_tf  # noqa: F401  registers the classes with Keras
+    from saved_models.signatures import signatures_for
+
+    if not path.is_file():
+        raise FileNotFoundError(
+            f"there is no model at {path}; give the --output of a training "
+            "run, a preset directory, or a .keras file."
         )
-    model.preprocessor = preprocessor.with_settings(**settings)
+    if not zipfile.is_zipfile(path):
+        raise ValueError(f"{path} is not a .keras file, or it is cut off.")
+    try:
+        model = keras.models.load_model(path)
+    except (OSError, KeyError, zipfile.BadZipFile) as error:
+        raise ValueError(
+            f"{path} is not a .keras file, or it is damaged: {error}"
+        ) from error
+    try:
+        signatures_for(model)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
+    return model
+
+
+def _class_of(path):
+    """The class of the model in a directory, by the head it was saved with."""
+    import xlnet_tf
+    from saved_models.signatures import SIGNATURES
+    from xlnet_tf.weights.preset import open_source
+
+    source = open_source(path)
+    try:
+        head = source.main_head()
+    except ValueError as error:
+        raise ValueError(
+            f"{path} holds several heads. Take the one to export with python "
+            "-m xlnet_tf.convert, which says what there is, and export that."
+        ) from error
+    if head is None:
+        return xlnet_tf.XLNetPretrainer  # its bias is all that is missing
+    name = head.task.split(">")[-1]  # registered with Keras, or a plain name
+    if name not in SIGNATURES:
+        raise ValueError(
+            f"{path} holds a {name}, which cannot be exported; these can: "
+            f"{', '.join(SIGNATURES)}."
+        )
+    return getattr(xlnet_tf, name)
+
+
+def _read_results(model, run):
+    """Gives a model for questions the values that its run found best."""
+    import xlnet_tf
+    from xlnet_tf.files import read_json
+
+    file = run / "results.json"
+    if isinstance(model, xlnet_tf.XLNetQuestionAnswering) and file.is_file():
+        details = read_json(file).get("details") or {}
+        if "threshold" in details:
+            model.null_threshold = details["threshold"]
+        if details.get("max_answer_length"):
+            model.max_answer_length = details["max_answer_length"]
+
+
+def load_tokenizer(path, lowercase=None):
+    """Load the tokenizer beside a model, or of a file of its own.
+
+    Args:
+        path: str or path of a model or of a SentencePiece model.
+        lowercase: bool, or None for the value in the files beside the model.
+
+    Returns:
+        Tokenizer.
+
+    Raises:
+        FileNotFoundError: if there is none.
+        ValueError: if it is damaged.
+    """
+    from data_pipeline.tokenization.hugging_face import find_tokenizer_file
+    from data_pipeline.tokenization.hugging_face import read_tokenizer
+    from data_pipeline.tokenization.tokenizer import Tokenizer
+
+    path = pathlib.Path(path)
+    if path.is_file() and path.suffix != ".keras":
+        return Tokenizer(path, lowercase=bool(lowercase))
+    directory = path if path.is_dir() else path.parent
+    # A run's preset knows the case of its text, the run itself does not.
+    for place in (directory / "preset", directory / "best", directory):
+        if place.is_dir() and find_tokenizer_file(place) is not None:
+            return read_tokenizer(place, lowercase)
+    raise FileNotFoundError(
+        f"there is no tokenizer (spiece.model, tokenizer.json) in {directory}; "
+        "give the model's with --tokenizer."
+    )
 
 
 def _window_stride(source, model, sequence_length):
-    """The stride between windows of the run that a model comes from, or None.
+    """The `window_stride` of the run that a model comes from, or None.
 
-    Where the run averages over the windows of a long text, so does its export.
-    Windows that are shorter than the run's stride begin half a window apart.
+    A run that averages over the windows of long texts has one; if it is too
+    long for `sequence_length`, windows begin half a window apart.
     """
     from saved_models.model_card import training_facts
     from saved_models.signatures import signatures_for
-    from xlnet_tf.training.finetuning_config import window_stride
 
     facts = training_facts(source) or {}
     training = (facts.get("run") or {}).get("training") or {}
@@ -134,9 +251,9 @@ def _window_stride(source, model, sequence_length):
     if not signatures_for(model).reads_windows:
         return None
     stride = training.get("stride")
-    if stride and stride > sequence_length - 2:
-        stride = None
-    return window_stride(stride, sequence_length)
+    if not stride or stride > sequence_length - 2:
+        stride = sequence_length // 2  # as in fine-tuning
+    return stride
 
 
 def _parser():
@@ -153,66 +270,22 @@ def _parser():
     )
     add("--tokenizer", help="default: the one beside the model")
     add("--lowercase", action="store_true", help="for an uncased tokenizer")
+    add("--overwrite", action="store_true")
     add(
-        "--sequence-length",
-        type=int,
-        help="tokens of a text at most (default: the largest bucket, else as "
-        "it was fine-tuned, else 512)",
+        "--settings",
+        metavar="FILE",
+        help="JSON or YAML with any of the settings below, such as the "
+        "assets.extra/settings.json of another export; options win",
     )
-    add(
-        "--stride",
-        type=int,
-        help="tokens from one window of a context to the next (default: as "
-        "it was fine-tuned)",
-    )
-    add(
-        "--window-stride",
-        type=int,
-        metavar="TOKENS",
-        help="average over windows of a text that is too long for a "
-        "classifier or regressor, which begin so many tokens after each other "
-        "(default: as it was fine-tuned, else the text loses its end)",
-    )
-    add(
-        "--max-question-length",
-        type=int,
-        help="tokens of a question at most (default: as it was fine-tuned)",
-    )
-    add(
-        "--num-candidates",
-        type=int,
-        default=5,
-        help="for every blank (default: 5)",
-    )
-    add(
-        "--precision",
-        choices=PRECISIONS,
-        default="float32",
-        help="float32: as the model is (default); bfloat16: weights and "
-        "activations; int8: stored weights",
-    )
-    add(
+    group = parser.add_argument_group("settings")
+    by_hand = "seq_length_buckets"  # a list
+    settings_module.add_options(group, ExportSettings, skip=[by_hand])
+    group.add_argument(
         "--seq-length-buckets",
         type=_lengths,
-        default=(),
         metavar="64,128,256",
-        help="pad texts to these numbers of tokens (default: to the longest)",
+        help=ExportSettings.__dataclass_fields__[by_hand].metadata["help"],
     )
-    add(
-        "--max-batch",
-        type=int,
-        metavar="ROWS",
-        help="compute at most so many texts at once (default: all)",
-    )
-    add("--jit-compile", action="store_true", help="compile by XLA")
-    add(
-        "--memory-length",
-        type=int,
-        metavar="TOKENS",
-        help="memory of document_segment; 0 leaves it out (default: the "
-        "model's, or --sequence-length)",
-    )
-    add("--overwrite", action="store_true")
     return parser
 
 
@@ -226,50 +299,24 @@ def _lengths(text):
 
 
 def main(argv=None):
-    """Runs the command; see the module's text."""
+    """Run the command; see the module's docstring."""
     arguments = _parser().parse_args(argv)
-    from saved_models.loading import load_model
-    from saved_models.loading import load_tokenizer
-
-    settings = {
-        name: getattr(arguments, name)
-        for name in (
-            "sequence_length",
-            "num_candidates",
-            "precision",
-            "seq_length_buckets",
-            "max_batch",
-            "jit_compile",
-            "memory_length",
-            "window_stride",
-        )
-    }
-    # Before a model is loaded, whose length windows depend on.
-    ExportSettings(**{**settings, "window_stride": None})
+    settings = ExportSettings.read(arguments.settings, arguments)
+    directory = versions.next_version(arguments.output)
+    versions.check(directory)
     model = load_model(arguments.model)
     tokenizer = load_tokenizer(
         arguments.tokenizer or arguments.model, arguments.lowercase or None
     )
-    settings["sequence_length"] = ExportSettings.for_model(
-        model,
-        sequence_length=arguments.sequence_length,
-        seq_length_buckets=arguments.seq_length_buckets,
-    ).sequence_length
-    _preprocess(
-        model,
-        tokenizer,
-        sequence_length=settings["sequence_length"],
-        stride=arguments.stride,
-        max_question_length=arguments.max_question_length,
-    )
+    settings = settings.for_model(model).to_dict()
     if settings["window_stride"] is None:
         settings["window_stride"] = _window_stride(
             arguments.model, model, settings["sequence_length"]
         )
-    directory = export_model(
+    export_model(
         model,
         tokenizer,
-        versions.next_version(arguments.output),
+        directory,
         overwrite=arguments.overwrite,
         source=arguments.model,
         **settings,

@@ -1,6 +1,11 @@
-"""`assets.extra/model_card.json`: what an export is and how it is asked."""
+"""The model card of an export, and its settings.
 
-import dataclasses
+`assets.extra/model_card.json` describes the model, its training and, for each
+signature, the inputs, the outputs and an example request.
+`assets.extra/settings.json` holds the settings alone, for the option
+`--settings` of the next export.
+"""
+
 import json
 import pathlib
 
@@ -11,12 +16,13 @@ from saved_models import warm_up
 from xlnet_tf.files import write_json
 
 FILE = "model_card.json"
-# An example request of more values is described, not written out.
+SETTINGS_FILE = "settings.json"
+# A larger example is replaced by its shape.
 _MOST_VALUES = 1000
 
 
 def write_card(directory, model, tokenizer, settings, module, traced, source):
-    """Writes the card of an export.
+    """Write the card and the settings of an export.
 
     Args:
         directory: path of the SavedModel.
@@ -38,7 +44,7 @@ def write_card(directory, model, tokenizer, settings, module, traced, source):
             "lowercase": tokenizer.lowercase,
         },
         "export": {
-            **dataclasses.asdict(settings),
+            **settings.to_dict(),
             "memory_length": settings.memory_of(config),
         },
         "versions": {
@@ -51,19 +57,21 @@ def write_card(directory, model, tokenizer, settings, module, traced, source):
             for name, (signature, function) in traced.items()
         },
     }
-    (directory / warm_up.DIRECTORY).mkdir(exist_ok=True)
-    write_json(directory / warm_up.DIRECTORY / FILE, card)
+    extra = directory / warm_up.DIRECTORY
+    extra.mkdir(exist_ok=True)
+    write_json(extra / FILE, card)
+    write_json(extra / SETTINGS_FILE, settings.to_dict())
 
 
 def training_facts(source):
-    """What a run's own files say about it.
+    """Facts about a run from its own files.
 
     Args:
         source: str or path of a run, of a file or directory in it, or None.
 
     Returns:
-        dict with `run` (run.json), `last` and `last_evaluation` (of
-        metrics.jsonl), whatever of them there is; None without a run.
+        dict with `run` (run.json), and `last` and `last_evaluation` (the last
+        lines of metrics.jsonl) if these exist; None without a run.
     """
     if source is None:
         return None

@@ -1,4 +1,4 @@
-"""Asks an export in this process, or a model server.
+"""Ask an export in this process, or a model server.
 
     python -m saved_models.predict --model saved_models/demo \\
         --text 'The <mask> is open.'
@@ -8,7 +8,7 @@
     python -m saved_models.predict --url grpc://HOST:8500 --name demo ...
 
 Each line of the output is a JSON object of the inputs and the outputs of a row;
-an output that has the name of an input takes its place.
+an output replaces an input of the same name.
 """
 
 import argparse
@@ -20,24 +20,24 @@ import numpy as np
 from data_pipeline import command_line
 from saved_models.client.client import connect
 from saved_models.client.client import inputs_of
-from saved_models.client.local import Predictor
+from saved_models.client.local import load
 from saved_models.client.rows import ask_rows
 from saved_models.client.rows import check_rows
 from saved_models.client.rows import read_json_lines
 from saved_models.client.rows import read_texts
 
 _DIGITS = 6  # after the point
-# JSON may hold them as they are, and many readers end lines there.
+# JSON allows these characters, but many readers end lines at them.
 _ENDS_OF_LINES = {ord(c): f"\\u{ord(c):04x}" for c in "\x85\u2028\u2029"}
 
 
 def fill(text, candidates, blank="<mask>"):
-    """Puts one piece into each blank of a text.
+    """Fill each blank of a text with one piece.
 
     Args:
         text: str with blanks.
-        candidates: list of str, a piece for each blank; the mark of a word's
-            beginning becomes a space.
+        candidates: list of str, a piece for each blank; U+2581, which begins
+            a word, becomes a space.
         blank: str.
 
     Returns:
@@ -68,7 +68,7 @@ def as_line(row, answer):
     """
     count = answer.get("count")
     if count is not None:
-        # What follows is filler, as long as the longest row of the batch.
+        # The rest pads the row to the longest one of its batch.
         answer = {
             name: value[:count] if np.ndim(value) else value
             for name, value in answer.items()
@@ -124,7 +124,7 @@ def parse_arguments(argv=None):
 
 
 def _read_rows(arguments):
-    """What is to be asked, and where it stands: two lists."""
+    """Rows of the request, and where each comes from: two lists."""
     texts = list(arguments.text)
     if arguments.inputs and (texts or arguments.file):
         raise ValueError("give either --inputs, or --text and --file.")
@@ -143,7 +143,7 @@ def _read_rows(arguments):
 
 
 def main(argv=None):
-    """Runs the command; see the module's text."""
+    """Run the command; see the module's docstring."""
     arguments = parse_arguments(argv)
     rows, places = _read_rows(arguments)
     if bool(arguments.model) == bool(arguments.url):
@@ -151,7 +151,7 @@ def main(argv=None):
     if arguments.url:
         export = connect(arguments.url, arguments.name, arguments.timeout)
     else:
-        export = Predictor(arguments.model)
+        export = load(arguments.model)
     signature = arguments.signature
     signatures = export.signatures()
     takes = inputs_of(signatures, signature)

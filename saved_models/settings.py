@@ -1,121 +1,183 @@
-"""What an export can be told: sizes, precision, static shapes."""
+"""Settings of an export: lengths, precision, static shapes, windows."""
 
 import dataclasses
 
+from data_pipeline import settings
+from data_pipeline.settings import setting
+
 PRECISIONS = ("float32", "bfloat16", "int8")
+
+_MIN_LENGTH = 3
+_LENGTH = settings.Range(
+    *["at least 3: a token, [SEP] and [CLS]"] * 2, lambda x: x >= _MIN_LENGTH
+)
 
 
 @dataclasses.dataclass(frozen=True)
-class ExportSettings:
-    """How a model is exported.
+class ExportSettings(settings.Settings):
+    """Settings of an export; every field is an option of the command too.
 
     Args:
         sequence_length: int, tokens of a text at most, [SEP] and [CLS]
-            included; longer texts lose their end. Default the largest bucket;
-            without buckets that of the task's preprocessor, where fine-tuning
-            leaves its own (`for_model`); else 512.
-        num_candidates: int, tokens returned for every blank. Default 5.
-        precision: "float32" (default: the model's own), "bfloat16" (weights
-            and activations) or "int8" (kernels and embeddings are stored in 8
-            bits and computed with in the model's own precision).
-        seq_length_buckets: tuple of int, rising. Every batch is padded to the
-            smallest that fits, so that the model sees these lengths alone.
-            Default (): the length of the longest text.
-        max_batch: int, rows that the model computes at once; larger requests
-            are computed piece by piece. Default None: no limit.
-        jit_compile: bool, whether the model is compiled by XLA. Rows and
+            included; longer texts lose their end. Default None: `for_model`
+            takes the largest bucket, or the length of the task's preprocessor,
+            or 512.
+        stride: int, tokens between the starts of two windows of a context.
+            Only for question answering. Default None: as fine-tuned.
+        max_question_length: int, tokens of a question at most; for multiple
+            choice, of a question with an option. Default None: as fine-tuned.
+        window_stride: int, tokens between the starts of two windows of a text
+            that is too long; the outputs of its windows are averaged. Only for
+            classifiers and regressors of texts. Default None: the text loses
+            its end.
+        num_candidates: int, tokens for every blank, or answers for every
+            question. Default 5.
+        precision: "float32" (default: the model's own dtype), "bfloat16"
+            (weights and activations) or "int8" (kernels and embeddings are
+            stored in 8 bits and computed in the model's own dtype).
+        seq_length_buckets: tuple of int, rising. A batch is padded to the
+            smallest bucket that fits, so that the model is traced for these
+            lengths only. Default (): the length of the longest text.
+        max_batch: int, rows that are computed at once; a larger request is
+            computed in several batches. Default None: no limit.
+        jit_compile: bool, compile the model by XLA. The numbers of rows and
             blanks are then padded to powers of two. Default False.
         memory_length: int, states of a document that `document_segment`
-            carries on; 0 leaves that signature out. Default None: that of the
-            model, or `sequence_length` if it has none.
-        window_stride: int, of classifiers and regressors: a text that is too
-            long is read in windows that begin so many tokens after each other,
-            and what the model says of them is averaged. Default None: the text
-            loses its end.
+            returns; 0 leaves that signature out. Default None: the model's
+            `memory_length`, or `sequence_length` if the model has no memory.
 
     Raises:
+        TypeError: if a value is of the wrong kind.
         ValueError: if a value is out of its range.
     """
 
-    sequence_length: int | None = None
-    num_candidates: int = 5
-    precision: str = "float32"
-    seq_length_buckets: tuple = ()
-    max_batch: int | None = None
-    jit_compile: bool = False
-    memory_length: int | None = None
-    window_stride: int | None = None
+    sequence_length: int | None = setting(
+        None,
+        "tokens of a text at most (default: the largest bucket, else as it "
+        "was fine-tuned, else 512)",
+        _LENGTH,
+        metavar="TOKENS",
+    )
+    stride: int | None = setting(
+        None,
+        "tokens between the starts of two windows of a context (default: as "
+        "it was fine-tuned)",
+        settings.POSITIVE,
+        metavar="TOKENS",
+    )
+    max_question_length: int | None = setting(
+        None,
+        "tokens of a question at most (default: as it was fine-tuned)",
+        settings.POSITIVE,
+        metavar="TOKENS",
+    )
+    window_stride: int | None = setting(
+        None,
+        "average over windows of a text that is too long for a classifier or "
+        "regressor; tokens between the starts of two windows (default: as it "
+        "was fine-tuned, else the text loses its end)",
+        settings.POSITIVE,
+        metavar="TOKENS",
+    )
+    num_candidates: int = setting(
+        5, "tokens for every blank, answers for every question", metavar="N"
+    )
+    precision: str = setting(
+        "float32",
+        "float32: the model's own; bfloat16: weights and activations; int8: "
+        "stored weights",
+        choices=PRECISIONS,
+    )
+    seq_length_buckets: tuple = setting(
+        (), "pad texts to these numbers of tokens (default: to the longest)"
+    )
+    max_batch: int | None = setting(
+        None,
+        "compute at most so many texts at once (default: all)",
+        settings.POSITIVE,
+        metavar="ROWS",
+    )
+    jit_compile: bool = setting(False, "compile by XLA")
+    memory_length: int | None = setting(
+        None,
+        "memory of document_segment; 0 leaves it out (default: the model's, "
+        "or --sequence-length)",
+        settings.NOT_NEGATIVE,
+        metavar="TOKENS",
+    )
 
     def __post_init__(self):
-        buckets = tuple(self.seq_length_buckets)
+        buckets = _tuple_of_lengths(self.seq_length_buckets)
         object.__setattr__(self, "seq_length_buckets", buckets)
-        if list(buckets) != sorted(set(buckets)):
-            raise ValueError(
-                "`seq_length_buckets` must rise. "
-                f"Received: seq_length_buckets={buckets}."
-            )
-        if self.sequence_length is None:
-            length = buckets[-1] if buckets else 512
-            object.__setattr__(self, "sequence_length", length)
-        if min((self.sequence_length, *buckets)) < 3:
-            raise ValueError(
-                "`sequence_length` and every bucket must be at least 3: a "
-                "token, [SEP] and [CLS]. Received: sequence_length="
-                f"{self.sequence_length}, seq_length_buckets={buckets}."
-            )
-        if buckets and buckets[-1] != self.sequence_length:
+        super().__post_init__()
+        length = self.sequence_length
+        if length is not None and buckets and buckets[-1] != length:
             raise ValueError(
                 "the largest bucket must be `sequence_length`. Received: "
-                f"sequence_length={self.sequence_length}, "
-                f"seq_length_buckets={buckets}."
+                f"sequence_length={length}, seq_length_buckets={buckets}."
             )
-        if self.precision not in PRECISIONS:
-            raise ValueError(
-                f"`precision` must be one of {', '.join(PRECISIONS)}. "
-                f"Received: precision={self.precision!r}."
-            )
-        if self.max_batch is not None and self.max_batch < 1:
-            raise ValueError(
-                "`max_batch` must be at least 1. "
-                f"Received: max_batch={self.max_batch}."
-            )
-        if self.memory_length is not None and self.memory_length < 0:
-            raise ValueError(
-                "`memory_length` must be at least 0. "
-                f"Received: memory_length={self.memory_length}."
-            )
-        room = self.sequence_length - 2
-        if self.window_stride is not None and not (
-            1 <= self.window_stride <= room
-        ):
+        if length is None or self.window_stride is None:
+            return
+        room = length - 2
+        if self.window_stride > room:
             raise ValueError(
                 f"`window_stride` must lie between 1 and {room}, the tokens "
                 "of a window without [SEP] and [CLS]. Received: "
                 f"window_stride={self.window_stride}."
             )
 
-    @classmethod
-    def for_model(cls, model, **settings):
-        """The settings, with the defaults that a model has of its own.
+    def for_model(self, model):
+        """These settings with a `sequence_length`, the model's if none is set.
 
         Args:
             model: XLNetBackbone or a task.
-            **settings: see the class.
 
         Returns:
             ExportSettings.
+
+        Raises:
+            ValueError: if `window_stride` does not fit into that length.
         """
+        if self.sequence_length is not None:
+            return self
         preprocessor = getattr(model, "preprocessor", None)
-        if (
-            preprocessor is not None
-            and settings.get("sequence_length") is None
-            and not settings.get("seq_length_buckets")
-        ):
-            settings["sequence_length"] = preprocessor.sequence_length
-        return cls(**settings)
+        length = 512
+        if self.seq_length_buckets:
+            length = self.seq_length_buckets[-1]
+        elif preprocessor is not None:
+            length = preprocessor.sequence_length
+        return dataclasses.replace(self, sequence_length=length)
 
     def memory_of(self, config):
-        """M, states that `document_segment` carries on, for a config."""
+        """M, the number of states that `document_segment` returns.
+
+        Args:
+            config: XLNetConfig of the model.
+        """
         if self.memory_length is not None:
             return self.memory_length
         return config.memory_length or self.sequence_length
+
+
+def _tuple_of_lengths(value):
+    """`seq_length_buckets` as a tuple; JSON and YAML give a list."""
+    is_list = isinstance(value, (tuple, list)) and all(
+        isinstance(x, int) and not isinstance(x, bool) for x in value
+    )
+    if not is_list:
+        raise TypeError(
+            "`seq_length_buckets` must be whole numbers. "
+            f"Received: seq_length_buckets={value!r}."
+        )
+    buckets = tuple(value)
+    if list(buckets) != sorted(set(buckets)):
+        raise ValueError(
+            "`seq_length_buckets` must rise. "
+            f"Received: seq_length_buckets={buckets}."
+        )
+    if buckets and buckets[0] < _MIN_LENGTH:
+        raise ValueError(
+            "every bucket must be at least 3: a token, [SEP] and [CLS]. "
+            f"Received: seq_length_buckets={buckets}."
+        )
+    return buckets

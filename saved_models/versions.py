@@ -1,4 +1,4 @@
-"""Versions of an export: NAME/1, NAME/2, ... of which servers take the largest.
+"""Versions of an export: NAME/1, NAME/2, ...; servers take the largest.
 
 A version appears whole: it is written under a temporary name beside its place
 and renamed.
@@ -8,10 +8,36 @@ import contextlib
 import pathlib
 import shutil
 
+_PACKAGE = "saved_models"
+_RESERVED = ("signatures", "client", "serving")  # folders of the package
+
 
 def is_version(path):
-    """Whether a path ends in what TensorFlow Serving takes for a version."""
+    """Whether a path ends in a version number of TensorFlow Serving."""
     return path.name.isascii() and path.name.isdigit()
+
+
+def check(directory):
+    """Refuse directories that cannot hold a version of an export.
+
+    Args:
+        directory: path.
+
+    Raises:
+        ValueError: if it does not end in a number, or is a folder of the
+            package `saved_models` itself.
+    """
+    if not is_version(directory):
+        raise ValueError(
+            "the output must end in a version number, which TensorFlow "
+            f"Serving looks for: {directory / '1'}. Received: {directory}."
+        )
+    name = directory.absolute().parent
+    if name.name in _RESERVED and name.parent.name == _PACKAGE:
+        raise ValueError(
+            f"an export must not be named {name.name}: {name} holds code of "
+            "this package. Choose another name."
+        )
 
 
 def next_version(directory):
@@ -33,7 +59,7 @@ def next_version(directory):
 
 
 def latest_version(directory):
-    """The SavedModel of a directory: itself, or its largest version.
+    """The SavedModel in a directory: itself, or its largest version.
 
     Args:
         directory: str or path.
@@ -64,13 +90,17 @@ def latest_version(directory):
 
 @contextlib.contextmanager
 def written_whole(directory):
-    """Gives a temporary directory that becomes `directory` at the end.
+    """Context in which a version is written and then renamed into its place.
 
-    A server that watches the parent never sees half of it, nor a version that
-    is being deleted; if the block fails nothing is left of it.
+    A server that watches the parent never sees a part of it, nor a version
+    that is being deleted. Where the block fails, nothing is left of it and an
+    older version is still there.
 
     Args:
-        directory: path of the version; what is there is replaced.
+        directory: path of the version; an existing one is replaced.
+
+    Yields:
+        path beside it to write to.
     """
     directory.parent.mkdir(parents=True, exist_ok=True)
     temporary = directory.parent / f".{directory.name}.temporary"
@@ -79,7 +109,7 @@ def written_whole(directory):
     try:
         yield temporary
         if directory.exists():
-            # A rename aside, so that no server reads a half-deleted one.
+            # Renamed, not deleted in place: no server reads half of it.
             shutil.rmtree(replaced, ignore_errors=True)
             directory.rename(replaced)
         temporary.rename(directory)

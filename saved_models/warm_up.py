@@ -1,9 +1,9 @@
-"""Requests that a server answers to itself before it takes others'.
+"""Warm-up requests, which a server answers before it takes others.
 
 `assets.extra/tf_serving_warmup_requests` is a TFRecord file of PredictionLog
 messages (tensorflow_serving/apis/prediction_log.proto). The few fields around
-the tensors are written here, so that tensorflow-serving-api is not needed; its
-own bytes are the same.
+the tensors are encoded here, byte for byte as tensorflow-serving-api does,
+which is an optional dependency.
 """
 
 import numpy as np
@@ -22,7 +22,7 @@ _KEY, _VALUE = 1, 2  # an entry of any map
 
 
 def write_requests(directory, name, signatures):
-    """Writes the examples of all signatures as warm-up requests.
+    """Write the examples of all signatures as warm-up requests.
 
     Args:
         directory: path of the SavedModel.
@@ -51,27 +51,27 @@ def write_requests(directory, name, signatures):
 
 
 def prediction_log(name, signature_name, inputs):
-    """One PredictionLog message.
+    """Bytes of one PredictionLog message.
 
     Args:
         name: str, the model's name.
         signature_name: str.
         inputs: dict of name to NumPy array.
-
-    Returns:
-        bytes.
     """
-    model_spec = _text(_NAME, name) + _text(_SIGNATURE_NAME, signature_name)
-    request = _field(_MODEL_SPEC, model_spec)
+    request = _field(
+        _MODEL_SPEC,
+        _field(_NAME, name.encode())
+        + _field(_SIGNATURE_NAME, signature_name.encode()),
+    )
     for key in sorted(inputs):
         tensor = tensor_proto(inputs[key]).SerializeToString()
-        entry = _text(_KEY, key) + _field(_VALUE, tensor)
+        entry = _field(_KEY, key.encode()) + _field(_VALUE, tensor)
         request += _field(_INPUTS, entry)
     return _field(_PREDICT_LOG, _field(_REQUEST, request))
 
 
 def tensor_proto(array):
-    """A TensorProto; an array of zeros is written as one of them.
+    """A TensorProto; one value stands for an array of zeros.
 
     Args:
         array: NumPy array.
@@ -80,27 +80,21 @@ def tensor_proto(array):
         tensorflow.TensorProto.
     """
     array = np.asarray(array)
-    if array.size > 1 and array.dtype != object and array.dtype.kind in "fi":
-        if not array.any():
-            return tf.make_tensor_proto(
-                0, dtype=tf.as_dtype(array.dtype), shape=array.shape
-            )
+    if array.size > 1 and array.dtype.kind in "fi" and not array.any():
+        return tf.make_tensor_proto(
+            0, dtype=tf.as_dtype(array.dtype), shape=array.shape
+        )
     return tf.make_tensor_proto(array)
 
 
-def _text(number, value):
-    return _field(number, value.encode())
-
-
 def _field(number, content):
-    """A field of bytes: tag, length, content."""
-    return _varint(number << 3 | 2) + _varint(len(content)) + content
+    """A length-delimited protocol buffer field."""
+    return bytes([number << 3 | 2]) + _varint(len(content)) + content
 
 
 def _varint(value):
-    groups = []
-    while True:
-        value, low = value >> 7, value & 0x7F
-        groups.append(low | (0x80 if value else 0))
-        if not value:
-            return bytes(groups)
+    encoded = b""
+    while value > 0x7F:
+        encoded += bytes([value & 0x7F | 0x80])
+        value >>= 7
+    return encoded + bytes([value])

@@ -1,4 +1,8 @@
-"""Options, devices and data that all tests share."""
+"""Devices, tiers and artefacts that all tests share.
+
+Three tiers: tests of values and eager models; tests that read an artefact
+(below) and only assert; slow tests, which are those below `tests/slow`.
+"""
 
 import os
 import pathlib
@@ -9,7 +13,21 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 import keras
 import pytest
 
+from tests.support.artefacts import TOKENIZER
+from tests.support.artefacts import Artefacts
+from tests.support.artefacts import ByName
+
 ROOT = pathlib.Path(__file__).resolve().parents[1]
+SLOW = ROOT / "tests" / "slow"
+# Fixture -> group of tests that one process runs, one after the other: an
+# artefact is made by the process that needs it, and no other waits for it.
+GROUPS = {
+    "finetuned": "finetuned",
+    "exported": "finetuned",
+    "resumed": "pretrained",
+    "pretrained": "pretrained",
+    "records": "pretrained",
+}
 
 
 def pytest_addoption(parser):
@@ -33,13 +51,19 @@ def pytest_configure(config):
     )
 
 
+@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(config, items):
-    if config.getoption("--run-slow"):
-        return
     skip = pytest.mark.skip(reason="slow: give --run-slow")
     for item in items:
-        if "slow" in item.keywords:
+        if SLOW in item.path.parents:
+            item.add_marker("slow")
+        if "slow" in item.keywords and not config.getoption("--run-slow"):
             item.add_marker(skip)
+        names = [GROUPS[x] for x in GROUPS if x in item.fixturenames]
+        group = names[0] if names else str(item.path.relative_to(ROOT))
+        item.add_marker(pytest.mark.xdist_group(group))
+    # Groups of artefacts first: they take longest.
+    items.sort(key=lambda item: not set(GROUPS) & set(item.fixturenames))
 
 
 @pytest.fixture(scope="session")
@@ -49,3 +73,72 @@ def shared():
     if not path.is_dir():
         pytest.skip(f"there is no {path.name}/ beside the project")
     return path
+
+
+@pytest.fixture(scope="session")
+def artefacts(tmp_path_factory):
+    """Artefacts of this test run, shared by its processes."""
+    base = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        base = base.parent
+    return Artefacts(base / "artefacts")
+
+
+@pytest.fixture(scope="session")
+def tiny_tokenizer():
+    """Path of a SentencePiece model of 300 pieces, cased."""
+    return TOKENIZER
+
+
+@pytest.fixture(scope="session")
+def records(artefacts):
+    """Directory of `build_records`: 300 sentences, records of 32 tokens.
+
+    Splits `train` and `validation` (a fifth), compact, one direction.
+    """
+    return artefacts.get("records")
+
+
+@pytest.fixture(scope="session")
+def pretrained(artefacts):
+    """Output of `train`: 6 steps of a one-layer model with memory.
+
+    One device, batches of 4, and after every 2 steps a progress line, an
+    evaluation and a checkpoint (2, 4 and 6 are kept). It holds `run.json`,
+    `metrics.jsonl`, `train/` and `eval/` for TensorBoard, `checkpoints/`,
+    `best/`, `best.json`, `model.keras`, `spiece.model` and `preset/`.
+    """
+    return artefacts.get("pretrained")
+
+
+@pytest.fixture(scope="session")
+def resumed(artefacts):
+    """Output of the same command, resumed after it was killed at step 2.
+
+    It began with the checkpoint of step 2, and with a log that lacks the
+    evaluation of that step. What it holds equals `pretrained`.
+    """
+    return artefacts.get("resumed")
+
+
+@pytest.fixture(scope="session")
+def finetuned(artefacts):
+    """Outputs of `finetune` from `pretrained`, 4 steps on kept data.
+
+    `finetuned["classification"]` learns two classes of texts,
+    `finetuned["questions"]` SQuAD 2.0. Each holds `run.json`, `results.json`,
+    `metrics.jsonl`, `best/`, `model.keras`, `held_out_predictions.jsonl` and
+    `predictions.jsonl` of the same examples; classification also `report.txt`
+    and `confusion_matrix.png`, questions the files of the official format.
+    """
+    return ByName(artefacts, "finetuned")
+
+
+@pytest.fixture(scope="session")
+def exported(artefacts):
+    """Directories of `export`, each with the version `1`.
+
+    `exported["pretrainer"]` is `pretrained`, `exported["classifier"]` is
+    `finetuned["classification"]`, for texts of 32 tokens.
+    """
+    return ByName(artefacts, "exported")

@@ -1,55 +1,71 @@
 """XLNet for TensorFlow and Keras 3.
 
-Importing registers the classes with Keras, so that
+Names are imported when they are first used, so that the commands answer
+`--help` without loading Keras. The classes are registered with Keras as soon as
+both packages are imported, in either order, so that
 `keras.models.load_model` finds them.
 """
 
-import os
+import importlib
 import sys
 
-if sys.argv and (
-    sys.argv[0] == "-m" or os.path.basename(sys.argv[0]).startswith("xlnet-")
-):
-    # One of our commands is starting, and Keras is going to load TensorFlow:
-    # data_pipeline/cpp_log.py, which the model does not know.
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+import wrapt
 
-from xlnet_tf.config import XLNetConfig
-from xlnet_tf.loading import load
-from xlnet_tf.model.backbone import XLNetBackbone
-from xlnet_tf.model.memory import StatefulMemory
-from xlnet_tf.objectives.pretrainer import XLNetPretrainer
-from xlnet_tf.preprocessing.questions import XLNetQuestionAnsweringPreprocessor
-from xlnet_tf.preprocessing.texts import XLNetMultipleChoicePreprocessor
-from xlnet_tf.preprocessing.texts import XLNetRankerPreprocessor
-from xlnet_tf.preprocessing.texts import XLNetTextClassifierPreprocessor
-from xlnet_tf.preprocessing.texts import XLNetTokenClassifierPreprocessor
-from xlnet_tf.tasks.choices import XLNetRanker
-from xlnet_tf.tasks.classification import XLNetMultipleChoice
-from xlnet_tf.tasks.classification import XLNetTextClassifier
-from xlnet_tf.tasks.classification import XLNetTextRegressor
-from xlnet_tf.tasks.classification import XLNetTokenClassifier
-from xlnet_tf.tasks.question_answering import XLNetQuestionAnswering
-from xlnet_tf.tasks.question_answering import XLNetSpanClassifier
 from xlnet_tf.version import __version__
 
-__all__ = [
-    "StatefulMemory",
-    "XLNetBackbone",
-    "XLNetConfig",
-    "XLNetMultipleChoice",
-    "XLNetMultipleChoicePreprocessor",
-    "XLNetPretrainer",
-    "XLNetQuestionAnswering",
-    "XLNetQuestionAnsweringPreprocessor",
-    "XLNetRanker",
-    "XLNetRankerPreprocessor",
-    "XLNetSpanClassifier",
-    "XLNetTextClassifier",
-    "XLNetTextClassifierPreprocessor",
-    "XLNetTextRegressor",
-    "XLNetTokenClassifier",
-    "XLNetTokenClassifierPreprocessor",
-    "__version__",
-    "load",
-]
+_MODULES = {
+    "AdamW": "optimizer",
+    "StatefulMemory": "model.memory",
+    "WarmupSchedule": "optimizer",
+    "XLNetBackbone": "model.backbone",
+    "XLNetConfig": "config",
+    "XLNetMultipleChoice": "tasks.choices",
+    "XLNetMultipleChoicePreprocessor": "preprocessing.choices",
+    "XLNetPretrainer": "objectives.pretrainer",
+    "XLNetQuestionAnswering": "tasks.question_answering",
+    "XLNetQuestionAnsweringPreprocessor": "preprocessing.questions",
+    "XLNetRanker": "tasks.choices",
+    "XLNetRankerPreprocessor": "preprocessing.choices",
+    "XLNetSpanClassifier": "tasks.question_answering",
+    "XLNetTextClassifier": "tasks.classification",
+    "XLNetTextClassifierPreprocessor": "preprocessing.texts",
+    "XLNetTextRegressor": "tasks.classification",
+    "XLNetTokenClassifier": "tasks.classification",
+    "XLNetTokenClassifierPreprocessor": "preprocessing.tokens",
+    "load": "loading",
+}
+_FOLDERS = ("objectives",)
+
+__all__ = ["__version__", *_FOLDERS, *_MODULES]
+
+
+def __getattr__(name):
+    if name in _FOLDERS:
+        return importlib.import_module(f"xlnet_tf.{name}")
+    if name not in _MODULES:
+        raise AttributeError(f"module 'xlnet_tf' has no attribute {name!r}")
+    module = importlib.import_module(f"xlnet_tf.{_MODULES[name]}")
+    globals()[name] = getattr(module, name)
+    if "keras" in sys.modules:
+        _import_classes()
+    return globals()[name]
+
+
+def __dir__():
+    return sorted({*globals(), *__all__})
+
+
+def _import_classes():
+    """Import every class, which registers it with Keras by its name."""
+    for module in sorted(set(_MODULES.values())):
+        importlib.import_module(f"xlnet_tf.{module}")
+
+
+@wrapt.when_imported("keras")
+def _register_with_keras(keras):
+    ours = [m for n, m in sys.modules.items() if n.startswith("xlnet_tf.")]
+    if any(getattr(m.__spec__, "_initializing", False) for m in ours):
+        # One of these modules is importing Keras and is incomplete;
+        # `__getattr__`, which imports it, imports the others afterwards.
+        return
+    _import_classes()

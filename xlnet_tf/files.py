@@ -15,9 +15,9 @@ import shutil
 def written_whole(path):
     """Context in which a file or a directory is written and then renamed.
 
-    If the block fails, the old file stays. A file is flushed to the disk
-    before it is renamed, so that after a power loss it is the old one or the
-    new one; files of a directory are not flushed.
+    Where the block fails, what stood at `path` before still does. A file is
+    flushed to the disk before it is renamed, so that after a power loss too it
+    is the old one or the new one; a directory is not.
 
     Several files that belong together enter one `contextlib.ExitStack`: they
     are renamed after all are written, the one that was entered first last.

@@ -1,117 +1,106 @@
-"""Fine-tunes an XLNet on a task: `python -m xlnet_tf.finetune`.
+"""Fine-tune an XLNet on a task: `python -m xlnet_tf.finetune`.
 
     python -m xlnet_tf.finetune --task rte --data glue/RTE --preset DIR \\
         --output runs/rte
 
 The output directory holds `results.json`, `best/` for `from_preset`,
-`model.keras`, `metrics.jsonl`, predictions of the held-out examples and, where
-they say something, a report and a picture. The same command again goes on where
-the run stopped; with `--predict FILE` it predicts.
+`model.keras`, `metrics.jsonl`, predictions of the held-out examples and, for
+some tasks, a report and a picture. The same command again resumes a stopped
+run; with `--predict FILE` it predicts.
 """
 
 import argparse
 import copy
-import json
+import dataclasses
+import os
 import pathlib
 import sys
 
 from data_pipeline import command_line
+from data_pipeline.settings import add_options
+from data_pipeline.tasks.catalog import TASKS
+from xlnet_tf.training.config import PRETRAINING_ONLY
+from xlnet_tf.training.config import FinetuningConfig
+
+FREQUENT = (
+    "steps",
+    "epochs",
+    "batch_size",
+    "learning_rate",
+    "sequence_length",
+    "seed",
+)
+FURTHER = tuple(
+    field.name
+    for field in dataclasses.fields(FinetuningConfig)
+    if field.name not in FREQUENT
+)
 
 
 def parse_arguments(argv=None):
-    """Options of the command; the rest is in `--training FILE`."""
-    from data_pipeline.tasks.catalog import TASKS
-
+    """Options of the command, with a field of FinetuningConfig each."""
     parser = argparse.ArgumentParser(
         prog="python -m xlnet_tf.finetune",
+        usage="%(prog)s --task NAME --preset DIR --output DIR [options]",
         description="Fine-tune an XLNet on a task.",
         epilog="tasks: " + ", ".join(TASKS),
     )
     add = parser.add_argument
-    add("--task", required=True, help="its name, see below")
+    add("--task", required=True, metavar="NAME", help="its name, see below")
     add(
         "--data",
+        metavar="PATH",
         help="directory, archive or file of the task (default: fetched by "
         "name through TensorFlow Datasets)",
     )
-    add("--eval-data", help="file or directory to evaluate on")
+    add("--eval-data", metavar="PATH", help="file or directory to evaluate on")
     add("--columns", help='which ones to read: "text=review,label=stars"')
-    add("--preset", required=True, help="directory of the weights")
+    add("--preset", required=True, metavar="DIR", help="with the weights")
     add(
         "--random-start",
         action="store_true",
         help="use the preset's config and tokenizer, not its weights",
     )
-    add("--output", required=True, help="directory of the run")
-    add("--steps", type=int, help="optimizer steps in all")
-    add("--epochs", type=float, help="instead of --steps")
-    add("--batch-size", type=int, help="rows of all replicas together")
-    add("--learning-rate", type=float, help="peak of the learning rate")
-    add("--sequence-length", type=int, help="tokens at most")
-    add("--seed", type=int, help="of the head, the order and dropout")
-    add("--seeds", type=int, help="so many runs, with median and spread")
+    add("--output", required=True, metavar="DIR", help="directory of the run")
+    add_options(parser, FinetuningConfig, skip=FURTHER)
+    add(
+        "--seeds",
+        type=int,
+        metavar="N",
+        help="number of runs, with median and spread",
+    )
     add("--strategy", default="auto", help="as of xlnet_tf.train")
     add("--tpu", help='name or grpc:// address of a TPU, or "local"')
     add(
         "--training",
         metavar="FILE",
-        help="JSON with any field of FinetuningConfig; options given win",
+        help="JSON or YAML with any of the settings; options given here win",
     )
     add("--predict", metavar="FILE", help="write predictions of a file")
-    add("--compilation-cache", metavar="DIR", help="as of xlnet_tf.train")
+    group = parser.add_argument_group(
+        "further settings", "defaults where the task has no recipe"
+    )
+    add_options(group, FinetuningConfig, skip=(*FREQUENT, *PRETRAINING_ONLY))
+    group.add_argument(
+        "--compilation-cache", metavar="DIR", help="as of xlnet_tf.train"
+    )
     return parser.parse_args(argv)
-
-
-def finetuning_config(options):
-    """The settings of a run: the task's recipe, the file, the options."""
-    from xlnet_tf.training.finetuning_config import FinetuningConfig
-    from xlnet_tf.training.finetuning_config import recipe
-
-    file = {}
-    if options.training:
-        given = FinetuningConfig.from_json(options.training).to_dict()
-        named = json.loads(pathlib.Path(options.training).read_text("utf-8"))
-        file = {name: given[name] for name in named}
-    names = ("steps", "epochs", "batch_size", "learning_rate", "seed")
-    values = {
-        name: getattr(options, name)
-        for name in (*names, "sequence_length")
-        if getattr(options, name) is not None
-    }
-    if {"steps", "epochs"} <= set(values):
-        raise ValueError("give either --steps or --epochs, not both.")
-    if "epochs" in values:
-        file.pop("steps", None)
-    given = {**file, **values}
-    settings = recipe(options.task)
-    if {"steps", "epochs"} & set(given):
-        # The recipe's warm-up belongs to its own number of steps.
-        for name in ("steps", "epochs", "warmup_steps"):
-            settings.pop(name, None)
-    return FinetuningConfig(**{**settings, **given})
 
 
 def main(argv=None):
     """Runs the command; see the module's text."""
     options = parse_arguments(argv)
-    from xlnet_tf.training.compilation_cache import compilation_cache
-
-    with compilation_cache(options.compilation_cache):
-        return finetune(options)
-
-
-def finetune(options):
-    """All runs that the options ask for.
-
-    Returns:
-        int, the exit status.
-    """
+    if options.compilation_cache:
+        flag = (
+            f"--tf_xla_persistent_cache_directory={options.compilation_cache}"
+        )
+        os.environ["TF_XLA_FLAGS"] = f"{os.getenv('TF_XLA_FLAGS', '')} {flag}"
     from data_pipeline.tasks import reading
-    from xlnet_tf.training.finetuning import one_run
+    from xlnet_tf.training.finetuning import run_task
     from xlnet_tf.training.results import write_summary
     from xlnet_tf.training.strategy import make_strategy
 
-    config = finetuning_config(options)
+    config = FinetuningConfig.for_task(options.task, options.training, options)
     with command_line.warnings_in_a_line():
         data = reading.read_task(
             options.task,
@@ -123,17 +112,17 @@ def finetune(options):
         )
     strategy = make_strategy(options.strategy, options.tpu)
     if options.seeds is None:
-        return one_run(options, strategy, data, config)[0]
+        return run_task(options, config, strategy, data)[0]
     if options.seeds < 1:
         raise ValueError(
             f"`--seeds` must be at least 1. Received: {options.seeds}."
         )
     results = []
     for seed in range(config.seed, config.seed + options.seeds):
-        mine = copy.copy(options)
-        mine.seed = seed
-        mine.output = str(pathlib.Path(options.output) / f"seed-{seed}")
-        status, result = one_run(mine, strategy, data, finetuning_config(mine))
+        of_seed = copy.copy(options)
+        of_seed.output = str(pathlib.Path(options.output) / f"seed-{seed}")
+        seeded = dataclasses.replace(config, seed=seed)
+        status, result = run_task(of_seed, seeded, strategy, data)
         if status:
             return status
         results.append(result)

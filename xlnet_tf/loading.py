@@ -7,8 +7,8 @@ import keras
 
 from xlnet_tf.model.backbone import XLNetBackbone
 from xlnet_tf.objectives.pretrainer import XLNetPretrainer
+from xlnet_tf.tasks.choices import XLNetMultipleChoice
 from xlnet_tf.tasks.choices import XLNetRanker
-from xlnet_tf.tasks.classification import XLNetMultipleChoice
 from xlnet_tf.tasks.classification import XLNetTextClassifier
 from xlnet_tf.tasks.classification import XLNetTextRegressor
 from xlnet_tf.tasks.classification import XLNetTokenClassifier

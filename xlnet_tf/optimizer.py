@@ -1,7 +1,12 @@
-"""How the weights move: warm-up and decay, AdamW, clipping of the whole batch.
+"""AdamW of the whole batch, and its learning rate.
 
 Section A.4 of https://arxiv.org/abs/1906.08237: Adam with decoupled weight
 decay, linear warm-up and linear decay, gradients clipped by their global norm.
+
+COMPATIBILITY: names of Keras 3 that it does not document, used by `AdamW`:
+`_get_variable_index`, `_use_weight_decay`, `_apply_weight_decay`, `_momentums`,
+`_velocities`, `_clip_gradients`, and, of its TensorFlow optimizer alone,
+`_all_reduce_sum_gradients`. A test looks for each.
 """
 
 import math
@@ -10,11 +15,12 @@ import re
 import keras
 from keras import ops
 
-# Layer normalisation and every bias, u, v and the segment bias included.
+# Parts of the names of variables that are not decayed: layer normalisation and
+# every bias, u, v and the segment bias included.
 NO_WEIGHT_DECAY = ("bias", "gamma", "beta")
 
-# Where a variable lives, by its path. Shared biases are used by every layer
-# and carry the name of the first, which built them.
+# The layer of a variable, by its path. Biases that all layers share are below
+# the first block, which built them.
 _SHARED = re.compile(
     r"(^|/)(token_embedding|mask_embedding|shared_biases)(/|$)"
 )
@@ -23,15 +29,24 @@ _LAYER = re.compile(r"(?:^|/)block_(\d+)/")
 
 @keras.saving.register_keras_serializable(package="xlnet_tf")
 class WarmupSchedule(keras.optimizers.schedules.LearningRateSchedule):
-    """A learning rate that rises linearly and then falls.
+    """Learning rate with linear warm-up and decay.
+
+    Example:
+        ```python
+        from xlnet_tf.optimizer import WarmupSchedule
+
+        schedule = WarmupSchedule(1e-4, total_steps=1000, warmup_steps=99)
+        float(schedule(0))  # 1e-06
+        float(schedule(99))  # 0.0001
+        ```
 
     Args:
         learning_rate: float, the peak, reached after `warmup_steps`.
-        total_steps: int, when the fall ends.
+        total_steps: int, the step at which the decay ends.
         warmup_steps: int, default 0.
         decay: "linear" (default), "cosine" or "constant".
-        final_fraction: float in [0, 1], share of the peak that is left at the
-            end. Default 0.
+        final_fraction: float in [0, 1], share of the peak at the last step.
+            Default 0.
 
     Raises:
         ValueError: if the warm-up is not shorter than the whole, or `decay` is
@@ -74,13 +89,13 @@ class WarmupSchedule(keras.optimizers.schedules.LearningRateSchedule):
         )
         done = ops.clip(done, 0.0, 1.0)
         if self.decay == "linear":
-            left = 1.0 - done
+            decay = 1.0 - done
         elif self.decay == "cosine":
-            left = 0.5 * (1.0 + ops.cos(math.pi * done))
+            decay = 0.5 * (1.0 + ops.cos(math.pi * done))
         else:
-            left = ops.ones_like(done)
-        left = self.final_fraction + (1.0 - self.final_fraction) * left
-        return self.learning_rate * ops.minimum(warmup, left)
+            decay = ops.ones_like(done)
+        decay = self.final_fraction + (1.0 - self.final_fraction) * decay
+        return self.learning_rate * ops.minimum(warmup, decay)
 
     def get_config(self):
         return {
@@ -94,11 +109,19 @@ class WarmupSchedule(keras.optimizers.schedules.LearningRateSchedule):
 
 @keras.saving.register_keras_serializable(package="xlnet_tf")
 class AdamW(keras.optimizers.AdamW):
-    """Keras' AdamW, correct on several replicas and in what it decays.
+    """AdamW that clips the summed gradient and decays kernels only.
 
     Keras clips the gradient of each replica before it sums them, so that N
     replicas differ from one on the same batch. Here the sum comes first. Layer
     normalisation and biases are not decayed.
+
+    Example:
+        ```python
+        from xlnet_tf.optimizer import AdamW, WarmupSchedule
+
+        schedule = WarmupSchedule(2e-5, total_steps=1000, warmup_steps=100)
+        optimizer = AdamW(schedule, weight_decay=0.01, global_clipnorm=1.0)
+        ```
 
     Args:
         learning_rate: float or schedule. A schedule is safer: a number becomes
@@ -106,17 +129,16 @@ class AdamW(keras.optimizers.AdamW):
         weight_decay: float, default 0.01.
         beta_1, beta_2, epsilon: floats; epsilon 1e-6 as released.
         global_clipnorm: float or None (default).
-        gradients_are_summed: bool, whether the caller has summed over replicas
-            (and clipped) already. Default False.
-        layer_decay: float in (0, 1], default 1 for none. The lower a layer,
-            the smaller its steps, weight decay included: layer l of L gets
-            `layer_decay ** (L - 1 - l)`, embeddings and biases that layers
-            share `layer_decay ** L`, heads 1. The paper fine-tunes on SQuAD
-            with 0.75.
+        gradients_are_summed: bool, True = the caller has summed gradients over
+            replicas (and clipped them). Default False.
+        layer_decay: float in (0, 1], default 1 for none. Factor of the learning
+            rate and weight decay from each layer to the one below: layer l of
+            L has `layer_decay ** (L - 1 - l)`, embeddings and biases that
+            layers share `layer_decay ** L`, heads 1. 0.75 for SQuAD in the
+            paper.
         layer_decay_on: "step" (default), or "gradient" as released: gradients
-            are multiplied before Adam, which divides by their size again, so
-            that little of it is left. Weight decay and embeddings are as
-            without.
+            are multiplied before Adam, whose division by their size undoes
+            most of it; weight decay and embeddings keep the full rate.
         **kwargs: of `keras.optimizers.AdamW`.
 
     Raises:
@@ -173,7 +195,7 @@ class AdamW(keras.optimizers.AdamW):
         super().build(variables)
 
     def update_step(self, gradient, variable, learning_rate):
-        """Moves a weight by its own decay and then by its gradient."""
+        """Decays a weight at its own rate, then applies its gradient."""
         factor = 1.0
         if self._factors:
             factor = self._factors[self._get_variable_index(variable)]
@@ -190,11 +212,10 @@ class AdamW(keras.optimizers.AdamW):
             super().update_step(gradient, variable, learning_rate)
 
     def _fused_step(self, gradient, variable, learning_rate):
-        """Keras' step as one operation that reads and writes in place.
+        """Keras' update as one operation in place.
 
-        As ten operations it passes over each weight ten times, which takes as
-        long as a fifth of a training step on a CPU (BUILD.md, "What was
-        tried").
+        Its ten operations each pass over all weights, which takes a fifth of a
+        training step on a CPU.
         """
         import tensorflow as tf
 
@@ -221,11 +242,10 @@ class AdamW(keras.optimizers.AdamW):
         )
 
     def _apply_weight_decay(self, variables):
-        # Keras knows one rate for all weights: `update_step` has that of each.
+        # Keras decays all weights at one rate; `update_step` decays each at its
+        # own.
         pass
 
-    # Two methods of Keras' TensorFlow optimizer that it does not document;
-    # a test compares two replicas with one.
     def _clip_gradients(self, grads):
         sum_over_replicas = getattr(super(), "_all_reduce_sum_gradients", None)
         if sum_over_replicas is not None and not self.gradients_are_summed:
@@ -246,13 +266,13 @@ class AdamW(keras.optimizers.AdamW):
 
 
 def layer_factors(variables, layer_decay, with_embeddings=True):
-    """What the step of each variable is multiplied by, see `AdamW`.
+    """Factor of each variable's learning rate, see `AdamW`.
 
     Args:
         variables: list of variables of a model with an XLNetBackbone.
-        layer_decay: float, the share that is left from layer to layer.
-        with_embeddings: bool, whether what is below all layers is slowed down
-            too. Default True.
+        layer_decay: float, factor from each layer to the one below.
+        with_embeddings: bool, whether embeddings and shared biases have a
+            factor too. Default True.
 
     Returns:
         tuple of floats, one a variable.
@@ -275,10 +295,10 @@ def layer_factors(variables, layer_decay, with_embeddings=True):
             "have `block_0/`, `block_1/` and so on in them. "
             f"Received: {', '.join(paths[:5])}."
         )
-    slowed = -1 if with_embeddings else 0
+    lowest = -1 if with_embeddings else 0
     return tuple(
         1.0
-        if layer is None or layer < slowed
+        if layer is None or layer < lowest
         else layer_decay ** (num_layers - 1 - layer)
         for layer in layers
     )

@@ -1,26 +1,56 @@
-"""Pretrains an XLNet: `python -m xlnet_tf.train`.
+"""Pretrain an XLNet: `python -m xlnet_tf.train`.
 
     python -m xlnet_tf.train --config small --records DIR --output DIR \\
         --steps 1000 --batch-size 32
 
 The output directory holds `checkpoints/`, TensorBoard logs, `metrics.jsonl`,
-and at the end `model.keras`, the tokenizer and `preset/` for `from_preset`.
-The same command again goes on where the run stopped.
+`training.json` for `--training`, and at the end `model.keras`, the tokenizer
+and `preset/` for `from_preset`. The same command again resumes a stopped run.
 """
 
 import argparse
+import dataclasses
+import os
 import sys
 
 from data_pipeline import command_line
+from data_pipeline.settings import add_options
+from xlnet_tf.training.config import TrainingConfig
+
+FREQUENT = ("steps", "batch_size", "learning_rate", "precision", "seed")
+FURTHER = tuple(
+    field.name
+    for field in dataclasses.fields(TrainingConfig)
+    if field.name not in FREQUENT
+)
 
 
 def parse_arguments(argv=None):
-    """Options of the command; the rest is in `--training FILE`."""
+    """Options of the command, with a field of TrainingConfig each."""
     parser = argparse.ArgumentParser(
         prog="python -m xlnet_tf.train",
+        usage="%(prog)s --records DIR --output DIR --steps N [options]",
         description="Pretrain an XLNet on records of build_records.",
     )
     add = parser.add_argument
+    add("--records", required=True, metavar="DIR", help="made by build_records")
+    add("--output", required=True, metavar="DIR", help="directory of the run")
+    add(
+        "--config",
+        default="base",
+        help="tiny, small, base, large, or an xlnet_config.json (default base)",
+    )
+    add("--preset", metavar="DIR", help="directory of weights to start from")
+    add_options(parser, TrainingConfig, skip=FURTHER, required=("steps",))
+    add(
+        "--memory-length",
+        type=int,
+        metavar="N",
+        help="tokens remembered (default: the config's, or 3/4 of a record)",
+    )
+    add("--eval-records", metavar="DIR", help="other records to evaluate on")
+    add("--skip-corrupt", action="store_true", help="leave out damaged records")
+    add("--export", metavar="DIR", help="write a SavedModel to DIR/STEP")
     add(
         "--strategy",
         default="auto",
@@ -28,55 +58,48 @@ def parse_arguments(argv=None):
     )
     add("--tpu", help='name or grpc:// address of a TPU, or "local"')
     add(
-        "--config",
-        default="base",
-        help="tiny, small, base, large, or an xlnet_config.json",
-    )
-    add("--records", required=True, help="directory made by build_records")
-    add("--eval-records", help="other records to evaluate on")
-    add("--output", required=True, help="directory of the run")
-    add("--steps", type=int, required=True, help="optimizer steps in all")
-    add("--batch-size", type=int, help="sequences of all replicas together")
-    add("--learning-rate", type=float, help="peak of the learning rate")
-    add(
-        "--memory-length",
-        type=int,
-        help="tokens remembered (default: the config's, or 3/4 of a record)",
-    )
-    add("--precision", help="float32 or bfloat16 (mixed)")
-    add("--seed", type=int, help="of weights, order, permutations, dropout")
-    add(
         "--training",
         metavar="FILE",
-        help="JSON with any field of TrainingConfig; options given here win",
+        help="JSON or YAML with any of the settings; options given here win",
     )
-    add("--preset", help="directory of weights to start from")
-    add("--export", metavar="DIR", help="write a SavedModel to DIR/STEP")
-    add(
+    group = parser.add_argument_group("further settings")
+    add_options(group, TrainingConfig, skip=FREQUENT)
+    group.add_argument(
         "--compilation-cache",
         metavar="DIR",
         help="keep what XLA compiles there, for the next start",
-    )
-    add(
-        "--skip-corrupt",
-        action="store_true",
-        help="count damaged records and leave them out",
     )
     return parser.parse_args(argv)
 
 
 def main(argv=None):
     """Runs the command; see the module's text."""
-    arguments = parse_arguments(argv)
-    from xlnet_tf.training.compilation_cache import compilation_cache
+    options = parse_arguments(argv)
+    if options.compilation_cache:
+        flag = (
+            f"--tf_xla_persistent_cache_directory={options.compilation_cache}"
+        )
+        os.environ["TF_XLA_FLAGS"] = f"{os.getenv('TF_XLA_FLAGS', '')} {flag}"
+    from xlnet_tf.training.pretraining import PretrainingRun
+    from xlnet_tf.training.strategy import make_strategy
 
-    with compilation_cache(arguments.compilation_cache):
-        from xlnet_tf.training.pretraining import Run
+    config = TrainingConfig.read(options.training, options)
+    strategy = make_strategy(options.strategy, options.tpu)
+    with PretrainingRun(options, config, strategy, export) as run:
+        return run.train()
 
-        with Run(arguments) as run:
-            run.announce(sys.stdout.write)
-            sys.stdout.flush()  # before the progress, which goes to stderr
-            return run.train()
+
+def export(model, tokenizer, directory, sequence_length):
+    """Writes a SavedModel of a model, over what is there."""
+    from saved_models.export import export_model
+
+    export_model(
+        model,
+        tokenizer,
+        directory,
+        sequence_length=sequence_length,
+        overwrite=True,
+    )
 
 
 def command():

@@ -7,6 +7,7 @@ import tempfile
 
 from benchmarks import machine
 from benchmarks.texts import read_lines
+from benchmarks.texts import read_questions
 from data_pipeline.pretraining import PretrainingData
 from data_pipeline.records import build as building
 from data_pipeline.records.schema import RecordSettings
@@ -61,6 +62,20 @@ def graph_tokenizer(files):
     )
     lines = tf.constant(read_lines(files["text"]))
     return lambda: encode(lines).numpy()
+
+
+def question_features(files, num_questions, num_tokens):
+    """Rows of fine-tuning, with the places of the answers."""
+    from xlnet_tf import XLNetQuestionAnsweringPreprocessor
+
+    examples = read_questions(files, num_questions)
+    preprocessor = XLNetQuestionAnsweringPreprocessor(
+        Tokenizer(files["tokenizer"]),
+        sequence_length=num_tokens,
+        stride=num_tokens // 4,
+        max_question_length=num_tokens // 8,
+    )
+    return lambda: preprocessor.encode(examples, training=True)
 
 
 def sentencepiece(files, num_threads):

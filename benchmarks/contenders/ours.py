@@ -14,7 +14,7 @@ from xlnet_tf import XLNetBackbone
 from xlnet_tf import XLNetConfig
 from xlnet_tf import XLNetTextClassifier
 from xlnet_tf.optimizer import AdamW
-from xlnet_tf.training import pretraining_steps as training_steps
+from xlnet_tf.training import pretraining_step as training_steps
 from xlnet_tf.training.config import TrainingConfig
 
 FRAMEWORK = "tensorflow"

@@ -1,23 +1,27 @@
-"""Rows -> batches of equal length, for fine-tuning.
+"""Encoded examples and their batches of equal length, for fine-tuning.
 
 Rows of like length share a batch, padded to one of a few lengths, so that
-little is padding and few shapes are compiled. What a training step holds is a
+little is padding and few shapes are compiled. The rows of a training step are a
 function of (seed, step) alone: not of the number of workers or replicas, nor of
-where the run started.
+the step that the run started from.
 
-Shapes: B global batch, b rows of one element, O options, T tokens.
+Shapes: R rows, B global batch, b rows of one element, O options or documents,
+S = R x O sequences, T tokens.
 """
 
 import functools
 
 import numpy as np
 import tensorflow as tf
+import tqdm
 
 from data_pipeline.dataset_options import dataset_options
 
 # Batches whose rows are sorted by length together: more leave less padding,
 # fewer leave more chance in who meets whom.
 _POOL = 64
+# Examples that are encoded at once, for little memory.
+_CHUNK = 1000
 
 
 def bucket_lengths(sequence_length, smallest=16):
@@ -40,39 +44,135 @@ def bucket_lengths(sequence_length, smallest=16):
     )
 
 
-class Batches:
-    """The batches of a set of rows.
+def encode_in_chunks(examples, encode, progress=False):
+    """Columns of examples that are encoded about a thousand at a time.
 
     Args:
-        rows: Rows.
+        examples: list of examples.
+        encode: function of some of these that gives a dict of ragged tensors
+            and arrays.
+        progress: bool, whether to draw a bar. Default False.
+
+    Returns:
+        dict of ragged tensors and arrays.
+
+    Raises:
+        ValueError: if there are no examples.
+    """
+    if not examples:
+        raise ValueError("there are no examples to encode.")
+    starts = tqdm.tqdm(
+        range(0, len(examples), _CHUNK),
+        desc="tokenizing",
+        leave=False,
+        disable=not progress or len(examples) < 10 * _CHUNK,
+    )
+    with tf.device("CPU:0"):
+        parts = [encode(examples[i : i + _CHUNK]) for i in starts]
+        return {
+            name: tf.concat([part[name] for part in parts], axis=0)
+            if isinstance(column, tf.RaggedTensor)
+            else np.concatenate([part[name] for part in parts])
+            for name, column in parts[0].items()
+        }
+
+
+class EncodedExamples:
+    """Rows of features and labels, ready to be batched.
+
+    Args:
+        sequences: dict of str to tf.RaggedTensor [S, (T)], one value a token;
+            `token_ids` is one of them.
+        dense: dict of str to array [R, ...].
+        fillers: dict of str to the value that pads a sequence of that name.
+        side: "left" or "right", the padded side of sequences.
+        options: int, O, or None for sequences without that axis.
+        notes: sequence of str, lines for the user, such as what is cut.
+        unbatched: dict of str to tf.RaggedTensor [R, (...)], needed to decode
+            outputs, and left out of batches.
+        counts: dict of str to int, counts of the examples and their labels.
+
+    Raises:
+        ValueError: the columns have different numbers of rows.
+    """
+
+    def __init__(
+        self,
+        sequences,
+        dense,
+        fillers,
+        side,
+        options=None,
+        notes=(),
+        unbatched=None,
+        counts=None,
+    ):
+        self.sequences = sequences
+        self.dense = {k: np.asarray(v) for k, v in dense.items()}
+        self.fillers = fillers
+        self.side = side
+        self.options = options
+        self.notes = list(notes)
+        self.unbatched = unbatched or {}
+        self.counts = counts or {}
+        sizes = {int(x.nrows()) // (options or 1) for x in sequences.values()}
+        sizes |= {int(x.nrows()) for x in self.unbatched.values()}
+        sizes |= {len(x) for x in self.dense.values()}
+        if len(sizes) != 1:
+            raise ValueError(
+                "all columns must have equally many rows. Received: "
+                f"{sorted(sizes)}."
+            )
+        self._size = sizes.pop()
+        lengths = sequences["token_ids"].row_lengths().numpy()
+        self._lengths = (
+            lengths.astype(np.int64).reshape(self._size, -1).max(axis=1)
+            if self._size
+            else np.zeros(0, np.int64)
+        )
+
+    def __len__(self):
+        return self._size
+
+    @property
+    def lengths(self):
+        """int64 array [R], tokens of the longest sequence of each row."""
+        return self._lengths
+
+
+class Batches:
+    """Batches of encoded examples.
+
+    Args:
+        encoded: EncodedExamples.
         batch_size: int, the global batch B, over all workers and replicas.
         lengths: tuple of int, increasing; every batch is padded to one of
             them.
-        seed: int, for the order.
+        seed: int, for the order of the rows.
 
     Attributes:
-        steps_per_epoch: int, full batches in the rows.
+        steps_per_epoch: int, full batches of the rows.
         evaluation_steps: int, batches that hold every row once.
 
     Raises:
         ValueError: there are no rows, or one is longer than all lengths.
     """
 
-    def __init__(self, rows, batch_size, lengths, seed=0):
-        if not len(rows):
+    def __init__(self, encoded, batch_size, lengths, seed=0):
+        if not len(encoded):
             raise ValueError("there are no examples to make batches of.")
-        longest = int(rows.lengths.max())
+        longest = int(encoded.lengths.max())
         if longest > lengths[-1]:
             raise ValueError(
                 f"`lengths` must hold the longest row, {longest} tokens. "
                 f"Received: lengths={tuple(lengths)}."
             )
-        self.rows = rows
+        self.encoded = encoded
         self.batch_size = batch_size
         self.seed = seed
         self._lengths = np.asarray(lengths)
-        self.steps_per_epoch = len(rows) // batch_size
-        self.evaluation_steps = -(-len(rows) // batch_size)
+        self.steps_per_epoch = len(encoded) // batch_size
+        self.evaluation_steps = -(-len(encoded) // batch_size)
         self._order = functools.lru_cache(maxsize=2)(self._order_of)
 
     def training(
@@ -80,14 +180,14 @@ class Batches:
     ):
         """An endless dataset of batches in a new order each epoch.
 
-        Rows that do not fill a batch are left out of their epoch, other ones
-        each time.
+        Rows that do not fill the last batch of an epoch are left out; each
+        epoch leaves out others.
 
         Args:
             start_step: int, the first step to read.
-            first_row: int, the first row of the global batch to read.
-            num_rows: int, how many of its rows to read; default all.
-            replica_batch: int, rows of one element; default `num_rows`.
+            first_row: int, the first row to read of each global batch.
+            num_rows: int, rows to read of each global batch; default all.
+            replica_batch: int, b; default `num_rows`.
 
         Returns:
             tf.data.Dataset of dict of str to tensor: sequences [b, T] or
@@ -100,7 +200,7 @@ class Batches:
         if not self.steps_per_epoch:
             raise ValueError(
                 "`batch_size` must be at most the number of examples, "
-                f"{len(self.rows)}. Received: batch_size={self.batch_size}."
+                f"{len(self.encoded)}. Received: batch_size={self.batch_size}."
             )
 
         def steps():
@@ -118,9 +218,9 @@ class Batches:
         The last batch is filled up with copies of its last row, whose
         `row_index` is -1. Arguments and elements as of `training`.
         """
-        order = np.argsort(-self.rows.lengths, kind="stable")
-        # Of the same batch, for a longer row would lose its end. Copies are
-        # told from rows by their sign: ~row is -1 - row.
+        order = np.argsort(-self.encoded.lengths, kind="stable")
+        # Copies of the last row, since a longer one would lose its end. A copy
+        # is negative: ~row is -1 - row.
         filled = np.full(self.evaluation_steps * self.batch_size, ~order[-1])
         filled[: len(order)] = order
         batches = filled.reshape(-1, self.batch_size)
@@ -134,15 +234,15 @@ class Batches:
             return 0.0
         batches = self._order(epoch)
         padded = self._padded_lengths(batches).sum() * self.batch_size
-        return 1 - self.rows.lengths[batches].sum() / padded
+        return 1 - self.encoded.lengths[batches].sum() / padded
 
     def _order_of(self, epoch):
         """int64 [steps, B], the rows of each step of an epoch."""
         draw = np.random.default_rng([self.seed, epoch])
-        rows = draw.permutation(len(self.rows))
+        rows = draw.permutation(len(self.encoded))
         rows = rows[: self.steps_per_epoch * self.batch_size]
         pool = _POOL * self.batch_size
-        lengths = self.rows.lengths
+        lengths = self.encoded.lengths
         batches = np.concatenate(
             [
                 part[np.argsort(lengths[part], kind="stable")]
@@ -150,13 +250,13 @@ class Batches:
             ]
         ).reshape(-1, self.batch_size)
         batches = draw.permutation(batches, axis=0)
-        # Within a batch too: replicas must not get the long rows always.
+        # Within a batch too, or the last replica would get all long rows.
         return draw.permuted(batches, axis=1)
 
     def _padded_lengths(self, batches):
         """int64 [steps], the length each batch is padded to."""
         rows = np.where(batches < 0, ~batches, batches)
-        longest = self.rows.lengths[rows].max(axis=-1)
+        longest = self.encoded.lengths[rows].max(axis=-1)
         return self._lengths[np.searchsorted(self._lengths, longest)]
 
     def _dataset(self, steps, first_row, num_rows, replica_batch):
@@ -172,7 +272,7 @@ class Batches:
 
         def elements():
             for batch in steps():
-                # All replicas get one shape, that of the whole batch.
+                # One shape for all replicas: that of the whole batch.
                 length = self._padded_lengths(batch)
                 mine = batch[first_row : first_row + num_rows]
                 for rows in mine.reshape(-1, replica_batch):
@@ -185,32 +285,32 @@ class Batches:
                 tf.TensorSpec([], tf.int64),
             ),
         )
-        # A TPU wants to know the length beforehand.
+        # A TPU needs a static shape.
         static = int(self._lengths[0]) if len(self._lengths) == 1 else None
-        gather = _Gather(self.rows, replica_batch, static)
+        gather = _Gather(self.encoded, replica_batch, static)
         dataset = dataset.map(gather, num_parallel_calls=tf.data.AUTOTUNE)
         return dataset.prefetch(2).with_options(dataset_options())
 
 
 class _Gather:
-    """Fetches rows by index and pads them, in graph."""
+    """Gather rows by index and pad them, as TensorFlow ops."""
 
-    def __init__(self, rows, batch_size, length):
-        self._rows = rows
+    def __init__(self, encoded, batch_size, length):
+        self._encoded = encoded
         self._batch_size = batch_size
         self._length = length
         with tf.device("CPU:0"):
             self._sequences = {
-                name: (tf.constant(x.values), tf.constant(x.row_splits))
-                for name, x in rows.sequences.items()
+                name: (x.flat_values, tf.cast(x.row_splits, tf.int64))
+                for name, x in encoded.sequences.items()
             }
-            self._dense = {k: tf.constant(v) for k, v in rows.dense.items()}
+            self._dense = {k: tf.constant(v) for k, v in encoded.dense.items()}
 
     def __call__(self, indices, length):
         length = self._length or length
-        # Those that fill a batch up are copies, see `Batches.evaluation`.
+        # A negative index is a copy that fills up the batch.
         rows = tf.where(indices < 0, -1 - indices, indices)
-        options = self._rows.options
+        options = self._encoded.options
         sequences = rows
         if options is not None:
             sequences = rows[:, None] * options + tf.range(
@@ -222,13 +322,13 @@ class _Gather:
             starts = tf.gather(splits, sequences)
             lengths = tf.gather(splits, sequences + 1) - starts
             place = tf.range(length, dtype=tf.int64)[None]
-            if self._rows.side == "left":
+            if self._encoded.side == "left":
                 place = place - (length - lengths[:, None])
             is_real = (place >= 0) & (place < lengths[:, None])
             values = tf.gather(
                 values, tf.where(is_real, starts[:, None] + place, 0)
             )
-            filler = tf.cast(self._rows.fillers[name], values.dtype)
+            filler = tf.cast(self._encoded.fillers[name], values.dtype)
             features[name] = tf.where(is_real, values, filler)
             if name == "token_ids":
                 features["padding_mask"] = tf.cast(is_real, tf.int32)
@@ -240,13 +340,13 @@ class _Gather:
         return features
 
     def _with_options(self, value):
-        if self._rows.options is None:
+        if self._encoded.options is None:
             return value
         return tf.reshape(
             value,
             [
                 self._batch_size,
-                self._rows.options,
+                self._encoded.options,
                 self._length or tf.shape(value)[-1],
             ],
         )

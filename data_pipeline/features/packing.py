@@ -1,14 +1,13 @@
-"""Token ids -> sequences of the model, in graph ops.
+"""Token ids packed into sequences of the model, as TensorFlow ops.
 
-Only TensorFlow's own ops are used, so that TensorFlow Serving loads an export
-of them. Layouts are the released ones: `A sep cls` or `A sep B sep cls`.
+The layouts are the released ones: `A sep cls` or `A sep B sep cls`. Only
+TensorFlow's own ops are used, so that TensorFlow Serving can load an export.
 
-Shapes: B sequences, T tokens.
+Shapes: B sequences, T tokens, W words.
 """
 
 import tensorflow as tf
 
-from data_pipeline.features.packing_settings import check_settings
 from data_pipeline.tokenization.symbols import CLS_ID
 from data_pipeline.tokenization.symbols import CLS_SEGMENT
 from data_pipeline.tokenization.symbols import FIRST_SEGMENT
@@ -16,6 +15,42 @@ from data_pipeline.tokenization.symbols import PADDING_ID
 from data_pipeline.tokenization.symbols import PADDING_SEGMENTS
 from data_pipeline.tokenization.symbols import SECOND_SEGMENT
 from data_pipeline.tokenization.symbols import SEP_ID
+from data_pipeline.tokenization.symbols import UNKNOWN_ID
+
+# What pads a sequence, by the padded side.
+FILLERS = {
+    side: {"token_ids": PADDING_ID, "segment_ids": segment}
+    for side, segment in PADDING_SEGMENTS.items()
+}
+# What each segment of a pair may keep, however long the other one is.
+_LEAST_KEPT = {
+    "longest_first": lambda room: ((room + 1) // 2, room // 2),
+    "only_first": lambda room: (0, room),
+    "only_second": lambda room: (room, 0),
+}
+
+
+def check_packing(sequence_length, truncate, num_symbols=3):
+    """Refuse settings that leave no room for text.
+
+    Args:
+        sequence_length: int, T.
+        truncate: str, see `kept_lengths`.
+        num_symbols: int, [SEP] and [CLS] tokens of a sequence.
+
+    Raises:
+        ValueError: if a setting is out of range.
+    """
+    if truncate not in _LEAST_KEPT:
+        raise ValueError(
+            f"`truncate` must be one of {', '.join(_LEAST_KEPT)}. Received: "
+            f"truncate={truncate!r}."
+        )
+    if sequence_length <= num_symbols:
+        raise ValueError(
+            f"`sequence_length` must be above {num_symbols}: [SEP], [CLS] and "
+            f"a token. Received: sequence_length={sequence_length}."
+        )
 
 
 def pack(
@@ -26,13 +61,13 @@ def pack(
     pad_side="left",
     pad_to_longest=False,
 ):
-    """Makes sequences of one or two segments each.
+    """Pack one or two segments into each sequence.
 
     Args:
         first: int32 ragged tensor [B, (T)], segment A.
         second: int32 ragged tensor [B, (T)], segment B, or None.
         sequence_length: int, T at most, the symbols included.
-        truncate: str, which segment of a pair loses its end; see
+        truncate: str, the segment of a pair that loses its end; see
             `kept_lengths`.
         pad_side: "left" (default) or "right".
         pad_to_longest: bool, whether T is the length of the longest sequence,
@@ -48,7 +83,7 @@ def pack(
     Source: `convert_single_example` of the released classifier_utils.py.
     """
     num_symbols = 2 if second is None else 3
-    check_settings(sequence_length, truncate, num_symbols)
+    check_packing(sequence_length, truncate, num_symbols)
     if pad_side not in PADDING_SEGMENTS:
         raise ValueError(
             '`pad_side` must be "left" or "right". Received: '
@@ -67,7 +102,7 @@ def pack(
     lengths = first_lengths + second_lengths + num_symbols
     width = sequence_length
     if pad_to_longest:
-        # Two columns where there is no row: reshapes need a size above 0.
+        # An empty batch is two tokens wide: reshapes need a size above 0.
         width = tf.reduce_max(tf.concat([lengths, [2]], 0))
     return _lay_out(
         first,
@@ -81,7 +116,7 @@ def pack(
 def _lay_out(first, second, lengths, width, pad_side):
     """Features of width T; lengths int32 [B, 1] of A, B and the sequence."""
     first_lengths, second_lengths, lengths = lengths
-    # Where each column stands in its sequence.
+    # The position of each column in its sequence; below 0 = left padding.
     places = tf.range(width)[None] + tf.zeros_like(lengths)  # [B, T]
     if pad_side == "left":
         places += lengths - width
@@ -106,29 +141,24 @@ def _lay_out(first, second, lengths, width, pad_side):
 
 
 def kept_lengths(first_lengths, second_lengths, room, truncate="longest_first"):
-    """How many tokens of each segment of a pair are kept.
+    """Numbers of tokens that the segments of pairs keep.
 
     Args:
         first_lengths: int32 tensor [B].
         second_lengths: int32 tensor [B].
         room: int, tokens of both at most, at least 0.
-        truncate: "longest_first": the longer one loses its last token, the
-            second where both are as long, until the pair fits. "only_first"
-            and "only_second": that one loses its end, and the other only when
-            nothing of that one is left.
+        truncate: "longest_first": the longer segment loses its last token
+            until the pair fits; ties: the second is truncated. "only_first"
+            and "only_second": the named segment loses its end, and the other
+            one only when nothing of the named one is left.
 
     Returns:
         two int32 tensors [B].
 
-    Source: `_truncate_seq_pair` of the released classifier_utils.py, whose
-        loop this is in closed form.
+    Source: `_truncate_seq_pair` of the released classifier_utils.py, a loop,
+        here in closed form.
     """
-    # What each may keep, however long the other one is.
-    least = {
-        "longest_first": ((room + 1) // 2, room // 2),
-        "only_first": (0, room),
-        "only_second": (room, 0),
-    }[truncate]
+    least = _LEAST_KEPT[truncate](room)
     return (
         tf.minimum(first_lengths, room - tf.minimum(second_lengths, least[1])),
         tf.minimum(second_lengths, room - tf.minimum(first_lengths, least[0])),
@@ -136,13 +166,13 @@ def kept_lengths(first_lengths, second_lengths, room, truncate="longest_first"):
 
 
 def last_tokens(values, longest, sequence_length):
-    """The ends of second segments that must not lose theirs.
+    """The last tokens of second segments, whose end matters most.
 
     Args:
         values: ragged tensor [B, (T)].
-        longest: int, tokens that a row keeps at most.
-        sequence_length: int, T of the sequences, in which a token of the first
-            segment and three symbols have room too.
+        longest: int, most tokens kept of a row.
+        sequence_length: int, T; fewer tokens are kept where a token of the
+            first segment and three symbols would not fit.
 
     Returns:
         ragged tensor [B, (T)].
@@ -154,12 +184,12 @@ def last_tokens(values, longest, sequence_length):
 
 
 def align(values, width, default=0):
-    """Lays values of the tokens of A below sequences padded on the right.
+    """Align one value a token of A with sequences padded on the right.
 
     Args:
-        values: ragged tensor [B, (T)], one value a token.
+        values: ragged tensor [B, (T)].
         width: int or int32 scalar, T of the sequences.
-        default: value where there is none.
+        default: value of all other tokens.
 
     Returns:
         tensor [B, T].
@@ -169,18 +199,64 @@ def align(values, width, default=0):
     return _at(values, places, lengths, default)
 
 
+def unpack(features):
+    """The tokens of padded sequences without their padding.
+
+    Args:
+        features: dict of tensors [..., T], one of them `padding_mask`, 1 = a
+            real token; tensors of another number of axes are left out.
+
+    Returns:
+        dict of ragged tensors [S, (T)], S the product of all axes but T,
+        without `padding_mask`.
+    """
+    is_real = tf.cast(features["padding_mask"], tf.bool)
+    lengths = tf.reduce_sum(tf.cast(is_real, tf.int64), axis=-1)
+    return {
+        name: tf.RaggedTensor.from_row_lengths(
+            tf.boolean_mask(value, is_real),
+            tf.reshape(lengths, [-1]),
+            validate=False,
+        )
+        for name, value in features.items()
+        if name != "padding_mask" and value.shape.rank == is_real.shape.rank
+    }
+
+
+def word_pieces(tokenize, words):
+    """Pieces of single words, at least one for each word.
+
+    Args:
+        tokenize: function of a string tensor [W] that gives ids [W, (T)].
+        words: string tensor [W]; "" = not a word, which has no piece.
+
+    Returns:
+        int32 ragged tensor [W, (T)]. A word that the tokenizer drops, such as
+        a control character, is one unknown piece, so that it has a label.
+    """
+    ids = tokenize(words)
+    is_dropped = (ids.row_lengths() == 0) & (words != "")
+    counts = tf.cast(is_dropped, tf.int64)
+    unknown = tf.RaggedTensor.from_row_lengths(
+        tf.fill([tf.reduce_sum(counts)], tf.constant(UNKNOWN_ID, ids.dtype)),
+        counts,
+        validate=False,
+    )
+    return tf.concat([ids, unknown], axis=1)
+
+
 def _at(rows, places, lengths, otherwise):
-    """The value at each place [B, T] of rows, or another one beyond them.
+    """Values at places [B, T] of rows, or a default outside of the rows.
 
     Args:
         rows: ragged tensor [B, (T)].
         places: int32 tensor [B, T].
-        lengths: int32 tensor [B, 1], how many tokens of each row count.
-        otherwise: value, or tensor [B, T].
+        lengths: int32 tensor [B, 1], tokens of each row that count.
+        otherwise: default, a value or a tensor [B, T].
     """
     is_there = (places >= 0) & (places < lengths)
     starts = tf.cast(rows.row_starts(), tf.int32)[:, None]
-    # One value more, for there may be none at all.
+    # One more value, since there may be none at all.
     values = tf.concat([rows.flat_values, tf.zeros([1], rows.dtype)], 0)
     index = tf.where(is_there, starts + places, tf.size(rows.flat_values))
     return tf.where(

@@ -1,28 +1,235 @@
-"""Windows over long texts, in graph ops.
+"""Overlapping windows over long texts, as TensorFlow ops.
 
-Shapes: N texts, W windows.
+Only TensorFlow's own ops and SentencePiece's are used, so that an export reads
+raw strings.
+
+Shapes: N texts or questions, W windows of all of them, T tokens of a window,
+P pieces of a context, C pieces of a context in one window.
 """
+
+import typing
 
 import tensorflow as tf
 
+from data_pipeline.features.packing import FILLERS
+from data_pipeline.tokenization.symbols import CLS_ID
+from data_pipeline.tokenization.symbols import CLS_SEGMENT
+from data_pipeline.tokenization.symbols import FIRST_SEGMENT
+from data_pipeline.tokenization.symbols import SECOND_SEGMENT
+from data_pipeline.tokenization.symbols import SEP_ID
+
+_FILLERS = FILLERS["right"]
+
+
+class QuestionWindows(typing.NamedTuple):
+    """Windows of questions, in the order of the questions.
+
+    Attributes:
+        window_row: int32 [W], the question of each window.
+        begins, ends: int32 ragged [W, (C)], the characters of each piece in
+            its context, the ends exclusive.
+        is_max_context: bool ragged [W, (C)], True where no other window has
+            more context on both sides of the piece.
+        features: dict of `token_ids`, `segment_ids`, `padding_mask` and
+            `answer_mask`, int32 [W, T], and `class_index`, int32 [W].
+        first_piece: int32 [W], index in the context of the first piece.
+        context_begins, context_ends: int32 ragged [N, (P)], as `begins` and
+            `ends`, of the whole context of each question.
+        question_lengths: int32 [N], pieces of each question before it is cut.
+    """
+
+    window_row: tf.Tensor
+    begins: tf.RaggedTensor
+    ends: tf.RaggedTensor
+    is_max_context: tf.RaggedTensor
+    features: dict | None = None
+    first_piece: tf.Tensor | None = None
+    context_begins: tf.RaggedTensor | None = None
+    context_ends: tf.RaggedTensor | None = None
+    question_lengths: tf.Tensor | None = None
+
+    @property
+    def num_pieces(self):
+        """int32 [W], pieces of the context in each window."""
+        return tf.cast(self.begins.row_lengths(), tf.int32)
+
+
+def check_windows(sequence_length, stride, max_question_length):
+    """Refuse settings of `make_windows` that leave no room for a context.
+
+    Args:
+        sequence_length, stride, max_question_length: see `make_windows`.
+
+    Raises:
+        ValueError: a setting is out of range.
+    """
+    if stride < 1:
+        raise ValueError(
+            f"`stride` must be at least 1 piece. Received: stride={stride}."
+        )
+    if max_question_length < 0:
+        raise ValueError(
+            "`max_question_length` must not be negative. Received: "
+            f"max_question_length={max_question_length}."
+        )
+    if sequence_length < max_question_length + 4:
+        raise ValueError(
+            "`sequence_length` must hold a question, 3 symbols and a piece of "
+            f"the context: expected at least {max_question_length + 4}. "
+            f"Received: sequence_length={sequence_length} with "
+            f"max_question_length={max_question_length}."
+        )
+
+
+@tf.autograph.experimental.do_not_convert
+def make_windows(
+    tokenizer,
+    questions,
+    contexts,
+    sequence_length=512,
+    stride=128,
+    max_question_length=64,
+    pad_to_longest=False,
+):
+    """Windows `context sep question sep cls`, padded on the right.
+
+    Args:
+        tokenizer: GraphTokenizer.
+        questions: string tensor [N].
+        contexts: string tensor [N]; equal ones are tokenized once.
+        sequence_length: int, T. Default 512.
+        stride: int, pieces of the context between the starts of windows.
+            Default 128.
+        max_question_length: int, pieces; longer questions lose their end.
+            Default 64.
+        pad_to_longest: bool, whether T is the length of the longest window.
+            Default False.
+
+    Returns:
+        QuestionWindows, at least one window for each question.
+
+    Raises:
+        ValueError: a setting is out of range.
+
+    Source: `convert_examples_to_features` of the released run_squad. The
+        released code cannot predict the last piece of a context; here it can
+        be an answer.
+    """
+    check_windows(sequence_length, stride, max_question_length)
+    question_ids = tokenizer(questions)
+    question_lengths = tf.cast(question_ids.row_lengths(), tf.int32)
+    question_ids = question_ids[:, :max_question_length]
+    with tf.device("CPU:0"):  # strings live there
+        distinct, numbers = tf.unique(tf.convert_to_tensor(contexts, tf.string))
+    ids, begins, ends = (
+        tf.gather(x, numbers) for x in tokenizer.tokenize_with_offsets(distinct)
+    )
+    room = sequence_length - 3 - question_ids.row_lengths()
+    places, rows, first = window_places(
+        ids.row_lengths(),
+        ids.row_starts(),
+        room,
+        tf.minimum(room, tf.constant(stride, tf.int64)),
+    )
+
+    def in_windows(values):
+        values = tf.gather(values.flat_values, places.flat_values)
+        return places.with_flat_values(values)
+
+    return QuestionWindows(
+        window_row=tf.cast(rows, tf.int32),
+        begins=in_windows(begins),
+        ends=in_windows(ends),
+        is_max_context=places.with_flat_values(max_context(places)),
+        features=_features(
+            in_windows(ids),
+            tf.gather(question_ids, rows),
+            None if pad_to_longest else sequence_length,
+        ),
+        first_piece=tf.cast(first, tf.int32),
+        context_begins=begins,
+        context_ends=ends,
+        question_lengths=question_lengths,
+    )
+
+
+def _features(pieces, questions, width):
+    """Windows of ragged ids [W, (C)] and [W, (question)]."""
+    count = pieces.nrows()
+
+    def symbol(index):
+        return tf.RaggedTensor.from_tensor(tf.fill([count, 1], index))
+
+    parts = (pieces, symbol(SEP_ID), questions, symbol(SEP_ID), symbol(CLS_ID))
+    ids = tf.concat(parts, axis=1)
+    # A known width makes a static shape, which XLA needs.
+    token_ids = ids.to_tensor(_FILLERS["token_ids"], shape=[None, width])
+    places = tf.range(tf.shape(token_ids)[1], dtype=tf.int32)[None]
+    class_index = tf.cast(ids.row_lengths(), tf.int32) - 1
+    size = tf.cast(pieces.row_lengths(), tf.int32)[:, None]
+    is_class = places == class_index[:, None]
+    is_real = places <= class_index[:, None]
+    segment_ids = tf.where(places <= size, FIRST_SEGMENT, SECOND_SEGMENT)
+    segment_ids = tf.where(is_class, CLS_SEGMENT, segment_ids)
+    return {
+        "token_ids": token_ids,
+        "segment_ids": tf.where(is_real, segment_ids, _FILLERS["segment_ids"]),
+        "padding_mask": tf.cast(is_real, tf.int32),
+        "answer_mask": tf.cast((places < size) | is_class, tf.int32),
+        "class_index": class_index,
+    }
+
+
+def max_context(places):
+    """Whether a piece has more context here than in any other window.
+
+    Context is the smaller number of pieces on the left and on the right, plus
+    0.01 x the length of the window. Ties: the first window.
+
+    Args:
+        places: int64 ragged tensor [W, (C)], indices of the pieces among
+            those of all contexts.
+
+    Returns:
+        bool tensor [all pieces of all windows].
+
+    Source: `_check_is_max_context` of the released run_squad.
+    """
+    piece = places.flat_values
+    left = tf.ragged.range(places.row_lengths()).flat_values
+    length = tf.gather(places.row_lengths(), places.value_rowids())
+    # In float64 as in the released code, so that ties are the same.
+    score = tf.cast(tf.minimum(left, length - 1 - left), tf.float64)
+    score += tf.constant(0.01, tf.float64) * tf.cast(length, tf.float64)
+    count = tf.reduce_max(tf.concat([[-1], piece], 0)) + 1
+    best = tf.math.unsorted_segment_max(score, piece, count)
+    numbers = tf.range(tf.size(piece))
+    is_best = score == tf.gather(best, piece)
+    first = tf.math.unsorted_segment_min(
+        tf.where(is_best, numbers, numbers.dtype.max), piece, count
+    )
+    return numbers == tf.gather(first, piece)
+
 
 def window_places(lengths, starts, room, stride):
-    """Which ids of a ragged tensor each window reads.
+    """Indices into the values of a ragged tensor that each window reads.
 
-    A text has one window more for each stride begun beyond the first window,
-    and one if it is empty.
+    A text of at most `room` ids has one window; each begun stride beyond adds
+    one.
 
     Args:
         lengths: int64 tensor [N], of the texts.
-        starts: int64 tensor [N], where each begins among all ids.
-        room: int64 tensor [N], ids of a window at most, above 0.
+        starts: int64 tensor [N], index of the first id of each text.
+        room: int64 tensor [N], most ids of a window, above 0.
         stride: int64 tensor [N], from the start of one window to that of the
             next, from 1 to `room`.
 
     Returns:
-        (places, rows, first): ragged int64 tensor [W, (room)] of places among
-        all ids, int64 tensor [W], the text of each window, and int64 tensor
-        [W], where in that text it begins.
+        (places, rows, first): ragged int64 tensor [W, (room)] of indices,
+        int64 tensor [W], the text of each window, and int64 tensor [W], the
+        offset of the window in its text.
+
+    Source: `doc_spans` of the released run_squad.
     """
     counts = 1 + (tf.maximum(lengths - room, 0) + stride - 1) // stride
     rows = tf.repeat(tf.range(tf.size(counts, tf.int64)), counts)
@@ -37,7 +244,7 @@ def windows_of_texts(ids, room, stride):
 
     Args:
         ids: ragged int32 tensor [N, (tokens)].
-        room: int, ids of a window at most.
+        room: int, most ids of a window.
         stride: int, from 1 to `room`.
 
     Returns:

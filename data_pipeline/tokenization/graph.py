@@ -1,29 +1,29 @@
 """The tokenizer as a TensorFlow graph, for exports that take raw text.
 
 Beside TensorFlow's own ops it uses two of TensorFlow Text, `SentencepieceOp`
-and `SentencepieceTokenizeOp`, so that TensorFlow Serving can load it. Python's
-Unicode tables travel in the graph as constants.
+and `SentencepieceTokenizeOp`, so that TensorFlow Serving can load it. The
+cleaning is part of the SentencePiece model, see `cleaning`.
+
+Shapes: N texts, M chunks of texts, P pieces of all texts.
 """
 
 import argparse
+import hashlib
 import sys
 
 import numpy as np
 import tensorflow as tf
+import tensorflow_text
+from tensorflow_text.python.ops import sentencepiece_tokenizer
 
 from data_pipeline.command_line import run
-from data_pipeline.tokenization.graph_normalization import GraphNormalizer
-from data_pipeline.tokenization.graph_normalization import constants
-from data_pipeline.tokenization.graph_normalization import replace
-from data_pipeline.tokenization.graph_offsets import CleanedTexts
+from data_pipeline.tokenization.cleaning import FINAL_SIGMA
+from data_pipeline.tokenization.cleaning import final_sigma_patterns
+from data_pipeline.tokenization.commas import CommaTable
+from data_pipeline.tokenization.commas import digit_comma_pattern
 from data_pipeline.tokenization.graph_offsets import PieceOffsets
-from data_pipeline.tokenization.graph_sentencepiece import (
-    sentencepiece_in_graph,
-)
 from data_pipeline.tokenization.symbols import UNKNOWN_ID
 from data_pipeline.tokenization.tokenizer import Tokenizer
-from data_pipeline.tokenization.unicode_tables import digit_comma_pattern
-from data_pipeline.tokenization.unicode_tables import ragged
 
 _CHUNK_WORDS = 128
 
@@ -31,11 +31,10 @@ _CHUNK_WORDS = 128
 class GraphTokenizer(tf.Module):
     """Raw text to SentencePiece ids in graph ops, as `Tokenizer.encode`.
 
-    Bytes that are not UTF-8 count as U+FFFD. Two cases can differ from
-    `Tokenizer`. Where two ways to split a word have the same score but for
+    Bytes that are not UTF-8 count as U+FFFD. One case can differ from
+    `Tokenizer`: where two ways to split a word have the same score but for
     rounding, TensorFlow Text's SentencePiece may choose the other one (about 1
-    line of 150,000). With a vocabulary that lacks the comma, an unknown run
-    such as "x3," becomes two unknown pieces without asking the model again.
+    line of 150,000).
 
     Args:
         tokenizer: Tokenizer, whose model and case are built in.
@@ -56,37 +55,32 @@ class GraphTokenizer(tf.Module):
     def __init__(self, tokenizer, name=None):
         super().__init__(name=name)
         self.lowercase = tokenizer.lowercase
-        self._normalize = GraphNormalizer(tokenizer.lowercase)
-        self._offsets = PieceOffsets(tokenizer)
-        self._sentencepiece = sentencepiece_in_graph(
-            tokenizer.model_proto, tf.int32
-        )
+        self._cleaning = tokenizer.cleaning
+        proto = self._cleaning.model_proto
+        self._sentencepiece = _sentencepiece(proto, tf.int32)
+        self._unknown_pieces = None
+        if tokenizer.commas.splits_unknown:
+            self._unknown_pieces = _sentencepiece(proto, tf.string)
         # TensorFlow Text adds up scores in float32, which in a long text is too
         # coarse to tell the best pieces.
         self._chunk_words = (
             _CHUNK_WORDS if tokenizer.cuts_at_blanks else np.iinfo(np.int64).max
         )
-        self._unknown_pieces = None
-        if tokenizer.splits_unknown:
-            self._unknown_pieces = sentencepiece_in_graph(
-                tokenizer.model_proto, tf.string
-            )
         with tf.device("CPU:0"):
-            self._commas = constants(ragged(tokenizer.comma_table()))
+            self._commas = CommaTable(*map(tf.constant, tokenizer.commas.table))
+        self._offsets = PieceOffsets(tokenizer, self._commas)
 
     # There is nothing that AutoGraph would rewrite; looking takes seconds.
     @tf.autograph.experimental.do_not_convert
     def __call__(self, texts):
-        texts = _checked(texts)
-        with tf.device("CPU:0"):
-            texts = self._normalize(texts)
-            chunks, splits, _ = _chunks(texts, self._chunk_words)
+        with tf.device("CPU:0"):  # where strings live
+            chunks, splits, _ = _chunks(self._valid(texts), self._chunk_words)
             ids = self._sentencepiece.tokenize(chunks)
             return self._split_commas(_by_text(ids, splits), chunks)[0]
 
     @tf.autograph.experimental.do_not_convert
     def tokenize_with_offsets(self, texts):
-        """Splits texts and says which characters each piece came from.
+        """Split texts and give the characters that each piece came from.
 
         What belongs to a piece is as `Tokenizer.encode_with_offsets` has it.
         Offsets count code points; each U+FFFD that stands for bytes which are
@@ -104,41 +98,99 @@ class GraphTokenizer(tf.Module):
         Raises:
             ValueError: `texts` is not of rank 1.
         """
-        texts = _checked(texts)
         with tf.device("CPU:0"):
-            codes, begins, ends = self._normalize.align(texts)
-            texts = tf.strings.unicode_encode(codes, "UTF-8")
-            chunks, splits, sizes = _chunks(texts, self._chunk_words)
+            texts = self._valid(texts)
+            chunks, splits, chunk_begins = _chunks(texts, self._chunk_words)
             ids, starts, limits = self._sentencepiece.tokenize_with_offsets(
                 chunks
             )
-            cleaned = CleanedTexts(codes, begins, ends, chunks, splits, sizes)
-            spans = self._offsets.spans(cleaned, starts, limits)
             pieces = _by_text(ids, splits)
-            ids, *parts = self._split_commas(pieces, chunks)
-            begins, ends = self._offsets.of_parts(
-                cleaned, pieces.value_rowids(), spans, parts
+            spans = self._offsets.of_pieces(
+                # The blank ends the last chunk of a text as it does the others.
+                tf.strings.unicode_decode(texts + " ", "UTF-8"),
+                chunk_begins,
+                (ids, starts, limits),
+                pieces.value_rowids(),
             )
+            ids, places, sources = self._split_commas(pieces, chunks)
+            begins, ends = self._offsets.of_parts(places, sources, spans)
             return ids, ids.with_flat_values(begins), ids.with_flat_values(ends)
 
-    def _split_commas(self, ids, chunks):
-        """Applies the digit-comma rule; also says which parts it took."""
-        values, splits = self._commas
-        starts = tf.gather(splits, ids.flat_values)
-        limits = tf.gather(splits, ids.flat_values + 1)
-        if self._unknown_pieces is not None:
-            pieces = self._unknown_pieces.tokenize(chunks).flat_values
-            is_split = (ids.flat_values == UNKNOWN_ID) & (
-                tf.strings.regex_full_match(pieces, digit_comma_pattern())
+    def _valid(self, texts):
+        texts = tf.convert_to_tensor(texts, tf.string)
+        if texts.shape.rank != 1:
+            raise ValueError(
+                "`texts` must be a string tensor of rank 1. Received: "
+                f"shape={texts.shape}. Put a single text into a list."
             )
-            starts = tf.where(is_split, tf.size(values), starts)
-            limits = tf.where(is_split, tf.size(values) + 2, limits)
-            values = tf.concat([values, [UNKNOWN_ID, UNKNOWN_ID]], 0)
-        return replace(ids, starts, limits, values), starts, limits
+        texts = tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8")
+        if self._cleaning.has_sigma:
+            _, pattern = final_sigma_patterns()
+            texts = tf.strings.regex_replace(
+                texts, pattern, rf"\1{FINAL_SIGMA}\2"
+            )
+        return texts
+
+    def _split_commas(self, pieces, chunks):
+        """Apply the digit-comma rule.
+
+        Returns the ids of the parts, the place of each in the table or behind
+        it, and the piece [P] that each came from.
+        """
+        table, ids = self._commas, pieces.flat_values
+        rows = tf.searchsorted(table.pieces, ids)
+        is_split = tf.gather(table.pieces, rows) == ids
+        if self._unknown_pieces is not None:
+            texts = self._unknown_pieces.tokenize(chunks).flat_values
+            is_unknown = (ids == UNKNOWN_ID) & tf.strings.regex_full_match(
+                texts, digit_comma_pattern()
+            )
+            rows = tf.where(is_unknown, tf.size(table.pieces) - 1, rows)
+            is_split |= is_unknown
+        # Pieces that stay are read from behind the table, where they follow.
+        itself = tf.size(table.ids) + tf.range(tf.size(ids))
+        starts = tf.where(is_split, tf.gather(table.splits, rows), itself)
+        limits = tf.gather(table.splits, rows + 1)
+        limits = tf.where(is_split, limits, itself + 1)
+        places = tf.ragged.range(starts, limits, row_splits_dtype=tf.int64)
+        parts = tf.RaggedTensor.from_row_splits(
+            tf.gather(tf.concat([table.ids, ids], 0), places.flat_values),
+            tf.gather(places.row_splits, pieces.row_splits),
+            validate=False,
+        )
+        return parts, places.flat_values, places.value_rowids()
+
+
+def _sentencepiece(model_proto, out_type):
+    tokenizer = tensorflow_text.SentencepieceTokenizer(
+        model=model_proto, out_type=out_type
+    )
+    # Not documented by TensorFlow Text; a test sets a seed and tokenizes.
+    tokenizer._model_resource = _NamedModel(model_proto, None)
+    return tokenizer
+
+
+class _NamedModel(sentencepiece_tokenizer._SentencepieceModelResource):
+    """The model under the name of its content, so that it lasts.
+
+    TensorFlow Text lets the kernel that made the model own it, and TensorFlow
+    drops all kernels when a random seed is set (`tf.random.set_seed`,
+    `keras.utils.set_random_seed`): after that every call failed with "Resource
+    ... SentencepieceOp ... does not exist". A model with a name is kept, and
+    equal ones are one.
+    """
+
+    def _create_resource(self):
+        name = hashlib.sha256(self._model).hexdigest()
+        with tf.name_scope("SentenceTokenizerInitializer"):
+            operations = sentencepiece_tokenizer.gen_sentencepiece_tokenizer
+            return operations.sentencepiece_op(
+                model=self._model, shared_name=f"sentencepiece_{name}"
+            )
 
 
 def agreement(tokenizer, texts, batch_size=256):
-    """Compares the graph with the tokenizer that it was built from.
+    """Compare the graph with the tokenizer that it was built from.
 
     Args:
         tokenizer: Tokenizer.
@@ -155,25 +207,19 @@ def agreement(tokenizer, texts, batch_size=256):
     differences = []
     for begin in range(0, len(texts), batch_size):
         batch = texts[begin : begin + batch_size]
-        rows = graph(
-            tf.constant(
-                [text.encode(errors="surrogatepass") for text in batch],
-                tf.string,
-            )
-        )
-        flat = rows.flat_values.numpy().tolist()
-        splits = rows.row_splits.numpy().tolist()
+        rows = [text.encode(errors="surrogatepass") for text in batch]
+        found = graph(tf.constant(rows, tf.string)).to_list()
         expected = tokenizer.encode_batch(batch)
         differences.extend(
             begin + row
-            for row, ids in enumerate(expected)
-            if flat[splits[row] : splits[row + 1]] != ids
+            for row in range(len(batch))
+            if found[row] != expected[row]
         )
     return differences
 
 
 def main(argv=None):
-    """Says on which lines of a text the graph and the tokenizer agree.
+    """Report on which lines of a text the graph and the tokenizer agree.
 
     Args:
         argv: list of str, default None for those of the process.
@@ -211,28 +257,16 @@ def main(argv=None):
     return 1 if differences else 0
 
 
-def _checked(texts):
-    texts = tf.convert_to_tensor(texts, tf.string)
-    if texts.shape.rank != 1:
-        raise ValueError(
-            "`texts` must be a string tensor of rank 1. Received: "
-            f"shape={texts.shape}. Put a single text into a list."
-        )
-    return texts
-
-
 def _chunks(texts, chunk_words):
-    """Cuts texts [N] at blanks into chunks [M].
+    """Cut texts [N] at blanks into chunks [M].
 
-    Returns them, the first chunk of each text [N + 1], and how many bytes of
-    its text each took, with the blank behind it: the chunks themselves lack
-    blanks that they would begin with.
+    Returns them, the first chunk of each text [N + 1], and the byte where each
+    begins [M] if a blank ended each text.
     """
     words = tf.strings.split(texts, " ")
-    splits = words.row_splits
     rows = words.value_rowids()
-    count = tf.size(rows, tf.int64)
-    places = tf.range(count) - tf.gather(splits, rows)
+    places = tf.range(tf.size(rows, tf.int64))
+    places -= tf.gather(words.row_splits, rows)
     firsts = tf.cast(places % chunk_words == 0, tf.int64)
     ends = tf.concat([[0], tf.cumsum(firsts)], 0)
     chunks = tf.strings.unsorted_segment_join(
@@ -240,7 +274,10 @@ def _chunks(texts, chunk_words):
     )
     sizes = tf.cast(tf.strings.length(words.flat_values) + 1, tf.int64)
     sizes = tf.math.unsorted_segment_sum(sizes, ends[1:] - 1, ends[-1])
-    return chunks, tf.gather(ends, splits), sizes
+    # A chunk lacks the blanks that it would begin with.
+    begins = tf.cumsum(sizes) - 1
+    begins -= tf.cast(tf.strings.length(chunks), tf.int64)
+    return chunks, tf.gather(ends, words.row_splits), begins
 
 
 def _by_text(ids, splits):

@@ -1,21 +1,20 @@
-"""The tokenizer of a model directory: ours, released or Hugging Face's.
+"""Tokenizers of model directories: ours, released or Hugging Face's.
 
 From Hugging Face's `tokenizer.json` the SentencePiece model is rebuilt, so that
-texts get the ids of the released preprocessing. Hugging Face only comes close
-to them; tests/test_transformers_tokenizer.py has an example of each difference:
-commas after digits, symbols that are written in a text, marks that do not
-combine, control characters that Python takes for blanks, pieces of equal score,
-and with other vocabularies Hangul and the Greek sigma at the end of a word.
+texts get the ids of the released preprocessing. Hugging Face's own tokenizer
+differs from these in: commas after digits, symbols that are written in a text,
+marks that do not combine, control characters that Python takes for blanks,
+pieces of equal score, and with other vocabularies Hangul and the Greek sigma at
+the end of a word. tests/slow/peers/test_transformers.py has an example of each.
 """
 
 import json
-import os
 import pathlib
-import tempfile
 import warnings
 
+from data_pipeline.files import write_bytes
 from data_pipeline.tokenization import hugging_face_format
-from data_pipeline.tokenization import model_file as sentencepiece_proto
+from data_pipeline.tokenization import model_file
 from data_pipeline.tokenization.hugging_face_format import added_tokens
 from data_pipeline.tokenization.hugging_face_format import damaged
 from data_pipeline.tokenization.hugging_face_format import normalizers
@@ -37,7 +36,7 @@ _KNOWN_NORMALIZERS = {
 
 
 def find_tokenizer_file(directory):
-    """Finds the file of a model directory that holds its vocabulary.
+    """Find the file of a model directory that holds its vocabulary.
 
     Args:
         directory: str or path.
@@ -55,7 +54,7 @@ def find_tokenizer_file(directory):
 
 
 def read_tokenizer(directory, lowercase=None):
-    """Reads the tokenizer of a model directory, in whichever format it is.
+    """Read the tokenizer of a model directory, in whichever format it is.
 
     The first file that `find_tokenizer_file` knows counts. Whether texts are
     lower-cased is read from our `tokenizer.json`, else from `do_lower_case` in
@@ -110,7 +109,7 @@ def read_tokenizer(directory, lowercase=None):
 
 
 def write_tokenizer(tokenizer, directory):
-    """Writes a tokenizer for `transformers.AutoTokenizer.from_pretrained`.
+    """Write a tokenizer for `transformers.AutoTokenizer.from_pretrained`.
 
     Makes `spiece.model`, `tokenizer_config.json` and `tokenizer.json`, each
     under a temporary name that is then renamed. `read_tokenizer` gets the same
@@ -124,15 +123,15 @@ def write_tokenizer(tokenizer, directory):
         OSError: a file cannot be written.
         ValueError: Hugging Face's XLNet tokenizer cannot express the model.
     """
-    model = sentencepiece_proto.ModelProto.FromString(tokenizer.model_proto)
+    model = model_file.ModelProto.FromString(tokenizer.model_proto)
     _check_expressible(tokenizer, model)
     directory = pathlib.Path(directory)
     directory.mkdir(parents=True, exist_ok=True)
     values = hugging_face_format.from_model(model, tokenizer.lowercase)
     config = json.dumps(_config(tokenizer), indent=2) + "\n"
-    _write(directory / MODEL_FILE, tokenizer.model_proto)
-    _write(directory / CONFIG_FILE, config.encode())
-    _write(
+    write_bytes(directory / MODEL_FILE, tokenizer.model_proto)
+    write_bytes(directory / CONFIG_FILE, config.encode())
+    write_bytes(
         directory / TOKENIZER_FILE,
         json.dumps(values, ensure_ascii=False).encode(),
     )
@@ -202,7 +201,7 @@ def _warn_of_differences(tokenizer, values, config, directory):
 
 
 def _tokens_beyond(vocabulary_size, values, directory):
-    """Tokens that were added behind the end of the vocabulary, by id."""
+    """List the tokens added behind the end of the vocabulary, by id."""
     file = directory / ADDED_TOKENS_FILE
     tokens = _read_json(file)
     if not all(isinstance(index, int) for index in tokens.values()):
@@ -218,7 +217,7 @@ def _tokens_beyond(vocabulary_size, values, directory):
 
 
 def _check_expressible(tokenizer, model):
-    if model.trainer_spec.model_type != sentencepiece_proto.UNIGRAM:
+    if model.trainer_spec.model_type != model_file.UNIGRAM:
         reason = "is not a Unigram model"
     elif not tokenizer.cuts_at_blanks:
         reason = "does not cut texts at blanks"
@@ -253,7 +252,7 @@ def _config(tokenizer):
 
 
 def _read_json(file):
-    """The object in a file, empty if there is none."""
+    """Read a JSON object; empty if there is no file."""
     if not file.is_file():
         return {}
     try:
@@ -263,17 +262,3 @@ def _read_json(file):
     if not isinstance(values, dict):
         raise damaged(file, "it does not hold a JSON object")
     return values
-
-
-def _write(file, data):
-    descriptor, temporary = tempfile.mkstemp(
-        dir=file.parent, prefix=f".{file.name}."
-    )
-    try:
-        with os.fdopen(descriptor, "wb") as handle:
-            handle.write(data)
-        os.chmod(temporary, 0o644)  # mkstemp makes files for oneself alone
-        os.replace(temporary, file)
-    except BaseException:
-        os.unlink(temporary)
-        raise

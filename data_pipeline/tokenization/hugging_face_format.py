@@ -1,6 +1,6 @@
-"""What Hugging Face's `tokenizer.json` of an XLNet model says.
+"""Conversion between Hugging Face's `tokenizer.json` and a SentencePiece model.
 
-It holds the pieces of the SentencePiece model, their scores and the table of
+The file holds the pieces of the model, their scores and the character map of
 its normalizer: enough to build the model again.
 
 Source: `XLNetConverter` in Hugging Face's `convert_slow_tokenizer.py`.
@@ -9,7 +9,7 @@ Source: `XLNetConverter` in Hugging Face's `convert_slow_tokenizer.py`.
 import base64
 import re
 
-from data_pipeline.tokenization import model_file as sentencepiece_proto
+from data_pipeline.tokenization import model_file
 from data_pipeline.tokenization.symbols import BLANK
 from data_pipeline.tokenization.symbols import CLS_ID
 from data_pipeline.tokenization.symbols import END_OF_PARAGRAPH_ID
@@ -17,15 +17,15 @@ from data_pipeline.tokenization.symbols import SEP_ID
 from data_pipeline.tokenization.symbols import SPECIAL_SYMBOLS
 from data_pipeline.tokenization.symbols import UNKNOWN_ID
 
-# What Hugging Face takes from the score of a piece such as "3,", so that its
-# tokenizer avoids what the release splits afterwards.
+# Hugging Face subtracts this from the score of a piece such as "3,", so that
+# its tokenizer avoids the pieces that the release splits afterwards.
 _COMMA_PENALTY = 100
 _MAX_FLOAT32 = 3.4028234663852886e38
 _SURROGATES = re.compile("[\ud800-\udfff]")
 
 
 def to_model(values, file):
-    """Builds the SentencePiece model that a `tokenizer.json` came from.
+    """Build the SentencePiece model that a `tokenizer.json` came from.
 
     Pieces, their kinds and scores equal those of the original to the bit, and
     so do ids. Pieces that the original marks as unused become ordinary.
@@ -48,16 +48,16 @@ def to_model(values, file):
         for token in added_tokens(values, file)
         if token.get("special")
     }
-    model = sentencepiece_proto.ModelProto()
+    model = model_file.ModelProto()
     penalty = _COMMA_PENALTY if _has_penalty(vocabulary) else 0
     for index, (piece, score) in enumerate(vocabulary):
         # Exact in float64, so that the float32 of the model comes back.
         score += penalty if _ends_in_digit_comma(piece) else 0
         entry = model.pieces.add(piece=piece, score=score)
         kind = _kind(index, piece, score, special, byte_fallback)
-        if kind != sentencepiece_proto.NORMAL:
+        if kind != model_file.NORMAL:
             entry.type = kind
-    model.trainer_spec.model_type = sentencepiece_proto.UNIGRAM
+    model.trainer_spec.model_type = model_file.UNIGRAM
     model.trainer_spec.vocab_size = len(vocabulary)
     model.trainer_spec.byte_fallback = byte_fallback
     charsmap = _read_charsmap(values, file)
@@ -72,7 +72,7 @@ def to_model(values, file):
 
 
 def from_model(model, lowercase):
-    """Says what a model's `tokenizer.json` holds.
+    """Convert a model to the content of a `tokenizer.json`.
 
     Args:
         model: ModelProto of a Unigram model with XLNet's special symbols.
@@ -117,7 +117,7 @@ def from_model(model, lowercase):
 
 
 def normalizers(values, file):
-    """Lists the normalizers of a `tokenizer.json`, those inside others too.
+    """List the normalizers of a `tokenizer.json`, those inside others too.
 
     Args:
         values: dict, the content of the file.
@@ -150,7 +150,7 @@ def normalizers(values, file):
 
 
 def added_tokens(values, file):
-    """Lists the tokens of a `tokenizer.json` that are cut out of texts first.
+    """List the tokens of a `tokenizer.json` that are cut out of texts first.
 
     Args:
         values: dict, the content of the file.
@@ -174,7 +174,7 @@ def added_tokens(values, file):
 
 
 def damaged(file, reason):
-    """Makes the error for a file that cannot be read.
+    """Make the error for a file that cannot be read.
 
     Args:
         file: path.
@@ -189,22 +189,22 @@ def damaged(file, reason):
 
 def _kind(index, piece, score, special, byte_fallback):
     if index == UNKNOWN_ID:
-        return sentencepiece_proto.UNKNOWN
+        return model_file.UNKNOWN
     if index < END_OF_PARAGRAPH_ID:
-        return sentencepiece_proto.CONTROL
+        return model_file.CONTROL
     if index == END_OF_PARAGRAPH_ID:
         # The release marks it apart from the other symbols, though Hugging
         # Face calls it special too.
-        return sentencepiece_proto.USER_DEFINED
+        return model_file.USER_DEFINED
     if byte_fallback and re.fullmatch("<0x[0-9A-F]{2}>", piece):
-        return sentencepiece_proto.BYTE
+        return model_file.BYTE
     if score:
-        return sentencepiece_proto.NORMAL
+        return model_file.NORMAL
     # Learnt pieces have the logarithm of a probability; these were given.
     # A "." that somebody's settings call special must stay part of texts.
     if piece in special and piece.startswith("<"):
-        return sentencepiece_proto.CONTROL
-    return sentencepiece_proto.USER_DEFINED
+        return model_file.CONTROL
+    return model_file.USER_DEFINED
 
 
 def _read_vocabulary(unigram, file):
@@ -308,13 +308,12 @@ def _special_tokens(model):
             "special": True,
         }
         for index, entry in enumerate(model.pieces)
-        if index < len(SPECIAL_SYMBOLS)
-        or entry.type == sentencepiece_proto.CONTROL
+        if index < len(SPECIAL_SYMBOLS) or entry.type == model_file.CONTROL
     ]
 
 
 def _post_processor():
-    """A text gets "<sep> <cls>" behind it, as in the release."""
+    """Template that puts "<sep> <cls>" behind a text, as the release does."""
 
     def text(name, segment):
         return {"Sequence": {"id": name, "type_id": segment}}

@@ -1,7 +1,8 @@
-"""Text -> SentencePiece ids exactly as the released preprocessing gives them.
+"""SentencePiece ids of texts, exactly as the released preprocessing gives them.
 
 The order of the steps matters and is the release's: blanks, quotes, accents,
-case, SentencePiece, and last the comma after a digit.
+case (all four compiled into the SentencePiece model, see `cleaning`),
+SentencePiece, and last the comma after a digit (`commas`).
 """
 
 import hashlib
@@ -10,17 +11,14 @@ import os
 import numpy as np
 import sentencepiece
 
-from data_pipeline.tokenization.cleaning import align
-from data_pipeline.tokenization.cleaning import original_span
-from data_pipeline.tokenization.cleaning import part_spans
-from data_pipeline.tokenization.cleaning import preprocess
+from data_pipeline.tokenization.cleaning import check_text
+from data_pipeline.tokenization.cleaning import compile_cleaning
+from data_pipeline.tokenization.cleaning import final_sigma
+from data_pipeline.tokenization.cleaning import replace_surrogates
 from data_pipeline.tokenization.cleaning import shorten
-from data_pipeline.tokenization.cleaning import split_comma
-from data_pipeline.tokenization.flat_encoding import CommaTable
-from data_pipeline.tokenization.flat_encoding import preprocess_all
+from data_pipeline.tokenization.commas import DigitCommas
 from data_pipeline.tokenization.symbols import BLANK
 from data_pipeline.tokenization.symbols import SPECIAL_SYMBOLS
-from data_pipeline.tokenization.symbols import UNKNOWN_ID
 
 PUNCTUATION = frozenset('!"#$%&"()*+,-./:;?@[\\]^_`{|}~')
 # The released pieces have 18 bytes at most. TensorFlow Text crashes the process
@@ -50,8 +48,19 @@ class Tokenizer:
         starts_word: bool array [V], True where a piece begins a word.
         cuts_at_blanks: bool, whether no piece goes across a blank, so that
             words give the same ids together and apart.
-        splits_unknown: bool, whether the digit-comma rule can meet unknown
-            pieces: the vocabulary has no comma.
+        cleaning: CompiledCleaning, the model with the cleaning built in.
+        commas: DigitCommas.
+
+    Example:
+
+    ```python
+    from data_pipeline import Tokenizer
+    from data_pipeline.train_tokenizer import train_tokenizer
+    lines = [f"{i} red apples and {i + 1} green pears." for i in range(99)]
+    train_tokenizer(lines, "spiece.model", vocabulary_size=40)
+    tokenizer = Tokenizer("spiece.model", lowercase=False)
+    ids, offsets = tokenizer.encode_with_offsets("27 pears")
+    ```
 
     Raises:
         FileNotFoundError: there is no file at `path`.
@@ -82,7 +91,7 @@ class Tokenizer:
 
     @classmethod
     def from_model_proto(cls, model_proto, lowercase=False):
-        """Makes a tokenizer from the bytes of a model file.
+        """Make a tokenizer from the bytes of a model file.
 
         Args:
             model_proto: bytes.
@@ -107,30 +116,18 @@ class Tokenizer:
         self.model_proto = model_proto
         self.digest = hashlib.sha256(model_proto).hexdigest()
         source = f"path={path!r}" if path else f"{len(model_proto)} bytes"
-        self._processor = _load(model_proto, source)
-        self.vocabulary_size = self._processor.get_piece_size()
-        self._pieces = self._processor.id_to_piece(
-            list(range(self.vocabulary_size))
-        )
+        processor = _load(model_proto, source)
+        self.vocabulary_size = processor.get_piece_size()
+        self._pieces = processor.id_to_piece(list(range(self.vocabulary_size)))
         _check_pieces(self._pieces, source)
+        self.cleaning = compile_cleaning(model_proto, self.lowercase)
+        self._processor = _load(self.cleaning.model_proto, source)
+        self._unseen = self.cleaning.blanks | self.cleaning.marks
+        self._silent = self._unseen | self.cleaning.dropped
         self.starts_word = np.array([_starts_word(p) for p in self._pieces])
-        self._blanks = {" ": True}
-        self._comma_parts = {}
-        for index, piece in enumerate(self._pieces):
-            parts = split_comma(piece, self._encode_pieces)
-            if parts:
-                self._comma_parts[index] = parts
-        self._comma_ids = {
-            index: [self.piece_to_id(part) for part in parts]
-            for index, parts in self._comma_parts.items()
-        }
-        self._comma_table = CommaTable(self._comma_ids, self.vocabulary_size)
-        # A vocabulary without "," merges it into unknown pieces, which the
-        # release splits too, though all of them share the id 0. A character
-        # for private use stands for the unknown ones.
-        last = self._encode_pieces("\U000f00003,")[-1]
-        self.splits_unknown = (
-            last.endswith(",") and self.piece_to_id(last) == UNKNOWN_ID
+        self.commas = DigitCommas(
+            self._pieces,
+            lambda text: self._processor.encode(text, return_type=str),
         )
         self.cuts_at_blanks = self._processor.normalize(
             "a  b "
@@ -139,7 +136,7 @@ class Tokenizer:
         )
 
     def encode(self, text):
-        """Splits a text into pieces of the vocabulary.
+        """Split a text into pieces of the vocabulary.
 
         Args:
             text: str.
@@ -150,11 +147,12 @@ class Tokenizer:
         Raises:
             TypeError: `text` is not a str.
         """
-        text = preprocess(text, self.lowercase)
-        return self._split_commas(text, self._processor.encode(text))
+        if self.commas.splits_unknown:
+            return self.encode_with_offsets(text)[0]
+        return self.commas.replace(self._processor.encode(self._valid(text)))
 
     def encode_batch(self, texts, num_threads=None):
-        """Splits many texts at once, on several threads.
+        """Split many texts at once, on several threads.
 
         Args:
             texts: list or other iterable of str.
@@ -171,15 +169,14 @@ class Tokenizer:
                 "`texts` must be a list of str, not one str. Received: "
                 f"texts={shorten(texts)}. Call `encode` for a single text."
             )
-        texts = [preprocess(text, self.lowercase) for text in texts]
+        if self.commas.splits_unknown:
+            return [self.encode(text) for text in texts]
+        texts = [self._valid(text) for text in texts]
         rows = self._processor.encode(texts, num_threads=num_threads or -1)
-        return [
-            self._split_commas(text, ids)
-            for text, ids in zip(texts, rows, strict=True)
-        ]
+        return [self.commas.replace(ids) for ids in rows]
 
     def encode_flat(self, texts):
-        """Splits many texts at once on this thread, for whole shards.
+        """Split many texts at once on this thread, for whole shards.
 
         Args:
             texts: list of str.
@@ -188,26 +185,29 @@ class Tokenizer:
             ids: int32 array, those of all texts, one after the other.
             lengths: int64 array, how many each text has.
         """
-        texts = preprocess_all(texts, self.lowercase)
-        rows = self._processor.encode(texts, return_type="numpy", num_threads=1)
-        if self.splits_unknown:
-            rows = [
-                np.array(self._split_commas(text, row.tolist()), np.int32)
-                for text, row in zip(texts, rows, strict=True)
-            ]
+        if self.commas.splits_unknown:
+            rows = [np.array(self.encode(text), np.int32) for text in texts]
+        else:
+            rows = self._processor.encode(
+                [self._valid(text) for text in texts],
+                return_type="numpy",
+                num_threads=1,
+            )
         lengths = np.fromiter(map(len, rows), np.int64, len(rows))
         ids = np.concatenate([np.zeros(0, np.int32), *rows])
-        if self.splits_unknown:
+        if self.commas.splits_unknown:
             return ids, lengths
-        return self._comma_table.replace(ids, lengths)
+        return self.commas.replace_flat(ids, lengths)
 
     def encode_with_offsets(self, text):
-        """Splits a text and says which characters each piece came from.
+        """Split a text and give the characters that each piece came from.
 
-        Spans leave out the blank before a word; a piece that is nothing but
-        that blank has an empty span. Accents that are dropped belong to the
-        letter before them. Where one character became several pieces, each of
-        them has its span. Begins and ends never decrease.
+        Spans leave out the blank before a word. A piece that is nothing but
+        that blank has an empty span, behind the text before it. Accents that
+        are dropped belong to the letter before them. Pieces inside of a
+        character that becomes several, such as U+2026, have its span; a piece
+        that only ends inside of one ends before it. Begins and ends never
+        decrease.
 
         Args:
             text: str.
@@ -219,32 +219,28 @@ class Tokenizer:
         Raises:
             TypeError: `text` is not a str.
         """
-        normalized, begins, ends = align(text, self.lowercase)
-        mapping = self._processor.encode(
-            normalized, return_type="offset_mapping"
+        text = self._valid(text)
+        mapping = self._processor.encode(text, return_type="offset_mapping")
+        parts = []
+        pieces = zip(
+            *(mapping[key] for key in ("ids", "pieces", "offsets")), strict=True
         )
-        ids = []
-        offsets = []
-        for index, piece, (begin, end) in zip(
-            mapping["ids"], mapping["pieces"], mapping["offsets"], strict=True
-        ):
-            parts = self._comma_parts.get(index)
-            if self.splits_unknown and index == UNKNOWN_ID:
-                parts = split_comma(piece, self._encode_pieces)
-            begin, end = self._trim(normalized, begin, end)
-            if not parts:
-                ids.append(index)
-                offsets.append(original_span(begin, end, begins, ends))
+        for place, (index, piece, (begin, end)) in enumerate(pieces):
+            is_blank = not self._pieces[index].strip(BLANK)
+            # The blank before a text has no character either.
+            is_inside = place > 0 and begin == end
+            if is_blank and not is_inside:
+                begin = end = self._blank_place(text, begin)
+                parts.append((index, (begin, end)))
                 continue
-            ids.extend(self.piece_to_id(part) for part in parts)
-            offsets.extend(
-                original_span(*span, begins, ends)
-                for span in part_spans(parts, begin, end)
+            begin, comma, end = self._span(text, begin, end)
+            parts += self.commas.replace_with_spans(
+                index, piece, begin, comma, end
             )
-        return ids, offsets
+        return [index for index, _ in parts], [span for _, span in parts]
 
     def decode(self, ids):
-        """Joins pieces to text; control symbols give nothing.
+        """Join pieces to text, leaving out control symbols.
 
         Args:
             ids: iterable of int: a list, an array, a tensor of one axis.
@@ -261,7 +257,7 @@ class Tokenizer:
         return self._processor.decode(ids)
 
     def id_to_piece(self, index):
-        """Gives the piece of an id.
+        """The piece of an id.
 
         Args:
             index: int.
@@ -276,7 +272,7 @@ class Tokenizer:
         return self._pieces[index]
 
     def piece_to_id(self, piece):
-        """Gives the id of a piece.
+        """The id of a piece.
 
         Args:
             piece: str.
@@ -286,52 +282,41 @@ class Tokenizer:
         """
         return self._processor.piece_to_id(piece)
 
-    def comma_table(self):
-        """Gives what the digit-comma rule puts in place of each id.
+    def _valid(self, text):
+        """The text as SentencePiece takes it, with as many characters."""
+        check_text(text)
+        if text.isascii():
+            return text
+        text = replace_surrogates(text)
+        return final_sigma(text) if self.cleaning.has_sigma else text
 
-        Returns:
-            list of V lists of int; most hold their own id alone.
-        """
-        return [
-            self._comma_ids.get(index, [index])
-            for index in range(self.vocabulary_size)
-        ]
-
-    def _encode_pieces(self, text):
-        return self._processor.encode(text, return_type=str)
-
-    def _split_commas(self, text, ids):
-        if self.splits_unknown and UNKNOWN_ID in ids:
-            return [
-                self.piece_to_id(part)
-                for piece in self._encode_pieces(text)
-                for part in (split_comma(piece, self._encode_pieces) or [piece])
-            ]
-        if self._comma_ids.keys().isdisjoint(ids):
-            return ids
-        return [
-            part
-            for index in ids
-            for part in self._comma_ids.get(index, (index,))
-        ]
-
-    def _trim(self, text, begin, end):
-        while begin < end and self._is_blank(text[end - 1]):
-            end -= 1
-        if begin == end:
-            return end, end
-        while self._is_blank(text[begin]):
+    def _span(self, text, begin, end):
+        """Begin, last character and end of a piece, without blanks around."""
+        # Where no character is left, SentencePiece stopped inside of the next.
+        limit = end
+        while begin < len(text) and text[begin] in self._silent:
             begin += 1
-        return begin, end
+        if begin >= limit:
+            return begin, begin, min(begin + 1, len(text))
+        while text[limit - 1] in self._silent:
+            limit -= 1
+        last = limit - 1
+        while limit < end and text[limit] in self.cleaning.marks:
+            limit += 1
+        return begin, last, limit
 
-    def _is_blank(self, character):
-        # SentencePiece's own normaliser turns more than spaces into nothing.
-        blank = self._blanks.get(character)
-        if blank is None:
-            normalized = self._processor.normalize(character)
-            blank = not normalized.strip(f"{BLANK} ")
-            self._blanks[character] = blank
-        return blank
+    def _blank_place(self, text, begin):
+        """Where the blank before `begin` stands: behind the text before it."""
+        place = begin
+        while place > 0 and text[place - 1] in self._silent:
+            place -= 1
+        if place > 0:
+            while place < begin and text[place] in self.cleaning.marks:
+                place += 1
+            return place
+        while place < len(text) and text[place] in self._unseen:
+            place += 1
+        return place
 
     def _check_id(self, index):
         if not 0 <= index < self.vocabulary_size:

@@ -1,1 +1,1 @@
-"""Clients of exports: in process, REST, gRPC."""
+"""Clients of exports: REST, gRPC, and an export in this process."""

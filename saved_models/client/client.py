@@ -1,4 +1,4 @@
-"""Asks a model server, over REST or gRPC, with a time limit and retries.
+"""A client of model servers, over REST or gRPC, with a time limit and retries.
 
 client = connect("http://localhost:8501/v1/models/mine")
 client = connect("grpc://localhost:8500", name="mine")
@@ -10,15 +10,13 @@ import urllib.parse
 
 import numpy as np
 
+from saved_models.client.errors import Unavailable
+
 _FIRST_WAIT = 0.1  # seconds before the first retry; doubled for each after
 
 
-class Unavailable(ConnectionError):
-    """The server cannot answer now, and may later; the client tries again."""
-
-
 def connect(url, name=None, timeout=30.0, retries=4):
-    """A client of a model server.
+    """Make a client of a model server; the first request connects.
 
     Args:
         url: str, "http://HOST:8501/v1/models/NAME" (REST; "/versions/N" may
@@ -26,8 +24,8 @@ def connect(url, name=None, timeout=30.0, retries=4):
         name: str, the model's name; only for gRPC.
         timeout: float, seconds that an answer may take, retries included.
             Default 30.
-        retries: int, further attempts where the server is not there or says
-            that it cannot answer now. Default 4.
+        retries: int, further attempts if the server refuses connections or
+            reports that it is unavailable. Default 4.
 
     Returns:
         Client.
@@ -36,6 +34,16 @@ def connect(url, name=None, timeout=30.0, retries=4):
         ValueError: if the URL is of neither form.
         RuntimeError: if gRPC is asked for and tensorflow-serving-api is not
             installed.
+
+    Example:
+
+    ```python
+    import saved_models
+
+    url = "http://localhost:8501/v1/models/mine"
+    with saved_models.connect(url, timeout=5.0) as client:
+        ...  # client.predict({"text": ["The <mask> is open."]})
+    ```
     """
     parts = urllib.parse.urlsplit(url)
     if parts.scheme in ("http", "https") and "/models/" in parts.path:
@@ -74,11 +82,11 @@ class Client:
         self.close()
 
     def close(self):
-        """Gives the connection back."""
+        """Close the connection."""
         self._transport.close()
 
     def signatures(self):
-        """What the model takes and gives.
+        """Names, dtypes and shapes of the inputs and outputs.
 
         Returns:
             dict of signature name to (inputs, outputs), each a dict of name to
@@ -89,7 +97,7 @@ class Client:
         return self._signatures
 
     def predict(self, inputs, signature="serving_default"):
-        """Runs a signature.
+        """Run a signature.
 
         Args:
             inputs: dict of name to array or nested list; text as str or bytes.
@@ -101,7 +109,7 @@ class Client:
         Raises:
             ValueError: if the server refuses the request; not tried again.
             TimeoutError: if no answer came in time; not tried again.
-            ConnectionError: if the server was not there on any attempt.
+            ConnectionError: if no attempt reached the server.
             RuntimeError: if it failed.
         """
         known = self.signatures()
@@ -114,11 +122,11 @@ class Client:
         return self._attempt(send)
 
     def __call__(self, texts, signature="serving_default"):
-        """Runs a signature of raw text on a list of str."""
+        """Run a signature of raw text on a list of str."""
         return self.predict({"text": texts}, signature)
 
     def document(self, segments, signature="document_segment"):
-        """Reads a long document segment by segment.
+        """Read a long document segment by segment.
 
         Args:
             segments: iterable of str, each short enough for the model.
@@ -131,7 +139,7 @@ class Client:
             ValueError: if a segment has more tokens than the model takes.
         """
         takes, _ = self.signatures().get(signature, ({}, {}))
-        # A client of another model gets the error of `predict`.
+        # For a model without this signature `predict` raises.
         memory = {
             name: np.zeros([1, *takes[name][1][1:]], takes[name][0])
             for name in ("memories", "memory_mask")
@@ -149,7 +157,7 @@ class Client:
             yield answer
 
     def _attempt(self, send):
-        """Calls `send(seconds left)`, again where the server is away."""
+        """Calls `send(seconds left)`, again if the server is unavailable."""
         end = time.monotonic() + self._timeout
         for attempt in range(self._retries + 1):
             try:
@@ -165,15 +173,14 @@ class Client:
 
 
 def inputs_of(signatures, signature):
-    """What one signature takes.
+    """Inputs of one signature.
 
     Args:
         signatures: dict, see `Client.signatures`.
         signature: str.
 
     Returns:
-        dict of name to (NumPy dtype, list of sizes), by name, for TensorFlow
-        keeps no order.
+        dict of name to (NumPy dtype, list of sizes), sorted by name.
 
     Raises:
         ValueError: if there is no such signature.

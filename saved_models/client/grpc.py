@@ -1,14 +1,18 @@
-"""TensorFlow Serving's gRPC API, with the stubs of tensorflow-serving-api."""
+"""Transport of `Client` over TensorFlow Serving's gRPC API.
+
+It needs the stubs of tensorflow-serving-api. `import grpc` is absolute: the
+package of Google, not this module.
+"""
 
 import numpy as np
 
-from saved_models.client.client import Unavailable
+from saved_models.client.errors import Unavailable
 
 # Memories of a document are larger than gRPC's 4 MB.
 _OPTIONS = (
     ("grpc.max_receive_message_length", -1),
     ("grpc.max_send_message_length", -1),
-    # Retries are the client's, within its time limit.
+    # `Client` retries, within its time limit.
     ("grpc.enable_retries", 0),
     ("grpc.initial_reconnect_backoff_ms", 100),
 )
@@ -42,7 +46,7 @@ class GrpcTransport:
         )
 
     def close(self):
-        """Closes the channel."""
+        """Close the channel."""
         self._channel.close()
 
     def signatures(self, timeout):

@@ -1,11 +1,38 @@
-"""An export in this process, asked as `client.Client` asks a server."""
+"""An export in this process, with the methods of `client.Client`."""
 
 import numpy as np
 
 from saved_models.client.client import request_arrays
 from saved_models.versions import latest_version
 
-_WHERE = "\n\t [["  # after it TensorFlow's messages name the operation
+_WHERE = "\n\t [["  # TensorFlow's messages name the operation after this
+
+
+def load(directory):
+    """Load an export into this process.
+
+    Args:
+        directory: str or path, NAME (its largest version) or NAME/VERSION.
+
+    Returns:
+        Predictor.
+
+    Raises:
+        FileNotFoundError: if there is no SavedModel.
+        ValueError: if it cannot be loaded.
+
+    Example:
+
+    ```python
+    from data_pipeline.train_tokenizer import train_tokenizer
+
+    tokenizer = train_tokenizer(["who sat on a mat"], "spiece.model", 26)
+    backbone = xlnet_tf.XLNetBackbone(xlnet_tf.XLNetConfig(26, 1, 2, 8, 8))
+    saved_models.export_model(backbone, tokenizer, "tiny/1", memory_length=0)
+    embedding = saved_models.load("tiny")(["who sat"])["mean_embedding"]
+    ```
+    """
+    return Predictor(directory)
 
 
 class Predictor:
@@ -26,18 +53,18 @@ class Predictor:
         path = latest_version(directory)
         try:
             self._loaded = tf.saved_model.load(str(path))
-        # TensorFlow turns its error of a file that ends early into IndexError.
+        # TensorFlow raises IndexError for a file that is cut off.
         except (tf.errors.OpError, OSError, ValueError, IndexError) as error:
             raise ValueError(
                 f"{path} cannot be loaded as a SavedModel: {error}"
             ) from error
 
     def __call__(self, texts, signature="serving_default"):
-        """Runs a signature of raw text on a list of str."""
+        """Run a signature of raw text on a list of str."""
         return self.predict({"text": texts}, signature)
 
     def predict(self, inputs, signature="serving_default"):
-        """Runs a signature, as `client.Client.predict` does.
+        """Run a signature, as `client.Client.predict` does.
 
         Args:
             inputs: dict of name to array or nested list; text as str or bytes.
@@ -49,7 +76,7 @@ class Predictor:
         Raises:
             ValueError: if the export has no such signature, or it does not
                 take these inputs.
-            RuntimeError: if it fails otherwise, such as for want of memory.
+            RuntimeError: if it fails otherwise, such as out of memory.
         """
         import tensorflow as tf
 
@@ -65,13 +92,13 @@ class Predictor:
         except tf.errors.OpError as error:
             refused = isinstance(error, tf.errors.InvalidArgumentError)
             kind = ValueError if refused else RuntimeError
-            # What went wrong is the last line; above it are stack traces.
+            # The cause is the last line, below the stack traces.
             message = error.message.split(_WHERE)[0].strip()
             raise kind(message.rsplit("\n", 1)[-1]) from error
         return {name: value.numpy() for name, value in outputs.items()}
 
     def signatures(self):
-        """What the export takes and gives; see `client.Client.signatures`."""
+        """See `client.Client.signatures`."""
         return {
             name: (
                 _specs(function.structured_input_signature[1]),

@@ -1,14 +1,13 @@
-"""TensorFlow Serving's REST API, with Python's own library."""
+"""Transport of `Client` over TensorFlow Serving's REST API."""
 
 import base64
-import http.client
-import json
-import urllib.error
 import urllib.request
 
 import numpy as np
+import urllib3
+from urllib3 import exceptions
 
-from saved_models.client.client import Unavailable
+from saved_models.client.errors import Unavailable
 
 _DTYPES = {
     "DT_FLOAT": np.dtype("float32"),
@@ -20,7 +19,7 @@ _DTYPES = {
 
 
 class RestTransport:
-    """One model's URL.
+    """Connections to one model's URL.
 
     Args:
         url: str, "http://HOST:PORT/v1/models/NAME".
@@ -28,13 +27,15 @@ class RestTransport:
 
     def __init__(self, url):
         self._url = url.rstrip("/")
+        self._pool = _pool(self._url)
 
     def close(self):
-        """Does nothing: each request has a connection of its own."""
+        """Close the connections."""
+        self._pool.clear()
 
     def signatures(self, timeout):
         """See `Client.signatures`."""
-        reply = self._send(f"{self._url}/metadata", None, timeout)
+        reply = self._send("GET", f"{self._url}/metadata", None, timeout)
         try:
             found = reply["metadata"]["signature_def"]["signature_def"]
             return {
@@ -48,13 +49,13 @@ class RestTransport:
             ) from error
 
     def predict(self, inputs, signature, gives, timeout):
-        """Sends arrays by columns; see `Client.predict`."""
+        """Send arrays by columns; see `Client.predict`."""
         body = {
             "signature_name": signature,
             "inputs": {name: _to_json(array) for name, array in inputs.items()},
         }
-        reply = self._send(f"{self._url}:predict", body, timeout)
-        if "outputs" not in reply:
+        reply = self._send("POST", f"{self._url}:predict", body, timeout)
+        if not isinstance(reply, dict) or "outputs" not in reply:
             raise RuntimeError(f"{self._url} gave no outputs.")
         outputs = reply["outputs"]
         if len(gives) == 1:  # a single one has no name
@@ -64,46 +65,48 @@ class RestTransport:
             for name, (dtype, shape) in gives.items()
         }
 
-    def _send(self, url, body, timeout):
-        data = None if body is None else json.dumps(body).encode()
-        request = urllib.request.Request(
-            url, data, {"Content-Type": "application/json"}
-        )
+    def _send(self, method, url, body, timeout):
         try:
-            with urllib.request.urlopen(request, timeout=timeout) as reply:
-                return json.load(reply)
-        except urllib.error.HTTPError as error:
-            message = f"{url}: {error.code}: {_message(error)}"
-            if error.code >= 500:
-                raise Unavailable(message) from error
-            raise ValueError(message) from error
-        except TimeoutError as error:
-            raise _too_late(url, timeout) from error
-        except urllib.error.URLError as error:
-            if isinstance(error.reason, TimeoutError):
-                raise _too_late(url, timeout) from error
-            message = f"{url} cannot be reached: {error.reason}."
-            if isinstance(error.reason, ConnectionRefusedError):
-                raise Unavailable(message) from error
-            raise ConnectionError(message) from error
-        except (OSError, http.client.HTTPException) as error:
+            # `Client` retries, over REST and gRPC alike, within one time limit.
+            reply = self._pool.request(
+                method, url, json=body, timeout=timeout, retries=False
+            )
+        except exceptions.NewConnectionError as error:
+            cause = error.__cause__ or error
+            is_away = isinstance(cause, ConnectionRefusedError)
+            kind = Unavailable if is_away else ConnectionError
+            raise kind(f"{url} cannot be reached: {cause}.") from error
+        except exceptions.TimeoutError as error:
+            raise TimeoutError(
+                f"{url} gave no answer within {timeout:.1f} s."
+            ) from error
+        except exceptions.HTTPError as error:
             raise ConnectionError(
                 f"{url} broke the connection off: {error}."
             ) from error
+        if reply.status != 200:
+            kind = Unavailable if reply.status >= 500 else ValueError
+            raise kind(f"{url}: {reply.status}: {_message(reply)}")
+        try:
+            return reply.json()
         except ValueError as error:
             raise RuntimeError(f"{url} did not answer in JSON.") from error
 
 
-def _too_late(url, timeout):
-    return TimeoutError(f"{url} gave no answer within {timeout:.1f} s.")
+def _pool(url):
+    """A pool of connections, through the proxy of the environment if any."""
+    parts = urllib3.util.parse_url(url)
+    proxy = urllib.request.getproxies().get(parts.scheme)
+    if proxy and not urllib.request.proxy_bypass(parts.host):
+        return urllib3.ProxyManager(proxy)
+    return urllib3.PoolManager()
 
 
-def _message(error):
-    content = error.read().decode(errors="replace")
+def _message(reply):
     try:
-        content = json.loads(content)["error"]
+        content = reply.json()["error"]
     except (ValueError, KeyError, TypeError):
-        pass
+        content = reply.data.decode(errors="replace")
     return " ".join(str(content).split())[:500]
 
 
@@ -137,7 +140,7 @@ def _from_json(value, dtype, shape):
     else:
         array = np.asarray(_to_bytes(value), object)
     if not array.size:
-        # JSON's empty lists do not say the sizes inside of them.
+        # The sizes inside of JSON's empty lists are unknown.
         sizes = [*array.shape, *[0] * len(shape)][: len(shape)]
         sizes = [
             size if fixed < 0 else fixed

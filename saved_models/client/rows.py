@@ -1,4 +1,4 @@
-"""Rows of requests: read from JSON lines, checked, and asked in batches.
+"""Rows of requests: read them from files, check them, ask in batches.
 
 A row is a dict of the names of a signature's inputs to one row of each: a text,
 a list of texts, or numbers.
@@ -26,7 +26,7 @@ _NAMES = {
 
 
 def read_texts(file):
-    """The lines of a file that are not blank.
+    """Read the lines of a file that are not blank.
 
     Args:
         file: str or path of texts in UTF-8, one a line.
@@ -38,7 +38,7 @@ def read_texts(file):
         ValueError: if it is not UTF-8.
         OSError: if the file cannot be read.
     """
-    # Not `splitlines`, for a text may hold U+2028 and the like.
+    # Not `splitlines`: a text may contain U+2028 and the like.
     try:
         lines = re.split("\r\n|\n|\r", _content(file).decode())
     except UnicodeDecodeError as error:
@@ -49,13 +49,13 @@ def read_texts(file):
 
 
 def read_json_lines(file):
-    """The objects of a file.
+    """Read the objects of a file.
 
     Args:
         file: str or path of JSON lines in UTF-8; blank lines are skipped.
 
     Returns:
-        (rows, places): list of dict, and list of str: where each stands.
+        (rows, places): list of dict, and list of str, the line of each.
 
     Raises:
         ValueError: if a line is no JSON object; the message names it.
@@ -63,7 +63,7 @@ def read_json_lines(file):
     """
     rows, places = [], []
     content = _content(file)
-    # Not `splitlines`, for JSON may hold U+2028 and the like as they are.
+    # Not `splitlines`: JSON may contain U+2028 and the like.
     for number, line in enumerate(content.split(b"\n"), start=1):
         if not line.strip():
             continue
@@ -83,16 +83,16 @@ def read_json_lines(file):
 
 
 def _content(file):
-    """bytes of a file without the mark that Windows puts before UTF-8."""
+    """bytes of a file without a byte order mark."""
     return pathlib.Path(file).read_bytes().removeprefix(codecs.BOM_UTF8)
 
 
 def check_rows(rows, places, signatures, signature):
-    """Refuses rows that a signature does not take.
+    """Refuse rows that do not fit a signature.
 
     Args:
         rows: list of dict.
-        places: list of str, where each row stands.
+        places: list of str, where each row comes from.
         signatures: dict, see `Client.signatures`.
         signature: str.
 
@@ -152,7 +152,7 @@ def _check_value(name, value, dtype, sizes):
 
 
 def _shape(value, dtype):
-    """Sizes of nested lists; raises a ValueError where values do not fit."""
+    """Sizes of nested lists; raises ValueError if values do not fit."""
     if not isinstance(value, list):
         if not _fits(value, dtype):
             raise ValueError(f"{_shown(value)} is not {_NAMES[dtype.kind][0]}")
@@ -169,7 +169,7 @@ def _fits(value, dtype):
     if dtype.kind == "b" or isinstance(value, bool):
         return dtype.kind == "b" and isinstance(value, bool)
     if dtype.kind == "f":
-        # False for what is not a number too.
+        # False for NaN too.
         largest = float(np.finfo(dtype).max)
         return isinstance(value, (int, float)) and abs(value) <= largest
     limits = np.iinfo(dtype)
@@ -177,7 +177,7 @@ def _fits(value, dtype):
 
 
 def _is_utf8(text):
-    """False for the halves of a character that JSON can write."""
+    """False for lone surrogates, which JSON can write."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -191,14 +191,14 @@ def _shown(value):
 
 
 def ask_rows(export, rows, signature, batch_size=32, places=None):
-    """Asks for all rows, those of one shape that follow each other at once.
+    """Ask for all rows, in batches of consecutive rows of one shape.
 
     Args:
         export: Predictor or Client.
         rows: list of dict that the signature takes.
         signature: str.
         batch_size: int, rows of a request at most. Default 32.
-        places: list of str, where each row stands, for messages.
+        places: list of str, where each row comes from, for messages.
 
     Yields:
         dict of output name to NumPy array or scalar, the answer to each row in

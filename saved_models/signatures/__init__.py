@@ -1,30 +1,23 @@
-"""The functions an export serves, by the class of the model.
+"""The signatures that an export serves, by the class of its model.
 
 Only TensorFlow's own ops and SentencePiece's are used, so that TensorFlow
-Serving and the C runtime load the result with nothing of ours installed.
-Importing this package imports TensorFlow Text.
+Serving and the C runtime load an export without this library.
 """
 
-import xlnet_tf
-from saved_models.signatures.choices import ChoiceSignatures
-from saved_models.signatures.choices import RankerSignatures
-from saved_models.signatures.embedding import EmbeddingSignatures
-from saved_models.signatures.fill_in import PretrainerSignatures
-from saved_models.signatures.questions import QuestionSignatures
-from saved_models.signatures.texts import ClassifierSignatures
-from saved_models.signatures.texts import RegressorSignatures
-from saved_models.signatures.tokens import TaggerSignatures
+import importlib
 
-# model class -> its signatures; of several that fit the first is taken
+import keras
+
+# class of the model -> class of its signatures
 SIGNATURES = {
-    xlnet_tf.XLNetPretrainer: PretrainerSignatures,
-    xlnet_tf.XLNetBackbone: EmbeddingSignatures,
-    xlnet_tf.XLNetTextClassifier: ClassifierSignatures,
-    xlnet_tf.XLNetTextRegressor: RegressorSignatures,
-    xlnet_tf.XLNetRanker: RankerSignatures,
-    xlnet_tf.XLNetMultipleChoice: ChoiceSignatures,
-    xlnet_tf.XLNetTokenClassifier: TaggerSignatures,
-    xlnet_tf.XLNetQuestionAnswering: QuestionSignatures,
+    "XLNetPretrainer": "fill_in.PretrainerSignatures",
+    "XLNetBackbone": "embedding.EmbeddingSignatures",
+    "XLNetTextClassifier": "texts.ClassifierSignatures",
+    "XLNetTextRegressor": "texts.RegressorSignatures",
+    "XLNetRanker": "choices.RankerSignatures",
+    "XLNetMultipleChoice": "choices.ChoiceSignatures",
+    "XLNetTokenClassifier": "tokens.TaggerSignatures",
+    "XLNetQuestionAnswering": "questions.QuestionSignatures",
 }
 
 
@@ -32,7 +25,8 @@ def signatures_for(model):
     """The class of signatures that serves a model.
 
     Args:
-        model: XLNetBackbone or a task.
+        model: XLNetBackbone or a task; of a subclass, the signatures of the
+            nearest class that has some.
 
     Returns:
         subclass of `ModelSignatures`.
@@ -40,10 +34,13 @@ def signatures_for(model):
     Raises:
         ValueError: if models of this class cannot be exported.
     """
-    for kind, signatures in SIGNATURES.items():
-        if isinstance(model, kind):
-            return signatures
-    known = ", ".join(kind.__name__ for kind in SIGNATURES)
+    for cls in type(model).__mro__:
+        package, _, name = keras.saving.get_registered_name(cls).partition(">")
+        if package == "xlnet_tf" and name in SIGNATURES:
+            module, name = SIGNATURES[name].split(".")
+            module = importlib.import_module(f"{__name__}.{module}")
+            return getattr(module, name)
     raise ValueError(
-        f"a {type(model).__name__} cannot be exported; these can: {known}."
+        f"a {type(model).__name__} cannot be exported; these can: "
+        f"{', '.join(SIGNATURES)}."
     )

@@ -1,4 +1,7 @@
-"""What one signature is, and what the signatures of every model share."""
+"""One signature, and what the signatures of all models and tasks share.
+
+Shapes: N rows of a request, R sequences, T tokens.
+"""
 
 import dataclasses
 
@@ -7,8 +10,20 @@ import tensorflow as tf
 
 from data_pipeline.tokenization.graph import GraphTokenizer
 from data_pipeline.tokenization.symbols import BLANK
-from saved_models.signatures.forward_pass import ForwardPass
+from data_pipeline.tokenization.symbols import CLS_ID
+from data_pipeline.tokenization.symbols import CLS_SEGMENT
+from data_pipeline.tokenization.symbols import PADDING_ID
+from data_pipeline.tokenization.symbols import PADDING_SEGMENTS
+from data_pipeline.tokenization.symbols import SEP_ID
+from saved_models.signatures.serving_model import ForwardPass
 from saved_models.signatures.serving_model import ServedModel
+
+IDS = ("token_ids", "segment_ids", "padding_mask")
+ID_MEANING = {
+    "token_ids": "int32 [N, T], all rows of one length",
+    "segment_ids": "int32 [N, T], 0 for text and 2 for the final [CLS]",
+    "padding_mask": "int32 [N, T], 1 = a real token",
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -19,14 +34,14 @@ class Signature:
         function: callable that takes the inputs by name and returns a flat
             dict of tensors.
         inputs: dict of name to tf.TensorSpec.
-        summary: str, one sentence: what it answers.
+        summary: str, one sentence: what the function returns.
         meaning: dict of str, a line for each input and output.
         examples: list of dicts of name to NumPy array: requests, one for each
             bucket; all of them warm a server up, the first is in the model
             card.
 
     Raises:
-        ValueError: if a name would not come through TensorFlow Serving.
+        ValueError: if a name cannot pass through TensorFlow Serving.
     """
 
     function: callable
@@ -67,7 +82,7 @@ class Signature:
 
 
 def check_names(tensors):
-    """Refuses names that TensorFlow Serving's REST API reads otherwise.
+    """Refuse names that TensorFlow Serving's REST API treats as binary.
 
     Args:
         tensors: dict of name to tensor or spec.
@@ -87,35 +102,39 @@ def check_names(tensors):
 class ModelSignatures(tf.Module):
     """Base of the signatures of all models.
 
-    A subclass gives `signatures()`; it runs `self._run(function, features)`,
-    whose function computes with `self._backbone` and `self._model`.
+    A subclass implements `signatures()`. Its functions make features and call
+    `self._run(function, features)`, where `function` computes with
+    `self._backbone` and `self._model`.
 
     Args:
         model: XLNetBackbone or a task.
         tokenizer: data_pipeline Tokenizer.
-        settings: ExportSettings.
+        settings: ExportSettings, with a `sequence_length`.
     """
 
     reads_windows = False  # of texts that are too long, see `ExportSettings`
 
     def __init__(self, model, tokenizer, settings):
         super().__init__()
-        self._served = ServedModel(model, settings.precision)
-        # tf.Module finds variables in lists; it does not look into Keras 3
-        # models.
-        self._model_variables = self._served.variables
-        self._tokenizer = GraphTokenizer(tokenizer)
         self._settings = settings
-        self._forward = ForwardPass(settings)
+        self._served = ServedModel(model, settings.precision)
+        # tf.Module finds variables in lists, but not inside Keras 3 models.
+        self._model_variables = self._served.variables
         self._words = _Words(tokenizer)
-        # Tables of strings live on the host.
-        with tf.device("CPU:0"):
-            self._pieces = tf.constant(
-                [
-                    tokenizer.id_to_piece(i)
-                    for i in range(tokenizer.vocabulary_size)
-                ]
+        self._tokenizer = self._make_tokenizer(model, tokenizer)
+        self._forward = self._make_forward_pass()
+
+    def _make_tokenizer(self, model, tokenizer):
+        if self._settings.stride or self._settings.max_question_length:
+            raise ValueError(
+                f"{type(model).__name__} reads no questions: leave --stride "
+                "and --max-question-length out."
             )
+        return GraphTokenizer(tokenizer)
+
+    def _make_forward_pass(self):
+        names = (*IDS, "factorization_rank")
+        return ForwardPass(self._settings, dict.fromkeys(names, 0))
 
     @property
     def num_parameters(self):
@@ -138,13 +157,14 @@ class ModelSignatures(tf.Module):
         """
         raise NotImplementedError
 
-    def _run(self, function, features, of_tokens=()):
-        """Computes `function(features)` in the shapes that were asked for.
+    def _run(self, function, features, of_tokens=(), minimum=0):
+        """Computes `function(features)` in the shapes of the settings.
 
         Args:
             function: callable from features to a dict of tensors [N, ...].
             features: dict of tensors [N, ...].
             of_tokens: names of outputs whose second axis is T.
+            minimum: int, tokens that the function needs.
 
         Returns:
             dict of tensors.
@@ -154,18 +174,58 @@ class ModelSignatures(tf.Module):
             with self._served.weights():
                 return function(features)
 
-        return self._forward(with_weights, features, of_tokens)
+        return self._forward(with_weights, features, of_tokens, minimum)
+
+    def _checked(self, features):
+        """The same features of ready ids, refused where they do not fit.
+
+        Args:
+            features: dict of int32 [N, T], `token_ids` among them.
+        """
+        token_ids = features["token_ids"]
+        vocabulary_size = self._served.config.vocabulary_size
+        shape = tf.shape(token_ids)
+        checks = [
+            tf.debugging.assert_equal(
+                tf.shape(features[name]),
+                shape,
+                f"`{name}` must have the shape of `token_ids`",
+            )
+            for name in IDS[1:]
+            if name in features
+        ]
+        for fits, message in (
+            (token_ids >= 0, "negative"),
+            (token_ids < vocabulary_size, "too large"),
+        ):
+            checks.append(
+                tf.debugging.Assert(
+                    tf.reduce_all(fits),
+                    [
+                        f"`token_ids` must be from 0 to {vocabulary_size - 1};"
+                        f" some are {message}. Received:",
+                        token_ids,
+                    ],
+                )
+            )
+        features = after(checks, features)
+        # A reshape needs a column.
+        missing = tf.maximum(1 - shape[1], 0)
+        return {
+            name: tf.pad(x, [[0, 0], [0, missing]]) if name in IDS else x
+            for name, x in features.items()
+        }
 
     def _lengths(self):
-        """A number of tokens for each bucket; one where there are none."""
+        """A number of tokens for each bucket; one if there are none."""
         return self._settings.seq_length_buckets or (
             min(8, self._settings.sequence_length),
         )
 
     def _batches(self):
-        """Rows of the requests that warm a server up.
+        """Numbers of rows of the warm-up requests.
 
-        One, and where XLA compiles each number of rows anew all of these.
+        One; with XLA, which compiles each number of rows anew, all of them.
         """
         batches = [1]
         if self._settings.jit_compile:
@@ -176,28 +236,105 @@ class ModelSignatures(tf.Module):
                 batches.append(largest)
         return batches
 
-    def _example_texts(self, text, begin=(), ends=2):
-        """Requests of raw text: `text` itself, then one for each bucket.
+    def _examples(self, shown, filled, num_symbols, begin=()):
+        """Requests of raw strings: `shown`, then one for each bucket.
 
         Args:
-            text: str, what the model card shows.
-            begin: list of str, words of one token that all texts begin with.
-            ends: int, tokens that the signature adds to a text.
+            shown: dict of name to str or list of str, the row of the model
+                card.
+            filled: str, the input that fills a bucket while all others are
+                empty.
+            num_symbols: int, tokens that the signature adds.
+            begin: list of str, words of one token that `filled` begins with.
+
+        Returns:
+            list of dicts of name to array.
         """
-        texts = [text]
+        requests = [shown]
         lengths = self._lengths()
         for length in lengths if len(lengths) > 1 else ():
-            words = self._words.words(length - ends - len(begin))
-            texts.append(" ".join([*begin, *words]))
+            empty = {
+                name: "" if isinstance(value, str) else [""] * len(value)
+                for name, value in shown.items()
+            }
+            words = self._words.words(length - num_symbols - len(begin))
+            requests.append({**empty, filled: " ".join([*begin, *words])})
         return [
-            {"text": np.array([text.encode()] * rows)}
-            for text in texts
+            {name: np.array([value] * rows) for name, value in request.items()}
+            for request in requests
             for rows in self._batches()
         ]
 
+    def _example_ids(self):
+        """Requests of ready ids [N, T] without padding."""
+        examples = []
+        for length in self._lengths():
+            for rows in self._batches():
+                ids = np.full([rows, length], 9, "int32")
+                ids[:, -2:] = [SEP_ID, CLS_ID]
+                segments = np.where(ids == CLS_ID, CLS_SEGMENT, 0)
+                values = (ids, segments.astype("int32"), np.ones_like(ids))
+                examples.append(dict(zip(IDS, values, strict=True)))
+        return examples
+
+
+class TaskSignatures(ModelSignatures):
+    """Base of the signatures of the tasks.
+
+    The task's own preprocessor makes the features, with the sequence length of
+    the export; batches are as wide as their longest sequence.
+
+    Args: see `ModelSignatures`.
+    """
+
+    def _make_tokenizer(self, model, tokenizer):
+        preprocessor = model.preprocessor or model.preprocessor_cls(tokenizer)
+        given = {
+            name: getattr(self._settings, name)
+            for name in ("sequence_length", "stride", "max_question_length")
+            if getattr(self._settings, name) is not None
+        }
+        preprocessor = preprocessor.with_settings(**given, pad_to_longest=True)
+        # A model may have been saved with another tokenizer, or with none.
+        self._preprocessor = type(preprocessor)(
+            tokenizer, **preprocessor.settings()
+        )
+        return self._preprocessor.graph_tokenizer
+
+    def _make_forward_pass(self):
+        pad_side = self._preprocessor.pad_side
+        fillers = {
+            "token_ids": PADDING_ID,
+            "segment_ids": PADDING_SEGMENTS[pad_side],
+            "padding_mask": 0,
+            "answer_mask": 0,
+        }
+        return ForwardPass(self._settings, fillers, pad_side)
+
+    def _outputs(self, features, minimum=0):
+        """Outputs of the model for sequences.
+
+        Args:
+            features: dict of int32 [R, T], and others [R].
+            minimum: int, tokens that the model needs.
+
+        Returns:
+            tensor, or dict of tensors, whose first axis is R.
+        """
+
+        def run(features):
+            outputs = self._call(features)
+            return outputs if isinstance(outputs, dict) else {"": outputs}
+
+        outputs = self._run(run, features, minimum=minimum)
+        return outputs[""] if "" in outputs else outputs
+
+    def _call(self, features):
+        return self._model(features, training=False)
+
 
 class _Words:
-    """Makes texts of a given number of tokens."""
+    """Texts of a given number of tokens."""
 
     def __init__(self, tokenizer):
         self._tokenizer = tokenizer
@@ -206,10 +343,52 @@ class _Words:
         self._word = next((w for w in words if self._count(w) == 1), "a")
 
     def _count(self, word):
-        """Tokens of the word where it follows itself."""
+        """Tokens of a word that follows itself."""
         twice = self._tokenizer.encode(f"{word} {word} {word}")
         return len(twice) - len(self._tokenizer.encode(f"{word} {word}"))
 
     def words(self, num_tokens):
         """Words of `num_tokens` tokens in all, or a few less."""
         return [self._word] * (num_tokens // max(1, self._count(self._word)))
+
+
+def string_specs(**ranks):
+    """dict of tf.TensorSpec of strings, by their number of axes."""
+    return {
+        name: tf.TensorSpec([None] * rank, tf.string, name=name)
+        for name, rank in ranks.items()
+    }
+
+
+def id_specs(rank=2):
+    """dict of tf.TensorSpec of the inputs of ready ids."""
+    return {
+        name: tf.TensorSpec([None] * rank, tf.int32, name=name) for name in IDS
+    }
+
+
+def after(checks, features):
+    """The same features, which nothing reads before the checks passed."""
+    with tf.control_dependencies(checks):
+        return {name: tf.identity(value) for name, value in features.items()}
+
+
+def same_rows(**tensors):
+    """The same tensors, refused where their numbers of rows differ.
+
+    Args:
+        **tensors: the first one's number of rows is the expected one.
+
+    Returns:
+        list of tensors.
+    """
+    (name, first), *others = tensors.items()
+    checks = [
+        tf.debugging.assert_equal(
+            tf.shape(other)[0],
+            tf.shape(first)[0],
+            f"`{other_name}` must have a row for each row of `{name}`",
+        )
+        for other_name, other in others
+    ]
+    return list(after(checks, tensors).values())

@@ -5,12 +5,13 @@ Shapes: N questions or queries, O options or documents, T tokens.
 
 import tensorflow as tf
 
-from data_pipeline.features.packing import last_tokens
-from saved_models.signatures import features as make_features
+from saved_models.signatures.base import IDS
 from saved_models.signatures.base import Signature
-from saved_models.signatures.tasks import TaskSignatures
-from saved_models.signatures.tasks import same_rows
-from saved_models.signatures.tasks import string_specs
+from saved_models.signatures.base import TaskSignatures
+from saved_models.signatures.base import after
+from saved_models.signatures.base import id_specs
+from saved_models.signatures.base import same_rows
+from saved_models.signatures.base import string_specs
 
 _FILLER_SCORE = -1e30  # as of XLNetRanker
 _ID_MEANING = {
@@ -41,42 +42,38 @@ _RANKING_MEANING = {
 
 
 class _ManySignatures(TaskSignatures):
-    """Sequences that are scored one by one, several of them a row."""
+    """Several sequences a row, each of which is scored by itself."""
 
     def _call(self, features):
         # Each sequence as a question with one option.
         features = {name: value[:, None] for name, value in features.items()}
         return self._model(features, training=False)[:, 0]
 
-    def _of_ids(self, token_ids, segment_ids, padding_mask):
+    def _scores(self, features):
+        """Logits [N, O] of features [N, O, T]."""
+        shape = tf.shape(features["token_ids"])
+        flat = [shape[0] * shape[1], shape[2]]
+        features = {name: tf.reshape(features[name], flat) for name in IDS}
+        scores = self._outputs(self._checked(features))
+        return tf.reshape(scores, shape[:2])
+
+    def _scores_of_ids(self, token_ids, segment_ids, padding_mask):
         """Logits [N, O] of ready ids [N, O, T]."""
         features = {
             "token_ids": token_ids,
             "segment_ids": segment_ids,
             "padding_mask": padding_mask,
         }
-        shape = tf.shape(token_ids)
+        # Before `_scores`, which would reshape them to one shape.
         checks = [
             tf.debugging.assert_equal(
                 tf.shape(value),
-                shape,
+                tf.shape(token_ids),
                 f"`{name}` must have the shape of `token_ids`",
             )
             for name, value in features.items()
         ]
-        features = make_features.after(checks, features)
-        flat = [shape[0] * shape[1], shape[2]]
-        features = {
-            name: tf.reshape(value, flat) for name, value in features.items()
-        }
-        scores = self._outputs(self._checked(features))
-        return tf.reshape(scores, shape[:2])
-
-    def _id_specs(self):
-        return {
-            name: tf.TensorSpec([None, None, None], tf.int32, name=name)
-            for name in make_features.IDS
-        }
+        return self._scores(after(checks, features))
 
     def _example_ids(self):
         return [
@@ -93,12 +90,6 @@ class ChoiceSignatures(_ManySignatures):
         tokenizer: data_pipeline Tokenizer.
         settings: ExportSettings.
     """
-
-    truncate = "only_first"
-
-    def _read_settings(self, kept):
-        super()._read_settings(kept)
-        self._max_question_length = kept.get("max_question_length", 128)
 
     def signatures(self):
         shown = {
@@ -117,7 +108,7 @@ class ChoiceSignatures(_ManySignatures):
             ),
             "ids": Signature(
                 self.ids,
-                self._id_specs(),
+                id_specs(rank=3),
                 "Scores of options as ready ids, padded on the left.",
                 _CHOICE_MEANING,
                 self._example_ids(),
@@ -137,33 +128,23 @@ class ChoiceSignatures(_ManySignatures):
             [N, O].
         """
         options, context, question = same_rows(
-            ("options", options), context=context, question=question
+            options=options, context=context, question=question
         )
-        shape = tf.shape(options)
         check = tf.debugging.assert_positive(
-            shape[1], "`options` must have at least one option for a question"
+            tf.shape(options)[1],
+            "`options` must have at least one option for a question",
         )
-        with tf.control_dependencies([check]):
-            shape = tf.identity(shape)
-        rows = tf.repeat(tf.range(shape[0]), shape[1])
-        questions = tf.strings.join(
-            [tf.gather(question, rows), tf.reshape(options, [-1])], " "
-        )
-        # The option is at the end, so it is the beginning that is lost.
-        questions = last_tokens(
-            self._tokenizer(questions),
-            self._max_question_length,
-            self._settings.sequence_length,
-        )
-        contexts = tf.gather(self._tokenizer(context), rows)
-        logits = self._outputs(self._pack(contexts, questions))
-        answers = self._answer(tf.reshape(logits, shape))
+        x = {"context": context, "question": question, "options": options}
+        x = after([check], x)
+        scores = self._scores(self._preprocessor.features(x))
+        # Known where there is no row too.
+        answers = self._answer(tf.reshape(scores, tf.shape(x["options"])))
         option = tf.gather(options, answers["answer"], batch_dims=1)
         return {**answers, "option": option}
 
     def ids(self, token_ids, segment_ids, padding_mask):
         """Scores of ready ids, int32 [N, O, T] each."""
-        logits = self._of_ids(token_ids, segment_ids, padding_mask)
+        logits = self._scores_of_ids(token_ids, segment_ids, padding_mask)
         return {**self._answer(logits), "logits": logits}
 
     def _answer(self, logits):
@@ -198,7 +179,7 @@ class RankerSignatures(_ManySignatures):
             ),
             "ids": Signature(
                 self.ids,
-                self._id_specs(),
+                id_specs(rank=3),
                 "Scores of documents as ready ids, padded on the left.",
                 _RANKING_MEANING,
                 self._example_ids(),
@@ -215,19 +196,18 @@ class RankerSignatures(_ManySignatures):
         Returns:
             dict: `scores` float32 [N, O], `order` int32 [N, O].
         """
-        documents, query = same_rows(("documents", documents), query=query)
-        shape = tf.shape(documents)
-        rows = tf.repeat(tf.range(shape[0]), shape[1])
-        features = self._pack(
-            tf.gather(self._tokenizer(query), rows),
-            self._tokenizer(tf.reshape(documents, [-1])),
-        )
-        scores = tf.reshape(self._outputs(features), shape)
+        documents, query = same_rows(documents=documents, query=query)
+        x = {"query": query, "documents": documents}
+        scores = self._scores(self._preprocessor.features(x))
+        # Known where there is no row or no document too.
+        scores = tf.reshape(scores, tf.shape(documents))
         return self._answer(tf.where(documents == "", _FILLER_SCORE, scores))
 
     def ids(self, token_ids, segment_ids, padding_mask):
         """Scores of ready ids, int32 [N, O, T] each."""
-        return self._answer(self._of_ids(token_ids, segment_ids, padding_mask))
+        return self._answer(
+            self._scores_of_ids(token_ids, segment_ids, padding_mask)
+        )
 
     def _answer(self, scores):
         order = tf.argsort(scores, direction="DESCENDING", stable=True)

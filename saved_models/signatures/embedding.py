@@ -1,6 +1,8 @@
-"""Embeddings of raw text, of ids, and of long documents bit by bit.
+"""Embeddings of raw text, of ids, and of the segments of long documents.
 
-Shapes: N texts, T tokens, D model dim, L layers, M memory length.
+A client keeps the memory of a document and sends it with the next segment.
+
+Shapes: N texts or documents, T tokens, D model dim, L layers, M memory length.
 """
 
 import numpy as np
@@ -8,29 +10,32 @@ import tensorflow as tf
 
 from data_pipeline.tokenization.symbols import CLS_ID
 from data_pipeline.tokenization.symbols import CLS_SEGMENT
+from data_pipeline.tokenization.symbols import FIRST_SEGMENT
 from data_pipeline.tokenization.symbols import SEP_ID
-from saved_models.signatures import documents
-from saved_models.signatures import features as make_features
+from saved_models.signatures.base import ID_MEANING
 from saved_models.signatures.base import ModelSignatures
 from saved_models.signatures.base import Signature
+from saved_models.signatures.base import after
+from saved_models.signatures.base import id_specs
+from saved_models.signatures.base import string_specs
 
-_EXAMPLE = "The door of the house was open."
+_EXAMPLE = {"text": "The door of the house was open."}
 _MEANING = {
     "text": "string [N], UTF-8",
-    **make_features.ID_MEANING,
+    **ID_MEANING,
     "embeddings": "float32 [N, T, D], the content stream",
     "mean_embedding": "float32 [N, D], over real tokens",
     "memories": (
-        "float32 [N, L, M, D], zeros for a document's first segment, then what "
-        "the last answer gave"
+        "float32 [N, L, M, D], zeros for a document's first segment, then the "
+        "`memories` of the last answer"
     ),
     "memory_mask": (
         "int32 [N, M], 1 = a remembered token; zeros for a document's first "
         "segment"
     ),
     "dropped_tokens": (
-        "int32 [N], tokens of the segment beyond the longest that fits: more "
-        "than 0 means that the segment must be cut smaller"
+        "int32 [N], tokens of the segment that did not fit; above 0 the "
+        "document must be cut into smaller segments"
     ),
 }
 
@@ -43,7 +48,7 @@ class EmbeddingSignatures(ModelSignatures):
         return {"serving_default": signatures["embed"], **signatures}
 
     def _embedding_signatures(self):
-        text = {"text": tf.TensorSpec([None], tf.string, name="text")}
+        text = string_specs(text=1)
         signatures = {
             "embed": Signature(
                 self.embed,
@@ -51,11 +56,11 @@ class EmbeddingSignatures(ModelSignatures):
                 "Contextual embeddings of raw text; longer texts lose their "
                 "end.",
                 _MEANING,
-                self._example_texts(_EXAMPLE),
+                self._examples(_EXAMPLE, "text", 2),
             ),
             "embed_ids": Signature(
                 self.embed_ids,
-                make_features.id_specs(),
+                id_specs(),
                 "Contextual embeddings of ready ids.",
                 _MEANING,
                 self._example_ids(),
@@ -75,7 +80,7 @@ class EmbeddingSignatures(ModelSignatures):
                 [None, memory_length], tf.int32, "memory_mask"
             ),
         }
-        ids = make_features.id_specs()
+        ids = id_specs()
         ids = {name: ids[name] for name in ("token_ids", "padding_mask")}
 
         def with_memory(examples):
@@ -87,13 +92,13 @@ class EmbeddingSignatures(ModelSignatures):
                     "memory_mask": np.zeros([rows, memory_length], "int32"),
                 }
 
-        texts = self._example_texts(_EXAMPLE, ends=0)
+        texts = self._examples(_EXAMPLE, "text", 0)
         id_examples = self._example_ids()
         for example in id_examples:
             del example["segment_ids"]
         summary = (
-            "Embeddings of the next segment of each document, which sees what "
-            "is remembered of the segments before."
+            "Embeddings of the next segment of each document, given the memory "
+            "of the segments before."
         )
         return {
             "document_segment": Signature(
@@ -153,7 +158,7 @@ class EmbeddingSignatures(ModelSignatures):
         """
         ids = self._tokenizer(text)
         kept = ids[:, : self._settings.sequence_length]
-        features = make_features.padded(kept)
+        features = padded(kept)
         return {
             **self._segment(features, memories, memory_mask),
             "token_ids": features["token_ids"],
@@ -175,7 +180,7 @@ class EmbeddingSignatures(ModelSignatures):
             tf.reduce_all(mask[:, 1:] <= mask[:, :-1]),
             ["`padding_mask` must be 1s and then 0s. Received:", mask],
         )
-        features = make_features.after([check], features)
+        features = after([check], features)
         return self._segment(features, memories, memory_mask)
 
     def _segment(self, features, memories, memory_mask):
@@ -192,23 +197,21 @@ class EmbeddingSignatures(ModelSignatures):
             )
         ]
         features = {
-            # of one segment, as memory is too
+            # No segment_ids: text and memory are of one segment.
             "token_ids": features["token_ids"],
             "padding_mask": features["padding_mask"],
             "memories": memories,
             "memory_mask": memory_mask,
         }
-        features = make_features.after(checks, features)
+        features = after(checks, features)
         length = memory_mask.shape[1]
 
         def run(features):
-            memory = documents.read_memory(
-                features["memories"], features["memory_mask"]
-            )
+            memory = read_memory(features["memories"], features["memory_mask"])
             outputs = self._backbone({**features, **memory}, training=False)
             return {
                 **_pooled(outputs["content"], features["padding_mask"]),
-                **documents.last_real(
+                **last_real(
                     outputs["memories"], outputs["memory_mask"], length
                 ),
             }
@@ -225,29 +228,7 @@ class EmbeddingSignatures(ModelSignatures):
     def _text_features(self, ids):
         """Ragged ids -> features of `[ids sep cls]`."""
         length = self._settings.sequence_length
-        return make_features.padded(make_features.with_ends(ids, length), 2)
-
-    def _checked(self, features):
-        return make_features.checked(
-            features, self._served.config.vocabulary_size
-        )
-
-    def _example_ids(self):
-        examples = []
-        for length in self._lengths():
-            for rows in self._batches():
-                ids = np.full([rows, length], 9, "int32")
-                ids[:, -2:] = [SEP_ID, CLS_ID]
-                segments = np.zeros_like(ids)
-                segments[:, -1] = CLS_SEGMENT
-                examples.append(
-                    {
-                        "token_ids": ids,
-                        "segment_ids": segments,
-                        "padding_mask": np.ones_like(ids),
-                    }
-                )
-        return examples
+        return padded(with_ends(ids, length), minimum=2)
 
 
 def _pooled(content, padding_mask):
@@ -257,4 +238,79 @@ def _pooled(content, padding_mask):
     return {
         "embeddings": content,
         "mean_embedding": tf.reduce_sum(content * weight, axis=1) / total,
+    }
+
+
+def padded(ids, minimum=1):
+    """Ragged ids -> features, padded on the right.
+
+    Args:
+        ids: int32 ragged tensor [N, (T)].
+        minimum: int, the least number of columns: a reshape needs one.
+
+    Returns:
+        dict of int32 [N, T]: `token_ids`, `segment_ids` (2 for [CLS], as in
+        pretraining, else 0), `padding_mask`.
+    """
+    token_ids = ids.to_tensor()
+    missing = tf.maximum(minimum - tf.shape(token_ids)[1], 0)
+    token_ids = tf.pad(token_ids, [[0, 0], [0, missing]])
+    return {
+        "token_ids": token_ids,
+        "segment_ids": tf.where(
+            token_ids == CLS_ID, CLS_SEGMENT, FIRST_SEGMENT
+        ),
+        "padding_mask": tf.sequence_mask(
+            ids.row_lengths(), tf.shape(token_ids)[1], dtype=tf.int32
+        ),
+    }
+
+
+def with_ends(ids, sequence_length):
+    """Ragged ids -> `[ids sep cls]` of at most `sequence_length` tokens."""
+    ids = ids[:, : sequence_length - 2]
+    rows = ids.nrows(out_type=tf.int32)
+    ends = tf.tile([[SEP_ID, CLS_ID]], [rows, 1])
+    return tf.concat([ids, tf.RaggedTensor.from_tensor(ends)], axis=1)
+
+
+def read_memory(memories, memory_mask):
+    """The memory of a request as features of the backbone.
+
+    Args:
+        memories: float32 [N, L, M, D].
+        memory_mask: int32 [N, M], 1 = a real remembered token.
+
+    Returns:
+        dict: `memories`, L tensors [N, M, D]; `memory_mask` bool [N, M].
+    """
+    return {
+        "memories": tuple(tf.unstack(memories, axis=1)),
+        "memory_mask": memory_mask > 0,
+    }
+
+
+def last_real(memories, memory_mask, memory_length):
+    """The last real states of each document, moved to the end.
+
+    So padding is neither attended later nor counted in distances, and the
+    answers for a document do not depend on the other documents of its batch.
+
+    Args:
+        memories: L tensors [N, M + T, D], states before and of this segment.
+        memory_mask: bool [N, M + T].
+        memory_length: int, M.
+
+    Returns:
+        dict: `memories` float32 [N, L, M, D], zeros where nothing is
+        remembered; `memory_mask` int32 [N, M].
+    """
+    real = tf.cast(memory_mask, tf.int32)
+    order = tf.argsort(real, axis=1, stable=True)[:, -memory_length:]
+    mask = tf.gather(real, order, axis=1, batch_dims=1)
+    states = tf.stack([tf.cast(m, tf.float32) for m in memories], axis=1)
+    states = tf.gather(states, order[:, None], axis=2, batch_dims=1)[:, :, 0]
+    return {
+        "memories": states * tf.cast(mask, tf.float32)[:, None, :, None],
+        "memory_mask": mask,
     }

@@ -7,10 +7,13 @@ import tensorflow as tf
 
 from data_pipeline.tokenization.symbols import BLANK as WORD_MARK
 from data_pipeline.tokenization.symbols import MASK_ID
-from saved_models.signatures import features as make_features
+from saved_models.signatures.base import ID_MEANING
 from saved_models.signatures.base import Signature
+from saved_models.signatures.base import after
+from saved_models.signatures.base import id_specs
+from saved_models.signatures.base import string_specs
 from saved_models.signatures.embedding import EmbeddingSignatures
-from saved_models.signatures.forward_pass import next_power_of_two
+from saved_models.signatures.serving_model import next_power_of_two
 
 BLANK = "<mask>"  # stands for one missing token in a raw text
 
@@ -26,7 +29,7 @@ _FILL_IN_MEANING = {
     "count": "int32 [N], blanks of each text; rows of P from there are filler",
 }
 _FILL_IN_IDS_MEANING = {
-    **make_features.ID_MEANING,
+    **ID_MEANING,
     "target_positions": "int32 [N, P]; what stands there is not seen",
     "log_probabilities": "float32 [N, P, V], natural logarithms",
 }
@@ -54,15 +57,19 @@ class PretrainerSignatures(EmbeddingSignatures):
             )
         super().__init__(model, tokenizer, settings)
         self._word_mark = tokenizer.piece_to_id(WORD_MARK)
+        pieces = map(tokenizer.id_to_piece, range(vocabulary_size))
+        with tf.device("CPU:0"):  # GPUs hold no strings
+            self._pieces = tf.constant(list(pieces))
 
     def signatures(self):
         fill_in = Signature(
             self.fill_in,
-            {"text": tf.TensorSpec([None], tf.string, name="text")},
+            string_specs(text=1),
             f"Likely tokens for every {BLANK} of each text.",
             _FILL_IN_MEANING,
-            self._example_texts(
-                f"The {BLANK} of the house was open.", begin=[BLANK]
+            self._examples(
+                {"text": f"The {BLANK} of the house was open."},
+                *("text", 2, [BLANK]),
             ),
         )
         positions = tf.TensorSpec([None, None], tf.int32, "target_positions")
@@ -75,7 +82,7 @@ class PretrainerSignatures(EmbeddingSignatures):
             **self._embedding_signatures(),
             "fill_in_ids": Signature(
                 self.fill_in_ids,
-                {**make_features.id_specs(), "target_positions": positions},
+                {**id_specs(), "target_positions": positions},
                 "Log-probabilities at chosen positions, given the rest.",
                 _FILL_IN_IDS_MEANING,
                 examples,
@@ -142,7 +149,7 @@ class PretrainerSignatures(EmbeddingSignatures):
             ),
         ]
         features["target_positions"] = target_positions
-        features = make_features.after(checks, features)
+        features = after(checks, features)
         target_positions = features["target_positions"]
         is_target = tf.reduce_any(
             tf.range(shape[1]) == target_positions[:, :, None], axis=1
@@ -170,9 +177,7 @@ class PretrainerSignatures(EmbeddingSignatures):
         )
 
         def run(features):
-            outputs = self._backbone(
-                features, training=False, with_content=False
-            )
+            outputs = self._backbone(features, training=False, streams="query")
             query = outputs["query"]
             return choose(tf.nn.log_softmax(self._model.logits(query)))
 

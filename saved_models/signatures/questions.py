@@ -7,15 +7,14 @@ S starts of a window, E ends of a start.
 import tensorflow as tf
 
 from data_pipeline.features.answers import best_spans
-from data_pipeline.features.graph_question_answering import check_settings
-from data_pipeline.features.graph_question_answering import make_windows
-from saved_models.signatures import features as make_features
+from saved_models.signatures.base import ID_MEANING
 from saved_models.signatures.base import Signature
-from saved_models.signatures.tasks import TaskSignatures
-from saved_models.signatures.tasks import same_rows
-from saved_models.signatures.tasks import string_specs
+from saved_models.signatures.base import TaskSignatures
+from saved_models.signatures.base import after
+from saved_models.signatures.base import id_specs
+from saved_models.signatures.base import same_rows
+from saved_models.signatures.base import string_specs
 
-_MAX_ANSWER_LENGTH = 64  # pieces, as released
 _MEANING = {
     "question": "string [N], UTF-8",
     "context": "string [N], UTF-8, of any length",
@@ -35,7 +34,7 @@ _MEANING = {
     "n_best_scores": "float32 [N, n]",
 }
 _IDS_MEANING = {
-    **make_features.ID_MEANING,
+    **ID_MEANING,
     "segment_ids": (
         "int32 [N, T], 0 for the context and its [SEP], 1 for the question, 2 "
         "for [CLS], 3 for padding"
@@ -55,9 +54,9 @@ class QuestionSignatures(TaskSignatures):
     """Answers of questions, and the best spans of ready ids.
 
     Args:
-        model: XLNetQuestionAnswering. If it has a `null_threshold`, a float,
-            questions whose `null_score` is above it have no answer; if it has
-            a `max_answer_length`, answers have so many pieces at most, else 64.
+        model: XLNetQuestionAnswering. Questions whose `null_score` is above
+            its `null_threshold` have no answer; None: all have one. Answers
+            have at most `max_answer_length` pieces.
         tokenizer: data_pipeline Tokenizer.
         settings: ExportSettings, whose `num_candidates` is n.
 
@@ -65,25 +64,12 @@ class QuestionSignatures(TaskSignatures):
         ValueError: if sequences are too short for a question.
     """
 
-    pad_side = "right"
-
     def __init__(self, model, tokenizer, settings):
         super().__init__(model, tokenizer, settings)
-        self._null_threshold = getattr(model, "null_threshold", None)
-        self._max_answer_length = (
-            getattr(model, "max_answer_length", None) or _MAX_ANSWER_LENGTH
-        )
+        self._null_threshold = model.null_threshold
+        self._max_answer_length = model.max_answer_length
         # The head chooses as many of the tokens.
         self._min_tokens = max(model.num_starts, model.num_ends)
-
-    def _read_settings(self, kept):
-        super()._read_settings(kept)
-        self._windows = (
-            self._settings.sequence_length,
-            kept.get("stride", 128),
-            kept.get("max_question_length", 64),
-        )
-        check_settings(*self._windows)
 
     def signatures(self):
         shown = {
@@ -93,7 +79,7 @@ class QuestionSignatures(TaskSignatures):
         answer = "string [N], a part of the context; '' = no answer"
         if self._null_threshold is not None:
             answer += f", where null_score is above {self._null_threshold:g}"
-        ids = make_features.id_specs()
+        ids = id_specs()
         ids["answer_mask"] = tf.TensorSpec(
             [None, None], tf.int32, "answer_mask"
         )
@@ -132,13 +118,9 @@ class QuestionSignatures(TaskSignatures):
             `null_score` float32, all [N]; `n_best_answers`, `n_best_begins`,
             `n_best_ends` and `n_best_scores` [N, n].
         """
-        question, context = same_rows(("question", question), context=context)
-        windows = make_windows(
-            self._tokenizer,
-            question,
-            context,
-            *self._windows,
-            pad_to_longest=True,
+        question, context = same_rows(question=question, context=context)
+        windows = self._preprocessor.windows(
+            {"question": question, "context": context}
         )
         spans = best_spans(
             self._outputs(windows.features, self._min_tokens),
@@ -203,5 +185,5 @@ class QuestionSignatures(TaskSignatures):
             "answer_mask": answer_mask,
             "class_index": class_index,
         }
-        features = make_features.after(checks, features)
+        features = after(checks, features)
         return self._outputs(self._checked(features), self._min_tokens)

@@ -1,4 +1,7 @@
-"""A model as it is served: its own copy, in a precision, outside strategies."""
+"""The model of an export: weights in a precision, run in chosen shapes.
+
+Shapes: N rows, T tokens.
+"""
 
 import contextlib
 
@@ -6,16 +9,16 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-# More than any segment: the backbone then hands back every state, and what is
-# kept of them is decided by `documents.last_real`.
+# More than any segment: the backbone then returns the states of all tokens, of
+# which `embedding.last_real` keeps some.
 _ALL_STATES = 2**30
-_LARGEST = 127  # of int8, leaving -128 out so that the range is symmetric
+_LARGEST = 127  # of int8 without -128, so that the range is symmetric
 
 
 class ServedModel:
-    """The same weights outside any strategy, without memory between calls.
+    """A copy of a model outside any strategy, without memory between calls.
 
-    It is no `tf.Module`, so that a SavedModel holds `variables` and not the
+    Not a `tf.Module`, so that a SavedModel holds `variables` and not the
     weights that they replace.
 
     Args:
@@ -23,7 +26,7 @@ class ServedModel:
         precision: see `ExportSettings`.
 
     Attributes:
-        model: the copy; use it inside `weights()`.
+        model: the copy; call it inside `weights()`.
         backbone: its backbone.
         config: XLNetConfig of the original.
         num_parameters: int, of the original.
@@ -51,7 +54,7 @@ class ServedModel:
             self.variables += [values, scale]
 
     def weights(self):
-        """A context in which the copy computes with what `variables` hold."""
+        """Context in which the copy computes with the values of `variables`."""
         if not self._quantized:
             return contextlib.nullcontext()
         return keras.StatelessScope(
@@ -72,7 +75,7 @@ def _copy(model, precision):
     of_backbone = config if nested is None else nested["config"]
     # A row's answer may not depend on its place in the batch.
     of_backbone.update(reuse_length=0, reverse_half_batch=False)
-    # A task that reads segments keeps to the memory it was trained with.
+    # A task that reads segments keeps the memory length of its training.
     if not config.get("segment_length"):
         of_backbone["memory_length"] = _ALL_STATES
     if "memory" in config:
@@ -86,7 +89,7 @@ def _copy(model, precision):
 
 
 def _weights(model):
-    """Of its parts, for a memory is a weight of the model too."""
+    """Weights of the backbone and the head; a memory is none of them."""
     if not hasattr(model, "backbone"):
         return _without_seeds(model)
     return _without_seeds(model.backbone) + _without_seeds(model.head)
@@ -97,10 +100,10 @@ def _without_seeds(layer):
 
 
 def _summed_axes(weight):
-    """Axes of one output channel, or () for a weight that stays as it is."""
+    """Axes of one output channel; () for a weight that is not quantized."""
     name = weight.path.split("/")[-1]
     if name == "embeddings":
-        return (1,)  # a row a token, which is also an output of the softmax
+        return (1,)  # a row for each token, also an output of the softmax
     if name != "kernel":
         return ()
     if "output_projection" in weight.path:
@@ -119,3 +122,175 @@ def _quantized(weight):
         tf.Variable(values, trainable=False, name=f"{weight.name}_int8"),
         tf.Variable(scale, trainable=False, name=f"{weight.name}_scale"),
     )
+
+
+class ForwardPass:
+    """Runs a function on features that are padded to chosen shapes.
+
+    Answers do not depend on the shapes: what is added has `padding_mask` 0, or
+    is a row that is cut off again. With buckets (64, 128), `max_batch` 2 and
+    5 rows of 100 tokens:
+
+        features [5, 100]
+            pad to the smallest bucket that fits        [5, 128]
+            pad the rows, cut into batches of max_batch [3, 2, 128]
+                for each batch (`tf.map_fn`), [2, 128]:
+                    tf.switch_case: one branch for each bucket, in
+                    which T is static                   64 | 128
+                        `function`, compiled if jit_compile
+            join the batches, cut off rows and padding
+        outputs [5, ...], those of tokens [5, 100, ...]
+
+    Without buckets T is the length of the longest row, and without
+    `max_batch` and `jit_compile` all rows are one batch.
+
+    Args:
+        settings: ExportSettings, whose `seq_length_buckets`, `max_batch` and
+            `jit_compile` are read.
+        fillers: dict of the name of each feature [N, T] to its value in
+            padding.
+        pad_side: "left" or "right" (default).
+    """
+
+    def __init__(self, settings, fillers, pad_side="right"):
+        self._buckets = settings.seq_length_buckets
+        self._max_batch = settings.max_batch
+        self._jit_compile = settings.jit_compile
+        self._fillers = fillers
+        self._pad_side = pad_side
+
+    def __call__(self, function, features, of_tokens=(), minimum=1):
+        """Run `function` on padded features.
+
+        Args:
+            function: callable from a dict of features to a dict of tensors
+                [N, ...].
+            features: dict of tensors [N, ...], `token_ids` among them.
+            of_tokens: names of outputs [N, T, ...].
+            minimum: int, tokens that the function needs. Default 1: a reshape
+                needs a size above 0.
+
+        Returns:
+            dict of tensors, of the N rows and T tokens of `features`.
+        """
+        shape = tf.shape(features["token_ids"])
+        features = self._padded(features, shape[1], minimum)
+        step = function
+        if self._jit_compile:
+            step = tf.function(function, jit_compile=True)
+        if self._buckets:
+            step = self._in_bucket(step)
+        if self._max_batch or self._jit_compile:
+            outputs = self._in_batches(step, features, shape[0])
+        else:
+            outputs = step(features)
+        return {
+            name: value[:, : shape[1]] if name in of_tokens else value
+            for name, value in outputs.items()
+        }
+
+    def _padded(self, features, num_tokens, minimum):
+        """Pads to the smallest bucket that fits, or to `minimum`."""
+        length = tf.maximum(num_tokens, minimum)
+        if self._buckets:
+            check = tf.debugging.assert_less_equal(
+                num_tokens,
+                self._buckets[-1],
+                "there are more tokens in a row than the longest bucket of "
+                "this export holds",
+            )
+            with tf.control_dependencies([check]):
+                length = tf.gather(self._buckets, self._bucket(length))
+        missing = length - num_tokens
+        columns = [0, missing] if self._pad_side == "right" else [missing, 0]
+        return {
+            name: tf.pad(
+                value, [[0, 0], columns], constant_values=self._fillers[name]
+            )
+            if name in self._fillers
+            else value
+            for name, value in features.items()
+        }
+
+    def _bucket(self, num_tokens):
+        """Index of the smallest bucket that holds `num_tokens`."""
+        is_smaller = tf.constant(self._buckets) < num_tokens
+        index = tf.reduce_sum(tf.cast(is_smaller, tf.int32))
+        return tf.minimum(index, len(self._buckets) - 1)
+
+    def _in_bucket(self, step):
+        """`step` with a branch for each bucket, in which T is static."""
+
+        def branch(features, length):
+            def run():  # all its ops run in this branch only
+                fixed = {
+                    name: tf.ensure_shape(value, [value.shape[0], length])
+                    if name in self._fillers
+                    else value
+                    for name, value in features.items()
+                }
+                return step(fixed)
+
+            return run
+
+        def choose(features):
+            if features["token_ids"].shape[1] is not None:
+                return step(features)
+            branches = [branch(features, length) for length in self._buckets]
+            if len(branches) == 1:
+                return branches[0]()
+            width = tf.shape(features["token_ids"])[1]
+            return tf.switch_case(self._bucket(width), branches)
+
+        return choose
+
+    def _in_batches(self, step, features, count):
+        """Runs at most `max_batch` rows at once, one batch after another."""
+        limit = self._max_batch or count
+        size = tf.maximum(tf.minimum(count, limit), 1)
+        if self._jit_compile:
+            # XLA compiles every number of rows anew.
+            size = next_power_of_two(size)
+            if self._max_batch:
+                size = tf.minimum(size, self._max_batch)
+        num_batches = tf.maximum((count + size - 1) // size, 1)
+        batches = {}
+        for name, value in features.items():
+            missing = num_batches * size - count
+            value = tf.pad(value, [[0, missing], *[[0, 0]] * (value.ndim - 1)])
+            inner = tf.shape(value)[1:]
+            batch = tf.reshape(
+                value, tf.concat([[num_batches, size], inner], 0)
+            )
+            batch.set_shape([None, None, *features[name].shape[1:]])
+            batches[name] = batch
+        specs = {
+            name: tf.TensorSpec(batch.shape[1:], batch.dtype)
+            for name, batch in batches.items()
+        }
+        outputs = tf.function(step).get_concrete_function(specs)
+        outputs = outputs.structured_outputs
+        results = tf.map_fn(
+            step,
+            batches,
+            fn_output_signature={
+                name: tf.TensorSpec(spec.shape, spec.dtype)
+                for name, spec in outputs.items()
+            },
+            parallel_iterations=1,
+        )
+        joined = {}
+        for name, result in results.items():
+            inner = tf.shape(result)[2:]
+            rows = tf.reshape(result, tf.concat([[-1], inner], 0))
+            joined[name] = tf.ensure_shape(
+                rows[:count], [None, *outputs[name].shape[1:]]
+            )
+        return joined
+
+
+def next_power_of_two(number):
+    """The smallest power of two that is at least `number`, int32 []."""
+    powers = tf.constant([2**i for i in range(31)])
+    index = tf.reduce_sum(tf.cast(powers < number, tf.int32))
+    return tf.gather(powers, index)

@@ -1,4 +1,4 @@
-"""Classes and numbers of texts and of pairs of texts.
+"""Classes and scores of texts and of pairs of texts.
 
 Shapes: N texts, T tokens, C classes.
 """
@@ -6,16 +6,17 @@ Shapes: N texts, T tokens, C classes.
 import tensorflow as tf
 
 from data_pipeline.features.windows import windows_of_texts
-from saved_models.signatures import features as make_features
+from saved_models.signatures.base import ID_MEANING
 from saved_models.signatures.base import Signature
-from saved_models.signatures.tasks import TaskSignatures
-from saved_models.signatures.tasks import same_rows
-from saved_models.signatures.tasks import string_specs
+from saved_models.signatures.base import TaskSignatures
+from saved_models.signatures.base import id_specs
+from saved_models.signatures.base import same_rows
+from saved_models.signatures.base import string_specs
 
 _MEANING = {
     "text": "string [N], UTF-8",
     "text_pair": "string [N], UTF-8, what each text is paired with",
-    **make_features.ID_MEANING,
+    **ID_MEANING,
     "segment_ids": (
         "int32 [N, T], 0 for a text and its [SEP], 1 for what it is paired "
         "with, 2 for [CLS], 4 for padding"
@@ -34,7 +35,7 @@ _AVERAGED = "what is too long is read in windows, and averaged"
 class _TextSignatures(TaskSignatures):
     """`serving_default` for texts, `pairs`, and `ids`."""
 
-    answers = None  # what the summaries say that it answers
+    answers = None  # noun for the summaries
     reads_windows = True
 
     def signatures(self):
@@ -58,7 +59,7 @@ class _TextSignatures(TaskSignatures):
             ),
             "ids": Signature(
                 self.ids,
-                make_features.id_specs(),
+                id_specs(),
                 f"{self.answers} of ready ids, padded on the left.",
                 _MEANING,
                 self._example_ids(),
@@ -67,22 +68,23 @@ class _TextSignatures(TaskSignatures):
 
     def texts(self, text):
         """Answers for texts, string [N]."""
-        ids = self._tokenizer(text)
         stride = self._settings.window_stride
         if not stride:
-            return self._answer(self._outputs(self._pack(ids)))
-        room = self._settings.sequence_length - 2
-        windows, rows = windows_of_texts(ids, room, stride)
-        outputs = self._outputs(self._pack(windows))
+            features = self._preprocessor.features({"text": text})
+            return self._answer(self._outputs(features))
+        windows, rows = windows_of_texts(
+            self._tokenizer(text), self._settings.sequence_length - 2, stride
+        )
+        outputs = self._outputs(self._preprocessor.pack(windows))
         return self._answer(
             tf.math.unsorted_segment_mean(outputs, rows, tf.size(text))
         )
 
     def pairs(self, text, text_pair):
         """Answers for pairs of texts, string [N] each."""
-        text, text_pair = same_rows(("text", text), text_pair=text_pair)
-        features = self._pack(self._tokenizer(text), self._tokenizer(text_pair))
-        return self._answer(self._outputs(features))
+        text, text_pair = same_rows(text=text, text_pair=text_pair)
+        x = {"text": text, "text_pair": text_pair}
+        return self._answer(self._outputs(self._preprocessor.features(x)))
 
     def ids(self, token_ids, segment_ids, padding_mask):
         """Answers for ready ids, int32 [N, T] each."""
@@ -130,7 +132,7 @@ class ClassifierSignatures(_TextSignatures):
 
 
 class RegressorSignatures(_TextSignatures):
-    """Numbers for texts.
+    """Scores of texts.
 
     Args:
         model: XLNetTextRegressor.
@@ -147,5 +149,5 @@ class RegressorSignatures(_TextSignatures):
 def label_names(model):
     """Names of a model's classes, string [C]; their numbers if it has none."""
     labels = model.labels or map(str, range(model.num_classes))
-    with tf.device("CPU:0"):  # where strings live
+    with tf.device("CPU:0"):  # GPUs hold no strings
         return tf.constant(list(labels))

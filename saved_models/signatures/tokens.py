@@ -5,22 +5,27 @@ Shapes: N texts, W words of a text, T tokens, C classes.
 
 import tensorflow as tf
 
-from data_pipeline.features.answers import valid_utf8
-from data_pipeline.tokenization.unicode_tables import blanks_class
-from saved_models.signatures import features as make_features
+from data_pipeline.features.packing import word_pieces
+from saved_models.signatures.base import ID_MEANING
 from saved_models.signatures.base import Signature
-from saved_models.signatures.tasks import TaskSignatures
-from saved_models.signatures.tasks import string_specs
+from saved_models.signatures.base import TaskSignatures
+from saved_models.signatures.base import id_specs
+from saved_models.signatures.base import string_specs
 from saved_models.signatures.texts import label_names
+
+# RE2 class of the characters that `str.split` splits at.
+_BLANKS = "".join(
+    f"\\x{{{code:x}}}" for code in range(0x10000) if chr(code).isspace()
+)
 
 _MEANING = {
     "text": "string [N], UTF-8, with blanks between its words",
     "words": "string [N, W], '' where a text has fewer",
     "tags": "string [N, W], '' where no word is, or where none was read: "
-    "beyond the longest sequence, or without a known character",
+    "beyond the longest sequence",
     "scores": "float32 [N, W], probability of each tag; 0 for none",
     "count": "int32 [N], words of each text",
-    **make_features.ID_MEANING,
+    **ID_MEANING,
     "segment_ids": (
         "int32 [N, T], 0 for text and its [SEP], 2 for [CLS], 3 for padding"
     ),
@@ -43,8 +48,6 @@ class TaggerSignatures(TaskSignatures):
         settings: ExportSettings.
     """
 
-    pad_side = "right"
-
     def __init__(self, model, tokenizer, settings):
         super().__init__(model, tokenizer, settings)
         self._labels = label_names(model)
@@ -62,7 +65,7 @@ class TaggerSignatures(TaskSignatures):
             ),
             "ids": Signature(
                 self.ids,
-                make_features.id_specs(),
+                id_specs(),
                 "Classes of ready ids, padded on the right.",
                 _IDS_MEANING,
                 self._example_ids(),
@@ -79,21 +82,20 @@ class TaggerSignatures(TaskSignatures):
             dict: `words` and `tags` string [N, W], `scores` float32 [N, W],
             `count` int32 [N].
         """
-        words = tf.strings.regex_replace(
-            valid_utf8(text), f"{blanks_class()}+", " "
-        )
+        # U+FFFD for bytes that are not UTF-8.
+        text = tf.strings.unicode_transcode(text, "UTF-8", "UTF-8")
+        words = tf.strings.regex_replace(text, f"[{_BLANKS}]+", " ")
         words = tf.strings.split(words)  # [N, (W)]
-        ids = self._tokenizer(words.flat_values)  # [all words, (pieces)]
+        # [all words, (pieces)]
+        ids = word_pieces(self._tokenizer, words.flat_values)
         pieces = words.with_flat_values(ids).merge_dims(1, 2)  # [N, (T)]
-        logits = self._outputs(self._pack(pieces))
+        logits = self._outputs(self._preprocessor.pack(pieces))
         best = tf.argmax(logits, axis=-1, output_type=tf.int32)
         scores = tf.reduce_max(tf.nn.softmax(logits), axis=-1)
-        # Where the first piece of each word stands in its sequence.
+        # Offset of the first piece of each word in its sequence.
         rows = words.value_rowids()
         places = ids.row_starts() - tf.gather(pieces.row_starts(), rows)
-        is_read = (ids.row_lengths() > 0) & (
-            places < self._settings.sequence_length - 2
-        )
+        is_read = places < self._settings.sequence_length - 2
         first = tf.stack([rows, tf.where(is_read, places, 0)], axis=1)
         tags = tf.gather(self._labels, tf.gather_nd(best, first))
         scores = tf.gather_nd(scores, first)

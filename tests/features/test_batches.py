@@ -1,30 +1,32 @@
-"""Batches of rows of like length: complete, in order, the same for all."""
+"""Batches of encoded examples of like length: complete and in order."""
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from data_pipeline.features.batches import Batches
+from data_pipeline.features.batches import EncodedExamples
 from data_pipeline.features.batches import bucket_lengths
-from data_pipeline.features.rows import Ragged
-from data_pipeline.features.rows import Rows
+from data_pipeline.features.batches import encode_in_chunks
 
 COUNT, BATCH = 103, 8
 LENGTHS = (6, 11, 20)
 
 
+def ragged(rows):
+    return tf.ragged.constant(rows, tf.int32, ragged_rank=1)
+
+
 def make_rows(side="left", options=None, count=COUNT, seed=0):
     random = np.random.default_rng(seed)
-    sequences = Ragged.from_lists(
+    sequences = ragged(
         [
             random.integers(9, 97, random.integers(1, 20)).tolist()
             for _ in range(count * (options or 1))
         ]
     )
-    return Rows(
-        {
-            "token_ids": sequences,
-            "segment_ids": Ragged.full(sequences.lengths, 1),
-        },
+    return EncodedExamples(
+        {"token_ids": sequences, "segment_ids": tf.ones_like(sequences)},
         {"label": np.arange(count, dtype=np.int32)},
         {"token_ids": 0, "segment_ids": 4},
         side,
@@ -47,9 +49,13 @@ def test_lengths_of_buckets():
     assert bucket_lengths(6, smallest=1) == (1, 2, 3, 4, 6)
 
 
-@pytest.mark.parametrize("side", ["left", "right"])
-@pytest.mark.parametrize("options", [None, 3])
-def test_elements_are_the_padded_rows(side, options):
+def test_elements_are_the_padded_rows():
+    for side in ("left", "right"):
+        for options in (None, 3):
+            check_elements(side, options)
+
+
+def check_elements(side, options):
     rows = make_rows(side, options)
     batches = Batches(rows, BATCH, LENGTHS, seed=5)
     for batch in arrays(batches.training(), 4):
@@ -66,7 +72,7 @@ def test_elements_are_the_padded_rows(side, options):
             batch["row_index"] * (options or 1), np.arange(options or 1)
         ).reshape(-1)
         for place, index in enumerate(sequences):
-            tokens = rows.sequences["token_ids"][index].tolist()
+            tokens = rows.sequences["token_ids"][index].numpy().tolist()
             padding = length - len(tokens)
             for name, real, filler in (
                 ("token_ids", tokens, 0),
@@ -142,8 +148,8 @@ def test_what_fills_up_a_batch_is_whole():
         order[[0, longest]] = longest, 0
         if is_last:
             order = order[::-1]  # the longest row stands at either end
-        picked = Rows(
-            {k: x.gather(order) for k, x in rows.sequences.items()},
+        picked = EncodedExamples(
+            {k: tf.gather(x, order) for k, x in rows.sequences.items()},
             {"last": rows.lengths[order] - 1},
             rows.fillers,
             rows.side,
@@ -167,16 +173,28 @@ def test_one_length_is_a_static_shape():
     assert spec["token_ids"].shape.as_list() == [BATCH, 3, 20]
 
 
-@pytest.mark.parametrize(
-    ("count", "lengths", "message"),
-    [
-        (0, LENGTHS, "no examples"),
-        (5, (6,), "longest row"),
-    ],
-)
-def test_rows_that_cannot_be_batched(count, lengths, message):
-    with pytest.raises(ValueError, match=message):
-        Batches(make_rows(count=count), BATCH, lengths)
+def test_rows_that_cannot_be_batched():
+    with pytest.raises(ValueError, match="no examples"):
+        Batches(make_rows(count=0), BATCH, LENGTHS)
+    with pytest.raises(ValueError, match="longest row"):
+        Batches(make_rows(count=5), BATCH, (6,))
+    with pytest.raises(ValueError, match="equally many rows"):
+        EncodedExamples({"token_ids": ragged([[1], [2]])}, {"a": [1]}, {}, "")
+
+
+def test_chunks_give_what_all_examples_give(monkeypatch):
+    monkeypatch.setattr("data_pipeline.features.batches._CHUNK", 3)
+    found = encode_in_chunks(
+        list(range(8)),
+        lambda some: {
+            "a": ragged([[x] * x for x in some]),
+            "b": np.array(some),
+        },
+    )
+    assert found["a"].to_list() == [[x] * x for x in range(8)]
+    assert found["b"].tolist() == list(range(8))
+    with pytest.raises(ValueError, match="no examples to encode"):
+        encode_in_chunks([], None)
 
 
 def test_a_batch_that_is_too_large():

@@ -1,14 +1,16 @@
-"""Packing of ids in graph ops, against the released loops in Python."""
+"""Packing of ids as TensorFlow ops, against the released loops in Python."""
+
+import itertools
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from data_pipeline.features import packing
-from data_pipeline.features.packing_settings import TRUNCATIONS
 from data_pipeline.tokenization.symbols import CLS_ID
 from data_pipeline.tokenization.symbols import SEP_ID
 
+TRUNCATIONS = ("longest_first", "only_first", "only_second")
 NAMES = ("token_ids", "segment_ids", "padding_mask")
 
 
@@ -80,19 +82,16 @@ def expected(firsts, seconds, *arguments):
     return {name: np.array([row[name] for row in rows]) for name in NAMES}
 
 
-@pytest.mark.parametrize("truncate", TRUNCATIONS)
-@pytest.mark.parametrize("side", ["left", "right"])
-@pytest.mark.parametrize("is_pair", [False, True])
-def test_sequences_are_the_released_ones(is_pair, side, truncate):
+def test_sequences_are_the_released_ones():
     random = np.random.default_rng(1)
     firsts, seconds = (random_rows(random, 200, 29) for _ in range(2))
-    seconds = seconds if is_pair else None
-    for length in (4, 5, 16, 17, 61):
-        arguments = (length, truncate, side)
+    for others, side, truncate, length in itertools.product(
+        (None, seconds), ("left", "right"), TRUNCATIONS, (4, 5, 16, 17, 61)
+    ):
         packed = packing.pack(
-            ragged(firsts), seconds and ragged(seconds), *arguments
+            ragged(firsts), others and ragged(others), length, truncate, side
         )
-        rows = expected(firsts, seconds, length, side, truncate)
+        rows = expected(firsts, others, length, side, truncate)
         for name in NAMES:
             assert packed[name].dtype == tf.int32
             np.testing.assert_array_equal(packed[name], rows[name], name)
@@ -118,10 +117,9 @@ def test_padding_to_the_longest_keeps_every_token():
         np.testing.assert_array_equal(packed[name], rows[name], name)
 
 
-@pytest.mark.parametrize("side", ["left", "right"])
-def test_a_batch_of_nothing_has_two_columns(side):
+def test_a_batch_of_nothing_has_two_columns():
     nothing = ragged([]).with_values(tf.zeros([0], tf.int32))
-    for second in (None, nothing):
+    for side, second in (("left", None), ("right", nothing)):
         packed = packing.pack(
             nothing, second, pad_side=side, pad_to_longest=True
         )
@@ -161,15 +159,34 @@ def test_labels_stand_below_their_tokens():
     )
 
 
-@pytest.mark.parametrize(
-    "settings, message",
-    [
-        (dict(truncate="half"), "longest_first, only_first, only_second. Rec"),
-        (dict(pad_side="top"), '"left" or "right". Received: pad_side=\'top\''),
-        (dict(sequence_length=3), "above 3: .* Received: sequence_length=3"),
-    ],
-)
-def test_settings_out_of_range_are_refused(settings, message):
+def test_unpacked_sequences_have_no_padding():
+    rows = [[7, 8, 9], [], [5]]
+    for side in ("left", "right"):
+        packed = packing.pack(ragged(rows), None, 9, pad_side=side)
+        packed["other"] = tf.zeros([3])
+        found = packing.unpack(packed)
+        assert set(found) == {"token_ids", "segment_ids"}
+        assert found["token_ids"].to_list() == [
+            [*row, SEP_ID, CLS_ID] for row in rows
+        ]
+    options = {k: tf.stack([v, v]) for k, v in packed.items() if k in NAMES}
+    assert packing.unpack(options)["token_ids"].nrows() == 6
+
+
+def test_a_word_without_pieces_is_unknown():
+    def tokenize(words):
+        return ragged([[9] * word.count(b"a") for word in words.numpy()])
+
+    found = packing.word_pieces(tokenize, tf.constant(["aa", "b", "", "a"]))
+    assert found.to_list() == [[9, 9], [0], [], [9]]
+
+
+def test_settings_out_of_range_are_refused():
     rows = ragged([[1]])
-    with pytest.raises(ValueError, match=message):
-        packing.pack(rows, rows, **settings)
+    for settings, message in (
+        ({"truncate": "half"}, "longest_first, only_first, only_second. Rec"),
+        ({"pad_side": "top"}, '"left" or "right". Received: pad_side=\'top\''),
+        ({"sequence_length": 3}, "above 3: .* Received: sequence_length=3"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            packing.pack(rows, rows, **settings)

@@ -1,8 +1,10 @@
-"""Relative attention against four plain loops.
+"""Relative attention of both kernels against four plain loops.
 
 Tolerance: 2e-5 absolute on outputs of size about 1, for float32 sums over 38
 values in another order than the float64 loops.
 """
+
+from dataclasses import replace
 
 import keras
 import numpy as np
@@ -19,9 +21,10 @@ from tests.support.oracle import as_numpy
 from tests.support.oracle import largest_difference
 from tests.support.oracle import randomize
 from tests.support.oracle import small_features
+from xlnet_tf.model import kernels
 from xlnet_tf.model.attention import AttentionBiases
+from xlnet_tf.model.attention import AttentionContext
 from xlnet_tf.model.attention import RelativeAttention
-from xlnet_tf.model.attention_context import AttentionContext
 from xlnet_tf.model.relative_position import relative_position_encoding
 
 N, H, D = 11, 17, 38
@@ -100,40 +103,37 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_attention_equals_plain_loops(case):
+def test_attention_equals_plain_loops():
     attention = layer()
-    rows, keys, context, loops = inputs(**case)
-    output = as_numpy(attention(rows, keys, context=context))
-    expected = reference.relative_attention(
-        rows, keys, weights_of(attention), **loops
-    )
-    assert output.shape == rows.shape
-    assert np.std(expected) > 0.1  # not agreement on nothing
-    np.testing.assert_allclose(output, expected, atol=TOLERANCE)
-
-
-@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_distances_of_one_sign_are_enough(case):
-    attention = layer()
-    rows, keys, context, loops = inputs(**case)
-    num_keys = keys.shape[1]
-    context = context._replace(
-        position_encoding=relative_position_encoding(
-            1, num_keys - 1, D, loops["clamp"]
+    for name, case in CASES.items():
+        rows, keys, context, loops = inputs(**case)
+        expected = reference.relative_attention(
+            rows, keys, weights_of(attention), **loops
         )
-    )
-    memory, content = keys[:, : num_keys - T], keys[:, num_keys - T :]
-    output = attention(
-        rows,
-        content,
-        context=context,
-        memory=memory if memory.shape[1] else None,
-    )
-    expected = reference.relative_attention(
-        rows, keys, weights_of(attention), **loops
-    )
-    np.testing.assert_allclose(as_numpy(output), expected, atol=TOLERANCE)
+        assert np.std(expected) > 0.1  # not agreement on nothing
+        half = relative_position_encoding(
+            1, keys.shape[1] - 1, D, loops["clamp"]
+        )
+        for encoding in (context.position_encoding, half):
+            for kernel in kernels.KERNELS:
+                changed = replace(
+                    context, position_encoding=encoding, kernel=kernel
+                )
+                output = as_numpy(attend(attention, rows, keys, changed))
+                assert output.shape == rows.shape
+                np.testing.assert_allclose(
+                    output,
+                    expected,
+                    atol=TOLERANCE,
+                    err_msg=f"{name}, {kernel}, R {encoding.shape}",
+                )
+
+
+def attend(attention, rows, keys, context):
+    """Attention whose first keys are memory."""
+    memory, content = keys[:, : keys.shape[1] - T], keys[:, -T:]
+    memory = memory if memory.shape[1] else None
+    return attention(rows, content, context=context, memory=memory)
 
 
 def test_memory_gives_the_same_as_further_keys():
@@ -164,7 +164,7 @@ def test_memory_is_a_constant_to_the_gradient():
 def test_without_segments_no_segment_score_is_added():
     attention = layer()
     rows, keys, context, loops = inputs()
-    context = context._replace(other_segment=None)
+    context = replace(context, other_segment=None)
     # All in one segment is the same for every key.
     loops["segments"] = (np.zeros((B, T + P)), np.zeros((B, M + T)))
     expected = reference.relative_attention(
@@ -180,7 +180,9 @@ def test_a_row_that_sees_nothing_gets_exact_zeros():
     mask = context.mask.copy()
     mask[1, 4] = False
     mask[2, T + 3] = False
-    output = as_numpy(attention(rows, keys, context._replace(mask=mask)))
+    output = as_numpy(
+        attention(rows, keys, context=replace(context, mask=mask))
+    )
     seen = mask.any(axis=-1)
     assert not output[1, 4].any()
     assert not output[2, T + 3].any()
@@ -192,12 +194,12 @@ def test_hidden_keys_change_nothing_at_all():
     rows, keys, context, _ = inputs()
     mask = context.mask.copy()
     mask[:, :, 6] = False
-    context = context._replace(mask=mask)
-    before = as_numpy(attention(rows, keys, context))
+    context = replace(context, mask=mask)
+    before = as_numpy(attention(rows, keys, context=context))
     changed = keys.copy()
     changed[:, 6] += 100
     np.testing.assert_array_equal(
-        as_numpy(attention(rows, changed, context)), before
+        as_numpy(attention(rows, changed, context=context)), before
     )
 
 
@@ -219,33 +221,14 @@ def own_kernels(attention):
     return {name: weights[name] for name in ("q", "k", "v", "r", "o", "s")}
 
 
-@pytest.mark.skipif(
-    keras.backend.backend() != "tensorflow",
-    reason="compiles with TensorFlow; JAX always uses XLA",
-)
-def test_compiled_by_xla_it_gives_the_same():
-    attention = layer()
-    rows, keys, context, _ = inputs(is_reversed=np.array([True, False, True]))
-    context = context._replace(is_reversed=tf.constant(context.is_reversed))
-    eager = as_numpy(attention(rows, keys, context=context))
-    compiled = tf.function(
-        lambda rows, keys: attention(rows, keys, context=context),
-        jit_compile=True,
-    )
-    # XLA fuses and reorders float32 sums.
-    np.testing.assert_allclose(
-        as_numpy(compiled(rows, keys)), eager, atol=TOLERANCE
-    )
-
-
 def test_dropout_falls_on_the_attention_probabilities():
     attention = layer()
     attention.dropout = 0.5
     rows, keys, context, _ = inputs()
     seed = np.array([3, 5], "int32")
-    without = as_numpy(attention(rows, keys, context))
-    dropped = as_numpy(attention(rows, keys, context, seed=seed))
-    again = as_numpy(attention(rows, keys, context, seed=seed))
+    without = as_numpy(attention(rows, keys, context=context))
+    dropped = as_numpy(attention(rows, keys, context=context, seed=seed))
+    again = as_numpy(attention(rows, keys, context=context, seed=seed))
     np.testing.assert_array_equal(dropped, again)
     seen = context.mask.any(axis=-1)
     assert (np.abs(dropped - without).max(axis=-1)[seen] > 1e-3).all()

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.support.gradients import compared
 from tests.support.oracle import B
 from tests.support.oracle import M
 from tests.support.oracle import P
@@ -25,6 +26,8 @@ from tests.support.oracle import small_config
 from tests.support.oracle import small_features
 from tests.support.oracle import with_targets
 from xlnet_tf import XLNetBackbone
+from xlnet_tf.model import backbone as backbone_module
+from xlnet_tf.model.attention import attention_context
 from xlnet_tf.model.block import XLNetBlock
 from xlnet_tf.model.dropout import dropout
 
@@ -51,15 +54,15 @@ def test_outputs_have_the_shapes_of_the_contract():
     assert set(small_backbone()(np.arange(T)[None])) == {"content"}
 
 
-@pytest.mark.parametrize("memory_length", [0, M])
-def test_a_row_alone_equals_the_row_in_its_batch(memory_length):
-    backbone = small_backbone(memory_length=memory_length)
-    features = small_features(memory_length=memory_length)
-    together = as_numpy(backbone(features))
-    for row in range(B):
-        alone = backbone(rows_of(features, slice(row, row + 1)))
-        of_batch = rows_of(together, slice(row, row + 1))
-        assert largest_difference(alone, of_batch) < TOLERANCE
+def test_a_row_alone_equals_the_row_in_its_batch():
+    for memory_length in (0, M):
+        backbone = small_backbone(memory_length=memory_length)
+        features = small_features(memory_length=memory_length)
+        together = as_numpy(backbone(features))
+        for row in range(B):
+            alone = backbone(rows_of(features, slice(row, row + 1)))
+            of_batch = rows_of(together, slice(row, row + 1))
+            assert largest_difference(alone, of_batch) < TOLERANCE
 
 
 def test_a_padded_row_equals_the_row_without_its_padding():
@@ -99,17 +102,15 @@ def test_what_stands_in_the_padding_does_not_matter():
     )
 
 
-@pytest.mark.parametrize("is_literal", [False, True])
-@pytest.mark.parametrize(
-    "is_padded", [pytest.param(False, marks=pytest.mark.slow), True]
-)
-def test_a_row_depends_on_exactly_the_tokens_that_its_mask_shows(
-    is_padded, is_literal
-):
+def test_a_row_depends_on_exactly_the_tokens_that_its_mask_shows():
     """By gradient, through both layers: the mask is its own closure."""
     backbone = small_backbone()
-    features = small_features(is_padded=is_padded)
-    given = literal(features) if is_literal else features
+    features = small_features()
+    for given in (features, literal(features)):
+        check_dependence(backbone, features, given)
+
+
+def check_dependence(backbone, features, given):
     embeddings = backbone.token_embedding.embeddings
     # All of a row's tokens differ, so a token's row of the table is its
     # embedding; one row of the batch at a time keeps the rows apart.
@@ -217,45 +218,30 @@ def test_only_the_rows_of_the_targets_are_computed(monkeypatch):
     both = [(B, T + P, D), (B, T, D), (B, M, D)]
     assert shapes == [both] * L
     del shapes[:]
-    backbone(features, with_content=False)
+    backbone(features, streams="query")
     assert shapes == [both] * (L - 1) + [[(B, P, D), *both[1:]]]
 
 
-@pytest.mark.parametrize("way", ["layer by layer", "in a loop", "again"])
-@pytest.mark.parametrize("reverse", [False, True])
-def test_without_content_all_else_is_the_same(way, reverse):
-    changes = dict(memory_length=M, num_layers=3, reverse_half_batch=reverse)
-    backbone = small_backbone(**changes)
-    backbone.scan_layers = way == "in a loop"
-    backbone.rematerialize = way == "again"
-    features = small_features(memory_length=M)
-    features["memories"] = (*features["memories"], features["memories"][0])
+def test_without_content_all_else_is_the_same():
+    for reverse in (False, True):
+        backbone = small_backbone(memory_length=M, reverse_half_batch=reverse)
+        features = small_features(memory_length=M)
+        del features["is_reversed"]
 
-    def found(**kwargs):
-        with tf.GradientTape() as tape:
-            outputs = backbone(features, **kwargs)
-            loss = tf.reduce_sum(outputs["query"] ** 3)
-        variables = backbone.trainable_variables
-        return outputs, tape.gradient(loss, [v.value for v in variables])
+        def found(backbone=backbone, features=features, **kwargs):
+            with tf.GradientTape() as tape:
+                outputs = backbone(features, **kwargs)
+                loss = tf.reduce_sum(outputs["query"] ** 3)
+            variables = [v.value for v in backbone.trainable_variables]
+            gradients = tape.gradient(loss, variables)
+            return outputs, [tf.convert_to_tensor(x) for x in gradients]
 
-    expected, of_expected = found()
-    assert expected.pop("content") is not None
-    outputs, of_outputs = found(with_content=False)
-    assert set(outputs) == {"query", "memories", "memory_mask"}
-    assert largest_difference(outputs, expected) < TOLERANCE
-    for one, other in zip(of_outputs, of_expected, strict=True):
-        one, other = (
-            as_numpy(tf.convert_to_tensor(one)),
-            as_numpy(tf.convert_to_tensor(other)),
-        )
-        scale = np.abs(other).max()
-        assert scale > 0
-        np.testing.assert_allclose(one, other, atol=1e-5 * scale)
-
-
-def test_neither_content_nor_targets_are_refused():
-    with pytest.raises(ValueError, match="without content, `target_positio"):
-        small_backbone()(np.arange(T)[None], with_content=False)
+        expected, of_expected = found()
+        assert expected.pop("content") is not None
+        outputs, of_outputs = found(streams="query")
+        assert set(outputs) == {"query", "memories", "memory_mask"}
+        assert largest_difference(outputs, expected) < TOLERANCE
+        compared(of_expected, of_outputs, TOLERANCE)
 
 
 def test_the_query_stream_leaves_the_content_stream_alone():
@@ -287,17 +273,13 @@ def test_without_a_seed_each_call_drops_other_values():
     assert largest_difference(first, second) > 1e-2
 
 
-@pytest.mark.parametrize("rate", [0.0, 0.3])
-def test_output_dropout_zeroes_its_share(rate):
-    backbone = small_backbone(dropout=rate, attention_dropout=0.0)
+def test_output_dropout_zeroes_its_share():
+    backbone = small_backbone(dropout=0.3, attention_dropout=0.0)
     features = small_features(batch=11)
     seeded = {**features, "dropout_seed": np.array([3, 5], "int32")}
     content = as_numpy(backbone(seeded, training=True)["content"])
     # 5,434 values: four standard deviations of the share are 0.025
-    assert abs(np.mean(content == 0) - rate) <= (0.025 if rate else 0)
-    if not rate:
-        without = backbone(features, training=False)["content"]
-        assert largest_difference(content, without) == 0
+    assert abs(np.mean(content == 0) - 0.3) <= 0.025
 
 
 def test_each_draw_from_a_seed_is_its_own_and_scales_what_it_keeps():
@@ -311,15 +293,16 @@ def test_each_draw_from_a_seed_is_its_own_and_scales_what_it_keeps():
         assert abs(np.mean(one == other) - 0.58) < 0.02
 
 
-@pytest.mark.parametrize("name", ["dropout", "attention_dropout"])
-def test_each_rate_acts_in_training_only(name):
-    rates = {"dropout": 0.0, "attention_dropout": 0.0, name: 0.3}
-    backbone = small_backbone(**rates)
-    features = small_features()
-    plain = small_backbone(dropout=0.0, attention_dropout=0.0)(features)
-    assert largest_difference(backbone(features), plain) == 0
-    trained = backbone(features, training=True)
-    assert largest_difference(trained, plain) > 1e-2
+def test_each_rate_acts_in_training_only():
+    features, rates = small_features(), ("dropout", "attention_dropout")
+    without = small_backbone(**dict.fromkeys(rates, 0.0))
+    expected = without(features)
+    assert largest_difference(without(features, training=True), expected) == 0
+    for name in rates:
+        backbone = small_backbone(**{**dict.fromkeys(rates, 0.0), name: 0.3})
+        assert largest_difference(backbone(features), expected) == 0
+        trained = backbone(features, training=True)
+        assert largest_difference(trained, expected) > 1e-2
 
 
 def test_the_exact_and_the_tanh_gelu_differ_slightly():
@@ -338,24 +321,23 @@ def test_a_backbone_is_rebuilt_from_its_config():
     assert again.compute_dtype == "bfloat16"
 
 
-@pytest.mark.parametrize(
-    ("features", "message"),
-    [
-        ({"segment_ids": np.ones((3, 5))}, "need `token_ids`.*: segment_ids"),
-        ({}, "Received: none"),
-        (np.arange(13), r"shape \[B, T\]. Received: shape=\(13,\)"),
+def test_features_that_do_not_fit_are_named():
+    backbone, tokens = small_backbone(), np.arange(T)[None]
+    memory = np.ones((3, 5, 38), "float32")
+    for features, streams, message in (
+        ({"segment_ids": tokens}, "both", "need `token_ids`.*: segment_ids"),
+        ({}, "both", "Received: none"),
+        (np.arange(13), "both", r"shape \[B, T\]. Received: shape=\(13,\)"),
         (
-            {
-                "token_ids": np.ones((3, 13)),
-                "memories": (np.ones((3, 5, 38), "float32"),),
-            },
+            {"token_ids": np.ones((3, 13)), "memories": (memory,)},
+            "both",
             "one tensor a layer, 2 in all. Received: 1",
         ),
-    ],
-)
-def test_features_that_do_not_fit_are_named(features, message):
-    with pytest.raises(ValueError, match=message):
-        small_backbone()(features)
+        (tokens, "query", "without content.*`target_positions` or"),
+        (tokens, "content", "`streams` must be .* Received: streams='content'"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            backbone(features, streams=streams)
 
 
 def test_labels_pass_through_the_backbone_unread():
@@ -363,3 +345,57 @@ def test_labels_pass_through_the_backbone_unread():
     features = small_features()
     labelled = backbone(with_targets(features))
     assert largest_difference(labelled, backbone(features)) == 0
+
+
+def test_the_symmetry_of_sinusoids_is_used_where_it_holds(monkeypatch):
+    """Half of R, unless a value is dropped, narrow or quantized."""
+    half, whole = (M + T, D), (2, M + T + T, D)
+    features, shapes = small_features(memory_length=M), []
+
+    def spied(*args, **kwargs):
+        context = attention_context(*args, **kwargs)
+        shapes.append(tuple(context.position_encoding.shape))
+        return context
+
+    monkeypatch.setattr(backbone_module, "attention_context", spied)
+    backbone = small_backbone(memory_length=M, dropout=0.5)
+    expected = as_numpy(backbone(features))
+    backbone(features, training=True)
+    small_backbone(memory_length=M, dtype="mixed_bfloat16")(features)
+    backbone.quantize("int8")
+    quantized = as_numpy(backbone(features))
+    assert shapes == [half, whole, whole, whole]
+    # Eight bits a weight are right to a few per cent.
+    assert largest_difference(quantized["content"], expected["content"]) < 0.2
+    again = small_backbone(memory_length=M)
+    monkeypatch.setattr(
+        XLNetBackbone, "_can_use_sinusoid_symmetry", lambda _: False
+    )
+    outputs = again(features)
+    assert shapes[-1] == whole
+    assert largest_difference(outputs, expected) < TOLERANCE
+
+
+def test_weights_have_the_paths_that_files_and_optimizers_know():
+    """Formats of weights, layer-wise decay and users' files depend on them."""
+    blocks = """attention_norm/gamma attention_norm/beta intermediate/kernel
+        intermediate/bias output_dense/kernel output_dense/bias
+        output_norm/gamma output_norm/beta attention/segment_encoding
+        attention/query_projection/kernel attention/key_projection/kernel
+        attention/value_projection/kernel attention/position_projection/kernel
+        attention/output_projection/kernel""".split()
+    biases = ["content_bias", "position_bias", "segment_bias"]
+    for untie_biases in (True, False):
+        paths = {"mask_embedding", "token_embedding/embeddings"}
+        for layer in range(L):
+            paths |= {f"block_{layer}/{path}" for path in blocks}
+            if untie_biases:
+                owner = f"block_{layer}/attention/biases"
+                paths |= {f"{owner}/{name}" for name in biases}
+        if not untie_biases:
+            owner = "block_0/attention/shared_biases"
+            paths |= {f"{owner}/{name}" for name in biases}
+        backbone = XLNetBackbone(small_config(untie_biases=untie_biases))
+        found = [weight.path for weight in backbone.trainable_weights]
+        assert {x.removeprefix(f"{backbone.name}/") for x in found} == paths
+        assert len(found) == len(paths)

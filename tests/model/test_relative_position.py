@@ -10,13 +10,13 @@ from tests.support.oracle import M
 from tests.support.oracle import P
 from tests.support.oracle import T
 from tests.support.oracle import sinusoid
-from xlnet_tf.model.relative_position import both_signs
-from xlnet_tf.model.relative_position import position_blocks
+from xlnet_tf.model.relative_position import make_position_blocks
+from xlnet_tf.model.relative_position import mirror_distances
 from xlnet_tf.model.relative_position import relative_position_encoding
-from xlnet_tf.model.relative_position import targets_by_distance
-from xlnet_tf.model.relative_position import targets_by_key
-from xlnet_tf.model.relative_position import tokens_by_distance
-from xlnet_tf.model.relative_position import tokens_by_key
+from xlnet_tf.model.relative_position import relative_shift
+from xlnet_tf.model.relative_position import relative_shift_targets
+from xlnet_tf.model.relative_position import relative_shift_targets_transpose
+from xlnet_tf.model.relative_position import relative_shift_transpose
 
 N, D, K = 11, 38, M + T
 
@@ -68,7 +68,7 @@ def test_the_table_follows_from_distances_of_one_sign(clamp, num_tokens):
     cosines = half - sines
     for sign, is_reversed in ((1, False), (-1, True)):
         both = ops.convert_to_numpy(
-            both_signs(cosines, sign * sines, num_tokens)
+            mirror_distances(cosines, sign * sines, num_tokens)
         )
         table = encoding(num_tokens, K, D, clamp, is_reversed)
         assert both.shape == table.shape
@@ -99,7 +99,7 @@ def test_positions_stay_exact_above_256_under_any_policy(policy):
 
 def test_content_scores_are_found_by_loops():
     scores = random(B, N, T, K + T)
-    by_key = ops.convert_to_numpy(tokens_by_key(scores, K))
+    by_key = ops.convert_to_numpy(relative_shift(scores, K))
     assert by_key.shape == (B, N, T, K)
     for t in range(T):
         for k in range(K):
@@ -112,7 +112,7 @@ def test_content_scores_are_found_by_loops():
 
 def test_content_scores_without_memory_are_found_by_loops():
     scores = random(B, N, T, T + T)
-    by_key = ops.convert_to_numpy(tokens_by_key(scores, T))
+    by_key = ops.convert_to_numpy(relative_shift(scores, T))
     for t in range(T):
         for k in range(T):
             np.testing.assert_array_equal(
@@ -123,7 +123,7 @@ def test_content_scores_without_memory_are_found_by_loops():
 def test_the_figure_of_the_docstring():
     scores = np.array(list("abcdefghij")).reshape(1, 1, 2, 5)
     numbers = np.vectorize(ord)(scores).astype("float32")
-    by_key = ops.convert_to_numpy(tokens_by_key(numbers, 3))
+    by_key = ops.convert_to_numpy(relative_shift(numbers, 3))
     letters = ["".join(map(chr, row.astype(int))) for row in by_key[0, 0]]
     assert letters == ["cde", "ghi"]
 
@@ -141,9 +141,9 @@ def targets():
 def test_target_rows_equal_the_rows_of_the_full_shift():
     rows, at_targets, positions = targets()
     shifted = ops.convert_to_numpy(
-        targets_by_key(at_targets, positions[:, None], K)
+        relative_shift_targets(at_targets, positions[:, None], K)
     )
-    full = ops.convert_to_numpy(tokens_by_key(rows, K))
+    full = ops.convert_to_numpy(relative_shift(rows, K))
     assert shifted.shape == (B, N, P, K)
     for b in range(B):
         np.testing.assert_array_equal(shifted[b], full[b][:, positions[b]])
@@ -157,15 +157,19 @@ def test_going_back_is_the_transpose(kind):
 
     def shift(scores):
         if kind == "tokens":
-            return ops.convert_to_numpy(tokens_by_key(scores, K))
-        return ops.convert_to_numpy(targets_by_key(scores, positions, K))
+            return ops.convert_to_numpy(relative_shift(scores, K))
+        return ops.convert_to_numpy(
+            relative_shift_targets(scores, positions, K)
+        )
 
     if kind == "tokens":
         other = random(B, N, T, K)
-        back = ops.convert_to_numpy(tokens_by_distance(other))
+        back = ops.convert_to_numpy(relative_shift_transpose(other))
     else:
         rows, other = at_targets, random(B, N, P, K)
-        back = ops.convert_to_numpy(targets_by_distance(other, positions, T))
+        back = ops.convert_to_numpy(
+            relative_shift_targets_transpose(other, positions, T)
+        )
     assert back.shape == rows.shape
     # Every score stands at one distance alone, or at none.
     np.testing.assert_array_equal(shift(back), other)
@@ -185,17 +189,17 @@ def test_blocks_hold_the_distances_that_their_tokens_have(
     num_keys = num_tokens + M
     distances = np.arange(num_keys + num_tokens, dtype="float32")[:, None]
     blocks = ops.convert_to_numpy(
-        position_blocks(distances, num_tokens, num_keys)
+        make_position_blocks(distances, num_tokens, num_keys)
     )
     size = num_tokens // num_blocks
     assert blocks.shape == (num_blocks, num_keys + size, 1)
     # Scores that are their own column, shifted within the blocks and whole.
     whole = np.broadcast_to(distances[:, 0], (num_tokens, len(distances)))
-    expected = ops.convert_to_numpy(tokens_by_key(whole.copy(), num_keys))
+    expected = ops.convert_to_numpy(relative_shift(whole.copy(), num_keys))
     scores = np.broadcast_to(
         blocks[:, None, :, 0], (num_blocks, size, num_keys + size)
     )
-    found = ops.convert_to_numpy(tokens_by_key(scores.copy(), num_keys))
+    found = ops.convert_to_numpy(relative_shift(scores.copy(), num_keys))
     np.testing.assert_array_equal(found.reshape(expected.shape), expected)
 
 
@@ -215,18 +219,18 @@ def test_lengths_need_not_be_known():
     @tf.function(input_signature=[anything] * 3 + [length] * 2)
     def all_of_them(rows, at_targets, other, num_keys, num_tokens):
         return (
-            tokens_by_key(rows, num_keys),
-            tokens_by_distance(other),
-            targets_by_key(at_targets, positions, num_keys),
-            targets_by_distance(other, positions, num_tokens),
-            position_blocks(rows, num_tokens, num_keys),
+            relative_shift(rows, num_keys),
+            relative_shift_transpose(other),
+            relative_shift_targets(at_targets, positions, num_keys),
+            relative_shift_targets_transpose(other, positions, num_tokens),
+            make_position_blocks(rows, num_tokens, num_keys),
         )
 
     expected = (
-        tokens_by_key(rows, K),
-        tokens_by_distance(other),
-        targets_by_key(at_targets, positions, K),
-        targets_by_distance(other, positions, T),
+        relative_shift(rows, K),
+        relative_shift_transpose(other),
+        relative_shift_targets(at_targets, positions, K),
+        relative_shift_targets_transpose(other, positions, T),
         rows[..., None, :, :],
     )
     found = all_of_them(rows, at_targets, other, K, T)

@@ -1,27 +1,28 @@
-"""The client, against servers on this machine that are not TF Serving."""
+"""The client, against servers in this process that are not TF Serving."""
 
 import json
 import socket
 import sys
+import threading
 import time
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
+import saved_models
 from data_pipeline.command_line import run
 from saved_models import predict
 from saved_models.client import client as client_module
-from saved_models.client.client import connect
-from tests.slow.native_server.serving_servers import NAME
-from tests.slow.native_server.serving_servers import grpc_server
-from tests.slow.native_server.serving_servers import rest_server
 from tests.support.export_fixtures import LENGTH
 from tests.support.export_fixtures import refused
-from tests.support.export_fixtures import shared_export
-from tests.support.export_fixtures import shared_signatures
+from tests.support.export_servers import NAME
+from tests.support.export_servers import grpc_server
+from tests.support.export_servers import rest_server
 
 TEXTS = ["Ba co <mask> fi.", "", "größer 한국 <mask>"]
+
+pytestmark = pytest.mark.xdist_group("exports")
 
 
 @pytest.fixture(autouse=True)
@@ -30,16 +31,16 @@ def quick_retries(monkeypatch):
 
 
 @pytest.fixture(scope="module", params=["rest", "grpc"])
-def served(request):
+def served(request, pretrainer_signatures, pretrainer_export):
     """URL, name and failures of a server."""
     if request.param == "rest":
-        with rest_server(shared_signatures()) as (url, failures):
+        with rest_server(pretrainer_signatures) as (url, failures):
             yield url, None, failures
     else:
         pytest.importorskip(
             "tensorflow_serving", reason="needs tensorflow-serving-api"
         )
-        with grpc_server(shared_signatures(), shared_export()) as made:
+        with grpc_server(pretrainer_signatures, pretrainer_export) as made:
             url, failures = made
             yield url, NAME, failures
 
@@ -48,7 +49,7 @@ def served(request):
 def client(served):
     url, name, failures = served
     failures.codes, failures.seconds, failures.count = [], 0, 0
-    with connect(url, name, timeout=60) as client:
+    with saved_models.connect(url, name, timeout=60) as client:
         yield client
 
 
@@ -57,27 +58,20 @@ def failures(served):
     return served[-1]
 
 
-def transient(url):
-    return "UNAVAILABLE" if url.startswith("grpc") else 503
-
-
-@pytest.mark.parametrize("signature", ["serving_default", "embed"])
-@pytest.mark.parametrize("texts", [TEXTS, [b"\xff ba <mask>"]])
-def test_texts(client, signature, texts):
-    answer = client(texts, signature)
-    function = shared_signatures()[signature]
-    expected = function(text=tf.constant(texts, tf.string))
-    assert set(answer) == set(expected)
-    for name, value in expected.items():
-        value = value.numpy()
-        assert answer[name].dtype == value.dtype
-        if value.dtype == object:
-            np.testing.assert_array_equal(answer[name], value)
-        else:
-            np.testing.assert_allclose(answer[name], value, atol=1e-6)
-
-
-def test_no_texts_have_no_answers(client):
+def test_texts(client, pretrainer_signatures):
+    for signature in ("serving_default", "embed"):
+        for texts in (TEXTS, [b"\xff ba <mask>"]):
+            answer = client(texts, signature)
+            function = pretrainer_signatures[signature]
+            expected = function(text=tf.constant(texts, tf.string))
+            assert set(answer) == set(expected)
+            for name, value in expected.items():
+                value = value.numpy()
+                assert answer[name].dtype == value.dtype
+                if value.dtype == object:
+                    np.testing.assert_array_equal(answer[name], value)
+                else:
+                    np.testing.assert_allclose(answer[name], value, atol=1e-6)
     answer = client([], "embed")
     assert answer["embeddings"].dtype == np.float32
     assert answer["embeddings"].shape[::2] == (0, 22)
@@ -112,90 +106,52 @@ def test_a_document(client):
         list(client.document(["ba", "ba co fi" * LENGTH]))
 
 
-@pytest.mark.parametrize("count", [1, 3])
-def test_it_tries_again_where_the_server_is_away(
-    client, failures, served, count
-):
-    failures.codes = [transient(served[0])] * count
-    assert client(TEXTS)["count"].tolist() == [1, 0, 1]
-    assert failures.count == count + 1
-
-
-def test_it_gives_up(client, failures, served):
-    failures.codes = [transient(served[0])] * 9
+def test_retries(client, failures, served):
+    is_grpc = served[0].startswith("grpc")
+    away = "UNAVAILABLE" if is_grpc else 503
+    for count in (1, 3):
+        failures.codes, failures.count = [away] * count, 0
+        assert client(TEXTS)["count"].tolist() == [1, 0, 1]
+        assert failures.count == count + 1
+    failures.codes, failures.count = [away] * 9, 0
     with pytest.raises(ConnectionError, match="told.*Tried 5 times"):
         client(TEXTS)
     assert failures.count == 5
-    failures.codes = []
-
-
-def test_a_refused_request_is_not_tried_again(client, failures, served):
-    failures.codes = [
-        "INVALID_ARGUMENT" if served[0].startswith("grpc") else 400
-    ]
+    # A request that is refused is not tried again.
+    failures.codes = ["INVALID_ARGUMENT" if is_grpc else 400]
+    failures.count = 0
     with pytest.raises(ValueError, match="400|INVALID_ARGUMENT"):
         client(TEXTS)
     assert failures.count == 1
-
-
-def test_what_the_graph_refuses(client):
-    ids = np.array([[9, 999]], "int32")
-    with pytest.raises(ValueError, match="must be from 0 to 299; some are"):
-        client.predict(
-            {"token_ids": ids, "segment_ids": ids * 0, "padding_mask": ids > 0},
-            "embed_ids",
-        )
-
-
-@pytest.mark.parametrize(
-    ("inputs", "signature", "message"),
-    [
-        ({"text": ["a"]}, "classify", "no signature 'classify'; it has .*emb"),
-        ({"text": ["a"]}, "embed_ids", "takes .*token_ids.*Received: text"),
-    ],
-)
-def test_what_the_model_does_not_take(
-    client, failures, inputs, signature, message
-):
-    with pytest.raises(ValueError, match=message):
-        client.predict(inputs, signature)
-    assert failures.count == 0
-
-
-def test_the_time_limit(served, failures, client):
-    client.signatures()
-    client._timeout = 0.2
-    failures.seconds = 1.5
+    # Nor one that is answered too late.
+    client._timeout, failures.seconds, failures.count = 0.2, 0.8, 0
     begun = time.monotonic()
     with pytest.raises(TimeoutError, match="no answer within 0.. s"):
         client(TEXTS)
-    assert time.monotonic() - begun < 1.4
-    time.sleep(1.5)  # until the server has finished
+    assert time.monotonic() - begun < 0.7
+    time.sleep(0.8)  # until the server has finished
     assert failures.count == 1
 
 
-def test_no_server_is_one_clear_line(capsys):
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    url = f"http://127.0.0.1:{port}/v1/models/tiny"
-    line = refused(capsys, predict.main, "--url", url, "--text", "a")
-    assert "cannot be reached" in line and "Tried 5 times" in line
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--url", "http://host:8501"], "server must be http://HOST:PORT/v1/m"),
-        (["--url", "grpc://host:8500"], "with a name"),
-        (["--url", "ftp://host/v1/models/a"], "server must be http"),
-        (["--url", "http://h/v1/models/a", "--model", "b"], "either --model"),
-        ([], "either --model or --url"),
-    ],
-)
-def test_predict_refuses(capsys, arguments, message):
-    line = refused(capsys, predict.main, *arguments, "--text", "a")
-    assert message in line
+def test_what_is_refused(client, failures, served):
+    ids = np.array([[9, 999]], "int32")
+    wrong = {"token_ids": ids, "segment_ids": ids * 0, "padding_mask": ids > 0}
+    with pytest.raises(ValueError, match="must be from 0 to 299; some are"):
+        client.predict(wrong, "embed_ids")
+    failures.count = 0
+    for inputs, signature, message in (
+        ({"text": ["a"]}, "classify", "no signature 'classify'; it has .*emb"),
+        ({"text": ["a"]}, "embed_ids", "takes .*token_ids.*Received: text"),
+        ({"text": [["a"]]}, "embed", "`text` must have 1 axes.* 2 axes"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            client.predict(inputs, signature)
+    assert failures.count == 0
+    url, name, _ = served
+    other = (url, "other") if name else (url.replace(NAME, "other"), None)
+    with saved_models.connect(*other) as unknown:
+        with pytest.raises(ValueError, match="404|NOT_FOUND"):
+            unknown(["a"])
 
 
 def test_predict_from_a_server(capsys, served, client):
@@ -212,18 +168,68 @@ def test_predict_from_a_server(capsys, served, client):
         assert len(values["candidates"]) == text.count("<mask>")
 
 
-def test_a_model_that_is_not_there(served):
-    url, name, _ = served
-    if name:
-        unknown = connect(url, "other")
-    else:
-        unknown = connect(url.replace(NAME, "other"))
-    with unknown, pytest.raises(ValueError, match="404|NOT_FOUND"):
-        unknown(["a"])
+def test_what_predict_says_of_servers(capsys):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    gone = f"http://127.0.0.1:{port}/v1/models/tiny"
+    for arguments, *messages in (
+        (["--url", gone], "cannot be reached", "refused", "Tried 5 times"),
+        (["--url", "http://host:8501"], "server must be http://HOST:PORT/v1/m"),
+        (["--url", "grpc://host:8500"], "with a name"),
+        (["--url", "ftp://host/v1/models/a"], "server must be http"),
+        (["--url", "http://h/v1/models/a", "--model", "b"], "either --model"),
+        ([], "either --model or --url"),
+    ):
+        line = refused(capsys, predict.main, *arguments, "--text", "a")
+        assert all(message in line for message in messages)
+
+
+def test_servers_that_are_not_tensorflow_servings():
+    """Bytes that answer a request -> the error."""
+    head = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s"
+    for reply, error, message in (
+        (head % (2, b"{}"), RuntimeError, "metadata is not TensorFlow Serv"),
+        (head % (2, b"no"), RuntimeError, "did not answer in JSON"),
+        (head % (9, b"{}"), ConnectionError, "broke the connection off"),
+        (b"", ConnectionError, "broke the connection off"),
+    ):
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            url = f"http://127.0.0.1:{server.getsockname()[1]}/v1/models/tiny"
+            answering = _answer_once(server, reply)
+            with saved_models.connect(url, retries=0) as client:
+                with pytest.raises(error, match=message):
+                    client.signatures()
+            answering.join()
+
+
+def test_a_proxy_of_the_environment_is_used(monkeypatch):
+    monkeypatch.delenv("no_proxy", raising=False)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        proxy = f"http://127.0.0.1:{server.getsockname()[1]}"
+        monkeypatch.setenv("http_proxy", proxy)
+        reply = b"HTTP/1.1 418 No\r\nContent-Length: 6\r\n\r\nteapot"
+        answering = _answer_once(server, reply)
+        with saved_models.connect("http://h.invalid/v1/models/a") as client:
+            with pytest.raises(ValueError, match="metadata: 418: teapot"):
+                client.signatures()
+        answering.join()
+
+
+def _answer_once(server, reply):
+    def answer():
+        connection, _ = server.accept()
+        with connection:
+            connection.recv(10_000)
+            connection.sendall(reply)
+
+    thread = threading.Thread(target=answer)
+    thread.start()
+    return thread
 
 
 def test_without_the_stubs_grpc_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "tensorflow_serving", None)
     monkeypatch.setitem(sys.modules, "tensorflow_serving.apis", None)
     with pytest.raises(RuntimeError, match=r"pip install 'xlnet_tf\[serving\]"):
-        connect("grpc://host:8500", "tiny")
+        saved_models.connect("grpc://host:8500", "tiny")

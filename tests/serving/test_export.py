@@ -1,52 +1,79 @@
-"""An export answers as the model does, from raw text, with nothing of ours."""
+"""Exports answer as their models, hold what servers need, and appear whole."""
+
+import json
 
 import numpy as np
 import pytest
 import tensorflow as tf
+import tensorflow_text
 
-from data_pipeline.tokenization.symbols import CLS_ID
-from data_pipeline.tokenization.symbols import MASK_ID
-from data_pipeline.tokenization.symbols import SEP_ID
-from tests.support.export_fixtures import CANDIDATES
-from tests.support.export_fixtures import LENGTH
+from data_pipeline.tokenization.tokenizer import Tokenizer
+from saved_models import model_card
+from saved_models import warm_up
+from saved_models.export import export_model
+from saved_models.settings import ExportSettings
+from saved_models.signatures.base import Signature
+from saved_models.signatures.fill_in import PretrainerSignatures
+from saved_models.versions import latest_version
+from saved_models.versions import next_version
+from tests.support import task_export_fixtures as tasks
+from tests.support.export_fixtures import ALLOWED_TEXT_OPS
 from tests.support.export_fixtures import PIECES
-from tests.support.export_fixtures import TOLERANCE
+from tests.support.export_fixtures import PYTHON_OPS
+from tests.support.export_fixtures import TEXT_OPS
+from tests.support.export_fixtures import all_ops
 from tests.support.export_fixtures import ask
 from tests.support.export_fixtures import check_fill_in
-from tests.support.export_fixtures import encoded
-from tests.support.export_fixtures import export
+from tests.support.export_fixtures import check_no_rows
+from tests.support.export_fixtures import foreign
 from tests.support.export_fixtures import log_probabilities
-from tests.support.export_fixtures import pretrainer
+from tests.support.export_fixtures import shared_model
 from tests.support.export_fixtures import tiny_tokenizer
-from tests.support.oracle import as_numpy
-from tests.support.oracle import with_targets
-from tests.support.replicas import two_replicas
+from tests.support.samples import tiny_model
 
-SHORT = "ba <mask> co"
-TEXTS = (
-    "Bacode fi guha.",
-    "Ba co <mask> fi, in 1, 9 code.",
-    "<mask> sela <mask> wa größer <mask>",
-    "",
-    # only the blank is special in a text
-    "Co <sep> ba <mask> fi <cls> </s> <pad> <unk> <eop> .",
-)
-BLANKS = [0, 1, 3, 0, 1]
+TEXTS = ["Ba co <mask> fi, 9 code <mask>", "", "größer \u2028 <mask>"]
+
+pytestmark = pytest.mark.xdist_group("exports")
 
 
-@pytest.fixture(scope="module")
-def model():
-    model = pretrainer()
-    model.remember(2)  # of training alone: an export remembers nothing
-    return model
+@pytest.fixture(params=["pretrainer", "classifier"])
+def exported(request):
+    """Path and signatures of an export."""
+    name = request.param
+    return (
+        request.getfixturevalue(f"{name}_export"),
+        request.getfixturevalue(f"{name}_signatures"),
+    )
 
 
-@pytest.fixture(scope="module")
-def served(tmp_path_factory, model):
-    return export(model, tmp_path_factory.mktemp("exports") / "tiny" / "3")
+def test_a_pretrainer_answers_as_the_model(pretrainer_signatures):
+    for name in ("serving_default", "fill_in"):
+        answer = ask(pretrainer_signatures[name], TEXTS)
+        assert answer["count"].tolist() == [2, 0, 1]
+        for row in (0, 2):
+            expected = log_probabilities(shared_model(), TEXTS[row])
+            check_fill_in(answer, row, expected)
 
 
-def test_signatures_have_the_documented_names_and_types(served):
+def test_a_classifier_answers_as_the_model(classifier_signatures):
+    """In buckets, in batches of two, and as it was fine-tuned."""
+    task = tasks.shared_task("classifier")
+    for signature, x in (
+        ("serving_default", {"text": tasks.TEXTS}),
+        ("pairs", {"text": tasks.TEXTS, "text_pair": tasks.OTHERS}),
+    ):
+        logits = tasks.predict(task, x)
+        answer = tasks.ask(classifier_signatures[signature], **x)
+        tasks.close(answer["scores"], tasks.softmax(logits))
+        best = [tasks.LABELS[i] for i in logits.argmax(-1)]
+        assert tasks.decoded(answer["label"]) == best
+
+
+def test_no_rows_give_no_answers(exported):
+    check_no_rows(exported[1])
+
+
+def test_signatures_have_the_documented_names_and_types(pretrainer_signatures):
     text = {"text": tf.string}
     ids = dict.fromkeys(["token_ids", "segment_ids", "padding_mask"], tf.int32)
     filled = {
@@ -74,11 +101,11 @@ def test_signatures_have_the_documented_names_and_types(served):
         "document_segment_ids": (encoded_text | memory, vectors | memory),
     }
     found = {}
-    for name, function in served.items():
+    for name, function in pretrainer_signatures.items():
         _, inputs = function.structured_input_signature
         outputs = function.structured_outputs
         assert all(spec.shape[0] is None for spec in inputs.values())
-        # `saved_model_cli show` can tell the rank of everything.
+        # `saved_model_cli show` knows the rank of everything.
         assert all(spec.shape.rank for spec in outputs.values())
         found[name] = tuple(
             {key: spec.dtype for key, spec in specs.items()}
@@ -87,146 +114,275 @@ def test_signatures_have_the_documented_names_and_types(served):
     assert found == expected
 
 
-@pytest.mark.parametrize("name", ["serving_default", "fill_in"])
-def test_blanks_are_filled_as_the_model_would(served, model, name):
-    together = ask(served[name], TEXTS)
-    assert together["pieces"].shape == (len(TEXTS), 3, CANDIDATES)
-    assert list(together["count"]) == BLANKS
-    for row, text in enumerate(TEXTS):
-        if not BLANKS[row]:
-            continue
-        expected = log_probabilities(model, text)
-        check_fill_in(together, row, expected)
-        check_fill_in(ask(served[name], [text]), 0, expected)
-    pieces = np.vectorize(tiny_tokenizer().id_to_piece)(together["token_ids"])
-    np.testing.assert_array_equal(
-        np.char.decode(together["pieces"].astype(bytes), "utf-8"), pieces
+def test_only_ops_that_a_server_has(exported, tmp_path):
+    directory, _ = exported
+    ops = all_ops(directory)
+    assert {"Einsum", "GatherV2"} <= ops  # functions were read
+    assert TEXT_OPS <= foreign(ops) <= ALLOWED_TEXT_OPS
+    assert not ops & PYTHON_OPS
+
+    class Module(tf.Module):
+        @tf.function(input_signature=[tf.TensorSpec([None], tf.string)])
+        def call(self, text):
+            words = tensorflow_text.WhitespaceTokenizer().tokenize(text)
+            return tf.numpy_function(len, [words.flat_values], tf.int64)
+
+    # Others would be seen.
+    tf.saved_model.save(Module(), tmp_path / "1")
+    ops = all_ops(tmp_path / "1")
+    assert any(op.startswith("TFText>") for op in foreign(ops))
+    assert ops & PYTHON_OPS
+
+
+def test_the_card_and_its_examples(exported):
+    directory, signatures = exported
+    extra = directory / "assets.extra"
+    card = json.loads((extra / "model_card.json").read_text("utf-8"))
+    is_task = directory.name == "1"
+    task = tasks.shared_task("classifier")
+    model = task if is_task else shared_model()
+    assert card["model"] == type(model).__name__
+    assert card["vocabulary"] == {
+        "sha256": tiny_tokenizer().digest,
+        "size": PIECES,
+        "lowercase": False,
+    }
+    assert card["config"]["vocabulary_size"] == PIECES
+    if not is_task:
+        assert card["config"]["memory_length"] == 6  # as it was
+        assert card["num_parameters"] == 11652
+        assert card["training"] is None
+    assert set(card["signatures"]) == set(signatures)
+    for name, described in card["signatures"].items():
+        function = signatures[name]
+        specs = function.structured_input_signature[1]
+        for side, expected in (
+            ("inputs", specs),
+            ("outputs", function.structured_outputs),
+        ):
+            assert {
+                key: (value["dtype"], value["shape"])
+                for key, value in described[side].items()
+            } == {
+                key: (spec.dtype.name, spec.shape.as_list())
+                for key, spec in expected.items()
+            }
+            assert all(v["meaning"] for v in described[side].values())
+        request = described["example_request"]
+        assert request["signature_name"] == name
+        answer = function(
+            **{
+                key: tf.constant(value, specs[key].dtype)
+                for key, value in request["inputs"].items()
+            }
+        )
+        assert {len(value) for value in answer.values()} == {1}
+
+
+def test_settings_can_be_given_back(classifier_export):
+    file = classifier_export / "assets.extra" / "settings.json"
+    settings = ExportSettings.read(file)
+    assert settings == ExportSettings(
+        sequence_length=24, seq_length_buckets=(12, 24), max_batch=2
     )
+    card = json.loads(file.with_name("model_card.json").read_text("utf-8"))
+    memory = {"memory_length": settings.memory_of(shared_model().config)}
+    expected = json.loads(json.dumps(settings.to_dict()))
+    assert {**card["export"], **memory} == {**expected, **memory}
+    assert ExportSettings.read(file, {"max_batch": 3}).max_batch == 3
 
 
-def test_ids_are_filled_as_text_is(served, model):
-    features, blanks = encoded(TEXTS[2])
-    # A row with fewer targets repeats one; padding follows the shorter text.
-    short, (blank,) = encoded(SHORT)
-    padding = features["token_ids"].shape[1] - short["token_ids"].shape[1]
-    assert padding > 0
-    pad = ((0, 0), (0, padding))
-    rows = {
-        name: np.concatenate([features[name], np.pad(short[name], pad)])
-        for name in ("token_ids", "segment_ids")
-    }
-    rows["padding_mask"] = np.ones_like(rows["token_ids"])
-    rows["padding_mask"][1, -padding:] = 0
-    rows["target_positions"] = np.array([blanks, [blank] * 3])
-
-    def fill(**changed):
-        return served["fill_in_ids"](
-            **{n: tf.constant(x, tf.int32) for n, x in (rows | changed).items()}
-        )["log_probabilities"].numpy()
-
-    answer = fill()
-    assert answer.shape == (2, 3, PIECES)
-    for row, text in enumerate((TEXTS[2], SHORT)):
-        expected = log_probabilities(model, text)
-        expected = np.broadcast_to(expected, (3, PIECES))
-        np.testing.assert_allclose(answer[row], expected, atol=TOLERANCE)
-    # What stands at the blanks is seen by none of them.
-    other = rows["token_ids"].copy()
-    other[0, blanks] = [31, 87, 155]
-    other[1, blank] = 44
-    other[1, -padding:] = 99
-    np.testing.assert_allclose(fill(token_ids=other), answer, atol=1e-6)
-    # What stands beside them is.
-    other[0, blanks[0] + 1] = 131
-    assert np.abs(fill(token_ids=other) - answer)[0].max(-1).min() > 1e-3
-    assert rows["token_ids"][0, blanks[0] + 1] != 131
+def test_training_facts(tmp_path):
+    assert model_card.training_facts(None) is None
+    assert model_card.training_facts(tmp_path) is None
+    run = {"steps": 9}
+    (tmp_path / "run.json").write_text(json.dumps(run), encoding="utf-8")
+    assert model_card.training_facts(tmp_path) == {"run": run}
+    lines = [
+        {"kind": "train", "step": 4, "loss": 5.0},
+        {"kind": "eval", "step": 4, "loss": 5.5},
+        {"kind": "train", "step": 9, "loss": 3.0},
+    ]
+    text = "".join(json.dumps(line) + "\n" for line in lines)
+    (tmp_path / "metrics.jsonl").write_text(text + '{"kind": "tr')
+    expected = {"run": run, "last": lines[2], "last_evaluation": lines[1]}
+    for source in (tmp_path, tmp_path / "preset", tmp_path / "model.keras"):
+        assert model_card.training_facts(source) == expected
 
 
-def test_embeddings_are_the_content_stream(served, model):
-    texts = [text.replace("<mask>", "de") for text in TEXTS]
-    together = ask(served["embed"], texts)
-    width = together["token_ids"].shape[1]
-    by_ids = {
-        name: tf.constant(together[name])
-        for name in ("token_ids", "padding_mask")
-    }
-    by_ids["segment_ids"] = tf.where(by_ids["token_ids"] == CLS_ID, 2, 0)
-    by_ids = as_numpy(served["embed_ids"](**by_ids))
-    for row, text in enumerate(texts):
-        features, _ = encoded(text)
-        tokens = features["token_ids"].shape[1]
-        real = slice(0, tokens)
-        np.testing.assert_array_equal(
-            together["token_ids"][row, real], features["token_ids"][0]
+def records(directory):
+    file = directory / "assets.extra" / "tf_serving_warmup_requests"
+    return [r.numpy() for r in tf.data.TFRecordDataset(str(file))]
+
+
+def test_warm_up_requests(exported):
+    directory, signatures = exported
+    found = records(directory)
+    name = directory.parent.name.encode()
+    for key in signatures:
+        # ModelSpec: the name, then field 3 with its length.
+        spec = b"\n" + bytes([len(name)]) + name
+        spec += b"\x1a" + bytes([len(key)]) + key.encode()
+        count = sum(spec in record for record in found)
+        # One for each bucket, and of texts the example too.
+        buckets = 2 if directory.name == "1" else 0
+        assert count == (buckets + (key != "ids") if buckets else 1)
+    # Zeros of a memory are not written out.
+    assert max(map(len, found)) < 500
+    prediction_log_pb2 = pytest.importorskip(
+        "tensorflow_serving.apis.prediction_log_pb2",
+        reason="needs tensorflow-serving-api",
+    )
+    for record in found:
+        log = prediction_log_pb2.PredictionLog.FromString(record)
+        request = log.predict_log.request
+        inputs = {
+            key: tf.constant(tf.make_ndarray(tensor))
+            for key, tensor in request.inputs.items()
+        }
+        outputs = signatures[request.model_spec.signature_name](**inputs)
+        assert all(len(value) == 1 for value in outputs.values())
+
+
+def test_the_bytes_are_those_of_the_official_messages():
+    predict_pb2 = pytest.importorskip(
+        "tensorflow_serving.apis.predict_pb2",
+        reason="needs tensorflow-serving-api",
+    )
+    from tensorflow_serving.apis import prediction_log_pb2
+
+    for inputs in (
+        {"text": np.array([b"ba \xff", b"", "größer".encode()])},
+        {"ids": np.array([[1, 2]], "int32"), "a": np.zeros([2, 3], "f4")},
+        {"text": np.array([b"x" * 300])},
+        {"memories": np.arange(6, dtype="float32").reshape(1, 2, 3)},
+    ):
+        request = predict_pb2.PredictRequest()
+        request.model_spec.name = "tiny"
+        request.model_spec.signature_name = "embed"
+        for name, array in inputs.items():
+            request.inputs[name].CopyFrom(warm_up.tensor_proto(array))
+            back = tf.make_ndarray(request.inputs[name])
+            np.testing.assert_array_equal(back, array)
+        log = prediction_log_pb2.PredictionLog(
+            predict_log=prediction_log_pb2.PredictLog(request=request)
         )
-        np.testing.assert_array_equal(
-            together["padding_mask"][row], np.arange(width) < tokens
+        assert warm_up.prediction_log("tiny", "embed", inputs) == (
+            log.SerializeToString(deterministic=True)
         )
-        content = as_numpy(model(features)["content"])[0]
-        alone = ask(served["embed"], [text])
-        for answer in (together, by_ids):
-            of_text = answer["embeddings"][row, real]
-            np.testing.assert_allclose(of_text, content, atol=TOLERANCE)
-            mean = answer["mean_embedding"][row]
-            np.testing.assert_allclose(mean, content.mean(0), atol=TOLERANCE)
-        np.testing.assert_allclose(
-            alone["embeddings"][0], content, atol=TOLERANCE
-        )
-        # The text's own end alone is special, whatever the text says.
-        special = np.isin(features["token_ids"][0], [SEP_ID, CLS_ID, MASK_ID])
-        assert special.sum() == 2
 
 
-def test_long_texts_lose_their_end(served, model):
-    text = "Ba <mask> co" + " bacode fi" * 40 + " <mask>"
-    outputs = ask(served["fill_in"], [text, "ba"])
-    check_fill_in(outputs, 0, log_probabilities(model, text))
-    embedded = ask(served["embed"], [text, "ba"])
-    assert embedded["token_ids"].shape == (2, LENGTH)
-    assert list(embedded["token_ids"][0, -2:]) == [SEP_ID, CLS_ID]
+def test_signatures_that_no_server_would_take(tmp_path):
+    signature = Signature(len, {}, "", {}, [{}] * 1001)
+    with pytest.raises(ValueError, match="1001 warm-up requests.*reads 1000"):
+        warm_up.write_requests(tmp_path, "tiny", {"a": signature})
+    spec = {"text_bytes": tf.TensorSpec([None], tf.string)}
+    with pytest.raises(ValueError, match="'text_bytes' must not end in '_byt"):
+        Signature(tf.identity, spec, "", {}, [])
+    text = {"text": tf.TensorSpec([None], tf.string)}
+    bad = Signature(lambda text: {"a_bytes": text}, text, "", {}, [])
+    with pytest.raises(ValueError, match="'a_bytes' must not end in '_bytes'"):
+        bad.concrete()
+    silent = Signature(lambda text: {"a": text}, text, "", {"text": "x"}, [])
+    with pytest.raises(ValueError, match="needs a line in `meaning`.*: a"):
+        silent.concrete()
+    with pytest.raises(ValueError, match="an example must give text"):
+        Signature(tf.identity, text, "", {}, [{"a": 1}])
 
 
-@pytest.mark.parametrize("name", ["fill_in", "embed"])
-def test_no_texts_give_no_answers(served, name):
-    for output in ask(served[name], []).values():
-        assert len(output) == 0
+@pytest.fixture
+def without_graphs(monkeypatch):
+    """Makes an export quick: a file of one word for the graph."""
+
+    def save(module, path, functions):
+        assert functions == {}
+        tf.io.gfile.makedirs(path)
+        tf.io.write_file(f"{path}/saved_model.pb", "graph")
+
+    monkeypatch.setattr(PretrainerSignatures, "signatures", lambda self: {})
+    monkeypatch.setattr(tf.saved_model, "save", save)
 
 
-def test_an_empty_text_is_its_end_alone(served):
-    outputs = ask(served["embed"], [""])
-    assert outputs["token_ids"].tolist() == [[SEP_ID, CLS_ID]]
+def test_a_server_sees_the_old_version_or_the_whole_new_one(
+    tmp_path, monkeypatch, without_graphs
+):
+    name = tmp_path / "new" / "tiny"
+    path = export_model(shared_model(), tiny_tokenizer(), next_version(name))
+    assert path == name / "1"
+    assert [p.name for p in name.iterdir()] == ["1"]
+    seen = []
+
+    def look(module, path, functions):
+        tf.io.gfile.makedirs(path)
+        seen.append(latest_version(name))
+        tf.io.write_file(f"{path}/saved_model.pb", "new graph")
+        seen.append(latest_version(name))
+
+    monkeypatch.setattr(tf.saved_model, "save", look)
+    export_model(shared_model(), tiny_tokenizer(), next_version(name))
+    assert seen == [name / "1"] * 2
+    assert latest_version(name) == name / "2"
+    assert sorted(f.name for f in (name / "2").rglob("*")) == [
+        "assets.extra",
+        "model_card.json",
+        "saved_model.pb",
+        "settings.json",
+        "tf_serving_warmup_requests",
+    ]
 
 
-def test_bytes_that_are_not_utf_8_are_replaced(served):
-    broken = ask(served["fill_in"], [b"ba \xff co <mask> \xe2\x82"])
-    replaced = ask(served["fill_in"], ["ba \ufffd co <mask> \ufffd"])
-    np.testing.assert_array_equal(broken["token_ids"], replaced["token_ids"])
-    assert broken["count"].tolist() == [1]
+def test_an_existing_version_is_kept_or_replaced(
+    tmp_path, monkeypatch, without_graphs
+):
+    directory = tmp_path / "1"
+    directory.mkdir()
+    (directory / "old").write_text("old")
+
+    def export(**options):
+        export_model(shared_model(), tiny_tokenizer(), directory, **options)
+
+    with pytest.raises(FileExistsError, match="1 exists. Give the next ver"):
+        export()
+    save = tf.saved_model.save
+    for error in (OSError, KeyboardInterrupt):
+
+        def stop(module, path, functions, error=error):
+            save(module, path, functions)
+            raise error("stopped")
+
+        monkeypatch.setattr(tf.saved_model, "save", stop)
+        with pytest.raises(error, match="stopped"):
+            export(overwrite=True)
+        assert [p.name for p in tmp_path.rglob("*")] == ["1", "old"]
+    monkeypatch.setattr(tf.saved_model, "save", save)
+    export(overwrite=True)
+    assert not (directory / "old").exists()
+    assert (directory / "saved_model.pb").is_file()
+    assert [p.name for p in tmp_path.iterdir()] == ["1"]
 
 
-@pytest.mark.slow
-def test_a_model_of_two_replicas(tmp_path):
-    strategy = two_replicas()
-    with strategy.scope():
-        model = pretrainer(num_layers=1)
-    before = log_probabilities(model, TEXTS[1])
-    features, _ = encoded(TEXTS[2])
-    features = with_targets(features | {"target_positions": np.arange(3)[None]})
-
-    def step():
-        with tf.GradientTape() as tape:
-            loss = model(features, training=True)["loss"]
-        variables = [v.value for v in model.trainable_variables]
-        context = tf.distribute.get_replica_context()
-        gradients = [
-            context.all_reduce("SUM", tf.convert_to_tensor(gradient))
-            for gradient in tape.gradient(loss, variables)
-        ]
-        for variable, gradient in zip(variables, gradients, strict=True):
-            variable.assign_sub(0.1 * gradient)
-
-    strategy.run(step)
-    expected = log_probabilities(model, TEXTS[1])
-    assert np.abs(expected - before).max() > 1e-2
-    served = export(model, tmp_path / "1")
-    check_fill_in(ask(served["fill_in"], [TEXTS[1]]), 0, expected)
+def test_what_is_refused_before_anything_is_written(tmp_path, without_graphs):
+    for name, settings, message in (
+        ("demo", {}, "must end in a version number.*demo/1"),
+        ("1.0", {}, "must end in a version number"),
+        ("-1", {}, "must end in a version number"),
+        ("\u00b2", {}, "must end in a version number"),
+        ("1", {"num_candidates": 0}, "`num_candidates` must be between 1 and"),
+        ("1", {"stride": 3}, "XLNetPretrainer reads no questions: leave --st"),
+        ("1", {"window_stride": 3}, "is for classifiers and regressors of te"),
+        ("saved_models/serving/1", {}, "must not be named serving: .*code"),
+        ("saved_models/client/1", {}, "must not be named client: .*code of"),
+        ("saved_models/signatures/1", {}, "must not be named signatures"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            export_model(
+                shared_model(), tiny_tokenizer(), tmp_path / name, **settings
+            )
+    other = Tokenizer.from_model_proto(tiny_model(vocab_size=290))
+    with pytest.raises(
+        ValueError, match="tokenizer has 290 pieces and the model 300 tokens"
+    ):
+        export_model(shared_model(), other, tmp_path / "1")
+    assert not list(tmp_path.iterdir())
+    # Elsewhere these are names like others.
+    export_model(shared_model(), tiny_tokenizer(), tmp_path / "serving" / "1")

@@ -9,34 +9,33 @@ import keras
 import numpy as np
 import pytest
 
+import saved_models
+import xlnet_tf
 from data_pipeline.command_line import run
 from saved_models import export
 from saved_models import versions
 from saved_models.settings import ExportSettings
-from tests.support.export_fixtures import pretrainer
 from tests.support.export_fixtures import refused
+from tests.support.export_fixtures import shared_model
 from tests.support.export_fixtures import tiny_tokenizer
-from tests.support.task_export_fixtures import make
+from tests.support.task_export_fixtures import TASKS
 from tests.support.task_export_fixtures import shared_task
+from tests.support.task_export_fixtures import write_run
+from xlnet_tf.weights.hugging_face_writer import save_hugging_face
 
 
 @pytest.fixture(scope="module")
-def model():
-    return pretrainer(num_layers=1)
-
-
-@pytest.fixture(scope="module")
-def preset(tmp_path_factory, model):
+def preset(tmp_path_factory):
     path = tmp_path_factory.mktemp("models") / "preset"
-    model.save_to_preset(path, tokenizer=tiny_tokenizer())
+    shared_model().save_to_preset(path, tokenizer=tiny_tokenizer())
     return path
 
 
 @pytest.fixture(scope="module")
-def keras_file(tmp_path_factory, model):
+def keras_file(tmp_path_factory):
     folder = tmp_path_factory.mktemp("run")
     (folder / "spiece.model").write_bytes(tiny_tokenizer().model_proto)
-    model.save(folder / "model.keras")
+    shared_model().save(folder / "model.keras")
     return folder / "model.keras"
 
 
@@ -52,28 +51,40 @@ def exports(monkeypatch):
     return calls
 
 
+def exported(exports, *arguments):
+    """What the command exports: model, tokenizer, directory, settings."""
+    assert run(export.main, list(map(str, arguments))) == 0
+    *found, options = exports.pop()
+    return (*found, options)
+
+
 def same_weights(model, other):
     pairs = zip(model.weights, other.weights, strict=True)
     return all(np.array_equal(a.numpy(), b.numpy()) for a, b in pairs)
 
 
-def test_export_says_where(capsys, exports, preset, tmp_path):
-    arguments = ["--model", str(preset), "--output", str(tmp_path / "demo")]
-    assert run(export.main, arguments) == 0
-    assert capsys.readouterr().out == f"wrote {tmp_path / 'demo' / '1'}\n"
+def test_the_public_names():
+    assert dir(saved_models)
+    assert saved_models.export_model is export.export_model
+    assert {"connect", "export_model", "load"} == set(saved_models.__all__)
+    assert all(getattr(saved_models, x).__doc__ for x in saved_models.__all__)
+    with pytest.raises(AttributeError, match="no attribute 'exports'"):
+        saved_models.exports  # noqa: B018
 
 
-def test_export_of_a_keras_file(exports, keras_file, model, tmp_path):
-    run(
-        export.main,
-        ["--model", str(keras_file), "--output", str(tmp_path / "5")]
-        + ["--num-candidates", "2", "--overwrite", "--max-batch", "8"]
-        + ["--seq-length-buckets", "16,64", "--precision", "int8"],
+def test_what_is_exported_and_where(capsys, exports, keras_file, tmp_path):
+    file = tmp_path / "settings.json"
+    file.write_text('{"precision": "int8", "max_batch": 4}')
+    model, tokenizer, directory, options = exported(
+        exports,
+        *("--model", keras_file, "--output", tmp_path / "demo"),
+        *("--num-candidates", "2", "--overwrite", "--max-batch", "8"),
+        *("--seq-length-buckets", "16,64", "--settings", file),
     )
-    ((found, tokenizer, directory, options),) = exports
-    assert same_weights(found, model)
+    assert capsys.readouterr().out == f"wrote {tmp_path / 'demo' / '1'}\n"
+    assert same_weights(model, shared_model())
     assert tokenizer.digest == tiny_tokenizer().digest
-    assert directory == tmp_path / "5"
+    assert directory == tmp_path / "demo" / "1"
     assert options.pop("overwrite") is True
     assert options.pop("source") == str(keras_file)
     assert ExportSettings(**options) == ExportSettings(
@@ -83,202 +94,193 @@ def test_export_of_a_keras_file(exports, keras_file, model, tmp_path):
         precision="int8",
         max_batch=8,
     )
+    # The directory that holds model.keras.
+    model, *_ = exported(
+        exports, "--model", keras_file.parent, "--output", tmp_path
+    )
+    assert same_weights(model, shared_model())
 
 
-def test_export_of_a_run(exports, keras_file, model, tmp_path):
-    """The directory that holds model.keras."""
-    arguments = ["--model", str(keras_file.parent), "--output", str(tmp_path)]
-    run(export.main, arguments)
-    assert same_weights(exports[0][0], model)
-
-
-@pytest.mark.parametrize(
-    ("saved", "option", "expected"),
-    [(False, [], False), (True, [], True), (False, ["--lowercase"], True)],
-)
-def test_the_preset_says_whether_text_is_lower_cased(
-    exports, preset, tmp_path, saved, option, expected
-):
+def test_the_preset_says_whether_text_is_lower_cased(exports, preset, tmp_path):
     copy = tmp_path / "preset"
     shutil.copytree(preset, copy)
-    values = json.dumps({"lowercase": saved})
-    (copy / "tokenizer.json").write_text(values, encoding="utf-8")
-    run(export.main, ["--model", str(copy), "--output", str(copy), *option])
-    assert exports[0][1].lowercase is expected
-
-
-def exported_task(exports, directory, name, *options):
-    """The preprocessor and the settings of an export of a task's preset."""
-    if not directory.exists():
-        shared_task(name).save_to_preset(directory)
-    arguments = ["--model", str(directory), "--output", str(directory / "1")]
-    assert run(export.main, [*arguments, *options]) == 0
-    model, _, _, settings = exports.pop()
-    del settings["overwrite"], settings["source"]
-    return model.preprocessor, ExportSettings.for_model(model, **settings)
+    arguments = ["--model", copy, "--output", copy]
+    for saved, option, expected in (
+        (False, [], False),
+        (True, [], True),
+        (False, ["--lowercase"], True),
+    ):
+        values = json.dumps({"lowercase": saved})
+        (copy / "tokenizer.json").write_text(values, encoding="utf-8")
+        _, tokenizer, *_ = exported(exports, *arguments, *option)
+        assert tokenizer.lowercase is expected
 
 
 def test_lengths_are_those_of_the_task_unless_given(exports, tmp_path):
     place = tmp_path / "questions"
-    preprocessor, settings = exported_task(exports, place, "questions")
-    assert settings.sequence_length == 24
-    assert (preprocessor.stride, preprocessor.max_question_length) == (5, 6)
-    preprocessor, settings = exported_task(
-        exports,
-        place,
-        "questions",
-        *("--sequence-length", "90", "--stride", "7"),
-        *("--max-question-length", "64"),
-    )
-    assert settings.sequence_length == 90
-    assert (preprocessor.stride, preprocessor.max_question_length) == (7, 64)
-    preprocessor, settings = exported_task(
-        exports,
-        place,
-        "questions",
-        *("--seq-length-buckets", "50,90", "--max-question-length", "64"),
-    )
-    assert settings.sequence_length == preprocessor.sequence_length == 90
-    assert (preprocessor.stride, preprocessor.max_question_length) == (5, 64)
-
-    place = tmp_path / "classifier"
-    assert exported_task(exports, place, "classifier")[1].sequence_length == 24
-    option = ["--seq-length-buckets", "8,40"]
-    _, settings = exported_task(exports, place, "classifier", *option)
-    assert settings.sequence_length == 40
-    _, settings = exported_task(
-        exports, place, "classifier", "--sequence-length", "31"
-    )
-    assert settings.sequence_length == 31
+    shared_task("questions").save_to_preset(place)
+    arguments = ["--model", place, "--output", tmp_path / "1"]
+    for options, expected in (
+        ([], (24, None, None)),
+        (["--sequence-length", "90", "--stride", "7"], (90, 7, None)),
+        (
+            ["--seq-length-buckets", "9,90", "--max-question-length", "64"],
+            (90, None, 64),
+        ),
+    ):
+        *_, found = exported(exports, *arguments, *options)
+        names = ("sequence_length", "stride", "max_question_length")
+        assert tuple(found[name] for name in names) == expected
 
 
-def test_a_setting_that_the_task_does_not_have(capsys, tmp_path, model):
-    output = ["--output", tmp_path / "1", "--stride", "7"]
-    model.backbone.save(tmp_path / "model.keras")
-    (tmp_path / "spiece.model").write_bytes(tiny_tokenizer().model_proto)
-    line = refused(capsys, export.main, "--model", tmp_path, *output)
-    assert "reads no questions: leave --stride" in line
-    shared_task("classifier").save_to_preset(tmp_path / "task")
-    line = refused(capsys, export.main, "--model", tmp_path / "task", *output)
-    assert "has no setting stride; it has sequence_length" in line
+def test_windows_are_those_of_the_run_unless_given(exports, tmp_path):
+    settings = {"training": {"long_documents": "windows"}}
+    shared_task("classifier").save_to_preset(tmp_path / "best")
+    shared_task("questions").save_to_preset(tmp_path / "questions")
 
+    def window_stride(*options, name="best"):
+        arguments = ["--model", tmp_path / name, "--output", tmp_path / "1"]
+        *_, found = exported(exports, *arguments, *options)
+        return found["window_stride"]
 
-@pytest.mark.parametrize(
-    ("stride", "options", "expected"),
-    [
+    for stride, options, expected in (
         (7, [], 7),
         (None, [], 12),  # half the sequence, as in fine-tuning
         (7, ["--window-stride", "3"], 3),
         (None, ["--sequence-length", "12"], 6),
         (11, ["--seq-length-buckets", "6,12"], 6),  # 11 has no room in 12
         (10, ["--seq-length-buckets", "6,12"], 10),
-    ],
-)
-def test_windows_are_those_of_the_run_unless_given(
-    exports, tmp_path, stride, options, expected
-):
-    settings = {"training": {"long_documents": "windows", "stride": stride}}
-    (tmp_path / "run.json").write_text(json.dumps(settings))
-    place = tmp_path / "best"
-    _, settings = exported_task(exports, place, "classifier", *options)
-    assert settings.window_stride == expected
-    place = tmp_path / "questions"  # which are read in windows of their own
-    assert not exported_task(exports, place, "questions")[1].window_stride
+    ):
+        settings["training"]["stride"] = stride
+        (tmp_path / "run.json").write_text(json.dumps(settings))
+        assert window_stride(*options) == expected
+    # Questions are read in windows of their own.
+    assert window_stride(name="questions") is None
     (tmp_path / "run.json").unlink()
-    _, settings = exported_task(exports, tmp_path / "best", "classifier")
-    assert settings.window_stride is None
+    assert window_stride() is None
 
 
-def test_windows_of_a_model_of_long_texts(exports, tmp_path):
-    place = tmp_path / "task"
-    task = make("classifier")
-    task.preprocessor = task.preprocessor.with_settings(sequence_length=1024)
-    task.save_to_preset(place)
-    options = ["--window-stride", "600"]
-    _, settings = exported_task(exports, place, "classifier", *options)
-    assert (settings.sequence_length, settings.window_stride) == (1024, 600)
+def test_the_directory_of_a_run_says_which_task_it_is(tmp_path):
+    details = {"threshold": -1.5, "max_answer_length": 3}
+    for name in TASKS:
+        run_directory = tmp_path / name
+        write_run(run_directory, shared_task(name), **details)
+        for path in (run_directory, run_directory / "best"):
+            model = export.load_model(path)
+            assert type(model) is type(shared_task(name))
+            is_questions = name == "questions"
+            expected = (-1.5, 3) if is_questions else (None, None)
+            assert expected == (
+                getattr(model, "null_threshold", None),
+                getattr(model, "max_answer_length", None),
+            )
+            tokenizer = export.load_tokenizer(path)
+            assert tokenizer.digest == tiny_tokenizer().digest
 
 
-def test_windows_of_what_is_not_a_text(capsys, tmp_path):
-    shared_task("questions").save_to_preset(tmp_path / "task")
-    line = refused(
-        capsys,
-        export.main,
-        *("--model", tmp_path / "task", "--output", tmp_path / "1"),
-        *("--window-stride", "7"),
+def of_a_width_that_others_have(cls, **arguments):
+    config = xlnet_tf.XLNetConfig(
+        vocabulary_size=40,
+        num_layers=1,
+        num_heads=2,
+        hidden_dim=16,
+        intermediate_dim=8,
     )
-    assert "`window_stride` is for classifiers and regressors of te" in line
-    assert not (tmp_path / "1").exists()
+    return cls(xlnet_tf.XLNetBackbone(config), **arguments)
 
 
-def test_windows_that_leave_gaps(capsys, tmp_path):
-    shared_task("classifier").save_to_preset(tmp_path / "task")
-    line = refused(
-        capsys,
-        export.main,
-        *("--model", tmp_path / "task", "--output", tmp_path / "1"),
-        *("--window-stride", "23"),
-    )
-    assert "`window_stride` must lie between 1 and 22" in line
+def test_directories_of_others_say_which_task_it_is(tmp_path):
+    for cls, arguments in (
+        (xlnet_tf.XLNetPretrainer, {}),
+        (xlnet_tf.XLNetTextRegressor, {}),
+        (xlnet_tf.XLNetQuestionAnswering, {}),
+    ):
+        model = of_a_width_that_others_have(cls, **arguments)
+        save_hugging_face(model, tmp_path / cls.__name__)
+        assert type(export.load_model(tmp_path / cls.__name__)) is cls
+    spans = of_a_width_that_others_have(xlnet_tf.XLNetSpanClassifier)
+    spans.save_to_preset(tmp_path / "ours")
+    save_hugging_face(spans, tmp_path / "theirs")
+    for directory in ("ours", "theirs"):
+        with pytest.raises(
+            ValueError, match="a XLNetSpanClassifier, which cannot be exported"
+        ):
+            export.load_model(tmp_path / directory)
+    file = tmp_path / "XLNetTextRegressor" / "config.json"
+    config = json.loads(file.read_text())
+    del config["architectures"]
+    file.write_text(json.dumps(config))
+    with pytest.raises(ValueError, match="several heads.*xlnet_tf.convert"):
+        export.load_model(file.parent)
 
 
-@pytest.mark.parametrize(
-    ("there", "name", "expected"),
-    [
-        ([], "demo", "demo/1"),
+def test_next_version(tmp_path):
+    for there, name, expected in (
+        ([], "new", "new/1"),
         (["9", "10", "x", ".11.temporary"], "demo", "demo/11"),
-        (["3"], "demo/2", "demo/2"),
-    ],
-)
-def test_next_version(tmp_path, there, name, expected):
-    for version in there:
-        (tmp_path / "demo" / version).mkdir(parents=True)
-    assert versions.next_version(tmp_path / name) == tmp_path / expected
+        (["3"], "other/2", "other/2"),
+    ):
+        for version in there:
+            (tmp_path / name.split("/")[0] / version).mkdir(parents=True)
+        assert versions.next_version(tmp_path / name) == tmp_path / expected
 
 
-@pytest.mark.parametrize(
-    ("prepare", "message"),
-    [
-        ("missing", "there is no model at .*gone"),
-        ("empty", "holds no model that is known"),
-        ("truncated", "model.keras is not a .keras file"),
-        ("text", "model.keras is not a .keras file"),
-        ("damaged", "model.keras is not a .keras file"),
-        ("empty archive", "model.keras is not a .keras file"),
-        ("other model", "a Sequential cannot be exported; these can: XLNetP"),
-        ("no tokenizer", "there is no tokenizer .*--tokenizer"),
-        ("bad tokenizer", "must be a SentencePiece model"),
-        ("version", "1 exists. Give the next version, or --overwrite"),
-    ],
-)
-def test_export_refuses(capsys, tmp_path, keras_file, prepare, message):
-    copy = tmp_path / "model.keras"
-    shutil.copy(keras_file, copy)
-    shutil.copy(keras_file.parent / "spiece.model", tmp_path)
-    output = tmp_path / "demo" / "1"
-    if prepare == "missing":
-        copy = tmp_path / "gone"
-    elif prepare == "empty":
-        copy = tmp_path / "folder"
-        copy.mkdir()
-    elif prepare == "truncated":
-        copy.write_bytes(copy.read_bytes()[:-100])
-    elif prepare == "damaged":
-        content = bytearray(copy.read_bytes())
-        content[len(content) // 2] ^= 0xFF  # inside of the weights
-        copy.write_bytes(content)
-    elif prepare == "empty archive":
-        zipfile.ZipFile(copy, "w").close()
-    elif prepare == "text":
-        copy.write_text("no model")
-    elif prepare == "other model":
-        other = keras.Sequential([keras.layers.Input((3,))])
-        other.save(copy)
-    elif prepare == "no tokenizer":
-        (tmp_path / "spiece.model").unlink()
-    elif prepare == "bad tokenizer":
-        (tmp_path / "spiece.model").write_text("pieces")
-    elif prepare == "version":
-        output.mkdir(parents=True)
-    line = refused(capsys, export.main, "--model", copy, "--output", output)
-    assert re.search(message, line), line
+def damage(file):
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 0xFF  # inside of the weights
+    file.write_bytes(content)
+
+
+# name -> (what happens to the model's file, what the error says)
+DAMAGE = {
+    "missing": (lambda file: file.unlink(), "holds no model that is known"),
+    "cut off": (
+        lambda file: file.write_bytes(file.read_bytes()[:-100]),
+        "model.keras is not a .keras file",
+    ),
+    "text": (lambda file: file.write_text("no"), "is not a .keras file"),
+    "damaged": (damage, "model.keras is not a .keras file"),
+    "empty": (
+        lambda file: zipfile.ZipFile(file, "w").close(),
+        "model.keras is not a .keras file",
+    ),
+    "other": (
+        lambda file: keras.Sequential([keras.layers.Input((3,))]).save(file),
+        "a Sequential cannot be exported; these can: XLNetP",
+    ),
+    "no tokenizer": (
+        lambda file: (file.parent / "spiece.model").unlink(),
+        "there is no tokenizer .*--tokenizer",
+    ),
+    "bad tokenizer": (
+        lambda file: (file.parent / "spiece.model").write_text("pieces"),
+        "must be a SentencePiece model",
+    ),
+}
+
+
+def test_export_refuses(capsys, tmp_path, keras_file):
+    for name, (prepare, message) in DAMAGE.items():
+        folder = tmp_path / name
+        shutil.copytree(keras_file.parent, folder)
+        prepare(folder / "model.keras")
+        options = ("--model", folder, "--output", tmp_path / "1")
+        line = refused(capsys, export.main, *options)
+        assert re.search(message, line), (name, line)
+    (tmp_path / "2").mkdir()
+    for options, message in (
+        (("--model", tmp_path / "gone"), "there is no model at .*gone"),
+        (("--output", tmp_path / "2"), "2 exists. Give the next version, or"),
+        (("--output", tmp_path / "saved_models/client"), "not be named client"),
+        (("--precision", "int4"), "`precision` must be one of"),
+        (("--settings", tmp_path / "gone"), "no file of settings at .*gone"),
+        (("--stride", "7"), "XLNetPretrainer reads no questions: leave --str"),
+        (("--window-stride", "7"), "is for classifiers and regressors of te"),
+    ):
+        line = refused(
+            capsys,
+            export.main,
+            *("--model", keras_file, "--output", tmp_path / "1", *options),
+        )
+        assert re.search(message, line), line
+    assert not (tmp_path / "1").exists()

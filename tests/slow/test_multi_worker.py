@@ -17,6 +17,8 @@ from tests.support.run_fixtures import run_train
 from tests.support.run_fixtures import write_configs
 from tests.support.run_fixtures import write_records
 
+pytestmark = pytest.mark.slow
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
@@ -76,7 +78,6 @@ def check_equal(one, other):
         )
 
 
-@pytest.mark.slow
 def test_two_workers_equal_one_and_go_on_together(tmp_path):
     records = write_records(tmp_path / "data")
     configs = write_configs(tmp_path / "configs", max_gradient_norm=0.5)
@@ -107,7 +108,6 @@ def test_two_workers_equal_one_and_go_on_together(tmp_path):
     check_equal(one, two)
 
 
-@pytest.mark.slow
 def test_two_workers_finetune_as_one(tmp_path):
     preset = finetuning_fixtures.write_preset(tmp_path / "preset")
     data = finetuning_fixtures.write_task(tmp_path / "data", "classification")

@@ -1,12 +1,15 @@
-"""A tiny pretrainer with a tiny tokenizer, and what it answers by NumPy."""
+"""A tiny pretrainer with a tiny tokenizer, its exports and its answers."""
 
 import functools
+import os
 import pathlib
 import tempfile
 
+import filelock
 import numpy as np
 import tensorflow as tf
 import tensorflow_text  # noqa: F401  registers SentencePiece's ops
+from tensorflow.core.protobuf import saved_model_pb2
 
 from data_pipeline.command_line import run
 from data_pipeline.tokenization.symbols import CLS_ID
@@ -14,6 +17,8 @@ from data_pipeline.tokenization.symbols import MASK_ID
 from data_pipeline.tokenization.symbols import SEP_ID
 from data_pipeline.tokenization.tokenizer import Tokenizer
 from saved_models.export import export_model
+from saved_models.settings import ExportSettings
+from saved_models.signatures import signatures_for
 from tests.support.oracle import as_numpy
 from tests.support.oracle import randomize
 from tests.support.samples import tiny_model
@@ -24,6 +29,17 @@ from xlnet_tf import XLNetPretrainer
 LENGTH, CANDIDATES, PIECES = 47, 4, 300
 # float32 sums in another order, on logarithms of about 5
 TOLERANCE = 1e-5
+# Ops that TensorFlow Serving's copy of TensorFlow Text is sure to have; the
+# third is of the same library, for exports that answer with places.
+TEXT_OPS = {"SentencepieceOp", "SentencepieceTokenizeOp"}
+ALLOWED_TEXT_OPS = TEXT_OPS | {"SentencepieceTokenizeWithOffsetsOp"}
+PYTHON_OPS = {"PyFunc", "EagerPyFunc", "PyFuncStateless"}
+# Eight bits, in buckets and batches.
+SMALL = {
+    "seq_length_buckets": (16, LENGTH),
+    "max_batch": 3,
+    "precision": "int8",
+}
 
 
 @functools.cache
@@ -34,6 +50,24 @@ def tiny_tokenizer():
 def pretrainer(dtype=None, **overrides):
     config = tiny_config(vocabulary_size=PIECES, **overrides)
     return randomize(XLNetPretrainer(XLNetBackbone(config, dtype=dtype)))
+
+
+@functools.cache
+def shared_model():
+    """One layer, read only."""
+    return pretrainer(num_layers=1)
+
+
+def module_of(model=None, **settings):
+    """The signatures of a model as Python functions; nothing is written."""
+    settings = {
+        "sequence_length": LENGTH,
+        "num_candidates": CANDIDATES,
+        **settings,
+    }
+    model = model or shared_model()
+    settings = ExportSettings(**settings).for_model(model)
+    return signatures_for(model)(model, tiny_tokenizer(), settings)
 
 
 def export(model, directory, **settings):
@@ -47,10 +81,18 @@ def export(model, directory, **settings):
     return signatures_of(directory)
 
 
-@functools.cache
-def shared_model():
-    """One layer, read only."""
-    return pretrainer(num_layers=1)
+def artefact(tmp_path_factory, name, write):
+    """A directory that one worker writes for all: `write(path)` of it."""
+    base = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        base = base.parent
+    folder = base / "exports" / name
+    folder.mkdir(parents=True, exist_ok=True)
+    with filelock.FileLock(folder / "lock"):
+        if not (folder / "whole").exists():
+            write(folder)
+            (folder / "whole").touch()
+    return folder
 
 
 @functools.cache
@@ -60,7 +102,7 @@ def _exports():
 
 @functools.cache
 def shared_export(**settings):
-    """The SavedModel of `shared_model`, read only, made once for all tests."""
+    """The SavedModel of `shared_model`; for slow tests."""
     place = pathlib.Path(tempfile.mkdtemp(dir=_exports().name)) / "tiny" / "3"
     export(shared_model(), place, **settings)
     return place
@@ -80,7 +122,7 @@ def ask(function, texts):
 
 
 def encoded(text):
-    """Features of one text, the released way, and where its blanks are."""
+    """Features of one text, the released way, and the places of its blanks."""
     ids = []
     for number, part in enumerate(text.split("<mask>")):
         ids += [MASK_ID] * (number > 0) + tiny_tokenizer().encode(part)
@@ -125,3 +167,48 @@ def refused(capsys, main, *arguments):
     assert captured.err.count("\n") == 1, captured.err
     assert captured.err.startswith("error: ")
     return captured.err
+
+
+def all_ops(directory):
+    """Names of the ops in the graph and in all functions of it."""
+    saved = saved_model_pb2.SavedModel()
+    saved.ParseFromString((directory / "saved_model.pb").read_bytes())
+    (meta_graph,) = saved.meta_graphs
+    graph = meta_graph.graph_def
+    nodes = [
+        *graph.node,
+        *(n for f in graph.library.function for n in f.node_def),
+    ]
+    own = {function.signature.name for function in graph.library.function}
+    return {node.op for node in nodes} - own
+
+
+def foreign(ops):
+    """Those that TensorFlow's own library does not list."""
+    return {
+        op
+        for op in ops
+        if ">" in op or "Sentencepiece" in op or not hasattr(tf.raw_ops, op)
+    }
+
+
+def check_no_rows(signatures):
+    for name, function in signatures.items():
+        _, specs = function.structured_input_signature
+        empty = {
+            key: tf.zeros([0, *(x or 5 for x in spec.shape[1:])], spec.dtype)
+            for key, spec in specs.items()
+        }
+        for output in function(**empty).values():
+            assert len(output) == 0, name
+
+
+def check_equal(answer, expected, atol=1e-5):
+    assert set(answer) == set(expected)
+    for name, value in expected.items():
+        assert answer[name].shape == value.shape, name
+        assert answer[name].dtype == value.dtype, name
+        if value.dtype == object:
+            np.testing.assert_array_equal(answer[name], value)
+        else:
+            np.testing.assert_allclose(answer[name], value, atol=atol)

@@ -1,11 +1,14 @@
 """Texts and a tiny SentencePiece model for the tests of the tokenizers."""
 
 import io
+import json
 import random
 import unicodedata
 
+import pytest
 import sentencepiece
 
+from data_pipeline.tokenization.tokenizer import Tokenizer
 from data_pipeline.train_tokenizer import CONTROL_SYMBOLS
 from data_pipeline.train_tokenizer import USER_DEFINED_SYMBOLS
 
@@ -124,3 +127,23 @@ def released_ids(model_proto, text, lowercase=False):
         else:
             pieces.append(piece)
     return [processor.piece_to_id(piece) for piece in pieces]
+
+
+def released_tokenizers(shared):
+    """The released tokenizer, cased and uncased."""
+    model = shared / "data" / "spiece" / "spiece.model"
+    if not model.is_file():
+        pytest.skip(f"there is no {model.name} beside the project")
+    return [Tokenizer(model, lowercase) for lowercase in (False, True)]
+
+
+def released_texts(shared):
+    """The released tokenizers, each with its examples of texts and ids."""
+    reference = shared / "reference" / "tokenization.json"
+    if not reference.is_file():
+        pytest.skip(f"there is no {reference.name} beside the project")
+    examples = json.loads(reference.read_text(encoding="utf-8"))
+    return [
+        (t, [e for e in examples if e["uncased"] == t.lowercase])
+        for t in released_tokenizers(shared)
+    ]

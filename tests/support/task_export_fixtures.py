@@ -1,4 +1,4 @@
-"""Tiny tasks, and the exports of the runs that might have made them."""
+"""Tiny tasks, their signatures, and exports of runs that made them."""
 
 import functools
 import json
@@ -7,15 +7,14 @@ import tempfile
 
 import keras
 import numpy as np
-import pytest
 import tensorflow as tf
 
 import xlnet_tf
 from data_pipeline.command_line import run
 from saved_models import export
-from saved_models.settings import ExportSettings
-from saved_models.signatures import signatures_for
+from tests.support import finetuning_fixtures
 from tests.support.export_fixtures import PIECES
+from tests.support.export_fixtures import module_of
 from tests.support.export_fixtures import signatures_of
 from tests.support.export_fixtures import tiny_tokenizer
 from tests.support.oracle import as_numpy
@@ -47,12 +46,8 @@ TASKS = {
 }
 LABELS = ["O", "größer", "B-long"]
 WITH_LABELS = ("classifier", "tagger")
-# What takes longest is to export, so by default some tasks are only traced.
-EXPORTED = ["classifier", "questions"]
-IF_SLOW = [
-    pytest.param(name, marks=() if name in EXPORTED else pytest.mark.slow)
-    for name in TASKS
-]
+# Settings of the exported classifier: buckets, and batches of two rows.
+PARTS = {"seq_length_buckets": (12, LENGTH), "max_batch": 2}
 
 
 def make(name, segment_length=None, labels=None, **settings):
@@ -123,10 +118,11 @@ def served(name):
 
 @functools.cache
 def functions(name):
-    """The functions of a task: exported, or as they are."""
-    if name in EXPORTED:
-        return served(name)
-    return {n: s.function for n, s in made(shared_task(name)).items()}
+    """The functions of a shared task, which are not written."""
+    task = shared_task(name)
+    if name == "questions":
+        task.null_threshold = threshold()
+    return {n: s.function for n, s in made(task).items()}
 
 
 def write_run(directory, task, **details):
@@ -141,9 +137,22 @@ def write_run(directory, task, **details):
 def made(task, **settings):
     """The signatures of a task that is not written."""
     settings = {"sequence_length": LENGTH, "num_candidates": 3, **settings}
-    settings = ExportSettings(**settings)
-    module = signatures_for(task)(task, tiny_tokenizer(), settings)
+    module = module_of(task, **settings)
     return _Held(module, module.signatures())
+
+
+def finetuned(directory, task, **settings):
+    """The directory of a fine-tuning run, and what it predicted."""
+    preset = finetuning_fixtures.write_preset(directory / "preset")
+    data = finetuning_fixtures.write_task(directory / "data", task)
+    training = finetuning_fixtures.write_training(directory, **settings)
+    options = {"task": task, "data": data, "preset": preset}
+    options |= {"output": directory / "run", "training": training}
+    arguments = [x for n, v in options.items() for x in (f"--{n}", v)]
+    assert finetuning_fixtures.run(*arguments) == 0
+    file = directory / "run" / "held_out_predictions.jsonl"
+    rows = file.read_text("utf-8").splitlines()
+    return directory / "run", data, [json.loads(row) for row in rows]
 
 
 class _Held(dict):

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 import xlnet_tf
 from data_pipeline.dataset_options import dataset_options
-from xlnet_tf.training import pretraining_steps as training_steps
+from xlnet_tf.training import pretraining_step
 from xlnet_tf.training.config import TrainingConfig
 
 BATCH, TOKENS, TARGETS, VOCABULARY = 4, 14, 5, 97
@@ -105,14 +105,16 @@ class Trained:
 
     def __init__(self, strategy, steps=5, config=None, **overrides):
         training = settings(**overrides)
-        self.model, self.optimizer, self.memory = training_steps.build(
+        self.model, self.optimizer, self.memory = pretraining_step.build(
             config or tiny_config(), training, strategy
         )
-        self.trainer = training_steps.PretrainingTrainer(
+        self.trainer = pretraining_step.PretrainingTrainer(
             self.model,
             self.optimizer,
             self.memory,
-            training_steps.distribute(ArrayData(), training, strategy),
+            pretraining_step.distribute_records(
+                ArrayData(), training, strategy
+            ),
             training,
             strategy,
             orbit.utils.create_global_step(),

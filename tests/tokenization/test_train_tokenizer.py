@@ -1,6 +1,8 @@
 """Training a tokenizer: released settings, same file again, clear errors."""
 
+import errno
 import json
+import os
 
 import pytest
 import sentencepiece
@@ -92,9 +94,9 @@ def test_keeps_the_old_file_when_it_fails(output):
 
 def test_leaves_nothing_half_written(output, monkeypatch):
     def fail(source, target):
-        raise OSError("no room")
+        raise OSError(errno.ENOSPC, "no room")
 
-    monkeypatch.setattr(module.os, "replace", fail)
+    monkeypatch.setattr(os, "rename", fail)
     with pytest.raises(OSError, match="no room"):
         train_tokenizer(tiny_sentences(), output, vocabulary_size=300)
     assert list(output.parent.iterdir()) == []

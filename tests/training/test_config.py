@@ -1,37 +1,24 @@
-"""The settings of a run: their checks, their file, their batch sizes."""
+"""Settings of runs: ranges, files, options, recipes, numbers of steps."""
 
+import argparse
 import dataclasses
 import json
 
 import pytest
 
+from data_pipeline.tasks.catalog import TASKS
+from xlnet_tf import finetune
+from xlnet_tf import train
+from xlnet_tf.training.config import PRETRAINING_ONLY
+from xlnet_tf.training.config import FinetuningConfig
 from xlnet_tf.training.config import TrainingConfig
+from xlnet_tf.training.recipes import recipe
 
 FIELDS = {field.name for field in dataclasses.fields(TrainingConfig)}
-POSITIVE_INTEGERS = (
-    "steps",
-    "batch_size",
-    "gradient_accumulation_steps",
-    "steps_per_loop",
-    "evaluation_interval",
-    "evaluation_steps",
-    "checkpoint_interval",
-    "checkpoints_to_keep",
-)
-NUMBERS = (
-    "learning_rate",
-    "adam_epsilon",
-    "weight_decay",
-    "max_gradient_norm",
-    "adam_beta_1",
-    "adam_beta_2",
-    "final_learning_rate_fraction",
-)
 
 
 def write(path, values):
-    text = values if isinstance(values, str) else json.dumps(values)
-    path.write_text(text, encoding="utf-8")
+    path.write_text(json.dumps(values), encoding="utf-8")
     return path
 
 
@@ -44,87 +31,130 @@ def test_defaults_are_those_of_the_paper():
     assert not config.hide_empty_memory
     assert TrainingConfig(steps=500_000).warmup_steps == 40_000
     assert TrainingConfig(steps=5).warmup_steps == 0
+    assert FinetuningConfig(steps=39).warmup_steps == 3
+    assert FinetuningConfig().warmup_steps is None
 
 
 def test_every_field_has_a_check():
     """A value of no field's kind is refused for each of them."""
-    for name in FIELDS:
-        with pytest.raises(TypeError, match=f"`{name}` must be.*Received"):
-            TrainingConfig(**{name: [3]})
+    for cls in (TrainingConfig, FinetuningConfig):
+        for field in dataclasses.fields(cls):
+            with pytest.raises(TypeError, match=f"`{field.name}` must be.*Rec"):
+                cls(**{field.name: [3]})
 
 
-@pytest.mark.parametrize("name", POSITIVE_INTEGERS)
-def test_positive_integers(name):
-    # a multiple of 2 and of 3 where others divide it
-    assert getattr(TrainingConfig(**{name: 6}), name) == 6
-    with pytest.raises(ValueError, match=f"`{name}` must be a positive int"):
-        TrainingConfig(**{name: 0})
-    for wrong in (2.0, True, "2"):
-        with pytest.raises(TypeError, match=f"{name}={wrong!r}"):
-            TrainingConfig(**{name: wrong})
+RANGES = {
+    "a positive integer": (
+        (0, -1),
+        "steps batch_size gradient_accumulation_steps steps_per_loop "
+        "evaluation_interval evaluation_steps checkpoint_interval "
+        "checkpoints_to_keep",
+    ),
+    "an integer from 0 up": ((-1,), "warmup_steps seed"),
+    "a positive number": (
+        (0, -1e-9, float("inf"), float("nan")),
+        "learning_rate adam_epsilon",
+    ),
+    "a number from 0 up": (
+        (-1e-9, float("inf")),
+        "weight_decay max_gradient_norm next_sentence_weight",
+    ),
+    r"in \[0, 1\)": ((-0.1, 1, 1.5), "adam_beta_1 adam_beta_2"),
+    r"in \[0, 1\]": ((-0.1, 1.1), "final_learning_rate_fraction"),
+    "one of .*'cosine'": (("poly",), "decay"),
+    "one of .*'bfloat16'": (("float16",), "precision"),
+    "one of .*'plain'": (("fused",), "attention_kernel"),
+}
+FINETUNING_RANGES = {
+    "a positive integer": (
+        (0,),
+        "steps patience stride sequence_length document_length n_best_size "
+        "max_question_length max_answer_length num_documents "
+        "evaluation_interval checkpoint_interval",
+    ),
+    "a positive number": ((0.0,), "epochs"),
+    r"in \(0, 1\]": ((0.0, 1.5), "layer_decay"),
+    r"in \(0, 1\)": ((0.0, 1.0), "hold_out"),
+    r"in \[0, 1\)": ((1.0,), "dropout attention_dropout"),
+    "one of .*'gradient'": (("loss",), "layer_decay_on"),
+    "one of .*'balanced'": (("some",), "class_weights"),
+    "one of .*'windows'": (("all",), "long_documents"),
+}
 
 
-@pytest.mark.parametrize("name", ["warmup_steps", "seed"])
-def test_integers_from_zero_up(name):
-    assert getattr(TrainingConfig(**{name: 0}), name) == 0
-    with pytest.raises(ValueError, match=f"`{name}` must be an integer from 0"):
-        TrainingConfig(**{name: -1})
+def test_ranges():
+    for cls, ranges in (
+        (TrainingConfig, RANGES),
+        (FinetuningConfig, FINETUNING_RANGES),
+    ):
+        for expected, (wrong, names) in ranges.items():
+            for name in names.split():
+                for value in wrong:
+                    message = f"`{name}` must be {expected}.*{name}={value!r}"
+                    with pytest.raises(ValueError, match=message):
+                        cls(**{name: value})
+    # Whole numbers need no point, and 0 switches off.
+    assert TrainingConfig(learning_rate=1, weight_decay=0).learning_rate == 1
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [("adam_beta_1", 1.0), ("learning_rate", float("inf"))],
-)
-def test_numbers_have_an_upper_end(name, value):
-    with pytest.raises(ValueError, match=f"`{name}` must be"):
-        TrainingConfig(**{name: value})
+def test_dict_and_files_give_the_same_config(tmp_path):
+    config = TrainingConfig(steps=70, jit_compile=True, learning_rate=3e-3)
+    assert set(config.to_dict()) == FIELDS
+    file = write(tmp_path / "training.json", config.to_dict())
+    assert TrainingConfig.read(file) == config
+    file = tmp_path / "training.yaml"
+    file.write_text("steps: 70\njit_compile: true\nlearning_rate: 0.003\n")
+    assert TrainingConfig.read(file) == config
+    # Options win; the warm-up is 8 % of their steps.
+    over = TrainingConfig.read(file, {"steps": 200, "seed": None})
+    assert (over.steps, over.warmup_steps, over.seed) == (200, 16, 0)
 
 
-@pytest.mark.parametrize("name", NUMBERS)
-def test_numbers_may_be_written_without_a_point(name):
-    whole = 0 if "beta" in name else 1
-    assert getattr(TrainingConfig(**{name: whole}), name) == whole
-    with pytest.raises(ValueError, match=f"`{name}` must be"):
-        TrainingConfig(**{name: -1e-9})
-    for wrong in (True, "1"):
-        with pytest.raises(TypeError, match=f"`{name}` must be"):
-            TrainingConfig(**{name: wrong})
+def test_wrong_files(tmp_path):
+    with pytest.raises(FileNotFoundError, match="no file of settings at .*non"):
+        TrainingConfig.read(tmp_path / "none.json")
+    for values, error, message in (
+        ([], ValueError, "JSON object"),
+        ({"step": 3}, ValueError, "unknown fields: step. Known are: steps, "),
+        ({"steps": 0}, ValueError, "`steps` must be a positive integer"),
+        ({"steps": "9"}, TypeError, "`steps` must be a positive integer"),
+    ):
+        file = write(tmp_path / "training.json", values)
+        with pytest.raises(error, match=message):
+            TrainingConfig.read(file)
 
 
-@pytest.mark.parametrize(
-    ("name", "value", "message"),
-    [
-        ("learning_rate", 0, "a positive number"),
-        ("learning_rate", float("nan"), "a positive number"),
-        ("adam_epsilon", 0.0, "a positive number"),
-        ("next_sentence_weight", -0.5, "a number from 0 up"),
-        ("next_sentence_weight", float("inf"), "a number from 0 up"),
-        ("adam_beta_1", 1.5, r"in \[0, 1\)"),
-        ("final_learning_rate_fraction", 1.1, r"in \[0, 1\]"),
-        ("decay", "poly", "one of .*'cosine'"),
-        ("precision", "float16", "one of .*'bfloat16'"),
-    ],
-)
-def test_ranges(name, value, message):
-    with pytest.raises(ValueError, match=f"`{name}` must be {message}"):
-        TrainingConfig(**{name: value})
+def options_of(parse, capsys):
+    """Text of `--help`."""
+    with pytest.raises(SystemExit):
+        parse(["--help"])
+    return capsys.readouterr().out
 
 
-@pytest.mark.parametrize("name", ["weight_decay", "max_gradient_norm"])
-def test_zero_switches_off(name):
-    assert getattr(TrainingConfig(**{name: 0.0}), name) == 0
+def test_every_field_is_an_option(capsys):
+    for command, cls, without in (
+        (train, TrainingConfig, ()),
+        (finetune, FinetuningConfig, PRETRAINING_ONLY),
+    ):
+        text = options_of(command.parse_arguments, capsys)
+        first, further = text.split("further settings:")
+        for field in dataclasses.fields(cls):
+            option = "--" + field.name.replace("_", "-")
+            listed = first if field.name in command.FREQUENT else further
+            assert (f"  {option}" in listed) != (field.name in without), option
+    argv = "--records r --output o --steps 3 --jit-compile --decay cosine"
+    options = train.parse_arguments(argv.split())
+    config = TrainingConfig.read(None, options)
+    assert config == TrainingConfig(steps=3, jit_compile=True, decay="cosine")
 
 
-@pytest.mark.parametrize("name", ["jit_compile", "hide_empty_memory"])
-def test_switches(name):
-    assert getattr(TrainingConfig(**{name: True}), name) is True
-    with pytest.raises(TypeError, match=f"`{name}` must be true or false"):
-        TrainingConfig(**{name: 1})
-
-
-def test_it_is_frozen():
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        TrainingConfig().steps = 3
+def test_replica_batch_size():
+    config = TrainingConfig(batch_size=30, gradient_accumulation_steps=5)
+    assert config.replica_batch_size(1) == 30
+    assert config.replica_batch_size(3) == 10
+    message = "a multiple of 20 = 4 replicas x 5 acc.*batch_size=30"
+    with pytest.raises(ValueError, match=message):
+        config.replica_batch_size(4)
 
 
 def test_precision_is_a_policy_of_keras():
@@ -132,64 +162,37 @@ def test_precision_is_a_policy_of_keras():
     assert TrainingConfig(precision="bfloat16").policy == "mixed_bfloat16"
 
 
-def test_replica_batch_size():
-    config = TrainingConfig(batch_size=30, gradient_accumulation_steps=5)
-    assert config.replica_batch_size(1) == 30
-    assert config.replica_batch_size(3) == 10
-    with pytest.raises(
-        ValueError,
-        match="a multiple of 20 = 4 replicas x 5 acc.*batch_size=30",
+def test_options_win_over_the_file_and_that_over_the_recipe(tmp_path):
+    file = write(tmp_path / "training.json", {"steps": 6, "batch_size": 4})
+    for given, steps, epochs in (
+        ({}, 6, 3.0),
+        ({"epochs": 2.0}, None, 2.0),
+        ({"steps": 9}, 9, 3.0),
     ):
-        config.replica_batch_size(4)
+        options = argparse.Namespace(**given)
+        config = FinetuningConfig.for_task("mnli", file, options)
+        assert (config.steps, config.epochs) == (steps, epochs)
+        assert config.batch_size == 4
+        # The recipe's warm-up of 1000 belongs to its 10,000 steps.
+        assert config.warmup_steps == (None if steps is None else 0)
+    config = FinetuningConfig.for_task("mnli")
+    assert (config.batch_size, config.warmup_steps) == (128, 1000)
+    with pytest.raises(ValueError, match="either --steps or --epochs"):
+        FinetuningConfig.for_task("rte", None, {"steps": 3, "epochs": 2.0})
 
 
-def test_a_dict_of_it_makes_the_same():
-    config = TrainingConfig(steps=70, decay="cosine", seed=9)
-    assert set(config.to_dict()) == FIELDS
-    assert TrainingConfig(**config.to_dict()) == config
+def test_every_recipe_is_a_config():
+    for name in TASKS:
+        config = FinetuningConfig(**recipe(name)).resolve(100)
+        assert config.warmup_steps < config.steps
+        assert config.evaluation_interval <= config.steps
+    assert FinetuningConfig(**recipe("squad-2.0")).layer_decay == 0.75
 
 
-def test_a_file_of_it_makes_the_same(tmp_path):
-    config = TrainingConfig(steps=70, jit_compile=True, learning_rate=3e-3)
-    file = write(tmp_path / "training.json", config.to_dict())
-    assert TrainingConfig.from_json(file) == config
-    assert TrainingConfig.from_json(str(file)) == config
-
-
-def test_overrides_win_over_the_file(tmp_path):
-    file = write(tmp_path / "training.json", {"steps": 70, "batch_size": 4})
-    config = TrainingConfig.from_json(file, steps=200, seed=3)
-    assert config == TrainingConfig(steps=200, batch_size=4, seed=3)
-    # 8 % of the overriding number of steps
-    assert config.warmup_steps == 16
-
-
-def test_a_missing_file(tmp_path):
-    with pytest.raises(FileNotFoundError, match="no training config at .*none"):
-        TrainingConfig.from_json(tmp_path / "none.json")
-    with pytest.raises(FileNotFoundError, match="no training config at"):
-        TrainingConfig.from_json(tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("content", "error", "message"),
-    [
-        ('{"steps": 3', ValueError, "training.json is not a JSON file"),
-        ("", ValueError, "training.json is not a JSON file"),
-        ("[]", ValueError, "training.json .*JSON object"),
-        ("3", ValueError, "training.json .*JSON object"),
-        ('["steps"]', ValueError, "training.json .*JSON object"),
-        (
-            {"learning_rat": 1, "step": 3},
-            ValueError,
-            "training.json has unknown fields: learning_rat, step. "
-            "Known are: steps, ",
-        ),
-        ({"steps": 0}, ValueError, "`steps` must be a positive integer"),
-        ({"steps": "9"}, TypeError, "`steps` must be a positive integer"),
-    ],
-)
-def test_a_file_that_is_wrong(tmp_path, content, error, message):
-    file = write(tmp_path / "training.json", content)
-    with pytest.raises(error, match=message):
-        TrainingConfig.from_json(file)
+def test_epochs_become_steps_and_intervals():
+    config = FinetuningConfig(epochs=1.5).resolve(30)
+    assert (config.steps, config.warmup_steps) == (45, 4)
+    assert config.evaluation_interval == config.checkpoint_interval == 5
+    assert config.steps_per_loop == 5
+    given = FinetuningConfig(steps=8, evaluation_interval=3).resolve(30)
+    assert (given.steps, given.checkpoint_interval) == (8, 3)

@@ -1,132 +1,54 @@
-"""Steps and evaluations of fine-tuning, on one device and on two replicas."""
+"""Fine-tuning: rows and evaluations, what a run leaves, what it refuses."""
 
+import json
+import re
+import shutil
+
+import keras
 import numpy as np
-import orbit
 import pytest
 import tensorflow as tf
 
 import xlnet_tf
+from data_pipeline import command_line
 from data_pipeline.features.batches import Batches
 from data_pipeline.tasks.catalog import find_task
-from data_pipeline.tasks.examples import TextExample
-from data_pipeline.tasks.examples import TokensExample
-from data_pipeline.tokenization.tokenizer import Tokenizer
-from tests.support.replicas import two_replicas
-from tests.support.samples import tiny_model
-from tests.support.samples import tiny_sentences
-from xlnet_tf.training import finetuning_steps as finetuning
-from xlnet_tf.training.finetuning_config import FinetuningConfig
-from xlnet_tf.training.finetuning_config import recipe
-from xlnet_tf.training.finetuning_kinds import make_kind
-
-LABELS = ("O", "B-x", "I-x")
-
-
-def make_config(**settings):
-    return FinetuningConfig(
-        **{
-            "steps": 4,
-            "batch_size": 4,
-            "learning_rate": 1e-2,
-            "sequence_length": 24,
-            "warmup_steps": 1,
-            **settings,
-        }
-    ).resolve(10)
+from tests.support import artefacts
+from tests.support.finetuning_steps import LABELS
+from tests.support.finetuning_steps import encoded
+from tests.support.finetuning_steps import make_config
+from tests.support.finetuning_steps import make_examples
+from tests.support.finetuning_steps import setup
+from tests.support.finetuning_steps import tokenizer
+from xlnet_tf import finetune
+from xlnet_tf.tasks import task_class
+from xlnet_tf.training import finetuning
+from xlnet_tf.training import finetuning_step
+from xlnet_tf.training.config import FinetuningConfig
+from xlnet_tf.training.finetuning import FinetuningRun
 
 
-def make_examples(name):
-    texts = list(tiny_sentences(23))
-    if name == "ner":
-        return [
-            TokensExample(
-                str(i),
-                tuple(text.split()),
-                tuple(LABELS[len(word) % 3] for word in text.split()),
-            )
-            for i, text in enumerate(texts)
-        ]
-    return [
-        TextExample(str(i), text, None, LABELS[i % 3])
-        for i, text in enumerate(texts)
-    ]
+@pytest.fixture
+def eager():
+    tf.config.run_functions_eagerly(True)
+    yield
+    tf.config.run_functions_eagerly(False)
 
 
-def make_model(kind):
-    config = xlnet_tf.XLNetConfig(
-        vocabulary_size=300,
-        num_layers=2,
-        num_heads=2,
-        hidden_dim=16,
-        intermediate_dim=24,
-        dropout=0.0,
-        attention_dropout=0.0,
-        initializer_range=0.2,
-    )
-    return kind.model_class(
-        xlnet_tf.XLNetBackbone(config, seed=5),
-        dropout=0.0,
-        **kind.model_arguments(),
-    )
-
-
-def setup(name="classification", strategy=None, **settings):
-    tf.keras.utils.set_random_seed(7)
-    strategy = strategy or tf.distribute.OneDeviceStrategy("CPU:0")
-    config = make_config(**settings)
-    tokenizer = Tokenizer.from_model_proto(tiny_model())
-    kind = make_kind(find_task(name), config, LABELS, tokenizer)
-    with strategy.scope():
-        model = make_model(kind)
-    return strategy, config, kind, model
-
-
-def train(name="classification", strategy=None, **settings):
-    """Weights after the steps, and the loss of the last loop."""
-    strategy, config, kind, model = setup(name, strategy, **settings)
-    rows = kind.encode(make_examples(name), True)
-    batches = Batches(rows, config.batch_size, kind.lengths(), seed=3)
-    with strategy.scope():
-        optimizer = finetuning.make_optimizer(model, config)
-        step = orbit.utils.create_global_step()
-    trainer = finetuning.FinetuningTrainer(
-        model,
-        kind,
-        optimizer,
-        finetuning.distribute(batches, config, strategy, start_step=0),
-        config,
-        strategy,
-        step,
-    )
-    output = trainer.train(tf.constant(config.steps))
-    return [np.array(v) for v in model.trainable_variables], output["loss"]
-
-
-@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:Even though the")  # tf.data is no part
 @pytest.mark.parametrize("name", ["classification", "ner"])
-def test_replicas_and_parts_equal_one_batch(name):
-    whole, loss = train(name)
-    for other in (
-        train(name, two_replicas()),
-        train(name, gradient_accumulation_steps=2),
-        train(name, jit_compile=True),
-    ):
-        assert other[1] == pytest.approx(loss, rel=1e-5)
-        for a, b in zip(whole, other[0], strict=True):
-            np.testing.assert_allclose(a, b, atol=1e-5)
-
-
-@pytest.mark.parametrize("name", ["classification", "ner"])
-def test_a_padded_last_batch_changes_no_metric(name):
+def test_a_padded_last_batch_changes_no_metric(name, eager):
     examples = make_examples(name)
     found = []
     for batch_size in (4, 23):
-        strategy, config, kind, model = setup(name, batch_size=batch_size)
-        rows = kind.encode(examples, False)
-        batches = Batches(rows, batch_size, kind.lengths())
-        dataset = finetuning.distribute(batches, config, strategy)
-        evaluator = finetuning.FinetuningEvaluator(
-            model, kind, {"dev": (examples, rows, dataset)}, strategy
+        strategy, config, model = setup(name, batch_size=batch_size)
+        rows = encoded(name, examples, False, config)
+        lengths = finetuning_step.padded_lengths(config.sequence_length)
+        batches = Batches(rows, batch_size, lengths)
+        dataset = finetuning_step.distribute_examples(batches, config, strategy)
+        splits = {"dev": (examples, rows, dataset)}
+        evaluator = finetuning_step.FinetuningEvaluator(
+            model, find_task(name), LABELS, splits, strategy
         )
         _, outputs = evaluator.collect("dev")
         found.append((evaluator.evaluate(), outputs))
@@ -135,146 +57,214 @@ def test_a_padded_last_batch_changes_no_metric(name):
         np.testing.assert_allclose(value, found[1][1][key], atol=1e-5)
 
 
-def test_windows_of_a_text_are_averaged():
-    strategy, config, kind, model = setup(
-        sequence_length=9, long_documents="windows", stride=3
-    )
-    examples = make_examples("classification")
-    rows = kind.encode(examples, False)
-    assert len(rows) > len(examples)
-    logits = np.random.default_rng(0).normal(size=(len(rows), 3))
-    scores = kind.scores(examples, rows, {"logits": logits})
-    for index in range(len(examples)):
-        mine = logits[rows.dense["example"] == index]
-        np.testing.assert_allclose(scores[index], mine.mean(axis=0))
-
-
 def test_balanced_classes_weigh_equally():
-    _, _, kind, _ = setup(class_weights="balanced")
     examples = make_examples("classification")[:7]  # 3, 2 and 2 of them
-    rows = kind.encode(examples, True)
-    totals = np.bincount(rows.dense["label"], rows.dense["row_weight"])
-    np.testing.assert_allclose(totals, totals[0], rtol=1e-6)
-    rows = kind.encode(examples, False)
+    rows = encoded("classification", examples, True, make_config())
     np.testing.assert_array_equal(rows.dense["row_weight"], 1)
-
-
-def test_balanced_classes_weigh_equally_in_windows():
-    _, _, kind, _ = setup(
-        class_weights="balanced",
-        long_documents="windows",
-        sequence_length=8,
-        stride=4,
-    )
-    examples = make_examples("classification")[:7]
+    finetuning_step.balance_classes(rows, 4)  # of which one does not occur
+    weights, labels = rows.dense["row_weight"], rows.dense["label"]
+    expected = np.where(labels == 0, 7 / 9, 7 / 6)
+    np.testing.assert_allclose(weights, expected, rtol=1e-6)
+    config = make_config(long_documents="windows", sequence_length=8, stride=4)
     examples[0] = examples[0]._replace(text=" ".join([examples[0].text] * 9))
-    rows = kind.encode(examples, True)
+    rows = encoded("classification", examples, True, config)
     assert len(rows) > 2 * len(examples)
+    finetuning_step.balance_classes(rows, 3)
     totals = np.bincount(rows.dense["label"], rows.dense["row_weight"])
-    np.testing.assert_allclose(totals, totals[0], rtol=1e-6)
+    np.testing.assert_allclose(totals, 7 / 3, rtol=1e-6)
 
 
 def test_lengths_of_texts_read_in_segments():
-    config = make_config(
-        sequence_length=16, long_documents="memory", document_length=100
-    )
-    kind = make_kind(find_task("classification"), config, LABELS, None)
-    assert kind.lengths() == (16, 32, 48, 64, 96, 112)
-    assert kind.model_arguments()["segment_length"] == 16
+    lengths = finetuning_step.padded_lengths(100, 16)
+    assert lengths == (16, 32, 48, 64, 96, 112)
+    assert finetuning_step.padded_lengths(40) == (16, 24, 32, 40)
 
 
-@pytest.mark.parametrize(
-    ("name", "settings", "expected"),
-    [
-        ("ner", {}, {"sequence_length": 24}),
-        ("race", {}, {"sequence_length": 24}),
-        ("classification", {}, {"sequence_length": 24}),
-        (
-            "classification",
-            {"long_documents": "memory", "document_length": 100},
-            {"sequence_length": 100},
-        ),
-        (
-            "squad-2.0",
-            {"stride": 5, "max_question_length": 9},
-            {"sequence_length": 24, "stride": 5, "max_question_length": 9},
-        ),
-        (
-            # No longer question leaves room for a context.
-            "squad-1.1",
-            {},
-            {"sequence_length": 24, "stride": 128, "max_question_length": 20},
-        ),
-    ],
-)
-def test_strings_are_preprocessed_as_examples(name, settings, expected):
-    tokenizer = Tokenizer.from_model_proto(tiny_model())
-    kind = make_kind(find_task(name), make_config(**settings), LABELS, None)
-    assert kind.preprocessor_settings() == expected
-    preprocessor = kind.model_class.preprocessor_cls(tokenizer)
-    preprocessor = preprocessor.with_settings(**expected)
-    assert preprocessor.settings().items() >= expected.items()
-    assert preprocessor.tokenizer is tokenizer
-
-
-@pytest.mark.parametrize("length", [12, 24])
-def test_what_is_not_read_is_said(length):
-    _, _, kind, _ = setup(sequence_length=length)
+def test_what_is_not_read_is_told():
     examples = [
         x._replace(text=x.text[:5] if index % 3 else x.text)
         for index, x in enumerate(make_examples("classification"))
     ]
-    tokens = [len(kind.tokenizer.encode(x.text)) + 2 for x in examples]
-    full = sum(x >= length for x in tokens)
-    kind.encode(examples, False)
-    assert kind.notes() == []
-    kind.encode(examples, True)
-    assert 0 < full < len(examples)
-    assert f"cut       {full} of {len(examples)} texts" in kind.notes()[0]
-
-
-def test_words_that_are_not_read_are_counted():
-    _, _, kind, _ = setup("ner", sequence_length=12)
+    for length in (12, 24):
+        config = make_config(sequence_length=length)
+        tokens = [len(tokenizer().encode(x.text)) + 2 for x in examples]
+        full = sum(x >= length for x in tokens)
+        assert 0 < full < len(examples)
+        rows = encoded("classification", examples, True, config)
+        assert f"cut       {full} of {len(examples)} texts" in rows.notes[0]
     examples = make_examples("ner")
-    rows = kind.encode(examples, True)
+    rows = encoded("ner", examples, True, make_config(sequence_length=12))
     words = sum(len(x.words) for x in examples)
     lost = words - rows.dense["words"].sum()
     assert lost > 0
-    assert f"cut       {lost} of {words} words" in kind.notes()[0]
-    _, _, kind, _ = setup("ner", sequence_length=200)
-    kind.encode(examples, True)
-    assert kind.notes() == []
+    assert f"cut       {lost} of {words} words" in rows.notes[0]
+    config = make_config(sequence_length=200)
+    assert encoded("ner", examples, True, config).notes == []
 
 
-@pytest.mark.parametrize("name", ["ner", "race", "squad-2.0", "ranking"])
-def test_long_documents_are_texts_with_a_class_or_number(name):
-    config = make_config(long_documents="windows")
-    with pytest.raises(ValueError, match=f"'windows' for the task {name}"):
-        make_kind(find_task(name), config, LABELS, None)
+def test_strings_are_preprocessed_as_examples():
+    """Questions; other tasks in tests/tasks/test_answers.py."""
+    for settings, expected in (
+        ({"stride": 5, "max_question_length": 9}, (5, 9)),
+        # No longer question leaves room for a context.
+        ({}, (128, 20)),
+    ):
+        spec, config = find_task("squad-2.0"), make_config(**settings)
+        task = task_class("question_answering")
+        found = task.preprocessor_settings(spec, config)
+        stride, longest = expected
+        assert found == {
+            "sequence_length": 24,
+            "stride": stride,
+            "max_question_length": longest,
+        }
 
 
-def test_every_recipe_is_a_config():
-    from data_pipeline.tasks.catalog import TASKS
+def options(preset, output, task="classification", **settings):
+    """The command line of the artefact `finetuned`."""
+    output.parent.mkdir(parents=True, exist_ok=True)
+    file = output.parent / "training.json"
+    file.write_text(json.dumps({**artefacts.FINETUNING, **settings}))
+    data = artefacts.EARLIER / "finetuning" / "data" / task
+    argv = ["--task", task, "--data", data, "--preset", preset]
+    argv += ["--output", output, "--training", file]
+    return [str(x) for x in (*argv, "--strategy", "one_device")]
 
-    for name in TASKS:
-        config = FinetuningConfig(**recipe(name)).resolve(100)
-        assert config.warmup_steps < config.steps
-        assert config.evaluation_interval <= config.steps
-    assert FinetuningConfig(**recipe("squad-2.0")).layer_decay == 0.75
+
+def json_lines(file):
+    return [json.loads(x) for x in file.read_text("utf-8").splitlines()]
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"layer_decay": 0.0}, r"`layer_decay` must be in \(0, 1\]"),
-        ({"long_documents": "all"}, "`long_documents` must be one of"),
-        ({"epochs": 0.0}, "`epochs` must be a positive number"),
-        ({"patience": 0}, "`patience` must be a positive integer"),
-        ({"steps": 0}, "`steps` must be a positive integer"),
-        ({"class_weights": "some"}, "`class_weights` must be one of"),
-        ({"hold_out": 1.0}, r"`hold_out` must be in \(0, 1\)"),
-    ],
-)
-def test_bad_settings(settings, message):
-    with pytest.raises(ValueError, match=message):
-        FinetuningConfig(**settings)
+def test_what_a_classifier_leaves(finetuned):
+    output = finetuned["classification"]
+    results = json.loads((output / "results.json").read_text())
+    assert results["metric"] == "accuracy"
+    assert results["started_from"] == "pretrained"
+    assert results["steps"] == 4
+    kinds = [
+        (m["kind"], m["step"]) for m in json_lines(output / "metrics.jsonl")
+    ]
+    assert kinds == [("train", 2), ("eval", 2), ("train", 4), ("eval", 4)]
+    best = json.loads((output / "best.json").read_text())
+    assert (best["metric"], best["value"]) == ("accuracy", results["value"])
+    predicted = json_lines(output / "predictions.jsonl")
+    held_out = json_lines(output / "held_out_predictions.jsonl")
+    assert [x["label"] for x in predicted] == [x["label"] for x in held_out]
+    data = artefacts.EARLIER / "finetuning/data/classification/dev.tsv"
+    rows = [x.split("\t") for x in data.read_text().splitlines()[1:]]
+    right = np.mean(
+        [p["label"] == r[1] for p, r in zip(predicted, rows, strict=True)]
+    )
+    assert right == pytest.approx(results["value"])
+    assert "accuracy" in (output / "report.txt").read_text()
+    assert (output / "confusion_matrix.png").stat().st_size > 1000
+    assert not (output / "checkpoints").exists()
+    # The settings can be given back, with all numbers of steps known.
+    config = FinetuningConfig.read(output / "training.json")
+    assert (config.steps, config.sequence_length) == (4, 24)
+    # What was written takes raw strings, and answers the same.
+    texts = [row[0] for row in rows]
+    for model in (
+        xlnet_tf.XLNetTextClassifier.from_preset(output / "best"),
+        keras.models.load_model(output / "model.keras"),
+    ):
+        assert model.labels == ["no", "yes"]
+        assert model.preprocessor.sequence_length == 24
+        logits = model.predict(texts, batch_size=7, verbose=0)
+        found = [model.labels[i] for i in logits.argmax(-1)]
+        assert found == [x["label"] for x in predicted]
+
+
+def test_what_questions_leave(finetuned):
+    output = finetuned["questions"]
+    results = json.loads((output / "results.json").read_text())
+    assert results["metric"] == "squad_f1"
+    predicted = json_lines(output / "predictions.jsonl")
+    assert set(predicted[0]) == {"id", "answer", "no_answer_odds", "n_best"}
+    assert predicted == json_lines(output / "held_out_predictions.jsonl")
+    official = json.loads((output / "predictions.json").read_text())
+    assert official == {x["id"]: x["answer"] for x in predicted}
+
+
+def test_a_finished_run_only_predicts(finetuned, pretrained, tmp_path, capsys):
+    output = shutil.copytree(finetuned["classification"], tmp_path / "run")
+    before = json_lines(output / "predictions.jsonl")
+    (output / "predictions.jsonl").unlink()
+    argv = options(pretrained / "preset", output)
+    data = artefacts.EARLIER / "finetuning/data/classification/dev.tsv"
+    assert command_line.run(finetune.main, [*argv, "--predict", str(data)]) == 0
+    assert json_lines(output / "predictions.jsonl") == before
+    said = capsys.readouterr()
+    assert "step 4/4" not in said.err
+    for line in (
+        r"task +classification, classification, 2 classes",
+        r"examples +\d+ to train on, \d+ dev",
+        r"model +[\d,]+ parameters, weights of",
+        r"steps +4 of 4 rows = .* passes, evaluated every 2; \d+% of the",
+        r"classification: accuracy 0\.\d+",
+        r"wrote .*predictions.jsonl",
+    ):
+        assert re.search(line, said.out), line
+
+
+def test_errors_are_one_line(pretrained, tmp_path, capsys):
+    argv = options(pretrained / "preset", tmp_path / "run")
+    for change, message in (
+        (["--task", "sst-3"], "sst-3"),
+        (["--columns", "text=review"], "review"),
+        (["--data", "nowhere"], "nowhere"),
+        (["--preset", "nowhere"], "nowhere"),
+        (["--steps", "3", "--epochs", "2"], "either --steps or --epochs"),
+        (["--batch-size", "500"], "at most the number of examples, 24"),
+        (["--seeds", "0"], "`--seeds` must be at least 1"),
+        (["--training", "nowhere.json"], "no file of settings at nowhere"),
+        (["--hold-out", "1.5"], "`hold_out` must be in (0, 1)"),
+        (["--strategy", "gpu"], "`strategy` must be one of"),
+    ):
+        assert command_line.run(finetune.main, [*argv, *change]) == 1, change
+        error = capsys.readouterr().err.strip().splitlines()[-1]
+        assert error.startswith("error: ")
+        assert message in error
+    # Nothing was lost by the last: it may begin with other settings.
+    assert (tmp_path / "run" / "run.json").is_file()
+
+
+def test_ways_of_computing_reach_the_model(pretrained, tmp_path, monkeypatch):
+    seen = []
+    monkeypatch.setattr(
+        FinetuningRun, "loop", lambda run: seen.append(run.model) or 143
+    )
+    argv = options(pretrained / "preset", tmp_path / "run", dropout=0.25)
+    argv += ["--rematerialize", "--attention-kernel", "plain"]
+    argv += ["--long-documents", "memory", "--document-length", "60"]
+    assert command_line.run(finetune.main, argv) == 143
+    (model,) = seen
+    assert model.backbone.rematerialize
+    assert not model.backbone.scan_layers
+    assert model.backbone.attention_kernel == "plain"
+    assert model.config.dropout == model.head.dropout == 0.25
+    assert (model.segment_length, model.config.memory_length) == (24, 24)
+    assert model.preprocessor.sequence_length == 60
+
+
+def test_one_run_a_seed(pretrained, tmp_path, monkeypatch):
+    """With a directory and a seed of its own."""
+    seen = []
+    monkeypatch.setattr(
+        FinetuningRun, "loop", lambda run: seen.append(run) or 0
+    )
+    monkeypatch.setattr(FinetuningRun, "finish", lambda run: run.is_chief)
+
+    def results(directory):
+        return {"task": "x", "metrics": {"accuracy": len(seen) / 2}}
+
+    monkeypatch.setattr(finetuning.results, "read_results", results)
+    argv = options(pretrained / "preset", tmp_path / "run")
+    argv += ["--seeds", "2", "--seed", "3", "--random-start"]
+    assert command_line.run(finetune.main, argv) == 0
+    assert [run.config.seed for run in seen] == [3, 4]
+    names = [run.output.name for run in seen]
+    assert names == ["seed-3", "seed-4"]
+    summary = json.loads((tmp_path / "run" / "seeds.json").read_text())
+    assert summary["accuracy"]["all"] == [0.5, 1.0]
+    assert summary["accuracy"]["median"] == 0.75

@@ -1,15 +1,18 @@
-"""Warm-up and decay, by hand."""
+"""Warm-up, decay and AdamW, by hand; in `fit`: tests/slow."""
 
 import math
+import re
 
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.support.replicas import two_replicas
 from tests.support.training_fixtures import tiny_config
 from xlnet_tf import XLNetBackbone
 from xlnet_tf import XLNetPretrainer
+from xlnet_tf import optimizer as optimizer_module
 from xlnet_tf.optimizer import AdamW
 from xlnet_tf.optimizer import WarmupSchedule
 
@@ -40,15 +43,14 @@ def schedule(**overrides):
     )
 
 
-@pytest.mark.parametrize(
-    ("overrides", "expected"), SCHEDULES.values(), ids=SCHEDULES
-)
-def test_the_schedule_by_hand(overrides, expected):
-    rate = schedule(**overrides)
-    for step, value in expected.items():
-        # float32, cosines included
-        assert float(rate(step)) == pytest.approx(value, abs=1e-6), step
-        assert float(rate(tf.constant(step, tf.int64))) == float(rate(step))
+def test_the_schedule_by_hand():
+    for name, (overrides, expected) in SCHEDULES.items():
+        rate = schedule(**overrides)
+        for step, value in expected.items():
+            # float32, cosines included
+            found = float(rate(step))
+            assert found == pytest.approx(value, abs=1e-6), (name, step)
+            assert float(rate(tf.constant(step, tf.int64))) == found
 
 
 def test_the_schedule_is_rebuilt_from_its_config():
@@ -67,17 +69,14 @@ def test_the_schedule_is_rebuilt_from_its_config():
     }
 
 
-@pytest.mark.parametrize(
-    ("overrides", "message"),
-    [
-        ({"warmup_steps": 11}, "below the number of steps.*steps=11, steps=11"),
+def test_the_schedule_refuses():
+    for overrides, message in (
+        ({"warmup_steps": 11}, "below the number of steps.*=11, steps=11"),
         ({"warmup_steps": -1}, "`warmup_steps` must be at least 0"),
         ({"decay": "poly"}, "`decay` must be .*Received: decay='poly'"),
-    ],
-)
-def test_the_schedule_refuses(overrides, message):
-    with pytest.raises(ValueError, match=message):
-        schedule(**overrides)
+    ):
+        with pytest.raises(ValueError, match=message):
+            schedule(**overrides)
 
 
 def test_steps_of_adamw_equal_those_in_numpy():
@@ -163,3 +162,46 @@ def test_gradients_are_summed_is_in_the_config():
     again = AdamW.from_config(config)
     assert again.gradients_are_summed is True
     assert again.weight_decay == 0.7
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        # Replicas 0 and 1 bring the gradients (3, 0) and (0, 4).
+        ({}, [3, 4]),
+        ({"global_clipnorm": 1.0}, [0.6, 0.8]),
+        ({"gradients_are_summed": True}, [3, 0]),
+        ({"gradients_are_summed": True, "global_clipnorm": 1.0}, [1, 0]),
+    ],
+)
+def test_gradients_are_summed_once(settings, expected):
+    strategy = two_replicas()
+    with strategy.scope():
+        variable = keras.Variable([1.0, 1.0], name="kernel")
+        optimizer = AdamW(0.1, beta_1=0.5, **settings)
+        optimizer.build([variable])
+
+    def step():
+        context = tf.distribute.get_replica_context()
+        of_replica = tf.constant([[3.0, 0.0], [0.0, 4.0]])
+        gradient = of_replica[context.replica_id_in_sync_group]
+        optimizer.apply([gradient], [variable])
+
+    tf.function(lambda: strategy.run(step))()
+    # The first moment is half of the gradient that was used.
+    first_moment = optimizer._momentums[0].value
+    np.testing.assert_allclose(
+        2 * strategy.experimental_local_results(first_moment)[0].numpy(),
+        expected,
+        rtol=1e-6,
+    )
+
+
+def test_what_is_used_of_keras_is_still_there():
+    """The names of COMPATIBILITY, in the text of the module."""
+    names = re.findall(r"`(_\w+)`", optimizer_module.__doc__)
+    assert len(names) == 7
+    optimizer = keras.optimizers.AdamW()
+    optimizer.build([keras.Variable([1.0])])
+    for name in names:
+        assert hasattr(optimizer, name), name

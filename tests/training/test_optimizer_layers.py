@@ -65,7 +65,9 @@ def random_gradients(model, scale=1.0):
     ]
 
 
-@pytest.mark.parametrize("jit_compile", [False, True])
+@pytest.mark.parametrize(
+    "jit_compile", [False, pytest.param(True, marks=pytest.mark.slow)]
+)
 def test_a_step_is_slower_the_lower_the_layer(jit_compile):
     model = make_model()
     gradients = random_gradients(model)
@@ -186,17 +188,14 @@ def test_without_embeddings():
         assert factor == (0.6 if part == "block_0" else 1.0), variable.path
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
+def test_it_refuses():
+    for settings, message in (
         ({"layer_decay": 0.0}, "`layer_decay` must be above 0.*layer_decay=0"),
         ({"layer_decay": 1.5}, "at most 1. Received: layer_decay=1.5"),
         ({"layer_decay_on": "loss"}, "`layer_decay_on` must be .*'loss'"),
-    ],
-)
-def test_it_refuses(settings, message):
-    with pytest.raises(ValueError, match=message):
-        AdamW(**settings)
+    ):
+        with pytest.raises(ValueError, match=message):
+            AdamW(**settings)
 
 
 def test_variables_without_layers_are_refused():

@@ -1,47 +1,184 @@
-"""What a run says of itself before it begins."""
+"""The log, the evaluations and the best weights of a run, with no model."""
 
+import json
+import os
+import signal
 import types
 
 import pytest
+import tensorflow as tf
 
-from xlnet_tf.config import XLNetConfig
-from xlnet_tf.training.config import TrainingConfig
-from xlnet_tf.training.progress import expected_bytes
+from xlnet_tf.training import progress
+
+ONE_DEVICE = tf.distribute.OneDeviceStrategy("CPU:0")
 
 
-def expected(rows=2, **training):
-    """Gigabytes for XLNet-Base, 512 tokens, 85 targets, memory 384."""
-    model = types.SimpleNamespace(
-        config=XLNetConfig(memory_length=384),
-        count_params=lambda: 116_718_336,
+def step_at(value):
+    return tf.Variable(value, dtype=tf.int64)
+
+
+def log_at(directory, step, total=10):
+    return progress.MetricsLog(
+        directory, total, step, lambda kind, scalars: f"loss {scalars['loss']}"
     )
-    manifest = types.SimpleNamespace(num_predict=85, sequence_length=512)
-    settings = TrainingConfig(**training)
-    return expected_bytes(model, settings, manifest, rows) / 1e9
 
 
-def test_expected_memory():
-    """Near what XLA says it holds at a time: 1.4 + 2.0 + 0.5 GB."""
-    assert expected() == pytest.approx(3.87, rel=0.1)
+def lines(directory):
+    text = (directory / "metrics.jsonl").read_text()
+    return [json.loads(x) for x in text.splitlines()]
 
 
-def test_expected_memory_of_options():
-    weights = 16 * 116_718_336 / 1e9
-    # Each layer keeps a tensor of scores, 4 bytes each.
-    scores = 4 * 2 * 12 * 597 * 896 / 1e9
-    kept = 597 * (12 * 768 + 3 * 3072 - 768) * 4 * 2 * 12 / 1e9
-    kept -= 597 * (12 * 768 + 3 * 3072) * 4 * 2 / 1e9
-    saved = expected() - expected(rematerialize=True)
-    assert saved == pytest.approx(kept + 11 * scores)
-    assert weights < expected(rematerialize=True) < 0.65 * expected()
-    assert weights < expected(precision="bfloat16") < 0.8 * expected()
-    # Twice the rows in two parts need no more.
-    parts = {"batch_size": 4, "gradient_accumulation_steps": 2}
-    assert expected(4, **parts) == pytest.approx(expected())
-    # So many scores that no layer keeps them; they are made row by row.
-    per_row = (expected(8) - expected(4)) / 4
-    every_score = 16 * (12 + 4) * scores / 2
-    at_a_time = 4 * scores / 2
-    assert expected(16) == pytest.approx(
-        expected(8) + 8 * per_row - every_score + at_a_time
+def test_the_log(tmp_path, capsys):
+    step = step_at(4)
+    log = log_at(tmp_path, step)
+    log.train({"loss": tf.constant(0.5)})
+    log.evaluate({"loss": 0.25})
+    assert lines(tmp_path) == [
+        {"kind": "train", "step": 4, "loss": 0.5},
+        {"kind": "eval", "step": 4, "loss": 0.25},
+    ]
+    error = capsys.readouterr().err.splitlines()
+    assert error[0].startswith("step 4/10  loss 0.5  ")
+    assert error[0].endswith(" left")
+    assert error[1] == "step 4/10  loss 0.25"
+    assert log.has_evaluation(4)
+    assert not log.has_evaluation(2)
+    # A worker that writes nothing takes the chief's word.
+    assert log_at(None, step).has_evaluation(2)
+
+
+def test_lines_after_the_checkpoint_are_dropped(tmp_path):
+    file = tmp_path / "metrics.jsonl"
+    kept = {"kind": "train", "step": 4, "loss": 1.0}
+    later = {**kept, "step": 6}
+    text = json.dumps(kept) + "\n" + json.dumps(later) + '\n{"kind": "tra'
+    file.write_text(text)
+    log_at(tmp_path, step_at(4))
+    assert lines(tmp_path) == [kept]
+
+
+def test_durations():
+    for seconds, text in ((89, "89 s"), (600, "10 min"), (9000, "2.5 h")):
+        assert progress.duration(seconds) == text
+
+
+class Controller:
+    """Stands for Orbit's: notes what is asked of it."""
+
+    def __init__(self, step):
+        self.global_step = step_at(step)
+        self.calls = []
+
+    def train(self, steps, checkpoint_at_completion=True):
+        self.calls.append(("train", steps, checkpoint_at_completion))
+        self.global_step.assign(steps)
+
+    def evaluate(self, steps):
+        self.calls.append(("evaluate", steps))
+
+
+def test_evaluations_do_not_depend_on_where_a_run_resumes(tmp_path):
+    for begin in (0, 2, 3):
+        controller = Controller(begin)
+        log = log_at(None, controller.global_step)
+        evaluations = progress.Evaluations(log, ONE_DEVICE, 7, 3, batches=2)
+        evaluations.evaluate_if_missing(controller)
+        evaluations.train_between(controller)
+        intervals = [3, 6, 7] if begin < 3 else [6, 7]
+        expected = []
+        for step in intervals:
+            expected += [("train", step, False), ("evaluate", 2)]
+        assert controller.calls == [*expected, ("train", 7, True)], begin
+
+
+def test_a_missing_evaluation_is_made_on_resume(tmp_path):
+    controller = Controller(3)
+    log = log_at(tmp_path, controller.global_step)
+    evaluations = progress.Evaluations(log, ONE_DEVICE, 7, 3)
+    found = [step for step in range(8) if evaluations.is_missing(step)]
+    assert found == [3, 6, 7]
+    evaluations.evaluate_if_missing(controller)
+    log.evaluate({"loss": 1.0})
+    evaluations.evaluate_if_missing(controller)
+    assert controller.calls == [("evaluate", -1)]
+
+
+def best_at(directory, step, saved, patience=None):
+    return progress.BestWeights(
+        directory / "best.json",
+        step,
+        lambda metric, value, best: value < best,
+        lambda: saved.append(int(step)),
+        True,
+        patience,
     )
+
+
+def test_best_weights(tmp_path):
+    step, saved = step_at(0), []
+    best = best_at(tmp_path, step, saved, patience=4)
+    for number, value in ((2, 0.5), (4, 0.25), (6, 0.3)):
+        step.assign(number)
+        best({"loss": value, "accuracy": 0.0})
+        best.check_patience()
+    assert saved == [2, 4]
+    assert json.loads((tmp_path / "best.json").read_text()) == {
+        "metric": "loss",
+        "value": 0.25,
+        "step": 4,
+    }
+    step.assign(8)
+    with pytest.raises(progress.PatienceExhausted):
+        best.check_patience()
+    # After a restart from step 4 it counts, from step 2 it was lost.
+    for number, expected in ((4, []), (2, [2])):
+        step, saved = step_at(number), []
+        best_at(tmp_path, step, saved)({"loss": 0.3})
+        assert saved == expected
+
+
+def test_best_of_an_older_pretraining_run(tmp_path):
+    (tmp_path / "best.json").write_text("0.25")
+    step, saved = step_at(2), []
+    best = best_at(tmp_path, step, saved)
+    best({"loss": 0.3})
+    assert saved == []
+    best({"loss": 0.2})
+    assert saved == [2]
+
+
+def test_a_failed_save_is_not_the_best(tmp_path):
+    def fail():
+        raise OSError("disk full")
+
+    best = progress.BestWeights(
+        tmp_path / "best.json", step_at(2), None, fail, True
+    )
+    with pytest.raises(OSError, match="disk full"):
+        best({"loss": 0.3})
+    assert not (tmp_path / "best.json").exists()
+
+
+def test_signals_stop_between_loops():
+    for number, status in ((signal.SIGTERM, 143), (signal.SIGINT, 130)):
+        before = signal.getsignal(number)
+        with progress.StopSignals(ONE_DEVICE) as stop:
+            stop({})
+            os.kill(os.getpid(), number)
+            with pytest.raises(progress.StopRequested):
+                stop({})
+            assert stop.exit_status == status
+            with pytest.raises(KeyboardInterrupt):  # a second one
+                os.kill(os.getpid(), number)
+        assert signal.getsignal(number) is before
+
+
+def test_all_workers_stop_together(monkeypatch):
+    """One that got no signal stops with its peers, as by SIGTERM."""
+    monkeypatch.setattr(
+        progress, "largest_and_smallest", lambda strategy, value: (1.0, value)
+    )
+    stop = progress.StopSignals(types.SimpleNamespace())
+    with pytest.raises(progress.StopRequested):
+        stop({})
+    assert stop.exit_status == 143

@@ -1,11 +1,19 @@
-"""Results of runs are written whole, read back and set beside each other."""
+"""Results of runs, their summary over seeds, reports and pictures."""
 
 import json
+import pathlib
 
+import matplotlib
+import matplotlib.image
 import numpy as np
 import pytest
 
-from xlnet_tf.training import results as finetuning_seeds
+from data_pipeline.tasks.catalog import find_task
+from data_pipeline.tasks.examples import QuestionExample
+from data_pipeline.tasks.examples import RankingExample
+from data_pipeline.tasks.examples import TextExample
+from data_pipeline.tasks.examples import TokensExample
+from xlnet_tf.training import results
 
 RUN = {
     "task": "mrpc",
@@ -19,15 +27,15 @@ RUN = {
 
 
 def test_results_round_trip(tmp_path):
-    written = finetuning_seeds.write_results(
+    written = results.write_results(
         tmp_path, **RUN, details={"learning_rate": 2e-5}
     )
-    results = finetuning_seeds.read_results(tmp_path)
-    assert results == written
-    found = results.pop("versions")
+    read = results.read_results(tmp_path)
+    assert read == written
+    found = read.pop("versions")
     assert {"python", "xlnet_tf", "keras", "numpy", "seqeval"} <= set(found)
     assert found["numpy"] == np.__version__
-    assert results == RUN | {
+    assert read == RUN | {
         "metric": "f1",
         "value": 0.75,
         "metrics": {"f1": 0.75, "accuracy": 0.5},
@@ -39,28 +47,28 @@ def test_results_round_trip(tmp_path):
 
 def test_results_errors(tmp_path):
     with pytest.raises(FileNotFoundError, match="no results.json.*Received"):
-        finetuning_seeds.read_results(tmp_path)
+        results.read_results(tmp_path)
     with pytest.raises(ValueError, match="f1=nan"):
-        finetuning_seeds.write_results(
+        results.write_results(
             tmp_path, **RUN | {"metrics": {"f1": float("nan")}}
         )
     with pytest.raises(ValueError, match="a metric is expected"):
-        finetuning_seeds.write_results(tmp_path, **RUN | {"metrics": {}})
+        results.write_results(tmp_path, **RUN | {"metrics": {}})
     assert not list(tmp_path.iterdir())
     file = tmp_path / "results.json"
     file.write_text('{"task": "mrpc", "metric": "f1"}')
     with pytest.raises(ValueError, match="has no value, metrics, seed"):
-        finetuning_seeds.read_results(tmp_path)
+        results.read_results(tmp_path)
     file.write_text("[]")
     with pytest.raises(ValueError, match="has no task"):
-        finetuning_seeds.read_results(tmp_path)
+        results.read_results(tmp_path)
     file.write_text('{"task": ')
     with pytest.raises(ValueError, match="is not a JSON file"):
-        finetuning_seeds.read_results(tmp_path)
+        results.read_results(tmp_path)
 
 
 def test_summary_of_seeds():
-    summary = finetuning_seeds.seeds_summary([0.5, 0.25, 0.75, 0.875])
+    summary = results.seeds_summary([0.5, 0.25, 0.75, 0.875])
     assert summary == {
         "median": 0.625,
         "min": 0.25,
@@ -68,82 +76,210 @@ def test_summary_of_seeds():
         "all": [0.5, 0.25, 0.75, 0.875],
     }
     with pytest.raises(ValueError, match="values=\\[\\]"):
-        finetuning_seeds.seeds_summary([])
+        results.seeds_summary([])
 
 
 def test_summary_has_what_every_seed_has(tmp_path):
-    results = [
+    found = [
         {"metrics": {"f1": 0.5, "only_here": 1.0}},
         {"metrics": {"f1": 0.75}},
     ]
     said = []
-    finetuning_seeds.write_summary(tmp_path, results, said.append)
+    results.write_summary(tmp_path, found, said.append)
     assert said == ["f1: median 0.625 of 2 seeds, 0.5 to 0.75\n"]
     found = json.loads((tmp_path / "seeds.json").read_text())
-    assert found == {"f1": finetuning_seeds.seeds_summary([0.5, 0.75])}
+    assert found == {"f1": results.seeds_summary([0.5, 0.75])}
 
 
-def run(task, value, seed, started_from="pretrained", more=None, **other):
-    return {
-        "task": task,
-        "metric": "accuracy",
-        "value": value,
-        "metrics": {"accuracy": value, **(more or {})},
-        "seed": seed,
-        "examples": 1000,
-        "preset": "presets/xlnet_base",
-        "started_from": started_from,
-    } | other
+LABELS = ("World", "Sports", "Business", "Sci/Tech", "never seen")
+TARGETS = np.array([0, 0, 0, 1, 1, 2, 2, 2, 2, 3, 3])
+PREDICTIONS = np.array([0, 0, 1, 1, 1, 2, 2, 0, 3, 2, 2])
 
 
-def test_table_of_starts_says_what_pretraining_gains():
-    runs = [
-        run("sst-2", 0.875, 1),
-        run("race", 0.25, 1, examples=20),
-        run("sst-2", 0.5, 1, "random", preset=None),
-        run("sst-2", 0.9375, 2),
-        run("sst-2", 0.8125, 3),
-        run("race", 0.375, 1, "random", examples=20),
+def rows_of(text):
+    """The cells of each line of a table, by its name."""
+    lines = (line.rsplit(maxsplit=4) for line in text.splitlines())
+    rows = [line for line in lines if len(line) > 1]
+    return {line[0].strip(): line[1:] for line in rows}
+
+
+def test_a_table_of_classes():
+    found = rows_of(results.classes_text(TARGETS, PREDICTIONS, LABELS))
+    assert found["World"] == ["0.667", "0.667", "0.667", "3"]
+    assert found["Sports"] == ["0.667", "1.000", "0.800", "2"]
+    assert found["Business"] == ["0.500", "0.500", "0.500", "4"]
+    assert found["Sci/Tech"] == ["0.000", "0.000", "0.000", "2"]
+    # The mean over the four classes that occur, as the metric `macro_f1`.
+    assert found["macro avg"] == ["0.458", "0.542", "0.492", "11"]
+    assert found["accuracy"] == ["0.545", "11"]
+    assert "never seen" not in found
+
+
+def test_a_table_of_entities(recwarn):
+    targets = [
+        ["B-person", "I-person", "O", "B-group"],
+        ["O", "B-person", "B-creative-work"],
     ]
-    table = finetuning_seeds.starts_table(runs)
-    rows = [
-        [cell.strip() for cell in line.strip("|").split("|")]
-        for line in table.splitlines()
+    predictions = [
+        ["B-person", "I-person", "O", "O"],
+        ["B-person", "B-person", "B-creative-work"],
     ]
-    assert rows[2:] == [
-        [
-            *("sst-2", "1,000", "accuracy", "0.500"),
-            *("0.875 (0.812 to 0.938)", "+0.375"),
-        ],
-        ["race", "20", "accuracy", "0.375", "0.250", "-0.125"],
-    ]
-    assert len({len(row) for row in rows}) == 1
+    found = rows_of(results.entities_text(targets, predictions))
+    assert found["creative-work"] == ["1.000", "1.000", "1.000", "1"]
+    assert found["group"] == ["0.000", "0.000", "0.000", "1"]
+    assert found["person"] == ["0.667", "1.000", "0.800", "2"]
+    # All: 3 right of 4 predicted, of 4 there are.
+    assert found["micro avg"] == ["0.750", "0.750", "0.750", "4"]
+    assert found["macro avg"][2] == "0.600"
+    text = results.entities_text([["O", "O"]], [["O", "O"]])
+    assert "no entities" in text
+    assert not recwarn
+    with pytest.raises(ValueError, match="targets with 'NOUN'"):
+        results.entities_text([["NOUN"]], [["O"]])
 
 
-def test_table_of_starts_has_rows_of_other_metrics():
-    runs = [
-        run("squad", 50.0, 0, more={"f1": 3.5, "loss": 9.0}),
-        run("squad", 50.0, 0, "random", more={"f1": 3.0, "loss": 8.0}),
-        run("race", 0.5, 0, more={"f1": 1.0}),
-        run("race", 0.25, 0, "random"),
-    ]
-    table = finetuning_seeds.starts_table(runs, also=("f1",))
-    assert table.splitlines()[2:] == [
-        "| squad | 1,000 | accuracy | 50.000 | 50.000 | +0.000 |",
-        "| squad | 1,000 | f1 | 3.000 | 3.500 | +0.500 |",
-        "| race | 1,000 | accuracy | 0.250 | 0.500 | +0.250 |",
-    ]
+def figures_of(monkeypatch):
+    """list to which each figure is added that is drawn."""
+    figures = []
+    png = results._png
+    monkeypatch.setattr(
+        results, "_png", lambda figure: (figures.append(figure), png(figure))[1]
+    )
+    return figures
 
 
-def test_table_errors():
-    with pytest.raises(ValueError, match="seeds \\[\\] of race, random start"):
-        finetuning_seeds.starts_table([run("race", 0.5, 4)])
-    runs = [
-        run("race", 0.5, 4),
-        run("race", 0.6, 4),
-        run("race", 0, 4, "random"),
+def test_a_confusion_matrix(monkeypatch, tmp_path):
+    figures = figures_of(monkeypatch)
+    file = tmp_path / "matrix.png"
+    assert results.draw_confusion(
+        file, TARGETS, PREDICTIONS, LABELS, "mine $x_{$"
+    )
+    axes = figures[0].axes[0]
+    counts = np.zeros((5, 5), int)
+    np.add.at(counts, (TARGETS, PREDICTIONS), 1)
+    shown = {
+        (round(text.get_position()[1]), round(text.get_position()[0])): int(
+            text.get_text()
+        )
+        for text in axes.texts
+    }
+    assert shown == dict(np.ndenumerate(counts))
+    assert [text.get_text() for text in axes.get_yticklabels()] == list(LABELS)
+    assert axes.get_xlabel() == "Predicted label"
+    assert axes.get_ylabel() == "True label"
+    assert axes.get_title(loc="left") == "mine $x_{$"
+    assert matplotlib.image.imread(file).std() > 0.01
+
+
+def test_many_classes_stay_legible(monkeypatch, tmp_path):
+    figures = figures_of(monkeypatch)
+    file = tmp_path / "matrix.png"
+    # Not a formula, and too long; the end still tells which it is.
+    labels = [f"intent $x_{{$ of a very long name {i}" for i in range(60)]
+    for count in (9, 60):
+        classes = np.arange(count)
+        results.draw_confusion(file, classes, classes, labels[:count], "")
+    assert len(figures[0].axes[0].texts) == 9 * 9
+    assert len(figures[1].axes[0].texts) == 0
+    names = figures[1].axes[0].get_xticklabels()
+    assert len({name.get_text() for name in names}) == 60
+    assert max(len(name.get_text()) for name in names) <= 28
+    # A row is higher than the letters beside it.
+    assert min(figures[1].get_size_inches()) / 60 > names[0].get_size() / 72
+
+
+@pytest.fixture
+def only_own_fonts(monkeypatch):
+    """A machine with no fonts but Matplotlib's own."""
+    from matplotlib import font_manager
+
+    own = pathlib.Path(matplotlib.get_data_path())
+    fonts = [
+        font
+        for font in font_manager.fontManager.ttflist
+        if own in pathlib.Path(font.fname).parents
     ]
-    with pytest.raises(
-        ValueError, match="seeds \\[4, 4\\] of race, pretrained"
+    monkeypatch.setattr(font_manager.fontManager, "ttflist", fonts)
+
+
+def test_names_without_a_font_are_numbers(
+    only_own_fonts, monkeypatch, tmp_path, capsys
+):
+    figures = figures_of(monkeypatch)
+    labels = ("好", "スポーツ", "안녕", "World")
+    examples = [TextExample(x, "", None, x) for x in labels]
+    decoded = [{"id": x, "label": x} for x in labels]
+    spec = find_task("classification")
+    results.write_report(tmp_path, spec, examples, decoded, labels)
+    axes = figures[-1].axes[0]
+    for ticks in (axes.get_xticklabels, axes.get_yticklabels):
+        assert [text.get_text() for text in ticks()] == list("0123")
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    assert "so confusion_matrix.png shows their numbers" in said
+    # The report is the key to the numbers.
+    found = rows_of((tmp_path / "report.txt").read_text("utf-8"))
+    assert [f"{i} {x}" for i, x in enumerate(labels)] == list(found)[1:5]
+
+
+def test_files_of_each_kind_of_task(tmp_path):
+    texts = [TextExample(str(i), "", None, i / 2) for i in range(3)]
+    words = TokensExample("0", ("a", "b"), ("B-x", "O"))
+    for name, examples, decoded, files in (
+        (
+            "sts-b",
+            texts,
+            [{"id": x.id, "score": x.label} for x in texts],
+            {"scores.png"},
+        ),
+        ("ner", [words], [{"id": "0", "tags": ["B-x", "O"]}], {"report.txt"}),
+        (
+            "squad-2.0",
+            [QuestionExample("q1", "größer", "q")],
+            [{"id": "q1", "answer": "ö", "no_answer_odds": 1.5, "n_best": []}],
+            {"predictions.json", "nbest_predictions.json", "null_odds.json"},
+        ),
+        ("ranking", [RankingExample("q", "", "d", "")], [{}], set()),
     ):
-        finetuning_seeds.starts_table(runs)
+        directory = tmp_path / name
+        directory.mkdir()
+        results.write_report(directory, find_task(name), examples, decoded)
+        assert {x.name for x in directory.iterdir()} == files, name
+    text = (tmp_path / "squad-2.0" / "predictions.json").read_text("utf-8")
+    assert text == '{\n    "q1": "ö"\n}\n'
+    odds = (tmp_path / "squad-2.0" / "null_odds.json").read_text()
+    assert json.loads(odds) == {"q1": 1.5}
+
+
+def test_predictions_are_json_lines(tmp_path):
+    file = tmp_path / "predictions.jsonl"
+    results.write_predictions(file, [{"id": "ö\u2028"}, {"id": "b"}])
+    lines = file.read_text("utf-8").split("\n")
+    assert [json.loads(x) for x in lines[:2]] == [
+        {"id": "ö\u2028"},
+        {"id": "b"},
+    ]
+    assert lines[0].startswith('{"id": "ö')
+
+
+def test_a_picture_of_numbers(monkeypatch, tmp_path):
+    figures = figures_of(monkeypatch)
+    targets = np.linspace(0, 5, 23)
+    predictions = 5 - targets**2
+    file = tmp_path / "scores.png"
+    results.draw_regression(file, targets, predictions, "mine")
+    axes = figures[0].axes[0]
+    points = axes.collections[0].get_offsets()
+    np.testing.assert_allclose(points, np.stack([targets, predictions], 1))
+    assert axes.get_title(loc="left") == "mine"
+    assert axes.get_xlabel() == "true value"
+    before = file.read_bytes()
+
+    def full_disk(*names):
+        raise OSError("no space left")
+
+    monkeypatch.setattr("os.replace", full_disk)
+    with pytest.raises(OSError, match="no space"):
+        results.draw_regression(file, predictions, targets, "")
+    assert file.read_bytes() == before
+    assert [x.name for x in tmp_path.iterdir()] == [file.name]

@@ -148,28 +148,24 @@ def test_auto_takes_a_tpu_before_all_else(monkeypatch, tpu_asked):
     assert tpu_asked == ["local", None]
 
 
-@pytest.mark.parametrize(
-    ("name", "tpu", "message"),
-    [
+def test_names_are_checked():
+    for name, tpu, message in (
         ("gpu", None, "`strategy` must be one of auto, .*strategy='gpu'"),
         ("mirrored", "local", "goes with the strategy tpu or auto.*mirrored"),
-    ],
-)
-def test_names_are_checked(name, tpu, message):
-    with pytest.raises(ValueError, match=message):
-        make_strategy(name, tpu=tpu)
+    ):
+        with pytest.raises(ValueError, match=message):
+            make_strategy(name, tpu=tpu)
 
 
-@pytest.mark.parametrize("name", ["multi_worker", "auto"])
-def test_a_broken_tf_config_is_named(monkeypatch, name):
+def test_a_broken_tf_config_is_named(monkeypatch):
     set_cluster(monkeypatch, "{cluster")
-    with pytest.raises(ValueError, match="variable TF_CONFIG is not JSON"):
-        make_strategy(name)
+    for name in ("multi_worker", "auto"):
+        with pytest.raises(ValueError, match="variable TF_CONFIG is not JSON"):
+            make_strategy(name)
 
 
-@pytest.mark.parametrize(
-    "value",
-    [
+def test_multi_worker_needs_a_whole_tf_config(monkeypatch, built):
+    for value in (
         "",
         "[]",
         {"cluster": {"worker": []}, "task": {"index": 0}},
@@ -178,12 +174,11 @@ def test_a_broken_tf_config_is_named(monkeypatch, name):
         {"cluster": WORKERS, "task": {"index": "0"}},
         {"cluster": WORKERS, "task": {"index": 2}},
         {"cluster": WORKERS, "task": {"index": -1}},
-    ],
-)
-def test_multi_worker_needs_a_whole_tf_config(monkeypatch, built, value):
-    set_cluster(monkeypatch, value)
-    with pytest.raises(ValueError, match="needs the environment variable TF_"):
-        make_strategy("multi_worker")
+    ):
+        set_cluster(monkeypatch, value)
+        message = "needs the environment variable TF_"
+        with pytest.raises(ValueError, match=message):
+            make_strategy("multi_worker")
     assert not built
 
 

@@ -1,32 +1,164 @@
 """Attention with relative positions and relative segments, for both streams.
 
-The score of query row i for key j is the sum of (a) content - content, (c) key
-content bias u, (b) content - distance, (d) distance bias v
-(https://arxiv.org/abs/1901.02860, section 3.3), and a score for whether i and j
-belong to the same segment (https://arxiv.org/abs/1906.08237, section 2.5).
+The score of query row i for key j is the sum of (a) content by content, (b)
+content by distance, (c) the content bias u by content, (d) the position bias v
+by distance (https://arxiv.org/abs/1901.02860, section 3.3), and of a score
+for whether i and j belong to the same segment
+(https://arxiv.org/abs/1906.08237, section 2.5). `kernels/plain.py` has the
+equations.
 
 The two streams of XLNet share every weight. Their rows, T of content and P of
-queries, are laid one after the other on one axis and computed together; keys,
-values and positions are projected once.
+queries, are concatenated on one axis and computed together; keys, values and
+positions are projected once.
 
 Shapes: B batch, T tokens, M memory length, K = M + T keys, P targets,
 Q = T + P rows, N heads, H head dim, D model dim.
 """
 
+import dataclasses
+from typing import Any
+
 import keras
 from keras import ops
 
 from xlnet_tf.model.dropout import fold_in
-from xlnet_tf.model.kernels.memory_efficient import AttentionRules
-from xlnet_tf.model.kernels.memory_efficient import attend
-from xlnet_tf.model.relative_position import both_signs
+from xlnet_tf.model.kernels import find_kernel
+from xlnet_tf.model.kernels.scores import ScoreRules
+from xlnet_tf.model.masks import attention_mask
+from xlnet_tf.model.relative_position import mirror_distances
+from xlnet_tf.model.relative_position import relative_position_encoding
+
+
+@dataclasses.dataclass(frozen=True)
+class AttentionContext:
+    """Positions, masks and segments, shared by all layers of a forward pass.
+
+    Not a tuple, because Keras refuses tuples of tensors and other values.
+
+    Attributes:
+        position_encoding: float tensor of shape [1, K + T, D], or
+            [2, K + T, D]: R forwards, and R of a text read backwards. Or
+            [K, D] without dropout: only non-negative distances, from K - 1 to
+            0, are stored; negative ones follow from sin(-d) = -sin(d),
+            cos(-d) = cos(d).
+        is_reversed: bool tensor of shape [B], True = this row reads backwards,
+            or None.
+        mask: bool tensor of shape [B or 1, Q, K], True = may attend, or None.
+        other_segment: bool tensor of shape [B, Q, K], True = row and key belong
+            to different segments, or None.
+        target_positions: int32 tensor of shape [B, P], or None without queries.
+        streams: "both" (default) for Q = T + P rows, "query" for the P alone.
+        kernel: str, see `kernels`. Default "auto".
+    """
+
+    position_encoding: Any
+    is_reversed: Any
+    mask: Any
+    other_segment: Any
+    target_positions: Any
+    streams: str = "both"
+    kernel: str = "auto"
+
+    def of_targets(self, num_tokens):
+        """The context of the query stream's rows alone.
+
+        Args:
+            num_tokens: int or scalar of the backend, T.
+
+        Returns:
+            AttentionContext, for Q = P rows.
+        """
+
+        def of_rows(tensor):
+            return None if tensor is None else tensor[:, num_tokens:]
+
+        return dataclasses.replace(
+            self,
+            mask=of_rows(self.mask),
+            other_segment=of_rows(self.other_segment),
+            streams="query",
+        )
+
+
+def attention_context(
+    features,
+    target_positions,
+    config,
+    memory_length,
+    dtype,
+    drop=None,
+    use_sinusoid_symmetry=False,
+    kernel="auto",
+):
+    """Make the context of a forward pass.
+
+    Args:
+        features: dict as `XLNetBackbone` takes it.
+        target_positions: int32 tensor of shape [B, P], or None.
+        config: XLNetConfig.
+        memory_length: int or scalar of the backend, M.
+        dtype: str, of `position_encoding`.
+        drop: function that applies dropout to R, or None (default).
+        use_sinusoid_symmetry: bool, store non-negative distances only, which
+            is half the work for every layer. Without effect if `drop` is given,
+            because dropped values are not symmetric. Default False.
+        kernel: str, the attention kernel. Default "auto".
+
+    Returns:
+        AttentionContext.
+    """
+    num_tokens = ops.shape(features["token_ids"])[1]
+    num_keys = memory_length + num_tokens
+    if use_sinusoid_symmetry and drop is None:
+        encoding = relative_position_encoding(
+            1, num_keys - 1, config.hidden_dim, config.clamp_length
+        )
+    else:
+        directions = [False, True] if "is_reversed" in features else [False]
+        encoding = ops.stack(
+            [
+                relative_position_encoding(
+                    num_tokens,
+                    num_keys,
+                    config.hidden_dim,
+                    config.clamp_length,
+                    is_reversed,
+                )
+                for is_reversed in directions
+            ]
+        )
+    encoding = ops.cast(encoding, dtype)
+    return AttentionContext(
+        position_encoding=encoding if drop is None else drop(encoding),
+        is_reversed=features.get("is_reversed"),
+        mask=attention_mask(features, target_positions, config, memory_length),
+        other_segment=_other_segment(features, target_positions, memory_length),
+        target_positions=target_positions,
+        kernel=kernel,
+    )
+
+
+def _other_segment(features, target_positions, memory_length):
+    """bool [B, T (+ P), M + T], True = different segments; None if unknown."""
+    if "segment_ids" not in features:
+        return None
+    key_segment = ops.cast(features["segment_ids"], "int32")
+    row_segment = key_segment
+    if target_positions is not None:
+        target_segment = ops.take_along_axis(
+            key_segment, target_positions, axis=1
+        )
+        row_segment = ops.concatenate([key_segment, target_segment], axis=1)
+    if memory_length:
+        key_segment = ops.pad(key_segment, [[0, 0], [memory_length, 0]])
+    return row_segment[:, :, None] != key_segment[:, None, :]
 
 
 @keras.saving.register_keras_serializable(package="xlnet_tf")
 class AttentionBiases(keras.layers.Layer):
-    """The vectors u, v and b that stand in for a query without content.
+    """The bias vectors u, v and b, added to the query of each kind of score.
 
-    One layer of the model owns them, or all layers share them (`untie_biases`).
+    Every layer owns its biases (`untie_biases`), or all layers share them.
 
     Args:
         num_heads: int, N.
@@ -78,19 +210,18 @@ class RelativeAttention(keras.layers.Layer):
 
     Call arguments:
         rows: float tensor of shape [B, Q, D]: T rows of the content stream,
-            then P of the query stream.
+            then P of the query stream, or the P alone, as `context.streams`
+            has it.
         keys: float tensor of shape [B, K - M, D], content.
         context: AttentionContext.
         seed: int tensor of shape [2], or None for no dropout.
-        memory: float tensor of shape [B, M, D], further keys, before the
-            others, or None. It is a constant to the gradient.
-        has_content: bool, whether the rows are those of both streams, or of
-            the targets alone: Q = P. Default True.
+        memory: float tensor of shape [B, M, D], further keys in front of the
+            others, or None. No gradient flows to it.
 
     Returns:
         float tensor of shape [B, Q, D], before dropout and the residual. A row
         that may attend to nothing gets zeros, where the released code averages
-        over what is hidden.
+        over the masked keys.
 
     Source: `rel_attn_core`, `rel_multihead_attn` and `two_stream_rel_attn`.
     """
@@ -163,60 +294,58 @@ class RelativeAttention(keras.layers.Layer):
         )
         self.built = True
 
-    def call(
-        self, rows, keys, context, seed=None, memory=None, has_content=True
-    ):
-        def of_keys(projection):
+    def call(self, rows, keys, context, seed=None, memory=None):
+        def project_keys(projection):
             projected = projection(keys)
             if memory is None:
                 return projected
-            # By itself, for the gradient of what is remembered is not needed:
-            # behind one product of all keys it would be made all the same.
+            # Apart, because memory needs no gradient: in one product of all
+            # keys its gradient would be computed all the same.
             remembered = projection(ops.stop_gradient(memory))
             return ops.concatenate([remembered, projected], axis=2)
 
         query = self.query_projection(rows)  # [B, N, Q, H]
-        key = of_keys(self.key_projection)  # [B, N, K, H]
-        value = of_keys(self.value_projection)
+        key = project_keys(self.key_projection)  # [B, N, K, H]
+        value = project_keys(self.value_projection)
         position = self._project_distances(context, ops.shape(keys)[1])
 
         def bias(name):
             return ops.cast(getattr(self.biases, name), query.dtype)
 
-        # The score of a key in another segment, above one in the same: a
-        # softmax does not see what is common to a row.
+        # The score of a key in another segment minus that of one in the same:
+        # a softmax is invariant to a constant added to a row.
         encoding = ops.cast(self.segment_encoding, query.dtype)
-        difference = ops.einsum(
+        segment_difference = ops.einsum(
             "bnqh,nh->bnq",
             query + bias("segment_bias")[:, None],
             (encoding[1] - encoding[0]) * self.head_dim**-0.5,
         )
-        attended = attend(
+        attended = find_kernel(context.kernel)(
             query,
             bias("content_bias"),
             bias("position_bias"),
-            difference,
+            segment_difference,
             key,
             value,
             position,
-            AttentionRules(
+            ScoreRules(
                 mask=context.mask,
                 other_segment=context.other_segment,
                 is_reversed=context.is_reversed,
                 target_positions=context.target_positions,
                 dropout=self.dropout,
                 seed=None if seed is None else fold_in(seed, 0),
-                has_content=has_content,
+                streams=context.streams,
             ),
         )
         return self.output_projection(attended)
 
     def _project_distances(self, context, num_tokens):
-        """What scores are made of by distance, [1 or 2, N, K + T, H]."""
+        """R times W_k,R, [1 or 2, N, K + T, H]."""
         encoding = context.position_encoding
         if len(encoding.shape) == 3:
             return self.position_projection(encoding)
-        # The sines' product and the cosines', for distances of one sign.
+        # The products of sines and of cosines, for non-negative distances.
         kernel = ops.cast(self.position_projection.kernel, encoding.dtype)
         width = self.hidden_dim // 2
         odd, even = ops.unstack(
@@ -226,9 +355,9 @@ class RelativeAttention(keras.layers.Layer):
                 ops.reshape(kernel, [2, width, self.num_heads, self.head_dim]),
             )
         )
-        directions = [both_signs(even, odd, num_tokens)]
+        directions = [mirror_distances(even, odd, num_tokens)]
         if context.is_reversed is not None:
-            directions.append(both_signs(even, -odd, num_tokens))
+            directions.append(mirror_distances(even, -odd, num_tokens))
         return ops.stack(directions)
 
     def get_config(self):

@@ -10,37 +10,43 @@ import keras
 from keras import ops
 
 from xlnet_tf.config import XLNetConfig
+from xlnet_tf.model import kernels
 from xlnet_tf.model.attention import AttentionBiases
-from xlnet_tf.model.attention_context import attention_context
+from xlnet_tf.model.attention import attention_context
 from xlnet_tf.model.block import XLNetBlock
+from xlnet_tf.model.dropout import DRAW_EMBEDDING
+from xlnet_tf.model.dropout import DRAW_OUTPUT
+from xlnet_tf.model.dropout import DRAW_POSITION
 from xlnet_tf.model.dropout import dropout
-from xlnet_tf.model.dropout import fold_in
-from xlnet_tf.model.layer_loop import scan_layers
+from xlnet_tf.model.inputs import check_features
+from xlnet_tf.model.inputs import check_streams
+from xlnet_tf.model.inputs import find_target_positions
+from xlnet_tf.model.layer_loop import run_layers
 from xlnet_tf.model.memory import next_memory
 from xlnet_tf.model.memory import next_memory_mask
-from xlnet_tf.model.rematerialization import rematerialized
 from xlnet_tf.weights.preset import Preset
 from xlnet_tf.weights.preset import split_overrides
-
-# Draws of dropout that one block takes from its seed, and the three outside.
-_DRAWS_PER_BLOCK = 4
-_DRAW_EMBEDDING, _DRAW_POSITION, _DRAW_OUTPUT = -1, -2, -3
 
 
 @keras.saving.register_keras_serializable(package="xlnet_tf")
 class XLNetBackbone(Preset, keras.Model):
     """Two-stream Transformer-XL (https://arxiv.org/abs/1906.08237).
 
+    `rematerialize`, `scan_layers` and `attention_kernel` say how the model is
+    computed, not what: the numbers are the same. They are attributes too, and
+    files do not keep them.
+
     Args:
         config: XLNetConfig.
-        seed: int or None, for dropout where no `dropout_seed` is given.
-        rematerialize: bool, compute the layers again for the gradient instead
-            of keeping their inner results: less memory, more time, the same
-            numbers. An attribute too; files do not keep it. Default False.
+        seed: int or None, for dropout when no `dropout_seed` is given.
+        rematerialize: bool, recompute the layers for the gradient instead of
+            keeping their inner results: less memory, more time. Default False.
         scan_layers: bool, run the layers as one program that is as large as
-            that of one layer: less code, sooner compiled, more memory. The same
-            numbers; an attribute too; files do not keep it. TensorFlow alone.
-            Default False.
+            that of one layer: less code, sooner compiled, more memory.
+            TensorFlow alone. Default False.
+        attention_kernel: str, "plain" (readable, automatic differentiation),
+            "memory_efficient" (keeps one tensor of scores), or "auto"
+            (default), the fastest.
 
     Call arguments:
         features: dict; all optional but `token_ids`.
@@ -53,24 +59,35 @@ class XLNetBackbone(Preset, keras.Model):
                 context: the compact form of `perm_mask`.
             target_mapping: [B, P, T], one-hot rows.
             target_positions: int32 [B, P]: the compact form.
-            is_reversed: bool [B], this row reads backwards.
+            is_reversed: bool [B], True = this row reads backwards.
             memories: tuple of L tensors of shape [B, M, D].
             memory_mask: bool [B, M], 1 = a real remembered token.
             dropout_seed: int32 [2]; equal seeds drop equal values.
         training: bool, whether dropout is applied.
-        with_content: bool, whether `content` is wanted. Without it the last
-            layer computes the rows of the targets alone. Default True.
+        streams: "both" (default), or "query" to leave `content` out: the last
+            layer then computes the rows of the targets alone.
 
     Returns:
-        dict: `content` [B, T, D]; `query` [B, P, D] where targets are given;
+        dict: `content` [B, T, D]; `query` [B, P, D] if targets are given;
         `memories`, L tensors of shape [B, M, D], and `memory_mask` bool [B, M]
-        (where the inputs had a mask) if `memory_length` is positive.
+        (if the inputs had a mask) if `memory_length` is positive.
 
     Raises:
-        ValueError: if features are missing or do not fit together, or
-            neither content nor targets are wanted.
+        ValueError: if features are missing or do not fit together, the query
+            stream is asked for without targets, or an argument is unknown.
 
     Source: `transformer_xl` of the released code.
+
+    Example:
+
+    ```python
+    import numpy as np
+    import xlnet_tf
+    config = xlnet_tf.XLNetConfig.from_size("tiny")
+    backbone = xlnet_tf.XLNetBackbone(config)
+    outputs = backbone({"token_ids": np.array([[17, 23, 4, 3]])})
+    outputs["content"].shape  # (1, 4, config.hidden_dim)
+    ```
     """
 
     def __init__(
@@ -79,13 +96,18 @@ class XLNetBackbone(Preset, keras.Model):
         seed=None,
         rematerialize=False,
         scan_layers=False,
+        attention_kernel="auto",
         **kwargs,
     ):
+        kernels.find_kernel(attention_kernel)
         super().__init__(autocast=False, **kwargs)
         self.config = config
         self.seed = seed
         self.rematerialize = rematerialize
         self.scan_layers = scan_layers
+        self.attention_kernel = attention_kernel
+
+        # === Layers ===
         self.token_embedding = keras.layers.Embedding(
             config.vocabulary_size,
             config.hidden_dim,
@@ -151,27 +173,24 @@ class XLNetBackbone(Preset, keras.Model):
     def build(self, input_shape=None):
         """Does nothing: the config alone decides every shape."""
 
-    def call(self, features, training=None, with_content=True):
+    def call(self, features, training=None, streams="both"):
         config = self.config
-        features = _checked(features, config)
+        features = check_features(features, config)
         token_ids = features["token_ids"]
         num_tokens = ops.shape(token_ids)[1]
         memories = features.get("memories")
         memory_length = 0 if memories is None else ops.shape(memories[0])[1]
-        positions = _target_positions(features)
-        if positions is None and not with_content:
-            raise ValueError(
-                "without content, `target_positions` or `target_mapping` must "
-                f"say what is wanted. Received: {', '.join(features)}."
-            )
+        positions = find_target_positions(features)
+        check_streams(streams, positions, features)
         seed = self.dropout_seed(features) if training else None
 
-        rows = self._embed(token_ids, positions)
-        rows = dropout(rows, config.dropout, seed, _DRAW_EMBEDDING)
+        # === Embeddings, positions and masks ===
+        rows = self._embed(token_ids, positions)  # [B, T + P, D]
+        rows = dropout(rows, config.dropout, seed, DRAW_EMBEDDING)
         drop = None
         if seed is not None and config.dropout:
             drop = functools.partial(
-                dropout, rate=config.dropout, seed=seed, number=_DRAW_POSITION
+                dropout, rate=config.dropout, seed=seed, draw=DRAW_POSITION
             )
         context = attention_context(
             features,
@@ -180,91 +199,62 @@ class XLNetBackbone(Preset, keras.Model):
             memory_length,
             self.compute_dtype,
             drop,
-            one_sign=self._distances_of_one_sign_will_do(),
+            use_sinusoid_symmetry=self._can_use_sinusoid_symmetry(),
+            kernel=self.attention_kernel,
         )
+
+        # === Layers ===
         rows, new_memories = self._run_blocks(
-            rows, memories, num_tokens, context, seed, with_content
+            rows, memories, num_tokens, context, seed, streams
         )
-        rows = dropout(rows, config.dropout, seed, _DRAW_OUTPUT)
+
+        # === Outputs ===
+        rows = dropout(rows, config.dropout, seed, DRAW_OUTPUT)
         outputs = {}
-        if with_content:
+        if streams == "both":
             outputs["content"] = rows[:, :num_tokens]
             rows = rows[:, num_tokens:]
         if positions is not None:
             outputs["query"] = rows
         return outputs | self._memory_outputs(new_memories, features)
 
-    def _run_blocks(
-        self, rows, memories, num_tokens, context, seed, with_content
-    ):
-        """All blocks: (rows, list of what the layers remember)."""
-        inputs = []
-        if memories is not None:
-            inputs = [[ops.cast(memory, rows.dtype) for memory in memories]]
-        if seed is not None:
-            inputs.append(
-                [
-                    fold_in(seed, layer * _DRAWS_PER_BLOCK)
-                    for layer in range(len(self.blocks))
-                ]
-            )
-        has_memory = bool(self.config.memory_length)
+    def _run_blocks(self, rows, memories, num_tokens, context, seed, streams):
+        """All blocks: (rows, list of L new memories)."""
 
-        def run(block, rows, inputs, targets_alone=False):
-            memory = None if memories is None else inputs[0]
-            block_seed = None if seed is None else inputs[-1]
-            remembered = []
-            if has_memory:
-                remembered = [
-                    next_memory(
-                        rows[:, :num_tokens],
-                        memory,
-                        self.config.memory_length,
-                        self.config.reuse_length,
-                    )
-                ]
-            call = functools.partial(
-                _run_block,
-                block,
-                num_tokens,
-                context,
-                block_seed,
-                targets_alone=targets_alone,
-            )
-            tensors = [rows] if memory is None else [rows, memory]
-            # Seeds are given in training alone.
-            if seed is not None and self.rematerialize:
-                return rematerialized(call, block, tensors), remembered
-            return call(*tensors), remembered
+        def run(block, rows, memory, seed):
+            keys = rows[:, :num_tokens]
+            return block(rows, keys, context=context, seed=seed, memory=memory)
 
-        # Of what the last layer computes nothing but the targets' rows may be
-        # wanted; all other rows are the keys of the layer above.
-        count = len(self.blocks) - (not with_content)
-        new_memories = []
-        if self.scan_layers and count > 1:
-            rows, remembered = scan_layers(
-                run,
-                self.blocks[:count],
-                rows,
-                [ops.stack(values[:count]) for values in inputs],
-                num_outputs=int(has_memory),
+        def run_targets(block, rows, memory, seed):
+            return block(
+                rows[:, num_tokens:],
+                rows[:, :num_tokens],
+                context=context.of_targets(num_tokens),
+                seed=seed,
+                memory=memory,
             )
-            new_memories += [
-                x for values in remembered for x in ops.unstack(values)
-            ]
-        else:
-            for layer in range(count):
-                some = [values[layer] for values in inputs]
-                rows, remembered = run(self.blocks[layer], rows, some)
-                new_memories += remembered
-        if not with_content:
-            some = [values[-1] for values in inputs]
-            rows, remembered = run(self.blocks[-1], rows, some, True)
-            new_memories += remembered
-        return rows, new_memories
+
+        def remember(rows, memory):
+            lengths = self.config.memory_length, self.config.reuse_length
+            return next_memory(rows[:, :num_tokens], memory, *lengths)
+
+        return run_layers(
+            self.blocks,
+            rows,
+            memories,
+            seed,
+            run,
+            # Only the last layer may skip content rows: in every other layer
+            # they are the next layer's keys.
+            run_last=run_targets if streams == "query" else None,
+            remember=remember if self.config.memory_length else None,
+            # There is a gradient, and a seed, in training alone.
+            rematerialize=self.rematerialize and seed is not None,
+            scan=self.scan_layers,
+        )
 
     def dropout_seed(self, features):
-        """The seed of a step: that of the features, or the next of our own.
+        """The seed of a step: from the features, or the generator's next.
 
         Args:
             features: dict as the call takes.
@@ -289,9 +279,9 @@ class XLNetBackbone(Preset, keras.Model):
         query = ops.broadcast_to(query, shape)
         return ops.concatenate([content, query], axis=1)
 
-    def _distances_of_one_sign_will_do(self):
-        # The sum of two narrow products would be rounded once more than one
-        # product is, and a quantized layer computes its product itself.
+    def _can_use_sinusoid_symmetry(self):
+        # In a narrow type the sum of two products would be rounded more than
+        # once, and a quantized layer computes its product itself.
         return self.compute_dtype == "float32" and all(
             block.attention.position_projection.quantization_mode is None
             for block in self.blocks
@@ -308,6 +298,39 @@ class XLNetBackbone(Preset, keras.Model):
                 self.config.reuse_length,
             )
         return outputs
+
+    def expected_bytes(self, batch_size, num_tokens, num_targets=0):
+        """Estimate the activations that one training step keeps in memory.
+
+        For every layer the activations kept for the backward pass, or its
+        inputs alone if it is recomputed; for one layer at a time the scores
+        and probabilities of attention. Weights, their gradients, the
+        optimizer and logits are not counted.
+
+        Args:
+            batch_size, num_tokens, num_targets: ints, B, T and P.
+
+        Returns:
+            int, bytes.
+        """
+        config = self.config
+        rows = num_tokens + num_targets
+        scores_of_head = rows * (num_tokens + config.memory_length)
+        activations = rows * (
+            12 * config.hidden_dim + 3 * config.intermediate_dim
+        )
+        heads = kernels.heads_at_a_time(
+            self.attention_kernel,
+            (batch_size, config.num_heads, rows, scores_of_head // rows),
+        )
+        if heads is None:
+            heads = batch_size * config.num_heads
+            activations += config.num_heads * scores_of_head
+        kept = config.num_layers * activations
+        if self.rematerialize:
+            kept = activations + config.num_layers * rows * config.hidden_dim
+        width = 4 if self.compute_dtype == "float32" else 2
+        return (4 * heads * scores_of_head + batch_size * kept) * width
 
     def get_config(self):
         return {
@@ -329,62 +352,3 @@ class XLNetBackbone(Preset, keras.Model):
         if isinstance(kwargs.get("dtype"), dict):
             kwargs["dtype"] = keras.dtype_policies.deserialize(kwargs["dtype"])
         return cls(XLNetConfig.from_dict(fields), **kwargs)
-
-
-def _run_block(
-    block, num_tokens, context, seed, rows, memory=None, targets_alone=False
-):
-    """A block on content and query rows, with what it remembers."""
-    keys = rows[:, :num_tokens]
-    if targets_alone:
-        rows, context = rows[:, num_tokens:], context.of_targets(num_tokens)
-    return block(
-        rows,
-        keys,
-        context=context,
-        seed=seed,
-        memory=memory,
-        has_content=not targets_alone,
-    )
-
-
-def _checked(features, config):
-    """The features that are given, in the types that the layers expect."""
-    if not isinstance(features, dict):
-        features = {"token_ids": features}
-    features = {k: v for k, v in features.items() if v is not None}
-    if "token_ids" not in features:
-        raise ValueError(
-            "the features need `token_ids` of shape [B, T]. "
-            f"Received: {', '.join(sorted(features)) or 'none'}."
-        )
-    features["token_ids"] = ops.cast(features["token_ids"], "int32")
-    if len(features["token_ids"].shape) != 2:
-        raise ValueError(
-            "`token_ids` must have the shape [B, T]. Received: shape="
-            f"{tuple(features['token_ids'].shape)}."
-        )
-    memories = features.get("memories")
-    if memories is not None and len(memories) != config.num_layers:
-        raise ValueError(
-            "`memories` must hold one tensor a layer, "
-            f"{config.num_layers} in all. Received: {len(memories)}."
-        )
-    if "is_reversed" in features:
-        features["is_reversed"] = ops.cast(features["is_reversed"], "bool")
-    elif config.reverse_half_batch:
-        batch_size = ops.shape(features["token_ids"])[0]
-        row = ops.arange(batch_size, dtype="int32")
-        features["is_reversed"] = row >= batch_size // 2
-    return features
-
-
-def _target_positions(features):
-    """int32 [B, P], or None without targets."""
-    if "target_positions" in features:
-        return ops.cast(features["target_positions"], "int32")
-    if "target_mapping" in features:
-        return ops.cast(
-            ops.argmax(features["target_mapping"], axis=-1), "int32"
-        )
-    return None

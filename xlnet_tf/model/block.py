@@ -18,15 +18,14 @@ class XLNetBlock(keras.layers.Layer):
         biases: AttentionBiases shared by all blocks, or None.
 
     Call arguments:
-        rows: float tensor of shape [B, Q, D], content rows then query rows.
-        keys, context, seed, memory, has_content: as `RelativeAttention` takes
-            them.
+        rows: float tensor of shape [B, Q, D], content rows, then query rows.
+        keys, context, seed, memory: as `RelativeAttention` takes them.
 
     Returns:
         float tensor of shape [B, Q, D].
 
-    Source: `post_attention` and `positionwise_ffn` of the released code, whose
-    dropout after the activation the paper's table sets to 0.
+    Source: `post_attention` and `positionwise_ffn` of the released code, which
+    applies dropout after the activation too, where the paper's table says 0.
     """
 
     def __init__(self, config, biases=None, **kwargs):
@@ -73,9 +72,7 @@ class XLNetBlock(keras.layers.Layer):
         self.output_norm.build((None, None, config.hidden_dim))
         self.built = True
 
-    def call(
-        self, rows, keys, context, seed=None, memory=None, has_content=True
-    ):
+    def call(self, rows, keys, context, seed=None, memory=None):
         rate = self.config.dropout
         attended = self.attention(
             rows,
@@ -83,7 +80,6 @@ class XLNetBlock(keras.layers.Layer):
             context=context,
             seed=seed,
             memory=memory,
-            has_content=has_content,
         )
         attended = dropout(attended, rate, seed, 1)
         rows = self.attention_norm(rows + attended)

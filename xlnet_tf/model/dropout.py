@@ -1,14 +1,14 @@
 """Dropout as a function of an explicit seed.
 
-A step's random numbers follow from one seed, so that a resumed run, a
-recomputed layer and a replica each draw exactly what they should, with no
-state in the layers.
+All random numbers of a step follow from one seed, so that a resumed run, a
+recomputed layer and each replica draw reproducible values, with no state in
+the layers.
 
 The mask is a hash of the seed and of an element's index, two multiplications
-each. A compiler fuses it into whatever reads the mask, forwards and again
-backwards, so that no random number is ever stored; the counter-based
-generators of TensorFlow and JAX cost several times a layer's other
-element-wise work (BUILD.md, "What was tried").
+each. A compiler fuses it into the operation that reads the mask, in the
+forward and again in the backward pass, so that no random number is stored; the
+counter-based generators of TensorFlow and JAX cost several times the other
+element-wise work of a layer.
 """
 
 import math
@@ -21,13 +21,18 @@ _MULTIPLIER_1 = 0x7FEB352D
 _MULTIPLIER_2 = 0x846CA68B
 _GOLDEN = 0x9E3779B9  # 2**32 / golden ratio
 
+# Every dropout mask of a step has a number of its own, folded into the seed:
+# layer l takes DRAWS_PER_LAYER numbers from l * DRAWS_PER_LAYER on.
+DRAWS_PER_LAYER = 4
+DRAW_EMBEDDING, DRAW_POSITION, DRAW_OUTPUT, DRAW_HEAD = -1, -2, -3, -4
+
 
 def _uint32(number):
     return ops.convert_to_tensor(number & 0xFFFFFFFF, dtype="uint32")
 
 
 def _mix(bits):
-    """Every bit of the result depends on every bit of a uint32 tensor."""
+    """Mix a uint32 tensor: every bit of the result depends on all bits."""
     bits = ops.bitwise_xor(bits, ops.right_shift(bits, 16)) * _uint32(
         _MULTIPLIER_1
     )
@@ -38,7 +43,7 @@ def _mix(bits):
 
 
 def fold_in(seed, number):
-    """A new seed from a seed and a number.
+    """Derive a new seed from a seed and a number.
 
     Args:
         seed: int tensor of shape [2].
@@ -54,19 +59,20 @@ def fold_in(seed, number):
     )
 
 
-def keep_mask(shape, rate, seed, first=None):
-    """Which elements of a tensor dropout keeps.
+def keep_mask(shape, rate, seed, slice_of=None):
+    """Draw a dropout mask.
 
     Args:
         shape: sequence of ints, or of scalars of the backend.
-        rate: float in [0, 1), the share that is not kept.
+        rate: float in [0, 1), the share that is dropped.
         seed: int tensor of shape [2].
-        first: for each axis where the tensor begins, int or int scalar, and
-            its full length, so that the parts of a tensor draw what the whole
-            would. A list of (begin, length), or None for the whole tensor.
+        slice_of: list of (offset, full length) per axis when `shape` is a
+            slice of a larger tensor: the slice gets the same mask values as
+            the full tensor would. Offsets are ints or int scalars. Default
+            None.
 
     Returns:
-        bool tensor.
+        bool tensor, True = kept.
     """
     seed = ops.cast(seed, "uint32")
     key = _mix(_mix(seed[0]) + seed[1])
@@ -74,50 +80,54 @@ def keep_mask(shape, rate, seed, first=None):
     *lengths, width = shape
     row = key
     if lengths:
-        index = _row_index if first is None else _row_index_in_part
-        row = _mix(index(key, lengths, first))
+        if slice_of is None:
+            row = _mix(_row_index(key, lengths))
+        else:
+            row = _mix(_row_index_of_slice(key, lengths, slice_of[:-1]))
     column = ops.arange(width, dtype="int32")
-    if first is not None:
-        column = column + first[-1][0]
+    if slice_of is not None:
+        column = column + slice_of[-1][0]
     bits = _mix(row + ops.cast(column, "uint32") * _uint32(_GOLDEN))
     return bits >= _uint32(round(rate * 2**32))
 
 
-def _row_index(key, lengths, first):
-    """uint32 [..., 1], which row an element is in, counted from the key on."""
+def _row_index(key, lengths):
+    """uint32 [..., 1], the index of each row plus a multiple of the key."""
     index = ops.arange(math.prod(lengths), dtype="int32")
     index = ops.reshape(ops.cast(index, "uint32"), [*lengths, 1])
     return key * ops.cast(math.prod(lengths[1:]), "uint32") + index
 
 
-def _row_index_in_part(key, lengths, first):
-    """As `_row_index`, for a part of the tensor: axis by axis."""
+def _row_index_of_slice(key, lengths, slice_of):
+    """The same numbers for a slice of the tensor, axis by axis."""
     row = key
-    for axis, (length, (begin, whole)) in enumerate(
-        zip(lengths, first[:-1], strict=True)
+    for axis, (length, (offset, full_length)) in enumerate(
+        zip(lengths, slice_of, strict=True)
     ):
-        index = ops.arange(length, dtype="int32") + begin
+        index = ops.arange(length, dtype="int32") + offset
         index = ops.reshape(
             ops.cast(index, "uint32"), [-1] + [1] * (len(lengths) - axis)
         )
-        row = row * ops.cast(whole, "uint32") + index if axis else row + index
+        if axis:
+            row = row * ops.cast(full_length, "uint32")
+        row = row + index
     return row
 
 
-def dropout(inputs, rate, seed, number):
-    """Zeroes a share of the values and scales up the others.
+def dropout(inputs, rate, seed, draw):
+    """Zero a share of the values and scale up the others.
 
     Args:
         inputs: float tensor.
         rate: float in [0, 1), the share that is zeroed.
         seed: int tensor of shape [2], or None for no dropout (inference).
-        number: int, which of the draws from this seed this one is.
+        draw: int, distinguishes independent masks made from one seed.
 
     Returns:
         float tensor of the same shape and type.
     """
     if seed is None or not rate:
         return inputs
-    keep = keep_mask(ops.shape(inputs), rate, fold_in(seed, number))
+    keep = keep_mask(ops.shape(inputs), rate, fold_in(seed, draw))
     scaled = inputs * (1 / (1 - rate))
     return ops.where(keep, scaled, ops.zeros((), inputs.dtype))

@@ -1,35 +1,177 @@
-"""Layers of one shape as one program that runs again and again.
+"""Running the stack of layers: in turn, recomputed, or as one loop.
 
-A compiler then sees one layer, not all of them: the program is as large, and
-compiles as long, as that of a model of one layer. The numbers are the same.
-The weights of all layers are copied into one array first, at every call.
+- In turn: the default.
+- `rematerialize`: only the inputs of each layer are kept for the backward
+  pass, which computes the layer again. Memory is that of the layers' inputs
+  and of one layer at work, for about a third more time. Dropout draws the same
+  values again, because they follow from the seed.
+- `scan`: the layers are one program that runs L times. A compiler then sees
+  one layer: the program is as large, and compiles as long, as that of a model
+  of one layer. The weights of all layers are first copied into one array.
+
+All three compute the same numbers, and they combine.
+
+Shapes: B batch, M memory length, Q rows, D model dim, L layers.
 """
+
+import functools
 
 import keras
 from keras import ops
 
-from xlnet_tf.model.rematerialization import variable_values
+from xlnet_tf.model.dropout import DRAWS_PER_LAYER
+from xlnet_tf.model.dropout import fold_in
 
 
-def scan_layers(run, layers, carry, inputs, num_outputs=0):
-    """Calls a function of each layer in turn.
+def run_layers(
+    layers,
+    rows,
+    memories,
+    seed,
+    run,
+    run_last=None,
+    remember=None,
+    rematerialize=False,
+    scan=False,
+):
+    """Run layers of one shape, each on the rows of the one before.
 
     Args:
-        run: callable of (layer, carry, list of tensors) to (tensor, of the
-            shape and type of `carry`; list of tensors of its type), that uses
-            variables of the layer and of no other. Gradients flow to all.
-        layers: list of keras.Layer, built alike.
-        carry: tensor, what the first layer gets.
-        inputs: list of tensors, whose first axis has an entry for each layer.
-        num_outputs: int, tensors in the list that `run` gives. Default 0.
+        layers: list of L keras.Layer, built alike.
+        rows: float tensor of shape [B, Q, D], the input of the first layer.
+        memories: L float tensors of shape [B, M, D], one per layer, or None.
+        seed: int tensor of shape [2], or None without dropout. Every layer
+            gets its own, as `dropout.DRAWS_PER_LAYER` counts them.
+        run: callable of (layer, rows, memory or None, seed or None) to float
+            tensor of shape [B, Q, D]. It uses variables of that layer and of
+            no other.
+        run_last: the same for the last layer, which may return fewer rows.
+            Default `run`.
+        remember: callable of (rows, memory or None) to a tensor, the memory
+            that a layer leaves to the next segment, or None (default).
+        rematerialize: bool, recompute the layers for the gradient.
+        scan: bool, one program for all layers, but for a `run_last`.
 
     Returns:
-        (tensor of the last layer; list of tensors, whose first axis has an
-        entry for each layer).
+        (rows of the last layer; list of L tensors of `remember`, or an empty
+        list).
 
     Raises:
-        RuntimeError: on a backend other than TensorFlow. JAX refuses in a loop
-            a gradient of our own that uses what the layer computed before.
+        RuntimeError: if the backend does not support `rematerialize` or
+            `scan`.
+    """
+    per_layer = {}  # inputs of each layer beside the rows, lists of length L
+    if memories is not None:
+        per_layer["memory"] = [ops.cast(x, rows.dtype) for x in memories]
+    if seed is not None:
+        per_layer["seed"] = [
+            fold_in(seed, layer * DRAWS_PER_LAYER)
+            for layer in range(len(layers))
+        ]
+    step = functools.partial(_step, remember, rematerialize)
+    done, new_memories = 0, []
+    if scan and len(layers) > 1:
+        # A last layer of its own kind is no part of the loop.
+        done = len(layers) - (run_last is not None)
+        rows, new_memories = scan_layers(
+            functools.partial(step, run),
+            layers[:done],
+            rows,
+            {name: ops.stack(x[:done]) for name, x in per_layer.items()},
+            num_outputs=0 if remember is None else 1,
+        )
+        new_memories = [y for x in new_memories for y in ops.unstack(x)]
+    for index in range(done, len(layers)):
+        is_last = index == len(layers) - 1
+        inputs = {name: values[index] for name, values in per_layer.items()}
+        rows, left = step(
+            run_last if is_last and run_last else run,
+            layers[index],
+            rows,
+            inputs,
+        )
+        new_memories += left
+    return rows, new_memories
+
+
+def _step(remember, rematerialize, run, layer, rows, inputs):
+    """One layer: (its rows, list of the memory that it leaves)."""
+    memory = inputs.get("memory")
+    left = [] if remember is None else [remember(rows, memory)]
+
+    def call(rows, memory=None):
+        return run(layer, rows, memory, inputs.get("seed"))
+
+    tensors = [rows] if memory is None else [rows, memory]
+    if rematerialize:
+        return rematerialized(call, layer, tensors), left
+    return call(*tensors), left
+
+
+def rematerialized(function, layer, inputs):
+    """Call a function of a layer and keep nothing but its inputs.
+
+    Keras' own `keras.remat` does not do: on JAX it refuses a layer with a
+    custom gradient that closes over values computed before, such as
+    attention's.
+
+    Args:
+        function: callable of tensors to one tensor, that uses variables of
+            `layer` and no others.
+        layer: keras.Layer, built.
+        inputs: list of float tensors, that gradients flow to.
+
+    Returns:
+        float tensor, `function(*inputs)`.
+
+    Raises:
+        RuntimeError: on a backend other than TensorFlow and JAX.
+    """
+    backend = keras.backend.backend()
+    if backend not in _GRADIENTS:
+        raise RuntimeError(
+            "`rematerialize` works on TensorFlow and JAX. "
+            f"Received: KERAS_BACKEND={backend}."
+        )
+    # Frozen ones too: reading a variable in `function` gives no gradient.
+    variables = layer.variables
+
+    def of_arguments(*arguments):
+        weights = arguments[len(inputs) :]
+        mapping = list(zip(variables, weights, strict=True))
+        with keras.StatelessScope(state_mapping=mapping):
+            return function(*arguments[: len(inputs)])
+
+    @ops.custom_gradient
+    def forward(*arguments):
+        def gradient(upstream):
+            return _GRADIENTS[backend](of_arguments, arguments, upstream)
+
+        return of_arguments(*arguments), gradient
+
+    return forward(*inputs, *_variable_values(variables))
+
+
+def scan_layers(step, layers, carry, inputs, num_outputs=0):
+    """Call a function of each layer in turn, as one loop.
+
+    Args:
+        step: callable of (layer, carry, dict of tensors) to (tensor of the
+            shape and type of `carry`; list of tensors of its type). It uses
+            variables of the layer and of no other. Gradients flow to all.
+        layers: list of keras.Layer, built alike.
+        carry: tensor, the input of the first layer.
+        inputs: dict of str to tensor, whose first axis has one entry per
+            layer.
+        num_outputs: int, length of the list that `step` returns. Default 0.
+
+    Returns:
+        (tensor of the last layer; list of tensors, whose first axis has one
+        entry per layer).
+
+    Raises:
+        RuntimeError: on a backend other than TensorFlow. JAX refuses, in a
+            loop, a custom gradient that closes over values computed before.
     """
     backend = keras.backend.backend()
     if backend != "tensorflow":
@@ -39,22 +181,23 @@ def scan_layers(run, layers, carry, inputs, num_outputs=0):
         )
     first = layers[0]
     variables = first.variables
-    of_layers = [variable_values(layer.variables) for layer in layers]
+    of_layers = [_variable_values(layer.variables) for layer in layers]
     weights = [ops.stack(values) for values in zip(*of_layers, strict=True)]
 
-    def step(carry, arrays):
-        weights, inputs = arrays[: len(variables)], arrays[len(variables) :]
+    def loop_step(carry, arrays):
+        weights, values = arrays[: len(variables)], arrays[len(variables) :]
         mapping = list(zip(variables, weights, strict=True))
         with keras.StatelessScope(state_mapping=mapping):
-            return run(first, carry, inputs)
+            return step(first, carry, dict(zip(inputs, values, strict=True)))
 
-    return _scan(step, carry, [*weights, *inputs], len(layers), num_outputs)
+    arrays = [*weights, *inputs.values()]
+    return _scan(loop_step, carry, arrays, len(layers), num_outputs)
 
 
 def _scan(step, carry, arrays, length, num_outputs):
     import tensorflow as tf
 
-    # Lists of tensors: the gradient writes each entry once, where that of a
+    # Lists of tensors: the gradient writes each entry once; the gradient of a
     # slice of an array would be a whole array for every layer.
     lists = [
         tf.TensorArray(x.dtype, length, element_shape=x.shape[1:]).unstack(x)
@@ -76,3 +219,42 @@ def _scan(step, carry, arrays, length, num_outputs):
         maximum_iterations=length,  # which XLA needs for the gradient
     )
     return carry, [x.stack() for x in written]
+
+
+def _variable_values(variables):
+    """list of tensors, the values of Keras variables; gradients reach them."""
+    if keras.backend.backend() == "tensorflow":
+        import tensorflow as tf
+
+        # Keras takes a tf.Variable for a tensor and would not read it.
+        return [tf.convert_to_tensor(v.value) for v in variables]
+    return [v.value for v in variables]
+
+
+def _gradient_on_tensorflow(function, arguments, upstream):
+    import tensorflow as tf
+
+    # An opaque zero that depends on `upstream`, so that XLA cannot merge (CSE)
+    # the recomputation with the forward pass.
+    zero = tf.minimum(tf.abs(tf.reshape(upstream, [-1])[0]), 0)
+    arguments = [x + tf.cast(zero, x.dtype) for x in arguments]
+    with tf.GradientTape() as tape:
+        tape.watch(arguments)
+        outputs = function(*arguments)
+    return tape.gradient(
+        outputs,
+        arguments,
+        upstream,
+        unconnected_gradients=tf.UnconnectedGradients.ZERO,
+    )
+
+
+def _gradient_on_jax(function, arguments, upstream):
+    import jax
+
+    arguments, upstream = jax.lax.optimization_barrier((arguments, upstream))
+    _, pull_back = jax.vjp(function, *arguments)
+    return pull_back(upstream)
+
+
+_GRADIENTS = {"tensorflow": _gradient_on_tensorflow, "jax": _gradient_on_jax}

@@ -1,4 +1,4 @@
-"""Who may attend to whom.
+"""Attention masks: who may attend to whom.
 
 Inside the model a mask is bool and True means may attend. The released
 polarity (1 = may NOT attend) exists only in the feature `perm_mask`.
@@ -10,12 +10,12 @@ from keras import ops
 
 
 def permutation_masks(factorization_rank, target_positions=None):
-    """Who may attend to whom under a factorization order.
+    """Masks of both streams under a factorization order.
 
-    The content stream of a token sees the token itself and all earlier ones in
-    the order; its query stream must predict the token, so it sees the earlier
-    ones only (https://arxiv.org/abs/1906.08237, section 2.3). For the order
-    3 -> 2 -> 4 -> 1 of figure 1, `factorization_rank` is [3, 1, 0, 2] and
+    The content stream of a token sees the token itself and all earlier tokens
+    in the order; its query stream must predict the token, so it sees the
+    earlier tokens only (https://arxiv.org/abs/1906.08237, section 2.3). For the
+    order 3 -> 2 -> 4 -> 1 of figure 1, `factorization_rank` is [3, 1, 0, 2] and
 
         content  1 1 1 1      query  0 1 1 1
                  0 1 1 0             0 0 1 0
@@ -46,7 +46,7 @@ def permutation_masks(factorization_rank, target_positions=None):
 
 
 def literal_masks(perm_mask, target_positions=None):
-    """The same two masks from the released `perm_mask`.
+    """Masks of both streams from the released `perm_mask`.
 
     Args:
         perm_mask: tensor of shape [B, T, T], 1 = i may NOT attend to j.
@@ -69,7 +69,7 @@ def literal_masks(perm_mask, target_positions=None):
 
 
 def causal_mask(num_tokens, memory_length, same_length=False):
-    """Every token sees the memory, the tokens before it, and itself.
+    """Causal mask: a token sees memory, the tokens before it, and itself.
 
     For T = 3 and M = 1, without and with `same_length`:
 
@@ -96,7 +96,7 @@ def causal_mask(num_tokens, memory_length, same_length=False):
 
 
 def attention_mask(features, target_positions, config, memory_length):
-    """Joins every reason not to attend into one mask for both streams.
+    """Combine order, padding, memory and causality in one mask.
 
     Without `perm_mask` or `factorization_rank` a target sees every token but
     itself. With `perm_mask` the mask is taken literally.
@@ -179,10 +179,10 @@ def _join(content, query):
 
 
 def _and_real_keys(rows, features, target_positions, memory_length):
-    """Takes away padding and empty memory as keys.
+    """Mask padding and unwritten memory as keys.
 
-    A content row keeps seeing its own token even where that is padding, as
-    released, so that no softmax runs over nothing.
+    A content row always sees its own token, even padding, as released, so that
+    no softmax has only masked keys.
     """
     padding_mask = features.get("padding_mask")
     memory_mask = features.get("memory_mask") if memory_length else None

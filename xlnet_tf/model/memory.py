@@ -1,4 +1,4 @@
-"""What a segment leaves to the next one.
+"""Memory: the hidden states of one segment, cached for the next.
 
 The hidden states that enter each layer are kept, without gradient, as extra
 keys and values for the following segment of the same text: SG(h) of the paper
@@ -21,11 +21,12 @@ def next_memory(content_stream, memory, memory_length, reuse_length=0):
     Args:
         content_stream: float tensor of shape [B, T, D], the layer's input.
         memory: float tensor of shape [B, M, D] or None, from the last segment.
-        memory_length: int, M, the most that is kept.
+        memory_length: int, M, the most tokens that are kept.
         reuse_length: int, 0 means all T.
 
     Returns:
-        float tensor of shape [B, min(M, what there is), D], no gradient.
+        float tensor of shape [B, at most M, D], no gradient: fewer than M while
+        memory and segment together are shorter.
 
     Source: `_cache_mem` of the released code.
     """
@@ -38,7 +39,7 @@ def next_memory(content_stream, memory, memory_length, reuse_length=0):
 
 
 def next_memory_mask(features, memory_length, reuse_length=0):
-    """Which entries of the new memory are real tokens.
+    """Mask of the new memory, True for real tokens.
 
     Args:
         features: dict of the backbone's inputs; `padding_mask` and
@@ -67,24 +68,35 @@ def next_memory_mask(features, memory_length, reuse_length=0):
 
 @keras.saving.register_keras_serializable(package="xlnet_tf")
 class StatefulMemory(keras.layers.Layer):
-    """Holds the memories of all layers between steps, one value a replica.
+    """Holder of the memories of all layers between steps, one per replica.
 
     The variables are not synchronised: under a distribution strategy every
     replica remembers the texts that it read itself. At the start, and after
     `reset`, the memory is zeros. As released, these zeros are attended unless
-    `hide_empty` is set, which masks what was never read.
+    `mask_unwritten` is set.
 
     Args:
         num_layers: int, L.
         memory_length: int, M.
         hidden_dim: int, D.
         batch_size: int, B, rows of one replica.
-        hide_empty: bool, whether memory that no token wrote is masked, and a
-            row whose feature `is_continuation` is False starts afresh. Default
-            False: the released behaviour, which never resets.
+        mask_unwritten: bool, mask memory that no token wrote, and all memory
+            of a row whose feature `is_continuation` is False. Default False:
+            the released behaviour, which never resets.
 
     Raises:
         ValueError: if `memory_length` is 0.
+
+    Example:
+
+    ```python
+    import numpy as np
+    import xlnet_tf
+    config = xlnet_tf.XLNetConfig.from_size("tiny", memory_length=8)
+    memory = xlnet_tf.StatefulMemory.for_config(config, batch_size=1)
+    features = memory.read({"token_ids": np.ones((1, 8), "int32")})
+    memory.write(xlnet_tf.XLNetBackbone(config)(features))
+    ```
     """
 
     def __init__(
@@ -93,7 +105,7 @@ class StatefulMemory(keras.layers.Layer):
         memory_length,
         hidden_dim,
         batch_size,
-        hide_empty=False,
+        mask_unwritten=False,
         **kwargs,
     ):
         super().__init__(**kwargs)
@@ -106,7 +118,7 @@ class StatefulMemory(keras.layers.Layer):
         self.memory_length = memory_length
         self.hidden_dim = hidden_dim
         self.batch_size = batch_size
-        self.hide_empty = hide_empty
+        self.mask_unwritten = mask_unwritten
         shape = (batch_size, memory_length, hidden_dim)
         self.memories = [
             _variable_per_replica(f"memory_{layer}", shape, self.compute_dtype)
@@ -121,12 +133,12 @@ class StatefulMemory(keras.layers.Layer):
 
     @classmethod
     def for_config(cls, config, batch_size, **kwargs):
-        """A memory that fits a backbone of this config.
+        """Make a memory for a backbone of this config.
 
         Args:
             config: XLNetConfig.
             batch_size: int, B, rows of one replica.
-            **kwargs: `hide_empty`, `name`, `dtype` (its compute type).
+            **kwargs: `mask_unwritten`, `name`, `dtype` (its compute type).
         """
         return cls(
             config.num_layers,
@@ -137,7 +149,7 @@ class StatefulMemory(keras.layers.Layer):
         )
 
     def read(self, features):
-        """Adds `memories`, and with `hide_empty` `memory_mask`, to features.
+        """Add `memories`, and `memory_mask` if masked, to the features.
 
         Args:
             features: dict of the backbone's inputs with B rows.
@@ -159,7 +171,7 @@ class StatefulMemory(keras.layers.Layer):
             ops.convert_to_tensor(variable.value) for variable in self.memories
         )
         features = {**features, "memories": memories}
-        if self.hide_empty:
+        if self.mask_unwritten:
             real = ops.convert_to_tensor(self.is_real.value) > 0
             if "is_continuation" in features:
                 continues = ops.cast(features["is_continuation"], "bool")
@@ -168,21 +180,21 @@ class StatefulMemory(keras.layers.Layer):
         return features
 
     def write(self, outputs):
-        """Remembers what the backbone returned.
+        """Store the memories that the backbone returned.
 
         Args:
             outputs: dict with `memories`, L tensors of shape [B, M, D], and
-                with `memory_mask` where `hide_empty` is set.
+                with `memory_mask` if `mask_unwritten` is set.
         """
         for variable, memory in zip(
             self.memories, outputs["memories"], strict=True
         ):
             variable.assign(ops.cast(memory, variable.dtype))
-        if self.hide_empty:
+        if self.mask_unwritten:
             self.is_real.assign(ops.cast(outputs["memory_mask"], "float32"))
 
     def reset(self):
-        """Forgets everything."""
+        """Set all memory to zeros, unwritten."""
         for variable in [*self.memories, self.is_real]:
             variable.assign(ops.zeros(variable.shape, variable.dtype))
 
@@ -193,8 +205,15 @@ class StatefulMemory(keras.layers.Layer):
             "memory_length": self.memory_length,
             "hidden_dim": self.hidden_dim,
             "batch_size": self.batch_size,
-            "hide_empty": self.hide_empty,
+            "mask_unwritten": self.mask_unwritten,
         }
+
+    @classmethod
+    def from_config(cls, config):
+        config = dict(config)
+        if "hide_empty" in config:  # its name in older files
+            config["mask_unwritten"] = config.pop("hide_empty")
+        return cls(**config)
 
 
 def _variable_per_replica(name, shape, dtype):

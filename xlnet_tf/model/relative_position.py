@@ -2,11 +2,11 @@
 
 Transformer-XL replaces absolute positions by R, a table of sinusoids indexed by
 the distance i - j from query i to key j (https://arxiv.org/abs/1901.02860,
-section 3.3). Scores against R come out indexed by distance; the functions here
-re-index them by key, so that they add up with the content scores.
+section 3.3). Scores against R are indexed by distance; the relative shift
+re-indexes them by key, so that they add up with the content scores.
 
 Shapes: B batch, T tokens, M memory length, K = M + T keys, P targets,
-N heads, D model dim, R = K + T distances.
+N heads, D model dim, R = K + T distances, S tokens of a block.
 """
 
 from keras import ops
@@ -15,7 +15,7 @@ from keras import ops
 def relative_position_encoding(
     num_tokens, num_keys, hidden_dim, clamp_length=0, is_reversed=False
 ):
-    """Returns R, the sinusoid of every distance from `num_keys` down.
+    """R, the sinusoid of every distance from `num_keys` down.
 
     Row r encodes the distance `num_keys - r`: large positive distances (far in
     the past) come first, negative ones (the future) last. Computed in float32
@@ -45,33 +45,33 @@ def relative_position_encoding(
     return ops.concatenate([ops.sin(angle), ops.cos(angle)], axis=-1)
 
 
-def both_signs(even, odd, num_tokens):
-    """Everything by distance, from what its sign does not and does change.
+def mirror_distances(even, odd, num_tokens):
+    """Extend projections of non-negative distances to negative ones.
 
-    The cosines of a distance -d are those of d, and the sines are those of d
-    with the other sign. So what a matrix makes of a half of R is to be computed
-    for distances from 0 on alone.
+    sin(-d) = -sin(d) and cos(-d) = cos(d), so the projection of R needs
+    computing for non-negative distances only, sines and cosines apart.
 
     Args:
-        even, odd: tensors of shape [..., K, X], by distances from K - 1 to 0.
+        even, odd: tensors of shape [..., K, X], the projected cosines and
+            sines, by distances from K - 1 to 0.
         num_tokens: int or scalar of the backend, T, at most K.
 
     Returns:
-        tensor of shape [..., K + T, X], by distance as R is: even + odd, and
-        where distances are negative even - odd. In the row of the distance K,
-        which no token has to a key, is a copy of the next.
+        tensor of shape [..., K + T, X], indexed by distance as R is: even +
+        odd, and for negative distances even - odd. Row 0 (distance K) is never
+        used; it holds a copy of row 1.
     """
     past = even + odd
     future = ops.flip(even - odd, axis=-2)[..., 1:num_tokens, :]
     return ops.concatenate([past[..., :1, :], past, future], axis=-2)
 
 
-def position_blocks(position, num_tokens, num_keys):
-    """The distances that each block of tokens can have to a key.
+def make_position_blocks(position, num_tokens, num_keys):
+    """Slice the distances into those that each block of tokens can have.
 
-    S tokens in a row see K + S - 1 distances together, not all K + T. Scored
-    block by block, about a third of the products of 512 tokens and 896 keys
-    are never made.
+    S consecutive tokens have K + S - 1 distances to the keys together, not all
+    K + T. Scored block by block, about a third of the products of 512 tokens
+    and 896 keys are never computed.
 
     Args:
         position: tensor of shape [..., K + T, H], by distance as R is.
@@ -79,8 +79,8 @@ def position_blocks(position, num_tokens, num_keys):
         num_keys: int or scalar, K.
 
     Returns:
-        tensor of shape [..., T / S, K + S, H]; block b is for the tokens from
-        b S on.
+        tensor of shape [..., T / S, K + S, H]; block b belongs to the tokens
+        from b S on.
     """
     size = _block_size(num_tokens)
     if size is None:
@@ -99,12 +99,12 @@ def _block_size(num_tokens):
     return max(sizes, default=None)
 
 
-def tokens_by_key(scores, num_keys):
-    """Re-indexes scores of S consecutive tokens from distance to key.
+def relative_shift(scores, num_keys):
+    """Re-index scores of S consecutive tokens from distance to key.
 
-    Token t sits at position M + t, so its score for key k is that of distance
-    M + t - k, found in column T - t + k; S - s + k in the block of its own.
-    For S = 2 and K = 3:
+    Token t stands at position M + t, so its score for key k is the one of
+    distance M + t - k, in column T - t + k; in a block, token s has it in
+    column S - s + k. For S = 2 and K = 3:
 
         ..cde      cde
         .ghi.  =>  ghi
@@ -125,31 +125,30 @@ def tokens_by_key(scores, num_keys):
     return rows[..., :num_keys]
 
 
-def tokens_by_distance(scores):
-    """The transpose of `tokens_by_key`, for its gradient.
+def relative_shift_transpose(scores):
+    """Re-index scores from key to distance, the gradient of the shift.
 
     Args:
         scores: tensor of shape [..., S, K].
 
     Returns:
-        tensor of shape [..., S, K + S]: every score at its distance, 0 at
-        distances that no key has.
+        tensor of shape [..., S, K + S], 0 at distances that no key has.
     """
     *batch, size, num_keys = ops.shape(scores)
     width = num_keys + size - 1
     around = [[0, 0]] * len(batch)
-    # Of the row of zeros above, as many stay as there are rows. XLA takes five
-    # times as long on a CPU to put zeros in front of the flat scores.
+    # S zeros of the padded row remain in front. XLA takes five times as long
+    # on a CPU to pad the flat scores.
     rows = ops.pad(scores, [*around, [1, 0], [0, size - 1]])
     flat = ops.reshape(rows, [*batch, (size + 1) * width])
     return ops.reshape(flat[..., width - size :], [*batch, size, width + 1])
 
 
-def targets_by_key(scores, target_positions, num_keys):
-    """Re-indexes scores of target rows from distance to key.
+def relative_shift_targets(scores, target_positions, num_keys):
+    """Re-index scores of target rows from distance to key.
 
-    Each row is shifted by its own position: key k of the target at token t is
-    found in column T - t + k.
+    Each row is shifted by its own position: the target at token t has its
+    score for key k in column T - t + k.
 
     Args:
         scores: tensor of shape [..., P, K + T].
@@ -168,8 +167,8 @@ def targets_by_key(scores, target_positions, num_keys):
     )
 
 
-def targets_by_distance(scores, target_positions, num_tokens):
-    """The transpose of `targets_by_key`, for its gradient.
+def relative_shift_targets_transpose(scores, target_positions, num_tokens):
+    """Re-index target scores from key to distance, the gradient of the shift.
 
     Args:
         scores: tensor of shape [..., P, K].
@@ -180,7 +179,7 @@ def targets_by_distance(scores, target_positions, num_tokens):
         tensor of shape [..., P, K + T], 0 at distances that no key has.
     """
     *batch, num_keys = ops.shape(scores)
-    # A shift to the right, by as much as the others are shifted to the left.
+    # A shift to the right, as a shift to the left of padded rows.
     room = num_tokens
     if isinstance(num_tokens, int):
         room = 2 ** _num_bits(num_tokens)
@@ -194,17 +193,17 @@ def targets_by_distance(scores, target_positions, num_tokens):
 
 
 def _num_bits(count):
-    """Bits of the numbers below `count`."""
+    """int, the bits that the numbers below `count` take."""
     return (count - 1).bit_length()
 
 
 def _shift_left(rows, amount, num_amounts, width):
-    """Row p of the result is row p from column `amount[p]` on.
+    """Shift row p to the left by `amount[p]` columns.
 
     Shifts by the bits of the amount, largest first, so that rows soon get
-    shorter. Each is a choice between two slices, which compilers fuse; a
+    shorter. Each step selects between two slices, which compilers fuse; a
     gather of single elements takes twice the time on a CPU and moves many
-    times the bytes on a TPU (BUILD.md, "What was tried").
+    times the bytes on a TPU.
 
     Args:
         rows: tensor of shape [..., P, W].

@@ -1,22 +1,23 @@
-"""Permutation language modelling: predict tokens in a factorization order.
+"""Pretraining: a backbone with a language model head and objectives.
 
 Shapes: B batch, T tokens, P targets, D model dim, V vocabulary.
 """
 
 import contextlib
-import math
 
 import keras
 from keras import ops
 
 from xlnet_tf.model.memory import StatefulMemory
-from xlnet_tf.tasks.heads import ClassificationHead
+from xlnet_tf.objectives import NextSentence
+from xlnet_tf.objectives import Permutation
+from xlnet_tf.objectives import make_objectives
 from xlnet_tf.tasks.heads import LanguageModelHead
 from xlnet_tf.tasks.task import Task
 
 
 class TokenLoss(keras.losses.Loss):
-    """Losses that are there already: Keras divides them among replicas."""
+    """Passes computed losses on; Keras divides them among replicas."""
 
     def call(self, y_true, y_pred):
         return y_pred
@@ -24,63 +25,64 @@ class TokenLoss(keras.losses.Loss):
 
 @keras.saving.register_keras_serializable(package="xlnet_tf")
 class XLNetPretrainer(Task):
-    """An XLNet that learns to predict tokens in any order.
+    """A backbone in pretraining, by default to predict tokens in any order.
 
-    Works with `fit`: compile it with an optimizer alone, for the loss is its
-    own, and give batches of features without labels. For memory between the
-    batches of `fit`, call `remember` first.
+    Works with `fit`: compile it with an optimizer alone, because the loss is
+    the objectives', and give batches of features with their labels in one
+    dict. For memory between the batches of `fit`, call `attach_memory` first.
 
     Args:
         backbone: XLNetBackbone.
+        objective: Objective, the name of one, or a list of these, see
+            `xlnet_tf.objectives`. Default `Permutation()`.
         has_transform, transform_gelu: see `LanguageModelHead`.
-        next_sentence_weight: float, of the loss of BERT's next-sentence
-            prediction beside that of the tokens: whether segment B goes on
-            where A ends, as the class token says (the last one of a row).
-            Default 0, as released, without it.
+        next_sentence_weight: float; a positive one adds
+            `NextSentence(next_sentence_weight)` to the objectives, unless it
+            is one of them. Default 0, as released.
 
     Call arguments:
-        features: dict as `XLNetBackbone` takes, with targets and, for the
-            loss, `target_ids` int [B, P] and `target_weights` [B, P], 0 for
-            rows that are padding (default all 1); for next-sentence
-            prediction `is_next` bool [B], true where B goes on from A.
+        features: dict as `XLNetBackbone` takes, with the labels of the
+            objectives: `target_ids` and `target_weights` for `Permutation`,
+            `is_next` for `NextSentence`.
         training: bool, whether dropout is applied.
-        with_content: bool, whether `content` is wanted. Default None: unless
-            in training with `target_ids`, where nothing but next-sentence
-            prediction reads it. That always gets it.
+        streams: "both", or "query" to leave `content` out. Default None:
+            "query" in training with labels, else "both". An objective that
+            reads `content` always gets it.
 
     Returns:
-        dict of the backbone's outputs and, where `target_ids` are given,
-        `token_loss` float32 [B, P] in nats, `token_correct` float32 [B, P], 1
-        where the likeliest token is the target, and `loss` float32 [], the
-        mean of `token_loss` by weight. With next-sentence prediction, where
-        `is_next` is given, also `next_sentence_loss` and
-        `next_sentence_correct` float32 [B], and `loss` has their weighted
-        part, each row weighing as much as its targets together.
+        dict of the backbone's outputs and, if the batch has labels, the
+        outputs of the objectives, such as `token_loss` float32 [B, P] in nats
+        and `token_correct` float32 [B, P], and `loss` float32 [], the mean
+        loss by weight, plus the weighted means of further objectives.
 
     Raises:
-        ValueError: if `next_sentence_weight` is negative, or above 0 and
-            there is no `is_next` in training.
+        ValueError: if an objective is unknown, its weight is out of range, or
+            its labels are missing.
 
-    Source: section 2.3 of https://arxiv.org/abs/1906.08237, `two_stream_loss`;
-    next-sentence prediction row 8 of its Table 6.
+    Example:
+
+    ```python
+    import numpy as np
+    import xlnet_tf
+    config = xlnet_tf.XLNetConfig.from_size("tiny")
+    model = xlnet_tf.XLNetPretrainer(xlnet_tf.XLNetBackbone(config))
+    ids, last = np.array([[17, 23, 4, 3]]), np.array([[3]])
+    model(dict(token_ids=ids, target_positions=last, target_ids=last))["loss"]
+    ```
     """
 
     new_head_arguments = ("has_transform",)
-    reads_query = True
 
     def __init__(
         self,
         backbone,
+        objective=None,
         has_transform=False,
         transform_gelu=None,
         next_sentence_weight=0.0,
         **kwargs,
     ):
-        if next_sentence_weight < 0:
-            raise ValueError(
-                "`next_sentence_weight` must not be negative. Received: "
-                f"next_sentence_weight={next_sentence_weight}."
-            )
+        objectives = make_objectives(objective, next_sentence_weight)
         head = LanguageModelHead(
             backbone.config,
             has_transform=has_transform,
@@ -89,154 +91,108 @@ class XLNetPretrainer(Task):
             name="head",
         )
         super().__init__(backbone, head, **kwargs)
-        self.next_sentence_weight = next_sentence_weight
-        self.next_sentence_head = None
-        if next_sentence_weight:
-            # Without dropout, as BERT's.
-            self.next_sentence_head = ClassificationHead(
-                backbone.config,
-                num_classes=2,
-                dropout=0.0,
-                dtype=head.dtype_policy,
-                name="next_sentence_head",
-            )
-            self.next_sentence_head.build()
-            self.next_sentence_metric = keras.metrics.Mean(
-                name="next_sentence_accuracy"
-            )
+        self.objectives = objectives
+        for objective in objectives:
+            layers = objective.make_layers(backbone.config, head.dtype_policy)
+            for name, layer in zip(objective.layer_names, layers, strict=True):
+                setattr(self, name, layer)
+            for name, metric in objective.make_metrics().items():
+                setattr(self, name, metric)
         self.memory = None
         self.token_loss = TokenLoss(reduction="mean_with_sample_weight")
-        self.accuracy_metric = keras.metrics.Mean(name="accuracy")
-        self.bits_metric = keras.metrics.Mean(name="bits_per_token")
 
-    def remember(self, batch_size, hide_empty=False):
-        """Gives the model a memory that lasts from one batch to the next.
+    def attach_memory(self, batch_size, mask_unwritten=False):
+        """Give the model a memory that lasts from one batch to the next.
 
         It is read and written in training only, so that validation between
-        two batches leaves it as it was. Row r of a batch is to go on where row
-        r of the batch before it ended: give `fit` a dataset in that order, or
-        arrays with `shuffle=False`, for Keras shuffles arrays. All batches need
-        the same number of rows.
+        two batches leaves it as it was. Row r of a batch must continue row r
+        of the batch before: give `fit` a dataset in that order, or arrays with
+        `shuffle=False`, because Keras shuffles arrays. All batches need the
+        same number of rows.
 
         Args:
             batch_size: int, rows of a batch on one replica.
-            hide_empty: bool, see `StatefulMemory`.
+            mask_unwritten: bool, see `StatefulMemory`.
 
         Returns:
             StatefulMemory, also found as `self.memory`.
         """
         strategy = getattr(self, "_distribute_strategy", None)
-        # In the scope, for else all replicas would share one memory.
+        # In the scope, or else all replicas would share one memory.
         with strategy.scope() if strategy else contextlib.nullcontext():
             if self.memory is not None:
-                # Keras would go on saving it, under the new one's name.
+                # Keras would still save it, under the new one's name.
                 self._tracker.untrack(self.memory)
             self.memory = StatefulMemory.for_config(
                 self.config,
                 batch_size,
-                hide_empty=hide_empty,
+                mask_unwritten=mask_unwritten,
                 dtype=self.dtype_policy,
             )
         return self.memory
 
-    def call(self, features, training=None, with_content=None):
-        remembers = (
+    # The name that users call so far.
+    remember = attach_memory
+
+    def call(self, features, training=None, streams=None):
+        reads_memory = (
             self.memory is not None
             and training
             and features.get("memories") is None
         )
-        if remembers:
+        if reads_memory:
             features = self.memory.read(features)
-        has_loss = features.get("target_ids") is not None
-        if has_loss and all(
-            features.get(name) is None
-            for name in ("target_positions", "target_mapping")
-        ):
-            raise ValueError(
-                "`target_ids` need `target_positions` or `target_mapping` to "
-                f"say where they stand. Received: {', '.join(features)}."
-            )
-        if with_content is None:
-            with_content = not (training and has_loss)
-        outputs = self.backbone(
-            features,
-            training=training,
-            with_content=with_content
-            or (has_loss and self.next_sentence_head is not None),
-        )
-        if remembers:
+        has_labels = self.objectives[0].has_labels(features)
+        if streams is None:
+            streams = "query" if training and has_labels else "both"
+        inputs = features
+        for objective in self.objectives:
+            inputs = objective.features(inputs)
+            if has_labels and objective.streams == "both":
+                streams = "both"
+        outputs = self.backbone(inputs, training=training, streams=streams)
+        if reads_memory:
             self.memory.write(outputs)
-        if not has_loss:
+        if not has_labels:
             return outputs
-        target_ids = ops.cast(features["target_ids"], "int32")
-        logits = self.logits(outputs["query"])
-        token_loss = ops.sparse_categorical_crossentropy(
-            target_ids, logits, from_logits=True
-        )
-        correct = ops.cast(ops.argmax(logits, axis=-1), "int32") == target_ids
-        outputs = {
-            **outputs,
-            "token_loss": token_loss,
-            "token_correct": ops.cast(correct, "float32"),
-        }
-        if self.next_sentence_head is not None:
-            # Tokens can be predicted where nobody knows what follows what.
-            if training or features.get("is_next") is not None:
-                outputs |= self._next_sentence(features, outputs["content"])
-        objective = self.sums(features, outputs)[0]
-        weight = ops.sum(_weights(features, token_loss))
-        return {**outputs, "loss": objective / ops.maximum(weight, 1e-6)}
+        for objective in self.objectives:
+            outputs = {
+                **outputs,
+                **objective.predict(self, outputs, features, training),
+            }
+        loss, _, weight = self.loss_sums(outputs, features)
+        return {**outputs, "loss": loss / ops.maximum(weight, 1e-6)}
 
-    def _next_sentence(self, features, content):
-        if features.get("is_next") is None:
-            raise ValueError(
-                "next-sentence prediction needs the feature `is_next`, bool "
-                f"[B]. Received: {', '.join(features)}."
-            )
-        is_next = ops.cast(features["is_next"], "int32")
-        logits = self.next_sentence_head(content)
-        correct = ops.cast(ops.argmax(logits, axis=-1), "int32") == is_next
-        return {
-            "next_sentence_loss": ops.sparse_categorical_crossentropy(
-                is_next, logits, from_logits=True
-            ),
-            "next_sentence_correct": ops.cast(correct, "float32"),
-        }
+    @property
+    def reads_query(self):
+        """bool, whether an objective has targets."""
+        return any(x.reads_query for x in self.objectives)
 
     @property
     def metric_names(self):
-        """tuple of str, what `sums` tells of."""
-        if self.next_sentence_head is None:
-            return ("loss", "accuracy")
-        return ("loss", "accuracy", "next_sentence_accuracy")
+        """tuple of str, the metrics of `loss_sums`."""
+        return sum((x.metric_names for x in self.objectives), ())
 
-    def sums(self, features, outputs):
-        """Sums over a batch, not yet divided by that of `target_weights`.
+    def loss_sums(self, outputs, batch):
+        """Sum the losses of a batch, not divided by the weight.
 
         Args:
-            features: dict, see the class.
             outputs: dict that the call returned.
+            batch: dict of features and labels, see the class.
 
         Returns:
-            (objective, metrics): float32 scalar, of which gradients are taken,
-            and dict of `metric_names` to float32 scalars, `loss` that of the
-            tokens alone.
+            (loss, metrics, weight): float32 scalar, of which gradients are
+            taken, with the objectives' factors; dict of `metric_names` to
+            float32 scalars, where `loss` is that of the first objective alone;
+            float32 scalar, the weight that divides all of them.
         """
-        weights = _weights(features, outputs["token_loss"])
-        objective = loss = ops.sum(outputs["token_loss"] * weights)
-        metrics = {
-            "loss": loss,
-            "accuracy": ops.sum(outputs["token_correct"] * weights),
-        }
-        if "next_sentence_loss" in outputs:
-            rows = ops.sum(weights, axis=1)
-            objective = loss + self.next_sentence_weight * ops.sum(
-                outputs["next_sentence_loss"] * rows
-            )
-            metrics["next_sentence_accuracy"] = ops.sum(
-                outputs["next_sentence_correct"] * rows
-            )
-        return objective, metrics
+        loss, metrics, weight = self.objectives[0].loss_sums(outputs, batch)
+        for objective in self.objectives[1:]:
+            sums = objective.loss_sums(outputs, batch)
+            if sums is not None:
+                loss = loss + objective.weight * sums[0]
+                metrics = {**metrics, **sums[1]}
+        return loss, metrics, weight
 
     def logits(self, stream):
         """Scores of every token of the vocabulary.
@@ -263,42 +219,49 @@ class XLNetPretrainer(Task):
                 "`fit` and `evaluate` need the feature `target_ids`. "
                 f"Received: {', '.join(x)}."
             )
-        token_loss = y_pred["token_loss"]
-        weights = _weights(x, token_loss)
-        loss = self.token_loss(token_loss, token_loss, weights)
-        if "next_sentence_loss" in y_pred:
-            of_rows = y_pred["next_sentence_loss"]
-            loss += self.next_sentence_weight * self.token_loss(
-                of_rows, of_rows, ops.sum(weights, axis=1)
-            )
-        return loss
+        losses = []
+        for objective in self.objectives:
+            terms = objective.terms(y_pred, x)
+            if terms is not None:
+                loss = self.token_loss(terms.loss, terms.loss, terms.weights)
+                losses.append(objective.weight * loss)
+        return sum(losses)
 
     def compute_metrics(self, x, y, y_pred, sample_weight=None):
-        """Updates accuracy and bits per token, by target weight."""
-        weights = _weights(x, y_pred["token_loss"])
-        self.accuracy_metric.update_state(y_pred["token_correct"], weights)
-        self.bits_metric.update_state(
-            y_pred["token_loss"] / math.log(2), weights
-        )
-        if "next_sentence_loss" in y_pred:
-            self.next_sentence_metric.update_state(
-                y_pred["next_sentence_correct"], ops.sum(weights, axis=1)
-            )
+        """Updates the metrics of all objectives, by weight."""
+        unused = []
+        for objective in self.objectives:
+            terms = objective.terms(y_pred, x)
+            for attribute, name in objective.keras_metrics.items():
+                if terms is None:
+                    unused.append(name)
+                    continue
+                metric = getattr(self, attribute)
+                metric.update_state(terms.metrics[name], terms.weights)
         results = self.get_metrics_result()
-        if "next_sentence_loss" not in y_pred:
-            # Nothing was predicted: 0 would say that all of it was wrong.
-            results.pop("next_sentence_accuracy", None)
-        return results
+        # Of an objective that predicted nothing, 0 would mean all wrong.
+        return {k: v for k, v in results.items() if k not in unused}
+
+    @property
+    def next_sentence_weight(self):
+        """float, the weight of `NextSentence`, 0 without it."""
+        weights = {x.name: x.weight for x in self.objectives}
+        return weights.get(NextSentence.name, 0.0)
 
     def heads(self, arguments):
+        others = make_objectives(
+            arguments.get("objective"),
+            arguments.get("next_sentence_weight") or 0.0,
+        )
+        names = {objective.name for objective in others}
         found = super().heads(arguments)
-        if self.next_sentence_head is not None:
-            if arguments.get("next_sentence_weight"):
-                found["next_sentence_head"] = self.next_sentence_head
+        for objective in self.objectives:
+            if objective.name in names:
+                found |= {x: getattr(self, x) for x in objective.layer_names}
         return found
 
     def get_config(self):
-        return {
+        config = {
             **super().get_config(),
             "has_transform": self.head.has_transform,
             "transform_gelu": self.head.transform_gelu,
@@ -306,6 +269,11 @@ class XLNetPretrainer(Task):
             "memory": self.memory
             and keras.saving.serialize_keras_object(self.memory),
         }
+        names = {x.name for x in self.objectives} - {NextSentence.name}
+        if names != {Permutation.name}:
+            # Only then, so that older versions read the other files.
+            config["objective"] = [x.get_config() for x in self.objectives]
+        return config
 
     @classmethod
     def from_config(cls, config):
@@ -315,9 +283,3 @@ class XLNetPretrainer(Task):
         if memory is not None:
             model.memory = keras.saving.deserialize_keras_object(memory)
         return model
-
-
-def _weights(features, token_loss):
-    if features.get("target_weights") is None:
-        return ops.ones_like(token_loss)
-    return ops.cast(features["target_weights"], token_loss.dtype)

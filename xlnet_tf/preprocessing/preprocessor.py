@@ -1,4 +1,4 @@
-"""What all preprocessors share: a tokenizer, settings, and how both are kept.
+"""Base of all preprocessors: a tokenizer, settings, and their files.
 
 A preprocessor runs eagerly and inside `tf.data.Dataset.map`. It needs
 TensorFlow Text and SentencePiece, which are imported when they are first used.
@@ -20,7 +20,7 @@ _NEEDED = ("tensorflow", "tensorflow_text", "sentencepiece", "data_pipeline")
 
 
 def can_preprocess():
-    """Whether what a preprocessor needs is installed; imports nothing."""
+    """Whether the packages of a preprocessor are installed; imports none."""
     try:
         return all(importlib.util.find_spec(name) for name in _NEEDED)
     except ImportError:
@@ -28,16 +28,17 @@ def can_preprocess():
 
 
 class Preprocessor:
-    """Makes features of raw strings. Each task's derives from it.
+    """Raw strings to features; base of the preprocessors of the tasks.
 
-    A subclass says in `features` what its `x` is. It may override `call` to
-    change labels too.
+    A subclass defines `tensors`, `features` and `encode`. It may override
+    `call` to change labels too.
 
     Args:
         tokenizer: data_pipeline Tokenizer.
         sequence_length: int, T, [SEP] and [CLS] included. Default 512.
-        truncate: str, which segment of a pair loses its end: "longest_first"
-            (default, as released), "only_first" or "only_second".
+        truncate: str, the segment of a pair that loses its end:
+            "longest_first" (default, as released), "only_first" or
+            "only_second".
         pad_to_longest: bool, whether a batch is as wide as its longest
             sequence rather than `sequence_length`. Faster without XLA.
             Default False.
@@ -52,7 +53,7 @@ class Preprocessor:
         are given.
 
     Raises:
-        TypeError: if the tokenizer is none of ours.
+        TypeError: if the tokenizer is no `data_pipeline.Tokenizer`.
         ValueError: if a setting is out of range.
     """
 
@@ -73,26 +74,31 @@ class Preprocessor:
                 "`tokenizer` must be a data_pipeline.Tokenizer. Received: "
                 f"tokenizer={tokenizer!r}."
             )
-        from data_pipeline.features.packing_settings import check_settings
-
-        check_settings(sequence_length, truncate, self._num_symbols)
         self.tokenizer = tokenizer
         self.truncate = truncate
         self.pad_to_longest = pad_to_longest
-        self._sequence_length = sequence_length
+        self.sequence_length = sequence_length
         self._graph_tokenizer = None
 
     @property
     def sequence_length(self):
-        """int, T. A data set that is mapped already keeps the one it had."""
+        """int, T. A data set mapped before a change keeps the old length."""
         return self._sequence_length
 
     @sequence_length.setter
     def sequence_length(self, value):
-        from data_pipeline.features.packing_settings import check_settings
-
-        check_settings(value, self.truncate, self._num_symbols)
+        self.check_length(value)
         self._sequence_length = value
+
+    def check_length(self, value):
+        """Refuse a `sequence_length` that does not fit the other settings.
+
+        Raises:
+            ValueError: if it, or another setting, is out of range.
+        """
+        from data_pipeline.features.packing import check_packing
+
+        check_packing(value, self.truncate, self._num_symbols)
 
     def __call__(self, x, y=None, sample_weight=None):
         return self.call(x, y, sample_weight)
@@ -132,6 +138,26 @@ class Preprocessor:
         """
         raise NotImplementedError
 
+    def encode(self, examples, labels=None, training=False, progress=False):
+        """Rows of features and labels of examples, for fine-tuning.
+
+        Texts are read by the same functions as in a call.
+
+        Args:
+            examples: list of examples of `data_pipeline.tasks.examples`.
+            labels: sequence of str, the classes or tags, or None.
+            training: bool, whether the rows are trained on; else every example
+                gets a prediction. Default False.
+            progress: bool, whether to draw a bar. Default False.
+
+        Returns:
+            data_pipeline.features.batches.EncodedExamples.
+
+        Raises:
+            ValueError: if there are no examples, or one does not fit.
+        """
+        raise NotImplementedError
+
     def is_single(self, x):
         """Whether tensors are of one example rather than of a batch."""
         return next(iter(x.values())).shape.rank == self.string_rank
@@ -140,31 +166,37 @@ class Preprocessor:
         """Ids of texts, as `Tokenizer.encode` gives them.
 
         Args:
-            texts: string tensor [N].
+            texts: string tensor [N]; equal ones are tokenized once.
 
         Returns:
             int32 ragged tensor [N, (T)].
         """
-        return _as_it_is(self.graph_tokenizer)(texts)
+        import tensorflow as tf
+
+        texts = tf.convert_to_tensor(texts)
+        with tf.device("CPU:0"):  # strings live there
+            distinct, numbers = tf.unique(texts)
+        ids = _unconverted(self.graph_tokenizer)(distinct)
+        return tf.gather(ids, numbers)
 
     @property
     def graph_tokenizer(self):
-        """The tokenizer as a graph, made when it is first asked for."""
+        """The tokenizer as TensorFlow ops, made on first use."""
         if self._graph_tokenizer is None:
             import tensorflow as tf
 
             from data_pipeline.tokenization.graph import GraphTokenizer
 
-            # Its tables must outlive the graph of a data set.
+            # The tables must outlive the graph of a data set.
             with tf.init_scope():
                 self._graph_tokenizer = GraphTokenizer(self.tokenizer)
         return self._graph_tokenizer
 
     def pack(self, first, second=None, truncate=None):
-        """Pack ragged ids; see `data_pipeline.features.packing.pack`."""
+        """Padded sequences of ragged ids; see `features.packing.pack`."""
         from data_pipeline.features.packing import pack
 
-        return _as_it_is(pack)(
+        return _unconverted(pack)(
             first,
             second,
             self.sequence_length,
@@ -174,7 +206,7 @@ class Preprocessor:
         )
 
     def settings(self):
-        """dict of JSON values: constructor arguments but for the tokenizer."""
+        """Constructor arguments without the tokenizer: dict of JSON values."""
         return {
             "sequence_length": self.sequence_length,
             "truncate": self.truncate,
@@ -182,10 +214,10 @@ class Preprocessor:
         }
 
     def with_settings(self, **settings):
-        """Another one, with these settings instead of its own.
+        """A copy with other settings.
 
         Args:
-            **settings: some of those that `settings` gives.
+            **settings: some of the settings that `settings` gives.
 
         Returns:
             A preprocessor of this class.
@@ -224,14 +256,14 @@ class Preprocessor:
 
     @classmethod
     def from_preset(cls, path, **settings):
-        """Makes a preprocessor from the tokenizer of a model directory.
+        """Make a preprocessor from the tokenizer of a model directory.
 
-        The settings are those of a preprocessor of this class that was saved
-        there, or the defaults.
+        Settings are read from a preprocessor of this class that was saved
+        there, else they have their defaults.
 
         Args:
             path: str or path of a directory, ours, released or Hugging Face's.
-            **settings: constructor arguments that replace them.
+            **settings: constructor arguments that replace saved ones.
 
         Returns:
             A preprocessor of this class.
@@ -250,7 +282,7 @@ class Preprocessor:
 
     @classmethod
     def find(cls, path):
-        """The preprocessor of a model directory, or None.
+        """Find the preprocessor of a model directory.
 
         Args:
             path: str or path of a directory or of a checkpoint in it.
@@ -272,7 +304,7 @@ class Preprocessor:
 
     @classmethod
     def _saved(cls, path):
-        """The class and the settings of the one that was saved, if it fits."""
+        """Class and settings of a saved preprocessor of this kind of task."""
         file = path / own.PREPROCESSOR_FILE
         if not file.is_file():
             return cls, {}
@@ -287,13 +319,13 @@ class Preprocessor:
         if name == keras.saving.get_registered_name(cls):
             return cls, saved["config"]
         saved_cls = keras.saving.get_registered_object(name)
-        # A user's own one; that of another kind of task is left alone.
+        # A user's subclass; a preprocessor of another task is left alone.
         if isinstance(saved_cls, type) and issubclass(saved_cls, cls):
             return saved_cls, saved["config"]
         return cls, {}
 
     def save_to_preset(self, path):
-        """Writes the settings and the tokenizer to a directory.
+        """Write the settings and the tokenizer to a directory.
 
         Args:
             path: str or path of a directory, made if missing.
@@ -304,7 +336,7 @@ class Preprocessor:
         self.save_settings(path)
 
     def save_settings(self, path):
-        """Writes preprocessor.json, which leaves the tokenizer out."""
+        """Write preprocessor.json, the settings without the tokenizer."""
         saved = {
             "module": type(self).__module__,
             "class_name": type(self).__name__,
@@ -314,8 +346,8 @@ class Preprocessor:
         write_json(path / own.PREPROCESSOR_FILE, saved)
 
 
-def _as_it_is(function):
-    """A function that a data set need not rewrite before it calls it."""
+def _unconverted(function):
+    """A function that AutoGraph leaves as it is, which saves seconds."""
     import tensorflow as tf
 
     return tf.autograph.experimental.do_not_convert(function)

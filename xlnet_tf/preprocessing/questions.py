@@ -1,19 +1,31 @@
-"""Raw questions and contexts -> windows of features -> answers as text.
+"""Questions and contexts to windows of features, and windows to answers.
 
-Shapes: B questions, W windows of all of them, T tokens, n answers of each.
+Shapes: B questions, W windows of all of them, T tokens, A answers of training
+examples, n answers kept of a question.
 """
 
 import keras
 import numpy as np
 
+from xlnet_tf.preprocessing.answers import decode
 from xlnet_tf.preprocessing.preprocessor import Preprocessor
 from xlnet_tf.preprocessing.preprocessor import add_axis
 from xlnet_tf.preprocessing.preprocessor import first_row
-from xlnet_tf.preprocessing.raw_input import check_rank
-from xlnet_tf.preprocessing.raw_input import named_strings
-from xlnet_tf.preprocessing.raw_input import to_tensor
+from xlnet_tf.preprocessing.strings import check_rank
+from xlnet_tf.preprocessing.strings import named_strings
+from xlnet_tf.preprocessing.strings import of_examples
+from xlnet_tf.preprocessing.strings import to_tensor
 
-_BLOCK = 256  # questions whose windows are made at once, for little memory
+# `contexts` are distinct ones, `impossible` questions without an answer. Of
+# `answers`, `inexact` do not begin and end where pieces do, and are labelled by
+# the pieces around them; `misplaced` are not at their place in the context, or
+# have no piece, and give no label. `left_out` are questions whose answers all
+# are misplaced; of `out_of_reach` ones no window holds an answer whole.
+_COUNTS = (
+    *("examples", "contexts", "windows", "cut_questions", "split_contexts"),
+    *("windows_with_answer", "impossible", "answers", "inexact", "misplaced"),
+    *("left_out", "out_of_reach"),
+)
 
 
 @keras.saving.register_keras_serializable(package="xlnet_tf")
@@ -21,9 +33,9 @@ class XLNetQuestionAnsweringPreprocessor(Preprocessor):
     """Features of questions about contexts, padded on the right.
 
     A sequence is `context sep question sep cls`. A context that is too long is
-    read in overlapping windows: all of them to predict, so that there are more
-    rows than questions; one for each question to train, the one that holds the
-    answer. `XLNetQuestionAnswering.answer` puts predictions together.
+    read in overlapping windows. To predict, a batch has a row for every
+    window; to train, a row for each question, the window that holds the
+    answer. `XLNetQuestionAnswering.answer` merges the predictions of windows.
 
     Args:
         tokenizer: data_pipeline Tokenizer.
@@ -51,13 +63,25 @@ class XLNetQuestionAnsweringPreprocessor(Preprocessor):
         does not stand at its place.
 
     Raises:
-        TypeError: if `tokenizer`, `x` or `y` is of another kind.
+        TypeError: if `tokenizer`, `x` or `y` is of the wrong type.
         ValueError: if a setting is out of range, or a part is missing.
+
+    Example:
+
+    ```python
+    from data_pipeline.train_tokenizer import train_tokenizer
+
+    tokenizer = train_tokenizer(["who sat on a mat"], "spiece.model", 27)
+    make = xlnet_tf.XLNetQuestionAnsweringPreprocessor
+    preprocessor = make(tokenizer, 16, stride=4, max_question_length=4)
+    features = preprocessor({"question": ["who"], "context": ["a mat sat"]})
+    ```
 
     Source: run_squad.py of the released code.
     """
 
     pad_side = "right"
+    decode = staticmethod(decode)  # the way back from `encode`
 
     def __init__(
         self,
@@ -72,21 +96,11 @@ class XLNetQuestionAnsweringPreprocessor(Preprocessor):
         super().__init__(
             tokenizer, sequence_length, pad_to_longest=pad_to_longest
         )
-        self.sequence_length = sequence_length
 
-    @property
-    def sequence_length(self):
-        """int, T. A data set that is mapped already keeps the one it had."""
-        return self._sequence_length
+    def check_length(self, value):
+        from data_pipeline.features.windows import check_windows
 
-    @sequence_length.setter
-    def sequence_length(self, value):
-        from data_pipeline.features.graph_question_answering import (
-            check_settings,
-        )
-
-        check_settings(value, self.stride, self.max_question_length)
-        self._sequence_length = value
+        check_windows(value, self.stride, self.max_question_length)
 
     def call(self, x, y=None, sample_weight=None):
         x = self.tensors(x)
@@ -117,9 +131,9 @@ class XLNetQuestionAnsweringPreprocessor(Preprocessor):
             x: dict of strings "question" [B] and "context" [B].
 
         Returns:
-            data_pipeline.features.graph_question_answering.GraphWindows.
+            data_pipeline.features.windows.QuestionWindows.
         """
-        from data_pipeline.features.graph_question_answering import make_windows
+        from data_pipeline.features.windows import make_windows
 
         x = self.tensors(x)
         for name in ("question", "context"):
@@ -142,10 +156,67 @@ class XLNetQuestionAnsweringPreprocessor(Preprocessor):
             "pad_to_longest": self.pad_to_longest,
         }
 
+    def encode(
+        self,
+        examples,
+        labels=None,
+        training=False,
+        progress=False,
+        max_question_length=None,
+    ):
+        """Windows of questions as rows; see `Preprocessor.encode`.
+
+        Args:
+            examples: list of QuestionExample.
+            labels: not used.
+            training: bool. If True, windows are labelled, and questions whose
+                answers all are misplaced are left out; else every question has
+                a window. Default False.
+            progress: see `Preprocessor.encode`.
+            max_question_length: int or None. Questions of up to so many tokens
+                must not lose their end to a short `sequence_length`. Default
+                None: they may.
+
+        Returns:
+            EncodedExamples with the sequence `answer_mask` uint8, 1 = an
+            answer may start or end here, `class_index` int32 [W], and `example`
+            int32 [W], the question of each window; for training with
+            `start_position` and `end_position` int32 [W], of the first answer
+            that is whole in the window, else `class_index`, and
+            `is_impossible` float32 [W]; else, not in batches, with `begins`,
+            `ends` and `is_max_context` of `QuestionWindows`.
+
+        Raises:
+            ValueError: a question leaves no room for its context, or training
+                examples have no answer at all.
+        """
+        from data_pipeline.features.batches import EncodedExamples
+        from data_pipeline.features.batches import encode_in_chunks
+        from data_pipeline.features.packing import FILLERS
+
+        if training:
+            _check_answers(examples)
+        longest = max_question_length or self.max_question_length
+        encoder = _Encoder(self, examples, training, longest)
+        columns = encode_in_chunks(examples, encoder, progress)
+        names = ("begins", "ends", "is_max_context")
+        unbatched = {k: columns.pop(k) for k in names if k in columns}
+        names = ("token_ids", "segment_ids", "answer_mask")
+        sequences = {name: columns.pop(name) for name in names}
+        return EncodedExamples(
+            sequences,
+            columns,
+            {**FILLERS["right"], "answer_mask": 0},
+            "right",
+            notes=[f"windows   {_line(encoder.counts)}"],
+            unbatched=unbatched,
+            counts=encoder.counts,
+        )
+
     def _labelled(self, x, y, weights):
         import tensorflow as tf
 
-        from data_pipeline.features.answers import training_windows
+        from data_pipeline.features.labels import training_windows
 
         features, labels, found = training_windows(
             self.windows(x), x["context"], y["answer_start"], y["answer_text"]
@@ -153,6 +224,152 @@ class XLNetQuestionAnsweringPreprocessor(Preprocessor):
         if weights is not None:
             found *= tf.cast(weights, "float32")
         return features, labels, found
+
+
+class _Encoder:
+    """Encode some questions at a time, and count them and their answers.
+
+    Args:
+        preprocessor: XLNetQuestionAnsweringPreprocessor.
+        examples: list of all QuestionExample.
+        training: bool, whether to label the windows.
+        max_question_length: int, pieces; see `encode` of the preprocessor.
+    """
+
+    def __init__(self, preprocessor, examples, training, max_question_length):
+        self._preprocessor = preprocessor
+        self._training = training
+        self._longest = max_question_length
+        self._offset = 0
+        self._split_contexts = set()
+        self.counts = dict.fromkeys(_COUNTS, 0)
+        self.counts["examples"] = len(examples)
+        self.counts["contexts"] = len({one.context for one in examples})
+
+    def __call__(self, examples):
+        import tensorflow as tf
+
+        from data_pipeline.features.packing import unpack
+
+        contexts = of_examples([one.context for one in examples])
+        questions = of_examples([one.question for one in examples])
+        windows = self._preprocessor.windows(
+            {"question": questions, "context": contexts}
+        )
+        self._count_cuts(examples, windows)
+        columns = unpack(windows.features)
+        columns["answer_mask"] = tf.cast(columns["answer_mask"], tf.uint8)
+        columns["class_index"] = windows.features["class_index"].numpy()
+        columns["example"] = windows.window_row.numpy() + self._offset
+        self._offset += len(examples)
+        if self._training:
+            return self._labelled(examples, contexts, windows, columns)
+        self.counts["windows"] += len(columns["example"])
+        names = ("begins", "ends", "is_max_context")
+        return columns | {name: getattr(windows, name) for name in names}
+
+    def _count_cuts(self, examples, windows):
+        preprocessor, counts = self._preprocessor, self.counts
+        lengths = windows.question_lengths.numpy()
+        longest = int(np.minimum(lengths, self._longest).argmax())
+        length = min(int(lengths[longest]), self._longest)
+        if length + 4 > preprocessor.sequence_length:
+            one = examples[longest]
+            raise ValueError(
+                f"{one.where or f'question {one.id!r}'}: `sequence_length` "
+                "must hold the question, 3 symbols and a piece of the "
+                f"context: expected at least {length + 4}. Received: "
+                f"sequence_length={preprocessor.sequence_length} for a "
+                f"question of {length} pieces. Raise it, or lower "
+                "`max_question_length`."
+            )
+        is_cut = lengths > preprocessor.max_question_length
+        counts["cut_questions"] += int(is_cut.sum())
+        for row in np.flatnonzero(np.bincount(windows.window_row) > 1):
+            self._split_contexts.add(examples[row].context)
+        counts["split_contexts"] = len(self._split_contexts)
+
+    def _labelled(self, examples, contexts, windows, columns):
+        """Columns with labels, without questions that give no label."""
+        import tensorflow as tf
+
+        from data_pipeline.features.labels import answer_pieces
+        from data_pipeline.features.labels import window_labels
+
+        answers = [
+            (row, answer)
+            for row, one in enumerate(examples)
+            if not one.is_impossible
+            for answer in one.answers
+        ]
+        rows = np.array([row for row, _ in answers], np.int32)
+        first, last, is_found, is_exact = answer_pieces(
+            windows,
+            contexts,
+            tf.constant([x.start for _, x in answers], tf.int32),
+            of_examples([x.text for _, x in answers]),
+            rows,
+        )
+        start, end = (
+            x.numpy()
+            for x in window_labels(windows, rows, first, last, is_found)
+        )
+        is_found, is_exact = is_found.numpy(), is_exact.numpy()
+        given, usable, reached = (
+            np.bincount(x, minlength=len(examples)) > 0
+            for x in (rows, rows[is_found], windows.window_row[start >= 0])
+        )
+        left_out = given & ~usable
+        for name, count in (
+            ("windows_with_answer", (start >= 0).sum()),
+            ("impossible", (~given).sum()),
+            ("answers", len(rows)),
+            ("inexact", is_found.sum() - is_exact.sum()),
+            ("misplaced", (~is_found).sum()),
+            ("left_out", left_out.sum()),
+            ("out_of_reach", usable.sum() - reached.sum()),
+        ):
+            self.counts[name] += int(count)
+        index = columns["class_index"]
+        columns["start_position"] = np.where(start < 0, index, start)
+        columns["end_position"] = np.where(start < 0, index, end)
+        columns["is_impossible"] = (start < 0).astype(np.float32)
+        kept = np.flatnonzero(~left_out[windows.window_row])
+        self.counts["windows"] += len(kept)
+        return {
+            name: tf.gather(x, kept)
+            if isinstance(x, tf.RaggedTensor)
+            else x[kept]
+            for name, x in columns.items()
+        }
+
+
+def _check_answers(examples):
+    if not examples or any(x.answers or x.is_impossible for x in examples):
+        return
+    raise ValueError(
+        "training needs answers, and no example has one. Received: "
+        f"{len(examples)} examples, the first of "
+        f"{examples[0].where or examples[0].id}. Is this a file without "
+        "labels?"
+    )
+
+
+def _line(counts):
+    """The counts of examples as one line."""
+    text = (
+        "{examples} questions about {contexts} contexts: {windows} windows; "
+        "{cut_questions} questions cut, {split_contexts} contexts split"
+    )
+    if counts["answers"] or counts["impossible"]:
+        text += (
+            "; {windows_with_answer} windows with an answer, {impossible} "
+            "questions without one; {answers} answers, {inexact} not at the "
+            "borders of pieces, {misplaced} not at their place; {left_out} "
+            "questions left out, {out_of_reach} with an answer that no window "
+            "holds whole"
+        )
+    return text.format(**counts)
 
 
 def _answers(y):
@@ -174,76 +391,3 @@ def _answers(y):
         )
     texts = named_strings({"answer_text": y["answer_text"]}, names[1:])
     return {"answer_start": starts, **texts}
-
-
-def answer(
-    task,
-    questions,
-    contexts,
-    batch_size=8,
-    n_best=5,
-    max_answer_length=64,
-    null_threshold=None,
-):
-    """Answers raw questions; see `XLNetQuestionAnswering.answer`."""
-    if task.preprocessor is None:
-        raise ValueError(
-            f"{type(task).__name__} has no preprocessor, so it takes features, "
-            "not strings. Give it one: `task.preprocessor = ...`, or "
-            "`from_preset` on a directory with a tokenizer."
-        )
-    x = {"question": questions, "context": contexts}
-    x = task.preprocessor.tensors(x)
-    if task.preprocessor.is_single(x):
-        x = add_axis(x)
-        return _answers_of_all(
-            task, x, batch_size, n_best, max_answer_length, null_threshold
-        )[0]
-    return _answers_of_all(
-        task, x, batch_size, n_best, max_answer_length, null_threshold
-    )
-
-
-def _answers_of_all(
-    task, x, batch_size, n_best, max_answer_length, null_threshold
-):
-    from data_pipeline.features.answers import best_spans
-
-    counts = {int(part.shape[0]) for part in x.values()}
-    if len(counts) > 1:
-        raise ValueError(
-            "there must be a context for each question. Received: "
-            f"{x['question'].shape[0]} questions and "
-            f"{x['context'].shape[0]} contexts."
-        )
-    found = []
-    for begin in range(0, counts.pop(), _BLOCK):
-        block = {name: part[begin : begin + _BLOCK] for name, part in x.items()}
-        windows = task.preprocessor.windows(block)
-        features = {
-            name: value.numpy() for name, value in windows.features.items()
-        }
-        outputs = task.predict(features, batch_size=batch_size, verbose=0)
-        spans = best_spans(
-            outputs, windows, block["context"], n_best, max_answer_length
-        )
-        found.extend(_rows(spans, null_threshold))
-    return found
-
-
-def _rows(spans, null_threshold):
-    """The answers of each question as a dict of plain values."""
-    spans = {name: value.numpy().tolist() for name, value in spans.items()}
-    names = ("text", "begin", "end", "score")
-    for *columns, null_score in zip(
-        *(spans[name] for name in names), spans["null_score"], strict=True
-    ):
-        n_best = [
-            {**dict(zip(names, row, strict=True)), "text": row[0].decode()}
-            for row in zip(*columns, strict=True)
-        ]
-        best = n_best[0]
-        if null_threshold is not None and null_score > null_threshold:
-            best = {**best, "text": "", "begin": -1, "end": -1}
-        n_best = [one for one in n_best if one["text"]]
-        yield {**best, "null_score": null_score, "n_best": n_best}

@@ -1,171 +1,101 @@
-"""Raw strings on their way to `fit`, `evaluate` and `predict`.
+"""Raw input of tasks as tensors of strings.
 
-TensorFlow is imported when the first raw input comes.
+TensorFlow is imported when the first input comes.
 """
 
-import math
+import re
 
-import keras
-
-from xlnet_tf.preprocessing.raw_input import to_tensor
-
-DEFAULT_BATCH_SIZE = 32
+_SURROGATES = re.compile("[\ud800-\udfff]")
 
 
-def is_raw(x):
-    """Whether input, or what a data set gives, holds strings, not features.
-
-    Args:
-        x: whatever `fit` takes as `x`.
-    """
-    if hasattr(x, "element_spec"):
-        spec = x.element_spec
-        return is_raw(spec[0] if isinstance(spec, tuple) else spec)
-    if isinstance(x, (str, bytes)):
-        return True
-    if isinstance(x, dict):
-        return "token_ids" not in x and any(map(is_raw, x.values()))
-    if isinstance(x, (list, tuple)):
-        return any(map(is_raw, x[:2]))  # the second of a pair, at most
-    dtype = getattr(x, "dtype", None)
-    if dtype is None:
-        return False
-    kind = getattr(dtype, "kind", None)
-    if kind == "O":
-        return is_raw(x.__array__().ravel()[:1].tolist())
-    return kind in ("U", "S", "T") or getattr(dtype, "name", "") in (
-        "string",
-        "str",
-    )
-
-
-def to_data_set(
-    preprocessor, x, y=None, sample_weight=None, batch_size=None, shuffle=False
-):
-    """A data set of batches of features.
-
-    Args:
-        preprocessor: Preprocessor.
-        x: raw input, or a tf.data.Dataset of batches of it: `x`, `(x, y)` or
-            `(x, y, sample_weight)`.
-        y: labels in lists, arrays or dicts of them, or None.
-        sample_weight: weights, or None.
-        batch_size: int, default 32.
-        shuffle: bool, whether every pass has another order. Default False.
-
-    Returns:
-        tf.data.Dataset.
+def named_strings(x, required, optional=()):
+    """String tensors of the parts of a dict of raw input.
 
     Raises:
-        ValueError: if the parts do not have the same number of examples, or
-            are given beside a data set.
+        TypeError: if `x` is no dict, or a part is not made of strings.
+        ValueError: if parts are missing or unknown.
+    """
+    names = ", ".join([*required, *(f"{name} (optional)" for name in optional)])
+    if not isinstance(x, dict):
+        raise TypeError(
+            f"`x` must be a dict of {names}. Received: {type(x).__name__}."
+        )
+    parts = {name: part for name, part in x.items() if part is not None}
+    if not set(required) <= set(parts) <= {*required, *optional}:
+        raise ValueError(
+            f"`x` must have the parts {names}. Received: {', '.join(x)}."
+        )
+    return {
+        name: strings(parts[name], name)
+        for name in (*required, *optional)
+        if name in parts
+    }
+
+
+def strings(value, name):
+    """A string tensor of lists, arrays or tensors; ragged where lists are."""
+    import tensorflow as tf
+
+    if isinstance(value, (tf.Tensor, tf.RaggedTensor)):
+        tensor = value
+    else:
+        try:
+            tensor = to_tensor(value)
+        except (TypeError, ValueError) as error:
+            raise TypeError(
+                f"`{name}` must be strings. Received: {_shown(value)}."
+            ) from error
+    if tensor.dtype != tf.string:
+        # An empty list has no type of its own.
+        if isinstance(value, (list, tuple)) and not len(value):
+            return tf.zeros([0], tf.string)
+        raise TypeError(f"`{name}` must be strings. Received: {_shown(value)}.")
+    return tensor
+
+
+def to_tensor(value):
+    """A tensor of lists, arrays or tensors; ragged where lists are uneven."""
+    import tensorflow as tf
+
+    if isinstance(value, (tf.Tensor, tf.RaggedTensor)):
+        return value
+    if hasattr(value, "__array__"):
+        value = value.__array__()
+        if value.dtype.kind == "T":  # NumPy's strings of any length
+            value = value.astype(object)
+        return tf.convert_to_tensor(value)
+    if isinstance(value, (list, tuple)):
+        rows = [row for row in value if isinstance(row, (list, tuple))]
+        if len({len(row) for row in rows}) > 1:
+            return tf.ragged.constant(value)
+    return tf.convert_to_tensor(value)
+
+
+def check_rank(tensor, name, rank):
+    """Refuse a tensor with another number of axes."""
+    if tensor.shape.rank != rank:
+        shape = "[B, ...]" if rank > 1 else "[B]"
+        raise ValueError(
+            f"`{name}` must be a batch of strings {shape}, {rank} axes. "
+            f"Received: {tensor.shape.rank} axes."
+        )
+
+
+def _shown(value):
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."
+
+
+def of_examples(texts, shape=None):
+    """String tensor of a list of str, a U+FFFD for each lone surrogate.
+
+    Args:
+        texts: list of str.
+        shape: list of int, of the tensor. Default: one axis.
     """
     import tensorflow as tf
 
-    if hasattr(x, "element_spec"):
-        _check_batches(preprocessor, x, y, sample_weight, batch_size)
-        data = x
-    else:
-        parts = tensors(preprocessor, x, y, sample_weight)
-        count = _count(parts)
-        data = tf.data.Dataset.from_tensor_slices(parts)
-        if shuffle:
-            data = data.shuffle(max(count, 1))
-        data = data.batch(batch_size or DEFAULT_BATCH_SIZE)
-        options = tf.data.Options()
-        # The thread of tf.data's tuning may hold up the end for as long as the
-        # data lasted (TensorFlow 2.20). The user's own data keep their options.
-        options.autotune.enabled = False
-        data = data.with_options(options)
-    return data.map(
-        tf.autograph.experimental.do_not_convert(preprocessor),
-        num_parallel_calls=tf.data.AUTOTUNE,
-    ).prefetch(2)
-
-
-def split(preprocessor, x, y, sample_weight, fraction):
-    """The first examples to train on, and the last ones to validate on.
-
-    Args:
-        preprocessor: Preprocessor.
-        x, y, sample_weight: as `to_data_set` takes them.
-        fraction: float, the share to validate on.
-
-    Returns:
-        two tuples of x, y, sample_weight.
-
-    Raises:
-        ValueError: if one of them would be empty, or `x` is a data set.
-    """
-    if hasattr(x, "element_spec"):
-        raise ValueError(
-            "`validation_split` needs lists or arrays, and `x` is a data set. "
-            "Give `validation_data`."
-        )
-    parts = tensors(preprocessor, x, y, sample_weight)
-    count = _count(parts)
-    kept = math.floor(count * (1 - fraction))
-    if not 0 < kept < count:
-        raise ValueError(
-            "`validation_split` must leave examples to train on and to "
-            f"validate on. Received: validation_split={fraction} of {count} "
-            "examples."
-        )
-    return tuple(
-        keras.utils.unpack_x_y_sample_weight(
-            keras.tree.map_structure(lambda part, s=s: part[s], parts)
-        )
-        for s in (slice(kept), slice(kept, None))
-    )
-
-
-def tensors(preprocessor, x, y=None, sample_weight=None):
-    """Raw input and labels as tensors, packed as Keras packs them."""
-    return keras.utils.pack_x_y_sample_weight(
-        preprocessor.tensors(x), _labels(y), _labels(sample_weight)
-    )
-
-
-def _labels(y):
-    if isinstance(y, dict):
-        return {name: to_tensor(part) for name, part in y.items()}
-    return None if y is None else to_tensor(y)
-
-
-def _count(parts):
-    """The number of examples, the same in all parts."""
-    flat = keras.tree.flatten(parts)
-    if any(part.shape.rank == 0 for part in flat):
-        raise ValueError(
-            "`x`, `y` and `sample_weight` must be batches; put a single text "
-            "into a list."
-        )
-    counts = [int(part.shape[0]) for part in flat]
-    if len(set(counts)) > 1:
-        raise ValueError(
-            "`x`, `y` and `sample_weight` must have the same number of "
-            f"examples. Received: {', '.join(map(str, counts))}."
-        )
-    return counts[0]
-
-
-def _check_batches(preprocessor, data, y, sample_weight, batch_size):
-    if y is not None or sample_weight is not None or batch_size is not None:
-        raise ValueError(
-            "`x` is a data set, which gives labels, weights and batches "
-            "itself: leave `y`, `sample_weight` and `batch_size` out."
-        )
-    spec = data.element_spec
-    first, *others = spec if isinstance(spec, tuple) else (spec,)
-    # Labels of questions are a dict, with the texts of the answers.
-    if others and not isinstance(others[0], dict) and is_raw(others[0]):
-        raise ValueError(
-            "a data set must give `x`, `(x, y)` or `(x, y, sample_weight)`, "
-            "and its `y` are strings. Give pairs of texts as a dict of "
-            '"text" and "text_pair", or as `((text, text_pair), y)`.'
-        )
-    parts = keras.tree.flatten(first)
-    if any(part.shape.rank == preprocessor.string_rank for part in parts[:1]):
-        raise ValueError(
-            "a data set must give batches: call `.batch(size)` on it."
-        )
+    # One for one, so that places in the text stay what they are.
+    texts = [_SURROGATES.sub("\ufffd", text) for text in texts]
+    tensor = tf.constant(texts, tf.string)
+    return tensor if shape is None else tf.reshape(tensor, shape)

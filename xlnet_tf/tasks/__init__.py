@@ -1,1 +1,34 @@
-"""What an XLNet is used for: a backbone with a head."""
+"""Tasks: a backbone with a head, its loss, its answers and their metrics."""
+
+import importlib
+
+# kind of a TaskSpec -> module of this folder and class
+_CLASSES = {
+    "classification": ("classification", "XLNetTextClassifier"),
+    "regression": ("classification", "XLNetTextRegressor"),
+    "multiple_choice": ("choices", "XLNetMultipleChoice"),
+    "question_answering": ("question_answering", "XLNetQuestionAnswering"),
+    "token_classification": ("classification", "XLNetTokenClassifier"),
+    "ranking": ("choices", "XLNetRanker"),
+}
+
+
+def task_class(kind):
+    """The class that is fine-tuned for a kind of task.
+
+    Args:
+        kind: str, the field `kind` of a TaskSpec.
+
+    Returns:
+        Subclass of Task.
+
+    Raises:
+        ValueError: if there is no such kind; the message lists all.
+    """
+    if kind not in _CLASSES:
+        raise ValueError(
+            f"there is no such kind of task. Expected one of "
+            f"{', '.join(_CLASSES)}. Received: kind={kind!r}"
+        )
+    module, name = _CLASSES[kind]
+    return getattr(importlib.import_module(f"{__name__}.{module}"), name)

@@ -1,25 +1,115 @@
-"""Documents in the order in which they answer a query.
+"""Options of a question and documents of a query: O sequences a row.
 
-Shapes: B queries, O documents of a query, T tokens.
+Shapes: B rows, O options or documents, T tokens.
 """
 
 import keras
+import numpy as np
 from keras import ops
 
-from xlnet_tf.preprocessing.texts import XLNetRankerPreprocessor
-from xlnet_tf.tasks.classification import XLNetMultipleChoice
+from xlnet_tf.preprocessing.choices import XLNetMultipleChoicePreprocessor
+from xlnet_tf.preprocessing.choices import XLNetRankerPreprocessor
+from xlnet_tf.tasks import metrics
+from xlnet_tf.tasks.classification import SequenceTask
 from xlnet_tf.tasks.losses import ListwiseLoss
+from xlnet_tf.tasks.losses import class_loss
+from xlnet_tf.tasks.losses import class_metrics
 from xlnet_tf.tasks.losses import reciprocal_rank
 
 _FILLER = -1e30
 
 
 @keras.saving.register_keras_serializable(package="xlnet_tf")
+class XLNetMultipleChoice(SequenceTask):
+    """Chooses among the options of a question, such as RACE's.
+
+    Args:
+        backbone: XLNetBackbone.
+        summary, projection, activation, dropout: see `ClassificationHead`.
+        segment_length: int or None, tokens read at a time; a backbone with
+            `memory_length` remembers those before. Default None: all at once.
+        preprocessor: Preprocessor for raw strings, or None.
+
+    Call arguments:
+        features: dict of `token_ids` int32 [B, O, T], and optionally
+            `segment_ids` and `padding_mask` of the same shape.
+        training: bool, whether dropout is applied.
+
+    Returns:
+        float32 tensor of shape [B, O], one logit an option.
+
+    Source: `get_race_loss` of the released code.
+
+    Example:
+
+    ```python
+    import numpy as np
+    import xlnet_tf
+    backbone = xlnet_tf.XLNetBackbone(xlnet_tf.XLNetConfig.from_size("tiny"))
+    task = xlnet_tf.XLNetMultipleChoice(backbone)
+    ids = np.array([[[17, 21, 4, 35, 4, 3], [17, 21, 4, 48, 4, 3]]])
+    logits = task({"token_ids": ids})  # [1, 2]
+    ```
+    """
+
+    preprocessor_cls = XLNetMultipleChoicePreprocessor
+    kind = "multiple_choice"
+    metric_names = ("accuracy",)
+
+    def __init__(self, backbone, **kwargs):
+        super().__init__(backbone, 1, **kwargs)
+
+    def call(self, features, training=None):
+        options = ops.shape(features["token_ids"])[1]
+        flat = {
+            name: value
+            if value is None or name == "dropout_seed"
+            else ops.reshape(value, [-1, *ops.shape(value)[2:]])
+            for name, value in features.items()
+        }
+        outputs, seed = self.encode(flat, training)
+        logits = self.head(outputs["content"], seed=seed)
+        return ops.reshape(logits, [-1, options])
+
+    def default_loss(self):
+        return class_loss()
+
+    def default_metrics(self):
+        return class_metrics()
+
+    def decode(self, collected, encoded, examples):
+        """dicts of `id`, `answer` (int), `option` (str), `probabilities`."""
+        rows = metrics.probabilities(collected["logits"])
+        return [
+            {
+                "id": example.id,
+                "answer": int(np.argmax(row)),
+                "option": example.options[int(np.argmax(row))],
+                "probabilities": row.tolist(),
+            }
+            for example, row in zip(examples, rows, strict=True)
+        ]
+
+    @classmethod
+    def score(cls, spec, examples, decoded, labels=None):
+        """See `Task`; the first metric is also that of each `group`."""
+        metrics.check_numbers([max(x["probabilities"]) for x in decoded])
+        groups = [x.group for x in examples]
+        return metrics.evaluate(
+            cls,
+            spec.metrics,
+            np.array([x.answer for x in examples]),
+            np.array([one["answer"] for one in decoded]),
+            groups=groups if any(groups) else None,
+        )
+
+
+@keras.saving.register_keras_serializable(package="xlnet_tf")
 class XLNetRanker(XLNetMultipleChoice):
     """Scores the documents of a query.
 
-    By default it is trained by `ListwiseLoss` on relevance [B, O]: 0 for what
-    does not answer the query, and for what only fills up the rows.
+    The default loss is `ListwiseLoss` on relevance [B, O]: 0 for documents
+    that do not answer the query, and for filler.
 
     Args:
         backbone: XLNetBackbone.
@@ -28,16 +118,30 @@ class XLNetRanker(XLNetMultipleChoice):
 
     Call arguments:
         features: dict of `token_ids` int32 [B, O, T], and optionally
-            `segment_ids` and `padding_mask` of that shape, and
-            `document_mask` [B, O], 0 for what only fills up the rows.
+            `segment_ids` and `padding_mask` of the same shape, and
+            `document_mask` [B, O], 1 = a document, 0 = filler.
         training: bool, whether dropout is applied.
 
     Returns:
         float32 tensor of shape [B, O], scores, -1e30 where `document_mask` is
         0.
+
+    Example:
+
+    ```python
+    import numpy as np
+    import xlnet_tf
+    backbone = xlnet_tf.XLNetBackbone(xlnet_tf.XLNetConfig.from_size("tiny"))
+    task = xlnet_tf.XLNetRanker(backbone)
+    ids = np.array([[[17, 21, 4, 35, 4, 3], [17, 21, 4, 48, 4, 3]]])
+    scores = task({"token_ids": ids})  # [1, 2]
+    ```
     """
 
     preprocessor_cls = XLNetRankerPreprocessor
+    kind = "ranking"
+    feature_names = (*XLNetMultipleChoice.feature_names, "document_mask")
+    metric_names = ("ndcg",)
 
     def call(self, features, training=None):
         features = dict(features)
@@ -46,6 +150,10 @@ class XLNetRanker(XLNetMultipleChoice):
         if document_mask is None:
             return scores
         return ops.where(ops.cast(document_mask, "bool"), scores, _FILLER)
+
+    @classmethod
+    def encoding_arguments(cls, spec, config):
+        return {"num_documents": config.num_documents}
 
     def default_loss(self):
         return ListwiseLoss()
@@ -56,3 +164,35 @@ class XLNetRanker(XLNetMultipleChoice):
                 reciprocal_rank, name="reciprocal_rank"
             )
         ]
+
+    def decode(self, collected, encoded, examples):
+        """dicts of `query_id`, `document_id` and `score`."""
+        scores = np.zeros(len(examples), np.float64)
+        is_real = encoded.dense["document_mask"] > 0
+        place = encoded.dense["example"][is_real]
+        scores[place] = collected["logits"][is_real]
+        return [
+            {
+                "query_id": example.query_id,
+                "document_id": example.document_id,
+                "score": float(score),
+            }
+            for example, score in zip(examples, scores, strict=True)
+        ]
+
+    @classmethod
+    def score(cls, spec, examples, decoded, labels=None):
+        """See `Task`; metrics are means over the queries."""
+        scores = np.array([one["score"] for one in decoded])
+        metrics.check_numbers(scores)
+        relevance = np.array([x.relevance or 0 for x in examples])
+        rows = {}
+        for row, example in enumerate(examples):
+            rows.setdefault(example.query_id, []).append(row)
+        queries = rows.values()
+        return metrics.evaluate(
+            cls,
+            spec.metrics,
+            [relevance[query] for query in queries],
+            [scores[query] for query in queries],
+        )

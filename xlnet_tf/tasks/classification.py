@@ -1,13 +1,14 @@
-"""Classes and numbers for texts, choices and tokens.
+"""Classes and numbers for texts, and classes for words.
 
-Shapes: B batch, T tokens, C classes, O options of a question.
+Shapes: B batch, R rows of a split, X examples, T tokens, C classes.
 """
 
 import keras
+import numpy as np
 from keras import ops
 
-from xlnet_tf.preprocessing.texts import XLNetMultipleChoicePreprocessor
-from xlnet_tf.preprocessing.texts import XLNetTokenClassifierPreprocessor
+from xlnet_tf.preprocessing.tokens import XLNetTokenClassifierPreprocessor
+from xlnet_tf.tasks import metrics
 from xlnet_tf.tasks.heads import ClassificationHead
 from xlnet_tf.tasks.heads import TokenHead
 from xlnet_tf.tasks.long_documents import remember_segments
@@ -17,11 +18,11 @@ from xlnet_tf.tasks.losses import class_metrics
 from xlnet_tf.tasks.task import Task
 
 
-class _SequenceTask(Task):
+class SequenceTask(Task):
     """A task that reads one summary vector of a sequence.
 
     With `segment_length`, longer sequences are read segment by segment, each
-    remembering those before it; see `long_documents`.
+    remembering the segments before; see `long_documents`.
     """
 
     new_head_arguments = ("num_classes", "projection")
@@ -44,24 +45,22 @@ class _SequenceTask(Task):
                 "`memory_length` too. Received: "
                 f"segment_length={segment_length}, memory_length=0."
             )
-        head = ClassificationHead(
-            backbone.config,
-            num_classes,
-            summary=summary,
-            projection=projection,
-            activation=activation,
-            dropout=dropout,
-            dtype=kwargs.get("dtype", backbone.dtype_policy),
-            name="head",
-        )
-        super().__init__(backbone, head, **kwargs)
-        self.num_classes = num_classes
-        self.summary_arguments = {
+        summary_arguments = {
             "summary": summary,
             "projection": projection,
             "activation": activation,
             "dropout": dropout,
         }
+        head = self.make_head(
+            ClassificationHead,
+            backbone,
+            kwargs,
+            num_classes=num_classes,
+            **summary_arguments,
+        )
+        super().__init__(backbone, head, **kwargs)
+        self.num_classes = num_classes
+        self.summary_arguments = summary_arguments
         self.segment_length = segment_length
 
     def encode(self, features, training=None):
@@ -87,12 +86,52 @@ class _SequenceTask(Task):
         }
 
 
+class _TextTask(SequenceTask):
+    """A class or a number for a text; windows of one text are averaged."""
+
+    @classmethod
+    def arguments_for(cls, spec, config, labels):
+        if config.long_documents != "memory":
+            return {"segment_length": None}  # the preset's may have one
+        length = config.sequence_length or spec.sequence_length
+        lengths = {"segment_length": length, "memory_length": length}
+        return {**lengths, "reuse_length": 0}
+
+    @classmethod
+    def preprocessor_settings(cls, spec, config):
+        settings = super().preprocessor_settings(spec, config)
+        if config.long_documents == "memory":
+            settings["sequence_length"] = (
+                config.document_length or 8 * settings["sequence_length"]
+            )
+        return settings
+
+    @classmethod
+    def encoding_arguments(cls, spec, config):
+        if config.long_documents != "windows":
+            return {}
+        length = config.sequence_length or spec.sequence_length
+        return {"stride": config.stride or length // 2}
+
+    def call(self, features, training=None):
+        outputs, seed = self.encode(features, training)
+        return self.head(outputs["content"], seed=seed)
+
+    @staticmethod
+    def mean_of_windows(collected, encoded, examples):
+        """float64 [X, ...], the mean of the logits of each example's rows."""
+        example, logits = encoded.dense["example"], collected["logits"]
+        sums = np.zeros((len(examples), *logits.shape[1:]), np.float64)
+        np.add.at(sums, example, logits)
+        return (sums.T / np.bincount(example, minlength=len(sums))).T
+
+
 @keras.saving.register_keras_serializable(package="xlnet_tf")
-class XLNetTextClassifier(_SequenceTask):
+class XLNetTextClassifier(_TextTask):
     """Puts a text, or a pair of texts, in one of several classes.
 
-    Pad on the left, so that the class token stands last
-    (`xlnet_tf.tasks.heads.ClassificationHead` reads it there).
+    Pad on the left: `ClassificationHead` reads the last token, which must be
+    the class token.
 
     Args:
         backbone: XLNetBackbone.
@@ -100,7 +139,7 @@ class XLNetTextClassifier(_SequenceTask):
         labels: sequence of C str, names of the classes, or None.
         summary, projection, activation, dropout: see `ClassificationHead`.
         segment_length: int or None, tokens read at a time; a backbone with
-            `memory_length` remembers those before. Default None: all at once.
+            `memory_length` remembers the others. Default None: all at once.
         preprocessor: Preprocessor for raw strings, or None.
 
     Call arguments:
@@ -115,21 +154,61 @@ class XLNetTextClassifier(_SequenceTask):
         ValueError: if the number of labels is not `num_classes`.
 
     Source: `classification_loss` of the released code.
+
+    Example:
+
+    ```python
+    import numpy as np
+    import xlnet_tf
+    backbone = xlnet_tf.XLNetBackbone(xlnet_tf.XLNetConfig.from_size("tiny"))
+    task = xlnet_tf.XLNetTextClassifier(backbone, num_classes=3)
+    logits = task({"token_ids": np.array([[17, 21, 4, 3]])})  # [1, 3]
+    ```
     """
+
+    kind = "classification"
+    metric_names = ("accuracy", "f1", "macro_f1", "matthews")
 
     def __init__(self, backbone, num_classes, labels=None, **kwargs):
         super().__init__(backbone, num_classes, **kwargs)
         self.labels = checked_labels(labels, num_classes)
-
-    def call(self, features, training=None):
-        outputs, seed = self.encode(features, training)
-        return self.head(outputs["content"], seed=seed)
 
     def default_loss(self):
         return class_loss()
 
     def default_metrics(self):
         return class_metrics()
+
+    @classmethod
+    def arguments_for(cls, spec, config, labels):
+        arguments = super().arguments_for(spec, config, labels)
+        return {**arguments, "num_classes": len(labels), "labels": labels}
+
+    def decode(self, collected, encoded, examples):
+        """dicts of `id`, `label` and `probabilities`, a dict by label."""
+        logits = self.mean_of_windows(collected, encoded, examples)
+        rows = metrics.probabilities(logits)
+        return [
+            {
+                "id": example.id,
+                "label": self.labels[int(np.argmax(row))],
+                "probabilities": dict(
+                    zip(self.labels, row.tolist(), strict=True)
+                ),
+            }
+            for example, row in zip(examples, rows, strict=True)
+        ]
+
+    @classmethod
+    def compared(cls, examples, decoded, labels):
+        metrics.check_numbers(
+            [list(one["probabilities"].values()) for one in decoded]
+        )
+        places = {label: place for place, label in enumerate(labels)}
+        return (
+            np.array([places[str(x.label)] for x in examples]),
+            np.array([places[one["label"]] for one in decoded]),
+        )
 
     def get_config(self):
         return {
@@ -140,15 +219,13 @@ class XLNetTextClassifier(_SequenceTask):
 
 
 @keras.saving.register_keras_serializable(package="xlnet_tf")
-class XLNetTextRegressor(_SequenceTask):
+class XLNetTextRegressor(_TextTask):
     """Gives a text, or a pair of texts, a number.
 
     Args:
         backbone: XLNetBackbone.
         summary, projection, activation, dropout: see `ClassificationHead`.
-        segment_length: int or None, tokens read at a time; a backbone with
-            `memory_length` remembers those before. Default None: all at once.
-        preprocessor: Preprocessor for raw strings, or None.
+        segment_length, preprocessor: see `XLNetTextClassifier`.
 
     Call arguments:
         features: dict as `XLNetBackbone` takes.
@@ -158,14 +235,26 @@ class XLNetTextRegressor(_SequenceTask):
         float32 tensor of shape [B].
 
     Source: `regression_loss` of the released code.
+
+    Example:
+
+    ```python
+    import numpy as np
+    import xlnet_tf
+    backbone = xlnet_tf.XLNetBackbone(xlnet_tf.XLNetConfig.from_size("tiny"))
+    task = xlnet_tf.XLNetTextRegressor(backbone)
+    scores = task({"token_ids": np.array([[17, 21, 4, 3]])})  # [1]
+    ```
     """
+
+    kind = "regression"
+    metric_names = ("pearson", "spearman", "mean_squared_error")
 
     def __init__(self, backbone, **kwargs):
         super().__init__(backbone, 1, **kwargs)
 
     def call(self, features, training=None):
-        outputs, seed = self.encode(features, training)
-        return self.head(outputs["content"], seed=seed)[:, 0]
+        return super().call(features, training)[:, 0]
 
     def default_loss(self):
         return SquaredError()
@@ -173,51 +262,19 @@ class XLNetTextRegressor(_SequenceTask):
     def default_metrics(self):
         return [keras.metrics.RootMeanSquaredError()]
 
+    def decode(self, collected, encoded, examples):
+        """dicts of `id` and `score`."""
+        scores = self.mean_of_windows(collected, encoded, examples)
+        return [
+            {"id": example.id, "score": float(score)}
+            for example, score in zip(examples, scores, strict=True)
+        ]
 
-@keras.saving.register_keras_serializable(package="xlnet_tf")
-class XLNetMultipleChoice(_SequenceTask):
-    """Chooses among the options of a question, such as RACE's.
-
-    Args:
-        backbone: XLNetBackbone.
-        summary, projection, activation, dropout: see `ClassificationHead`.
-        segment_length: int or None, tokens read at a time; a backbone with
-            `memory_length` remembers those before. Default None: all at once.
-        preprocessor: Preprocessor for raw strings, or None.
-
-    Call arguments:
-        features: dict of `token_ids` int32 [B, O, T], and optionally
-            `segment_ids` and `padding_mask` of that shape.
-        training: bool, whether dropout is applied.
-
-    Returns:
-        float32 tensor of shape [B, O], one logit an option.
-
-    Source: `get_race_loss` of the released code.
-    """
-
-    preprocessor_cls = XLNetMultipleChoicePreprocessor
-
-    def __init__(self, backbone, **kwargs):
-        super().__init__(backbone, 1, **kwargs)
-
-    def call(self, features, training=None):
-        options = ops.shape(features["token_ids"])[1]
-        flat = {
-            name: value
-            if value is None or name == "dropout_seed"
-            else ops.reshape(value, [-1, *ops.shape(value)[2:]])
-            for name, value in features.items()
-        }
-        outputs, seed = self.encode(flat, training)
-        logits = self.head(outputs["content"], seed=seed)
-        return ops.reshape(logits, [-1, options])
-
-    def default_loss(self):
-        return class_loss()
-
-    def default_metrics(self):
-        return class_metrics()
+    @classmethod
+    def compared(cls, examples, decoded, labels):
+        scores = np.array([one["score"] for one in decoded], np.float64)
+        metrics.check_numbers(scores)
+        return np.array([float(x.label) for x in examples]), scores
 
 
 @keras.saving.register_keras_serializable(package="xlnet_tf")
@@ -225,9 +282,7 @@ class XLNetTokenClassifier(Task):
     """Puts every token in one of several classes, such as names of entities.
 
     Args:
-        backbone: XLNetBackbone.
-        num_classes: int, C.
-        labels: sequence of C str, names of the classes, or None.
+        backbone, num_classes, labels: see `XLNetTextClassifier`.
         dropout: float, before the last layer. Default 0.1.
         preprocessor: XLNetTokenClassifierPreprocessor, or None.
 
@@ -240,21 +295,39 @@ class XLNetTokenClassifier(Task):
 
     Raises:
         ValueError: if the number of labels is not `num_classes`.
+
+    Example:
+
+    ```python
+    import numpy as np
+    import xlnet_tf
+    backbone = xlnet_tf.XLNetBackbone(xlnet_tf.XLNetConfig.from_size("tiny"))
+    task = xlnet_tf.XLNetTokenClassifier(backbone, num_classes=3)
+    logits = task({"token_ids": np.array([[17, 21, 4, 3]])})  # [1, 4, 3]
+    ```
     """
 
     new_head_arguments = ("num_classes",)
     head_has_dropout = True
+    kind = "token_classification"
+    metric_names = (
+        "entity_f1",
+        "entity_precision",
+        "entity_recall",
+        "accuracy",
+        "macro_f1",
+    )
     preprocessor_cls = XLNetTokenClassifierPreprocessor
 
     def __init__(
         self, backbone, num_classes, labels=None, dropout=0.1, **kwargs
     ):
-        head = TokenHead(
-            backbone.config,
-            num_classes,
+        head = self.make_head(
+            TokenHead,
+            backbone,
+            kwargs,
+            num_classes=num_classes,
             dropout=dropout,
-            dtype=kwargs.get("dtype", backbone.dtype_policy),
-            name="head",
         )
         super().__init__(backbone, head, **kwargs)
         self.num_classes = num_classes
@@ -270,6 +343,41 @@ class XLNetTokenClassifier(Task):
 
     def default_metrics(self):
         return class_metrics()
+
+    @classmethod
+    def arguments_for(cls, spec, config, labels):
+        arguments = super().arguments_for(spec, config, labels)
+        return {**arguments, "num_classes": len(labels), "labels": labels}
+
+    def loss_sums(self, features, outputs):
+        """See `Task`; labels are `token_labels` [B, T], -1 = not asked for."""
+        labels = features["token_labels"]
+        is_asked = ops.cast(labels >= 0, "float32")
+        losses = self.default_loss().call(ops.maximum(labels, 0), outputs)
+        return ops.sum(losses * is_asked), ops.sum(is_asked)
+
+    def collect(self, outputs):
+        best = ops.cast(ops.argmax(outputs, -1), "int32")
+        missing = self.preprocessor.sequence_length - ops.shape(best)[1]
+        return {"tags": ops.pad(best, [[0, 0], [0, missing]])}
+
+    def decode(self, collected, encoded, examples):
+        """dicts of `id`, `words` and `tags`, one for each word."""
+        first = encoded.sequences["is_first_piece"]
+        values, splits = np.asarray(first.values), np.asarray(first.row_splits)
+        decoded = []
+        for row, example in enumerate(examples):
+            places = np.flatnonzero(values[splits[row] : splits[row + 1]])
+            tags = [self.labels[i] for i in collected["tags"][row, places]]
+            # Words that did not fit have none.
+            tags += ["O"] * (len(example.words) - len(tags))
+            words = list(example.words)
+            decoded.append({"id": example.id, "words": words, "tags": tags})
+        return decoded
+
+    @classmethod
+    def compared(cls, examples, decoded, labels):
+        return [list(x.tags) for x in examples], [x["tags"] for x in decoded]
 
     def get_config(self):
         return {

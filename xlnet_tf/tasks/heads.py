@@ -1,7 +1,6 @@
-"""The layers between the backbone and the answer.
+"""Heads: the layers between the backbone and the outputs of a task.
 
-They are not registered with Keras: a task makes its head anew from its own
-config.
+Heads are not registered with Keras: a task makes its head from its own config.
 
 Shapes: B batch, T tokens, P targets, D model dim, V vocabulary, C classes.
 """
@@ -9,8 +8,8 @@ Shapes: B batch, T tokens, P targets, D model dim, V vocabulary, C classes.
 import keras
 from keras import ops
 
+from xlnet_tf.model.dropout import DRAW_HEAD
 from xlnet_tf.model.dropout import dropout
-from xlnet_tf.tasks.task import DRAW_HEAD
 
 SUMMARIES = ("last", "first", "mean")
 
@@ -178,7 +177,7 @@ class ClassificationHead(keras.layers.Layer):
         )
 
     def summarize(self, content, seed=None):
-        """The vector of each sequence, float tensor of shape [B, D]."""
+        """Summary vectors, float tensor of shape [B, D]."""
         if self.summary == "mean":
             summary = ops.mean(content, axis=1)
         else:

@@ -1,4 +1,4 @@
-"""Texts longer than a segment: each segment remembers those before it.
+"""Texts longer than a segment, read segment by segment with memory.
 
 Shapes: B batch, T tokens of a text, M memory length, D model dim, L layers.
 """
@@ -7,16 +7,16 @@ from keras import ops
 
 from xlnet_tf.model.dropout import fold_in
 
-# What fills a text up on its left to a whole number of segments.
+# Padding on the left, up to a whole number of segments.
 _FILLERS = {"token_ids": 0, "segment_ids": 4, "padding_mask": 0}
 
 
 def remember_segments(backbone, features, segment_length, training=None):
-    """Reads all segments of a text but the last one, into memories.
+    """Reads all segments of a text but the last one into memories.
 
-    The work grows linearly with the length of the text, and memory stays that
-    of one segment: no gradient goes back beyond the last segment, as in
-    pretraining. What is padding is not remembered.
+    Work grows linearly with the length of the text. Memory of the machine does
+    not grow: as in pretraining, gradients stop at the beginning of the last
+    segment. Padding is not remembered.
 
     Args:
         backbone: XLNetBackbone with a `memory_length`.
@@ -30,7 +30,8 @@ def remember_segments(backbone, features, segment_length, training=None):
         `memory_mask`.
 
     Raises:
-        ValueError: if there are features that are not cut into segments.
+        ValueError: if there are other features, such as `perm_mask`, which
+            cannot be cut into segments.
 
     Source: section 3.2 of https://arxiv.org/abs/1901.02860.
     """
@@ -81,7 +82,7 @@ def remember_segments(backbone, features, segment_length, training=None):
 
 
 def _whole_segments(features, segment_length):
-    """Features of the tokens, filled up to a whole number of segments."""
+    """Features of the tokens, padded to a whole number of segments."""
     features = {
         name: value
         for name, value in features.items()
@@ -96,12 +97,12 @@ def _whole_segments(features, segment_length):
     if "padding_mask" not in features:
         features["padding_mask"] = ops.ones_like(features["token_ids"])
     return {
-        name: _fill_up(value, _FILLERS[name], segment_length)
+        name: _pad(value, _FILLERS[name], segment_length)
         for name, value in features.items()
     }
 
 
-def _fill_up(value, filler, segment_length):
+def _pad(value, filler, segment_length):
     batch_size, length = ops.shape(value)
     missing = -length % segment_length
     return ops.concatenate(

@@ -1,7 +1,7 @@
-"""Losses and metrics that tasks are compiled with by default.
+"""Losses of tasks, and the metrics that they are compiled with by default.
 
-All losses are means by weight, so that rows of weight 0, such as those that
-fill up a last batch, do not count.
+All losses are means by weight, so that rows of weight 0, such as padding of a
+last batch, do not count. Fine-tuning runs sum the values of their `call`.
 
 Shapes: B batch, T tokens, C classes, O documents of a query.
 """
@@ -20,13 +20,16 @@ def class_loss():
 
 
 def class_metrics():
-    """The share of classes that are right."""
+    """The accuracy, in a list."""
     return [keras.metrics.SparseCategoricalAccuracy(name="accuracy")]
 
 
 @keras.saving.register_keras_serializable(package="xlnet_tf")
 class SquaredError(keras.losses.Loss):
-    """(y - prediction)^2, one value a row: Keras' own would ignore weights.
+    """(y - prediction)^2, one value a row.
+
+    Of outputs [B], `keras.losses.MeanSquaredError` takes the mean over the
+    rows, and the weights of rows would be lost.
 
     Call arguments:
         y_true: [B] or [B, 1].
@@ -46,13 +49,12 @@ class SquaredError(keras.losses.Loss):
 class ListwiseLoss(keras.losses.Loss):
     """Cross-entropy of the documents of a query: ListNet's top-one loss.
 
-    The relevance of a query's documents, divided by its sum, is the
-    distribution that the softmax of the scores should become. A query without
-    a relevant document teaches nothing.
+    The target distribution is the relevance of the documents, divided by its
+    sum over the query. A query without a relevant document has a loss of 0.
 
     Call arguments:
         y_true: [B, O], relevance, at least 0.
-        y_pred: [B, O], scores, -1e30 for what only fills up the rows.
+        y_pred: [B, O], scores, -1e30 for filler.
 
     Source: equation 4 of Cao et al., "Learning to rank: from pairwise
         approach to listwise approach", with p proportional to relevance.
@@ -70,7 +72,7 @@ class ListwiseLoss(keras.losses.Loss):
 
 @keras.saving.register_keras_serializable(package="xlnet_tf")
 def reciprocal_rank(y_true, y_pred):
-    """1 / the place of the best relevant document, 0 where there is none.
+    """Reciprocal rank of the best relevant document, 0 if there is none.
 
     Args:
         y_true: [B, O], relevance, above 0 where relevant.
@@ -88,14 +90,14 @@ def reciprocal_rank(y_true, y_pred):
 
 @keras.saving.register_keras_serializable(package="xlnet_tf")
 class SpanLoss(keras.losses.Loss):
-    """How unlikely the true span is, and that there is one or none.
+    """Cross-entropy of the start and the end of an answer, their mean.
 
-    The mean of the cross-entropies of start and end; where the task tells
-    questions without an answer, plus half of the cross-entropy of that.
+    With `class_logits`, plus half of the cross-entropy of whether the question
+    has no answer.
 
     Call arguments:
         y_true: dict of `start_positions` and `end_positions` [B], and
-            `is_impossible` [B], 1 = no answer, where the task tells.
+            `is_impossible` [B], 1 = no answer, with `class_logits`.
         y_pred: dict of `start_scores` and `end_scores` [B, T] with
             `class_logits` [B], or `start_logits` and `end_logits` [B, T].
 

@@ -1,45 +1,166 @@
-"""How good the outputs of a fine-tuned model are.
+"""Metrics of tasks, by scikit-learn, SciPy and seqeval.
 
-Legend: R examples, C classes, O options of a question.
+Shapes: R examples, C classes.
 """
 
+import importlib
 import itertools
+import re
+import warnings
 
 import numpy as np
 
-from xlnet_tf.tasks.metric_functions import METRICS
-from xlnet_tf.tasks.metric_functions import check_lengths
-from xlnet_tf.tasks.metric_functions import check_sentences
-from xlnet_tf.tasks.metric_functions import find_metric
-
-__all__ = [
-    "MEAN",
-    "METRICS",
-    "METRICS_OF_KIND",
-    "balanced_class_weights",
-    "drop_padding",
-    "evaluate",
-    "find_metric",
-    "is_better",
-    "predictions_of",
-]
-
 MEAN = "mean"
 LESS_IS_BETTER = frozenset({"mean_squared_error", "loss"})
-METRICS_OF_KIND = {
-    "classification": ("accuracy", "f1", "macro_f1", "matthews"),
-    "regression": ("pearson", "spearman", "mean_squared_error"),
-    "multiple_choice": ("accuracy",),
-    "question_answering": ("squad_f1", "exact_match"),
-    "token_classification": (
-        "entity_f1",
-        "entity_precision",
-        "entity_recall",
-        "accuracy",
-        "macro_f1",
+
+_ENTITY_TAG = re.compile(r"O|[BIES]-.+")
+
+
+def _from_library(module, function, **options):
+    """A metric (targets, predictions) -> float of a library, loaded late."""
+
+    def metric(targets, predictions):
+        score = getattr(importlib.import_module(module), function)
+        return float(score(targets, predictions, **options))
+
+    return metric
+
+
+def f1(targets, predictions):
+    """F1 of class 1 of two; 0 without true and predicted positives."""
+    from sklearn.metrics import f1_score
+
+    for name, values in (("targets", targets), ("predictions", predictions)):
+        others = np.setdiff1d(values, (0, 1))
+        if len(others):
+            raise ValueError(
+                "f1 is that of class 1 of the classes 0 and 1; name macro_f1 "
+                f"for more classes. Received: {name} with "
+                f"{others[:5].tolist()}"
+            )
+    both = (np.asarray(x).astype(int) for x in (targets, predictions))
+    return float(f1_score(*both, zero_division=0))
+
+
+def _correlation(function):
+    """A correlation of SciPy; 0, and a warning, where either is constant."""
+
+    def metric(targets, predictions):
+        from scipy import stats
+
+        both = {"targets": targets, "predictions": predictions}
+        both = {k: np.asarray(v, np.float64) for k, v in both.items()}
+        for name, values in both.items():
+            if np.ptp(values) == 0:
+                warnings.warn(
+                    f"{function[:-1]} is undefined, and given as 0: all "
+                    f"{len(values)} {name} are {values[0]:g}.",
+                    stacklevel=3,
+                )
+                return 0.0
+        return float(getattr(stats, function)(*both.values())[0])
+
+    return metric
+
+
+def _of_entities(function):
+    """A metric of whole entities, as conlleval counts; 0 without entities."""
+    metric = _from_library("seqeval.metrics", function, zero_division=0)
+
+    def checked(targets, predictions):
+        return metric(*entity_tags(targets, predictions))
+
+    return checked
+
+
+def entity_tags(targets, predictions):
+    """Tags such as "B-person", "I-person" and "O" as seqeval reads them.
+
+    Args:
+        targets, predictions: lists of lists of str.
+
+    Raises:
+        ValueError: if a tag has no place of B, I, E or S, or lengths differ.
+    """
+    check_sentences(targets, predictions)
+    both = []
+    for name, sentences in (("targets", targets), ("predictions", predictions)):
+        both.append([[str(tag) for tag in tags] for tags in sentences])
+        for tag in sorted(set(itertools.chain(*both[-1]))):
+            if not _ENTITY_TAG.fullmatch(tag):
+                raise ValueError(
+                    'entities need tags such as "B-person", "I-person" and '
+                    f'"O"; name accuracy or macro_f1 for others. Received: '
+                    f"{name} with {tag!r}"
+                )
+    return both
+
+
+def ndcg(relevances, scores, k=None):
+    """Normalized discounted cumulative gain, the mean over queries.
+
+    As in trec_eval: the gain of a document is its relevance (a negative one
+    counts as 0), and a query without a relevant document scores 0. Documents
+    of equal score share their places, so that constant scores earn what chance
+    does. A single document scores 1 if it is relevant.
+
+    Args:
+        relevances, scores: lists of arrays of numbers, one a query.
+        k: int, how many places count; default all.
+
+    Source: Järvelin and Kekäläinen, 2002; McSherry and Najork, 2008 (ties).
+    """
+    from sklearn.metrics import ndcg_score
+
+    check_lengths(relevances, scores)
+    values = []
+    for relevance, score in zip(relevances, scores, strict=True):
+        relevance = np.maximum(np.asarray(relevance, np.float64), 0)
+        check_lengths(relevance, score)
+        if len(relevance) == 1:
+            values.append(float(relevance[0] > 0))
+        else:
+            values.append(ndcg_score([relevance], [np.asarray(score)], k=k))
+    return float(np.mean(values))
+
+
+METRICS = {
+    "accuracy": _from_library("sklearn.metrics", "accuracy_score"),
+    "f1": f1,
+    "macro_f1": _from_library(
+        "sklearn.metrics", "f1_score", average="macro", zero_division=0
     ),
-    "ranking": ("ndcg",),
+    "matthews": _from_library("sklearn.metrics", "matthews_corrcoef"),
+    "pearson": _correlation("pearsonr"),
+    "spearman": _correlation("spearmanr"),
+    "mean_squared_error": _from_library(
+        "sklearn.metrics", "mean_squared_error"
+    ),
+    "entity_f1": _of_entities("f1_score"),
+    "entity_precision": _of_entities("precision_score"),
+    "entity_recall": _of_entities("recall_score"),
+    "ndcg": ndcg,
 }
+
+
+def find_metric(name):
+    """The function (targets, predictions) -> float of a metric.
+
+    Args:
+        name: str, of `METRICS`, or such as "ndcg@20".
+
+    Raises:
+        ValueError: if there is no such metric; the message lists all.
+    """
+    cut = re.fullmatch(r"ndcg@([1-9]\d*)", name)
+    if cut:
+        return lambda targets, scores: ndcg(targets, scores, int(cut[1]))
+    if name not in METRICS:
+        raise ValueError(
+            f"there is no such metric. Expected one of {', '.join(METRICS)}, "
+            f"ndcg@K. Received: name={name!r}"
+        )
+    return METRICS[name]
 
 
 def is_better(name, a, b):
@@ -47,12 +168,9 @@ def is_better(name, a, b):
 
     Args:
         name: str.
-        a: float.
-        b: float or None, nothing yet. Anything is better than None or nan, and
-            nan is better than nothing.
-
-    Returns:
-        bool.
+        a: float; nan is never better.
+        b: float, or None for no value yet: any number is better than None or
+            nan.
     """
     if np.isnan(a):
         return False
@@ -61,246 +179,100 @@ def is_better(name, a, b):
     return bool(a < b if name in LESS_IS_BETTER else a > b)
 
 
-def evaluate(
-    kind,
-    metric_names,
-    targets,
-    outputs,
-    labels=None,
-    groups=None,
-    score_answers=None,
-):
-    """The metrics of what a model put out for examples without padding.
+def evaluate(task, names, targets, predictions, groups=None):
+    """The metrics of predictions.
 
     Args:
-        kind: str, the kind of task.
-        metric_names: tuple of str, the main metric first. "mean" is the mean of
-            the others named.
-        targets: classification and multiple choice: [R] integers; regression
-            and ranking: [R] numbers; token classification: a list of lists of
-            tags (or ids, given `labels`); question answering: whatever
-            `score_answers` takes.
-        outputs: classification: logits [R, C]; multiple choice: logits [R, O],
-            -inf where there is no option; regression and ranking: [R] or
-            [R, 1]; token classification: a list of lists of tags (or ids);
-            question answering: whatever `score_answers` takes.
-        labels: tuple of str, names of the classes; default none.
-        groups: sequence of R names. Ranking: the query of each document. Else
-            the first metric is also given for each group, as "accuracy_high".
-        score_answers: function (targets, outputs) -> dict of floats, the scores
-            of question answering.
+        task: Task class, whose `metric_names` may be named.
+        names: tuple of str, the main metric first; "mean" is of the others.
+        targets, predictions: [R] classes or numbers; or R lists, the tags of
+            sentences or the relevances and scores of queries.
+        groups: sequence of R names, for each of which the first metric is
+            given too, as "accuracy_high". Default none.
 
     Returns:
-        dict of str to float, in the order of the names, then the groups'.
+        dict of str to float, in the order of the names, then the groups.
 
     Raises:
         ValueError: if a metric is not of this kind of task, there are no
-            examples, lengths differ, or an output is not a number.
+            examples, or lengths differ.
     """
-    plain = [name for name in metric_names if name != MEAN]
-    _check_names(kind, metric_names, plain)
-    if kind == "question_answering":
-        values = _answer_scores(score_answers, plain, targets, outputs)
-    else:
-        check_lengths(targets, outputs)
-        if groups is not None:
-            check_lengths(groups, outputs)
-        if kind == "ranking":
-            by_query = _by_query(targets, outputs, groups)
-            values = {name: find_metric(name)(*by_query) for name in plain}
-        else:
-            values = _with_groups(kind, plain, targets, outputs, labels, groups)
-    if MEAN in metric_names:
+    plain = [name for name in names if name != MEAN]
+    _check_names(task, names, plain)
+    check_lengths(targets, predictions)
+    values = {name: _value(name, targets, predictions) for name in plain}
+    rows_of = {}
+    if groups is not None:
+        check_lengths(groups, predictions)
+        for row, group in enumerate(groups):
+            rows_of.setdefault(group, []).append(row)
+    for group, rows in rows_of.items():
+        parts = ([x[row] for row in rows] for x in (targets, predictions))
+        values[f"{plain[0]}_{group}"] = _value(plain[0], *parts)
+    if MEAN in names:
         values[MEAN] = float(np.mean([values[name] for name in plain]))
-    ordered = [*metric_names, *(n for n in values if n not in metric_names)]
-    return {name: values[name] for name in ordered}
+    return {name: values[name] for name in dict.fromkeys([*names, *values])}
 
 
-def _check_names(kind, metric_names, plain):
-    if kind not in METRICS_OF_KIND:
-        raise ValueError(
-            f"there is no such kind of task. Expected one of "
-            f"{', '.join(METRICS_OF_KIND)}. Received: kind={kind!r}"
-        )
-    known = METRICS_OF_KIND[kind]
+def _check_names(task, names, plain):
     for name in plain:
-        if name.split("@")[0] not in known:
+        if name.split("@")[0] not in task.metric_names:
             raise ValueError(
-                f"this is no metric of {kind}. Expected one of "
-                f"{', '.join(known)}. Received: metric={name!r}"
+                f"this is no metric of {task.kind}. Expected one of "
+                f"{', '.join(task.metric_names)}. Received: metric={name!r}"
             )
-        if kind != "question_answering":
-            find_metric(name)
-    mixed = MEAN in metric_names and not LESS_IS_BETTER.isdisjoint(plain)
+        find_metric(name)
+    mixed = MEAN in names and not LESS_IS_BETTER.isdisjoint(plain)
     if not plain or mixed:
         raise ValueError(
             f'name metrics, and "{MEAN}" only beside metrics of which more is '
-            f"better. Received: metric_names={tuple(metric_names)}"
+            f"better. Received: metric_names={tuple(names)}"
         )
 
 
-def _answer_scores(score_answers, names, targets, outputs):
-    if score_answers is None:
-        raise ValueError(
-            "question answering needs `score_answers`, a function (targets, "
-            "outputs) -> dict of floats. Received: score_answers=None"
-        )
-    scores = score_answers(targets, outputs)
-    return {name: float(scores[name]) for name in names}
+def _value(name, *parts):
+    # Tags of sentences count one by one, but for those of entities.
+    if name in ("accuracy", "macro_f1") and isinstance(parts[0][0], list):
+        check_sentences(*parts)
+        parts = [list(itertools.chain(*part)) for part in parts]
+    return find_metric(name)(*parts)
 
 
-def _by_query(targets, outputs, queries):
-    """Lists of relevances and scores, a query each."""
-    if queries is None:
-        raise ValueError(
-            "ranking needs the query of each document. Received: groups=None"
-        )
-    targets, scores = np.asarray(targets), _numbers(outputs)
-    rows = [rows for _, rows in _rows_of_groups(queries)]
-    return [targets[r] for r in rows], [scores[r] for r in rows]
-
-
-def _rows_of_groups(groups):
-    rows = {}
-    for row, group in enumerate(() if groups is None else groups):
-        rows.setdefault(group, []).append(row)
-    return [(group, np.asarray(rows[group])) for group in rows]
-
-
-def _take(values, rows):
-    if isinstance(values, np.ndarray):
-        return values[rows]
-    return [values[row] for row in rows]
-
-
-def _with_groups(kind, names, targets, outputs, labels, groups):
-    """The metrics of all, and the first of each group."""
-    predictions = predictions_of(kind, outputs, labels)
-    if kind == "token_classification":
-        targets = _tags(targets, labels)
-        check_sentences(targets, predictions)
-    else:
-        targets = np.asarray(targets)
-    values = _values(kind, names, targets, predictions)
-    for group, rows in _rows_of_groups(groups):
-        of_group = [_take(part, rows) for part in (targets, predictions)]
-        value = _values(kind, names[:1], *of_group)[names[0]]
-        values[f"{names[0]}_{group}"] = value
-    return values
-
-
-def _values(kind, names, targets, predictions):
-    values = {}
-    for name in names:
-        parts = targets, predictions
-        if kind == "token_classification" and not name.startswith("entity"):
-            parts = [list(itertools.chain(*part)) for part in parts]
-        values[name] = find_metric(name)(*parts)
-    return values
-
-
-def predictions_of(kind, outputs, labels=None):
-    """What a model's outputs say: the best class or option, number or tags.
-
-    Args:
-        kind: str, all but question answering and ranking.
-        outputs: see `evaluate`.
-        labels: see `evaluate`.
-
-    Returns:
-        [R] array, or a list of lists of str.
-
-    Raises:
-        ValueError: if an output is not a number, or classes and labels differ
-            in number.
-    """
-    if kind == "token_classification":
-        return _tags(outputs, labels)
-    if kind == "regression":
-        return _numbers(outputs)
-    outputs = np.asarray(outputs)
-    no_option = kind == "multiple_choice"
-    wrong = np.isnan(outputs) | np.isposinf(outputs)
-    wrong |= np.isneginf(outputs) & (
-        not no_option or np.isneginf(outputs).all(-1, keepdims=True)
-    )
-    _check_finite(~wrong)
-    if kind == "classification" and labels is not None:
-        if outputs.shape[-1] != len(labels):
-            raise ValueError(
-                f"as many labels as classes are expected. Received: "
-                f"{len(labels)} labels and outputs of {outputs.shape[-1]} "
-                "classes"
-            )
-    return outputs.argmax(-1)
-
-
-def _numbers(outputs):
-    outputs = np.asarray(outputs, np.float64).reshape(len(outputs))
-    _check_finite(np.isfinite(outputs))
-    return outputs
-
-
-def _check_finite(right):
-    rows = int((~right.reshape(len(right), -1)).any(-1).sum())
+def check_numbers(values):
+    """Refuses outputs [R, ...] that are infinite or not numbers."""
+    is_number = np.isfinite(np.asarray(values)).reshape(len(values), -1)
+    rows = int((~is_number).any(-1).sum())
     if rows:
         raise ValueError(
-            f"the outputs of {rows} of {len(right)} examples are not numbers: "
+            f"the outputs of {rows} of {len(values)} examples are not numbers: "
             "the training has diverged. Lower the learning rate, or warm up "
             "for longer."
         )
 
 
-def _tags(sentences, labels):
-    if labels is None:
-        return [list(tags) for tags in sentences]
-    return [
-        [tag if isinstance(tag, str) else labels[tag] for tag in tags]
-        for tags in sentences
-    ]
-
-
-def drop_padding(weights, *arrays):
-    """Leaves out the rows that only fill a batch up.
-
-    Args:
-        weights: [R] numbers, 0 for a row that is padding.
-        *arrays: arrays [R, ...], or lists of R.
-
-    Returns:
-        tuple of arrays and lists, without those rows.
-    """
-    rows = np.flatnonzero(np.asarray(weights) > 0)
-    return tuple(_take(array, rows) for array in arrays)
-
-
-def balanced_class_weights(labels, num_classes):
-    """Weights that give every class the same say in the loss.
-
-    A class of n of R examples weighs R / (n * classes that occur), so the mean
-    over the examples is 1. One that does not occur weighs 1.
-
-    Args:
-        labels: [R] integers.
-        num_classes: int, C.
-
-    Returns:
-        [C] float32.
-
-    Raises:
-        ValueError: if there are no labels, or one is not a class.
-    """
-    from sklearn.utils.class_weight import compute_class_weight
-
-    labels = np.asarray(labels)
-    classes = np.unique(labels)
-    if not len(classes) or classes[0] < 0 or classes[-1] >= num_classes:
+def check_lengths(targets, outputs):
+    """Refuses empty targets, and targets and outputs of other lengths."""
+    if len(targets) != len(outputs) or not len(targets):
         raise ValueError(
-            f"labels from 0 to {num_classes - 1} are expected. Received: "
-            f"{classes[:3].tolist()} to {classes[-1:].tolist()}"
+            "as many targets (or groups) as outputs are expected, at least "
+            f"one. Received: {len(targets)} and {len(outputs)}"
         )
-    weights = np.ones(num_classes, np.float32)
-    weights[classes] = compute_class_weight(
-        "balanced", classes=classes, y=labels
-    )
-    return weights
+
+
+def check_sentences(targets, predictions):
+    """Refuses sentences that differ in number or length."""
+    check_lengths(targets, predictions)
+    for row, both in enumerate(zip(targets, predictions, strict=True)):
+        wanted, given = map(len, both)
+        if wanted != given:
+            raise ValueError(
+                f"sentence {row} has {wanted} tags and {given} "
+                "predicted ones; a word that was cut off is predicted as O."
+            )
+
+
+def probabilities(logits):
+    """The softmax of logits [..., C], float64."""
+    from scipy.special import softmax
+
+    return softmax(np.asarray(logits, np.float64), axis=-1)

@@ -1,126 +1,28 @@
 """Spans of a text that answer a question.
 
-Shapes: B batch, T tokens, D model dim, S starts kept, E ends kept for each.
+Shapes: B batch, T tokens, S starts kept, E ends kept of each,
+R rows, one a window.
 """
 
 import keras
 from keras import ops
 
-from xlnet_tf.model.dropout import dropout
-from xlnet_tf.preprocessing import questions as question_preprocessor
+from xlnet_tf.preprocessing import answers
+from xlnet_tf.preprocessing.questions import XLNetQuestionAnsweringPreprocessor
+from xlnet_tf.tasks import squad
 from xlnet_tf.tasks.heads import TokenHead
-from xlnet_tf.tasks.heads import dense
-from xlnet_tf.tasks.heads import layer_norm
 from xlnet_tf.tasks.losses import SpanLoss
-from xlnet_tf.tasks.task import DRAW_HEAD
+from xlnet_tf.tasks.span_head import SpanHead
+from xlnet_tf.tasks.span_head import rows_at
 from xlnet_tf.tasks.task import Task
 
-_HIDDEN = -1e30
-
-
-class SpanHead(keras.layers.Layer):
-    """Starts, ends given a start, and whether there is an answer at all.
-
-    Args:
-        config: XLNetConfig.
-        inner_dim: int, width of the two inner layers, by default D.
-        dropout: float, before the answerability logit. Default 0.1.
-
-    Source: `get_qa_outputs` of the released code.
-    """
-
-    def __init__(self, config, inner_dim=None, dropout=0.1, **kwargs):
-        super().__init__(**kwargs)
-        self.config = config
-        self.inner_dim = inner_dim or config.hidden_dim
-        self.dropout = dropout
-        policy = {"dtype": self.dtype_policy}
-        self.start_dense = dense("start_dense", 1, config, **policy)
-        self.end_inner = dense("end_inner", self.inner_dim, config, **policy)
-        self.end_norm = layer_norm("end_norm", config, **policy)
-        self.end_dense = dense("end_dense", 1, config, **policy)
-        self.class_inner = dense(
-            "class_inner", self.inner_dim, config, activation="tanh", **policy
-        )
-        self.class_dense = dense(
-            "class_dense", 1, config, use_bias=False, **policy
-        )
-
-    def build(self, input_shape=None):
-        hidden_dim = self.config.hidden_dim
-        self.start_dense.build((None, hidden_dim))
-        self.end_inner.build((None, 2 * hidden_dim))
-        self.end_norm.build((None, self.inner_dim))
-        self.end_dense.build((None, self.inner_dim))
-        self.class_inner.build((None, 2 * hidden_dim))
-        self.class_dense.build((None, self.inner_dim))
-        self.built = True
-
-    def start_scores(self, content, hidden):
-        """Log-probabilities of every start, float32 [B, T].
-
-        Args:
-            content: float tensor of shape [B, T, D].
-            hidden: bool tensor of shape [B, T], where no answer can be.
-        """
-        return _log_softmax(self.start_dense(content)[..., 0], hidden)
-
-    def end_scores(self, content, start_states, hidden):
-        """Log-probabilities of every end, given starts.
-
-        Args:
-            content: float tensor of shape [B, T, D].
-            start_states: float tensor of shape [B, S, D].
-            hidden: bool tensor of shape [B, T], where no answer can be.
-
-        Returns:
-            float32 tensor of shape [B, S, T].
-        """
-        # [content; start] W = content W_1 + start W_2: no copies of content.
-        kernel = ops.cast(self.end_inner.kernel, content.dtype)
-        of_content = ops.dot(content, kernel[: self.config.hidden_dim])
-        of_start = ops.dot(start_states, kernel[self.config.hidden_dim :])
-        inner = ops.tanh(
-            of_content[:, None]
-            + of_start[:, :, None]
-            + ops.cast(self.end_inner.bias, content.dtype)
-        )
-        logits = self.end_dense(self.end_norm(inner))[..., 0]
-        return _log_softmax(logits, hidden[:, None])
-
-    def class_scores(self, content, start_scores, class_index, seed=None):
-        """Logits that there is no answer, float32 [B].
-
-        Args:
-            content: float tensor of shape [B, T, D].
-            start_scores: float tensor of shape [B, T], log-probabilities.
-            class_index: int32 tensor of shape [B], of the class token.
-            seed: int tensor of shape [2], or None for no dropout.
-        """
-        expected = ops.einsum(
-            "bt,btd->bd",
-            ops.cast(ops.exp(start_scores), content.dtype),
-            content,
-        )
-        of_class = rows_at(content, class_index[:, None])[:, 0]
-        inner = self.class_inner(ops.concatenate([expected, of_class], axis=-1))
-        inner = dropout(inner, self.dropout, seed, DRAW_HEAD)
-        return ops.cast(self.class_dense(inner)[:, 0], "float32")
-
-
-def rows_at(content, positions):
-    """[B, T, D] at int32 [B, S] -> [B, S, D]."""
-    positions = ops.cast(positions, "int32")
-    return ops.take_along_axis(content, positions[..., None], axis=1)
-
-
-def _log_softmax(logits, hidden):
-    logits = ops.cast(logits, "float32")
-    return ops.log_softmax(ops.where(hidden, _HIDDEN, logits))
+_STRIDE = 128  # as released
+# Arguments that decide on answers, and their defaults.
+_DECODING = {"max_answer_length": 64, "n_best_size": 5, "null_threshold": None}
 
 
 class _SpanTask(Task):
-    """A task that finds spans, and is trained by `SpanLoss` by default."""
+    """Base of the tasks that find spans; trained by `SpanLoss` by default."""
 
     head_has_dropout = True
     preprocessor_cls = None
@@ -137,7 +39,7 @@ class _SpanTask(Task):
         sample_weight=None,
         training=True,
     ):
-        """That of `compile`, else `SpanLoss`, which is of all outputs."""
+        """The loss of `compile`, or `SpanLoss` of all outputs without one."""
         if self.loss is not None:
             return super().compute_loss(x, y, y_pred, sample_weight, training)
         return self.span_loss(y, y_pred, sample_weight)
@@ -145,17 +47,23 @@ class _SpanTask(Task):
 
 @keras.saving.register_keras_serializable(package="xlnet_tf")
 class XLNetQuestionAnswering(_SpanTask):
-    """Finds the span that answers a question, or says that none does.
+    """Extractive question answering: the span that answers a question, if any.
 
-    The end is chosen given the start: the true one in training, the likeliest
+    Ends are scored given a start: the true one in training, the likeliest
     `num_starts` without labels.
 
     Args:
         backbone: XLNetBackbone.
         num_starts: int, S, starts that are kept. Default 5.
-        num_ends: int, E, ends kept for each start. Default 5.
+        num_ends: int, E, ends kept of each start. Default 5.
         inner_dim: int, width of the head's inner layers, by default D.
         dropout: float, in the head. Default 0.1.
+        max_answer_length: int, most tokens of an answer. Default 64.
+        n_best_size: int, most answers kept of a question. Default 5.
+        null_threshold: float or None. A question has no answer where its
+            `class_logits`, the least over its windows, is above. Default None:
+            every question has an answer, and a fine-tuning run does not train
+            `class_logits`.
 
     Call arguments:
         features: dict as `XLNetBackbone` takes, and
@@ -173,11 +81,22 @@ class XLNetQuestionAnswering(_SpanTask):
         and `start_top_positions` int32 [B, S], best first, and
         `end_top_scores` and `end_top_positions` [B, S, E], for each start.
 
+    Example:
+
+    ```python
+    config = xlnet_tf.XLNetConfig.from_size("tiny")
+    task = xlnet_tf.XLNetQuestionAnswering(xlnet_tf.XLNetBackbone(config))
+    spans = task({"token_ids": np.array([[9, 10, 11, 12, 4, 13, 4, 3]])})
+    ```
+
     Source: `get_qa_outputs` of the released code.
     """
 
-    preprocessor_cls = question_preprocessor.XLNetQuestionAnsweringPreprocessor
+    kind = "question_answering"
+    preprocessor_cls = XLNetQuestionAnsweringPreprocessor
     new_head_arguments = ("inner_dim",)
+    feature_names = (*Task.feature_names, "answer_mask", "class_index")
+    metric_names = ("squad_f1", "exact_match")
 
     def __init__(
         self,
@@ -186,20 +105,22 @@ class XLNetQuestionAnswering(_SpanTask):
         num_ends=5,
         inner_dim=None,
         dropout=0.1,
+        max_answer_length=_DECODING["max_answer_length"],
+        n_best_size=_DECODING["n_best_size"],
+        null_threshold=_DECODING["null_threshold"],
         **kwargs,
     ):
-        head = SpanHead(
-            backbone.config,
-            inner_dim=inner_dim,
-            dropout=dropout,
-            dtype=kwargs.get("dtype", backbone.dtype_policy),
-            name="head",
+        head = self.make_head(
+            SpanHead, backbone, kwargs, inner_dim=inner_dim, dropout=dropout
         )
         super().__init__(backbone, head, **kwargs)
         self.num_starts = num_starts
         self.num_ends = num_ends
         self.inner_dim = head.inner_dim
         self.dropout = dropout
+        self.max_answer_length = max_answer_length
+        self.n_best_size = n_best_size
+        self.null_threshold = null_threshold
 
     def call(self, features, training=None):
         features = dict(features)
@@ -251,10 +172,10 @@ class XLNetQuestionAnswering(_SpanTask):
             questions: strings [B], or one string.
             contexts: strings [B], or one string.
             batch_size: int, windows at once. Default 8.
-            **options: `n_best`, int, most answers of a question, default 5;
-                `max_answer_length`, int, tokens, default 64; and
-                `null_threshold`, float: no answer where `null_score` is above
-                it, by default always an answer.
+            **options: `n_best`, int, most answers of a question, and
+                `max_answer_length`, int, tokens, by default the task's own;
+                and `null_threshold`, float: no answer where `null_score` is
+                above it, by default always an answer.
 
         Returns:
             list of dict, one a question, or one dict: `text`, a slice of the
@@ -268,9 +189,82 @@ class XLNetQuestionAnswering(_SpanTask):
             TypeError, ValueError: if the input is not strings, or there is no
                 preprocessor.
         """
-        return question_preprocessor.answer(
-            self, questions, contexts, batch_size, **options
+        options.setdefault("n_best", self.n_best_size)
+        options.setdefault("max_answer_length", self.max_answer_length)
+        return answers.answer(self, questions, contexts, batch_size, **options)
+
+    @classmethod
+    def arguments_for(cls, spec, config, labels):
+        """See `Task`; even odds are the threshold until `score` finds one."""
+        return {
+            **super().arguments_for(spec, config, labels),
+            "max_answer_length": config.max_answer_length,
+            "n_best_size": config.n_best_size,
+            "null_threshold": None if spec.name == "squad-1.1" else 0.0,
+        }
+
+    @classmethod
+    def preprocessor_settings(cls, spec, config):
+        settings = super().preprocessor_settings(spec, config)
+        # `encode` refuses a longer question that the run would cut.
+        room = settings["sequence_length"] - 4
+        return {
+            **settings,
+            "stride": config.stride or _STRIDE,
+            "max_question_length": min(config.max_question_length, room),
+        }
+
+    @classmethod
+    def encoding_arguments(cls, spec, config):
+        return {"max_question_length": config.max_question_length}
+
+    def outputs_of(self, features, training=False):
+        """See `Task`; in training the ends are conditioned on true starts."""
+        read = {k: v for k, v in features.items() if k in self.feature_names}
+        if training:
+            read["start_positions"] = features["start_position"]
+        return self(read, training=training)
+
+    def loss_sums(self, features, outputs):
+        outputs = dict(outputs)
+        if self.null_threshold is None:
+            del outputs["class_logits"]
+        labels = {
+            "start_positions": features["start_position"],
+            "end_positions": features["end_position"],
+            "is_impossible": features["is_impossible"],
+        }
+        losses = SpanLoss(reduction=None)(labels, outputs)
+        return ops.sum(losses), ops.sum(ops.ones_like(losses))
+
+    def collect(self, outputs):
+        return dict(outputs)
+
+    def decode(self, collected, encoded, examples):
+        """See `Task` and `xlnet_tf.preprocessing.answers.decode`."""
+        return XLNetQuestionAnsweringPreprocessor.decode(
+            collected,
+            encoded,
+            examples,
+            self.n_best_size,
+            self.max_answer_length,
+            self.null_threshold,
         )
+
+    @classmethod
+    def score(cls, spec, examples, decoded, labels=None):
+        """See `Task`, and `xlnet_tf.tasks.squad.answer_scores`."""
+        return squad.answer_scores(spec, examples, decoded)
+
+    def adopt(self, scores):
+        self.null_threshold = scores.get("null_threshold", self.null_threshold)
+
+    def details(self, encoded):
+        return {
+            "report": encoded.counts,
+            "threshold": self.null_threshold,
+            "max_answer_length": self.max_answer_length,
+        }
 
     def get_config(self):
         return {
@@ -279,14 +273,20 @@ class XLNetQuestionAnswering(_SpanTask):
             "num_ends": self.num_ends,
             "inner_dim": self.inner_dim,
             "dropout": self.dropout,
+            # Without defaults, as files were before there were these arguments.
+            **{
+                name: getattr(self, name)
+                for name, default in _DECODING.items()
+                if getattr(self, name) != default
+            },
         }
 
 
 @keras.saving.register_keras_serializable(package="xlnet_tf")
 class XLNetSpanClassifier(_SpanTask):
-    """Finds a span by two independent scores of each token.
+    """Extractive question answering by independent starts and ends.
 
-    The simpler of Hugging Face's two heads for questions; the released one is
+    The simpler of Hugging Face's two heads for questions; the released head is
     `XLNetQuestionAnswering`.
 
     Args:
@@ -300,16 +300,20 @@ class XLNetSpanClassifier(_SpanTask):
     Returns:
         dict of `start_logits` and `end_logits`, float32 [B, T].
 
+    Example:
+
+    ```python
+    config = xlnet_tf.XLNetConfig.from_size("tiny")
+    task = xlnet_tf.XLNetSpanClassifier(xlnet_tf.XLNetBackbone(config))
+    logits = task({"token_ids": np.array([[9, 10, 11, 12, 4, 13, 4, 3]])})
+    ```
+
     Source: `XLNetForQuestionAnsweringSimple` of Hugging Face.
     """
 
     def __init__(self, backbone, dropout=0.0, **kwargs):
-        head = TokenHead(
-            backbone.config,
-            2,
-            dropout=dropout,
-            dtype=kwargs.get("dtype", backbone.dtype_policy),
-            name="head",
+        head = self.make_head(
+            TokenHead, backbone, kwargs, num_classes=2, dropout=dropout
         )
         super().__init__(backbone, head, **kwargs)
         self.dropout = dropout

@@ -1,138 +1,131 @@
-"""How a pretraining run trains: everything that is not the model itself."""
+"""Settings of runs: each field is an option, a key of a file, and its help.
+
+Loads nothing heavy, for the commands list these fields in their `--help`.
+"""
 
 import dataclasses
-import json
-import math
-import pathlib
+
+from data_pipeline.settings import FRACTION
+from data_pipeline.settings import FRACTION_ABOVE_0
+from data_pipeline.settings import FRACTION_BELOW_1
+from data_pipeline.settings import FRACTION_BETWEEN
+from data_pipeline.settings import NOT_NEGATIVE
+from data_pipeline.settings import POSITIVE
+from data_pipeline.settings import Settings
+from data_pipeline.settings import given_options
+from data_pipeline.settings import read_file
+from data_pipeline.settings import setting
+from xlnet_tf.training.recipes import recipe
 
 
 @dataclasses.dataclass(frozen=True)
-class TrainingConfig:
-    """Settings of a run; the model has its own config.
+class TrainingConfig(Settings):
+    """Settings of a pretraining run; the model has a config of its own.
 
-    Batch sizes count rows (sequences). The defaults are those of the paper and
-    the released code where they do not depend on the size of the machine.
+    The defaults are those of the paper and the released code where they do not
+    depend on the size of the machine. Rows are sequences.
 
-    Args:
-        steps: int, optimizer steps in all.
-        batch_size: int, rows of all replicas together in one step.
-        gradient_accumulation_steps: int, parts that the rows of a replica are
-            computed in, one after the other. Default 1.
-        learning_rate: float, the peak. Default 1e-4.
-        warmup_steps: int or None for 8 % of the steps, as in the paper.
-        decay: "linear" (default), "cosine" or "constant".
-        final_learning_rate_fraction: float, share of the peak at the end.
-        weight_decay: float, default 0.01.
-        adam_beta_1, adam_beta_2, adam_epsilon: floats, 0.9, 0.999, 1e-6.
-        max_gradient_norm: float, default 0.25 as released; 0 for no clipping.
-        next_sentence_weight: float, of next-sentence prediction's loss beside
-            that of the tokens (see `XLNetPretrainer`). Default 0, as released,
-            without it.
-        precision: "float32" (default) or "bfloat16" (mixed: weights stay
-            float32).
-        jit_compile: bool, compile the step with XLA. Default False.
-        rematerialize: bool, compute the layers again for the gradient instead
-            of keeping their inner results: less memory, more time, the same
-            numbers. Default False.
-        scan_layers: bool, compile one layer and run it for all: less code,
-            sooner compiled, more memory, the same numbers. Default False.
-        steps_per_loop: int, steps between two looks at the progress.
-        evaluation_interval: int, steps between evaluations. Default 500.
-        evaluation_steps: int, batches of one evaluation at most. Default 100.
-        checkpoint_interval: int, steps between checkpoints. Default 500.
-        checkpoints_to_keep: int, default 3.
-        hide_empty_memory: bool, mask memory that was never written and forget
-            at the ends of shards. Default False: as released, zeros are
-            attended and memory never resets.
-        seed: int, of the initial weights, the order, the permutations and the
-            dropout.
+    Example:
+        ```python
+        from xlnet_tf.training.config import TrainingConfig
+
+        config = TrainingConfig(steps=1000, batch_size=16)
+        config.warmup_steps  # 80
+        config.replica_batch_size(num_replicas=2)  # 8
+        ```
 
     Raises:
         TypeError: if a value is of the wrong kind.
         ValueError: if a value is out of its range.
     """
 
-    steps: int = 1000
-    batch_size: int = 32
-    gradient_accumulation_steps: int = 1
-    learning_rate: float = 1e-4
-    warmup_steps: int | None = None
-    decay: str = "linear"
-    final_learning_rate_fraction: float = 0.0
-    weight_decay: float = 0.01
-    adam_beta_1: float = 0.9
-    adam_beta_2: float = 0.999
-    adam_epsilon: float = 1e-6
-    max_gradient_norm: float = 0.25
-    next_sentence_weight: float = 0.0
-    precision: str = "float32"
-    jit_compile: bool = False
-    rematerialize: bool = False
-    scan_layers: bool = False
-    steps_per_loop: int = 20
-    evaluation_interval: int = 500
-    evaluation_steps: int = 100
-    checkpoint_interval: int = 500
-    checkpoints_to_keep: int = 3
-    hide_empty_memory: bool = False
-    seed: int = 0
+    steps: int = setting(1000, "optimizer steps in all", POSITIVE)
+    batch_size: int = setting(
+        32, "rows of all replicas together in one step", POSITIVE
+    )
+    gradient_accumulation_steps: int = setting(
+        1, "parts that the rows of a replica are computed in, in turn", POSITIVE
+    )
+    learning_rate: float = setting(1e-4, "peak of the learning rate", POSITIVE)
+    warmup_steps: int | None = setting(
+        None,
+        "steps until the peak (default 8% of the steps, as in the paper)",
+        NOT_NEGATIVE,
+    )
+    decay: str = setting(
+        "linear",
+        "fall of the learning rate: linear, cosine or constant",
+        choices=("linear", "cosine", "constant"),
+    )
+    final_learning_rate_fraction: float = setting(
+        0.0, "share of the peak at the last step", FRACTION
+    )
+    weight_decay: float = setting(0.01, "decoupled weight decay", NOT_NEGATIVE)
+    adam_beta_1: float = setting(
+        0.9, "decay of Adam's first moment", FRACTION_BELOW_1
+    )
+    adam_beta_2: float = setting(
+        0.999, "decay of Adam's second moment", FRACTION_BELOW_1
+    )
+    adam_epsilon: float = setting(1e-6, "Adam's epsilon", POSITIVE)
+    max_gradient_norm: float = setting(
+        0.25,
+        "norm that gradients are clipped to, 0 for no clipping",
+        NOT_NEGATIVE,
+    )
+    next_sentence_weight: float = setting(
+        0.0,
+        "weight of the next-sentence loss beside that of the tokens",
+        NOT_NEGATIVE,
+    )
+    precision: str = setting(
+        "float32",
+        "float32, or bfloat16 (mixed: weights stay float32)",
+        choices=("float32", "bfloat16"),
+    )
+    jit_compile: bool = setting(False, "compile the step with XLA")
+    rematerialize: bool = setting(
+        False,
+        "recompute layers in the backward pass: less memory, more time, the "
+        "same numbers",
+    )
+    scan_layers: bool = setting(
+        False,
+        "compile one layer and run it for all: sooner compiled, more memory, "
+        "the same numbers",
+    )
+    attention_kernel: str = setting(
+        "auto",
+        "auto, plain (readable), or memory_efficient (fast), the same numbers",
+        choices=("auto", "plain", "memory_efficient"),
+    )
+    steps_per_loop: int = setting(20, "steps between progress lines", POSITIVE)
+    evaluation_interval: int = setting(
+        500, "steps between evaluations", POSITIVE
+    )
+    evaluation_steps: int = setting(
+        100, "batches of one evaluation at most", POSITIVE
+    )
+    checkpoint_interval: int = setting(
+        500, "steps between checkpoints", POSITIVE
+    )
+    checkpoints_to_keep: int = setting(3, "newest checkpoints kept", POSITIVE)
+    hide_empty_memory: bool = setting(
+        False,
+        "mask memory that was never written and reset it at the ends of "
+        "shards; as released, zeros are attended and memory never resets",
+    )
+    seed: int = setting(
+        0, "seed of weights, order, permutations and dropout", NOT_NEGATIVE
+    )
 
     def __post_init__(self):
-        for name in (
-            "steps",
-            "batch_size",
-            "gradient_accumulation_steps",
-            "steps_per_loop",
-            "evaluation_interval",
-            "evaluation_steps",
-            "checkpoint_interval",
-            "checkpoints_to_keep",
-        ):
-            self._check(name, int, lambda x: x > 0, "a positive integer")
-        if self.warmup_steps is None:
-            object.__setattr__(self, "warmup_steps", int(0.08 * self.steps))
-        for name in ("warmup_steps", "seed"):
-            self._check(name, int, lambda x: x >= 0, "an integer from 0 up")
-        for name in ("learning_rate", "adam_epsilon"):
-            self._check(
-                name, float, lambda x: 0 < x < math.inf, "a positive number"
-            )
-        for name in (
-            "weight_decay",
-            "max_gradient_norm",
-            "next_sentence_weight",
-        ):
-            self._check(
-                name, float, lambda x: 0 <= x < math.inf, "a number from 0 up"
-            )
-        for name in ("adam_beta_1", "adam_beta_2"):
-            self._check(name, float, lambda x: 0 <= x < 1, "in [0, 1)")
-        name = "final_learning_rate_fraction"
-        self._check(name, float, lambda x: 0 <= x <= 1, "in [0, 1]")
-        for name in (
-            "jit_compile",
-            "rematerialize",
-            "scan_layers",
-            "hide_empty_memory",
-        ):
-            self._check(name, bool, lambda x: True, "true or false")
-        for name, choices in (
-            ("decay", ("linear", "cosine", "constant")),
-            ("precision", ("float32", "bfloat16")),
-        ):
-            self._check(name, str, choices.__contains__, f"one of {choices}")
+        super().__post_init__()
+        if self.warmup_steps is None and self.steps is not None:
+            object.__setattr__(self, "warmup_steps", self._default_warmup())
 
-    def _check(self, name, kind, is_valid, expected):
-        value = getattr(self, name)
-        kinds = (int, float) if kind is float else kind
-        right_kind = isinstance(value, kinds) and (
-            kind is bool or not isinstance(value, bool)
-        )
-        if not right_kind or not is_valid(value):
-            error = ValueError if right_kind else TypeError
-            raise error(
-                f"`{name}` must be {expected}. Received: {name}={value!r}."
-            )
+    def _default_warmup(self):
+        return int(0.08 * self.steps)
 
     @property
     def policy(self):
@@ -157,32 +150,169 @@ class TrainingConfig:
             )
         return self.batch_size // num_replicas
 
+
+# Fields that only pretraining uses; fine-tuning accepts them in a file.
+PRETRAINING_ONLY = (
+    "next_sentence_weight",
+    "evaluation_steps",
+    "hide_empty_memory",
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class FinetuningConfig(TrainingConfig):
+    """Settings of a fine-tuning run: those of TrainingConfig, and these.
+
+    A row is a text, a pair, a question with its options, a query with its
+    documents, or a window of a context.
+
+    Example:
+        ```python
+        from xlnet_tf.training.config import FinetuningConfig
+
+        config = FinetuningConfig.for_task("rte", options={"batch_size": 16})
+        config.resolve(steps_per_epoch=155).steps  # 5 epochs: 775
+        ```
+
+    Raises:
+        TypeError: if a value is of the wrong kind.
+        ValueError: if a value is out of its range.
+    """
+
+    steps: int | None = setting(None, "optimizer steps in all", POSITIVE)
+    epochs: float = setting(
+        3.0, "passes over the examples, unless --steps is given", POSITIVE
+    )
+    warmup_steps: int | None = setting(
+        None, "steps until the peak (default 10% of the steps)", NOT_NEGATIVE
+    )
+    learning_rate: float = setting(2e-5, "peak of the learning rate", POSITIVE)
+    max_gradient_norm: float = setting(
+        1.0,
+        "norm that gradients are clipped to, 0 for no clipping",
+        NOT_NEGATIVE,
+    )
+    evaluation_interval: int | None = setting(
+        None, "steps between evaluations (default ten in the run)", POSITIVE
+    )
+    checkpoint_interval: int | None = setting(
+        None, "steps between checkpoints (default as evaluations)", POSITIVE
+    )
+    seed: int = setting(0, "seed of head, order and dropout", NOT_NEGATIVE)
+    sequence_length: int | None = setting(
+        None, "tokens at most (default the task's)", POSITIVE
+    )
+    layer_decay: float = setting(
+        1.0,
+        "share of the learning rate that each layer has of the one above it; "
+        "0.75 for SQuAD in the paper",
+        FRACTION_ABOVE_0,
+    )
+    layer_decay_on: str = setting(
+        "step",
+        "step, or gradient as released, which Adam mostly undoes",
+        choices=("step", "gradient"),
+    )
+    dropout: float | None = setting(
+        None,
+        "dropout of the model and its head (default the preset's)",
+        FRACTION_BELOW_1,
+    )
+    attention_dropout: float | None = setting(
+        None,
+        "dropout of attention probabilities (default the preset's)",
+        FRACTION_BELOW_1,
+    )
+    class_weights: str = setting(
+        "none",
+        "none, or balanced: each class counts as much as any other",
+        choices=("none", "balanced"),
+    )
+    patience: int | None = setting(
+        None,
+        "evaluations without a better main metric until the run stops "
+        "(default never)",
+        POSITIVE,
+    )
+    hold_out: float = setting(
+        0.1,
+        "share of the training examples kept for evaluation where the task "
+        "has no other",
+        FRACTION_BETWEEN,
+    )
+    long_documents: str = setting(
+        "truncate",
+        "texts beyond the sequence length: truncate, windows (scores are "
+        "averaged), or memory (segments in turn)",
+        choices=("truncate", "windows", "memory"),
+    )
+    stride: int | None = setting(
+        None,
+        "tokens between windows (default 128 for questions, half a window for "
+        "texts)",
+        POSITIVE,
+    )
+    document_length: int | None = setting(
+        None,
+        "tokens at most of a text read with memory (default 8 segments)",
+        POSITIVE,
+    )
+    max_question_length: int = setting(64, "pieces of a question", POSITIVE)
+    max_answer_length: int = setting(64, "pieces of an answer", POSITIVE)
+    n_best_size: int = setting(5, "answers kept for a question", POSITIVE)
+    num_documents: int = setting(
+        8, "documents of a query that are compared at once", POSITIVE
+    )
+
+    def _default_warmup(self):
+        return self.steps // 10
+
     @classmethod
-    def from_json(cls, path, **overrides):
-        """Reads a JSON object of these fields; overrides win.
+    def for_task(cls, task, path=None, options=None):
+        """Settings of a task's recipe, of a file and of options.
+
+        Options win over the file, the file over the recipe. Given epochs or
+        steps replace both of the recipe, and its warm-up.
+
+        Args:
+            task: str, its name.
+            path: str or path of a JSON or YAML file, or None.
+            options: argparse.Namespace or dict, or None.
 
         Raises:
             FileNotFoundError: if there is no such file.
-            ValueError: if it is not a JSON object, or has unknown fields.
+            ValueError, TypeError: if values are wrong or contradict each other.
         """
-        path = pathlib.Path(path)
-        if not path.is_file():
-            raise FileNotFoundError(f"there is no training config at {path}.")
-        try:
-            values = json.loads(path.read_text(encoding="utf-8"))
-        except ValueError as error:
-            raise ValueError(f"{path} is not a JSON file: {error}.") from error
-        if not isinstance(values, dict):
-            raise ValueError(f"{path} does not hold a JSON object.")
-        known = [field.name for field in dataclasses.fields(cls)]
-        unknown = sorted(set(values) - set(known))
-        if unknown:
-            raise ValueError(
-                f"{path} has unknown fields: {', '.join(unknown)}. Known are: "
-                f"{', '.join(known)}."
-            )
-        return cls(**{**values, **overrides})
+        given = given_options(cls, options)
+        if {"steps", "epochs"} <= set(given):
+            raise ValueError("give either --steps or --epochs, not both.")
+        from_file = read_file(cls, path) if path else {}
+        if "epochs" in given:
+            from_file.pop("steps", None)
+        given = {**from_file, **given}
+        defaults = recipe(task)
+        if {"steps", "epochs"} & set(given):
+            # The recipe's warm-up belongs to its own number of steps.
+            for name in ("steps", "epochs", "warmup_steps"):
+                defaults.pop(name, None)
+        return cls(**{**defaults, **given})
 
-    def to_dict(self):
-        """All fields, ready for the constructor."""
-        return dataclasses.asdict(self)
+    def resolve(self, steps_per_epoch):
+        """The config with all numbers of steps known.
+
+        Args:
+            steps_per_epoch: int.
+
+        Returns:
+            FinetuningConfig.
+        """
+        steps = self.steps or max(1, round(self.epochs * steps_per_epoch))
+        interval = self.evaluation_interval or -(-steps // 10)
+        return dataclasses.replace(
+            self,
+            steps=steps,
+            evaluation_interval=interval,
+            checkpoint_interval=self.checkpoint_interval or interval,
+            # Evaluations and checkpoints come between two loops.
+            steps_per_loop=min(self.steps_per_loop, interval),
+        )

@@ -1,169 +1,145 @@
-"""A fine-tuning run: its directory, its examples, its loop, its results.
+"""A fine-tuning run: its examples, its task, its results, its predictions."""
 
-What the command line `xlnet_tf.finetune` does, callable from Python with the
-same names.
-"""
-
-import io
-import logging
-import os
-import pathlib
+import dataclasses
+import hashlib
+import json
 import shutil
 import sys
-from contextlib import redirect_stdout
 
 import keras
-import orbit
 import tensorflow as tf
 
 from data_pipeline.features.batches import Batches
 from data_pipeline.tasks import reading
 from data_pipeline.tokenization.hugging_face import read_tokenizer
-from xlnet_tf.training import finetuning_directory
-from xlnet_tf.training import finetuning_outputs
-from xlnet_tf.training import finetuning_progress
-from xlnet_tf.training import finetuning_steps as finetuning
-from xlnet_tf.training import progress as progress
-from xlnet_tf.training.finetuning_kinds import make_kind
-from xlnet_tf.training.results import read_results
-from xlnet_tf.training.run_checkpoints import MemoryRows
-from xlnet_tf.training.run_checkpoints import RunCheckpoints
-from xlnet_tf.training.run_checkpoints import is_chief
+from xlnet_tf.files import digest_of_weights
+from xlnet_tf.tasks import task_class
+from xlnet_tf.tasks.metrics import is_better
+from xlnet_tf.training import results
+from xlnet_tf.training.config import FinetuningConfig
+from xlnet_tf.training.finetuning_step import FinetuningEvaluator
+from xlnet_tf.training.finetuning_step import FinetuningTrainer
+from xlnet_tf.training.finetuning_step import balance_classes
+from xlnet_tf.training.finetuning_step import distribute_examples
+from xlnet_tf.training.finetuning_step import padded_lengths
+from xlnet_tf.training.run import Run
+from xlnet_tf.training.step import make_optimizer
 from xlnet_tf.training.strategy import describe
 from xlnet_tf.training.strategy import largest_and_smallest
 from xlnet_tf.weights.preset import read_config
 
+BEST = "best"
+# They decide when a run evaluates and saves, not what it learns.
+_MAY_CHANGE = (
+    "evaluation_interval",
+    "checkpoint_interval",
+    "checkpoints_to_keep",
+    "steps_per_loop",
+    "patience",
+)
 
-class Run:
-    """One run from its options to its results; use it as a context.
+
+class FinetuningRun(Run):
+    """A fine-tuning run from its options to its results; use it as a context.
 
     Args:
         options: object with the attributes of the command line.
-        strategy: tf.distribute.Strategy.
-        data: TaskData of `reading`.
         config: FinetuningConfig, not yet resolved.
-
-    Raises:
-        ValueError, FileNotFoundError, RuntimeError: if options, examples,
-            directory and machine do not fit together.
+        strategy: tf.distribute.Strategy.
+        data: TaskData of `data_pipeline.tasks`.
     """
 
-    def __init__(self, options, strategy, data, config):
-        # Orbit and TensorFlow say there what is said better here.
-        logging.getLogger("tensorflow").setLevel(logging.ERROR)
-        logging.getLogger("absl").setLevel(logging.ERROR)
-        self.options = options
-        self.strategy = strategy
+    result_file = results.RESULTS_FILE
+    fixed_settings = tuple(
+        field.name
+        for field in dataclasses.fields(FinetuningConfig)
+        if field.name not in _MAY_CHANGE
+    )
+    differences = {
+        "training_examples": "other training examples",
+        "held_out_examples": "other examples to evaluate on",
+        "preset_weights": "other weights in the preset",
+    }
+    smaller = "--batch-size or --sequence-length"
+
+    def __init__(self, options, config, strategy, data):
+        super().__init__(options, config, strategy)
         self.data = data
-        self.is_chief = is_chief(strategy)
-        self.output = pathlib.Path(options.output)
-        self.tokenizer = read_tokenizer(options.preset)
-        self.kind = make_kind(data.task, config, data.labels, self.tokenizer)
-        self.rows = self.kind.encode(data.train, True, self.is_chief)
+        self._held_out_evaluator = None
+
+    @property
+    def patience_steps(self):
+        patience = self.config.patience
+        return patience and patience * self.config.evaluation_interval
+
+    def read_data(self):
+        data, config = self.data, self.config
+        self.tokenizer = read_tokenizer(self.options.preset)
+        self.task_class = task_class(data.task.kind)
+        self.arguments = self.task_class.arguments_for(
+            data.task, config, data.labels
+        )
+        # Of the preset, since the rows are made before the model.
+        self.preprocessor = self.task_class.preprocessor_cls.from_preset(
+            self.options.preset,
+            **self.task_class.preprocessor_settings(data.task, config),
+        )
+        self.rows = self._encode(data.train, True)
+        if config.class_weights == "balanced" and data.labels:
+            if "label" in self.rows.dense:
+                balance_classes(self.rows, len(data.labels))
         steps_per_epoch = max(1, len(self.rows) // config.batch_size)
         self.config = config.resolve(steps_per_epoch)
-        self.kind.config = self.config
-        self.config.replica_batch_size(strategy.num_replicas_in_sync)
-        finetuning_directory.enter(
-            self.output,
-            data,
-            self.config,
-            options.preset,
-            options.random_start,
-            self.is_chief,
+
+    def _encode(self, examples, training):
+        return self.preprocessor.encode(
+            examples,
+            self.data.labels,
+            training=training,
+            progress=self.is_chief,
+            **self.task_class.encoding_arguments(self.data.task, self.config),
         )
-        keras.utils.set_random_seed(self.config.seed)
-        with strategy.scope():
+
+    def identity(self):
+        data, options = self.data, self.options
+        preset_weights = None
+        if not options.random_start:
+            preset_weights = digest_of_weights(options.preset)
+        return {
+            "task": data.task.name,
+            "labels": data.labels,
+            "examples": len(data.train),
+            "training_examples": digest_of_examples({"train": data.train}),
+            "held_out_examples": digest_of_examples(data.evaluation),
+            "preset": str(options.preset),
+            "preset_weights": preset_weights,
+            "random_start": options.random_start,
+            "training": self.config.to_dict(),
+        }
+
+    def build(self):
+        config = self.config
+        keras.utils.set_random_seed(config.seed)
+        with self.strategy.scope():
             self.model = self._make_model()
-            self.optimizer = finetuning.make_optimizer(self.model, self.config)
-            self.global_step = orbit.utils.create_global_step()
-        directory = self.output / "checkpoints"
-        self.checkpoints = RunCheckpoints(
-            tf.train.Checkpoint(
-                model=self.model,
-                optimizer=self.optimizer,
-                step=self.global_step,
-            ),
-            directory,
-            MemoryRows(None, strategy, directory),
-            self.config.checkpoint_interval,
-            self.config.checkpoints_to_keep,
-            self.is_chief,
-        )
-        self.checkpoints.restore_or_initialize()
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *exception):
-        self.checkpoints.close()
-
-    def announce(self, write):
-        """Says what the run will do, before it costs anything."""
-        if not self.is_chief:
-            return
-        config, data = self.config, self.data
-        batches = self._batches(self.rows)
-        labels = f", {len(data.labels)} classes" if data.labels else ""
-        held_out = ", ".join(
-            f"{len(examples):,} {name}" for name, examples in data.held_out()
-        )
-        start = "random weights" if self.options.random_start else "weights"
-        for line in (
-            f"task      {data.task.name}, {data.task.kind}{labels}",
-            f"examples  {len(data.train):,} to train on, {held_out}",
-            *self.kind.notes(),
-            f"model     {self.model.count_params():,} parameters, {start} of "
-            f"{self.options.preset}, {config.precision}",
-            f"strategy  {describe(self.strategy)}",
-            f"steps     {config.steps} of {config.batch_size} rows = "
-            f"{config.steps * config.batch_size / len(self.rows):.1f} passes, "
-            f"evaluated every {config.evaluation_interval}; "
-            f"{batches.padding():.0%} of the tokens are padding",
-        ):
-            write(line + "\n")
-
-    def train(self):
-        """Trains to the last step, or until it is asked to stop.
-
-        Returns:
-            int, 0 when done, 130 or 143 when stopped by a signal.
-        """
-        with progress.StopRequest(self.strategy) as stop:
-            # Orbit prints a dict a loop; the progress line replaces it.
-            with redirect_stdout(io.StringIO()):
-                try:
-                    if not finetuning_directory.is_done(self.output):
-                        self._loop(stop)
-                except finetuning_progress.NoBetter:
-                    self.checkpoints.save(check_interval=False)
-                except progress.Stopped:
-                    self.checkpoints.save(check_interval=False)
-                    sys.stderr.write(
-                        f"stopped at step {int(self.global_step.numpy())}; "
-                        "the same command goes on from there\n"
-                    )
-                    return stop.exit_status
-                except tf.errors.ResourceExhaustedError as error:
-                    raise RuntimeError(
-                        "out of memory: take a smaller --batch-size or "
-                        "--sequence-length, or more "
-                        "gradient_accumulation_steps in --training."
-                    ) from error
-        self._take_best()
-        self._finish()
-        return 0
+            self.optimizer = make_optimizer(
+                self.model,
+                config,
+                layer_decay=config.layer_decay,
+                layer_decay_on=config.layer_decay_on,
+            )
 
     def _make_model(self):
-        arguments = self.kind.model_arguments()
+        arguments = dict(self.arguments)
         for name in ("dropout", "attention_dropout"):
             value = getattr(self.config, name)
             if value is not None:
                 arguments[name] = value
         if "memory_length" not in arguments:
             if read_config(self.options.preset).memory_length:
-                arguments["memory_length"] = 0  # rows have nothing before them
-        model = self.kind.model_class.from_preset(
+                # Rows are read alone.
+                arguments["memory_length"] = 0
+        model = self.task_class.from_preset(
             self.options.preset,
             load_weights=not self.options.random_start,
             dtype=self.config.policy,
@@ -171,138 +147,153 @@ class Run:
         )
         model.backbone.rematerialize = self.config.rematerialize
         model.backbone.scan_layers = self.config.scan_layers
-        if model.preprocessor is not None:
-            # So that raw strings are read later as the examples are here.
-            model.preprocessor = model.preprocessor.with_settings(
-                **self.kind.preprocessor_settings()
-            )
+        model.backbone.attention_kernel = self.config.attention_kernel
+        # Raw strings are later preprocessed as the examples are here.
+        model.preprocessor = self.preprocessor
         return model
 
     def _batches(self, rows):
+        lengths = padded_lengths(
+            self.preprocessor.sequence_length, self.model.segment_length
+        )
+        if tf.config.list_logical_devices("TPU"):
+            lengths = lengths[-1:]  # a TPU compiles each shape for minutes
         return Batches(
-            rows,
-            self.config.batch_size,
-            self.kind.lengths()
-            if not tf.config.list_logical_devices("TPU")
-            # One shape, for a TPU compiles for minutes.
-            else self.kind.lengths()[-1:],
-            seed=self.config.seed,
+            rows, self.config.batch_size, lengths, seed=self.config.seed
         )
 
-    def evaluator(self, splits):
-        """An evaluator of named lists of examples.
-
-        Args:
-            splits: iterable of (str, list of examples).
-
-        Returns:
-            FinetuningEvaluator.
-        """
-        ready = {}
-        for name, examples in splits:
-            rows = self.kind.encode(examples, False, self.is_chief)
-            dataset = finetuning.distribute(
-                self._batches(rows), self.config, self.strategy
-            )
-            ready[name] = (examples, rows, dataset)
-        return finetuning.FinetuningEvaluator(
-            self.model, self.kind, ready, self.strategy
-        )
-
-    def _loop(self, stop):
-        config, step = self.config, int(self.global_step.numpy())
-        log = finetuning_progress.Log(
-            self.output if self.is_chief else None,
-            config.steps,
-            self.global_step,
-        )
-        evaluations = progress.Evaluations(
-            log, self.strategy, config.steps, config.evaluation_interval
-        )
-        if step < config.steps or evaluations.is_missing(step):
-            best = finetuning_progress.KeepBest(self)
-            controller = self._controller(stop, log, best)
-            evaluations.make_up(controller)
-            best.check_patience()  # which may have ended before a stop
-            evaluations.train_between(controller)
-
-    def _controller(self, stop, log, best):
-        config = self.config
-        trainer = finetuning.FinetuningTrainer(
+    def trainer(self):
+        return FinetuningTrainer(
             self.model,
-            self.kind,
             self.optimizer,
-            finetuning.distribute(
+            distribute_examples(
                 self._batches(self.rows),
-                config,
+                self.config,
                 self.strategy,
                 start_step=int(self.global_step.numpy()),
             ),
-            config,
+            self.config,
             self.strategy,
             self.global_step,
         )
-        self._evaluator = self.evaluator(self.data.held_out())
-        return orbit.Controller(
-            global_step=self.global_step,
-            trainer=trainer,
-            evaluator=self._evaluator,
-            strategy=self.strategy,
-            steps_per_loop=config.steps_per_loop,
-            checkpoint_manager=self.checkpoints,
-            summary_interval=config.steps_per_loop,
-            summary_dir=str(self.output / "train") if self.is_chief else None,
-            eval_summary_dir=(
-                str(self.output / "eval") if self.is_chief else None
-            ),
-            train_actions=[log.train, stop],
-            eval_actions=[best, log.evaluate, best.check_patience, stop],
+
+    def evaluator(self):
+        if self._held_out_evaluator is None:
+            self._held_out_evaluator = self._evaluator(self.data.evaluation)
+        return self._held_out_evaluator
+
+    def _evaluator(self, splits):
+        """FinetuningEvaluator of a dict of str to a list of examples."""
+        ready = {}
+        for name, examples in splits.items():
+            rows = self._encode(examples, False)
+            dataset = distribute_examples(
+                self._batches(rows), self.config, self.strategy
+            )
+            ready[name] = (examples, rows, dataset)
+        return FinetuningEvaluator(
+            self.model, self.data.task, self.data.labels, ready, self.strategy
         )
 
-    def save(self, directory):
-        """Writes a preset of the model as it is now."""
-        if self.is_chief:
-            self.model.save_to_preset(directory, tokenizer=self.tokenizer)
+    def describe(self):
+        config, data, preset = self.config, self.data, self.options.preset
+        labels = f", {len(data.labels)} classes" if data.labels else ""
+        held_out = ", ".join(
+            f"{len(examples):,} {name}"
+            for name, examples in data.evaluation.items()
+        )
+        start = "random weights" if self.options.random_start else "weights"
+        epochs = config.steps * config.batch_size / len(self.rows)
+        padding = self._batches(self.rows).padding()
+        return [
+            f"task      {data.task.name}, {data.task.kind}{labels}",
+            f"examples  {len(data.train):,} to train on, {held_out}",
+            *self.rows.notes,
+            f"model     {self.model.count_params():,} parameters, {start} of "
+            f"{preset}, {config.precision}",
+            f"strategy  {describe(self.strategy)}",
+            f"steps     {config.steps} of {config.batch_size} rows = "
+            f"{epochs:.1f} passes, evaluated every "
+            f"{config.evaluation_interval}; {padding:.0%} of the tokens are "
+            "padding",
+        ]
 
-    def _take_best(self):
-        """Gives the model the weights of its best evaluation."""
+    def progress_text(self, kind, scalars):
+        if kind == "eval":
+            values = (f"{name} {value:.4g}" for name, value in scalars.items())
+            return "held out  " + "  ".join(values)
+        return (
+            f"loss {scalars['loss']:.4f}  "
+            f"gradient {scalars['gradient_norm']:.2f}  "
+            f"rate {scalars['learning_rate']:.2e}  "
+            f"{scalars['rows_per_second']:,.1f} rows/s"
+        )
+
+    def is_better(self, metric, value, best):
+        return is_better(metric, value, best)
+
+    def save_best(self):
+        if self.is_chief:
+            self.model.save_to_preset(
+                self.output / BEST, tokenizer=self.tokenizer
+            )
+
+    def loop(self):
+        return 0 if self._is_done() else super().loop()
+
+    def _is_done(self):
+        return (self.output / self.result_file).is_file()
+
+    def finish(self):
+        """Scores the best weights; writes results, reports and the model."""
+        self._restore_best()
+        if self._is_done():
+            return
+        evaluator = self.evaluator()
+        metrics = evaluator.evaluate()
+        name, examples = next(iter(self.data.evaluation.items()))
+        decoded = evaluator.decoded(name)
+        if not self.is_chief:
+            return
+        self.write_model()
+        self._write_results(metrics, examples, decoded)
+        shutil.rmtree(self.output / "checkpoints", ignore_errors=True)
+
+    def _restore_best(self):
+        """Assigns the weights of the best evaluation to the model."""
         # The chief may still be writing them.
         largest_and_smallest(self.strategy, 0)
-        best = self.output / finetuning_progress.BEST
+        best = self.output / BEST
         if not best.is_dir():
             return
-        source = self.kind.model_class.from_preset(best, preprocessor=None)
+        source = self.task_class.from_preset(best, preprocessor=None)
         for variable, value in zip(
             self.model.weights, source.weights, strict=True
         ):
             variable.assign(value)
 
-    def _finish(self):
-        """Scores the best weights; writes results, reports and the model."""
-        if finetuning_directory.is_done(self.output):
-            return
-        evaluator = self.evaluator(self.data.held_out())
-        metrics, first = {}, None
-        for name, examples in self.data.held_out():
-            rows, outputs = evaluator.collect(name)
-            found = self.kind.metrics(examples, rows, outputs)
-            suffix = f"_{name}" if metrics else ""
-            metrics |= {f"{key}{suffix}": x for key, x in found.items()}
-            first = first or (examples, rows, outputs)
-        if not self.is_chief:
-            return
-        temporary = self.output / ".model.keras"
-        self.model.save(temporary)
-        os.replace(temporary, self.output / "model.keras")
-        finetuning_outputs.write_all(self, metrics, *first)
-        shutil.rmtree(self.output / "checkpoints", ignore_errors=True)
-
-    def results(self):
-        """What the run reached; see `finetuning_seeds.read_results`."""
-        return read_results(self.output)
+    def _write_results(self, metrics, examples, decoded):
+        task, options = self.data.task, self.options
+        results.write_predictions(
+            self.output / f"held_out_{results.PREDICTIONS_FILE}", decoded
+        )
+        results.write_report(
+            self.output, task, examples, decoded, self.data.labels
+        )
+        results.write_results(
+            self.output,
+            task=task.name,
+            metrics=metrics,
+            seed=self.config.seed,
+            steps=int(self.global_step.numpy()),
+            examples=len(self.data.train),
+            preset=options.preset,
+            started_from="random" if options.random_start else "pretrained",
+            details=self.model.details(self.rows),
+        )
 
     def predict(self, path):
-        """Predicts a file of examples.
+        """Predicts a file of examples with the best weights of a finished run.
 
         Args:
             path: str, a file in the task's format; labels may be missing.
@@ -312,44 +303,59 @@ class Run:
         """
         # The chief may still be writing the results.
         largest_and_smallest(self.strategy, 0)
-        self._take_best()
-        self.kind.restore(self.results().get("details"))
+        self._restore_best()
+        self.model.adopt(results.read_results(self.output)["metrics"])
         examples = reading.read_unlabelled(
             self.data.task, path, self.options.columns
         )
-        rows, outputs = self.evaluator([("", examples)]).collect("")
-        file = self.output / finetuning_outputs.PREDICTIONS_FILE
+        decoded = self._evaluator({"": examples}).decoded("")
+        file = self.output / results.PREDICTIONS_FILE
         if self.is_chief:
-            finetuning_outputs.write_predictions(
-                file, self.kind.predictions(examples, rows, outputs)
-            )
+            results.write_predictions(file, decoded)
         return file
 
 
-def one_run(options, strategy, data, config):
-    """Trains, and predicts where asked to.
+def digest_of_examples(splits):
+    """A short digest of the examples of splits, wherever they were read from.
 
     Args:
-        options, strategy, data, config: see `Run`.
+        splits: dict of str to a list of examples.
 
     Returns:
-        (int, the exit status; dict of the results, or None if it was stopped).
+        str, 16 hexadecimal digits.
     """
-    with Run(options, strategy, data, config) as run:
-        run.announce(sys.stdout.write)
-        sys.stdout.flush()  # before the progress, which goes to stderr
+    digest = hashlib.sha256()
+    for name, examples in splits.items():
+        digest.update(json.dumps([name, len(examples)]).encode())
+        for example in examples:
+            content = example._replace(where="")
+            digest.update(json.dumps(content).encode() + b"\n")
+    return digest.hexdigest()[:16]
+
+
+def run_task(options, config, strategy, data):
+    """Trains, predicts where asked to, and prints the metrics.
+
+    Args:
+        options, config, strategy, data: see `FinetuningRun`.
+
+    Returns:
+        (int, the exit status; dict of the results, or None if it was stopped
+        or another worker writes them).
+    """
+    with FinetuningRun(options, config, strategy, data) as run:
         status = run.train()
         if status:
             return status, None
-        # All workers predict together; one of them writes and tells.
+        # All workers predict together; the chief writes and reports.
         file = options.predict and run.predict(options.predict)
         if not run.is_chief:
             return 0, None
-        results = run.results()
-        values = ", ".join(
-            f"{name} {value:.4g}" for name, value in results["metrics"].items()
-        )
-        sys.stdout.write(f"{results['task']}: {values}\n")
-        if file:
-            sys.stdout.write(f"wrote {file}\n")
-    return 0, results
+    found = results.read_results(run.output)
+    values = ", ".join(
+        f"{name} {value:.4g}" for name, value in found["metrics"].items()
+    )
+    sys.stdout.write(f"{found['task']}: {values}\n")
+    if file:
+        sys.stdout.write(f"wrote {file}\n")
+    return 0, found

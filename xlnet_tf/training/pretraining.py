@@ -1,360 +1,382 @@
-"""A pretraining run: its directory, its arithmetic, its loop.
-
-What the command line `xlnet_tf.train` does, callable from Python with the same
-names.
-"""
+"""A pretraining run: its records, its model, its arithmetic, its results."""
 
 import dataclasses
-import errno
 import hashlib
-import io
 import json
-import logging
-import os
 import pathlib
 import shutil
 import sys
-from contextlib import redirect_stdout
-
-import orbit
-import tensorflow as tf
 
 from data_pipeline.pretraining import PretrainingData
 from data_pipeline.tokenization.tokenizer import Tokenizer
+from xlnet_tf.config import XLNetConfig
 from xlnet_tf.files import digest_of_weights
-from xlnet_tf.files import write_bytes
-from xlnet_tf.training import pretraining_steps as training_steps
-from xlnet_tf.training import progress as progress
-from xlnet_tf.training.run_checkpoints import MemoryRows
-from xlnet_tf.training.run_checkpoints import RunCheckpoints
-from xlnet_tf.training.run_checkpoints import has_steps
-from xlnet_tf.training.run_checkpoints import is_chief
-from xlnet_tf.training.strategy import check_together
-from xlnet_tf.training.strategy import make_strategy
-from xlnet_tf.training.training_options import check_same_run
-from xlnet_tf.training.training_options import check_same_text
-from xlnet_tf.training.training_options import head_arguments
-from xlnet_tf.training.training_options import model_config
-from xlnet_tf.training.training_options import start_from
-from xlnet_tf.training.training_options import training_config
-
-RUN_FILE = "run.json"
+from xlnet_tf.training.pretraining_step import PretrainingEvaluator
+from xlnet_tf.training.pretraining_step import PretrainingTrainer
+from xlnet_tf.training.pretraining_step import build
+from xlnet_tf.training.pretraining_step import distribute_records
+from xlnet_tf.training.pretraining_step import make_memory
+from xlnet_tf.training.run import MODEL_FILE
+from xlnet_tf.training.run import Run
+from xlnet_tf.training.strategy import describe
+from xlnet_tf.weights.preset import VOCABULARY_FILE
+from xlnet_tf.weights.preset import detect
+from xlnet_tf.weights.preset import open_source
+from xlnet_tf.weights.preset import read_config
 
 
-class Run:
-    """One run from its options to its results; use it as a context.
+class PretrainingRun(Run):
+    """A pretraining run from its options to its results; use it as a context.
 
     Args:
         options: object with the attributes of the command line.
+        config: TrainingConfig.
+        strategy: tf.distribute.Strategy.
+        export: function of (model, tokenizer, directory, sequence_length) that
+            writes a SavedModel, or None.
 
     Raises:
         ValueError, FileNotFoundError, RuntimeError: if options, records, the
             directory and the machine do not fit together.
     """
 
-    def __init__(self, options):
-        # Orbit and TensorFlow say there what is said better here.
-        logging.getLogger("tensorflow").setLevel(logging.ERROR)
-        logging.getLogger("absl").setLevel(logging.ERROR)
-        self.options = options
-        self.training = training_config(options)
-        self.strategy = make_strategy(options.strategy, options.tpu)
-        self.training.replica_batch_size(self.strategy.num_replicas_in_sync)
-        self.is_chief = is_chief(self.strategy)
+    result_file = MODEL_FILE
+    # What decides the order of the data or the meaning of a checkpoint.
+    fixed_settings = (
+        "batch_size",
+        "seed",
+        "hide_empty_memory",
+        "next_sentence_weight",
+    )
+    differences = {
+        "records": " of the data",
+        "preset_weights": "it began with the weights of another --preset",
+    }
+
+    def __init__(self, options, config, strategy, export=None):
+        super().__init__(options, config, strategy)
+        self._export = export
+
+    def read_data(self):
+        options, config = self.options, self.config
+        config.replica_batch_size(self.strategy.num_replicas_in_sync)
         self.data = PretrainingData(
             options.records,
-            self.training.batch_size,
-            seed=self.training.seed,
+            config.batch_size,
+            seed=config.seed,
             skip_corrupt=options.skip_corrupt,
         )
-        self.config = model_config(options, self.data.manifest)
-        self.output = pathlib.Path(options.output)
-        self._enter_directory()
-        tf.random.set_seed(self.training.seed)
-        self.model, self.optimizer, self.memory = training_steps.build(
-            self.config,
-            self.training,
-            self.strategy,
-            head_arguments(options.preset),
-        )
-        with self.strategy.scope():
-            self.global_step = orbit.utils.create_global_step()
-        self.checkpoints = self._checkpoints()
-        self.restored = self.checkpoints.restore_or_initialize()
-        check_together(
-            self.strategy,
-            int(self.global_step.numpy()),
-            "the workers restored different steps, from {0} to {1}: some "
-            "checkpoint or memory file is damaged for one of them. Move the "
-            f"newest of {self.output / 'checkpoints'} away and start again.",
-        )
-        if self.restored is None and options.preset:
-            start_from(self.model, options.preset, self.data.manifest)
-        self.evaluation_data = self._evaluation_data()
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *exception):
-        self.checkpoints.close()
-
-    def announce(self, write):
-        """Says the arithmetic of the run aloud, before it costs anything."""
-        if self.is_chief:
-            for line in progress.arithmetic(self):
-                write(line + "\n")
-
-    def train(self):
-        """Trains to the last step, or until it is asked to stop.
-
-        Returns:
-            int, 0 when done, 130 or 143 when stopped by a signal.
-        """
-        with progress.StopRequest(self.strategy) as stop:
-            # Orbit prints a dict a loop; the progress line replaces it.
-            with redirect_stdout(io.StringIO()):
-                try:
-                    self._loop(stop)
-                except progress.Stopped:
-                    self.checkpoints.save(check_interval=False)
-                    sys.stderr.write(
-                        f"stopped at step {int(self.global_step.numpy())}; "
-                        "the same command goes on from there\n"
-                    )
-                    return stop.exit_status
-                except tf.errors.OpError as error:
-                    raise self._explained(error) from error
-        if self.is_chief:
-            self._finish()
-        return 0
-
-    def _explained(self, error):
-        """What an error of TensorFlow's means for a user, as an error."""
-        if isinstance(error, tf.errors.DataLossError):
-            for data in filter(None, (self.data, self.evaluation_data)):
-                data.explain_data_loss()
-        reason = str(error).strip().splitlines()[0]
-        if "No space left" in str(error):
-            return OSError(errno.ENOSPC, "No space left", str(self.output))
-        if isinstance(
-            error,
-            (tf.errors.UnavailableError, tf.errors.DeadlineExceededError),
-        ):
-            return RuntimeError(
-                "a worker stopped answering; start all of them again and they "
-                f"go on from the last checkpoint. TensorFlow says: {reason}"
-            )
-        if isinstance(error, tf.errors.ResourceExhaustedError):
-            return RuntimeError(
-                "out of memory: take a smaller --batch-size, or more "
-                "gradient_accumulation_steps in --training. TensorFlow says: "
-                f"{reason}"
-            )
-        return RuntimeError(reason)
-
-    def _loop(self, stop):
-        step, steps = int(self.global_step.numpy()), self.training.steps
-        log = progress.MetricsLog(
-            self.output if self.is_chief else None, steps, self.global_step
-        )
-        if self.evaluation_data is None:
-            if step < steps:
-                self._controller(stop, log).train(steps)
-            return
-        evaluations = progress.Evaluations(
-            log,
-            self.strategy,
-            steps,
-            self.training.evaluation_interval,
-            self._evaluation_steps(),
-        )
-        if step < steps or evaluations.is_missing(step):
-            evaluations.train_between(self._controller(stop, log))
-
-    def _enter_directory(self):
-        """Makes the directory, or checks that it holds the same run."""
-        manifest = self.data.manifest
-        now = {
-            "model": self.config.to_dict(),
-            "training": self.training.to_dict(),
-            "records": {
-                "records": manifest.num_records("train"),
-                "sequence_length": manifest.sequence_length,
-                "tokenizer": manifest.tokenizer["sha256"],
-                "shards": _digest(manifest),
-            },
-            "preset_weights": (
-                digest_of_weights(self.options.preset)
-                if self.options.preset
-                else None
-            ),
-        }
-        file = self.output / RUN_FILE
-        # Without a step there is nothing to lose by other settings.
-        has_progress = (self.output / "model.keras").is_file() or has_steps(
-            self.output / "checkpoints"
-        )
-        if file.is_file() and has_progress:
-            try:
-                before = json.loads(file.read_text(encoding="utf-8"))
-            except ValueError as error:
-                raise ValueError(f"{file} is not a JSON file.") from error
-            check_same_run(before, now, self.output)
-        if self.is_chief:
-            self.output.mkdir(parents=True, exist_ok=True)
-            write_bytes(file, (json.dumps(now, indent=2) + "\n").encode())
-
-    def _checkpoints(self):
-        directory = self.output / "checkpoints"
-        return RunCheckpoints(
-            tf.train.Checkpoint(
-                model=self.model,
-                optimizer=self.optimizer,
-                step=self.global_step,
-            ),
-            directory,
-            MemoryRows(self.memory, self.strategy, directory),
-            self.training.checkpoint_interval,
-            self.training.checkpoints_to_keep,
-            self.is_chief,
+        self.model_config = model_config(options, self.data.manifest)
+        self.held_out = self._held_out_data()
+        self.evaluation_batches = self.held_out and min(
+            config.evaluation_steps, self.held_out.steps_per_epoch
         )
 
-    def _evaluation_data(self):
-        options, training = self.options, self.training
-        directory = options.eval_records or options.records
-        split = "train" if options.eval_records else "validation"
-        if not options.eval_records:
+    def _held_out_data(self):
+        """PretrainingData to evaluate on, or None."""
+        options, replicas = self.options, self.strategy.num_replicas_in_sync
+        directory, split = options.eval_records, "train"
+        if not directory:
+            directory, split = options.records, "validation"
             if not self.data.manifest.num_records(split):
                 return None
-        replicas = self.strategy.num_replicas_in_sync
-        probe = PretrainingData(
-            directory,
-            batch_size=1,
-            split=split,
-            skip_corrupt=options.skip_corrupt,
-        )
-        check_same_text(probe.manifest, self.data.manifest, directory)
-        if probe.num_records < replicas:
+
+        def read(batch_size):
+            return PretrainingData(
+                directory,
+                batch_size,
+                split=split,
+                seed=self.config.seed,
+                skip_corrupt=options.skip_corrupt,
+            )
+
+        found = read(1)
+        check_same_text(found.manifest, self.data.manifest, directory)
+        if found.num_records < replicas:
             raise ValueError(
-                f"{directory} holds {probe.num_records} record(s) to evaluate "
+                f"{directory} holds {found.num_records} record(s) to evaluate "
                 f"on, and there are {replicas} replicas, of which each needs "
                 "one. Build records with a larger --validation-fraction, or "
                 "give others with --eval-records."
             )
         # A small held-out split makes a smaller batch.
-        rows = min(training.batch_size, probe.num_records)
-        return PretrainingData(
-            directory,
-            rows - rows % replicas,
-            split=split,
-            seed=training.seed,
-            skip_corrupt=options.skip_corrupt,
-        )
+        rows = min(self.config.batch_size, found.num_records)
+        return read(rows - rows % replicas)
 
-    def _evaluation_steps(self):
-        return min(
-            self.training.evaluation_steps,
-            self.evaluation_data.steps_per_epoch,
-        )
+    def identity(self):
+        manifest, preset = self.data.manifest, self.options.preset
+        shards = hashlib.sha256()
+        for shard in manifest.splits["train"]:
+            shards.update(shard.sha256.encode())
+        return {
+            "model": self.model_config.to_dict(),
+            "training": self.config.to_dict(),
+            "records": {
+                "records": manifest.num_records("train"),
+                "sequence_length": manifest.sequence_length,
+                "tokenizer": manifest.tokenizer["sha256"],
+                "shards": shards.hexdigest(),
+            },
+            "preset_weights": digest_of_weights(preset) if preset else None,
+        }
 
-    def _evaluator(self):
-        if self.evaluation_data is None:
-            return None
-        settings = dataclasses.replace(
-            self.training,
-            batch_size=self.evaluation_data.batch_size,
-            gradient_accumulation_steps=1,
-        )
-        memory = training_steps.make_memory(self.model, settings, self.strategy)
-        return training_steps.PretrainingEvaluator(
-            self.model,
-            memory,
-            training_steps.distribute(
-                self.evaluation_data, settings, self.strategy
-            ),
+    def build(self):
+        self.model, self.optimizer, self.memory = build(
+            self.model_config,
+            self.config,
             self.strategy,
+            head_arguments(self.options.preset),
         )
 
-    def _controller(self, stop, log):
-        training = self.training
-        trainer = training_steps.PretrainingTrainer(
+    def start(self):
+        if self.options.preset:
+            start_from(self.model, self.options.preset, self.data.manifest)
+
+    def trainer(self):
+        return PretrainingTrainer(
             self.model,
             self.optimizer,
             self.memory,
-            training_steps.distribute(
+            distribute_records(
                 self.data,
-                training,
+                self.config,
                 self.strategy,
                 start_step=int(self.global_step.numpy()),
             ),
-            training,
+            self.config,
             self.strategy,
             self.global_step,
         )
-        best = orbit.actions.NewBestMetric(
-            "loss",
-            higher_is_better=False,
-            filename=str(self.output / "best.json"),
-            write_metric=self.is_chief,
+
+    def evaluator(self):
+        config = dataclasses.replace(
+            self.config,
+            batch_size=self.held_out.batch_size,
+            gradient_accumulation_steps=1,
+        )
+        return PretrainingEvaluator(
+            self.model,
+            make_memory(self.model, config, self.strategy),
+            distribute_records(self.held_out, config, self.strategy),
+            self.strategy,
         )
 
-        def keep_best(output):
-            # The weights first: after a kill in between they are kept again.
-            if best.test(output):
-                self._keep("best")
-                best.commit(output)
-
-        return orbit.Controller(
-            global_step=self.global_step,
-            trainer=trainer,
-            evaluator=self._evaluator(),
-            strategy=self.strategy,
-            steps_per_loop=training.steps_per_loop,
-            checkpoint_manager=self.checkpoints,
-            summary_interval=training.steps_per_loop,
-            summary_dir=str(self.output / "train") if self.is_chief else None,
-            eval_summary_dir=(
-                str(self.output / "eval") if self.is_chief else None
+    def describe(self):
+        config, manifest = self.config, self.data.manifest
+        model, held_out = self.model_config, self.held_out
+        replicas = self.strategy.num_replicas_in_sync
+        parts = config.gradient_accumulation_steps
+        rows = config.replica_batch_size(replicas) // parts
+        tokens = config.batch_size * manifest.sequence_length
+        parameters = self.model.count_params()
+        # Weights, gradients and two moments; activations; logits and their
+        # gradient.
+        expected = 16 * parameters + self.model.backbone.expected_bytes(
+            rows, manifest.sequence_length, manifest.num_predict
+        )
+        expected += 12 * rows * manifest.num_predict * model.vocabulary_size
+        lines = [
+            f"model     XLNet of {model.num_layers} layers x "
+            f"{model.hidden_dim}, {model.num_heads} heads, "
+            f"{model.vocabulary_size:,} tokens: {parameters:,} parameters, "
+            f"{config.precision}",
+            f"strategy  {describe(self.strategy)}",
+            f"batch     {config.batch_size} sequences = {replicas} replica(s) "
+            f"x {parts} part(s) x {rows}; {tokens:,} tokens a step",
+            f"data      {self.data.num_records:,} sequences of "
+            f"{manifest.sequence_length} tokens, {manifest.num_predict} of "
+            f"them predicted; {self.data.steps_per_epoch:,} steps an epoch, "
+            f"{config.steps:,} steps are "
+            f"{config.steps / self.data.steps_per_epoch:.1f} epochs",
+            f"memory    {model.memory_length} tokens remembered, "
+            f"{model.reuse_length} reused; about {expected / 1e9:.1f} GB a "
+            "replica expected",
+            "held out  "
+            + (
+                f"{held_out.num_records:,} sequences, batches of "
+                f"{held_out.batch_size}"
+                if held_out
+                else "none (build_records --validation-fraction, or "
+                "--eval-records)"
             ),
-            train_actions=[log.train, stop],
-            # What is not logged is evaluated again.
-            eval_actions=[keep_best, log.evaluate, stop],
+        ]
+        for data in filter(None, (self.data, held_out)):
+            if data.skipped:
+                lines.append(
+                    f"skipped   {len(data.skipped)} damaged record(s), the "
+                    f"first: {data.skipped[0]}"
+                )
+        return lines
+
+    def progress_text(self, kind, scalars):
+        text = (
+            f"{'held out  ' if kind == 'eval' else ''}"
+            f"loss {scalars['loss']:.3f}  "
+            f"bits/token {scalars['bits_per_token']:.3f}  "
+            f"accuracy {scalars['accuracy']:.3f}"
         )
+        if "next_sentence_accuracy" in scalars:
+            text += f"  next sentence {scalars['next_sentence_accuracy']:.3f}"
+        if kind == "train":
+            text += (
+                f"  gradient {scalars['gradient_norm']:.2f}  "
+                f"rate {scalars['learning_rate']:.2e}  "
+                f"{scalars['tokens_per_second']:,.0f} tokens/s"
+            )
+        return text
 
-    def _finish(self):
-        temporary = self.output / ".model.keras"
-        self.model.save(temporary)
-        os.replace(temporary, self.output / "model.keras")
+    def explain_data_loss(self):
+        for data in filter(None, (self.data, self.held_out)):
+            data.explain_data_loss()
+
+    def save_best(self):
+        self._save("best")
+
+    def finish(self):
+        if not self.is_chief:
+            return
+        self.write_model()
         shutil.copyfile(self._vocabulary(), self.output / "spiece.model")
-        self._keep("preset")
-        sys.stdout.write(f"wrote {self.output / 'model.keras'}\n")
+        self._save("preset")
+        sys.stdout.write(f"wrote {self.output / MODEL_FILE}\n")
 
-    def _keep(self, name):
+    def _save(self, name):
         """Writes a preset and, where asked for, a SavedModel of this step."""
         if not self.is_chief:
             return
-        lowercase = self.data.manifest.tokenizer["lowercase"]
-        tokenizer = Tokenizer(self._vocabulary(), lowercase=lowercase)
+        manifest = self.data.manifest
+        tokenizer = Tokenizer(
+            self._vocabulary(), lowercase=manifest.tokenizer["lowercase"]
+        )
         self.model.save_to_preset(self.output / name, tokenizer=tokenizer)
         if self.options.export:
-            from saved_models.export import export_model
-
-            version = str(int(self.global_step.numpy()))
-            export_model(
+            directory = pathlib.Path(self.options.export)
+            self._export(
                 self.model,
                 tokenizer,
-                pathlib.Path(self.options.export) / version,
-                sequence_length=self.data.manifest.sequence_length,
-                overwrite=True,
+                directory / str(int(self.global_step.numpy())),
+                manifest.sequence_length,
             )
 
     def _vocabulary(self):
         return pathlib.Path(self.options.records) / "spiece.model"
 
 
-def _digest(manifest):
-    """One hash of all training shards, in order."""
-    digest = hashlib.sha256()
-    for shard in manifest.splits["train"]:
-        digest.update(shard.sha256.encode())
-    return digest.hexdigest()
+def model_config(options, manifest):
+    """XLNetConfig of the options, fitted to the records.
+
+    Raises:
+        ValueError: if they contradict each other.
+    """
+    vocabulary_size = manifest.tokenizer["vocabulary_size"]
+    if options.preset:
+        config = read_config(options.preset)
+    elif pathlib.Path(options.config).suffix == ".json":
+        config = XLNetConfig.from_json(options.config)
+    else:
+        config = XLNetConfig.from_size(
+            options.config, vocabulary_size=vocabulary_size
+        )
+    if config.vocabulary_size != vocabulary_size:
+        raise ValueError(
+            f"the model has {config.vocabulary_size} tokens and the tokenizer "
+            f"of the records in {options.records} has {vocabulary_size}. "
+            "Build the records with the model's tokenizer."
+        )
+    if config.reverse_half_batch and not manifest.both_directions:
+        raise ValueError(
+            "`reverse_half_batch` reads half of each batch backwards, and the "
+            f"records in {options.records} are all forward. Build them with "
+            "--both-directions, or leave it out: the records say which rows "
+            "are reversed."
+        )
+    # A preset's reuse_length describes its earlier training: it may differ.
+    is_given = config.reuse_length and not options.preset
+    if is_given and config.reuse_length != manifest.reuse_length:
+        raise ValueError(
+            f"`reuse_length` is {config.reuse_length} in the config and "
+            f"{manifest.reuse_length} in the records of {options.records}; "
+            "they must be equal, for the reused part is what is remembered."
+        )
+    memory_length = options.memory_length
+    if memory_length is None:
+        memory_length = config.memory_length
+        if not memory_length and not _gives_memory_length(options):
+            memory_length = 3 * manifest.sequence_length // 4
+    return config.replace(
+        memory_length=memory_length,
+        reuse_length=manifest.reuse_length,
+        # Every batch has the feature `is_reversed`.
+        reverse_half_batch=False,
+    )
+
+
+def _gives_memory_length(options):
+    """Whether the config or preset gives memory_length explicitly.
+
+    The released format has no such field, so its files leave the default.
+    """
+    if options.preset:
+        return detect(pathlib.Path(options.preset)) != "tensorflow"
+    file = pathlib.Path(options.config)
+    if file.suffix != ".json":
+        return False
+    values = json.loads(file.read_text(encoding="utf-8"))
+    return bool({"memory_length", "mem_len"} & set(values))
+
+
+def check_same_text(manifest, other, directory):
+    """Refuses held-out records that do not fit those trained on."""
+    if (
+        manifest.sequence_length != other.sequence_length
+        or manifest.reuse_length != other.reuse_length
+        or manifest.tokenizer["sha256"] != other.tokenizer["sha256"]
+    ):
+        raise ValueError(
+            f"the records in {directory} have another length or tokenizer "
+            "than those trained on, so a loss on them would mean nothing. "
+            "Build them with the same --tokenizer and --sequence-length."
+        )
+
+
+def head_arguments(preset):
+    """dict of the arguments of XLNetPretrainer that a preset's LM head needs.
+
+    Args:
+        preset: str or path, or None. Model Garden's heads have a transform.
+    """
+    if not preset:
+        return {}
+    return {
+        name: head.arguments[name]
+        for head in open_source(preset).heads()
+        if head.task.split(">")[-1] == "XLNetPretrainer"
+        for name in ("has_transform", "transform_gelu")
+        if name in head.arguments
+    }
+
+
+def start_from(model, preset, manifest):
+    """Assigns the weights of a preset to a model.
+
+    Raises:
+        ValueError: if the preset has another tokenizer than the records.
+    """
+    preset = pathlib.Path(preset)
+    for name in (VOCABULARY_FILE, "spiece.model"):
+        file = preset / name
+        if file.is_file():
+            lowercase = manifest.tokenizer["lowercase"]
+            digest = Tokenizer(file, lowercase=lowercase).digest
+            if digest != manifest.tokenizer["sha256"]:
+                raise ValueError(
+                    f"the records were built with another tokenizer than "
+                    f"{file}. Build them again with --tokenizer {file}."
+                )
+    source = type(model).from_preset(
+        preset, next_sentence_weight=model.next_sentence_weight
+    )
+    for variable, value in zip(
+        model.trainable_variables, source.trainable_variables, strict=True
+    ):
+        variable.assign(value)

@@ -1,4 +1,4 @@
-"""What a run says while it runs, and how it is stopped."""
+"""Progress of a run: its log, its stop, its evaluations, its best weights."""
 
 import json
 import os
@@ -7,24 +7,29 @@ import signal
 import sys
 import time
 
+from xlnet_tf.files import read_json
 from xlnet_tf.files import write_bytes
-from xlnet_tf.model.kernels import memory_efficient as attention_core
-from xlnet_tf.training.strategy import describe
+from xlnet_tf.files import write_json
 from xlnet_tf.training.strategy import largest_and_smallest
 
 
-class Stopped(BaseException):
+class StopRequested(BaseException):
     """Raised between two loops when the run was asked to stop.
 
-    Not an `Exception`, so that nothing on the way takes it for an error.
+    Not an `Exception`, so that no caller on the way handles it as an error:
+    Orbit has no other way to leave its loop.
     """
 
 
-class StopRequest:
+class PatienceExhausted(BaseException):
+    """Raised after an evaluation when patience is over; see StopRequested."""
+
+
+class StopSignals:
     """Notes SIGTERM and Ctrl-C, and stops the run between two loops.
 
     A second signal interrupts at once. With several workers all stop at the
-    same step when any of them was asked to, for a checkpoint is written
+    same step when any of them was asked to, because they write a checkpoint
     together.
 
     Args:
@@ -52,7 +57,7 @@ class StopRequest:
         if self._received is not None:
             raise KeyboardInterrupt
         self._received = number
-        # Not sys.stderr, which may be in the middle of a line of its own.
+        # Not sys.stderr, which may be in the middle of writing a line.
         os.write(
             2,
             b"stopping after this loop, with a checkpoint; once more to stop "
@@ -60,13 +65,14 @@ class StopRequest:
         )
 
     def __call__(self, output):
-        """Orbit's action after each loop."""
-        if self._anybody():
-            raise Stopped
+        """Orbit's action after each loop.
 
-    def _anybody(self):
-        asked = self._received is not None
-        return largest_and_smallest(self._strategy, asked)[0] > 0
+        Raises:
+            StopRequested: if any worker received a signal.
+        """
+        received = self._received is not None
+        if largest_and_smallest(self._strategy, received)[0] > 0:
+            raise StopRequested
 
     @property
     def exit_status(self):
@@ -78,28 +84,31 @@ class MetricsLog:
     """Writes a progress line and a line of `metrics.jsonl` for each loop.
 
     Args:
-        directory: path, or None for a worker that keeps silent.
+        directory: path, or None for a worker that writes nothing.
         total_steps: int.
         global_step: tf.Variable.
+        describe: function of ("train" or "eval", dict of scalars) to the text
+            of a progress line between the step and the time left.
     """
 
-    def __init__(self, directory, total_steps, global_step):
+    def __init__(self, directory, total_steps, global_step, describe):
         self._file = directory and pathlib.Path(directory) / "metrics.jsonl"
-        self.total_steps = total_steps
+        self._total_steps = total_steps
         self._global_step = global_step
+        self._describe = describe
         self._begun = (time.monotonic(), int(global_step.numpy()))
         if self._file:
-            self._forget_after(int(global_step.numpy()))
+            self._drop_after(int(global_step.numpy()))
 
     def has_evaluation(self, step):
-        """Whether the evaluation of a step was written; silent ones say so."""
+        """Whether the evaluation of a step is logged; without a file, True."""
         return not self._file or any(
             (line.get("kind"), line["step"]) == ("eval", step)
             for line in self._lines()
         )
 
     def _lines(self):
-        """What was written, list of dict; a line cut short by a kill is not."""
+        """list of dict, without a line that a kill cut short."""
         lines = []
         if self._file.is_file():
             for text in self._file.read_text(encoding="utf-8").splitlines():
@@ -110,8 +119,8 @@ class MetricsLog:
                     continue
         return lines
 
-    def _forget_after(self, step):
-        """Drops what a run wrote after the checkpoint it resumes from."""
+    def _drop_after(self, step):
+        """Drops lines of steps after the checkpoint that a run resumes from."""
         if not self._file.is_file():
             return
         kept = [line for line in self._lines() if line["step"] <= step]
@@ -134,44 +143,96 @@ class MetricsLog:
         with self._file.open("a", encoding="utf-8") as handle:
             line = {"kind": kind, "step": step, **scalars}
             handle.write(json.dumps(line) + "\n")
-        sys.stderr.write(self.text(kind, step, scalars) + "\n")
-
-    def text(self, kind, step, scalars):
-        """The progress line of a loop ("train") or an evaluation ("eval")."""
-        text = (
-            f"step {step}/{self.total_steps}  "
-            f"{'held out  ' if kind == 'eval' else ''}"
-            f"loss {scalars['loss']:.3f}  "
-            f"bits/token {scalars['bits_per_token']:.3f}  "
-            f"accuracy {scalars['accuracy']:.3f}"
-        )
-        if "next_sentence_accuracy" in scalars:
-            text += f"  next sentence {scalars['next_sentence_accuracy']:.3f}"
+        text = f"step {step}/{self._total_steps}  "
+        text += self._describe(kind, scalars)
         if kind == "train":
-            text += (
-                f"  gradient {scalars['gradient_norm']:.2f}  "
-                f"rate {scalars['learning_rate']:.2e}  "
-                f"{scalars['tokens_per_second']:,.0f} tokens/s  "
-                f"{self.time_left(step)} left"
-            )
-        return text
+            text += f"  {self._time_left(step)} left"
+        sys.stderr.write(text + "\n")
 
-    def time_left(self, step):
-        """How long the rest takes at the rate so far."""
+    def _time_left(self, step):
+        """Time that the remaining steps take at the rate so far."""
         begun, first_step = self._begun
-        a_step = (time.monotonic() - begun) / max(step - first_step, 1)
-        return duration(a_step * (self.total_steps - step))
+        seconds = (time.monotonic() - begun) / max(step - first_step, 1)
+        return duration(seconds * (self._total_steps - step))
+
+
+def duration(seconds):
+    """Seconds as text: 50 s, 12 min, 3.4 h."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    if seconds < 90 * 60:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h"
+
+
+class BestWeights:
+    """Orbit's action after an evaluation: saves the best weights so far.
+
+    To be called before the evaluation is logged: an evaluation that is missing
+    in the log is repeated, so that a kill in between loses nothing.
+
+    Args:
+        file: path of `best.json`; that of an older pretraining run holds the
+            value alone.
+        global_step: tf.Variable.
+        is_better: function of (metric, value, value of the best).
+        save: function without arguments that saves the weights.
+        is_chief: bool, whether this process writes the file.
+        patience: int or None, steps without a better value after which
+            `check_patience` ends the run.
+    """
+
+    def __init__(
+        self, file, global_step, is_better, save, is_chief, patience=None
+    ):
+        self._file = file
+        self._global_step = global_step
+        self._is_better = is_better
+        self._save = save
+        self._is_chief = is_chief
+        self._patience = patience
+        best = read_json(file) if file.is_file() else None
+        if isinstance(best, float):
+            best = {"metric": "loss", "value": best, "step": 0}
+        if best and best["step"] > int(global_step.numpy()):
+            # Of steps that were lost and are repeated.
+            best = None
+        self._best = best
+
+    def __call__(self, output):
+        metric, value = next(iter(output.items()))
+        value, best = float(value), self._best
+        if best and not self._is_better(metric, value, best["value"]):
+            return
+        step = int(self._global_step.numpy())
+        self._best = {"metric": metric, "value": value, "step": step}
+        # The weights first: after a kill in between they are saved again.
+        self._save()
+        if self._is_chief:
+            write_json(self._file, self._best)
+
+    def check_patience(self, output=None):
+        """Orbit's action once an evaluation is saved and logged.
+
+        Raises:
+            PatienceExhausted: if patience is over.
+        """
+        if self._patience is None or self._best is None:
+            return
+        waited = int(self._global_step.numpy()) - self._best["step"]
+        if waited >= self._patience:
+            raise PatienceExhausted
 
 
 class Evaluations:
     """Evaluates a run at every multiple of an interval, and at its end.
 
-    Where that is follows from the step alone, not from where the run went on,
-    and an evaluation that it was stopped before is made up for: the run learns
-    and keeps what one that never stopped does.
+    The steps of evaluations do not depend on where a run resumed. If the run
+    was killed before an evaluation, that evaluation runs on resume, so that the
+    best weights equal those of an uninterrupted run.
 
     Args:
-        log: MetricsLog, which knows the evaluations that were made.
+        log: MetricsLog, which holds the evaluations that were made.
         strategy: tf.distribute.Strategy.
         total_steps: int.
         interval: int, steps.
@@ -188,7 +249,7 @@ class Evaluations:
     def is_missing(self, step):
         """Whether the evaluation of this step is due and was not made.
 
-        All workers ask together; the chief has the answer.
+        All workers ask together; the chief's log has the answer.
         """
         is_due = step and not (
             step % self._interval and step < self._total_steps
@@ -196,8 +257,8 @@ class Evaluations:
         missing = bool(is_due and not self._log.has_evaluation(step))
         return largest_and_smallest(self._strategy, missing)[0] > 0
 
-    def make_up(self, controller):
-        """Makes the evaluation of the present step if it is missing.
+    def evaluate_if_missing(self, controller):
+        """Evaluates the present step if its evaluation is missing.
 
         Args:
             controller: orbit.Controller with an evaluator, whose actions log
@@ -207,12 +268,11 @@ class Evaluations:
             controller.evaluate(steps=self._batches)
 
     def train_between(self, controller):
-        """Trains to the last step.
+        """Trains to the last step, with an evaluation at each interval.
 
         Args:
             controller: orbit.Controller with a trainer and an evaluator.
         """
-        self.make_up(controller)
         step = int(controller.global_step.numpy())
         while step < self._total_steps:
             step = min(
@@ -222,108 +282,3 @@ class Evaluations:
             controller.train(step, checkpoint_at_completion=False)
             controller.evaluate(steps=self._batches)
         controller.train(self._total_steps)  # no step is left: saves
-
-
-def duration(seconds):
-    """Seconds as people say them: 50 s, 12 min, 3.4 h."""
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    if seconds < 90 * 60:
-        return f"{seconds / 60:.0f} min"
-    return f"{seconds / 3600:.1f} h"
-
-
-def arithmetic(run):
-    """Lines that say what a run will do and need.
-
-    Args:
-        run: Run, built and not yet trained.
-
-    Returns:
-        list of str.
-    """
-    config, training, manifest = run.config, run.training, run.data.manifest
-    replicas = run.strategy.num_replicas_in_sync
-    rows = training.replica_batch_size(replicas)
-    parts = training.gradient_accumulation_steps
-    tokens = training.batch_size * manifest.sequence_length
-    parameters = run.model.count_params()
-    held_out = run.evaluation_data
-    lines = [
-        f"model     XLNet of {config.num_layers} layers x "
-        f"{config.hidden_dim}, {config.num_heads} heads, "
-        f"{config.vocabulary_size:,} tokens: {parameters:,} parameters, "
-        f"{training.precision}",
-        f"strategy  {describe(run.strategy)}",
-        f"batch     {training.batch_size} sequences = {replicas} replica(s) x "
-        f"{parts} part(s) x {rows // parts}; {tokens:,} tokens a step",
-        f"data      {run.data.num_records:,} sequences of "
-        f"{manifest.sequence_length} tokens, {manifest.num_predict} of them "
-        f"predicted; {run.data.steps_per_epoch:,} steps an epoch, "
-        f"{training.steps:,} steps are "
-        f"{training.steps / run.data.steps_per_epoch:.1f} epochs",
-        f"memory    {config.memory_length} tokens remembered, "
-        f"{config.reuse_length} reused; about "
-        f"{expected_bytes(run.model, training, manifest, rows) / 1e9:.1f} GB "
-        "a replica expected",
-        "held out  "
-        + (
-            f"{held_out.num_records:,} sequences, batches of "
-            f"{held_out.batch_size}"
-            if held_out
-            else "none (build_records --validation-fraction, or --eval-records)"
-        ),
-    ]
-    for data in filter(None, (run.data, held_out)):
-        if data.skipped:
-            lines.append(
-                f"skipped   {len(data.skipped)} damaged record(s), the first: "
-                f"{data.skipped[0]}"
-            )
-    for damage in run.checkpoints.skipped:
-        lines.append(f"skipped   damaged checkpoint {damage}")
-    if run.restored:
-        lines.append(f"resume    from {run.restored}")
-    return lines
-
-
-def expected_bytes(model, training, manifest, rows):
-    """A rough count of what a replica holds in memory during a step.
-
-    Weights, gradients and two moments in float32; for every layer the
-    activations kept for the backward pass, or its inputs alone where it is
-    computed again; for one layer at a time the scores and probabilities of
-    attention, of which a layer keeps one tensor, or those of some heads alone
-    where there are very many; logits and their gradient.
-
-    Args:
-        model: XLNetPretrainer.
-        training: TrainingConfig.
-        manifest: manifest of the records.
-        rows: int, rows of a replica in one step.
-
-    Returns:
-        float, bytes.
-    """
-    config = model.config
-    rows //= training.gradient_accumulation_steps
-    targets = manifest.num_predict
-    width = 2 if training.precision == "bfloat16" else 4
-    streams = manifest.sequence_length + targets
-    keys = manifest.sequence_length + config.memory_length
-    activations = streams * (
-        12 * config.hidden_dim + 3 * config.intermediate_dim
-    )
-    heads = attention_core.heads_at_a_time(
-        rows, config.num_heads, streams, keys
-    )
-    if heads is None:
-        heads = rows * config.num_heads
-        activations += config.num_heads * streams * keys
-    scores = heads * streams * keys
-    kept = config.num_layers * activations
-    if training.rematerialize:
-        kept = activations + config.num_layers * streams * config.hidden_dim
-    layers = (4 * scores + rows * kept) * width
-    logits = 3 * rows * targets * config.vocabulary_size * 4
-    return 16 * model.count_params() + layers + logits

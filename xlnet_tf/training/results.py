@@ -1,19 +1,39 @@
-"""The results of fine-tuning, run by run, and what several seeds say."""
+"""Files of a fine-tuning run: results, predictions, reports and pictures.
+
+Shapes: X examples, C classes.
+"""
 
 import importlib.metadata
+import io
+import json
 import math
 import pathlib
 import platform
+import warnings
 
 import numpy as np
 
+from data_pipeline.command_line import warnings_in_a_line
 from xlnet_tf.files import read_json
+from xlnet_tf.files import write_bytes
 from xlnet_tf.files import write_json
 from xlnet_tf.version import __version__
 
 SEEDS_FILE = "seeds.json"
 RESULTS_FILE = "results.json"
+PREDICTIONS_FILE = "predictions.jsonl"
+REPORT_FILE = "report.txt"
+CONFUSION_FILE = "confusion_matrix.png"
+REGRESSION_FILE = "scores.png"
+# Of a dict that answers a question -> the file that SQuAD's scripts read.
+OFFICIAL_FILES = {
+    "answer": "predictions.json",
+    "n_best": "nbest_predictions.json",
+    "no_answer_odds": "null_odds.json",
+}
 
+_MOST_COUNTED_CLASSES = 40
+_LONGEST_NAME = 28  # letters on an axis
 _KEYS = (
     "task",
     "metric",
@@ -54,14 +74,13 @@ def write_results(
     Args:
         directory: path that exists.
         task: str, its name.
-        metrics: dict of str to float, the main metric first, as `evaluate` of
-            `xlnet_tf.tasks.metrics` gives them.
+        metrics: dict of str to float, the main metric first, of `Task.score`.
         seed: int.
         steps: int, steps trained.
         examples: int, examples trained on.
         preset: str or None, where the model came from.
         started_from: str, "pretrained" or "random".
-        details: dict or None, anything else worth keeping, as JSON has it.
+        details: dict or None, of `Task.details`.
 
     Returns:
         dict, what was written.
@@ -98,7 +117,7 @@ def write_results(
 
 
 def read_results(directory):
-    """What `write_results` wrote.
+    """The content of a file of `write_results`.
 
     Args:
         directory: path.
@@ -125,7 +144,7 @@ def read_results(directory):
 
 
 def versions():
-    """Versions of Python, this library and what its numbers depend on."""
+    """Versions of Python and of the packages that decide the numbers."""
     found = {"python": platform.python_version(), "xlnet_tf": __version__}
     for package in _PACKAGES:
         try:
@@ -158,68 +177,8 @@ def seeds_summary(values):
     }
 
 
-def starts_table(runs, also=()):
-    """What pretraining is worth: both starts beside each other, in Markdown.
-
-    Args:
-        runs: list of dict, of `read_results`, of one or more seeds of each task
-            from either start.
-        also: names of metrics that get a row of their own below the task's
-            main one, where its runs have them.
-
-    Returns:
-        str, without an end of line after the last: a row for each task in the
-        order in which they first occur, with the median over seeds, the spread
-        where there are several, and what the pretrained start gains.
-
-    Raises:
-        ValueError: if a seed occurs twice, or a task lacks a start.
-    """
-    tasks = {}
-    for run in runs:
-        starts = tasks.setdefault(run["task"], {})
-        starts.setdefault(run["started_from"], []).append(run)
-    lines = [
-        "| Task | Trained on | Metric | Random start | Pretrained | Gain |",
-        "| --- | ---: | --- | ---: | ---: | ---: |",
-    ]
-    for task, starts in tasks.items():
-        for start in ("random", "pretrained"):
-            seeds = sorted(run["seed"] for run in starts.get(start, []))
-            if not seeds or len(set(seeds)) < len(seeds):
-                raise ValueError(
-                    "both starts of a task are expected, and every run with a "
-                    f"seed of its own. Received: seeds {seeds} of {task}, "
-                    f"{start} start"
-                )
-        some = starts["random"][0]
-        others = [
-            name
-            for name in also
-            if all(name in run["metrics"] for x in starts.values() for run in x)
-        ]
-        for metric in (some["metric"], *others):
-            random, pretrained = (
-                seeds_summary([run["metrics"][metric] for run in starts[start]])
-                for start in ("random", "pretrained")
-            )
-            lines.append(
-                f"| {task} | {some['examples']:,} | {metric} "
-                f"| {_cell(random)} | {_cell(pretrained)} "
-                f"| {pretrained['median'] - random['median']:+.3f} |"
-            )
-    return "\n".join(lines)
-
-
-def _cell(summary):
-    text = f"{summary['median']:.3f}"
-    if len(summary["all"]) > 1:
-        text += f" ({summary['min']:.3f} to {summary['max']:.3f})"
-    return text
-
-
 def write_summary(directory, results, write):
-    """Writes and says the median and the spread over seeds.
+    """Writes `seeds.json`, and reports the median and extremes over seeds.
 
     Args:
         directory: path.
@@ -238,3 +197,190 @@ def write_summary(directory, results, write):
             f"{name}: median {values['median']:.4g} of {len(results)} seeds, "
             f"{values['min']:.4g} to {values['max']:.4g}\n"
         )
+
+
+def write_predictions(file, predictions):
+    """Writes JSON lines, whole or not at all.
+
+    Args:
+        file: path.
+        predictions: list of dict.
+    """
+    lines = [json.dumps(x, ensure_ascii=False) + "\n" for x in predictions]
+    write_bytes(file, "".join(lines).encode())
+
+
+def write_report(directory, task, examples, decoded, labels=None):
+    """Writes tables and pictures of answers, where a kind of task has any.
+
+    Args:
+        directory: path.
+        task: TaskSpec.
+        examples: list of X examples with labels.
+        decoded: list of X dicts, of `Task.decode`.
+        labels: tuple of C str, the classes, or None.
+    """
+    directory, title = pathlib.Path(directory), f"{task.name}, held out"
+    if task.kind == "classification":
+        places = {label: place for place, label in enumerate(labels)}
+        both = (
+            np.array([places[str(x.label)] for x in examples]),
+            np.array([places[one["label"]] for one in decoded]),
+        )
+        with warnings_in_a_line():
+            has_names = draw_confusion(
+                directory / CONFUSION_FILE, *both, labels, title
+            )
+        if not has_names:
+            labels = [f"{i} {name}" for i, name in enumerate(labels)]
+        text = classes_text(*both, labels)
+    elif task.kind == "token_classification":
+        tags = [list(x.tags) for x in examples], [x["tags"] for x in decoded]
+        text = entities_text(*tags)
+    elif task.kind == "regression":
+        targets = [float(x.label) for x in examples]
+        scores = [one["score"] for one in decoded]
+        draw_regression(directory / REGRESSION_FILE, targets, scores, title)
+        return
+    elif task.kind == "question_answering":
+        _write_official(directory, decoded)
+        return
+    else:
+        return
+    write_bytes(directory / REPORT_FILE, text.encode())
+
+
+def _write_official(directory, decoded):
+    """Writes the files that the official scripts of SQuAD read."""
+    for key, name in OFFICIAL_FILES.items():
+        by_id = {one["id"]: one[key] for one in decoded}
+        text = json.dumps(by_id, indent=4, ensure_ascii=False) + "\n"
+        write_bytes(directory / name, text.encode())
+
+
+def classes_text(targets, predictions, labels):
+    """Precision, recall and F1 of the classes that occur, by scikit-learn.
+
+    Args:
+        targets, predictions: [X] integers.
+        labels: C names.
+
+    Returns:
+        str, a table with the accuracy and the averages.
+    """
+    from sklearn.metrics import classification_report
+
+    occur = np.union1d(targets, predictions)
+    return classification_report(
+        targets,
+        predictions,
+        labels=occur,
+        target_names=[str(labels[place]) for place in occur],
+        digits=3,
+        zero_division=0,
+    )
+
+
+def entities_text(targets, predictions):
+    """Precision, recall and F1 of the types of entities, by seqeval.
+
+    Args:
+        targets, predictions: lists of lists of tags.
+
+    Returns:
+        str, a table with the averages.
+    """
+    from seqeval.metrics import classification_report
+    from seqeval.metrics.sequence_labeling import get_entities
+
+    from xlnet_tf.tasks.metrics import entity_tags
+
+    both = entity_tags(targets, predictions)
+    if not any(map(get_entities, both)):
+        return "there are no entities, and none are predicted\n"
+    return classification_report(*both, digits=3, zero_division=0)
+
+
+def draw_confusion(file, targets, predictions, labels, title):
+    """Draws the confusion matrix; up to 40 classes with its counts.
+
+    Matplotlib takes the letters of the names from the families of its setting
+    `font.family`. Where these lack one, classes are shown by their numbers.
+
+    Args:
+        file: path of the PNG to write, whole or not at all.
+        targets, predictions: [X] integers.
+        labels: C names.
+        title: str.
+
+    Returns:
+        bool, whether the names of the classes were drawn.
+    """
+    from matplotlib import rc_context
+    from matplotlib.figure import Figure
+    from sklearn.metrics import ConfusionMatrixDisplay
+    from sklearn.metrics import confusion_matrix
+
+    places = range(len(labels))
+    counts = confusion_matrix(targets, predictions, labels=places)
+
+    def draw(names):
+        # A name may hold a "$", which is no formula.
+        with rc_context({"text.parse_math": False, "font.size": 7}):
+            side = 2.5 + 0.26 * len(names)
+            figure = Figure(figsize=(side + 1, side), layout="constrained")
+            ConfusionMatrixDisplay(counts, display_labels=names).plot(
+                ax=figure.subplots(),
+                include_values=len(names) <= _MOST_COUNTED_CLASSES,
+                cmap="Blues",
+                xticks_rotation="vertical",
+            )
+            figure.axes[0].set_title(title, loc="left")
+            return _png(figure)
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        picture = draw([_shortened(str(label)) for label in labels])
+    has_names = not any("missing from font" in str(x.message) for x in caught)
+    if not has_names:
+        warnings.warn(
+            f"no font has all letters of the names of the classes, so "
+            f"{file.name} shows their numbers. Name a font that has them in "
+            "Matplotlib's setting `font.family`.",
+            stacklevel=2,
+        )
+        picture = draw([str(place) for place in places])
+    write_bytes(file, picture)
+    return has_names
+
+
+def draw_regression(file, targets, predictions, title):
+    """Draws predicted numbers against true ones.
+
+    Args:
+        file: path of the PNG to write, whole or not at all.
+        targets, predictions: [X] numbers.
+        title: str.
+    """
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(5, 5), layout="constrained")
+    axes = figure.subplots()
+    axes.axline((targets[0], targets[0]), slope=1, color="#888888", zorder=0)
+    axes.scatter(targets, predictions, s=12, alpha=0.5)
+    axes.set(xlabel="true value", ylabel="predicted value")
+    axes.set_title(title, loc="left", parse_math=False)
+    write_bytes(file, _png(figure))
+
+
+def _shortened(name):
+    if len(name) <= _LONGEST_NAME:
+        return name
+    half = _LONGEST_NAME // 2
+    return f"{name[:half]}…{name[1 - half :]}"
+
+
+def _png(figure):
+    data = io.BytesIO()
+    figure.savefig(data, format="png", dpi=150)
+    return data.getvalue()

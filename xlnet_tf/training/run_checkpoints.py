@@ -1,12 +1,12 @@
-"""What a run needs to go on as if it had never stopped.
+"""Checkpoints of a run, from which it resumes bit for bit.
 
 A TensorFlow checkpoint holds weights, optimizer and step. The memory differs
-from replica to replica, so each worker writes the rows it holds to a file of
-its own beside it; files name their rows, so that another number of workers or
-replicas can read them. Data order and random numbers follow from the step.
+from replica to replica, so each worker writes its rows of it to a file beside
+the checkpoint; the names of files give the rows, so that another number of
+workers or replicas can read them. Data order and random numbers follow from the
+step.
 """
 
-import os
 import pathlib
 import re
 import shutil
@@ -15,6 +15,8 @@ import zipfile
 
 import numpy as np
 import tensorflow as tf
+
+from xlnet_tf.files import written_whole
 
 _DAMAGE = (
     tf.errors.OpError,
@@ -44,22 +46,14 @@ class MemoryRows:
         self._directory = pathlib.Path(directory)
 
     def save(self, step):
-        """Writes this process's rows under a temporary name, then renames."""
+        """Writes this process's rows, whole or not at all."""
         if self._memory is None:
             return
         first, last = self._row_range()
         file = self._directory / f"memory-{step}-rows-{first}-{last}.npz"
         self._directory.mkdir(parents=True, exist_ok=True)
-        descriptor, temporary = tempfile.mkstemp(
-            dir=self._directory, suffix=".temporary"
-        )
-        try:
-            with os.fdopen(descriptor, "wb") as handle:
-                np.savez(handle, **self._arrays())
-            os.replace(temporary, file)
-        except BaseException:
-            os.unlink(temporary)
-            raise
+        with written_whole(file) as temporary, temporary.open("wb") as handle:
+            np.savez(handle, **self._arrays())
 
     def restore(self, step):
         """Reads this process's rows from whichever files hold them.
@@ -146,21 +140,21 @@ class MemoryRows:
 
 
 def has_steps(directory):
-    """bool, whether a directory has a checkpoint of a step that was made."""
+    """bool, whether a directory has a checkpoint of a step after 0."""
     return any(_step(path) for path in directory.glob("ckpt-*.index"))
 
 
 class RunCheckpoints(tf.train.CheckpointManager):
-    """Checkpoints of a run, with the memory, and a restore that distrusts.
+    """Checkpoints with memory; a damaged one falls back to the one before.
 
     Args:
         checkpoint: tf.train.Checkpoint with `step`.
-        directory: path where checkpoints are found, and the chief writes them.
+        directory: path that the chief writes to and all workers restore from.
         memory_rows: MemoryRows.
         interval: int, steps between checkpoints.
         max_to_keep: int.
         is_chief: bool. The other workers take part in saving, because variables
-            are read together, but write to a place of their own.
+            are read together, but write to a temporary directory.
     """
 
     def __init__(
@@ -197,8 +191,8 @@ class RunCheckpoints(tf.train.CheckpointManager):
             checkpoint_number=step, check_interval=False, options=options
         )
         self._last_step = step
-        # What lies there counts, not what this process wrote: a worker that
-        # is not the chief knows only its own.
+        # The directory is listed: a worker that is not the chief does not know
+        # which checkpoints the chief deleted.
         kept = {_step(path) for path in self._found_in.glob("ckpt-*.index")}
         self._memory_rows.delete_but(kept | {step})
         return path
@@ -206,8 +200,8 @@ class RunCheckpoints(tf.train.CheckpointManager):
     def restore_or_initialize(self):
         """Restores the newest checkpoint that is whole.
 
-        The directory is listed, for a damaged `checkpoint` file would
-        otherwise mean a silent start from nothing.
+        The directory is listed instead of reading its `checkpoint` file: a
+        damaged one would mean a silent start from the beginning.
 
         Returns:
             str, the checkpoint's prefix, or None if there is none at all.
@@ -243,13 +237,13 @@ class RunCheckpoints(tf.train.CheckpointManager):
         return None
 
     def close(self):
-        """Removes what a worker that is not the chief wrote."""
+        """Removes the temporary directory of a worker that is not the chief."""
         if self._scratch:
             shutil.rmtree(self._scratch, ignore_errors=True)
 
 
 def is_chief(strategy):
-    """Whether this process writes what all workers have in common."""
+    """Whether this process writes the files that all workers share."""
     return _worker_index(strategy) == 0
 
 

@@ -1,6 +1,6 @@
-"""`--strategy=...` -> tf.distribute.Strategy.
+"""Distribution strategies by name: devices, workers, TPUs.
 
-The only file that knows TPU from GPU.
+No other file distinguishes TPU, GPU and CPU strategies.
 """
 
 import json
@@ -11,20 +11,20 @@ import tensorflow as tf
 
 STRATEGIES = ("auto", "one_device", "mirrored", "multi_worker", "tpu")
 
-# What TensorFlow gives where no strategy was chosen.
+# The class of TensorFlow's default strategy.
 _NO_STRATEGY = type(tf.distribute.get_strategy())
 
-# A stuck peer would otherwise hang the others for ever.
+# Without a timeout, workers wait for ever for one that is stuck.
 COLLECTIVE_TIMEOUT_SECONDS = 600.0
 
 
 def make_strategy(name="auto", tpu=None):
-    """Makes the strategy that a name stands for.
+    """tf.distribute.Strategy by its name.
 
     Args:
         name: str. "auto" takes a TPU if `tpu` or TPU_NAME is set, several
             workers if TF_CONFIG names them, all GPUs if there are several, and
-            else the one device. "mirrored" without a GPU uses the logical CPU
+            else one device. "mirrored" without a GPU uses the logical CPU
             devices.
         tpu: str, name or `grpc://` address of a TPU, "local" on a TPU VM.
 
@@ -33,7 +33,7 @@ def make_strategy(name="auto", tpu=None):
 
     Raises:
         ValueError: if the name is unknown or the settings contradict it.
-        RuntimeError: if the machine has not what the name asks for.
+        RuntimeError: if the machine lacks the devices.
     """
     if name not in STRATEGIES:
         raise ValueError(
@@ -62,9 +62,9 @@ def make_strategy(name="auto", tpu=None):
 
 
 def is_one_device(strategy):
-    """Whether a strategy has no replicas that could meet.
+    """Whether a strategy runs without communication between replicas.
 
-    A `MirroredStrategy` of one device has one that does.
+    A `MirroredStrategy` communicates even with a single device.
 
     Args:
         strategy: tf.distribute.Strategy, TensorFlow's default one included.
@@ -76,7 +76,7 @@ def is_one_device(strategy):
 
 
 def distribute_rows(strategy, rows_of_worker):
-    """A data set for every worker of a strategy.
+    """The dataset of each worker of a strategy, distributed.
 
     Args:
         strategy: tf.distribute.Strategy.
@@ -84,8 +84,8 @@ def distribute_rows(strategy, rows_of_worker):
             tf.data.Dataset of batches of one replica.
 
     Returns:
-        distributed dataset, or the plain one where one CPU reads all: there is
-        nowhere to fetch batches to, and the iterators that do this tune
+        distributed dataset, or the plain one on one CPU: batches need no
+        prefetch to a device there, and the iterators that do it tune
         themselves, see `data_pipeline.dataset_options`.
     """
     if isinstance(strategy, tf.distribute.OneDeviceStrategy):
@@ -96,7 +96,7 @@ def distribute_rows(strategy, rows_of_worker):
 
 
 def describe(strategy):
-    """One line about what a strategy runs on."""
+    """One line about the strategy and its devices."""
     devices = sorted(
         {
             device.device_type
@@ -112,16 +112,16 @@ def describe(strategy):
 
 
 def has_peers(strategy):
-    """Whether other processes train together with this one."""
+    """Whether several processes train together."""
     return isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy)
 
 
 def largest_and_smallest(strategy, value):
-    """The extremes of a number that each process has of its own.
+    """The extremes of a number over all processes.
 
     Args:
         strategy: tf.distribute.Strategy.
-        value: int or float, exact in float32.
+        value: int or float of this process, exact in float32.
 
     Returns:
         (largest, smallest), floats.
@@ -140,12 +140,12 @@ def largest_and_smallest(strategy, value):
 
 
 def check_together(strategy, step, message):
-    """Checks that all processes stand at the same step.
+    """Checks that all processes are at the same step.
 
     Args:
         strategy: tf.distribute.Strategy.
-        step: int, of this process.
-        message: str with places for the smallest and the largest step.
+        step: int of this process.
+        message: str, a format of the smallest and the largest step.
 
     Raises:
         RuntimeError: if they do not.
@@ -186,8 +186,8 @@ def _check_tf_config():
     config = _tf_config()
     workers = config.get("cluster", {}).get("worker", [])
     if "chief" in config.get("cluster", {}):
-        # Its index is 0, as that of the first worker, and rows, data and files
-        # go by the index.
+        # Its index is 0, as the first worker's, and rows, data and files follow
+        # from the index.
         raise ValueError(
             "TF_CONFIG has a chief, and the strategy multi_worker takes "
             "workers alone: put the chief's address first among the workers', "
@@ -230,8 +230,7 @@ def _tpu(address):
 
 
 def _has_local_tpu():
-    # What a TPU VM has, asked without starting the TPU runtime, which waits
-    # minutes for a chip that is not there.
+    # Device files of a TPU VM: the TPU runtime would wait minutes for a chip.
     return any(os.path.exists(path) for path in ("/dev/accel0", "/dev/vfio/0"))
 
 

@@ -1,4 +1,4 @@
-"""The program of tests/serving: made here, and asked by files."""
+"""The C++ program beside this file: compiled here, asked through files."""
 
 import functools
 import json

@@ -16,6 +16,8 @@ from tests.support.export_fixtures import shared_signatures
 from tests.support.oracle import as_numpy
 from tests.support.samples import TEXTS
 
+pytestmark = pytest.mark.slow
+
 TEXT = b"Ba co <mask> fi, in 1, 9 code."
 MEGABYTE = 1_000_000
 HOSTILE = [
@@ -96,7 +98,6 @@ def test_numbers_are_those_of_python(tmp_path):
         check_same(answer, by_python(*request))
 
 
-@pytest.mark.slow
 def test_hostile_texts_have_an_answer_each(tmp_path):
     requests = [fill_in(text) for text in HOSTILE]
     requests += [fill_in(), fill_in(*HOSTILE[:12]), fill_in(TEXT)]
@@ -172,7 +173,6 @@ def test_the_load_generator_counts(tmp_path):
         assert len(line["resident_mb"]) == 11
 
 
-@pytest.mark.slow
 def test_memory_is_flat_over_ten_thousand_requests(tmp_path):
     random = np.random.default_rng(0)
     requests = [
@@ -186,7 +186,6 @@ def test_memory_is_flat_over_ten_thousand_requests(tmp_path):
     assert memory[-1] - memory[0] < 0.05 * memory[0], memory
 
 
-@pytest.mark.slow
 def test_ten_thousand_random_inputs_end_no_server(tmp_path):
     random = np.random.default_rng(1)
     words = [

@@ -6,13 +6,15 @@ import pytest
 from tests.slow.native_server.serving_program import ask_program
 from tests.slow.native_server.serving_program import check_same
 from tests.slow.native_server.test_serving_program import HOSTILE
-from tests.support.task_export_fixtures import IF_SLOW
 from tests.support.task_export_fixtures import OTHERS
+from tests.support.task_export_fixtures import TASKS
 from tests.support.task_export_fixtures import TEXTS
 from tests.support.task_export_fixtures import ask
 from tests.support.task_export_fixtures import raw
 from tests.support.task_export_fixtures import served
 from tests.support.task_export_fixtures import shared_export
+
+pytestmark = pytest.mark.slow
 
 SHORT = HOSTILE[:12]
 LONG = [b"ba co fi " * 2_000, b" " * 20_000, b"\xff" * 20_000]
@@ -61,12 +63,12 @@ def check_answers(name, requests, directory):
         check_same(answer, by_python(name, request))
 
 
-@pytest.mark.parametrize("name", IF_SLOW)
+@pytest.mark.parametrize("name", TASKS)
 def test_answers_are_those_of_python(name, tmp_path):
     check_answers(name, good_requests(name) * 2, tmp_path)
 
 
-@pytest.mark.parametrize("name", IF_SLOW)
+@pytest.mark.parametrize("name", TASKS)
 def test_hostile_texts_have_the_answers_of_python(name, tmp_path):
     requests = []
     for request in good_requests(name):
@@ -91,7 +93,7 @@ def wrong_requests(request):
         yield {k: v for k, v in inputs.items() if k != key}, "must feed a value"
 
 
-@pytest.mark.parametrize("name", IF_SLOW)
+@pytest.mark.parametrize("name", TASKS)
 def test_what_does_not_fit_is_refused_and_the_program_goes_on(name, tmp_path):
     requests, messages = [], []
     for good in good_requests(name):

@@ -1,68 +1,43 @@
-"""From queries, keys and values to what is attended: softmax and its gradient.
+"""Attention that keeps one tensor of scores, with a gradient of its own.
 
-Scores of all rows and keys are the largest tensors of the model, [B, N, Q, K],
-and most of what is not a matrix product. Two things keep them cheap:
+The scores of all rows and keys, [B, N, Q, K], are the largest tensors of the
+model and most of its work outside matrix products. Two measures keep them
+cheap:
 
-- One such tensor is kept for the gradient, the softmax before its division,
-  with the sign for what dropout drops. All else follows without a product.
-- Where they are very many (long segments, large batches) and B and T are known
-  when the step is traced, they are computed for a few heads at a time, and
-  again for the gradient, so that memory does not grow with B x N. Batches of
-  several lengths, or whose last may be smaller, keep them; `rematerialize` is
-  for those.
+- Only exp(scores - max) is kept for the backward pass; its sign bit stores the
+  dropout mask. Probabilities and gradients are recomputed from it without
+  another matmul.
+- If the scores are very many (long segments, large batches) and B and T are
+  known when the step is traced, they are computed for a few heads at a time,
+  and again for the gradient, so that memory does not grow with B x N. Batches
+  whose size is not known keep them; `rematerialize` is for those.
+
+`plain` computes the same, equation by equation.
 
 Shapes: B batch, T tokens, M memory length, K = M + T keys, P targets,
 Q = T + P rows, N heads, H head dim, R = K + T distances; G heads at a time.
 """
 
-from typing import Any
-from typing import NamedTuple
-
 from keras import ops
 
 from xlnet_tf.model.dropout import keep_mask
-from xlnet_tf.model.kernels.scores import Part
-from xlnet_tf.model.kernels.scores import attend_part
-from xlnet_tf.model.kernels.scores import gradient_of_part
+from xlnet_tf.model.kernels.scores import HeadInputs
+from xlnet_tf.model.kernels.scores import attend_heads
+from xlnet_tf.model.kernels.scores import attention_gradient
 from xlnet_tf.model.kernels.scores import signed_weights
-from xlnet_tf.model.relative_position import position_blocks
+from xlnet_tf.model.relative_position import make_position_blocks
 
-# More scores than this, 4 bytes each, are computed in parts,
-_SCORES_IN_ONE_PIECE = 2**26
-# of at most this size where a single head allows it.
-_SCORES_AT_A_TIME = 2**24
-
-
-class AttentionRules(NamedTuple):
-    """What decides the scores beside queries and keys. None of it is learned.
-
-    Attributes:
-        mask: bool tensor of shape [B or 1, Q, K], True = may attend, or None.
-        other_segment: bool tensor of shape [B, Q, K], True = row and key belong
-            to different segments, or None.
-        is_reversed: bool tensor of shape [B], which rows read backwards, or
-            None.
-        target_positions: int32 tensor of shape [B, P], or None.
-        dropout: float, rate on the probabilities.
-        seed: int tensor of shape [2], or None for no dropout.
-        has_content: bool, whether rows of content come before those of
-            targets. Default True.
-    """
-
-    mask: Any
-    other_segment: Any
-    is_reversed: Any
-    target_positions: Any
-    dropout: float
-    seed: Any
-    has_content: bool = True
+# More scores than this, 4 bytes each, are computed group by group,
+_MAX_SCORES_AT_ONCE = 2**26
+# of at most this size if a single head allows it.
+_MAX_SCORES_OF_A_GROUP = 2**24
 
 
 def attend(
     query,
     content_bias,
     position_bias,
-    difference,
+    segment_difference,
     key,
     value,
     position,
@@ -71,91 +46,87 @@ def attend(
     """Softmax of content, position and segment scores, times the values.
 
     Args:
-        query: float tensor of shape [B, N, Q, H].
-        content_bias, position_bias: float tensors of shape [N, H], u and v.
-        difference: float tensor of shape [B, N, Q], the score of a key in
-            another segment above that of one in the same.
-        key, value: float tensors of shape [B, N, K, H].
-        position: float tensor of shape [1 or 2, N, R, H], projected distances,
-            forwards and, if any row is reversed, backwards.
-        rules: AttentionRules.
+        query, content_bias, position_bias, segment_difference, key, value,
+            position: float tensors, as `plain.attend` takes them.
+        rules: ScoreRules.
 
     Returns:
         float tensor of shape [B, N, Q, H]. A row that may attend to nothing
         gets zeros.
     """
-    group = _group(query, key)
+    group = _group_size(query, key)
     # Scaling the queries once is cheaper than scaling Q x K scores.
     scale = ops.shape(query)[-1] ** -0.5
 
     @ops.custom_gradient
     def attended(query, content_bias, position_bias, *others):
-        tensors = (
+        inputs = HeadInputs(
             (query + content_bias[:, None]) * scale,
             (query + position_bias[:, None]) * scale,
             *others,
         )
-        outputs, *saved = _forward(tensors, rules, group)
+        outputs, *saved = _forward(inputs, rules, group)
 
         def gradient(*arguments, upstream=None):
             upstream = arguments[0] if upstream is None else upstream
-            of_content, of_position, *of_others = _backward(
-                tensors, rules, group, outputs, saved, upstream
+            content_query, position_query, *others = _backward(
+                inputs, rules, group, outputs, saved, upstream
             )
-            # TensorFlow adds up three tensors in an order that depends on
-            # which of them is still in use elsewhere; multiplied after the
-            # sum of two, these are never three.
+            # TensorFlow adds three tensors in an order that depends on which
+            # of them is still in use elsewhere. Scaled after the sum of two,
+            # these are never three.
             return (
-                (of_content + of_position) * scale,
-                ops.sum(of_content, axis=(0, 2)) * scale,
-                ops.sum(of_position, axis=(0, 2)) * scale,
-                *of_others,
+                (content_query + position_query) * scale,
+                ops.sum(content_query, axis=(0, 2)) * scale,
+                ops.sum(position_query, axis=(0, 2)) * scale,
+                *others,
             )
 
         return outputs, gradient
 
     num_keys = ops.shape(key)[2]
     num_tokens = ops.shape(position)[2] - num_keys
-    if rules.has_content:
-        blocks = position_blocks(position, num_tokens, num_keys)
+    if rules.streams == "query":
+        position_blocks = position[..., None, :, :][..., :0, :, :]
     else:
-        blocks = position[..., None, :, :][..., :0, :, :]
+        position_blocks = make_position_blocks(position, num_tokens, num_keys)
     if rules.target_positions is None:
         position = position[:, :, :0]  # only targets need it in one piece
     return attended(
         query,
         content_bias,
         position_bias,
-        difference,
+        segment_difference,
         key,
         value,
-        blocks,
+        position_blocks,
         position,
     )
 
 
 def heads_at_a_time(batch_size, num_heads, num_rows, num_keys):
-    """How many heads of an example are computed at once.
+    """Number of heads of an example that are computed at once.
 
     Args:
         batch_size, num_heads, num_rows, num_keys: ints, B, N, Q and K.
 
     Returns:
-        int, or None for all heads of all examples; then their scores are kept.
+        int, G, or None for all heads of all examples, whose scores are then
+        kept.
     """
     scores = num_rows * num_keys
-    if batch_size * num_heads * scores <= _SCORES_IN_ONE_PIECE:
+    if batch_size * num_heads * scores <= _MAX_SCORES_AT_ONCE:
         return None
     fitting = [
         group
         for group in range(1, num_heads + 1)
-        if num_heads % group == 0 and group * scores <= _SCORES_AT_A_TIME
+        if num_heads % group == 0 and group * scores <= _MAX_SCORES_OF_A_GROUP
     ]
     return max(fitting, default=1)
 
 
-def _group(query, key):
-    """`heads_at_a_time` of tensors; None where a size is not known."""
+def _group_size(query, key):
+    """`heads_at_a_time` of tensors; None if a size is not known."""
     batch_size, num_heads, num_rows, _ = ops.shape(query)
     sizes = (batch_size, num_heads, num_rows, ops.shape(key)[2])
     if not all(isinstance(size, int) for size in sizes):
@@ -163,122 +134,121 @@ def _group(query, key):
     return heads_at_a_time(*sizes)
 
 
-def _forward(tensors, rules, group):
-    """What is attended to, and what the gradient needs of the way there.
+def _forward(inputs, rules, group):
+    """The attended values, and the tensors that the gradient needs.
 
     Returns:
         (attended [B, N, Q, H], factor of each row [B, N, Q], weights
-        [B, N, Q, K], or where they are computed again the largest score of
-        each row [B, N, Q]).
+        [B, N, Q, K], or in groups the largest score of each row [B, N, Q]).
     """
 
-    def attended(tensors, part):
-        *others, value, blocks, position = tensors
-        weights, largest = signed_weights(*others, blocks, position, part)
-        return *attend_part(weights, largest, value, part), weights, largest
+    def attended(inputs, rules):
+        weights, largest = signed_weights(inputs, rules)
+        outputs, factor = attend_heads(weights, largest, inputs.value, rules)
+        return outputs, factor, weights, largest
 
     if group is None:
-        part = _whole(tensors, rules)
         outputs, factor, weights, _ = attended(
-            _whole_tensors(tensors, rules), part
+            _with_examples(inputs, rules), _broadcast_rules(inputs, rules)
         )
-        # The type of the product that they were made for.
-        return outputs, factor, ops.cast(weights, tensors[4].dtype)
+        # The type of the product that they were computed for.
+        return outputs, factor, ops.cast(weights, inputs.value.dtype)
 
-    def step(tensors, part):
-        outputs, factor, _, largest = attended(tensors, part)
+    def step(inputs, _, rules):
+        outputs, factor, _, largest = attended(inputs, rules)
         return outputs, factor, largest
 
-    return _over_groups(step, tensors, (), rules, group)
+    return _over_groups(step, inputs, (), rules, group)
 
 
-def _backward(tensors, rules, group, outputs, saved, upstream):
-    """The gradients of all tensors."""
-    # Softmax subtracts from each row the mean of its gradient, which is this.
+def _backward(inputs, rules, group, outputs, saved, upstream):
+    """HeadInputs, the gradients of all inputs."""
+    # The gradient of a softmax subtracts from each row its weighted mean,
+    # which is this.
     mean = ops.sum(
         ops.cast(upstream, "float32") * ops.cast(outputs, "float32"), axis=-1
     )
     factor, last = saved
     if group is None:
-        *gradients, of_blocks, of_position = gradient_of_part(
-            *_whole_tensors(tensors, rules),
+        gradients = attention_gradient(
+            _with_examples(inputs, rules),
+            _broadcast_rules(inputs, rules),
             ops.cast(last, "float32"),
             factor,
             mean,
             upstream,
-            _whole(tensors, rules),
         )
     else:
 
-        def step(arguments, part):
-            *tensors, factor, largest, mean, upstream = arguments
-            *others, _, blocks, position = tensors
-            weights, _ = signed_weights(
-                *others, blocks, position, part, largest
-            )
-            return gradient_of_part(
-                *tensors, weights, factor, mean, upstream, part
+        def step(inputs, rows, rules):
+            factor, largest, mean, upstream = rows
+            weights, _ = signed_weights(inputs, rules, largest)
+            return tuple(
+                attention_gradient(
+                    inputs, rules, weights, factor, mean, upstream
+                )
             )
 
-        *gradients, of_blocks, of_position = _over_groups(
-            step, tensors, (factor, last, mean, upstream), rules, group
+        gradients = HeadInputs(
+            *_over_groups(
+                step, inputs, (factor, last, mean, upstream), rules, group
+            )
         )
-    return (
-        *gradients,
-        _over_examples(of_blocks, rules),
-        _over_examples(of_position, rules),
+    return gradients._replace(
+        position_blocks=_sum_examples(gradients.position_blocks, rules),
+        position=_sum_examples(gradients.position, rules),
     )
 
 
-def _over_groups(step, tensors, others, rules, group):
-    """Calls a function for G heads of an example at a time.
+def _over_groups(step, inputs, rows, rules, group):
+    """Call a function for G heads of an example at a time.
 
     Args:
-        step: function of (list of tensors with G in the place of [B, N], Part)
-            to a tuple of tensors of the same kind.
-        tensors: as `_forward` takes them.
-        others: further tensors of shape [B, N, ...].
-        rules: AttentionRules.
+        step: function of (HeadInputs, list, ScoreRules), with G in the place
+            of [B, N], to a tuple of tensors of that kind.
+        inputs: HeadInputs of all heads; distances are [1 or 2, N, ...].
+        rows: further tensors of shape [B, N, ...], the list for `step`.
+        rules: ScoreRules.
         group: int, G.
 
     Returns:
         list of tensors of shape [B, N, ...].
     """
-    *tensors, blocks, position = tensors
-    batch_size, num_heads, num_rows, _ = ops.shape(tensors[0])
-    num_keys = ops.shape(tensors[3])[2]
+    batch_size, num_heads, num_rows, _ = ops.shape(inputs.content_query)
+    num_keys = ops.shape(inputs.key)[2]
     groups = num_heads // group
 
-    def joined(tensor):
-        # Without -1: of what has no rows, its length would not be known.
+    def in_groups(tensor):
+        # Without -1: the length of a tensor without rows would not be known.
         size, _, *others = ops.shape(tensor)
         return ops.reshape(tensor, [size * groups, group, *others])
 
-    # forwards, then backwards
-    by_direction = [joined(blocks), joined(position)]
+    grouped = HeadInputs(*map(in_groups, inputs))
+    by_direction = [grouped.position_blocks, grouped.position]
+    by_example = [*grouped[:5], *map(in_groups, rows)]
 
     def body(arguments):
-        index, *some = arguments
+        index, *tensors = arguments
         example, head_group = index // groups, index % groups
         direction = head_group
         if rules.is_reversed is not None:
             backwards = ops.cast(rules.is_reversed[example], "int32")
             direction = head_group + groups * backwards
-        some[5:5] = [ops.take(x, direction, axis=0) for x in by_direction]
-        where = [
+        distances = [ops.take(x, direction, axis=0) for x in by_direction]
+        slice_of = [
             (example, batch_size),
             (head_group * group, num_heads),
             (0, num_rows),
             (0, num_keys),
         ]
-        return step(some, _part(rules, example, group, where))
+        return step(
+            HeadInputs(*tensors[:5], *distances),
+            tensors[5:],
+            _rules_of_group(rules, example, group, slice_of),
+        )
 
     results = ops.map(
-        body,
-        (
-            ops.arange(batch_size * groups, dtype="int32"),
-            *(joined(tensor) for tensor in (*tensors, *others)),
-        ),
+        body, (ops.arange(batch_size * groups, dtype="int32"), *by_example)
     )
     return [
         ops.reshape(result, [batch_size, num_heads, *ops.shape(result)[2:]])
@@ -286,8 +256,8 @@ def _over_groups(step, tensors, others, rules, group):
     ]
 
 
-def _part(rules, example, group, where):
-    """The rules of G heads of one example."""
+def _rules_of_group(rules, example, group, slice_of):
+    """ScoreRules of G heads of one example."""
 
     def of_example(tensor):
         if tensor is None:
@@ -295,60 +265,50 @@ def _part(rules, example, group, where):
         # A mask that is the same for all examples has a first axis of 1.
         return tensor[0] if ops.shape(tensor)[0] == 1 else tensor[example]
 
-    keep, scale = None, 1.0
+    keep = None
     if rules.seed is not None and rules.dropout:
-        shape = (1, group, where[2][1], where[3][1])
-        keep = keep_mask(shape, rules.dropout, rules.seed, where)[0]
-        scale = 1 / (1 - rules.dropout)
-    return Part(
-        of_example(rules.mask),
-        of_example(rules.other_segment),
-        of_example(rules.target_positions),
-        keep,
-        scale,
+        shape = (1, group, slice_of[2][1], slice_of[3][1])
+        keep = keep_mask(shape, rules.dropout, rules.seed, slice_of)[0]
+    return rules._replace(
+        mask=of_example(rules.mask),
+        other_segment=of_example(rules.other_segment),
+        target_positions=of_example(rules.target_positions),
+        keep=keep,
     )
 
 
-def _whole(tensors, rules):
-    """The rules of all heads of all examples."""
+def _broadcast_rules(inputs, rules):
+    """ScoreRules with an axis of heads."""
 
     def with_heads(tensor):
         return None if tensor is None else tensor[:, None]
 
-    keep, scale = None, 1.0
+    keep = None
     if rules.seed is not None and rules.dropout:
-        batch_size, num_heads, num_rows, _ = ops.shape(tensors[0])
-        shape = (batch_size, num_heads, num_rows, ops.shape(tensors[3])[2])
+        batch_size, num_heads, num_rows, _ = ops.shape(inputs.content_query)
+        shape = (batch_size, num_heads, num_rows, ops.shape(inputs.key)[2])
         keep = keep_mask(shape, rules.dropout, rules.seed)
-        scale = 1 / (1 - rules.dropout)
-    return Part(
-        with_heads(rules.mask),
-        with_heads(rules.other_segment),
-        with_heads(rules.target_positions),
-        keep,
-        scale,
+    return rules._replace(
+        mask=with_heads(rules.mask),
+        other_segment=with_heads(rules.other_segment),
+        target_positions=with_heads(rules.target_positions),
+        keep=keep,
     )
 
 
-def _whole_tensors(tensors, rules):
-    """The tensors, those of distances with an axis of examples."""
-    *others, blocks, position = tensors
-    return (
-        *others,
-        _by_example(blocks, rules),
-        _by_example(position, rules),
-    )
-
-
-def _by_example(position, rules):
-    """[1 or 2, N, ...] -> [1 or B, N, ...]."""
+def _with_examples(inputs, rules):
+    """Distances by direction, [1 or 2, ...], to by example, [1 or B, ...]."""
     if rules.is_reversed is None:
-        return position
-    return ops.take(position, ops.cast(rules.is_reversed, "int32"), axis=0)
+        return inputs
+    direction = ops.cast(rules.is_reversed, "int32")
+    return inputs._replace(
+        position_blocks=ops.take(inputs.position_blocks, direction, axis=0),
+        position=ops.take(inputs.position, direction, axis=0),
+    )
 
 
-def _over_examples(gradient, rules):
-    """[1 or B, N, ...] -> [1 or 2, N, ...], the reverse of that."""
+def _sum_examples(gradient, rules):
+    """[1 or B, N, ...] -> [1 or 2, N, ...], the transpose of that."""
     if rules.is_reversed is None:
         return ops.sum(gradient, axis=0, keepdims=True)
     backwards = ops.cast(rules.is_reversed, gradient.dtype)

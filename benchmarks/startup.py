@@ -1,0 +1,59 @@
+"""Seconds until each command answers `--help`: `make startup`.
+
+Prints the median of several fresh processes for each command, and for `import
+xlnet_tf`; a line that takes a second or more is marked.
+"""
+
+import argparse
+import pathlib
+import statistics
+import subprocess
+import sys
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+COMMANDS = (
+    "data_pipeline.train_tokenizer",
+    "data_pipeline.build_records",
+    "xlnet_tf.train",
+    "xlnet_tf.finetune",
+    "xlnet_tf.convert",
+    "saved_models.export",
+    "saved_models.predict",
+    "saved_models.compare",
+)
+LIMIT = 1.0
+
+
+def seconds(arguments):
+    """Wall-clock seconds of a fresh Python with these arguments."""
+    begin = time.perf_counter()
+    subprocess.run(
+        [sys.executable, *arguments],
+        cwd=ROOT,
+        check=True,
+        stdout=subprocess.DEVNULL,
+    )
+    return time.perf_counter() - begin
+
+
+def main(argv=None):
+    """Measures from the command line; returns 1 if anything is too slow."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=5)
+    rounds = parser.parse_args(argv).rounds
+    measured = {
+        f"python -m {name} --help": ["-m", name, "--help"] for name in COMMANDS
+    }
+    measured["import xlnet_tf"] = ["-c", "import xlnet_tf"]
+    is_slow = False
+    for name, arguments in measured.items():
+        found = statistics.median(seconds(arguments) for _ in range(rounds))
+        is_slow |= found >= LIMIT
+        mark = "" if found < LIMIT else f"   {LIMIT:g} s or more"
+        print(f"{found:6.2f} s  {name}{mark}", flush=True)
+    return int(is_slow)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,167 @@
+"""Labels of windows: the pieces that hold the answers.
+
+Shapes: N questions, A answers of all of them, W windows, T tokens of a window.
+"""
+
+import tensorflow as tf
+
+from data_pipeline.features.answers import strip
+from data_pipeline.features.answers import valid_utf8
+
+
+def answer_pieces(windows, contexts, starts, texts, rows=None):
+    """The pieces of contexts that hold answers.
+
+    Args:
+        windows: QuestionWindows.
+        contexts: string tensor [N].
+        starts: int tensor [A], in characters of the context; below 0 = no
+            answer.
+        texts: string tensor [A].
+        rows: int tensor [A], the question of each answer. Default: one answer
+            for each question.
+
+    Returns:
+        first, last: int32 [A], pieces of the context, the last inclusive.
+        is_found: bool [A], whether the text is at its place and has pieces.
+        is_exact: bool [A], whether these begin and end where the text does.
+    """
+    piece_begins, piece_ends = windows.context_begins, windows.context_ends
+    contexts = valid_utf8(contexts)
+    if rows is not None:
+        contexts, piece_begins, piece_ends = (
+            tf.gather(x, rows) for x in (contexts, piece_begins, piece_ends)
+        )
+    texts, begins = strip(valid_utf8(texts), tf.cast(starts, tf.int32))
+    lengths = tf.strings.length(texts, unit="UTF8_CHAR")
+    sizes = tf.strings.length(contexts, unit="UTF8_CHAR")
+    there = tf.strings.substr(
+        contexts, tf.clip_by_value(begins, 0, sizes), lengths, unit="UTF8_CHAR"
+    )
+    is_found = (starts >= 0) & (lengths > 0) & (texts == there)
+    answer = piece_begins.value_rowids()
+    offsets = tf.cast(piece_begins.row_starts(), tf.int32)
+    # One piece more, since there may be none at all.
+    piece_begins, piece_ends = (
+        tf.concat([x.flat_values, [-1]], 0) for x in (piece_begins, piece_ends)
+    )
+    ends = begins + lengths
+    # A piece that is only the blank before a word is part of no answer.
+    is_inside = (
+        (piece_begins < piece_ends)[:-1]
+        & (piece_ends[:-1] > tf.gather(begins, answer))
+        & (piece_begins[:-1] < tf.gather(ends, answer))
+    )
+    places = tf.cast(tf.where(is_inside)[:, 0], tf.int32)
+    answer = tf.gather(answer, places)
+    first = tf.math.unsorted_segment_min(places, answer, tf.size(begins))
+    last = tf.math.unsorted_segment_max(places, answer, tf.size(begins))
+    is_found &= first <= last
+    first, last = (tf.where(is_found, x, offsets) for x in (first, last))
+    is_exact = (
+        is_found
+        & (tf.gather(piece_begins, first) == begins)
+        & (tf.gather(piece_ends, last) == ends)
+    )
+    return first - offsets, last - offsets, is_found, is_exact
+
+
+def window_labels(windows, rows, first, last, is_found):
+    """Positions of the first answer that is whole in each window.
+
+    Args:
+        windows: QuestionWindows.
+        rows: int tensor [A], the question of each answer, ascending.
+        first, last, is_found: tensors [A], as `answer_pieces` gives them.
+
+    Returns:
+        start, end: int32 [W], positions in the window, the end inclusive; -1
+        where the window holds no whole answer.
+    """
+    count = windows.context_begins.nrows()
+    rows = tf.cast(rows, tf.int64)
+    answers = tf.RaggedTensor.from_row_splits(
+        tf.range(tf.size(rows)),
+        tf.searchsorted(rows, tf.range(count + 1), out_type=tf.int64),
+        validate=False,
+    )
+    # Pairs of a window and an answer to its question.
+    pairs = tf.gather(answers, windows.window_row)
+    window, answer = pairs.value_rowids(), pairs.flat_values
+    first_piece = tf.gather(windows.first_piece, window)
+    # One pair more, which stands for no answer.
+    start, end = (
+        tf.concat([tf.gather(x, answer) - first_piece, [-1]], 0)
+        for x in (first, last)
+    )
+    holds = (
+        tf.gather(is_found, answer)
+        & (start[:-1] >= 0)
+        & (end[:-1] < tf.gather(windows.num_pieces, window))
+    )
+    none = tf.size(answer)
+    chosen = tf.math.unsorted_segment_min(
+        tf.where(holds, tf.range(none), none),
+        window,
+        tf.size(windows.window_row),
+    )
+    chosen = tf.minimum(chosen, none)  # no pair: the largest int32
+    return tf.gather(start, chosen), tf.gather(end, chosen)
+
+
+@tf.autograph.experimental.do_not_convert
+def training_windows(windows, contexts, answer_starts, answer_texts):
+    """One window of each question with its labels.
+
+    Of the windows that hold the whole answer, the one with the most context
+    around it is taken; ties: the first. Without such a window, the first
+    window is labelled as without an answer.
+
+    Args:
+        windows: QuestionWindows.
+        contexts: string tensor [N].
+        answer_starts: int tensor [N], in characters of the context; below 0 =
+            no answer.
+        answer_texts: string tensor [N].
+
+    Returns:
+        features: dict of tensors [N, T] and [N], with `start_positions`.
+        labels: dict of `start_positions` and `end_positions`, int32 [N], and
+            `is_impossible`, float32 [N].
+        weights: float32 [N], 0 where an answer is not at its place in the
+            context or has no piece, which excludes the question from the loss.
+    """
+    with tf.device("CPU:0"):
+        first, last, is_found, _ = answer_pieces(
+            windows, contexts, answer_starts, answer_texts
+        )
+        count, rows = tf.size(first), windows.window_row
+        start, end = window_labels(
+            windows, tf.range(count), first, last, is_found
+        )
+        context = tf.where(
+            start >= 0, tf.minimum(start, windows.num_pieces - 1 - end), -1
+        )
+        best = tf.math.unsorted_segment_max(context, rows, count)
+        numbers = tf.range(tf.size(rows))
+        chosen = tf.math.unsorted_segment_min(
+            tf.where(
+                context == tf.gather(best, rows), numbers, numbers.dtype.max
+            ),
+            rows,
+            count,
+        )
+        features = {
+            name: tf.gather(value, chosen)
+            for name, value in windows.features.items()
+        }
+        start, end = tf.gather(start, chosen), tf.gather(end, chosen)
+        holds, index = start >= 0, features["class_index"]
+        start = tf.where(holds, start, index)
+        labels = {
+            "start_positions": start,
+            "end_positions": tf.where(holds, end, index),
+            "is_impossible": tf.cast(~holds, tf.float32),
+        }
+        weights = tf.cast(is_found | (answer_starts < 0), tf.float32)
+        return {**features, "start_positions": start}, labels, weights

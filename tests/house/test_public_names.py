@@ -1,0 +1,114 @@
+"""The public names: lazily loaded, documented, each class with an example."""
+
+import inspect
+import json
+import re
+import subprocess
+import sys
+import textwrap
+import traceback
+import types
+
+import keras
+import numpy as np
+
+import data_pipeline
+import saved_models
+import xlnet_tf
+from tests.conftest import ROOT
+from tests.house import options
+
+FENCE = re.compile(r"^ *```python\n(.*?)^ *```", re.DOTALL | re.MULTILINE)
+MOST_LINES = 6
+# What the commands do without until they have read their options.
+HEAVY = ("keras", "tensorflow", "tensorflow_text", "orbit", "official", "torch")
+
+
+def public():
+    """dict of the full names in the three `__all__`s to what they name."""
+    found = {}
+    for package in (xlnet_tf, data_pipeline, saved_models):
+        for name in package.__all__:
+            value = getattr(package, name)
+            if isinstance(value, types.ModuleType):
+                found |= {
+                    f"{value.__name__}.{x}": getattr(value, x)
+                    for x in getattr(value, "__all__", ())
+                }
+            elif callable(value):
+                found[f"{package.__name__}.{name}"] = value
+    return found
+
+
+def test_public_classes_have_an_example_of_six_lines():
+    wrong = []
+    for name, value in public().items():
+        text = inspect.getdoc(value) or ""
+        if not text.strip():
+            wrong.append(f"{name} has no docstring")
+        examples = FENCE.findall(text)
+        if inspect.isclass(value) and not examples:
+            wrong.append(f"{name} has no example")
+        for example in examples:
+            lines = [line for line in example.splitlines() if line.strip()]
+            if len(lines) > MOST_LINES:
+                wrong.append(f"{name}: {len(lines)} lines")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_examples_run(tmp_path, monkeypatch):
+    """Each in an empty folder, with the packages, keras and np at hand."""
+    wrong = []
+    for name, value in public().items():
+        for number, example in enumerate(FENCE.findall(inspect.getdoc(value))):
+            folder = tmp_path / f"{name}-{number}"
+            folder.mkdir()
+            monkeypatch.chdir(folder)
+            names = {
+                "__name__": "example",
+                "data_pipeline": data_pipeline,
+                "keras": keras,
+                "np": np,
+                "saved_models": saved_models,
+                "xlnet_tf": xlnet_tf,
+            }
+            try:
+                exec(compile(textwrap.dedent(example), name, "exec"), names)
+            except Exception:
+                wrong.append(f"{name}\n{traceback.format_exc(limit=-3)}")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_names_are_imported_when_they_are_used():
+    for package in (xlnet_tf, data_pipeline, saved_models):
+        assert set(package.__all__) <= set(dir(package))
+        try:
+            package.no_such_name  # noqa: B018
+        except AttributeError as error:
+            assert "no_such_name" in str(error)
+        else:
+            raise AssertionError(f"{package.__name__}.no_such_name")
+
+
+def test_importing_the_packages_loads_nothing_heavy():
+    program = (
+        "import sys, xlnet_tf, data_pipeline, saved_models\n"
+        f"print([x for x in {HEAVY} if x in sys.modules])\n"
+        "print([x for x in sys.modules if x.startswith('data_pipeline.')])"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+    assert result.stdout == "[]\n[]\n", result.stderr
+
+
+def test_options_of_the_commands():
+    """`python -m tests.house.options` writes the list anew."""
+    kept = json.loads(options.FILE.read_text(encoding="utf-8"))
+    found = options.options()
+    assert set(found) == set(kept)
+    for command in kept:
+        assert found[command] == kept[command], command

@@ -1,0 +1,203 @@
+"""`python -m saved_models.predict` as it is typed."""
+
+import json
+import re
+import shutil
+
+import numpy as np
+import pytest
+
+import saved_models
+from data_pipeline.command_line import run
+from saved_models import predict
+from saved_models.versions import latest_version
+from tests.support.export_fixtures import log_probabilities
+from tests.support.export_fixtures import refused
+from tests.support.export_fixtures import shared_model
+from tests.support.export_fixtures import tiny_tokenizer
+from tests.support.task_export_fixtures import OTHERS
+from tests.support.task_export_fixtures import TEXTS
+from tests.support.task_export_fixtures import TOLERANCE
+from tests.support.task_export_fixtures import ask
+
+TEXT = "Ba co <mask> fi, 9 code."
+
+pytestmark = pytest.mark.xdist_group("exports")
+
+
+def answered(capsys, *arguments):
+    """The JSON objects of a successful `predict`."""
+    capsys.readouterr()
+    assert run(predict.main, [str(argument) for argument in arguments]) == 0
+    captured = capsys.readouterr()
+    assert captured.err == ""
+    return [json.loads(line) for line in captured.out.splitlines()]
+
+
+def write_rows(directory, rows):
+    file = directory / "rows.jsonl"
+    lines = [json.dumps(row, ensure_ascii=False) for row in rows]
+    file.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return file
+
+
+def test_blanks_are_filled(capsys, pretrainer_export, tmp_path):
+    file = tmp_path / "texts.txt"
+    file.write_text("\n  \nσοφος größer\n", encoding="utf-8")
+    texts = [TEXT, "nothing", "<mask> de <mask>"]
+    options = [x for text in texts for x in ("--text", text)]
+    # NAME, whose largest version is asked.
+    place = pretrainer_export.parent
+    lines = answered(capsys, "--model", place, *options, "--file", file)
+    assert [line["text"] for line in lines] == [*texts, "σοφος größer"]
+    assert [len(line["candidates"]) for line in lines] == [1, 0, 2, 0]
+    expected = log_probabilities(shared_model(), TEXT)[0]
+    best = np.argsort(expected)[::-1][:4]
+    tokenizer = tiny_tokenizer()
+    pieces = [tokenizer.id_to_piece(int(index)) for index in best]
+    assert lines[0]["candidates"] == [pieces]
+    # rounded to six digits
+    np.testing.assert_allclose(
+        lines[0]["log_probabilities"], [expected[best]], atol=2e-5
+    )
+    word = pieces[0].removeprefix("\u2581")
+    assert lines[0]["filled"] == f"Ba co {word} fi, 9 code."
+    assert lines[1]["filled"] == "nothing"
+
+
+def test_embeddings(capsys, pretrainer_export):
+    lines = answered(
+        capsys,
+        *("--model", pretrainer_export),
+        *("--text", "ba co", "--text", ""),
+        *("--signature", "embed"),
+    )
+    width = len(lines[0]["token_ids"])
+    assert np.shape(lines[0]["embeddings"]) == (width, 22)
+    assert lines[1]["padding_mask"] == [1, 1] + [0] * (width - 2)
+
+
+def test_fill():
+    for text, pieces, expected in (
+        ("The <mask> is.", ["\u2581sky"], "The sky is."),
+        ("The<mask> is.", ["\u2581sky"], "The sky is."),
+        ("<mask><mask>!", ["\u2581in", "to"], "into!"),
+        ("none", [], "none"),
+    ):
+        assert predict.fill(text, pieces) == expected
+
+
+def test_a_line_of_words_ends_with_its_own():
+    """Rows of one batch are as wide as its longest one."""
+    answer = {"count": 1, "words": np.array([b"a", b""], object)}
+    line = json.loads(predict.as_line({"text": "a"}, answer))
+    assert line == {"text": "a", "count": 1, "words": ["a"]}
+    line = predict.as_line({"text": "a\u2028b\x85"}, {"score": np.float32(0.1)})
+    assert "\\u2028" in line and "\\u0085" in line
+    assert json.loads(line) == {"text": "a\u2028b\x85", "score": 0.1}
+
+
+def test_rows_of_inputs(
+    capsys, tmp_path, classifier_export, classifier_signatures
+):
+    pairs = zip(TEXTS, OTHERS, strict=True)
+    rows = [{"text": a, "text_pair": b} for a, b in pairs if type(a) is str]
+    file = write_rows(tmp_path, rows)
+    options = ("--inputs", file, "--signature", "pairs", "--batch-size", 2)
+    lines = answered(capsys, "--model", classifier_export, *options)
+    columns = {key: [row[key] for row in rows] for key in rows[0]}
+    outputs = ask(classifier_signatures["pairs"], **columns)
+    assert len({line["label"] for line in lines}) > 1
+    for number, (line, row) in enumerate(zip(lines, rows, strict=True)):
+        assert set(line) == {*row, *outputs}
+        assert {**line, **row} == line
+        assert line["label"] == outputs["label"][number].decode()
+        # rounded, and computed in batches of another size
+        expected = outputs["scores"][number]
+        np.testing.assert_allclose(line["scores"], expected, atol=TOLERANCE)
+
+    ids = [[9, 20, 31, 4, 3], [9, 4, 3]]  # of two lengths
+    rows = [
+        {
+            "token_ids": x,
+            "segment_ids": [0] * len(x),
+            "padding_mask": [1] * len(x),
+        }
+        for x in ids
+    ]
+    options = ("--model", classifier_export, "--signature", "ids", "--inputs")
+    lines = answered(capsys, *options, write_rows(tmp_path, rows))
+    assert [line["token_ids"] for line in lines] == ids
+    assert all(abs(sum(line["scores"]) - 1) < 1e-5 for line in lines)
+    rows[1]["padding_mask"] = [1]
+    file = write_rows(tmp_path, rows[1:])
+    line = refused(capsys, predict.main, *options, file)
+    assert "rows.jsonl, line 1: assertion failed: [`padding_mask` mus" in line
+
+
+def test_predict_takes_the_largest_version(tmp_path):
+    for version in ("9", "10", "8", "11", "x12"):
+        (tmp_path / version).mkdir()
+        if version != "11":  # is not complete
+            (tmp_path / version / "saved_model.pb").touch()
+    assert latest_version(tmp_path) == tmp_path / "10"
+    assert latest_version(tmp_path / "9") == tmp_path / "9"
+
+
+def test_predict_refuses(
+    capsys, tmp_path, classifier_export, pretrainer_export
+):
+    rows = tmp_path / "rows.jsonl"
+    for content, options, message in (
+        (None, ["--text", "a", "--signature", "classify"], "no signature 'cl"),
+        (
+            None,
+            ["--text", "a", "--signature", "ids"],
+            "takes .*, not text a",
+        ),
+        (None, [], "nothing to ask: give --text or --file"),
+        (None, ["--file", "gone.txt"], "gone.txt"),
+        ('{"text": 3}', [], "rows.jsonl, line 1: `text` must be a text; 3 is"),
+        ('{"text": "a"}\n{', [], "rows.jsonl, line 2: this is not JSON: "),
+        ("\n", [], "nothing to ask: give --text or --file, or --inputs"),
+        ('{"text": "a"}', ["--text", "b"], "either --inputs, or --text and"),
+        ('{"text": "a"}', ["--signature", "pairs"], "line 1: it lacks `text_p"),
+        ('{"text": "a"}', ["--signature", "x"], "no signature 'x'; it has ids"),
+        ('{"text": "a"}', ["--batch-size", "0"], "at least 1. Received: 0."),
+    ):
+        if content is not None:
+            rows.write_text(content)
+            options = ["--inputs", rows, *options]
+        options = ["--model", classifier_export, *options]
+        line = refused(capsys, predict.main, *options)
+        assert re.search(message, line), line
+    options = ["--model", tmp_path, "--text", "a"]
+    line = refused(capsys, predict.main, *options)
+    assert "there is no SavedModel in" in line
+    assert "python -m saved_models.export" in line
+    predictor = saved_models.load(classifier_export)
+    with pytest.raises(ValueError, match="`text` must have 1 axes.* 2 axes"):
+        predictor([["a"]])
+    with pytest.raises(ValueError, match="takes .*_pair.* Received: text"):
+        predictor(["a"], "pairs")
+
+
+def test_damaged_exports(capsys, classifier_export, tmp_path):
+    for name, kept in (
+        ("saved_model.pb", 0),
+        ("saved_model.pb", 500),
+        ("variables", None),  # is missing
+        ("variables", 0),
+        ("variables", 500),
+    ):
+        place = tmp_path / f"{name} {kept}"
+        shutil.copytree(classifier_export, place / "1")
+        file = place / "1" / name
+        if name == "variables":
+            (file,) = file.glob("*.data*")
+        content = file.read_bytes()[:kept]
+        file.unlink()
+        if kept is not None:
+            file.write_bytes(content)
+        line = refused(capsys, predict.main, "--model", place, "--text", "a")
+        assert "1 cannot be loaded as a SavedModel: " in line

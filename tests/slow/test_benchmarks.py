@@ -1,0 +1,103 @@
+"""A whole run of the benchmarks at tiny sizes writes its tables."""
+
+import json
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+from benchmarks import contest
+from benchmarks.contest import quartiles
+
+pytestmark = pytest.mark.slow
+
+FIELDS = {
+    "name",
+    "library",
+    "framework",
+    "items",
+    "status",
+    "reason",
+    "seconds",
+    "ratios",
+    "seconds_quartiles",
+    "ratio_quartiles",
+    "items_per_second",
+    "flops_per_second",
+    "share_of_matmul_rate",
+    "first_seconds",
+    "warm_seconds",
+    "set_up_seconds",
+    "matmul_rate",
+    "baseline_bytes",
+    "peak_bytes",
+    "running_bytes",
+}
+
+
+def benchmark(program, output, *options):
+    """Runs a program at tiny sizes; returns what it printed."""
+    path = pathlib.Path(contest.ROOT, "benchmarks", program)
+    arguments = ["--tiny", "--rounds", "2", "--output", str(output), *options]
+    result = subprocess.run(
+        [sys.executable, str(path), *arguments],
+        capture_output=True,
+        encoding="utf-8",
+        cwd=output,  # it may be started anywhere
+    )
+    assert result.returncode == 0, result.stdout + result.stderr[-3000:]
+    return result.stdout
+
+
+def check_results(output, measured):
+    """Every field is there; returns the results."""
+    results = json.loads((output / "results.json").read_text())
+    page = (output / "results.md").read_text()
+    assert results["machine"]["cores"] > 0
+    assert results["machine"]["versions"]["tensorflow"]
+    assert [m["name"] for m in results["measurements"]] == measured
+    for measurement in results["measurements"]:
+        assert measurement["title"] in page
+        rows = measurement["contenders"]
+        assert rows[0]["ratios"] == [1.0] * len(rows[0]["seconds"])
+        for row in rows:
+            assert f"{row['name']}" in page
+            if row["status"] == "skipped":
+                assert row["reason"] in page
+                continue
+            assert set(row) == FIELDS
+            assert len(row["seconds"]) >= 2 and min(row["seconds"]) > 0
+            assert row["seconds_quartiles"] == quartiles(row["seconds"])
+            assert row["peak_bytes"] >= row["baseline_bytes"] > 1e7
+    return results
+
+
+def test_what_a_run_writes(tmp_path):
+    printed = benchmark(
+        "run.py",
+        tmp_path,
+        *("--only", "inference_2x8", "--only", "record_building"),
+        *("--only", "question_features"),
+        *("--contender", "xlnet_tf*", "--contender", "SentencePiece*"),
+    )
+    names = ["inference_2x8", "record_building", "question_features"]
+    results = check_results(tmp_path, names)
+    inference, building, questions = results["measurements"]
+    assert [row["name"] for row in inference["contenders"]] == [
+        "xlnet_tf, XLA",
+        "xlnet_tf, no XLA",
+    ]
+    for row in inference["contenders"]:
+        median = row["seconds_quartiles"][1]
+        assert row["items_per_second"] == pytest.approx(2 / median)
+        rates = [r["matmul_rate"] for r in inference["contenders"]]
+        assert row["share_of_matmul_rate"] == pytest.approx(
+            inference["flops"] / median / max(rates)
+        )
+    assert building["contenders"][1]["library"] == "SentencePiece"
+    assert building["flops"] is None
+    assert questions["items"] == 20
+    assert len(questions["contenders"]) == 1
+    assert results["settings"]["text"].startswith("made-up words")
+    assert "| xlnet_tf, no XLA |" in printed

@@ -1,0 +1,110 @@
+"""The commands of README.md, BUILD.md and docs/ run as they are written.
+
+Blocks below `<!-- run: name -->` run in one directory, in the order of the
+documents below, made smaller by the replacements and nothing else.
+"""
+
+import os
+import re
+import subprocess
+import sys
+
+from tests.conftest import ROOT
+from tests.support.samples import tiny_sentences
+
+BLOCK = re.compile(r"<!-- run: (\w+) -->\n```(sh|python)\n(.*?)```", re.DOTALL)
+DOCUMENTS = sorted(
+    path.relative_to(ROOT).as_posix()
+    for path in (*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"))
+)
+SMALLER = {
+    "--vocabulary-size 8000": "--vocabulary-size 300",
+    "--steps 1000": "--steps 2",
+    "--batch-size 16": "--batch-size 4",
+    "--config small": "--config tiny",
+    "--epochs 3": "--epochs 0.4",
+}
+
+
+def blocks(name):
+    text = (ROOT / name).read_text(encoding="utf-8")
+    return {title: (kind, body) for title, kind, body in BLOCK.findall(text)}
+
+
+def write_text(directory):
+    (directory / "text").mkdir()
+    sentences = list(tiny_sentences(1600))
+    for number in range(8):
+        file = directory / "text" / f"{number}.txt"
+        lines = sentences[200 * number : 200 * (number + 1)]
+        file.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    (directory / "reviews").mkdir()
+    rows = [
+        (sentence.replace('"', ""), ("bad", "good")[number % 2])
+        for number, sentence in enumerate(sentences[:60])
+    ]
+    for file, separator, some in (
+        ("reviews/train.tsv", "\t", rows[:40]),
+        ("reviews/dev.tsv", "\t", rows[40:]),
+        ("reviews.csv", ",", [(f'"{text}"', label) for text, label in rows]),
+    ):
+        lines = [separator.join(row) for row in [("text", "label"), *some]]
+        (directory / file).write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def run(kind, body, directory):
+    for long, short in SMALLER.items():
+        body = body.replace(long, short)
+    program = ["bash", "-euo", "pipefail"] if kind == "sh" else [sys.executable]
+    path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
+    # `python` is the one that runs the tests.
+    wrapper = directory / "bin" / "python"
+    if not wrapper.exists():
+        wrapper.parent.mkdir()
+        wrapper.write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
+        wrapper.chmod(0o755)
+    result = subprocess.run(
+        [*program, "-c", body],
+        cwd=directory,
+        capture_output=True,
+        encoding="utf-8",
+        env={
+            **os.environ,
+            "PYTHONPATH": path,
+            "PATH": f"{wrapper.parent}{os.pathsep}{os.environ['PATH']}",
+            "TF_CPP_MIN_LOG_LEVEL": "3",
+        },
+    )
+    assert result.returncode == 0, f"{body}\n{result.stderr[-3000:]}"
+    return result.stdout
+
+
+def test_the_readme_runs(tmp_path):
+    found = blocks("README.md")
+    assert list(found) == ["quickstart", "python", "finetune"]
+    write_text(tmp_path)
+    printed = run(*found["quickstart"], tmp_path)
+    assert '"filled": "The ' in printed
+    printed = run(*found["python"], tmp_path)
+    assert "(1, 4, 128)" in printed
+    assert (tmp_path / "mine.keras").is_file()
+    run(*found["finetune"], tmp_path)
+    assert (tmp_path / "saved_models/reviews/1/saved_model.pb").is_file()
+
+
+def test_build_md_and_the_guides_run(tmp_path):
+    write_text(tmp_path)
+    printed = {}
+    names = ["BUILD.md", *(x for x in DOCUMENTS if x.startswith("docs/"))]
+    for name in names:
+        for title, block in blocks(name).items():
+            printed[title] = run(*block, tmp_path)
+    assert set(printed) == {
+        *("tokenizer", "records", "train", "settings", "finetune", "convert"),
+        *("export", "client", "agreement"),
+    }
+    assert '"filled": "The ' in printed["export"]
+    assert "100" in printed["agreement"]
+    settings = (tmp_path / "runs/settings/training.json").read_text()
+    assert '"learning_rate": 0.0005' in settings
+    assert (tmp_path / "runs/reviews/predictions.jsonl").is_file()

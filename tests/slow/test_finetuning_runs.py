@@ -1,0 +1,173 @@
+"""Fine-tuning: replicas, resuming, kills, patience, and that it learns.
+
+Every kind of task is run in `test_earlier_runs.py`.
+"""
+
+import json
+
+import keras
+import numpy as np
+import orbit
+import pytest
+import tensorflow as tf
+
+import xlnet_tf
+from data_pipeline.features.batches import Batches
+from tests.support import finetuning_fixtures as fixtures
+from tests.support.finetuning_steps import encoded
+from tests.support.finetuning_steps import make_examples
+from tests.support.finetuning_steps import setup
+from tests.support.replicas import two_replicas
+from xlnet_tf.training import finetuning_step
+from xlnet_tf.training import progress
+from xlnet_tf.training.finetuning import FinetuningRun
+from xlnet_tf.training.step import make_optimizer
+
+pytestmark = pytest.mark.slow
+
+
+def train(name="classification", strategy=None, **settings):
+    """Weights after the steps, and the loss of the last loop."""
+    strategy, config, model = setup(name, strategy, **settings)
+    rows = encoded(name, make_examples(name), True, config)
+    lengths = finetuning_step.padded_lengths(config.sequence_length)
+    batches = Batches(rows, config.batch_size, lengths, seed=3)
+    with strategy.scope():
+        optimizer = make_optimizer(model, config)
+        step = orbit.utils.create_global_step()
+    trainer = finetuning_step.FinetuningTrainer(
+        model,
+        model,
+        optimizer,
+        finetuning_step.distribute_examples(
+            batches, config, strategy, start_step=0
+        ),
+        config,
+        strategy,
+        step,
+    )
+    output = trainer.train(tf.constant(config.steps))
+    return [np.array(v) for v in model.trainable_variables], output["loss"]
+
+
+@pytest.mark.parametrize("name", ["classification", "ner"])
+def test_replicas_and_parts_equal_one_batch(name):
+    whole, loss = train(name)
+    for other in (
+        train(name, two_replicas()),
+        train(name, gradient_accumulation_steps=2),
+        train(name, jit_compile=True),
+    ):
+        assert other[1] == pytest.approx(loss, rel=1e-5)
+        for a, b in zip(whole, other[0], strict=True):
+            np.testing.assert_allclose(a, b, atol=1e-5)
+
+
+@pytest.fixture(scope="module")
+def preset(tmp_path_factory):
+    return fixtures.write_preset(tmp_path_factory.mktemp("preset"))
+
+
+def options(directory, preset, **settings):
+    data = directory / "data"
+    if not data.exists():
+        fixtures.write_task(data, "classification")
+    argv = ["--task", "classification", "--data", data, "--preset", preset]
+    argv += ["--output", directory / "run"]
+    return [*argv, "--training", fixtures.write_training(directory, **settings)]
+
+
+def lines(file):
+    return [json.loads(x) for x in file.read_text("utf-8").splitlines()]
+
+
+def test_a_classifier_learns(tmp_path, preset):
+    arguments = options(
+        tmp_path,
+        preset,
+        steps=90,
+        batch_size=16,
+        learning_rate=5e-3,
+        dropout=0.0,
+        attention_dropout=0.0,
+        steps_per_loop=15,
+        evaluation_interval=15,
+    )
+    assert fixtures.run(*arguments) == 0
+    results = json.loads((tmp_path / "run" / "results.json").read_text())
+    assert results["value"] >= 0.9  # half of them are "yes"
+
+
+def test_a_resumed_run_equals_an_uninterrupted_one(
+    tmp_path, preset, monkeypatch
+):
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    for directory in (whole, parts):
+        directory.mkdir()
+    assert fixtures.run(*options(whole, preset)) == 0
+    calls = []
+
+    def stop(self, output):
+        calls.append(output)
+        if len(calls) == 3:  # at step 4, before its evaluation
+            raise progress.StopRequested
+
+    arguments = options(parts, preset)
+    with monkeypatch.context() as patch:
+        patch.setattr(progress.StopSignals, "__call__", stop)
+        assert fixtures.run(*arguments) == 143
+    assert not (parts / "run" / "results.json").exists()
+    assert fixtures.run(*arguments) == 0
+    models = [
+        keras.models.load_model(x / "run" / "model.keras")
+        for x in (whole, parts)
+    ]
+    for a, b in zip(models[0].weights, models[1].weights, strict=True):
+        np.testing.assert_array_equal(a, b)
+    evaluations = [
+        [
+            (m["step"], m["accuracy"])
+            for m in lines(x / "run" / "metrics.jsonl")
+            if m["kind"] == "eval"
+        ]
+        for x in (whole, parts)
+    ]
+    assert evaluations[0] == evaluations[1]
+    assert [step for step, _ in evaluations[0]] == [2, 4, 6]
+    held_out = [
+        (x / "run" / "held_out_predictions.jsonl").read_text()
+        for x in (whole, parts)
+    ]
+    assert held_out[0] == held_out[1]
+
+
+@pytest.mark.parametrize("during", ["save_best", "finish"])
+def test_a_kill_changes_nothing(tmp_path, preset, monkeypatch, during):
+    """While the best weights are written, or once patience is over."""
+
+    def killed(*arguments):
+        raise RuntimeError("killed")
+
+    arguments = options(tmp_path, preset, patience=1, learning_rate=1e-12)
+    with monkeypatch.context() as patch:
+        patch.setattr(FinetuningRun, during, killed)
+        assert fixtures.run(*arguments) == 1
+    output = tmp_path / "run"
+    assert not (output / "results.json").exists()
+    assert fixtures.run(*arguments) == 0
+    # No step is any better; the second evaluation ends the run.
+    assert [
+        (m["kind"], m["step"]) for m in lines(output / "metrics.jsonl")
+    ] == [("train", 2), ("eval", 2), ("train", 4), ("eval", 4)]
+    assert (output / "best" / "config.json").is_file()
+    assert json.loads((output / "best.json").read_text())["step"] == 2
+
+
+def test_a_model_that_reads_segments_can_learn_without(tmp_path, preset):
+    arguments = options(tmp_path, preset, long_documents="memory")
+    assert fixtures.run(*arguments) == 0
+    best = tmp_path / "run" / "best"
+    again = options(tmp_path, best, steps=2)
+    assert fixtures.run(*again, "--output", tmp_path / "again") == 0
+    model = xlnet_tf.XLNetTextClassifier.from_preset(tmp_path / "again/best")
+    assert model.segment_length is None

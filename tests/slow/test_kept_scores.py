@@ -1,0 +1,72 @@
+"""How much attention keeps for its gradient, by what XLA sets aside."""
+
+import os
+import re
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from tests.conftest import ROOT
+
+pytestmark = pytest.mark.slow
+
+# Scores are far larger than all else that such a layer holds.
+HEADS, TOKENS, LAYERS = 4, 768, (2, 6)
+SCORES = 4 * HEADS * TOKENS**2  # bytes of one tensor
+
+PROGRAM = """
+import sys
+import tensorflow as tf
+import xlnet_tf
+
+rematerialize, heads, tokens, *layers = map(int, sys.argv[1:])
+for num_layers in layers:
+    model = xlnet_tf.XLNetBackbone(
+        xlnet_tf.XLNetConfig(
+            vocabulary_size=11, num_layers=num_layers, num_heads=heads,
+            hidden_dim=8, head_dim=4, intermediate_dim=8, memory_length=0,
+        ),
+        rematerialize=bool(rematerialize),
+    )
+    features = {
+        "token_ids": tf.ones([1, tokens], tf.int32),
+        "dropout_seed": tf.constant([3, 5]),
+    }
+
+    @tf.function(jit_compile=True)
+    def gradients():
+        variables = [v.value for v in model.trainable_variables]
+        with tf.GradientTape() as tape:
+            content = model(features, training=True)["content"]
+            loss = tf.reduce_sum(content**2)
+        return [g for g in tape.gradient(loss, variables) if g is not None]
+
+    gradients()
+"""
+
+
+@pytest.mark.parametrize(
+    ("rematerialize", "kept"), [(False, 1), (True, 0)], ids=["kept", "again"]
+)
+def test_a_layer_keeps_one_tensor_of_scores(tmp_path, rematerialize, kept):
+    """XLA once kept two: those to be computed again, merged with the first."""
+    subprocess.run(
+        [sys.executable, "-c", PROGRAM, str(int(rematerialize))]
+        + [str(n) for n in (HEADS, TOKENS, *LAYERS)],
+        cwd=ROOT,
+        env={
+            **os.environ,
+            "XLA_FLAGS": f"--xla_dump_to={tmp_path} --xla_dump_hlo_as_text",
+        },
+        check=True,
+        timeout=600,
+    )
+    sizes = []
+    for file in tmp_path.glob("*gradients*buffer-assignment.txt"):
+        found = re.search(r"Total bytes used: (\d+)", file.read_text())
+        sizes.append(int(found[1]))
+    assert len(sizes) == len(LAYERS)
+    of_a_layer = np.ptp(sizes) / np.ptp(LAYERS)
+    assert kept - 0.1 < of_a_layer / SCORES < kept + 0.5, of_a_layer / SCORES

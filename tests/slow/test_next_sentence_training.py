@@ -1,0 +1,114 @@
+"""Next-sentence prediction in training runs, on replicas and by the command."""
+
+import json
+
+import keras
+import numpy as np
+import pytest
+
+from tests.objectives.test_next_sentence import WEIGHT
+from tests.objectives.test_next_sentence import dataset
+from tests.objectives.test_next_sentence import labelled
+from tests.objectives.test_next_sentence import pretrainer
+from tests.support.oracle import as_numpy
+from tests.support.oracle import largest_difference
+from tests.support.oracle import small_backbone
+from tests.support.replicas import two_replicas
+from tests.support.run_fixtures import arguments
+from tests.support.run_fixtures import run_train
+from tests.support.run_fixtures import write_configs
+from tests.support.run_fixtures import write_records
+from tests.support.training_fixtures import Trained
+from tests.support.training_fixtures import one_device
+from xlnet_tf import XLNetPretrainer
+
+pytestmark = pytest.mark.slow
+
+
+def test_a_tiny_model_overfits_one_batch():
+    model, features = XLNetPretrainer(small_backbone()), labelled()
+    model.compile(keras.optimizers.AdamW(3e-3), jit_compile=False)
+    model.fit(dataset(features).repeat(60), epochs=2, verbose=0)
+    # Guessing costs log(97) = 4.6 nats.
+    assert float(model(features)["loss"]) < 0.1
+
+
+def test_it_learns_which_rows_go_on():
+    model, features = pretrainer(), labelled()
+    model.compile(keras.optimizers.AdamW(3e-3), jit_compile=False)
+    model.fit(dataset(features).repeat(60), epochs=1, verbose=0)
+    # Guessing costs log(2) = 0.69 nats.
+    assert float(np.max(as_numpy(model(features)["next_sentence_loss"]))) < 0.1
+
+
+def test_replicas_and_parts_take_the_same_steps():
+    weight = {"next_sentence_weight": WEIGHT}
+    one = Trained(one_device(), **weight)
+    other = Trained(two_replicas(), gradient_accumulation_steps=2, **weight)
+    for name in ("loss", "accuracy", "next_sentence_accuracy"):
+        np.testing.assert_allclose(
+            one.scalars[name], other.scalars[name], rtol=1e-5
+        )
+    # float32 sums in another order, over five steps of Adam
+    for value, same in zip(one.weights, other.weights, strict=True):
+        np.testing.assert_allclose(value, same, atol=1e-5)
+    # It moves what the tokens alone move elsewhere.
+    alone = Trained(one_device())
+    embeddings = [
+        trained.model.backbone.token_embedding.embeddings
+        for trained in (one, alone)
+    ]
+    assert largest_difference(*embeddings) > 1e-4
+
+
+@pytest.fixture(scope="module")
+def records(tmp_path_factory):
+    return write_records(tmp_path_factory.mktemp("records"))
+
+
+def test_the_command_trains_it_and_goes_on(records, tmp_path, capfd):
+    configs = write_configs(tmp_path, next_sentence_weight=WEIGHT)
+    argv = arguments(records, tmp_path / "run", *configs, steps=4)
+    assert run_train(*argv) == 0
+    assert "  next sentence " in capfd.readouterr().err
+    lines = (tmp_path / "run/metrics.jsonl").read_text().splitlines()
+    for line in map(json.loads, lines):
+        assert 0 <= line["next_sentence_accuracy"] <= 1
+    model = XLNetPretrainer.from_preset(tmp_path / "run/preset")
+    assert model.next_sentence_weight == WEIGHT
+    assert run_train(*argv) == 0  # nothing is left to do
+    # Its head is a part of what goes on.
+    configs = write_configs(tmp_path)
+    argv = arguments(records, tmp_path / "run", *configs, steps=6)
+    capfd.readouterr()
+    assert run_train(*argv) == 1
+    assert "next_sentence_weight: 0.7 there, 0.0 now" in capfd.readouterr().err
+
+
+def test_a_run_from_before_it_goes_on(records, tmp_path):
+    configs = write_configs(tmp_path)
+    argv = arguments(records, tmp_path / "run", *configs, steps=4)
+    assert run_train(*argv) == 0
+    file = tmp_path / "run/run.json"
+    run = json.loads(file.read_text())
+    del run["training"]["next_sentence_weight"]
+    file.write_text(json.dumps(run))
+    assert run_train(*arguments(records, tmp_path / "run", *configs)) == 0
+
+
+def test_training_goes_on_from_a_preset_without_its_head(records, tmp_path):
+    configs = write_configs(tmp_path)
+    assert run_train(*arguments(records, tmp_path / "plain", *configs)) == 0
+    configs = write_configs(tmp_path, next_sentence_weight=WEIGHT)
+    start = ("--preset", tmp_path / "plain/preset", "--learning-rate", "1e-12")
+    argv = arguments(records, tmp_path / "run", *configs[2:], *start)
+    assert run_train(*argv) == 0
+    before = XLNetPretrainer.from_preset(tmp_path / "plain/preset")
+    after = XLNetPretrainer.from_preset(tmp_path / "run/preset")
+    assert after.next_sentence_head is not None
+    for one, other in zip(
+        [*before.backbone.weights, *before.head.weights],
+        [*after.backbone.weights, *after.head.weights],
+        strict=True,
+    ):
+        np.testing.assert_allclose(one.numpy(), other.numpy(), atol=1e-6)

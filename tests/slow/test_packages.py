@@ -1,0 +1,73 @@
+"""The packages as others meet them: a wheel, and Keras in a fresh process."""
+
+import shutil
+import subprocess
+import sys
+import zipfile
+
+from tests.conftest import ROOT
+from tests.house import earlier
+
+PACKAGES = ("data_pipeline", "saved_models", "xlnet_tf")
+
+
+def test_the_wheel_holds_the_packages_and_nothing_else(tmp_path):
+    source = tmp_path / "source"
+    ignore = shutil.ignore_patterns("__pycache__", "*.egg-info")
+    for name in (*PACKAGES, "tests", "benchmarks", "examples"):
+        shutil.copytree(ROOT / name, source / name, ignore=ignore)
+    for name in ("setup.py", "pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, source)
+    command = "-m pip wheel --quiet --no-deps --no-build-isolation -w wheels ."
+    subprocess.run([sys.executable, *command.split()], cwd=source, check=True)
+    (wheel,) = (source / "wheels").glob("xlnet_tf-*.whl")
+    with zipfile.ZipFile(wheel) as file:
+        names = {x for x in file.namelist() if ".dist-info/" not in x}
+        scripts = file.read(
+            next(x for x in file.namelist() if x.endswith("entry_points.txt"))
+        ).decode()
+    # Exports of the user's lie beside the code that writes them.
+    kept = {"signatures", "client", "serving"}
+    expected = {
+        path.relative_to(ROOT).as_posix()
+        for package in PACKAGES
+        for path in (ROOT / package).rglob("*")
+        if path.is_file()
+        and "__pycache__" not in path.parts
+        and (
+            package != "saved_models"
+            or path.parent == ROOT / package
+            or path.relative_to(ROOT / package).parts[0] in kept
+        )
+    }
+    assert names == expected
+    for package in PACKAGES:
+        assert f"{package}/py.typed" in names
+    assert scripts.count("xlnet-") == 8
+
+
+def test_keras_finds_the_classes_in_a_fresh_process(tmp_path):
+    """Whatever is imported first, and though no class was used before."""
+    for name in earlier.KERAS_FILES:
+        earlier.restore(f"presets/{name}", tmp_path / name)
+    for number, imports in enumerate(
+        (
+            "import keras, xlnet_tf",
+            "import xlnet_tf, keras",
+            "import xlnet_tf; xlnet_tf.StatefulMemory; import keras",
+            "import tensorflow, keras; from xlnet_tf import XLNetConfig",
+        )
+    ):
+        name = earlier.KERAS_FILES[number % 2]
+        program = (
+            f"{imports}\n"
+            f"model = keras.models.load_model({str(tmp_path / name)!r})\n"
+            "print(type(model).__module__.split('.')[0])"
+        )
+        result = subprocess.run(
+            [sys.executable, "-c", program],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+        )
+        assert result.stdout == "xlnet_tf\n", (imports, result.stderr[-2000:])

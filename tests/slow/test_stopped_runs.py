@@ -1,0 +1,228 @@
+"""Runs that are stopped, killed or damaged, as processes and with commands."""
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from data_pipeline import command_line
+from tests.conftest import ROOT
+from tests.support import artefacts
+from xlnet_tf import train
+from xlnet_tf.training import pretraining
+from xlnet_tf.training import pretraining_step
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def arguments(records, tmp_path):
+    """The command line of the artefact `pretrained`, in a directory."""
+
+    def make(records=records, steps=artefacts.STEPS, **training):
+        model, settings = tmp_path / "model.json", tmp_path / "training.json"
+        model.write_text(json.dumps(artefacts.MODEL))
+        given = {**artefacts.TRAINING, **training}
+        given["warmup_steps"] = min(2, steps - 1)
+        settings.write_text(json.dumps(given))
+        argv = ["--config", model, "--training", settings]
+        argv += ["--records", records, "--output", tmp_path / "run"]
+        argv += ["--steps", steps, "--batch-size", 4]
+        return [str(x) for x in (*argv, "--strategy", "one_device")]
+
+    return make
+
+
+def start(argv):
+    return subprocess.Popen(
+        [sys.executable, "-m", "xlnet_tf.train", *argv],
+        cwd=ROOT,
+        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
+        stderr=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        encoding="utf-8",
+    )
+
+
+def run_train(argv):
+    return command_line.run(train.main, argv)
+
+
+def lines(output):
+    text = (output / "metrics.jsonl").read_text()
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def weights_at(output, step):
+    reader = tf.train.load_checkpoint(str(output / f"checkpoints/ckpt-{step}"))
+    return {
+        name: reader.get_tensor(name)
+        for name, dtype in reader.get_variable_to_dtype_map().items()
+        if dtype == tf.float32 and "metric" not in name
+    }
+
+
+@pytest.mark.parametrize(
+    ("number", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)]
+)
+def test_a_signal_stops_it_with_a_checkpoint(
+    arguments, tmp_path, number, status
+):
+    process = start(arguments(steps=10**6, checkpoint_interval=10**6))
+    try:
+        for line in process.stderr:
+            if line.startswith("step "):
+                process.send_signal(number)
+                break
+        errors = process.stderr.read()
+        assert process.wait(timeout=120) == status, errors
+    finally:
+        process.kill()
+    step = int(re.search(r"stopped at step (\d+)", errors)[1])
+    checkpoints = tmp_path / "run" / "checkpoints"
+    assert (checkpoints / f"ckpt-{step}.index").is_file()
+    assert list(checkpoints.glob(f"memory-{step}-rows-*.npz"))
+
+
+def test_a_killed_run_resumes_to_the_same_weights(
+    arguments, tmp_path, pretrained
+):
+    argv = arguments()
+    process = start(argv)
+    try:
+        for line in process.stderr:
+            if line.startswith("step 4/6  loss"):
+                process.kill()
+                break
+        process.wait(timeout=120)
+    finally:
+        process.kill()
+    output = tmp_path / "run"
+    assert not (output / "model.keras").exists()
+    assert run_train(argv) == 0
+    whole, resumed = weights_at(pretrained, 6), weights_at(output, 6)
+    for name, value in whole.items():
+        np.testing.assert_array_equal(value, resumed[name], err_msg=name)
+    found = [
+        [(x["kind"], x["step"], x["loss"]) for x in lines(directory)]
+        for directory in (pretrained, output)
+    ]
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize(
+    ("owner", "name"),
+    [
+        (pretraining_step.PretrainingEvaluator, "eval_begin"),
+        (pretraining.PretrainingRun, "save_best"),
+    ],
+)
+def test_an_evaluation_that_a_kill_prevented_is_made_on_resume(
+    arguments, tmp_path, monkeypatch, owner, name
+):
+    def killed(*arguments):
+        raise RuntimeError("killed")
+
+    argv = arguments(steps=4, evaluation_interval=4)
+    with monkeypatch.context() as patch:
+        patch.setattr(owner, name, killed)
+        assert run_train(argv) == 1
+    output = tmp_path / "run"
+    kinds = [(m["kind"], m["step"]) for m in lines(output)]
+    assert kinds == [("train", 2), ("train", 4)]
+    for _ in range(2):
+        assert run_train(argv) == 0
+        kinds = [(m["kind"], m["step"]) for m in lines(output)]
+        assert kinds == [("train", 2), ("train", 4), ("eval", 4)]
+    assert (output / "best/config.json").is_file()
+
+
+def flip(shard, share):
+    data = bytearray(shard.read_bytes())
+    data[int(len(data) * share)] ^= 0x10
+    shard.write_bytes(bytes(data))
+
+
+@pytest.mark.parametrize("split", ["train", "validation"])
+def test_a_damaged_record_is_named_or_skipped(
+    arguments, records, tmp_path, capfd, split
+):
+    copy = shutil.copytree(records, tmp_path / "copy")
+    flip(copy / f"{split}-00000.tfrecord", 0.01)
+    often = {"validation": 2, "train": 1000}[split]
+    argv = arguments(
+        copy,
+        steps=1000,
+        steps_per_loop=often // 2,
+        evaluation_interval=often,
+        evaluation_steps=100,
+        checkpoint_interval=1000,
+    )
+    assert run_train(argv) == 1
+    message = capfd.readouterr().err.strip().splitlines()[-1]
+    assert re.search(rf"{split}-00000\.tfrecord.*record \d+.*byte", message)
+    assert "--skip-corrupt" in message
+    shutil.rmtree(tmp_path / "run")
+    # A shard that is cut only shows in its size.
+    other = {"train": "validation", "validation": "train"}[split]
+    shard = copy / f"{other}-00000.tfrecord"
+    shard.write_bytes(shard.read_bytes()[:-10])
+    assert run_train([*arguments(copy, steps=2), "--skip-corrupt"]) == 0
+    said = capfd.readouterr().out
+    assert said.count("skipped   1 damaged record") == 2
+
+
+def test_a_full_disk(arguments, tmp_path, capfd, monkeypatch):
+    def full(*args, **kwargs):
+        raise OSError(28, "No space left on device", "ckpt")
+
+    monkeypatch.setattr(np, "savez", full)
+    assert run_train(arguments(steps=4)) == 1
+    assert "the disk is full" in capfd.readouterr().err
+
+
+def test_records_of_both_directions_stored_orders_and_no_held_out_split(
+    arguments, tmp_path
+):
+    from data_pipeline import build_records
+
+    records = tmp_path / "both"
+    text = tmp_path / "text.txt"
+    text.write_text("\n\n".join(artefacts.tiny_sentences(200)))
+    options = ["--input", text, "--text-format", "sentences"]
+    options += ["--tokenizer", artefacts.TOKENIZER, "--output", records]
+    options += ["--sequence-length", 32, "--both-directions", "--frozen"]
+    options += ["--processes", 1]
+    assert not build_records.main([str(x) for x in options])
+    assert run_train(arguments(records, steps=2)) == 0
+    assert {x["kind"] for x in lines(tmp_path / "run")} == {"train"}
+    assert (tmp_path / "run" / "model.keras").is_file()
+
+
+def test_compiled_programs_are_kept(arguments, tmp_path):
+    """Twice the same command; the second finds what XLA compiled."""
+    cache = tmp_path / "cache"
+    argv = [*arguments(steps=2, jit_compile=True), "--compilation-cache"]
+    process = start([*argv, str(cache)])
+    assert process.wait(timeout=300) == 0, process.stderr.read()
+    files = sorted(cache.rglob("*"))
+    assert files
+    shutil.rmtree(tmp_path / "run")
+    times = [x.stat().st_mtime_ns for x in files]
+    process = start([*argv, str(cache)])
+    assert process.wait(timeout=300) == 0, process.stderr.read()
+    assert sorted(cache.rglob("*")) == files
+    assert [x.stat().st_mtime_ns for x in files] == times
+
+
+def test_export_at_the_best_evaluation_and_at_the_end(arguments, tmp_path):
+    argv = [*arguments(steps=2), "--export", str(tmp_path / "export")]
+    assert run_train(argv) == 0
+    assert (tmp_path / "export/2/saved_model.pb").is_file()

@@ -1,0 +1,141 @@
+"""Kernels, layers, losses and released numbers when compiled by XLA.
+
+XLA fuses and reorders float32 sums.
+"""
+
+import itertools
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.model import test_kernels as kernel_tests
+from tests.model import test_reference_numbers as reference_numbers
+from tests.objectives.test_pretrainer import dataset
+from tests.objectives.test_pretrainer import labelled
+from tests.objectives.test_pretrainer import pretrainer
+from tests.support.gradients import backbone_of
+from tests.support.gradients import compared
+from tests.support.gradients import features_of
+from tests.support.gradients import step
+from tests.support.oracle import B
+from tests.support.oracle import M
+from xlnet_tf.model.kernels import memory_efficient
+from xlnet_tf.model.kernels import plain
+
+pytestmark = pytest.mark.slow
+
+ONE_OR_THE_OTHER = [False, True]
+
+
+@pytest.mark.parametrize("group", [None, 1, 3])
+@pytest.mark.parametrize("case", kernel_tests.cases())
+def test_kernels(case, group, monkeypatch):
+    monkeypatch.setattr(memory_efficient, "heads_at_a_time", lambda *_: group)
+    inputs, rules = kernel_tests.cases()[case]
+    expected = kernel_tests.gradients(plain.attend, inputs, rules)
+    for kernel in (memory_efficient.attend, plain.attend):
+        compiled = tf.function(
+            lambda *inputs, kernel=kernel: kernel_tests.gradients(
+                kernel, list(inputs), rules
+            ),
+            jit_compile=True,
+        )
+        compared(expected, compiled(*inputs), 1e-5, str(kernel))
+
+
+@pytest.mark.parametrize("mode", ["graph", "XLA"])
+@pytest.mark.parametrize(
+    ("rematerialize", "scan_layers"),
+    list(itertools.product(ONE_OR_THE_OTHER, ONE_OR_THE_OTHER)),
+)
+def test_every_way_to_run_the_layers(mode, rematerialize, scan_layers):
+    backbone, features = backbone_of(num_layers=3), features_of(num_layers=3)
+    for streams in ("both", "query"):
+        expected = step(backbone, features, streams=streams)
+        backbone.rematerialize = rematerialize
+        backbone.scan_layers = scan_layers
+        compiled = tf.function(
+            lambda x, streams=streams: step(backbone, x, streams=streams),
+            jit_compile=mode == "XLA",
+        )
+        compared(expected, compiled(features), 1e-5)
+        backbone.rematerialize = backbone.scan_layers = False
+
+
+@pytest.mark.parametrize("way", ["rematerialize", "scan_layers"])
+def test_shared_biases_and_bfloat16(way):
+    backbone = backbone_of("mixed_bfloat16", untie_biases=False, num_layers=3)
+    features = features_of(num_layers=3)
+    expected = tf.function(lambda x: step(backbone, x))(features)
+    setattr(backbone, way, True)
+    found = tf.function(lambda x: step(backbone, x))(features)
+    # bfloat16 has 8 bits; sums over layers come in another order
+    compared(expected[1], found[1], 0.02)
+
+
+def test_the_program_does_not_grow_with_the_layers():
+    def operations(num_layers, scan_layers):
+        backbone = backbone_of(num_layers=num_layers)
+        backbone.scan_layers = scan_layers
+        function = tf.function(lambda x: step(backbone, x)[1])
+        function = function.get_concrete_function(features_of(num_layers))
+        graph = function.graph.as_graph_def()
+        functions = graph.library.function
+        return len(graph.node) + sum(len(f.node_def) for f in functions)
+
+    # Reading and stacking weights is what is left of a layer.
+    small, large = operations(3, True), operations(6, True)
+    assert large - small < 0.2 * (operations(6, False) - operations(3, False))
+
+
+def test_fit_in_a_loop_learns(tmp_path):
+    model = pretrainer(num_layers=3)
+    model.backbone.scan_layers = True
+    model.compile(keras.optimizers.Adam(1e-2), jit_compile=True)
+    batch = labelled()
+    before = model.backbone.blocks[1].output_dense.kernel.numpy()
+    first, *_, last = (
+        model.train_on_batch(batch, return_dict=True)["loss"] for _ in range(15)
+    )
+    assert last < first
+    after = model.backbone.blocks[1].output_dense.kernel.numpy()
+    assert np.abs(after - before).max() > 1e-3
+    model.save(tmp_path / "model.keras")
+    loaded = keras.models.load_model(tmp_path / "model.keras")
+    assert not loaded.backbone.scan_layers
+    np.testing.assert_allclose(
+        loaded(batch)["loss"], model(batch)["loss"], rtol=1e-5
+    )
+
+
+@pytest.mark.parametrize("dtype", ["float32", "mixed_bfloat16"])
+def test_fit_takes_the_same_steps(dtype):
+    losses = []
+    for jit_compile in (False, True):
+        model = pretrainer(
+            dtype, dropout=0.0, attention_dropout=0.0, memory_length=M
+        )
+        model.attach_memory(B)
+        model.compile(
+            optimizer=keras.optimizers.SGD(0.1), jit_compile=jit_compile
+        )
+        made = [labelled(seed) for seed in range(3)]
+        history = model.fit(dataset(*made), verbose=0).history
+        losses.append(history["loss"][0])
+    # XLA keeps sums of bfloat16 longer in float32 than eager kernels do.
+    tolerance = 1e-4 if dtype == "float32" else 0.05
+    assert abs(losses[0] - losses[1]) < tolerance
+
+
+@pytest.mark.parametrize("jit_compile", ONE_OR_THE_OTHER)
+@pytest.mark.parametrize("form", reference_numbers.FORMS)
+@pytest.mark.parametrize("name", reference_numbers.NAMES)
+def test_the_numbers_of_the_released_code(name, form, jit_compile):
+    reference_numbers.check(name, form, jit_compile)
+
+
+@pytest.mark.parametrize("name", reference_numbers.NAMES)
+def test_the_numbers_of_the_released_code_by_the_plain_kernel(name):
+    reference_numbers.check(name, "compact", kernel="plain")

@@ -1,0 +1,305 @@
+"""`xlnet_tf.train`: what it leaves, how it resumes, what it refuses."""
+
+import json
+import re
+import shutil
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import xlnet_tf
+from data_pipeline import command_line
+from data_pipeline.pretraining import PretrainingData
+from tests.support import artefacts
+from xlnet_tf import train
+from xlnet_tf.training.config import TrainingConfig
+from xlnet_tf.training.pretraining import PretrainingRun
+from xlnet_tf.training.strategy import make_strategy
+
+
+@pytest.fixture
+def files(tmp_path):
+    """Writes the files of `--config` and `--training`, with changes."""
+
+    def write(model=(), training=()):
+        model = {**artefacts.MODEL, **dict(model)}
+        training = {**artefacts.TRAINING, **dict(training)}
+        (tmp_path / "model.json").write_text(json.dumps(model))
+        (tmp_path / "training.json").write_text(json.dumps(training))
+        return [
+            *("--config", tmp_path / "model.json"),
+            *("--training", tmp_path / "training.json"),
+        ]
+
+    return write
+
+
+def arguments(records, output, *more):
+    argv = ["--records", records, "--output", output]
+    argv += ["--steps", artefacts.STEPS, "--batch-size", 4]
+    return [str(x) for x in (*argv, "--strategy", "one_device", *more)]
+
+
+def prepared(argv, export=None):
+    """A run that is ready to train."""
+    options = train.parse_arguments(argv)
+    run = PretrainingRun(
+        options,
+        TrainingConfig.read(options.training, options),
+        make_strategy(options.strategy),
+        export,
+    )
+    run.read_data()
+    run.open_directory()
+    run.create_model()
+    run.restore()
+    return run
+
+
+def metrics(output):
+    lines = (output / "metrics.jsonl").read_text().splitlines()
+    return [json.loads(line) for line in lines]
+
+
+def weights_at(output, step):
+    reader = tf.train.load_checkpoint(str(output / f"checkpoints/ckpt-{step}"))
+    return {
+        name: reader.get_tensor(name)
+        for name, dtype in reader.get_variable_to_dtype_map().items()
+        if dtype == tf.float32 and "metric" not in name
+    }
+
+
+def test_what_a_run_leaves(pretrained):
+    model = keras.models.load_model(pretrained / "model.keras")
+    preset = xlnet_tf.XLNetPretrainer.from_preset(pretrained / "preset")
+    for one, other in zip(
+        model.trainable_variables, preset.trainable_variables, strict=True
+    ):
+        np.testing.assert_array_equal(one.numpy(), other.numpy())
+    assert (pretrained / "spiece.model").is_file()
+    assert (pretrained / "preset/assets/tokenizer/vocabulary.spm").is_file()
+    assert (pretrained / "best/config.json").is_file()
+    found = metrics(pretrained)
+    assert [(m["kind"], m["step"]) for m in found] == [
+        (kind, step) for step in (2, 4, 6) for kind in ("train", "eval")
+    ]
+    shown = {"loss", "bits_per_token", "accuracy"}
+    training_only = {"gradient_norm", "learning_rate", "tokens_per_second"}
+    assert set(found[0]) == {"kind", "step"} | shown | training_only
+    assert set(found[1]) == {"kind", "step"} | shown
+    losses = {m["step"]: m["loss"] for m in found if m["kind"] == "eval"}
+    step = min(losses, key=losses.get)
+    best = {"metric": "loss", "value": losses[step], "step": step}
+    assert json.loads((pretrained / "best.json").read_text()) == best
+    for name in ("train", "eval"):
+        tags = {
+            value.tag
+            for event in (pretrained / name).glob("events.out.tfevents.*")
+            for record in tf.compat.v1.train.summary_iterator(str(event))
+            for value in record.summary.value
+        }
+        assert shown <= tags
+    settings = TrainingConfig.read(pretrained / "training.json")
+    assert settings.learning_rate == artefacts.TRAINING["learning_rate"]
+
+
+def test_a_resumed_run_equals_an_uninterrupted_one_to_the_bit(
+    pretrained, resumed
+):
+    """Order, permutations, dropout, memory, optimizer, evaluations."""
+    whole, parts = weights_at(pretrained, 6), weights_at(resumed, 6)
+    assert whole.keys() == parts.keys()
+    for name, value in whole.items():
+        np.testing.assert_array_equal(value, parts[name], err_msg=name)
+    (whole,) = (pretrained / "checkpoints").glob("memory-6-rows-*.npz")
+    parts = np.load(resumed / "checkpoints" / whole.name)
+    for name, value in np.load(whole).items():
+        np.testing.assert_array_equal(value, parts[name], err_msg=name)
+    names = ("kind", "step", "loss")
+    found = [
+        [[m[name] for name in names] for m in metrics(output)]
+        for output in (pretrained, resumed)
+    ]
+    assert found[0] == found[1]
+    best = [(x / "best.json").read_text() for x in (pretrained, resumed)]
+    assert best[0] == best[1]
+
+
+def test_a_finished_run_trains_no_more(
+    pretrained, records, files, tmp_path, capsys
+):
+    """It says its arithmetic, passes a damaged checkpoint over, and ends."""
+    output = shutil.copytree(pretrained, tmp_path / "run")
+    argv = arguments(records, output, *files())
+    assert command_line.run(train.main, argv) == 0
+    said = capsys.readouterr()
+    assert "step 6/6" not in said.err
+    for line in (
+        r"model +XLNet of 1 layers x 16, .* parameters, float32",
+        r"batch +4 sequences = 1 replica\(s\) x 1 part\(s\) x 4; 128 tokens a",
+        r"data +\d+ sequences of 32 tokens, .* an epoch, 6 steps are",
+        r"memory +24 tokens remembered, 16 reused; about 0\.0 GB",
+        r"held out +\d+ sequences, batches of 4",
+        r"resume +from .*ckpt-6",
+        r"wrote .*model.keras",
+    ):
+        assert re.search(line, said.out), line
+    index = output / "checkpoints" / "ckpt-6.index"
+    index.write_bytes(index.read_bytes()[:100])
+    run = prepared(argv)
+    assert run.restored.endswith("ckpt-4")
+    run.report()
+    assert "skipped   damaged checkpoint" in capsys.readouterr().out
+
+
+def test_a_directory_of_another_run(pretrained, records, files, capsys):
+    config = json.loads((pretrained / "run.json").read_text())["model"]
+    for model, more, message in (
+        ({"num_layers": 2}, (), "num_layers: 1 there, 2 now"),
+        ({}, ("--batch-size", "2"), "batch_size: 4 there, 2 now"),
+        ({}, ("--seed", "3"), "seed: 0 there, 3 now"),
+        ({}, ("--memory-length", "8"), "memory_length: 24 there, 8 now"),
+        (
+            {},
+            ("--preset", pretrained / "best"),
+            "it began with the weights of another --preset",
+        ),
+    ):
+        argv = arguments(records, pretrained, *files(model), *more)
+        assert command_line.run(train.main, argv) == 1
+        error = capsys.readouterr().err
+        assert message in error
+        assert "another --output" in error
+    assert json.loads((pretrained / "run.json").read_text())["model"] == config
+
+
+def test_starts_from_a_preset_with_its_head(
+    pretrained, records, tmp_path, capsys
+):
+    source = xlnet_tf.XLNetPretrainer.from_preset(
+        pretrained / "preset", reuse_length=0
+    )
+    config = source.config.replace(reuse_length=7)
+    model = xlnet_tf.XLNetPretrainer(
+        xlnet_tf.XLNetBackbone(config), has_transform=True, transform_gelu="erf"
+    )
+    model.save_to_preset(tmp_path / "preset")
+    argv = arguments(records, tmp_path / "run", "--preset", tmp_path / "preset")
+    run = prepared(argv)
+    assert run.model.head.has_transform
+    assert run.model.get_config()["transform_gelu"] == "erf"
+    # The records say what is reused.
+    assert run.model.config.reuse_length == 16
+    for one, other in zip(
+        model.trainable_variables, run.model.trainable_variables, strict=True
+    ):
+        np.testing.assert_array_equal(one.numpy(), other.numpy())
+
+
+def test_memory_length(records, files, tmp_path):
+    for model, more, length in (
+        ({}, (), 24),
+        ({"memory_length": 0}, (), 0),
+        ({"memory_length": 5}, (), 5),
+        ({"memory_length": 5}, ("--memory-length", 9), 9),
+    ):
+        argv = arguments(records, tmp_path / "run", *files(model), *more)
+        options = train.parse_arguments(argv)
+        strategy = make_strategy("one_device")
+        run = PretrainingRun(options, TrainingConfig(batch_size=4), strategy)
+        run.read_data()
+        assert run.model_config.memory_length == length, model
+
+
+def test_exports_go_to_the_step(records, files, tmp_path):
+    asked = []
+
+    def export(model, tokenizer, directory, sequence_length):
+        asked.append((tokenizer.vocabulary_size, directory, sequence_length))
+
+    more = (*files(), "--export", tmp_path / "export")
+    run = prepared(arguments(records, tmp_path / "run", *more), export)
+    run.global_step.assign(3)
+    run.save_best()
+    assert asked == [(300, tmp_path / "export/3", artefacts.LENGTH)]
+    run.finish()
+    assert len(asked) == 2
+    assert (tmp_path / "run/preset/config.json").is_file()
+
+
+def test_ways_of_computing_reach_the_model(records, files, tmp_path):
+    ways = {"rematerialize": True, "attention_kernel": "plain"}
+    argv = arguments(records, tmp_path / "run", *files(training=ways))
+    backbone = prepared([*argv, "--scan-layers"]).model.backbone
+    assert backbone.rematerialize
+    assert backbone.scan_layers
+    assert backbone.attention_kernel == "plain"
+
+
+ERRORS = [
+    # config, training, options, message
+    ({}, {}, ["--batch-size", "100000"], "batch_size.*number of records"),
+    ({}, {}, ["--config", "huge"], "tiny, small, base, large"),
+    ({}, {}, ["--config", "missing.json"], "no config file at missing.json"),
+    ({}, {}, ["--training", "missing.json"], "no file of settings at missing"),
+    ({}, {}, ["--precision", "float16"], "precision.*float32"),
+    ({}, {}, ["--steps", "0"], "`steps` must be a positive"),
+    ({}, {}, ["--learning-rate", "-1"], "learning_rate.*positive"),
+    ({}, {}, ["--records", "nowhere"], "manifest"),
+    ({}, {}, ["--preset", "nowhere"], "no directory nowhere"),
+    ({}, {}, ["--strategy", "gpu"], "strategy.*must be one of"),
+    ({}, {}, ["--memory-length", "-3"], "memory_length.*at least 0"),
+    ({}, {"step": 3}, [], "unknown fields: step. Known are: steps"),
+    (
+        {},
+        {"gradient_accumulation_steps": 3},
+        [],
+        "multiple of 3 = 1 replicas x 3",
+    ),
+    (
+        {"vocabulary_size": 301},
+        {},
+        [],
+        "301 tokens and the tokenizer .* has 300",
+    ),
+    ({"reuse_length": 8}, {}, [], "`reuse_length` is 8 in the config and 16"),
+    ({"reverse_half_batch": True}, {}, [], "--both-directions"),
+]
+
+
+def test_errors_are_one_line(records, files, tmp_path, capfd):
+    for model, training, options, message in ERRORS:
+        argv = arguments(
+            records, tmp_path / "run", *files(model, training), *options
+        )
+        assert command_line.run(train.main, argv) == 1, options
+        error = capfd.readouterr().err.strip()
+        assert error.startswith("error: "), error
+        assert "\n" not in error
+        assert re.search(message, error), error
+        assert not (tmp_path / "run" / "checkpoints").exists()
+
+
+def test_held_out_records_that_do_not_fit(records, files, tmp_path, capsys):
+    other = shutil.copytree(records, tmp_path / "other")
+    manifest = other / "manifest.json"
+    values = json.loads(manifest.read_text())
+    values["tokenizer"]["sha256"] = "0" * 64
+    manifest.write_text(json.dumps(values))
+    argv = arguments(records, tmp_path / "run", *files())
+    argv += ["--eval-records", str(other)]
+    assert command_line.run(train.main, argv) == 1
+    assert "another length or tokenizer" in capsys.readouterr().err
+    options = train.parse_arguments(argv)
+    options.eval_records = None
+    few = PretrainingData(records, 1, split="validation").num_records
+    strategy = make_strategy("one_device")
+    config = TrainingConfig(batch_size=few + 1)
+    run = PretrainingRun(options, config, strategy)
+    run.strategy = type("Many", (), {"num_replicas_in_sync": few + 1})
+    message = f"holds {few} record.* to evaluate on, and there are {few + 1} re"
+    with pytest.raises(ValueError, match=message):
+        run.read_data()

@@ -1,0 +1,225 @@
+"""Every run: whose directory it is, how it ends, what its errors say."""
+
+import dataclasses
+import json
+import types
+
+import pytest
+import tensorflow as tf
+
+import xlnet_tf
+from data_pipeline.tasks.catalog import find_task
+from data_pipeline.tasks.examples import TextExample
+from data_pipeline.tasks.reading import TaskData
+from xlnet_tf.files import digest_of_weights
+from xlnet_tf.training import progress
+from xlnet_tf.training.config import FinetuningConfig
+from xlnet_tf.training.finetuning import FinetuningRun
+from xlnet_tf.training.run import Run
+
+EXAMPLES = [TextExample(str(i), f"text {i}", None, "no") for i in range(4)]
+DATA = TaskData(
+    find_task("classification"),
+    ("no", "yes"),
+    EXAMPLES[:3],
+    {"dev": EXAMPLES[3:]},
+)
+CONFIG = FinetuningConfig(steps=4)
+
+
+@pytest.fixture
+def preset(tmp_path):
+    directory = tmp_path / "preset"
+    directory.mkdir()
+    (directory / "model.weights.h5").write_bytes(b"1")
+    (directory / "metadata.json").write_text("{}")
+    return directory
+
+
+@pytest.fixture
+def enter(tmp_path, preset):
+    """Opens a directory of a run that then has something to lose."""
+    directory = tmp_path / "run"
+
+    def open_directory(data=DATA, config=CONFIG, random_start=False):
+        options = types.SimpleNamespace(
+            output=directory, preset=preset, random_start=random_start
+        )
+        strategy = tf.distribute.OneDeviceStrategy("CPU:0")
+        FinetuningRun(options, config, strategy, data).open_directory()
+        checkpoints = directory / "checkpoints"
+        checkpoints.mkdir(exist_ok=True)
+        (checkpoints / "ckpt-2.index").touch()
+        return directory
+
+    open_directory()
+    return open_directory
+
+
+def test_the_same_run_resumes(enter, preset):
+    (preset / "metadata.json").write_text('{"date_saved": "later"}')
+    moved = [x._replace(where="elsewhere.tsv, row 9") for x in DATA.train]
+    directory = enter(
+        data=dataclasses.replace(DATA, train=moved),
+        config=dataclasses.replace(CONFIG, patience=3),
+    )
+    # The settings that it runs with can be given back.
+    again = FinetuningConfig.read(directory / "training.json")
+    assert again == dataclasses.replace(CONFIG, patience=3)
+
+
+def test_every_difference_is_named(enter, preset):
+    for change, message in (
+        ({"train": EXAMPLES[1:]}, "other training examples"),
+        ({"evaluation": {"dev": EXAMPLES[2:]}}, "other examples to evaluate"),
+        ({"evaluation": {"test": EXAMPLES[3:]}}, "other examples to evaluate"),
+        ({"labels": ("no", "so")}, r"labels: \['no', 'yes'\] there, .* now"),
+    ):
+        with pytest.raises(ValueError, match=f"holds another run.*{message}"):
+            enter(data=dataclasses.replace(DATA, **change))
+    with pytest.raises(ValueError, match="steps: 4 there, 5 now.*dropout: No"):
+        enter(config=FinetuningConfig(steps=5, dropout=0.5))
+    (preset / "model.weights.h5").write_bytes(b"2")
+    with pytest.raises(ValueError, match="other weights in the preset"):
+        enter()
+
+
+def test_a_run_without_a_step_may_change(enter):
+    directory = enter()
+    (directory / "checkpoints" / "ckpt-2.index").rename(
+        directory / "checkpoints" / "ckpt-0.index"
+    )
+    enter(config=FinetuningConfig(steps=5))
+    written = json.loads((directory / "run.json").read_text())
+    assert written["training"]["steps"] == 5
+    with pytest.raises(ValueError, match="steps: 5 there, 4 now"):
+        enter()
+    # Results are something to lose, whatever became of the checkpoints.
+    for file in (directory / "checkpoints").iterdir():
+        file.unlink()
+    (directory / "results.json").write_text("{}")
+    with pytest.raises(ValueError, match="steps: 5 there, 4 now"):
+        enter()
+
+
+def test_weights_do_not_matter_to_a_random_start(enter, preset):
+    (enter() / "checkpoints" / "ckpt-2.index").unlink()
+    for weights in (b"1", b"2"):
+        (preset / "model.weights.h5").write_bytes(weights)
+        enter(random_start=True)
+
+
+def test_a_run_of_an_older_version_resumes(enter):
+    file = enter() / "run.json"
+    values = json.loads(file.read_text())
+    for name in ("training_examples", "held_out_examples", "preset_weights"):
+        del values[name]
+    for name in ("scan_layers", "attention_kernel"):
+        del values["training"][name]
+    file.write_text(json.dumps(values))
+    enter()
+    assert json.loads(file.read_text())["training_examples"]
+    file.write_text("{")
+    with pytest.raises(ValueError, match=r"run.json is not a JSON file"):
+        enter()
+
+
+def test_weights_are_known_by_their_values(tmp_path):
+    config = xlnet_tf.XLNetConfig(
+        vocabulary_size=40,
+        num_layers=1,
+        num_heads=2,
+        hidden_dim=16,
+        intermediate_dim=8,
+    )
+    model = xlnet_tf.XLNetPretrainer(xlnet_tf.XLNetBackbone(config))
+    digests = []
+    for name in ("one", "two"):
+        model.save_to_preset(tmp_path / name)
+        digests.append(digest_of_weights(tmp_path / name))
+        # Names and hours differ, and so do the files.
+        model = xlnet_tf.XLNetPretrainer.from_preset(tmp_path / name)
+    assert digests[0] == digests[1]
+    for changed in (model.backbone.weights[-1], model.head.bias):
+        changed.assign_add(changed + 1)
+        model.save_to_preset(tmp_path / "three")
+        digests.append(digest_of_weights(tmp_path / "three"))
+    assert len(set(digests)) == 3
+
+
+class EndsWith(FinetuningRun):
+    """A run whose loop ends with an error."""
+
+    def __init__(self, directory, error):
+        options = types.SimpleNamespace(output=directory)
+        strategy = tf.distribute.OneDeviceStrategy("CPU:0")
+        super().__init__(options, CONFIG, strategy, DATA)
+        self.error = error
+        self.global_step = tf.Variable(3)
+        self.saved = []
+        self.checkpoints = types.SimpleNamespace(
+            save=lambda check_interval: self.saved.append(check_interval)
+        )
+
+    def _loop(self, stop):
+        raise self.error
+
+
+def test_how_a_loop_ends(tmp_path, capsys):
+    stopped = EndsWith(tmp_path, progress.StopRequested())
+    assert stopped.loop() == 143
+    assert stopped.saved == [False]
+    said = "stopped at step 3; the same command goes on from there\n"
+    assert capsys.readouterr().err == said
+    patient = EndsWith(tmp_path, progress.PatienceExhausted())
+    assert patient.loop() == 0
+    assert patient.saved == [False]
+
+
+def test_errors_of_tensorflow_say_what_to_do(tmp_path):
+    errors = tf.errors
+    for kind, text, expected, message in (
+        (
+            errors.ResourceExhaustedError,
+            "a tensor\nof a layer",
+            RuntimeError,
+            "out of memory: take a smaller --batch-size or --sequence-length.*"
+            "TensorFlow says: a tensor$",
+        ),
+        (
+            errors.ResourceExhaustedError,
+            "ckpt; No space left on device",
+            OSError,
+            "No space left",
+        ),
+        (
+            errors.UnavailableError,
+            "gone",
+            RuntimeError,
+            "a worker stopped answering",
+        ),
+        (
+            errors.DeadlineExceededError,
+            "late",
+            RuntimeError,
+            "a worker stopped answering",
+        ),
+        (errors.InternalError, "something\nelse", RuntimeError, "^something$"),
+    ):
+        run = EndsWith(tmp_path, kind(None, None, text))
+        with pytest.raises(expected, match=message) as caught:
+            run.loop()
+        assert isinstance(caught.value.__cause__, kind)
+        assert run.saved == []
+
+
+def test_nan_is_worse_than_any_loss(tmp_path):
+    nan = float("nan")
+    for value, best, expected in (
+        (1.0, 2.0, True),
+        (2.0, 1.0, False),
+        (1.0, nan, True),
+        (nan, 1.0, False),
+        (nan, nan, False),
+    ):
+        assert Run.is_better(None, "loss", value, best) == expected

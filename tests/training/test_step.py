@@ -1,0 +1,191 @@
+"""One step, eagerly: accumulation, memory, dropout, divisors, errors.
+
+Replicas, XLA and whole loops are in `tests/slow/test_replicas.py`.
+"""
+
+import numpy as np
+import orbit
+import pytest
+import tensorflow as tf
+
+from tests.support.training_fixtures import BATCH
+from tests.support.training_fixtures import ArrayData
+from tests.support.training_fixtures import one_device
+from tests.support.training_fixtures import settings
+from tests.support.training_fixtures import tiny_config
+from xlnet_tf.training import pretraining_step
+from xlnet_tf.training.step import Means
+from xlnet_tf.training.step import make_update
+
+
+@pytest.fixture(autouse=True)
+def eager():
+    tf.config.run_functions_eagerly(True)
+    yield
+    tf.config.run_functions_eagerly(False)
+
+
+def batch(number=0):
+    arrays = ArrayData().features
+    return {name: tf.constant(array[number]) for name, array in arrays.items()}
+
+
+def make_trainer(config=None, **overrides):
+    """A trainer on one device, of the same initial weights each time."""
+    training = settings(**overrides)
+    model, optimizer, memory = pretraining_step.build(
+        config or tiny_config(), training, one_device()
+    )
+    trainer = pretraining_step.PretrainingTrainer(
+        model,
+        optimizer,
+        memory,
+        None,
+        training,
+        one_device(),
+        orbit.utils.create_global_step(),
+    )
+    return trainer, model, memory
+
+
+SEED = tf.constant([3, 7])
+
+
+def test_parts_add_up_to_the_whole():
+    whole, _, whole_memory = make_trainer()
+    parts, _, parts_memory = make_trainer(gradient_accumulation_steps=2)
+    for number in range(2):  # the second reads the memory of the first
+        one = whole.gradients(batch(number), SEED)
+        other = parts.gradients(batch(number), SEED)
+        pairs = zip(tf.nest.flatten(one), tf.nest.flatten(other), strict=True)
+        for a, b in pairs:
+            np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
+    for a, b in zip(whole_memory.memories, parts_memory.memories, strict=True):
+        np.testing.assert_allclose(a.value, b.value, atol=1e-5)
+
+
+def test_sums_and_their_weight():
+    trainer, model, _ = make_trainer()
+    features = batch()
+    _, metrics, weight = trainer.gradients(features, SEED)
+    assert float(weight) == features["target_weights"].numpy().sum()
+    zeros = tf.zeros([BATCH, 6, 22])
+    outputs = model({**features, "memories": (zeros, zeros)})
+    np.testing.assert_allclose(
+        metrics["loss"] / weight, outputs["loss"], rtol=1e-5
+    )
+
+
+def test_the_memory_is_what_the_backbone_returned():
+    trainer, model, memory = make_trainer()
+    trainer.gradients(batch(), SEED)
+    zeros = tf.zeros([BATCH, 6, 22])
+    outputs = model({**batch(), "memories": (zeros, zeros)})
+    for held, returned in zip(
+        memory.memories, outputs["memories"], strict=True
+    ):
+        np.testing.assert_allclose(held.value, returned, atol=1e-5)
+
+
+def test_masked_empty_memory_changes_the_first_step():
+    masked, _, memory = make_trainer(hide_empty_memory=True)
+    attended, _, _ = make_trainer()
+    losses = [
+        float(x.gradients(batch(), SEED)[1]["loss"]) for x in (masked, attended)
+    ]
+    assert abs(losses[0] - losses[1]) > 1e-3
+    assert memory.is_real.value.numpy().min() == 1
+
+
+def test_without_memory():
+    trainer, _, memory = make_trainer(tiny_config(memory_length=0))
+    assert memory is None
+    assert np.isfinite(trainer.gradients(batch(), SEED)[1]["loss"])
+
+
+def test_parts_and_seeds_have_dropout_masks_of_their_own():
+    """Equal rows in both halves of the batch give different losses."""
+    config = tiny_config(dropout=0.5, memory_length=0)
+    trainer, _, _ = make_trainer(config)
+    fold_in = tf.random.experimental.stateless_fold_in
+    seeds = [fold_in(SEED, i) for i in (0, 1, 2, 0)]
+    losses = [float(trainer.gradients(batch(), x)[1]["loss"]) for x in seeds]
+    assert losses[0] == losses[3]
+    assert len(set(losses)) == 3
+    halves, _, _ = make_trainer(config, gradient_accumulation_steps=2)
+    half = {k: v[: BATCH // 2] for k, v in batch().items()}
+    twice = {k: tf.concat([v, v], axis=0) for k, v in half.items()}
+    seeds, loss_sums = [], halves.loss_sums
+
+    def noted(features):
+        seeds.append(tuple(features["dropout_seed"].numpy()))
+        return loss_sums(features)
+
+    halves.loss_sums = noted
+    halves.gradients(twice, SEED)
+    assert len(set(seeds)) == 2
+
+
+def test_bfloat16():
+    trainer, model, memory = make_trainer(precision="bfloat16")
+    gradients, metrics, _ = trainer.gradients(batch(), SEED)
+    assert np.isfinite(metrics["loss"])
+    assert memory.memories[0].dtype == "bfloat16"
+    assert {g.dtype for g in gradients} == {tf.float32}
+    assert {v.dtype for v in model.trainable_variables} == {"float32"}
+
+
+class Recorded:
+    """Stands for an optimizer."""
+
+    def apply(self, gradients, variables):
+        self.gradients = [np.array(g) for g in gradients]
+
+
+def test_the_update_divides_then_clips():
+    gradients = [tf.constant([3.0, 0.0]), tf.constant([4.0])]
+    for largest, weight, expected in (
+        (0.0, 2.0, (1.5, 2.0)),
+        (10.0, 2.0, (1.5, 2.0)),
+        (1.0, 2.0, (0.6, 0.8)),
+        (1.0, 0.0, (0.6, 0.8)),  # no target at all
+    ):
+        optimizer = Recorded()
+        config = settings(max_gradient_norm=largest)
+        update = make_update(optimizer, [], config, one_device())
+        norm = update(gradients, tf.constant(weight))
+        assert float(norm) == pytest.approx(5 / max(weight, 1e-6))
+        found = optimizer.gradients
+        assert (found[0][0], found[1][0]) == pytest.approx(expected)
+
+
+def test_means_weigh_steps():
+    means = Means(("loss",), one_device())
+    means.update({"loss": tf.constant(6.0)}, tf.constant(3.0))
+    means.update({"loss": tf.constant(1.0)}, tf.constant(1.0))
+    means.update({"loss": tf.constant(0.0)}, tf.constant(0.0))
+    assert means.result() == {"loss": pytest.approx(7 / 4)}
+    means.reset()
+    means.update({"loss": tf.constant(1.0)}, tf.constant(2.0))
+    assert means.result() == {"loss": pytest.approx(0.5)}
+
+
+def test_a_loss_that_is_not_finite_stops_the_run():
+    trainer, _, _ = make_trainer()
+    trainer.train_loop_begin()
+    nan = tf.constant(float("nan"))
+    trainer._means.update({name: nan for name in trainer.metrics}, 1.0)
+    message = r"loss became nan.*steps 0 and 0.*resume from the last checkpoint"
+    with pytest.raises(RuntimeError, match=message):
+        trainer.train_loop_end()
+
+
+def test_the_mask_embedding_learns_only_with_targets():
+    """Of a batch without targets the gradient is zero, not missing."""
+    trainer, model, _ = make_trainer()
+    features = batch()
+    features["target_weights"] *= 0
+    gradients, _, weight = trainer.gradients(features, SEED)
+    assert float(weight) == 0
+    assert len(gradients) == len(model.trainable_variables)
+    assert max(np.abs(g).max() for g in gradients) == 0

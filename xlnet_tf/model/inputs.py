@@ -1,0 +1,75 @@
+"""The input features of the backbone: checks and types.
+
+Shapes: B batch, T tokens, P targets.
+"""
+
+from keras import ops
+
+
+def check_features(features, config):
+    """Check the features and cast them to the types of the layers.
+
+    Args:
+        features: dict as `XLNetBackbone` takes it, or `token_ids` alone.
+        config: XLNetConfig.
+
+    Returns:
+        dict without None; with `is_reversed` if the config reverses half of
+        the batch.
+
+    Raises:
+        ValueError: if features are missing or do not fit the config.
+    """
+    if not isinstance(features, dict):
+        features = {"token_ids": features}
+    features = {k: v for k, v in features.items() if v is not None}
+    if "token_ids" not in features:
+        raise ValueError(
+            "the features need `token_ids` of shape [B, T]. "
+            f"Received: {', '.join(sorted(features)) or 'none'}."
+        )
+    features["token_ids"] = ops.cast(features["token_ids"], "int32")
+    if len(features["token_ids"].shape) != 2:
+        raise ValueError(
+            "`token_ids` must have the shape [B, T]. Received: shape="
+            f"{tuple(features['token_ids'].shape)}."
+        )
+    memories = features.get("memories")
+    if memories is not None and len(memories) != config.num_layers:
+        raise ValueError(
+            "`memories` must hold one tensor a layer, "
+            f"{config.num_layers} in all. Received: {len(memories)}."
+        )
+    if "is_reversed" in features:
+        features["is_reversed"] = ops.cast(features["is_reversed"], "bool")
+    elif config.reverse_half_batch:
+        batch_size = ops.shape(features["token_ids"])[0]
+        row = ops.arange(batch_size, dtype="int32")
+        features["is_reversed"] = row >= batch_size // 2
+    return features
+
+
+def find_target_positions(features):
+    """Targets as positions, int32 [B, P], or None without targets."""
+    if "target_positions" in features:
+        return ops.cast(features["target_positions"], "int32")
+    if "target_mapping" in features:
+        return ops.cast(
+            ops.argmax(features["target_mapping"], axis=-1), "int32"
+        )
+    return None
+
+
+def check_streams(streams, target_positions, features):
+    """Refuse streams that are unknown or have no targets."""
+    if streams not in ("both", "query"):
+        raise ValueError(
+            '`streams` must be "both" or "query". '
+            f"Received: streams={streams!r}."
+        )
+    if target_positions is None and streams == "query":
+        raise ValueError(
+            'without content (`streams="query"`), `target_positions` or '
+            "`target_mapping` must say what is wanted. "
+            f"Received: {', '.join(features)}."
+        )

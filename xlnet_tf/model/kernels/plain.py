@@ -1,0 +1,108 @@
+"""Relative attention, equation by equation, with automatic differentiation.
+
+The readable definition that the other kernels are tested against. The names
+(a) to (d) are those of https://arxiv.org/abs/1901.02860, section 3.3; the
+segment scores are section 2.5 of https://arxiv.org/abs/1906.08237.
+
+Shapes: B batch, T tokens, M memory length, K = M + T keys, P targets,
+Q = T + P rows, N heads, H head dim, R = K + T distances. Einsum strings use
+the same letters in lower case.
+"""
+
+from keras import ops
+
+from xlnet_tf.model.dropout import keep_mask
+from xlnet_tf.model.kernels.scores import MASKED_SCORE
+
+
+def attend(
+    query,
+    content_bias,
+    position_bias,
+    segment_difference,
+    key,
+    value,
+    position,
+    rules,
+):
+    """Softmax of content, position and segment scores, times the values.
+
+    Args:
+        query: float tensor of shape [B, N, Q, H].
+        content_bias, position_bias: float tensors of shape [N, H], u and v.
+        segment_difference: float tensor of shape [B, N, Q], the score of a key
+            in another segment minus that of a key in the same.
+        key, value: float tensors of shape [B, N, K, H].
+        position: float tensor of shape [1 or 2, N, R, H], projected distances,
+            forwards and, if any row is reversed, backwards.
+        rules: ScoreRules.
+
+    Returns:
+        float tensor of shape [B, N, Q, H]. A row that may attend to nothing
+        gets zeros.
+    """
+    scale = ops.shape(query)[-1] ** -0.5
+    # (a) content by content + (c) content bias by content
+    content_query = (query + content_bias[:, None]) * scale
+    content_scores = ops.einsum("bnqh,bnkh->bnqk", content_query, key)
+    # (b) content by distance + (d) position bias by distance
+    position_query = (query + position_bias[:, None]) * scale
+    by_distance = _scores_by_distance(position_query, position, rules)
+    position_scores = _relative_shift(by_distance, ops.shape(key)[2], rules)
+    scores = content_scores + position_scores  # [B, N, Q, K]
+    if rules.other_segment is not None:
+        segment_scores = ops.where(
+            rules.other_segment[:, None],
+            segment_difference[..., None],
+            ops.zeros((), segment_difference.dtype),
+        )
+        scores = scores + segment_scores
+
+    scores = ops.cast(scores, "float32")
+    if rules.mask is not None:
+        mask = rules.mask[:, None]  # [B or 1, 1, Q, K]
+        scores = ops.where(mask, scores, MASKED_SCORE)
+    probabilities = ops.softmax(scores, axis=-1)
+    if rules.mask is not None:
+        # Where a row may attend to nothing its softmax is uniform.
+        probabilities = ops.where(mask, probabilities, 0.0)
+    if rules.seed is not None and rules.dropout:
+        keep = keep_mask(ops.shape(scores), rules.dropout, rules.seed)
+        kept = probabilities / (1 - rules.dropout)
+        probabilities = ops.where(keep, kept, 0.0)
+    probabilities = ops.cast(probabilities, value.dtype)
+    return ops.einsum("bnqk,bnkh->bnqh", probabilities, value)
+
+
+def _scores_by_distance(position_query, position, rules):
+    """float [B, N, Q, R]: reversed rows have their own distances."""
+    if rules.is_reversed is None:
+        return ops.einsum("bnqh,nrh->bnqr", position_query, position[0])
+    direction = ops.cast(rules.is_reversed, "int32")
+    position = ops.take(position, direction, axis=0)  # [B, N, R, H]
+    return ops.einsum("bnqh,bnrh->bnqr", position_query, position)
+
+
+def _row_positions(num_tokens, rules):
+    """int32 [B or 1, Q], the token t at which each row stands."""
+    targets = rules.target_positions
+    if rules.streams == "query":
+        return targets
+    tokens = ops.arange(num_tokens, dtype="int32")[None]
+    if targets is None:
+        return tokens
+    tokens = ops.broadcast_to(tokens, [ops.shape(targets)[0], num_tokens])
+    return ops.concatenate([tokens, targets], axis=1)
+
+
+def _relative_shift(scores, num_keys, rules):
+    """float [B, N, Q, R] -> [B, N, Q, K]: scores by distance -> by key.
+
+    Row r of R holds the distance K - r. The row at token t stands at position
+    M + t, so its distance to key k is M + t - k, in column T - t + k.
+    """
+    num_tokens = ops.shape(scores)[-1] - num_keys
+    row_position = _row_positions(num_tokens, rules)[:, None, :, None]
+    column = num_tokens - row_position + ops.arange(num_keys, dtype="int32")
+    column = ops.broadcast_to(column, [*ops.shape(scores)[:3], num_keys])
+    return ops.take_along_axis(scores, column, axis=-1)

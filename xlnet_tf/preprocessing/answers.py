@@ -1,0 +1,146 @@
+"""Predictions of windows to answers of questions.
+
+Shapes: R rows, one a window, n answers kept of a question.
+"""
+
+import numpy as np
+
+from xlnet_tf.preprocessing.fitting import check_preprocessor
+from xlnet_tf.preprocessing.preprocessor import add_axis
+from xlnet_tf.preprocessing.strings import of_examples
+
+_BLOCK = 256  # questions whose windows are made at once, for little memory
+
+
+def answer(
+    task,
+    questions,
+    contexts,
+    batch_size=8,
+    n_best=5,
+    max_answer_length=64,
+    null_threshold=None,
+):
+    """Answer raw questions; see `XLNetQuestionAnswering.answer`."""
+    check_preprocessor(task)
+    x = task.preprocessor.tensors({"question": questions, "context": contexts})
+    is_single = task.preprocessor.is_single(x)
+    x = add_axis(x) if is_single else x
+    counts = {int(part.shape[0]) for part in x.values()}
+    if len(counts) > 1:
+        raise ValueError(
+            "there must be a context for each question. Received: "
+            f"{x['question'].shape[0]} questions and "
+            f"{x['context'].shape[0]} contexts."
+        )
+    found = []
+    for begin in range(0, counts.pop(), _BLOCK):
+        block = {name: part[begin : begin + _BLOCK] for name, part in x.items()}
+        spans = _spans(task, block, batch_size, n_best, max_answer_length)
+        found.extend(_rows(spans, null_threshold))
+    return found[0] if is_single else found
+
+
+def _spans(task, x, batch_size, n_best, max_answer_length):
+    from data_pipeline.features.answers import best_spans
+
+    windows = task.preprocessor.windows(x)
+    features = {name: value.numpy() for name, value in windows.features.items()}
+    outputs = task.predict(features, batch_size=batch_size, verbose=0)
+    return best_spans(outputs, windows, x["context"], n_best, max_answer_length)
+
+
+def _rows(spans, null_threshold):
+    """The answers of each question as a dict of plain values."""
+    spans = {name: value.numpy().tolist() for name, value in spans.items()}
+    names = ("text", "begin", "end", "score")
+    for *columns, null_score in zip(
+        *(spans[name] for name in names), spans["null_score"], strict=True
+    ):
+        n_best = [
+            {**dict(zip(names, row, strict=True)), "text": row[0].decode()}
+            for row in zip(*columns, strict=True)
+        ]
+        best = n_best[0]
+        if null_threshold is not None and null_score > null_threshold:
+            best = {**best, "text": "", "begin": -1, "end": -1}
+        n_best = [one for one in n_best if one["text"]]
+        yield {**best, "null_score": null_score, "n_best": n_best}
+
+
+def decode(
+    outputs,
+    encoded,
+    examples,
+    n_best=5,
+    max_answer_length=64,
+    null_threshold=None,
+):
+    """Answers to encoded questions, one dict a question.
+
+    Args:
+        outputs: dict of arrays [R, ...], as `XLNetQuestionAnswering` gives
+            them without `start_positions`.
+        encoded: EncodedExamples of the preprocessor, not for training.
+        examples: list of QuestionExample.
+        n_best: int, most answers of a question. Default 5.
+        max_answer_length: int, pieces. Default 64.
+        null_threshold: float; a question has no answer where its logit of
+            having none is above. Default None: always an answer.
+
+    Returns:
+        list of dict of JSON values: `id`, `answer`, a slice of the context, ""
+        = no answer, `no_answer_odds`, logit that there is no answer, and
+        `n_best`, the best answers in spite of the threshold: a list of dict of
+        `text`, `probability` (among these), `start_log_prob` and
+        `end_log_prob`.
+
+    Raises:
+        ValueError: two examples share an id, or the outputs hold NaN.
+    """
+    from data_pipeline.features.answers import best_spans
+    from data_pipeline.features.answers import n_best_answers
+    from data_pipeline.features.windows import QuestionWindows
+
+    _check_ids(examples)
+    _check_numbers(outputs)
+    contexts = [one.context for one in examples]
+    windows = QuestionWindows(encoded.dense["example"], **encoded.unbatched)
+    spans = best_spans(
+        outputs, windows, of_examples(contexts), n_best, max_answer_length
+    )
+    odds = np.asarray(spans["null_score"]).tolist()
+    found = []
+    for one, best, null_odds in zip(
+        examples, n_best_answers(spans, contexts), odds, strict=True
+    ):
+        is_null = null_threshold is not None and null_odds > null_threshold
+        found.append(
+            {
+                "id": one.id,
+                "answer": "" if is_null else best[0]["text"],
+                "no_answer_odds": null_odds,
+                "n_best": best,
+            }
+        )
+    return found
+
+
+def _check_ids(examples):
+    seen = set()
+    for one in examples:
+        if one.id in seen:
+            raise ValueError(
+                f"{one.where or 'examples'}: each question must have an id of "
+                f"its own. Received: id={one.id!r} twice."
+            )
+        seen.add(one.id)
+
+
+def _check_numbers(outputs):
+    for name in ("class_logits", "start_top_scores", "end_top_scores"):
+        if np.isnan(outputs[name]).any():
+            raise ValueError(
+                f"`outputs` must be numbers. Received: NaN in {name}. The "
+                "model's weights are damaged, or training diverged."
+            )

@@ -1,0 +1,303 @@
+"""Questions with options, and queries with documents, to features.
+
+Shapes: B batch, O options of a question or documents of a query, T tokens,
+R rows of O sequences.
+"""
+
+import keras
+import numpy as np
+
+from xlnet_tf.preprocessing.preprocessor import Preprocessor
+from xlnet_tf.preprocessing.strings import check_rank
+from xlnet_tf.preprocessing.strings import named_strings
+from xlnet_tf.preprocessing.strings import of_examples
+from xlnet_tf.preprocessing.strings import to_tensor
+
+
+@keras.saving.register_keras_serializable(package="xlnet_tf")
+class XLNetMultipleChoicePreprocessor(Preprocessor):
+    """Features of questions about contexts, a sequence for each option.
+
+    A sequence is the context, then the question and the option. A context that
+    is too long loses its end. A question with its option loses its beginning
+    where it has more than `max_question_length` tokens or does not fit.
+
+    Args:
+        max_question_length: int, most tokens of a question with its option.
+            Default 128.
+        Others: see `Preprocessor`.
+
+    Call arguments:
+        x: dict of strings "context" [B], "question" [B], "options" [B, O].
+        y, sample_weight: returned as they are.
+
+    Returns:
+        dict of `token_ids`, `segment_ids` and `padding_mask`, int32
+        [B, O, T], and `y` and `sample_weight` where given.
+
+    Example:
+
+    ```python
+    from data_pipeline.train_tokenizer import train_tokenizer
+
+    tokenizer = train_tokenizer(["who sat on a mat"], "spiece.model", 27)
+    preprocessor = xlnet_tf.XLNetMultipleChoicePreprocessor(tokenizer, 16)
+    x = {"context": ["who sat"], "question": ["on"], "options": [["a", "mat"]]}
+    features = preprocessor(x)  # token_ids [1, 2, 16]
+    ```
+
+    Source: run_race.py of the released code.
+    """
+
+    def __init__(
+        self,
+        tokenizer,
+        sequence_length=512,
+        truncate="only_first",
+        pad_to_longest=False,
+        max_question_length=128,
+    ):
+        super().__init__(tokenizer, sequence_length, truncate, pad_to_longest)
+        self.max_question_length = max_question_length
+
+    def tensors(self, x):
+        return named_strings(x, ("context", "question", "options"))
+
+    def features(self, x):
+        import tensorflow as tf
+
+        from data_pipeline.features.packing import last_tokens
+
+        for name, rank in (("context", 1), ("question", 1), ("options", 2)):
+            check_rank(x[name], name, rank)
+        num_options = tf.shape(x["options"])[1]
+        contexts = self.tokenize(x["context"])
+        rows = tf.repeat(tf.range(contexts.nrows()), num_options)
+        options = tf.reshape(x["options"], [-1])
+        questions = tf.gather(x["question"], rows)
+        questions = tf.strings.join([questions, options], " ")
+        questions = last_tokens(
+            self.tokenize(questions),
+            self.max_question_length,
+            self.sequence_length,
+        )
+        packed = self.pack(tf.gather(contexts, rows), questions)
+        return _unflatten(packed, num_options)
+
+    def encode(self, examples, labels=None, training=False, progress=False):
+        """Rows of questions with options; see `Preprocessor.encode`.
+
+        Args:
+            examples: list of ChoiceExample with equally many options.
+            labels: not used.
+            training, progress: see `Preprocessor.encode`.
+
+        Returns:
+            EncodedExamples with `label` int32 [R], the index of the right
+            option, -1 if unknown.
+
+        Raises:
+            ValueError: an example has another number of options than the
+                first.
+        """
+        from data_pipeline.features.batches import EncodedExamples
+        from data_pipeline.features.batches import encode_in_chunks
+        from data_pipeline.features.packing import FILLERS
+        from data_pipeline.features.packing import unpack
+
+        def columns(some):
+            x = {
+                "context": of_examples([one.context for one in some]),
+                "question": of_examples([one.question for one in some]),
+                "options": of_examples(
+                    [option for one in some for option in one.options],
+                    [len(some), -1],
+                ),
+            }
+            return unpack(self.features(x))
+
+        _check_options(examples)
+        return EncodedExamples(
+            encode_in_chunks(examples, columns, progress),
+            {
+                "label": np.array(
+                    [-1 if x.answer is None else x.answer for x in examples],
+                    np.int32,
+                ),
+                "row_weight": np.ones(len(examples), np.float32),
+            },
+            FILLERS["left"],
+            "left",
+            options=len(examples[0].options),
+        )
+
+    def settings(self):
+        return {
+            **super().settings(),
+            "max_question_length": self.max_question_length,
+        }
+
+
+@keras.saving.register_keras_serializable(package="xlnet_tf")
+class XLNetRankerPreprocessor(Preprocessor):
+    """Features of queries and their documents, a sequence for each document.
+
+    A sequence is the query, then the document, padded on the left.
+
+    Args: see `Preprocessor`.
+
+    Call arguments:
+        x: dict of strings "query" [B] and "documents" [B, O], or [B, (O)]
+            where queries have different numbers of documents.
+        y: [B, O] or [B, (O)], how well each document answers its query, or
+            None.
+        sample_weight: [B], returned as it is.
+
+    Returns:
+        dict of `token_ids`, `segment_ids` and `padding_mask`, int32
+        [B, O, T], and `document_mask`, int32 [B, O], 1 = a document, 0 = a
+        filler; and `y` float32 [B, O] and `sample_weight` where given.
+
+    Example:
+
+    ```python
+    from data_pipeline.train_tokenizer import train_tokenizer
+
+    tokenizer = train_tokenizer(["who sat on a mat"], "spiece.model", 27)
+    preprocessor = xlnet_tf.XLNetRankerPreprocessor(tokenizer, 16)
+    x = {"query": ["who sat", "a mat"], "documents": [["a", "on"], ["who"]]}
+    features, relevance = preprocessor(x, [[0, 1], [1]])
+    ```
+    """
+
+    def tensors(self, x):
+        return named_strings(x, ("query", "documents"))
+
+    def call(self, x, y=None, sample_weight=None):
+        if y is not None:
+            import tensorflow as tf
+
+            y = tf.cast(to_tensor(y), "float32")
+            y = y.to_tensor() if isinstance(y, tf.RaggedTensor) else y
+        return super().call(x, y, sample_weight)
+
+    def features(self, x):
+        import tensorflow as tf
+
+        check_rank(x["query"], "query", 1)
+        check_rank(x["documents"], "documents", 2)
+        documents = x["documents"]
+        if isinstance(documents, tf.RaggedTensor):
+            document_mask = tf.ones_like(documents, tf.int32).to_tensor()
+            documents = documents.to_tensor("")
+        else:
+            document_mask = tf.ones_like(documents, tf.int32)
+        num_documents = tf.shape(documents)[1]
+        queries = self.tokenize(x["query"])
+        rows = tf.repeat(tf.range(queries.nrows()), num_documents)
+        packed = self.pack(
+            tf.gather(queries, rows),
+            self.tokenize(tf.reshape(documents, [-1])),
+        )
+        features = _unflatten(packed, num_documents)
+        return {**features, "document_mask": document_mask}
+
+    def encode(
+        self,
+        examples,
+        labels=None,
+        training=False,
+        progress=False,
+        num_documents=8,
+    ):
+        """Rows of a query and documents; see `Preprocessor.encode`.
+
+        Documents of a query that do not fit one row are dealt out to several,
+        so that as many rows as possible have a relevant one. Rows are filled
+        up with copies of their first document, whose `document_mask` is 0.
+
+        Args:
+            examples: list of RankingExample.
+            labels: not used.
+            training, progress: see `Preprocessor.encode`.
+            num_documents: int, O. Default 8.
+
+        Returns:
+            EncodedExamples with `label` float32 [R, O], the relevance (0 if
+            unknown), `document_mask` int32 [R, O], 1 = a document, 0 = a
+            filler, and `example` int32 [R, O].
+        """
+        from data_pipeline.features.batches import EncodedExamples
+        from data_pipeline.features.batches import encode_in_chunks
+        from data_pipeline.features.packing import FILLERS
+        from data_pipeline.features.packing import unpack
+
+        def columns(some):
+            documents = of_examples([x.document for x in some], [-1, 1])
+            query = of_examples([x.query for x in some])
+            return unpack(
+                self.features({"query": query, "documents": documents})
+            )
+
+        groups = _rows_of_queries(examples, num_documents)
+        chosen = np.array(
+            [g + [g[0]] * (num_documents - len(g)) for g in groups], np.int32
+        )
+        mask = np.arange(num_documents) < np.array([[len(g)] for g in groups])
+        relevance = np.array([x.relevance or 0 for x in examples], np.float32)
+        flat = [examples[index] for index in chosen.ravel()]
+        return EncodedExamples(
+            encode_in_chunks(flat, columns, progress),
+            {
+                "label": np.where(mask, relevance[chosen], 0).astype(
+                    np.float32
+                ),
+                "document_mask": mask.astype(np.int32),
+                "example": chosen,
+                "row_weight": np.ones(len(groups), np.float32),
+            },
+            FILLERS["left"],
+            "left",
+            options=num_documents,
+        )
+
+
+def _check_options(examples):
+    for example in examples:
+        options = len(examples[0].options)
+        if len(example.options) != options:
+            raise ValueError(
+                f"{example.where}: {len(example.options)} options, where the "
+                f"first example has {options}; all must have equally many."
+            )
+
+
+def _rows_of_queries(examples, num_documents):
+    """Lists of at most `num_documents` indices of one query."""
+    queries = {}
+    for index, example in enumerate(examples):
+        queries.setdefault(example.query_id, []).append(index)
+    groups = []
+    for indices in queries.values():
+        rows = -(-len(indices) // num_documents)
+        ranked = sorted(indices, key=lambda i: -(examples[i].relevance or 0))
+        groups += [ranked[row::rows] for row in range(rows)]
+    return groups
+
+
+def _unflatten(features, num_options):
+    """Features [B * O, T] -> [B, O, T]."""
+    import tensorflow as tf
+
+    return {
+        # Not -1 for the rows: unknown where there are none.
+        name: tf.reshape(
+            value,
+            [
+                tf.shape(value)[0] // tf.maximum(num_options, 1),
+                num_options,
+                value.shape[1] or tf.shape(value)[1],
+            ],
+        )
+        for name, value in features.items()
+    }

@@ -1,0 +1,246 @@
+"""Words of texts, with or without tags, to features.
+
+Shapes: B batch, W words of a text, N pieces of all texts, T tokens, R rows.
+"""
+
+import keras
+import numpy as np
+
+from xlnet_tf.preprocessing.preprocessor import Preprocessor
+from xlnet_tf.preprocessing.preprocessor import add_axis
+from xlnet_tf.preprocessing.preprocessor import first_row
+from xlnet_tf.preprocessing.strings import check_rank
+from xlnet_tf.preprocessing.strings import named_strings
+from xlnet_tf.preprocessing.strings import of_examples
+from xlnet_tf.preprocessing.strings import to_tensor
+from xlnet_tf.preprocessing.texts import unknown_label
+
+_NO_LABEL = -1
+
+
+@keras.saving.register_keras_serializable(package="xlnet_tf")
+class XLNetTokenClassifierPreprocessor(Preprocessor):
+    """Features of texts that are split into words, padded on the right.
+
+    Words are tokenized one by one; a word that the tokenizer drops is one
+    unknown piece. The label of a word belongs to its first piece; the other
+    pieces, [SEP], [CLS] and padding have the weight 0.
+
+    Args: see `Preprocessor`.
+
+    Call arguments:
+        x: words [B, (W)], a list of lists or a ragged tensor, or a tensor
+            [B, W] with "" where there is no word. Or the words of one text.
+        y: int [B, (W)], a label for each word; words of a label below 0, such
+            as -100, have the weight 0.
+        sample_weight: [B], or [B, (W)]; multiplied with the weights of the
+            pieces.
+
+    Returns:
+        dict of `token_ids`, `segment_ids` and `padding_mask`, int32 [B, T];
+        where labels are given also `y` int32 [B, T] and `sample_weight`
+        float32 [B, T].
+
+    Example:
+
+    ```python
+    from data_pipeline.train_tokenizer import train_tokenizer
+
+    tokenizer = train_tokenizer(["who sat on a mat"], "spiece.model", 27)
+    preprocessor = xlnet_tf.XLNetTokenClassifierPreprocessor(tokenizer, 16)
+    features, labels, weights = preprocessor([["who", "sat"]], [[1, 0]])
+    ```
+    """
+
+    pad_side = "right"
+    string_rank = 1
+    _num_symbols = 2
+
+    def tensors(self, x):
+        if isinstance(x, dict):
+            return named_strings(x, ("words",))
+        return named_strings({"words": x}, ("words",))
+
+    def call(self, x, y=None, sample_weight=None):
+        if y is None:
+            return super().call(x, y, sample_weight)
+        words = self.tensors(x)["words"]
+        y = to_tensor(y)
+        if sample_weight is not None:
+            sample_weight = to_tensor(sample_weight)
+        values = (words, y, sample_weight)
+        if words.shape.rank == 1:
+            return first_row(self._labelled(*add_axis(values)))
+        return self._labelled(*values)
+
+    def features(self, x):
+        pieces, _ = self._pieces(x["words"])
+        return self.pack(pieces)
+
+    def first_pieces(self, x):
+        """Where words begin, to read their classes off predictions.
+
+        Args:
+            x: words [B, (W)].
+
+        Returns:
+            int32 tensor [B, T], 1 on the first piece of each word.
+        """
+        pieces, words = self._pieces(self.tensors(x)["words"])
+        width = self.pack(pieces)["token_ids"].shape[1]
+        return self._align(pieces, _is_first(words), width)
+
+    def encode(self, examples, labels=None, training=False, progress=False):
+        """Rows of words with tags; see `Preprocessor.encode`.
+
+        Args:
+            examples: list of TokensExample.
+            labels: sequence of str, all tags.
+            training, progress: see `Preprocessor.encode`.
+
+        Returns:
+            EncodedExamples with the sequences `token_labels` int32, -1 where
+            no tag is asked for, and `is_first_piece` uint8, and with `words`
+            int32 [R], the words that fit.
+
+        Raises:
+            ValueError: a tag is none of `labels`.
+        """
+        from data_pipeline.features.batches import EncodedExamples
+        from data_pipeline.features.batches import encode_in_chunks
+        from data_pipeline.features.packing import FILLERS
+
+        _check_tags(examples, labels)
+        known = {label: index for index, label in enumerate(labels)}
+        columns = encode_in_chunks(
+            examples, lambda some: self._columns(some, known), progress
+        )
+        words = columns.pop("words")
+        counts = np.array([len(one.words) for one in examples])
+        lost = counts - words
+        notes = []
+        if training and lost.any():
+            notes.append(
+                f"cut       {lost.sum():,} of {counts.sum():,} words, of "
+                f"{np.count_nonzero(lost):,} sentences, are beyond "
+                f"{self.sequence_length:,} tokens and not read; see "
+                "--sequence-length, or divide long sentences"
+            )
+        return EncodedExamples(
+            columns,
+            {
+                "words": words,
+                "row_weight": np.ones(len(examples), np.float32),
+            },
+            {
+                **FILLERS["right"],
+                "token_labels": _NO_LABEL,
+                "is_first_piece": 0,
+            },
+            "right",
+            notes=notes,
+        )
+
+    def _columns(self, examples, known):
+        import tensorflow as tf
+
+        from data_pipeline.features.packing import unpack
+
+        # An empty word would be no word, and shift the tags behind it.
+        words = [word or " " for one in examples for word in one.words]
+        pieces, numbers = self._pieces(
+            tf.RaggedTensor.from_row_lengths(
+                of_examples(words), [len(one.words) for one in examples]
+            )
+        )
+        tags = np.array(
+            [
+                _NO_LABEL if tag is None else known[tag]
+                for one in examples
+                for tag in one.tags or [None] * len(one.words)
+            ],
+            np.int32,
+        )
+        is_first = _is_first(numbers)
+        tags = tf.where(is_first, tf.gather(tags, numbers), _NO_LABEL)
+        is_first = tf.cast(is_first, tf.uint8)
+
+        def with_symbols(values, filler):
+            values = pieces.with_flat_values(values)
+            values = values[:, : self.sequence_length - 2]
+            ends = tf.fill([len(examples), 2], tf.cast(filler, values.dtype))
+            return tf.concat([values, ends], axis=1)
+
+        is_first = with_symbols(is_first, 0)
+        kept = tf.reduce_sum(tf.cast(is_first, tf.int32), axis=1)
+        return {
+            **unpack(self.pack(pieces)),
+            "token_labels": with_symbols(tags, _NO_LABEL),
+            "is_first_piece": is_first,
+            "words": kept.numpy(),
+        }
+
+    def _labelled(self, words, y, sample_weight):
+        import tensorflow as tf
+
+        pieces, numbers = self._pieces(words)
+        words, y = _ragged(words), _ragged(y)
+        tf.debugging.assert_equal(
+            y.row_lengths(),
+            words.row_lengths(),
+            "`y` must have one label for each word of `x`.",
+        )
+        labels = tf.gather(tf.cast(y.flat_values, tf.int32), numbers)
+        weights = tf.cast(_is_first(numbers) & (labels >= 0), "float32")
+        if sample_weight is not None:
+            sample_weight = tf.cast(sample_weight, "float32")
+            if sample_weight.shape.rank == 1:
+                weights *= tf.gather(sample_weight, pieces.value_rowids())
+            else:
+                sample_weight = _ragged(sample_weight).flat_values
+                weights *= tf.gather(sample_weight, numbers)
+        features = self.pack(pieces)
+        width = tf.shape(features["token_ids"])[1]
+        labels = self._align(pieces, tf.maximum(labels, 0), width)
+        return features, labels, self._align(pieces, weights, width)
+
+    def _pieces(self, words):
+        """Ids [B, (T)], and the index of the word of each, int64 [N]."""
+        from data_pipeline.features.packing import word_pieces
+
+        check_rank(words, "words", 2)
+        words = _ragged(words)
+        ids = word_pieces(self.tokenize, words.flat_values)
+        pieces = words.with_flat_values(ids).merge_dims(1, 2)
+        return pieces, ids.value_rowids()
+
+    def _align(self, pieces, values, width):
+        """Values of all pieces [N] -> [B, T], 0 for all other tokens."""
+        from data_pipeline.features.packing import align
+
+        values = pieces.with_flat_values(values)
+        return align(values[:, : self.sequence_length - 2], width)
+
+
+def _check_tags(examples, labels):
+    known = set(labels)
+    for example in examples:
+        for tag in example.tags or ():
+            if tag is not None and tag not in known:
+                raise ValueError(unknown_label(example, tag, labels))
+
+
+def _is_first(numbers):
+    """Where the next word begins among pieces; int64 [N] -> bool [N]."""
+    import tensorflow as tf
+
+    before = tf.concat([[-1], numbers[:-1]], 0)
+    return numbers != before
+
+
+def _ragged(tensor):
+    import tensorflow as tf
+
+    if isinstance(tensor, tf.RaggedTensor):
+        return tensor
+    return tf.RaggedTensor.from_tensor(tensor)

@@ -1,0 +1,165 @@
+"""The loss, the answers and the metrics of a task in a fine-tuning run.
+
+Shapes: B rows of a batch, R rows of a split, X examples, T tokens.
+"""
+
+from keras import ops
+
+from xlnet_tf.tasks import metrics
+
+
+class Finetuned:
+    """The part of a task that fine-tuning and `saved_models.compare` call.
+
+    `arguments_for`, `preprocessor_settings` and `encoding_arguments` make a
+    model and its rows for a TaskSpec of `data_pipeline`; `outputs_of` reads a
+    batch and `loss_sums` gives its loss; `collect` and `decode` give answers
+    as JSON, and `score` their metrics.
+
+    Attributes:
+        kind: str, as in the field `kind` of a TaskSpec of `data_pipeline`, or
+            None for what `xlnet_tf.finetune` does not train.
+        feature_names: names of the features of a batch that `call` reads; the
+            others are labels and book-keeping.
+        metric_names: names of `xlnet_tf.tasks.metrics` that `score` gives.
+    """
+
+    kind = None
+    feature_names = ("token_ids", "segment_ids", "padding_mask", "dropout_seed")
+    metric_names = ()
+
+    @classmethod
+    def arguments_for(cls, spec, config, labels):
+        """Arguments of the constructor in a fine-tuning run.
+
+        Args:
+            spec: TaskSpec of `data_pipeline`.
+            config: FinetuningConfig.
+            labels: tuple of str or None, the classes.
+
+        Returns:
+            dict, without the backbone and the rates of dropout; it may hold
+            fields of the config too, for `from_preset`.
+
+        Raises:
+            ValueError: if the task does not read `long_documents` so.
+        """
+        if config.long_documents != "truncate":
+            raise ValueError(
+                "`long_documents` is of tasks with a class or a number for "
+                f"each text. Received: {config.long_documents!r} for the task "
+                f"{spec.name}, which is one of {spec.kind}."
+            )
+        return {}
+
+    @classmethod
+    def preprocessor_settings(cls, spec, config):
+        """Settings of the preprocessor in a fine-tuning run.
+
+        Args:
+            spec, config: see `arguments_for`.
+
+        Returns:
+            dict of arguments of `Preprocessor.with_settings`.
+        """
+        length = config.sequence_length or spec.sequence_length
+        return {"sequence_length": length}
+
+    @classmethod
+    def encoding_arguments(cls, spec, config):
+        """Further arguments of `Preprocessor.encode` in a fine-tuning run.
+
+        Args:
+            spec, config: see `arguments_for`.
+
+        Returns:
+            dict.
+        """
+        return {}
+
+    def outputs_of(self, features, training=False):
+        """Outputs for a batch that holds labels and book-keeping as well.
+
+        Args:
+            features: dict of str to tensor [B, ...].
+            training: bool, whether dropout is applied.
+
+        Returns:
+            See the class.
+        """
+        read = {k: v for k, v in features.items() if k in self.feature_names}
+        return self(read, training=training)
+
+    def loss_sums(self, features, outputs):
+        """Sums over the rows of a batch, of the loss that `compile` takes.
+
+        Args:
+            features: dict of str to tensor; `label` [B] or [B, O], and
+                `row_weight` [B].
+            outputs: of `outputs_of`.
+
+        Returns:
+            (loss, weight): float32 scalars; the loss is not yet divided.
+        """
+        losses = self.default_loss().call(features["label"], outputs)
+        weights = features["row_weight"]
+        return ops.sum(losses * weights), ops.sum(weights)
+
+    def collect(self, outputs):
+        """Outputs of a batch that `decode` needs.
+
+        Args:
+            outputs: of `outputs_of`.
+
+        Returns:
+            dict of str to tensor [B, ...], of shapes that do not depend on T.
+        """
+        return {"logits": outputs}
+
+    def decode(self, collected, encoded, examples):
+        """Answers to examples, as JSON holds them.
+
+        Args:
+            collected: dict of str to array [R, ...], see `collect`.
+            encoded: EncodedExamples of these examples.
+            examples: list of X examples.
+
+        Returns:
+            list of X dicts.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no answers.")
+
+    @classmethod
+    def score(cls, spec, examples, decoded, labels=None):
+        """Metrics of answers.
+
+        Args:
+            spec: TaskSpec, whose `metrics` are wanted.
+            examples: list of examples with labels.
+            decoded: list of dicts, of `decode`.
+            labels: tuple of str, the classes, where there are any.
+
+        Returns:
+            dict of str to float, the main metric first.
+
+        Raises:
+            ValueError: if an answer is not a number, as after a training that
+                diverged.
+        """
+        targets, answers = cls.compared(examples, decoded, labels)
+        return metrics.evaluate(cls, spec.metrics, targets, answers)
+
+    @classmethod
+    def compared(cls, examples, decoded, labels):
+        """Targets and predictions that `score` gives to the metrics."""
+        raise NotImplementedError(f"{cls.__name__} has no metrics.")
+
+    def adopt(self, scores):
+        """Keeps what later answers need of `score`, such as a threshold."""
+
+    def details(self, encoded):
+        """JSON object of the run that exports read, or None.
+
+        Args:
+            encoded: EncodedExamples that were trained on.
+        """

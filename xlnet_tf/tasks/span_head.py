@@ -1,0 +1,117 @@
+"""The released head for questions: starts, ends given a start, no answer.
+
+Shapes: B batch, T tokens, D model dim, S starts.
+"""
+
+import keras
+from keras import ops
+
+from xlnet_tf.model.dropout import DRAW_HEAD
+from xlnet_tf.model.dropout import dropout
+from xlnet_tf.tasks.heads import dense
+from xlnet_tf.tasks.heads import layer_norm
+
+_MASKED_SCORE = -1e30
+
+
+class SpanHead(keras.layers.Layer):
+    """Scores of starts, of ends given a start, and of no answer.
+
+    Args:
+        config: XLNetConfig.
+        inner_dim: int, width of the two inner layers, by default D.
+        dropout: float, before the answerability logit. Default 0.1.
+
+    Source: `get_qa_outputs` of the released code.
+    """
+
+    def __init__(self, config, inner_dim=None, dropout=0.1, **kwargs):
+        super().__init__(**kwargs)
+        self.config = config
+        self.inner_dim = inner_dim or config.hidden_dim
+        self.dropout = dropout
+        policy = {"dtype": self.dtype_policy}
+        self.start_dense = dense("start_dense", 1, config, **policy)
+        self.end_inner = dense("end_inner", self.inner_dim, config, **policy)
+        self.end_norm = layer_norm("end_norm", config, **policy)
+        self.end_dense = dense("end_dense", 1, config, **policy)
+        self.class_inner = dense(
+            "class_inner", self.inner_dim, config, activation="tanh", **policy
+        )
+        self.class_dense = dense(
+            "class_dense", 1, config, use_bias=False, **policy
+        )
+
+    def build(self, input_shape=None):
+        hidden_dim = self.config.hidden_dim
+        self.start_dense.build((None, hidden_dim))
+        self.end_inner.build((None, 2 * hidden_dim))
+        self.end_norm.build((None, self.inner_dim))
+        self.end_dense.build((None, self.inner_dim))
+        self.class_inner.build((None, 2 * hidden_dim))
+        self.class_dense.build((None, self.inner_dim))
+        self.built = True
+
+    def start_scores(self, content, hidden):
+        """Log-probabilities of every start, float32 [B, T].
+
+        Args:
+            content: float tensor of shape [B, T, D].
+            hidden: bool tensor of shape [B, T], True = no answer may start or
+                end here.
+        """
+        return _log_softmax(self.start_dense(content)[..., 0], hidden)
+
+    def end_scores(self, content, start_states, hidden):
+        """Log-probabilities of every end, given starts.
+
+        Args:
+            content: float tensor of shape [B, T, D].
+            start_states: float tensor of shape [B, S, D].
+            hidden: bool tensor of shape [B, T], True = no answer may start or
+                end here.
+
+        Returns:
+            float32 tensor of shape [B, S, T].
+        """
+        # [content; start] W = content W_1 + start W_2: no copies of content.
+        kernel = ops.cast(self.end_inner.kernel, content.dtype)
+        of_content = ops.dot(content, kernel[: self.config.hidden_dim])
+        of_start = ops.dot(start_states, kernel[self.config.hidden_dim :])
+        inner = ops.tanh(
+            of_content[:, None]
+            + of_start[:, :, None]
+            + ops.cast(self.end_inner.bias, content.dtype)
+        )
+        logits = self.end_dense(self.end_norm(inner))[..., 0]
+        return _log_softmax(logits, hidden[:, None])
+
+    def class_scores(self, content, start_scores, class_index, seed=None):
+        """Logits that there is no answer, float32 [B].
+
+        Args:
+            content: float tensor of shape [B, T, D].
+            start_scores: float tensor of shape [B, T], log-probabilities.
+            class_index: int32 tensor of shape [B], of the class token.
+            seed: int tensor of shape [2], or None for no dropout.
+        """
+        expected = ops.einsum(
+            "bt,btd->bd",
+            ops.cast(ops.exp(start_scores), content.dtype),
+            content,
+        )
+        of_class = rows_at(content, class_index[:, None])[:, 0]
+        inner = self.class_inner(ops.concatenate([expected, of_class], axis=-1))
+        inner = dropout(inner, self.dropout, seed, DRAW_HEAD)
+        return ops.cast(self.class_dense(inner)[:, 0], "float32")
+
+
+def rows_at(content, positions):
+    """[B, T, D] at int32 [B, S] -> [B, S, D]."""
+    positions = ops.cast(positions, "int32")
+    return ops.take_along_axis(content, positions[..., None], axis=1)
+
+
+def _log_softmax(logits, hidden):
+    logits = ops.cast(logits, "float32")
+    return ops.log_softmax(ops.where(hidden, _MASKED_SCORE, logits))

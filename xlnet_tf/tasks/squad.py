@@ -1,0 +1,181 @@
+"""Metrics of answers to questions, by the official scripts of SQuAD."""
+
+import numpy as np
+
+# A threshold below every logit: no question has an answer.
+NO_ANSWERS = float(np.finfo(np.float32).min)
+
+_BEST = {
+    "final_exact": "best_exact",
+    "final_exact_thresh": "best_exact_threshold",
+    "final_f1": "best_f1",
+    "final_f1_thresh": "best_f1_threshold",
+}
+
+
+def answer_scores(spec, examples, decoded):
+    """Metrics of answers to questions, those of the official scripts.
+
+    Args:
+        spec: TaskSpec; in all but "squad-1.1" a question may have no answer.
+        examples: list of QuestionExample.
+        decoded: list of dict of `n_best`, the best first, each with `text`,
+            and `no_answer_odds`, the logit that there is no answer.
+
+    Returns:
+        dict of float, in percent. Where questions may have no answer, at the
+        best threshold, `null_threshold`; then also at even odds, and of the
+        best spans of the questions that have an answer.
+    """
+    ids = [one.id for one in examples]
+    spans = [one["n_best"][0]["text"] for one in decoded]
+    texts = dict(zip(ids, spans, strict=True))
+    if spec.name == "squad-1.1":
+        found = scores_1(examples, texts)
+        return {name: found[name] for name in spec.metrics}
+    odds = [one["no_answer_odds"] for one in decoded]
+    found = scores_2(examples, texts, dict(zip(ids, odds, strict=True)))
+    scores = {
+        "squad_f1": found["best_f1"],
+        "exact_match": found["best_exact"],
+        "null_threshold": found["best_f1_threshold"],
+        "squad_f1_at_even_odds": found["f1"],
+        "exact_match_at_even_odds": found["exact"],
+    }
+    # A young model's best is to leave every question open, which tells nothing
+    # of its spans.
+    answerable = [x for x in examples if x.answers and not x.is_impossible]
+    if answerable:
+        found = scores_1(answerable, texts)
+        scores["squad_f1_if_answerable"] = found["squad_f1"]
+    return scores
+
+
+def scores_as_answered(examples, decoded):
+    """Metrics of SQuAD 2.0 at the threshold that the answers were given at.
+
+    Args:
+        examples: list of QuestionExample.
+        decoded: list of dict of `answer`, "" where there is none.
+
+    Returns:
+        dict of float, in percent.
+    """
+    texts = {x.id: a["answer"] for x, a in zip(examples, decoded, strict=True)}
+    found = scores_2(examples, texts, dict.fromkeys(texts, 0.0))
+    return {
+        "squad_f1_as_answered": found["f1"],
+        "exact_match_as_answered": found["exact"],
+    }
+
+
+def scores_1(examples, texts):
+    """Scores of answers to questions that all have one, as SQuAD 1.1.
+
+    Args:
+        examples: list of QuestionExample with answers.
+        texts: dict of the id of each question to its answer, str.
+
+    Returns:
+        dict of float: `exact_match` and `squad_f1`, in percent.
+
+    Raises:
+        ValueError: if a question has no answer, or no prediction.
+
+    Source: `squad_evaluate_v1_1` of Model Garden, the official evaluate-v1.1.
+    """
+    from official.nlp.tools import squad_evaluate_v1_1
+
+    _check_ids(examples, "predictions", texts)
+    for one in examples:
+        if not one.answers:
+            raise ValueError(
+                f"{one.where or one.id}: every question of SQuAD 1.1 has an "
+                "answer, and this one has none. Evaluate files with "
+                "unanswerable questions as SQuAD 2.0."
+            )
+    result = squad_evaluate_v1_1.evaluate(_dataset(examples), texts)
+    return {
+        "exact_match": 100 * result["exact_match"],
+        "squad_f1": 100 * result["final_f1"],
+    }
+
+
+def scores_2(examples, texts, null_odds, threshold=0.0):
+    """Scores of answers to questions of which some have none, as SQuAD 2.0.
+
+    Args:
+        examples: list of QuestionExample.
+        texts: dict of the id of each question to its best span, whether or not
+            the question is likely to have an answer.
+        null_odds: dict of the id of each question to the logit that it has no
+            answer.
+        threshold: float, for all numbers but the best ones: a question has no
+            answer where `null_odds` is larger. Default 0, even odds.
+
+    Returns:
+        dict of float, in percent: `exact` and `f1`, also with `HasAns_` and
+        `NoAns_` before, of such questions; `best_exact` and `best_f1`, at the
+        thresholds `best_exact_threshold` and `best_f1_threshold`; and counts
+        `..._total` and average precisions `pr_..._ap`.
+
+    Raises:
+        ValueError: if a question has no prediction or no odds.
+
+    Source: `squad_evaluate_v2_0` of Model Garden, the official evaluate-v2.0.
+    """
+    from official.nlp.tools import squad_evaluate_v2_0
+
+    _check_ids(examples, "predictions", texts)
+    _check_ids(examples, "null_odds", null_odds)
+    ids = [one.id for one in examples]
+    odds = np.array([null_odds[name] for name in ids], np.float64)
+    # The script takes probabilities: no answer above 1, and its threshold is 0
+    # where leaving all questions open is best. Only the order of odds counts.
+    values, ranks = np.unique(odds, return_inverse=True)
+    below = int(np.searchsorted(values, threshold, side="right"))
+    scale = (np.arange(len(values)) + 1) / max(below, 0.5)
+    result = squad_evaluate_v2_0.evaluate(
+        _dataset(examples),
+        {name: texts[name] for name in ids},
+        dict(zip(ids, scale[ranks].tolist(), strict=True)),
+    )
+    thresholds = dict(zip(scale.tolist(), values.tolist(), strict=True))
+    thresholds[0.0] = NO_ANSWERS
+    result = {_BEST.get(key, key): value for key, value in result.items()}
+    for key in ("best_exact_threshold", "best_f1_threshold"):
+        result[key] = thresholds[result[key]]
+    return result
+
+
+def _check_ids(examples, argument, by_id):
+    if not examples:
+        raise ValueError("there are no examples to evaluate.")
+    # The official scripts count such questions as wrong, or not at all.
+    missing = [one.id for one in examples if one.id not in by_id]
+    if missing:
+        raise ValueError(
+            f"`{argument}` must have an entry for every question. Received: "
+            f"none for {len(missing)} of {len(examples)}, such as "
+            f"{missing[0]!r}."
+        )
+
+
+def _dataset(examples):
+    """The examples in the shape of the official files, one an article."""
+
+    def question(one):
+        answers = () if one.is_impossible else one.answers
+        return {
+            "id": one.id,
+            "question": one.question,
+            "is_impossible": one.is_impossible,
+            "answers": [
+                {"text": x.text, "answer_start": x.start} for x in answers
+            ],
+        }
+
+    return [
+        {"paragraphs": [{"context": one.context, "qas": [question(one)]}]}
+        for one in examples
+    ]

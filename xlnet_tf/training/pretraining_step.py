@@ -1,0 +1,170 @@
+"""The model, the step and the evaluation of pretraining, on any strategy.
+
+Shapes: B rows of one replica, T tokens, P targets.
+"""
+
+import math
+
+import keras
+import orbit
+import tensorflow as tf
+
+from xlnet_tf.model.backbone import XLNetBackbone
+from xlnet_tf.model.memory import StatefulMemory
+from xlnet_tf.objectives.pretrainer import XLNetPretrainer
+from xlnet_tf.training.step import Means
+from xlnet_tf.training.step import Trainer
+from xlnet_tf.training.step import distribute
+from xlnet_tf.training.step import make_optimizer
+
+
+def build(model_config, config, strategy, head_arguments=None):
+    """Model, optimizer and memory on a strategy.
+
+    Args:
+        model_config: XLNetConfig.
+        config: TrainingConfig.
+        strategy: tf.distribute.Strategy.
+        head_arguments: dict of further arguments of the model's LM head.
+
+    Returns:
+        (XLNetPretrainer, AdamW, StatefulMemory or None).
+    """
+    keras.utils.set_random_seed(config.seed)
+    with strategy.scope():
+        model = XLNetPretrainer(
+            XLNetBackbone(
+                model_config,
+                seed=config.seed,
+                rematerialize=config.rematerialize,
+                scan_layers=config.scan_layers,
+                attention_kernel=config.attention_kernel,
+                dtype=config.policy,
+            ),
+            **(head_arguments or {}),
+            next_sentence_weight=config.next_sentence_weight,
+        )
+        optimizer = make_optimizer(model, config)
+    return model, optimizer, make_memory(model, config, strategy)
+
+
+def make_memory(model, config, strategy):
+    """StatefulMemory for the rows of each replica, or None without memory."""
+    if not model.config.memory_length:
+        return None
+    with strategy.scope():
+        return StatefulMemory.for_config(
+            model.config,
+            config.replica_batch_size(strategy.num_replicas_in_sync),
+            mask_unwritten=config.hide_empty_memory,
+            dtype=model.dtype_policy,
+        )
+
+
+def distribute_records(data, config, strategy, start_step=0):
+    """The batches of records on the workers of a strategy.
+
+    Args:
+        data: PretrainingData.
+        config: TrainingConfig.
+        strategy: tf.distribute.Strategy.
+        start_step: int, the first step to read.
+
+    Returns:
+        distributed dataset, endless; see `step.distribute`.
+    """
+
+    def dataset_of_rows(**rows):
+        dataset = data.dataset(start_step=start_step, **rows)
+        if data.manifest.both_directions:
+            return dataset
+        # Without the feature, positions are projected for one direction only.
+        return dataset.map(
+            lambda x: {k: v for k, v in x.items() if k != "is_reversed"}
+        )
+
+    return distribute(dataset_of_rows, config, strategy)
+
+
+def _scalars(means):
+    """Means of the metrics, with the loss in bits."""
+    bits = means["loss"] / math.log(2)
+    return {"loss": means["loss"], "bits_per_token": bits, **means}
+
+
+class PretrainingTrainer(Trainer):
+    """Orbit's trainer for permutation language modelling.
+
+    Args:
+        model, optimizer, memory: of `build`.
+        dataset: of `distribute_records`.
+        config: TrainingConfig.
+        strategy: tf.distribute.Strategy.
+        global_step: tf.Variable, counts optimizer steps.
+    """
+
+    seed_stream = 0
+    advice = "resume from the last checkpoint"
+
+    def __init__(
+        self, model, optimizer, memory, dataset, config, strategy, global_step
+    ):
+        self.metrics = model.metric_names
+        super().__init__(
+            model, optimizer, dataset, config, strategy, global_step, memory
+        )
+        self._sequence_length = None  # known once a batch was traced
+
+    def loss_sums(self, features):
+        self._sequence_length = features["token_ids"].shape[1]
+        outputs = self._model(features, training=True)
+        objective, metrics, weight = self._model.loss_sums(outputs, features)
+        names = ("memories", "memory_mask")
+        state = {name: outputs[name] for name in names if name in outputs}
+        return objective, metrics, weight, state
+
+    def scalars(self, means, rows_per_second):
+        tokens = rows_per_second * self._sequence_length
+        return {**_scalars(means), "tokens_per_second": tokens}
+
+
+class PretrainingEvaluator(orbit.StandardEvaluator):
+    """Loss, bits per token and accuracy on a held-out split.
+
+    Texts are read in order with a memory of its own, and permuted the same way
+    at every evaluation.
+
+    Args:
+        model, memory: of `build`, the memory not the trainer's.
+        dataset: of `distribute_records`.
+        strategy: tf.distribute.Strategy.
+    """
+
+    def __init__(self, model, memory, dataset, strategy):
+        super().__init__(dataset)
+        self._model = model
+        self._memory = memory
+        self._strategy = strategy
+        self._means = Means(model.metric_names, strategy)
+        # TPUs run nothing but functions.
+        self._reset = tf.function(lambda: strategy.run(memory.reset))
+
+    def eval_begin(self):
+        self._means.reset()
+        if self._memory is not None:
+            self._reset()
+
+    def eval_step(self, iterator):
+        self._strategy.run(self._replica_step, args=(next(iterator),))
+
+    def _replica_step(self, features):
+        if self._memory is not None:
+            features = self._memory.read(features)
+        outputs = self._model(features, training=False, streams="query")
+        if self._memory is not None:
+            self._memory.write(outputs)
+        _, metrics, weight = self._model.loss_sums(outputs, features)
+        self._means.update(metrics, weight)
+
+    def eval_end(self, *args):
+        return _scalars(self._means.result())

@@ -1,0 +1,365 @@
+"""A run: from options to results, and from where it stopped to its end."""
+
+import abc
+import contextlib
+import errno
+import io
+import json
+import logging
+import math
+import pathlib
+import sys
+
+import keras
+import orbit
+import tensorflow as tf
+
+from xlnet_tf.files import read_json
+from xlnet_tf.files import write_json
+from xlnet_tf.files import written_whole
+from xlnet_tf.training.progress import BestWeights
+from xlnet_tf.training.progress import Evaluations
+from xlnet_tf.training.progress import MetricsLog
+from xlnet_tf.training.progress import PatienceExhausted
+from xlnet_tf.training.progress import StopRequested
+from xlnet_tf.training.progress import StopSignals
+from xlnet_tf.training.run_checkpoints import MemoryRows
+from xlnet_tf.training.run_checkpoints import RunCheckpoints
+from xlnet_tf.training.run_checkpoints import has_steps
+from xlnet_tf.training.run_checkpoints import is_chief
+from xlnet_tf.training.strategy import check_together
+
+RUN_FILE = "run.json"  # the identity of the run
+TRAINING_FILE = "training.json"  # its settings, as `--training` reads them
+MODEL_FILE = "model.keras"
+
+
+class Run(abc.ABC):
+    """One run in its directory; use it as a context.
+
+    A subclass gives the data, the model, the trainer and the evaluator. Here is
+    what all runs share: the identity that is compared on resume, checkpoints,
+    the loop, stopping, the best weights, and errors explained.
+
+    Args:
+        options: object with the attributes of the command line.
+        config: TrainingConfig.
+        strategy: tf.distribute.Strategy.
+    """
+
+    result_file = None  # name of the file that a finished run has
+    fixed_settings = ()  # fields of the config that may not differ on resume
+    # What is said of entries of the identity that differ.
+    differences = {}
+    smaller = "--batch-size"  # options to reduce when memory runs out
+    evaluation_batches = -1  # of one evaluation; -1 for all, None for none
+    patience_steps = None  # int, steps without a better evaluation
+
+    def __init__(self, options, config, strategy):
+        # Their messages are given here, in words for users.
+        logging.getLogger("tensorflow").setLevel(logging.ERROR)
+        logging.getLogger("absl").setLevel(logging.ERROR)
+        self.options = options
+        self.config = config
+        self.strategy = strategy
+        self.is_chief = is_chief(strategy)
+        self.output = pathlib.Path(options.output)
+        self.model = self.optimizer = self.memory = None
+        self.global_step = self.checkpoints = self.restored = None
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exception):
+        if self.checkpoints is not None:
+            self.checkpoints.close()
+
+    def train(self):
+        """Trains from the newest checkpoint, if any, to the last step.
+
+        Returns:
+            int, 0 when done, 130 or 143 when stopped by a signal.
+
+        Raises:
+            ValueError, FileNotFoundError, RuntimeError: if options, data,
+                directory and machine do not fit together.
+        """
+        self.read_data()
+        self.open_directory()
+        self.create_model()
+        self.restore()
+        self.report()
+        status = self.loop()
+        if status == 0:
+            self.finish()
+        return status
+
+    # The steps of a run that its kind decides.
+
+    @abc.abstractmethod
+    def read_data(self):
+        """Opens training and held-out data; completes the config by them."""
+
+    @abc.abstractmethod
+    def identity(self):
+        """dict for `run.json`: all that makes this run another than others.
+
+        `training` is the config; other entries are values or dicts of values.
+        """
+
+    @abc.abstractmethod
+    def build(self):
+        """Sets `model`, `optimizer` and `memory`, in the strategy's scope."""
+
+    @abc.abstractmethod
+    def trainer(self):
+        """orbit.AbstractTrainer of the training data, from the global step."""
+
+    @abc.abstractmethod
+    def evaluator(self):
+        """orbit.AbstractEvaluator of the held-out data."""
+
+    @abc.abstractmethod
+    def describe(self):
+        """Lines about data, model and arithmetic, before training starts."""
+
+    @abc.abstractmethod
+    def progress_text(self, kind, scalars):
+        """The middle of a progress line.
+
+        Args:
+            kind: "train" or "eval".
+            scalars: dict of str to float.
+        """
+
+    @abc.abstractmethod
+    def save_best(self):
+        """Saves the weights of the best evaluation so far."""
+
+    @abc.abstractmethod
+    def finish(self):
+        """Writes results and the model once the last step is done."""
+
+    def start(self):
+        """Prepares the new model of a run without a checkpoint."""
+        return
+
+    def is_better(self, metric, value, best):
+        """Whether a value of an evaluation is better than the best so far."""
+        return value < best or (math.isnan(best) and not math.isnan(value))
+
+    def explain_data_loss(self):
+        """Raises an error that names the damaged record, if it finds one."""
+        return
+
+    # The steps of every run.
+
+    def open_directory(self):
+        """Makes the directory, or checks that it holds the same run.
+
+        A run that has neither results nor a checkpoint has nothing to lose, so
+        it may start over with other settings.
+
+        Raises:
+            ValueError: if the directory holds another run; names every
+                difference.
+        """
+        self.config.replica_batch_size(self.strategy.num_replicas_in_sync)
+        now = self.identity()
+        file = self.output / RUN_FILE
+        has_progress = (self.output / self.result_file).is_file() or has_steps(
+            self.output / "checkpoints"
+        )
+        if file.is_file() and has_progress:
+            found = self._differences(read_json(file), now)
+            if found:
+                raise ValueError(
+                    f"{self.output} holds another run, which cannot go on with "
+                    f"this one ({'; '.join(found)}). Give the same options, or "
+                    "another --output."
+                )
+        if self.is_chief:
+            self.output.mkdir(parents=True, exist_ok=True)
+            write_json(file, now)
+            write_json(self.output / TRAINING_FILE, self.config.to_dict())
+
+    def _differences(self, before, now):
+        """list of str, one for each entry of two identities that differs."""
+        # A run of an earlier version lacks settings that are newer.
+        defaults = type(self.config)().to_dict()
+        before = {**before, "training": {**defaults, **before["training"]}}
+        found = []
+        for section, value in json.loads(json.dumps(now)).items():
+            if not isinstance(value, dict):
+                old = before.get(section, value)
+                if old != value:
+                    found.append(
+                        self.differences.get(section)
+                        or f"{section}: {old} there, {value} now"
+                    )
+                continue
+            suffix = self.differences.get(section, "")
+            for name, entry in value.items():
+                if section == "training" and name not in self.fixed_settings:
+                    continue
+                old = before.get(section, {}).get(name)
+                if old != entry:
+                    found.append(f"{name}{suffix}: {old} there, {entry} now")
+        return found
+
+    def create_model(self):
+        """Builds model, optimizer and step, all of them seeded."""
+        keras.utils.set_random_seed(self.config.seed)
+        with self.strategy.scope():
+            self.build()
+            self.global_step = orbit.utils.create_global_step()
+
+    def restore(self):
+        """Restores the newest whole checkpoint, or starts from the beginning.
+
+        Raises:
+            RuntimeError: if the workers restored different steps.
+        """
+        directory = self.output / "checkpoints"
+        self.checkpoints = RunCheckpoints(
+            tf.train.Checkpoint(
+                model=self.model,
+                optimizer=self.optimizer,
+                step=self.global_step,
+            ),
+            directory,
+            MemoryRows(self.memory, self.strategy, directory),
+            self.config.checkpoint_interval,
+            self.config.checkpoints_to_keep,
+            self.is_chief,
+        )
+        self.restored = self.checkpoints.restore_or_initialize()
+        check_together(
+            self.strategy,
+            int(self.global_step.numpy()),
+            "the workers restored different steps, from {0} to {1}: some "
+            "checkpoint or memory file is damaged for one of them. Move the "
+            f"newest of {directory} away and start again.",
+        )
+        if self.restored is None:
+            self.start()
+
+    def report(self):
+        """Prints what will be trained on what, and where it resumes."""
+        if not self.is_chief:
+            return
+        lines = self.describe()
+        for damage in self.checkpoints.skipped:
+            lines.append(f"skipped   damaged checkpoint {damage}")
+        if self.restored:
+            lines.append(f"resume    from {self.restored}")
+        sys.stdout.write("".join(line + "\n" for line in lines))
+        sys.stdout.flush()  # before the progress, which goes to stderr
+
+    def loop(self):
+        """Trains and evaluates to the last step, or until asked to stop.
+
+        Returns:
+            int, the exit status.
+        """
+        with contextlib.ExitStack() as stack:
+            stop = stack.enter_context(StopSignals(self.strategy))
+            # Orbit prints a dict a loop; the progress line replaces it.
+            stack.enter_context(contextlib.redirect_stdout(io.StringIO()))
+            try:
+                self._loop(stop)
+            except PatienceExhausted:
+                self.checkpoints.save(check_interval=False)
+            except StopRequested:
+                self.checkpoints.save(check_interval=False)
+                sys.stderr.write(
+                    f"stopped at step {int(self.global_step.numpy())}; the "
+                    "same command goes on from there\n"
+                )
+                return stop.exit_status
+            except tf.errors.OpError as error:
+                raise self._explained(error) from error
+        return 0
+
+    def _loop(self, stop):
+        config, step = self.config, int(self.global_step.numpy())
+        log = MetricsLog(
+            self.output if self.is_chief else None,
+            config.steps,
+            self.global_step,
+            self.progress_text,
+        )
+        if self.evaluation_batches is None:
+            if step < config.steps:
+                self._controller([log.train, stop]).train(config.steps)
+            return
+        evaluations = Evaluations(
+            log,
+            self.strategy,
+            config.steps,
+            config.evaluation_interval,
+            self.evaluation_batches,
+        )
+        if step >= config.steps and not evaluations.is_missing(step):
+            return
+        best = BestWeights(
+            self.output / "best.json",
+            self.global_step,
+            self.is_better,
+            self.save_best,
+            self.is_chief,
+            self.patience_steps,
+        )
+        controller = self._controller(
+            [log.train, stop],
+            # Log last: an evaluation that is not logged is repeated.
+            [best, log.evaluate, best.check_patience, stop],
+            self.evaluator(),
+        )
+        evaluations.evaluate_if_missing(controller)
+        best.check_patience()  # which a run may have lost before it stopped
+        evaluations.train_between(controller)
+
+    def _controller(self, train_actions, eval_actions=None, evaluator=None):
+        directory = self.output if self.is_chief else None
+        return orbit.Controller(
+            global_step=self.global_step,
+            trainer=self.trainer(),
+            evaluator=evaluator,
+            strategy=self.strategy,
+            steps_per_loop=self.config.steps_per_loop,
+            checkpoint_manager=self.checkpoints,
+            summary_interval=self.config.steps_per_loop,
+            summary_dir=directory and str(directory / "train"),
+            eval_summary_dir=directory and str(directory / "eval"),
+            train_actions=train_actions,
+            eval_actions=eval_actions,
+        )
+
+    def _explained(self, error):
+        """An error of TensorFlow's as one that says what to do."""
+        if isinstance(error, tf.errors.DataLossError):
+            self.explain_data_loss()
+        reason = str(error).strip().splitlines()[0]
+        if "No space left" in str(error):
+            return OSError(errno.ENOSPC, "No space left", str(self.output))
+        if isinstance(
+            error,
+            (tf.errors.UnavailableError, tf.errors.DeadlineExceededError),
+        ):
+            return RuntimeError(
+                "a worker stopped answering; start all of them again and they "
+                f"go on from the last checkpoint. TensorFlow says: {reason}"
+            )
+        if isinstance(error, tf.errors.ResourceExhaustedError):
+            return RuntimeError(
+                f"out of memory: take a smaller {self.smaller}, or more "
+                "gradient_accumulation_steps in --training. TensorFlow says: "
+                f"{reason}"
+            )
+        return RuntimeError(reason)
+
+    def write_model(self):
+        """Writes `model.keras`, whole or not at all."""
+        with written_whole(self.output / MODEL_FILE) as temporary:
+            self.model.save(temporary)
