@@ -1,6 +1,6 @@
 """Text -> record shards: `python -m data_pipeline.build_records`.
 
-The work itself is in `data_pipeline.records.build`.
+This module only reads options; see `data_pipeline.records.build`.
 """
 
 import argparse
@@ -11,17 +11,18 @@ from data_pipeline import command_line
 from data_pipeline.records import schema
 from data_pipeline.settings import add_options
 from data_pipeline.settings import given_options
-from data_pipeline.text import documents as text_files
+from data_pipeline.text.documents import TEXT_FORMATS
+from data_pipeline.text.documents import find_files
 
 _LOG_SECONDS = 30.0
 _UNKNOWN_WARNING = 0.01
 
 
 def main(argv=None):
-    """Builds a set of records from the command line.
+    """Build a set of records from the command line.
 
     Args:
-        argv: list of str, or None for the process's.
+        argv: list of str, or None for `sys.argv`.
 
     Returns:
         int, the exit status.
@@ -31,17 +32,15 @@ def main(argv=None):
     if beam_options and arguments.runner is None:
         parser.error(f"unrecognized arguments: {' '.join(beam_options)}")
 
-    from data_pipeline.records import build as building
-    from data_pipeline.records import manifest
-    from data_pipeline.tokenization import tokenizer as tokenizers
+    from data_pipeline.records import build
+    from data_pipeline.records.manifest import MANIFEST
+    from data_pipeline.tokenization.tokenizer import Tokenizer
 
-    tokenizer = tokenizers.Tokenizer(
-        arguments.tokenizer, lowercase=arguments.lowercase
-    )
+    tokenizer = Tokenizer(arguments.tokenizer, lowercase=arguments.lowercase)
     settings = read_settings(arguments)
-    size = sum(map(os.path.getsize, text_files.find_files(arguments.input)))
-    is_there = not arguments.overwrite and os.path.exists(
-        os.path.join(arguments.output, manifest.MANIFEST)
+    size = sum(map(os.path.getsize, find_files(arguments.input)))
+    was_complete = not arguments.overwrite and os.path.exists(
+        os.path.join(arguments.output, MANIFEST)
     )
     common = {
         "settings": settings,
@@ -49,45 +48,45 @@ def main(argv=None):
         "encoding": arguments.encoding,
         "overwrite": arguments.overwrite,
     }
-    place = (arguments.input, tokenizer, arguments.output)
+    inputs = (arguments.input, tokenizer, arguments.output)
     if arguments.runner is None:
         import tqdm
 
-        is_watched = sys.stderr.isatty()
+        is_terminal = sys.stderr.isatty()
         with tqdm.tqdm(
             total=size,
             unit="B",
             unit_scale=True,
             desc="text done",
-            # In a log, one now and then of a build that takes long.
-            mininterval=0.1 if is_watched else _LOG_SECONDS,
-            delay=0 if is_watched else _LOG_SECONDS,
+            # In a log, a line from time to time, and none of short builds.
+            mininterval=0.1 if is_terminal else _LOG_SECONDS,
+            delay=0 if is_terminal else _LOG_SECONDS,
         ) as bar:
-            made = building.build_records(
-                *place,
+            manifest = build.build_records(
+                *inputs,
                 **common,
                 processes=arguments.processes,
                 progress=bar.update,
             )
     else:
-        from data_pipeline.records import beam as beam_building
+        from data_pipeline.records import beam
 
-        made = beam_building.build_records(
-            *place, **common, runner=arguments.runner, options=beam_options
+        manifest = beam.build_records(
+            *inputs, **common, runner=arguments.runner, options=beam_options
         )
-    sys.stdout.write(_summary(made, arguments.output, is_there))
+    sys.stdout.write(_summary(manifest, arguments.output, was_complete))
     return 0
 
 
 def read_settings(arguments):
-    """RecordSettings of the file and the options of a command; options win."""
+    """RecordSettings from file and options of a command; options win."""
     from data_pipeline.records import restart
 
     if arguments.settings is None:
         return schema.RecordSettings.read(None, arguments)
     if os.path.basename(arguments.settings) != restart.PLAN:
         return schema.RecordSettings.read(arguments.settings, arguments)
-    # The plan of a set has its input and tokenizer too.
+    # Beside settings, the plan of a set holds its input and tokenizer.
     plan = restart.read_plan(os.path.dirname(arguments.settings) or ".")
     if plan is None:
         raise FileNotFoundError(
@@ -103,7 +102,7 @@ def _available_cores():
     return os.cpu_count() or 1
 
 
-def _summary(manifest, output, is_there):
+def _summary(manifest, output, was_complete):
     totals = manifest.totals
     counts = ", ".join(
         f"{manifest.num_records(split):,} {split} records in {len(shards)} "
@@ -124,7 +123,7 @@ def _summary(manifest, output, is_there):
             "tokenizer. Is it made for this language and script, and is "
             "--encoding right?\n"
         )
-    if is_there:
+    if was_complete:
         return text + f"{output} was complete already\n"
     return text + f"wrote {output}\n"
 
@@ -132,18 +131,18 @@ def _summary(manifest, output, is_there):
 def _parser():
     parser = argparse.ArgumentParser(
         prog="python -m data_pipeline.build_records",
-        description="Turns text into records for pretraining.",
+        description="Build records for pretraining from text.",
         allow_abbrev=False,
     )
     add = parser.add_argument
     add("--input", required=True, help="text files: a path or a quoted glob")
     add("--tokenizer", required=True, help="SentencePiece model, spiece.model")
-    add("--output", required=True, help="directory to make")
+    add("--output", required=True, help="directory of the set of records")
     add(
         "--settings",
         metavar="FILE",
-        help="JSON or YAML with any setting below, or the build.json of "
-        "another set; options given here win",
+        help="JSON or YAML file with any of the settings below, or the "
+        "build.json of another set; options win over the file",
     )
     _add_text_options(add)
     add_options(parser.add_argument_group("settings"), schema.RecordSettings)
@@ -153,10 +152,10 @@ def _parser():
 def _add_text_options(add):
     add(
         "--text-format",
-        choices=text_files.TEXT_FORMATS,
+        choices=TEXT_FORMATS,
         default="auto",
-        help="sentences: one a line, blank line ends a document; running: a "
-        'file is a document; jsonl: {"text": ...} a line',
+        help="sentences: one per line, a blank line ends a document; running: "
+        'a file is a document; jsonl: {"text": ...} per line',
     )
     add("--encoding", default="utf-8", help="of the text files")
     add("--lowercase", action="store_true", help="for an uncased vocabulary")
@@ -169,12 +168,12 @@ def _add_text_options(add):
     add(
         "--runner",
         help="build on Apache Beam: DirectRunner, DataflowRunner, FlinkRunner, "
-        "SparkRunner; options that are not listed here are Beam's",
+        "SparkRunner; options not listed here are passed to Beam",
     )
     add(
         "--overwrite",
         action="store_true",
-        help="replace a complete set, or start a stopped build again",
+        help="replace a complete set, or restart an interrupted build",
     )
 
 

@@ -1,4 +1,4 @@
-"""Running a command: a result, or one line that says what to do."""
+"""Running commands: exit status, one-line errors, signals, warnings."""
 
 import contextlib
 import errno
@@ -9,28 +9,27 @@ import warnings
 
 
 def run(main, argv=None):
-    """Run `main(argv)`; print an error of the user's in one line.
+    """Run `main(argv)` and print an error of the user in one line.
 
-    Library code raises `ValueError`, `TypeError`, `OSError` or `RuntimeError`
-    with a message that says what is wrong, what was expected and what to do.
-    Anything else is a bug of ours and keeps its traceback.
+    Errors of the user are `ValueError`, `TypeError`, `OSError` and
+    `RuntimeError`. Any other exception is a bug and keeps its traceback.
 
     Args:
-        main: callable that takes a list of arguments, or None for those of the
-            process, and returns an exit status or None.
+        main: function of a list of str, or None for `sys.argv`, that returns
+            an exit status or None.
         argv: list of str, default None.
 
     Returns:
-        int, the exit status: 0 done, 1 the user's error, 130 stopped by
+        int, the exit status: 0 success, 1 error of the user, 130 stopped by
         Ctrl-C, 143 stopped by SIGTERM.
     """
-    # Read when TensorFlow is imported: the log of its C++ code.
+    # The log level of TensorFlow's C++ code, read at its import.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     terminated = False
 
     def stop(signal_number, frame):
-        # Unwinds like Ctrl-C, so that `with` and `finally` remove what is
-        # half-written.
+        # Unwind as for Ctrl-C, so that `with` and `finally` remove unfinished
+        # files.
         nonlocal terminated
         terminated = True
         raise KeyboardInterrupt
@@ -51,7 +50,7 @@ def run(main, argv=None):
 
 @contextlib.contextmanager
 def warnings_in_a_line():
-    """Print warnings in one line, as `run` prints errors."""
+    """Context manager that prints warnings in one line each."""
 
     def write(message, category, *where, **arguments):
         if issubclass(category, UserWarning):

@@ -1,4 +1,4 @@
-"""Files that are there whole or not at all."""
+"""Writing files atomically: complete, or not at all."""
 
 import contextlib
 import os
@@ -9,19 +9,20 @@ UNFINISHED = ".tmp"
 
 @contextlib.contextmanager
 def whole_file(path):
-    """Gives a binary file to write, which gets its name when it is whole.
+    """Context manager of a binary file that is renamed to `path` at the end.
 
-    It is written under a temporary name, flushed to the disk and renamed, so
-    that it survives a loss of power; what is left half-written is removed.
+    The file is written under a temporary name, flushed to the disk and
+    renamed, so that it survives a power failure. After an error the temporary
+    file is removed.
 
     Args:
-        path: str or path; a file that is there is replaced.
+        path: str or path; an existing file is replaced.
 
     Raises:
         OSError: with `path` as its file name.
     """
     path = os.fspath(path)
-    # A process that was killed may still write: no two share a name.
+    # Unique, as an earlier process may still be writing.
     temporary = f"{path}.{uuid.uuid4().hex}{UNFINISHED}"
     try:
         with open(temporary, "wb") as file:
@@ -37,7 +38,7 @@ def whole_file(path):
 
 
 def write_bytes(path, content):
-    """Writes a whole file of bytes; see `whole_file`."""
+    """Write bytes to a file atomically; see `whole_file`."""
     with whole_file(path) as file:
         file.write(content)
 

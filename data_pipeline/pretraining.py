@@ -1,9 +1,7 @@
 """Records -> batches for pretraining.
 
-Row b of every global batch reads one stretch of consecutive records, so that
-the model's memory of a row at one step is what its row of the next step goes
-on from. What a step holds is a function of (seed, step) alone: not of the
-number of readers, of workers or of replicas, nor of where the run started.
+A batch is a function of (seed, step) alone. It does not depend on the number of
+readers, workers or replicas, nor on the step that a run started from.
 
 Shapes: B global batch, b rows of one element, T tokens, P targets.
 """
@@ -20,43 +18,59 @@ from data_pipeline.records.parsing import parse_records
 from data_pipeline.records.schema import SPLITS
 from data_pipeline.records.writer import verify_records
 
-# Nothing here needs AutoGraph, which triples the time to build a dataset.
-_as_written = tf.autograph.experimental.do_not_convert
+# No function here needs AutoGraph, which triples the time to build a dataset.
+_without_autograph = tf.autograph.experimental.do_not_convert
 
-# Buffers of all rows together, and the most for one row.
+# Most bytes of the read buffers of all rows together, and of one row.
 _BUFFER_BYTES = 1 << 26
 _ROW_BUFFER_BYTES = 1 << 18
 
 
 class PretrainingData:
-    """The batches of one split of a set of records.
+    """Batches of one split of a set of records.
 
-    With N records and a global batch of B rows, an epoch is N // B steps, and
-    row b reads the records from b * (N // B) on. Every epoch after the first
-    begins at another record, so that those left over differ, and draws other
-    permutations.
+    With N records and a global batch of B rows, an epoch has
+    steps_per_epoch = N // B steps. Epoch e, row b, step s reads record
+
+        (offset(e) + b * steps_per_epoch + s) mod N
+
+    So a row reads consecutive records, and its memory of one step holds the
+    text right before its record of the next step. offset(0) is 0; the offset
+    of a later epoch is drawn from (seed, e), so that other records are left
+    over. Permutations are drawn from (seed, e, index of the record).
 
     Args:
-        directory: str or path of a set that `build_records` made.
-        batch_size: int, the global batch B, over all workers and replicas.
+        directory: str or path of a set of `build_records`.
+        batch_size: int, B, over all workers and replicas.
         split: "train" or "validation".
-        seed: int, for the permutations and for where epochs begin.
-        skip_corrupt: bool; True reads all records first and leaves out the
-            damaged ones, counted in `skipped`.
-        service: str, the address of a tf.data service whose workers read in
-            place of this process, such as "grpc://host:5000"; default None.
-            They must see the records under the same path.
+        seed: int, of the permutations and the offsets of epochs.
+        skip_corrupt: bool; True checks all records first and leaves out the
+            damaged ones, listed in `skipped`.
+        service: str, address of a tf.data service whose workers read the
+            records for this process, such as "grpc://host:5000"; default
+            None. They need the records under the same path.
 
     Attributes:
         manifest: Manifest.
         num_records: int, N.
         steps_per_epoch: int, N // B.
-        skipped: list of BadRecord that are left out.
+        skipped: list of BadRecord, the records left out.
 
     Raises:
-        FileNotFoundError: there is no set, or a shard is missing.
+        FileNotFoundError: the set or a shard is missing.
         ValueError: the set is damaged, lacks the split, or is smaller than a
             batch.
+
+    Example:
+
+    ```python
+    from data_pipeline import PretrainingData, build_records, train_tokenizer
+    with open("a", "w") as file: print(*range(9999), sep=". ", file=file)
+    train_tokenizer.main("--input a --output m --vocabulary-size 40".split())
+    options = "--input a --tokenizer m --output records --processes 1"
+    build_records.main(options.split())
+    batch = next(iter(PretrainingData("records", batch_size=4).dataset()))
+    ```
     """
 
     def __init__(
@@ -80,10 +94,10 @@ class PretrainingData:
                 f"{', '.join(self.manifest.splits)}. Received: split={split!r}."
             )
         self.skipped = verify_records(directory, split) if skip_corrupt else []
-        for place in self.skipped:
-            if place.record is None:
+        for bad in self.skipped:
+            if bad.record is None:
                 raise ValueError(
-                    f"{place}. All its records are whole, so they are of "
+                    f"{bad}. All its records are whole, so they are of "
                     "another set; copy the file again, or build the set anew."
                 )
         self._ranges = _good_ranges(
@@ -108,21 +122,27 @@ class PretrainingData:
         literal=False,
         num_parallel_calls=tf.data.AUTOTUNE,
     ):
-        """An endless dataset of batches, from any step on.
+        """An endless dataset of batches.
 
-        Each step gives `num_rows / replica_batch` elements, the rows of
-        successive replicas. Features are those of
-        `data_pipeline.records.schema.batch_features`; shapes are static.
-        Records of the form "frozen" always give the `perm_mask` and
-        `target_mapping` that they hold.
+        1. A stream of serialized records per row, from `start_step` on.
+        2. Interleave the streams: one record of each row per step.
+        3. Batch `replica_batch` rows to an element, so a step has
+           `num_rows / replica_batch` elements, of successive replicas.
+        4. Number the elements: epoch and record index follow from it.
+        5. Parse the records, draw their permutations, select the targets.
+        6. Let a tf.data service run all this, if one is given; prefetch.
+
+        Features are those of `data_pipeline.records.schema.batch_features`;
+        shapes are static. Records of the form "frozen" always give their
+        stored `perm_mask` and `target_mapping`.
 
         Args:
-            start_step: int, the first step to read, 0 for the beginning.
+            start_step: int, the first step to read.
             first_row: int, the first row of the global batch to read.
-            num_rows: int, how many rows to read; default all B.
+            num_rows: int, number of rows to read; default all B.
             replica_batch: int, rows of one element; default `num_rows`.
             literal: bool, whether to give `perm_mask` and `target_mapping`
-                for `factorization_rank` and `target_positions`.
+                instead of `factorization_rank` and `target_positions`.
             num_parallel_calls: int, readers; the result does not depend on it.
 
         Returns:
@@ -138,17 +158,17 @@ class PretrainingData:
 
         elements_per_step = num_rows // replica_batch
 
-        @_as_written
+        @_without_autograph
         def parse(element, serialized):
             step = start_step + element // elements_per_step
             row = first_row + element % elements_per_step * replica_batch
             row += tf.range(replica_batch, dtype=tf.int64)
             batch = parse_records(serialized, self.manifest)
-            return self._features(batch, *self._places(step, row), literal)
+            return self._features(batch, *self._locate(step, row), literal)
 
         rows = tf.data.Dataset.range(first_row, first_row + num_rows)
         dataset = rows.interleave(
-            _as_written(
+            _without_autograph(
                 lambda row: self._row_stream(row, start_step, num_rows)
             ),
             cycle_length=num_rows,
@@ -157,12 +177,11 @@ class PretrainingData:
             deterministic=True,
         )
         dataset = dataset.batch(replica_batch, drop_remainder=True)
-        # Everything else about a record follows from its step and its row.
         dataset = dataset.enumerate().map(
             parse, num_parallel_calls=num_parallel_calls, deterministic=True
         )
         options = dataset_options()
-        # Rows are shared out by `first_row`, not by dropping elements.
+        # Workers read different rows by `first_row`, not by sharding elements.
         options.experimental_distribute.auto_shard_policy = (
             tf.data.experimental.AutoShardPolicy.OFF
         )
@@ -171,12 +190,22 @@ class PretrainingData:
         return dataset.prefetch(2).with_options(options)
 
     def explain_data_loss(self):
-        """Names the damaged records, after `tf.errors.DataLossError`.
+        """Name the damaged records, after a `tf.errors.DataLossError`.
 
         Raises:
-            ValueError: names file, record and byte offset.
+            FileNotFoundError: a shard is missing.
+            ValueError: a record is damaged; the message names the file, the
+                record and the byte offset of the first.
         """
-        explain_data_loss(self.directory, self.split)
+        read_manifest(self.directory)
+        bad = verify_records(self.directory, self.split)
+        if bad:
+            more = f" (and {len(bad) - 1} more)" if len(bad) > 1 else ""
+            raise ValueError(
+                f"{bad[0]}{more}. Copy the file again from where the set was "
+                "built, or go on without the damaged records by `skip_corrupt` "
+                "(--skip-corrupt)."
+            )
 
     def _check_rows(self, start_step, first_row, num_rows, replica_batch):
         if not 0 <= first_row < first_row + num_rows <= self.batch_size:
@@ -238,28 +267,28 @@ class PretrainingData:
         return features
 
     def _row_stream(self, row, start_step, num_rows):
-        """The endless serialized records of a row."""
+        """Dataset of the serialized records of a row, endless."""
         first_epoch, first_step = divmod(start_step, self.steps_per_epoch)
         buffer_size = min(_ROW_BUFFER_BYTES, _BUFFER_BYTES // num_rows)
         files = tf.constant(self._ranges["file"])
         num_ranges = len(self._ranges["file"])
-        firsts, _, begins, ends = self._twice_around()
+        firsts, _, begins, ends = self._ranges_twice()
 
         def epoch_stream(epoch):
-            begin = self._begin(epoch, row)
+            begin = self._first_position(epoch, row)
             end = begin + self.steps_per_epoch
             begin += tf.where(
                 epoch == first_epoch, tf.constant(first_step, tf.int64), 0
             )
 
-            def range_stream(place):
-                low = tf.maximum(begin, begins[place])
-                record = firsts[place] + low - begins[place]
+            def range_stream(number):
+                low = tf.maximum(begin, begins[number])
+                record = firsts[number] + low - begins[number]
                 return _read(
-                    files[place % num_ranges],
+                    files[number % num_ranges],
                     record * self.manifest.frame_bytes,
                     buffer_size,
-                    tf.minimum(end, ends[place]) - low,
+                    tf.minimum(end, ends[number]) - low,
                 )
 
             return tf.data.Dataset.range(
@@ -269,30 +298,30 @@ class PretrainingData:
         epochs = tf.data.Dataset.range(first_epoch, np.iinfo(np.int64).max)
         return epochs.flat_map(epoch_stream)
 
-    def _places(self, step, row):
-        """What rows read at a step: epoch, index of the record in the split,
-        and whether it goes on from the row's record of the step before."""
+    def _locate(self, step, row):
+        """Epoch, record index in the split, and whether a row's record follows
+        on its record of the step before, of rows at a step."""
         epoch = step // self.steps_per_epoch
-        begin = self._begin(epoch, row)
-        place = begin + step % self.steps_per_epoch
-        _, indices, begins, ends = self._twice_around()
-        which = tf.searchsorted(ends, place, side="right")
-        low = tf.gather(begins, which)
-        index = tf.gather(indices, which) + place - low
-        starts = tf.logical_or(tf.equal(place, low), tf.equal(place, begin))
+        begin = self._first_position(epoch, row)
+        position = begin + step % self.steps_per_epoch
+        _, indices, begins, ends = self._ranges_twice()
+        number = tf.searchsorted(ends, position, side="right")
+        low = tf.gather(begins, number)
+        index = tf.gather(indices, number) + position - low
+        starts = tf.equal(position, low) | tf.equal(position, begin)
         return epoch, index, tf.logical_not(starts)
 
-    def _begin(self, epoch, row):
-        """The place among the readable records where a row's epoch begins."""
+    def _first_position(self, epoch, row):
+        """Position among the readable records of a row's first in an epoch."""
         start = self._epoch_offset(epoch) + row * self.steps_per_epoch
         return start % self.num_records
 
-    def _twice_around(self):
-        """The ranges twice, as a row may run over the end of the records.
+    def _ranges_twice(self):
+        """Ranges of readable records, twice: rows wrap around at the end.
 
         Returns:
             tuple of int64 tensors: first record in the file, its index in the
-            split, first place and end among the readable records.
+            split, begin and end among the positions of readable records.
         """
         first, index, count = (
             np.tile(self._ranges[name], 2)
@@ -304,46 +333,22 @@ class PretrainingData:
         )
 
     def _epoch_offset(self, epoch):
-        """The record at which an epoch begins; 0 for the first."""
+        """offset(e) of the docstring of the class."""
         drawn = tf.cast(permutation.hash_words(self.seed, epoch), tf.int64)
         return tf.where(epoch == 0, tf.zeros_like(drawn), drawn) % (
             self.num_records
         )
 
 
-def explain_data_loss(directory, split=None):
-    """Says what `tf.errors.DataLossError` does not: where the damage is.
-
-    Args:
-        directory: str or path of a set of records.
-        split: str, or None for all.
-
-    Raises:
-        FileNotFoundError: a shard is missing.
-        ValueError: names file, record and byte offset of the first damage.
-    """
-    read_manifest(directory)
-    bad = verify_records(directory, split)
-    if bad:
-        more = f" (and {len(bad) - 1} more)" if len(bad) > 1 else ""
-        raise ValueError(
-            f"{bad[0]}{more}. Copy the file again from where the set was "
-            "built, or go on without the damaged records by `skip_corrupt` "
-            "(--skip-corrupt)."
-        )
-
-
 def _on_service(dataset, address):
     """The same dataset, read by a worker of a tf.data service.
 
-    Each split of the source goes to one worker. As there is a single one, one
-    worker gives the whole dataset, in order, however many there are; another
-    dataset, of other rows or of another replica, may be another's.
+    The service assigns each element of the source to one worker. The source
+    here has a single element, so one worker reads the whole dataset, in order;
+    datasets of other rows or replicas may be read by other workers.
     """
-    whole = tf.data.Dataset.from_tensors(0).flat_map(
-        _as_written(lambda _: dataset)
-    )
-    return whole.apply(
+    source = tf.data.Dataset.from_tensors(0)
+    return source.flat_map(_without_autograph(lambda _: dataset)).apply(
         tf.data.experimental.service.distribute(
             tf.data.experimental.service.ShardingPolicy.DYNAMIC, address
         )
@@ -351,8 +356,8 @@ def _on_service(dataset, address):
 
 
 def _read(file, byte_offset, buffer_size, count):
-    """A dataset of `count` records from a byte offset on."""
-    # `TFRecordDataset` has no argument for the offset, its operation does.
+    """Dataset of `count` records from a byte offset on."""
+    # `TFRecordDataset` has no argument for the offset; the operation has.
     variant = tf.raw_ops.TFRecordDatasetV2(
         filenames=tf.reshape(file, [1]),
         compression_type="",
@@ -364,19 +369,21 @@ def _read(file, byte_offset, buffer_size, count):
     ).take(count)
 
 
-def _search(ends, place, side):
-    found = tf.searchsorted(ends, place[None], side=side, out_type=tf.int64)
-    return found[0]
+def _search(ends, position, side):
+    return tf.searchsorted(ends, position[None], side, tf.int64)[0]
 
 
 def _good_ranges(directory, shards, skipped):
-    """Stretches of readable records: file, first record, index of that record
-    in the whole split, count."""
+    """Ranges of readable records, a dict of arrays.
+
+    `file`, `first` record in the file, `index` of that record in the split,
+    `count`.
+    """
     ranges = []
     index = 0
     for shard in shards:
         path = os.path.join(directory, shard.file)
-        stops = [place.record for place in skipped if place.file == path]
+        stops = [bad.record for bad in skipped if bad.file == path]
         begin = 0
         for stop in [*stops, shard.records]:
             if stop > begin:

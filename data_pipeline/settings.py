@@ -1,8 +1,7 @@
-"""Settings of a command: one dataclass for its options and its files.
+"""Settings of a command: a dataclass for its options and its files.
 
-A field carries its range and its help text as metadata, once. From these come
-the check of its value, its option on the command line and its key in a JSON or
-YAML file:
+The metadata of a field are its range and its help text. They define the check
+of its value, its option on the command line and its key in a JSON or YAML file:
 
     @dataclasses.dataclass(frozen=True)
     class Recipe(Settings):
@@ -23,7 +22,7 @@ import typing
 
 
 class Range(typing.NamedTuple):
-    """Values that a number may have: the words for them, and the test."""
+    """Range of a number: descriptions for messages, and the predicate."""
 
     integer: str
     number: str
@@ -46,14 +45,14 @@ _ANY = Range("an integer", "a number", lambda x: True)
 
 
 def setting(default, help, range=None, choices=None, metavar=None):
-    """A field of a settings dataclass.
+    """Field of a settings dataclass.
 
     Args:
-        default: value; `dataclasses.MISSING` for a field that must be given.
-        help: str, one sentence fragment without its default.
-        range: Range of a number, or None for any.
-        choices: tuple of str that a string may be, or None for any.
-        metavar: str, the placeholder of the value in the option's help.
+        default: value; `dataclasses.MISSING` for a required field.
+        help: str, a sentence fragment without the default.
+        range: Range of a number, or None for any number.
+        choices: tuple of str, the allowed strings, or None for any string.
+        metavar: str, placeholder of the value in the option's help.
 
     Returns:
         dataclasses.field.
@@ -69,11 +68,11 @@ def setting(default, help, range=None, choices=None, metavar=None):
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """Base of settings: checks every field by its type and range.
+    """Base class of settings, which checks type and range of every field.
 
     Raises:
-        TypeError: if a value is of the wrong kind.
-        ValueError: if a value is out of its range.
+        TypeError: a value has the wrong type.
+        ValueError: a value is out of its range.
     """
 
     def __post_init__(self):
@@ -82,28 +81,28 @@ class Settings:
 
     @classmethod
     def read(cls, path=None, options=None, **defaults):
-        """Settings of a file and of options; options win, then the file.
+        """Settings from options, a file and defaults, in this precedence.
 
         Args:
             path: str or path of a JSON or YAML file, or None.
             options: argparse.Namespace of `add_options`, or dict, or None.
                 A value of None counts as not given.
-            **defaults: values instead of the fields' defaults.
+            **defaults: values that replace the defaults of fields.
 
         Raises:
-            FileNotFoundError: if there is no such file.
-            ValueError, TypeError: if it has unknown fields or wrong values.
+            FileNotFoundError: the file does not exist.
+            ValueError, TypeError: it has unknown fields or wrong values.
         """
         given = read_file(cls, path) if path else {}
         return cls(**{**defaults, **given, **given_options(cls, options)})
 
     def to_dict(self):
-        """All fields, ready for the constructor or a file."""
+        """dict of all fields, for the constructor or a file."""
         return dataclasses.asdict(self)
 
 
 def check(field, value):
-    """Raises unless a value has the kind and the range of a field."""
+    """Raise TypeError or ValueError unless a value fits a field."""
     kind, may_be_none = kind_of(field)
     if value is None and may_be_none:
         return
@@ -130,7 +129,7 @@ def check(field, value):
 
 
 def kind_of(field):
-    """(int, float, bool or str; whether the value may be None) of a field."""
+    """(int, float, bool or str; True = may be None) of a field."""
     if not isinstance(field.type, types.UnionType):
         return field.type, False
     kinds = [kind for kind in field.type.__args__ if kind is not type(None)]
@@ -138,15 +137,15 @@ def kind_of(field):
 
 
 def read_file(cls, path):
-    """dict of the fields that a JSON or YAML file gives.
+    """Fields in a JSON or YAML file, a dict.
 
     Args:
         cls: class of settings.
-        path: str or path; `.yaml` and `.yml` are YAML, all else is JSON.
+        path: str or path; `.yaml` and `.yml` are YAML, others are JSON.
 
     Raises:
-        FileNotFoundError: if there is no such file.
-        ValueError: if it does not hold an object, or has unknown fields.
+        FileNotFoundError: the file does not exist.
+        ValueError: it does not hold an object, or has unknown fields.
     """
     path = pathlib.Path(path)
     if not path.is_file():
@@ -180,12 +179,12 @@ def _yaml(text):
 
 
 def add_options(parser, cls, first=(), skip=(), required=()):
-    """Adds an option for each field; one that is not given stays None.
+    """Add an option for each field, with None for options not given.
 
     Args:
         parser: argparse.ArgumentParser or a group of one.
         cls: class of settings.
-        first: names of fields whose options are listed first.
+        first: names of fields, listed first.
         skip: names of fields without an option.
         required: names of fields whose options must be given.
     """
@@ -193,7 +192,7 @@ def add_options(parser, cls, first=(), skip=(), required=()):
     for name in [*first, *(x for x in fields if x not in first)]:
         field = fields[name]
         kind, _ = kind_of(field)
-        # argparse takes % for a format.
+        # argparse formats the help with %.
         text = field.metadata["help"].replace("%", "%%")
         shows_default = field.default not in (None, dataclasses.MISSING)
         if shows_default and name not in required:
@@ -225,7 +224,7 @@ def _placeholder(field, default):
 
 
 def given_options(cls, options):
-    """dict of the fields that options give."""
+    """Fields given by options, a dict."""
     if options is None:
         return {}
     values = options if isinstance(options, dict) else vars(options)

@@ -1,18 +1,18 @@
-"""Halves of a sequence and the blocks in them that are permuted as a whole."""
+"""Halves of a sequence, and their blocks of tokens permuted together."""
 
 
 def half_lengths(sequence_length, reuse_length):
-    """The independently permuted parts of a sequence: (reused, new).
+    """Lengths of the independently permuted halves: (reused, new).
 
-    With `reuse_length` 0 there is one.
+    With `reuse_length` 0, of the new half only.
     """
     halves = (reuse_length, sequence_length - reuse_length)
     return tuple(length for length in halves if length)
 
 
 def block_length(half, permutation_length):
-    """The length of the blocks that share one shuffle in a half.
+    """Length of the blocks of a half, which all share one shuffle.
 
-    A half that is shorter than `permutation_length` is one block.
+    A half shorter than `permutation_length` is one block.
     """
     return min(half, permutation_length)

@@ -3,10 +3,16 @@
 Shapes: B batch, T tokens of the sequence, P targets. H is the length of one
 independently permuted half.
 
-The released `perm_mask` and the compact `factorization_rank` are two forms of
-one thing. With the ranks, one rule serves both streams and both halves: the
+A factorization order has two forms: the released `perm_mask` and the compact
+`factorization_rank`. With ranks, one rule holds in both streams and halves: the
 content stream of i sees j iff rank j <= rank i, its query stream iff rank j <
 rank i.
+
+Two functions draw an order. `draw_shuffles` is the definition: it shuffles all
+positions, as the release does, and `factorization_rank` ranks them; it draws
+stored permutations. `draw_ranks` is the fast one: it shuffles only
+the tokens whose order matters and returns their ranks directly; it draws
+permutations while records are read. Equal distributions, different draws.
 """
 
 import hashlib
@@ -18,12 +24,12 @@ from data_pipeline.objectives.blocks import half_lengths
 from data_pipeline.tokenization.symbols import CLS_ID
 from data_pipeline.tokenization.symbols import SEP_ID
 
-# The golden ratio in 32 bits: multiples of it spread well over all bits.
+# The golden ratio in 32 bits; its multiples differ in all bits.
 _SPREAD = 0x9E3779B9
 
 
 def fmix32(x):
-    """MurmurHash3's 32-bit finaliser: every bit of x moves every bit out.
+    """MurmurHash3's 32-bit finalizer, in which all bits depend on all bits.
 
     Args:
         x: uint32 tensor.
@@ -41,12 +47,11 @@ def fmix32(x):
 
 
 def hash_words(seed, *words):
-    """A 32-bit hash of integers, in order.
+    """32-bit hash of integers, in order.
 
     Args:
         seed: int, of any size.
-        *words: int64 tensors that broadcast; each takes part with its low and
-            its high 32 bits.
+        *words: int64 tensors that broadcast; low and high 32 bits are hashed.
 
     Returns:
         uint32 tensor.
@@ -63,12 +68,12 @@ def hash_words(seed, *words):
 def draw_shuffles(
     seed, epoch, record_index, sequence_length, reuse_length, permutation_length
 ):
-    """Draws a shuffle for each half of each record.
+    """Draw a shuffle for each half of each record, the definition of an order.
 
-    Depends on nothing but the seed, the epoch and the record's index: not on
-    the batch that the record is in, nor on who reads it. Positions are sorted
-    by a hash, which makes a uniform shuffle up to equal hashes (about one pair
-    in 130,000 halves of 256 tokens).
+    A function of the seed, the epoch and the index of the record, not of the
+    batch or the reader. Positions are sorted by a hash, so the shuffle is
+    uniform up to equal hashes (about one pair in 130,000 halves of 256
+    tokens).
 
     Args:
         seed: int.
@@ -95,7 +100,7 @@ def draw_shuffles(
         keys = fmix32(
             state + _low_bits(counter) * tf.constant(_SPREAD, tf.uint32)
         )
-        # argsort sorts signed numbers faster; which order does not matter.
+        # argsort is faster for signed numbers; any order of hashes serves.
         shuffle = tf.argsort(tf.bitcast(keys, tf.int32), axis=-1)
         if block < half:
             offset = tf.range(0, half, block)[:, None]
@@ -114,11 +119,12 @@ def draw_ranks(
     reuse_length,
     permutation_length,
 ):
-    """Draws a factorization order and gives the ranks in it.
+    """Draw the ranks of a factorization order, the fast way.
 
-    What `factorization_rank` makes of `draw_shuffles`, at a third of the cost:
-    only targets, <sep> and <cls> are shuffled, about one token in six, as the
-    order of the others decides nothing. Ranks of a half have no gaps.
+    Distributed like `factorization_rank` of `draw_shuffles`, up to gaps, at a
+    third of the cost: only targets, <sep> and <cls> are shuffled, about one
+    token in six, as the order of other tokens has no effect. Ranks of a half
+    have no gaps.
 
     Args:
         seed: int.
@@ -127,9 +133,8 @@ def draw_ranks(
         token_ids: int tensor [B, T].
         is_target: bool tensor [B, T].
         reuse_length: int.
-        permutation_length: int; blocks of this length in a half are in the
-            order of the text, and tokens at the same places of two blocks in
-            the same order.
+        permutation_length: int; blocks of this length in a half keep the
+            order of the text, and share one shuffle of their positions.
 
     Returns:
         int32 tensor [B, T], as from `factorization_rank`.
@@ -142,21 +147,21 @@ def draw_ranks(
     state = hash_words(
         seed, tf.cast(epoch, tf.int64), tf.cast(record_index, tf.int64)
     )
-    # I tokens of the batch are in an order; `where` is [I, 2], row and place.
-    where = tf.where(in_order)
-    row, place = where[:, 0], where[:, 1]
-    keys = fmix32(tf.gather(state, row) + tf.gather(counter, place))
-    # No block comes before the one to its left.
+    # I tokens of the batch are in an order; `index` is [I, 2], row, position.
+    index = tf.where(in_order)
+    row, position = index[:, 0], index[:, 1]
+    keys = fmix32(tf.gather(state, row) + tf.gather(counter, position))
+    # The block in the high bits: blocks keep the order of the text.
     keys = tf.bitwise.bitwise_or(
-        tf.gather(block, place), tf.cast(keys, tf.int64)
+        tf.gather(block, position), tf.cast(keys, tf.int64)
     )
     count = tf.reduce_sum(tf.cast(in_order, tf.int64), axis=1)
     rows = tf.RaggedTensor.from_row_lengths(keys, count, validate=False)
     order = tf.argsort(rows.to_tensor(tf.int64.max), axis=-1)
     if is_shared:
-        # Its inverse is as good a shuffle, but not the same in all blocks.
+        # `order`, the inverse, is as uniform, but not shared by the blocks.
         order = tf.argsort(order, axis=-1)
-    within = tf.range(tf.shape(where, tf.int64)[0]) - tf.gather(
+    within = tf.range(tf.shape(index, tf.int64)[0]) - tf.gather(
         rows.row_starts(), row
     )
     widest = tf.shape(order, tf.int64)[1]
@@ -166,16 +171,20 @@ def draw_ranks(
         in_first = in_order[:, :reuse_length]
         first = tf.reduce_sum(tf.cast(in_first, tf.int32), axis=1)
         shift = reuse_length + 1 - tf.gather(first, row)
-        rank += tf.where(place < reuse_length, 0, shift)
+        rank += tf.where(position < reuse_length, 0, shift)
         context += tf.where(
             tf.range(length) < reuse_length, 0, reuse_length + 1
         )
-    return tf.tensor_scatter_nd_update(context, where, rank)
+    return tf.tensor_scatter_nd_update(context, index, rank)
 
 
 def _blocks(sequence_length, reuse_length, permutation_length):
-    """For each place its part of the hash, uint32 [T], and its block, counted
-    in the upper half of int64 [T]; and whether two blocks share a shuffle."""
+    """Blocks of the positions of a sequence.
+
+    Returns:
+        tuple of each position's word of the hash, uint32 [T]; its block number,
+        in the upper 32 bits, int64 [T]; whether blocks share a shuffle, bool.
+    """
     counter, block, is_shared = [], [], False
     for half in half_lengths(sequence_length, reuse_length):
         size = block_length(half, permutation_length)
@@ -184,7 +193,7 @@ def _blocks(sequence_length, reuse_length, permutation_length):
         first_block = block[-1] + 1 if block else 0
         counter.extend(begin + 1 + i % size for i in range(half))
         block.extend(first_block + i // size for i in range(half))
-    spread = [place * _SPREAD % (1 << 32) for place in counter]
+    spread = [number * _SPREAD % (1 << 32) for number in counter]
     return (
         tf.constant(spread, tf.uint32),
         tf.constant([number << 32 for number in block], tf.int64),
@@ -193,26 +202,28 @@ def _blocks(sequence_length, reuse_length, permutation_length):
 
 
 def functional_tokens(token_ids):
-    """bool tensor [B, T]: <sep> and <cls>, which are part of the order but
-    never predicted."""
+    """Mask of <sep> and <cls>, bool tensor [B, T].
+
+    They have a rank in the order, but are never predicted.
+    """
     return tf.logical_or(
         tf.equal(token_ids, SEP_ID), tf.equal(token_ids, CLS_ID)
     )
 
 
 def factorization_rank(token_ids, is_target, shuffled_index, reuse_length):
-    """The step at which each token is revealed.
+    """Ranks of the tokens in given shuffles.
 
-    In the first half, context has the rank -1 and targets, <sep> and <cls>
-    their place 0 .. H - 1 in the order. The ranks of the second half are
-    those plus `reuse_length + 1`: above all of the first half, so it sees
-    the whole first half and the first half sees nothing of it.
+    In the first half, context has the rank -1; targets, <sep> and <cls> have
+    their shuffled index 0 .. H - 1. In the second half, ranks are higher by
+    `reuse_length + 1`, above all of the first half: the second half sees the
+    whole first half, and the first half nothing of the second.
 
     Args:
         token_ids: int tensor [B, T].
         is_target: bool tensor [B, T].
         shuffled_index: int32 tensor [B, T], from `draw_shuffles`.
-        reuse_length: int; with 0 there is one half, whose context has -1.
+        reuse_length: int; with 0 there is one half, whose context has rank -1.
 
     Returns:
         int32 tensor [B, T].
@@ -228,10 +239,10 @@ def factorization_rank(token_ids, is_target, shuffled_index, reuse_length):
 
 
 def perm_mask(rank, is_target):
-    """The released mask from the ranks.
+    """The released mask of ranks.
 
-    Targets do not see themselves in it, <sep> and <cls> do; the released model
-    lets the content stream see itself on top.
+    In it, targets do not see themselves; <sep> and <cls> do. The released model
+    adds the diagonal in the content stream.
 
     Args:
         rank: int32 tensor [B, T].
@@ -248,7 +259,7 @@ def perm_mask(rank, is_target):
 
 
 def target_mapping(target_positions, target_weights, sequence_length):
-    """The released one-hot rows from the positions.
+    """The released one-hot rows of target positions.
 
     Args:
         target_positions: int32 tensor [B, P].
@@ -265,7 +276,7 @@ def target_mapping(target_positions, target_weights, sequence_length):
 
 
 def real_targets(token_ids, is_target):
-    """`is_target` without <sep> and <cls>, which "subwords" can draw.
+    """Targets without <sep> and <cls>, which spans of "subwords" can hold.
 
     Args:
         token_ids: int tensor [B, T].
@@ -282,7 +293,7 @@ def real_targets(token_ids, is_target):
 
 
 def select_targets(token_ids, is_target, num_predict):
-    """The first P targets in text order.
+    """Select the first P targets in text order.
 
     Args:
         token_ids: int32 tensor [B, T].
@@ -293,10 +304,10 @@ def select_targets(token_ids, is_target, num_predict):
         tuple of target_positions int32 [B, P], target_ids int32 [B, P] and
         target_weights float32 [B, P]; all 0 in padding.
     """
-    where = tf.where(is_target)
+    position = tf.where(is_target)[:, 1]
     count = tf.reduce_sum(tf.cast(is_target, tf.int32), axis=1)
     # Four times as fast as a top_k over the positions.
-    rows = tf.RaggedTensor.from_row_lengths(where[:, 1], count, validate=False)
+    rows = tf.RaggedTensor.from_row_lengths(position, count, validate=False)
     positions = rows.to_tensor(0, shape=[None, num_predict])
     positions = tf.cast(positions, tf.int32)
     is_real = tf.range(num_predict) < count[:, None]
@@ -309,6 +320,6 @@ def _shift_right(x, bits):
 
 
 def _low_bits(x):
-    # A cast that is too big for its type is not defined everywhere.
+    # A cast of a number out of range is undefined on some devices.
     mask = tf.constant(0xFFFFFFFF, tf.int64)
     return tf.cast(tf.bitwise.bitwise_and(x, mask), tf.uint32)

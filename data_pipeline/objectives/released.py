@@ -1,4 +1,4 @@
-"""Records and batches in the released format, for compatibility.
+"""Records and batches of the released code, for compatibility.
 
 Shapes: b records, T tokens of the sequence, P targets.
 """
@@ -9,10 +9,10 @@ from data_pipeline.objectives import permutation
 
 
 def parse_released(serialized, sequence_length, is_reversed=False):
-    """Parses a batch of records that the released script wrote.
+    """Parse a batch of records that the released script wrote.
 
-    Its rows are not marked: of each `bsz_per_host` records in a file made with
-    `bi_data`, the second half (per core) reads backwards.
+    The records do not hold their direction: in a file made with `bi_data`, the
+    second half (per core) of each `bsz_per_host` records reads backwards.
 
     Args:
         serialized: string tensor [b].
@@ -40,7 +40,7 @@ def parse_released(serialized, sequence_length, is_reversed=False):
     )
     is_next = tf.cast(parsed["label"][:, 0], tf.bool)
     return {
-        # `target` is the next token; a permuted target is the token itself.
+        # `target` is the next token; permutation predicts the token itself.
         "token_ids": tf.cast(parsed["input"], tf.int32),
         "segment_ids": tf.cast(parsed["seg_id"], tf.int32),
         "is_target": tf.cast(parsed["is_masked"], tf.bool),
@@ -50,7 +50,7 @@ def parse_released(serialized, sequence_length, is_reversed=False):
 
 
 def released_batch(batch):
-    """A batch under the released names and in the released shapes.
+    """Convert a batch to the released names and shapes.
 
     Args:
         batch: dict from `PretrainingData.dataset`, literal or not.

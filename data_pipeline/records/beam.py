@@ -1,15 +1,15 @@
-"""Text -> record shards on Apache Beam, for more text than one machine's.
+"""Text -> record shards on Apache Beam, for text beyond a single machine.
 
-The transforms are those of `data_pipeline.records.build`, so the set is the
-same to the byte:
+The parts are those of `data_pipeline.records.build`, so the set has the same
+bytes:
 
-    files -> lengths of their documents -> which part each document is in
+    files -> lengths of their documents -> part of each document
     files -> documents -> grouped by part -> shards
 
-The text is read twice: once to see where parts end, once to send each document
-to who builds its part. Workers write into the output's temporary directory,
-which they must reach under the same path as this process, as they must the
-text. Shards get their names, and the manifest is written, at the end and here.
+The text is read twice: first to find the ends of the parts, then to send each
+document to the worker that builds its part. Workers write to the temporary
+directory of the output; they need it and the text under the same paths as this
+process. At the end, this process renames the shards and writes the manifest.
 """
 
 import contextlib
@@ -20,14 +20,16 @@ import typing
 
 import numpy as np
 
-from data_pipeline import files
-from data_pipeline.records import build as building
+from data_pipeline.files import write_bytes
 from data_pipeline.records import held_out
-from data_pipeline.records import part as part_building
 from data_pipeline.records import restart
-from data_pipeline.records import schema as features
+from data_pipeline.records.build import make_set
+from data_pipeline.records.part import build_part
+from data_pipeline.records.schema import SPLITS
 from data_pipeline.records.schema import RecordSettings
-from data_pipeline.text import documents as text_files
+from data_pipeline.text.documents import Document
+from data_pipeline.text.documents import find_files
+from data_pipeline.text.documents import stream_documents
 
 _COUNTS = "parts.json"
 _WORKER_ERROR = re.compile(
@@ -40,22 +42,22 @@ _USERS_ERRORS = {
 
 
 class Source(typing.NamedTuple):
-    """How the files are read: `text_format` and `encoding`."""
+    """Format of the text files: `text_format` and `encoding`."""
 
     text_format: str
     encoding: str
 
     def documents(self, path):
-        """Yields the Documents of one file."""
-        return text_files.stream_documents(path, *self)
+        """Yield the Documents of a file."""
+        return stream_documents(path, *self)
 
 
 class Parts(typing.NamedTuple):
-    """Which part each document is in, by its number in the whole text.
+    """Part of each document, by the document's index in the whole text.
 
-    `first` is a list of int, the number of each file's first document.
-    `threshold` is that of `held_out.validation_threshold`. `lasts` is a dict
-    of split to int64 array, the last document of each part of the split.
+    `first` is a list of int, the index of each file's first document.
+    `threshold` is the result of `held_out.validation_threshold`. `lasts` is a
+    dict of split to int64 array, the last document of each part of the split.
     """
 
     first: list
@@ -63,13 +65,13 @@ class Parts(typing.NamedTuple):
     lasts: dict
 
     def find(self, number, seed):
-        """tuple of split and part of a document."""
+        """(split, number of the part in the split) of a document."""
         split = held_out.split_of(number, self.threshold, seed)
         return split, int(np.searchsorted(self.lasts[split], number))
 
 
 class _Measured(typing.NamedTuple):
-    """A document whose text is nothing but as long."""
+    """Stand-in for a document: a text of the same length, its index."""
 
     text: range
     number: int
@@ -86,19 +88,19 @@ def build_records(
     options=(),
     overwrite=False,
 ):
-    """Builds a set of records as `building.build_records`, on Beam.
+    """Build a set of records on Beam, as `records.build.build_records` does.
 
     Args:
         pattern: str, a path or a glob of text files.
         tokenizer: Tokenizer.
-        output: str or path of the directory to make.
+        output: str or path of the directory of the set.
         settings: RecordSettings, or None for the defaults.
         text_format: as in `data_pipeline.text.documents`.
         encoding: str.
         runner: str, such as "DirectRunner", "DataflowRunner", "FlinkRunner"
             or "SparkRunner".
         options: sequence of str, for Beam's PipelineOptions.
-        overwrite: bool, as in `building.build_records`.
+        overwrite: bool, as in `records.build.build_records`.
 
     Returns:
         Manifest of the set.
@@ -106,11 +108,11 @@ def build_records(
     Raises:
         RuntimeError: Beam is not installed, or the pipeline failed.
         FileNotFoundError, FileExistsError, ValueError, OSError: as from
-            `building.build_records`.
+            `records.build.build_records`.
     """
     beam = _import_beam()
     settings = (settings or RecordSettings()).resolved()
-    files = [os.path.abspath(f) for f in text_files.find_files(pattern)]
+    files = [os.path.abspath(file) for file in find_files(pattern)]
     source = Source(text_format, encoding)
     plan = restart.make_plan(files, tokenizer, settings, *source)
     output = os.path.abspath(os.fspath(output))
@@ -132,17 +134,19 @@ def build_records(
             )
         return _finished_parts(writer.temporary_path(""))
 
-    return building.make_set(
-        output, plan, tokenizer, settings, overwrite, build
-    )
+    return make_set(output, plan, tokenizer, settings, overwrite, build)
 
 
 def _add_transforms(
     beam, pipeline, files, source, directory, tokenizer, settings
 ):
-    """files: list of (number, path); directory: where shards go until the set
-    is complete."""
-    # Between steps that would be fused, so that each is spread anew.
+    """Add the transforms of a build to a pipeline.
+
+    Args:
+        files: list of (number, path).
+        directory: str, of the temporary files of the set.
+    """
+    # Reshuffle keeps Beam from fusing steps, so files spread over workers.
     paths = pipeline | beam.Create(files) | "Spread" >> beam.Reshuffle()
     parts = (
         paths
@@ -171,17 +175,17 @@ def _measure(file, source):
 
 
 def _plan_parts(measured, settings, directory):
-    """Puts every document in the part where a build on one machine has it.
+    """Assign every document to its part, as a build on one machine does.
 
     Args:
         measured: list of (file number, int64 array of documents' lengths).
         settings: RecordSettings, resolved.
-        directory: str, where the numbers of parts are written.
+        directory: str, of the file with the number of parts of each split.
 
     Returns:
         Parts.
     """
-    lengths = [found for _, found in sorted(measured, key=lambda pair: pair[0])]
+    lengths = [one for _, one in sorted(measured, key=lambda pair: pair[0])]
     first = np.cumsum([0, *map(len, lengths)]).tolist()
     lengths = np.concatenate(lengths)
 
@@ -190,15 +194,13 @@ def _plan_parts(measured, settings, directory):
             yield _Measured(range(length), number)
 
     threshold = held_out.validation_threshold(documents, settings)
-    lasts = {split: [] for split in features.SPLITS}
+    lasts = {split: [] for split in SPLITS}
     for split, _, part in held_out.numbered_parts(
         documents(), threshold, settings.seed
     ):
         lasts[split].append(part[-1].number)
-    counts = {split: len(found) for split, found in lasts.items()}
-    files.write_bytes(
-        os.path.join(directory, _COUNTS), json.dumps(counts).encode()
-    )
+    counts = {split: len(parts) for split, parts in lasts.items()}
+    write_bytes(os.path.join(directory, _COUNTS), json.dumps(counts).encode())
     return Parts(
         first, threshold, {s: np.array(n, np.int64) for s, n in lasts.items()}
     )
@@ -207,32 +209,30 @@ def _plan_parts(measured, settings, directory):
 def _keyed_documents(file, parts, source, seed):
     number, path = file
     documents = source.documents(path)
-    for place, document in enumerate(documents, start=parts.first[number]):
-        yield parts.find(place, seed), (place, tuple(document))
+    for index, document in enumerate(documents, start=parts.first[number]):
+        yield parts.find(index, seed), (index, tuple(document))
 
 
 def _build(grouped, directory, tokenizer, settings):
     (split, number), documents = grouped
     part = [
-        text_files.Document(*document)
+        Document(*document)
         for _, document in sorted(documents, key=lambda pair: pair[0])
     ]
     path = os.path.join(directory, f"{split}-{number}")
     digest = restart.text_digest(part)
     if restart.load_part(path, digest) is None:
-        built = part_building.build_part(
-            split, number, part, path, tokenizer, settings
-        )
+        built = build_part(split, number, part, path, tokenizer, settings)
         restart.save_part(path, digest, built)
 
 
 def _finished_parts(directory):
-    """list of BuiltPart, in order, of what the workers have written."""
+    """Parts that the workers have written, a list of BuiltPart, in order."""
     with open(os.path.join(directory, _COUNTS), encoding="utf-8") as file:
         counts = json.load(file)
     return [
         restart.load_part(os.path.join(directory, f"{split}-{number}"))
-        for split in features.SPLITS
+        for split in SPLITS
         for number in range(counts[split])
     ]
 
@@ -251,8 +251,8 @@ def _import_beam():
 def _pipeline_options(beam, runner, options):
     from apache_beam.options import pipeline_options
 
-    made = pipeline_options.PipelineOptions([f"--runner={runner}", *options])
-    known = made.get_all_options(retain_unknown_options=False)
+    parsed = pipeline_options.PipelineOptions([f"--runner={runner}", *options])
+    known = parsed.get_all_options(retain_unknown_options=False)
     names = {f"--{name}" for name in known} | {f"--no_{n}" for n in known}
     takes_value = False
     for option in options:
@@ -264,20 +264,20 @@ def _pipeline_options(beam, runner, options):
                 f"{name}. See --help; quote a pattern of files."
             )
         takes_value = is_name and "=" not in option
-    return made
+    return parsed
 
 
 @contextlib.contextmanager
 def _failures_in_one_line():
-    """Beam's errors carry the traceback of a worker in their message."""
+    """Raise Beam's errors without the traceback of a worker in the message."""
     try:
         yield
     except (RuntimeError, ValueError) as error:
         # The last line of the last traceback is the error itself.
-        found = _WORKER_ERROR.findall(str(error))
-        if not found:
+        errors = _WORKER_ERROR.findall(str(error))
+        if not errors:
             message = re.sub(r" \[while running .*\]$", "", str(error))
             raise type(error)(message) from error
-        kind, message = found[-1]
+        kind, message = errors[-1]
         kind = _USERS_ERRORS.get(kind.rpartition(".")[2], RuntimeError)
         raise kind(message) from error

@@ -1,9 +1,9 @@
 """Text -> record shards, over many processes.
 
-The text is cut into parts of about four million characters, which are the unit
-of work. Each makes its own shards, and all that is random in it follows from
-the seed and the part's number, so the output is the same for any number of
-processes, to the byte.
+The unit of work is a part: about four million characters of text, which become
+shards of their own. All random draws of a part follow from the seed and the
+number of the part, so the bytes of the output do not depend on the number of
+processes.
 """
 
 import collections
@@ -18,10 +18,20 @@ import signal
 import threading
 
 from data_pipeline import files
-from data_pipeline.records import schema as features
-from data_pipeline.records import writer as records
+from data_pipeline.records import held_out
+from data_pipeline.records import restart
+from data_pipeline.records.manifest import Manifest
+from data_pipeline.records.manifest import Shard
+from data_pipeline.records.part import build_part
+from data_pipeline.records.schema import SPLITS
 from data_pipeline.records.schema import RecordSettings
-from data_pipeline.tokenization import symbols
+from data_pipeline.records.schema import stored_features
+from data_pipeline.records.writer import TOKENIZER
+from data_pipeline.records.writer import RecordSetWriter
+from data_pipeline.records.writer import record_bytes
+from data_pipeline.text.documents import find_files
+from data_pipeline.text.documents import stream_documents
+from data_pipeline.tokenization.symbols import SPECIAL_IDS
 
 _Job = collections.namedtuple("_Job", "split number part path text_digest")
 
@@ -37,44 +47,41 @@ def build_records(
     overwrite=False,
     progress=None,
 ):
-    """Builds a set of records from text.
+    """Build a set of records from text.
 
-    A build that was stopped, by whatever means, goes on from its finished
-    parts when it is asked for again; a finished one is recognised.
+    The same call resumes an interrupted build from its finished parts, and
+    returns the manifest of a finished one.
 
     Args:
         pattern: str, a path or a glob of text files.
         tokenizer: Tokenizer.
-        output: str or path of the directory to make.
+        output: str or path of the directory of the set.
         settings: RecordSettings, or None for the defaults.
         text_format: as in `data_pipeline.text.documents`.
         encoding: str.
         processes: int; the output does not depend on it.
-        overwrite: bool, whether to replace a complete set, or a build that
-            was stopped and is made from something else.
-        progress: callable given the number of bytes of the files whose
-            records were finished since its last call, or None.
+        overwrite: bool, whether to replace a complete set or an interrupted
+            build that differ in text, tokenizer or settings.
+        progress: function of the number of bytes of text files whose records
+            were finished since its last call, or None.
 
     Returns:
         Manifest of the set.
 
     Raises:
         FileNotFoundError: no file matches.
-        FileExistsError: there is a set already, made from something else.
-        ValueError: settings or text that cannot be used, or not those of the
-            build to go on with.
-        OSError: the disk is full or the like.
+        FileExistsError: the directory holds another set.
+        ValueError: settings or text cannot be used, or differ from those of
+            an interrupted build.
+        OSError: the disk is full, or another error of the system.
     """
-    from data_pipeline.records import restart
-    from data_pipeline.text import documents as text_files
-
     settings = (settings or RecordSettings()).resolved()
     if processes < 1:
         raise ValueError(
             f"`processes` must be at least 1. Received: processes={processes}."
         )
     plan = restart.make_plan(
-        text_files.find_files(pattern),
+        find_files(pattern),
         tokenizer,
         settings,
         text_format,
@@ -83,9 +90,7 @@ def build_records(
     progress = _Progress(progress)
 
     def documents(progress=None):
-        return text_files.stream_documents(
-            pattern, text_format, encoding, progress
-        )
+        return stream_documents(pattern, text_format, encoding, progress)
 
     def build(writer):
         return _build_parts(
@@ -96,7 +101,7 @@ def build_records(
 
 
 def make_set(output, plan, tokenizer, settings, overwrite, build):
-    """Makes a set of parts, unless it is there.
+    """Build a set from parts, unless it is complete already.
 
     Args:
         output: str or path.
@@ -104,8 +109,8 @@ def make_set(output, plan, tokenizer, settings, overwrite, build):
         tokenizer: Tokenizer.
         settings: RecordSettings, resolved.
         overwrite: bool, as in `build_records`.
-        build: callable that is given the RecordSetWriter and returns a list
-            of BuiltPart, in order.
+        build: function of a RecordSetWriter that returns a list of BuiltPart,
+            in order.
 
     Returns:
         Manifest.
@@ -113,16 +118,14 @@ def make_set(output, plan, tokenizer, settings, overwrite, build):
     Raises:
         FileExistsError, ValueError, OSError: as from `build_records`.
     """
-    from data_pipeline.records import restart
-
     if not overwrite:
         finished = restart.find_finished_set(os.fspath(output), plan)
         if finished is not None:
             return finished
-    with records.RecordSetWriter(
+    with RecordSetWriter(
         output,
         overwrite,
-        lambda left: restart.may_go_on(left, plan, overwrite),
+        lambda directory: restart.can_resume(directory, plan, overwrite),
     ) as writer:
         try:
             path = writer.temporary_path(restart.PLAN)
@@ -134,17 +137,14 @@ def make_set(output, plan, tokenizer, settings, overwrite, build):
             writer.keep = True
             raise
         except (OSError, RuntimeError, KeyboardInterrupt):
-            # What is wrong is not the text, so another time may go well.
+            # Not an error of the text, so the build may succeed when repeated.
             writer.keep = restart.has_parts(writer.temporary_path(""))
             raise
     return manifest
 
 
 def _build_parts(documents, tokenizer, settings, processes, writer, progress):
-    """list of BuiltPart, of all parts in order."""
-    from data_pipeline.records import held_out
-    from data_pipeline.records import restart
-
+    """Build all parts; returns a list of BuiltPart, in order."""
     threshold = held_out.validation_threshold(documents, settings)
     parts = held_out.numbered_parts(
         documents(progress.read), threshold, settings.seed
@@ -172,11 +172,13 @@ def _build_parts(documents, tokenizer, settings, processes, writer, progress):
 
 
 class _Progress:
-    """Counts the bytes of a part when its records are there, not when its
-    text is read, which runs ahead.
+    """Progress in bytes of text whose records are finished.
+
+    Text is read ahead of that, so the bytes of a part are reported when its
+    records are written.
 
     Args:
-        report: callable given a number of bytes, or None.
+        report: function of a number of bytes, or None.
     """
 
     def __init__(self, report):
@@ -196,17 +198,17 @@ class _Progress:
     def end(self):
         self._report_up_to(self._read)
 
-    def _report_up_to(self, place):
-        self._report(place - self._reported)
-        self._reported = place
+    def _report_up_to(self, offset):
+        self._report(offset - self._reported)
+        self._reported = offset
 
 
 def _run_jobs(jobs, tokenizer, settings, processes):
-    """Builds parts, some at a time; yields a BuiltPart each, in order.
+    """Build parts, in `processes` processes; yields BuiltParts in order.
 
     Args:
-        jobs: iterable of (_Job, BuiltPart or None); what is built already is
-            passed through.
+        jobs: iterable of (_Job, BuiltPart of an earlier build or None); only
+            jobs with None are run.
         tokenizer: Tokenizer.
         settings: RecordSettings, resolved.
         processes: int.
@@ -216,7 +218,8 @@ def _run_jobs(jobs, tokenizer, settings, processes):
             yield built or _build(job, tokenizer, settings)
         return
     context = multiprocessing.get_context("spawn")
-    # Closes when this process ends, however it does: then workers end too.
+    # The pipe closes when this process ends, even by SIGKILL, and workers
+    # then exit.
     lifeline, alive = context.Pipe(duplex=False)
     executor = concurrent.futures.ProcessPoolExecutor(
         processes,
@@ -244,7 +247,7 @@ def _run_jobs(jobs, tokenizer, settings, processes):
         ) from None
     finally:
         alive.close()
-        # Waits, so that nobody writes after the temporary files are removed.
+        # Wait, so that no worker writes after temporary files are removed.
         executor.shutdown(cancel_futures=True)
         lifeline.close()
 
@@ -253,7 +256,7 @@ _worker = {}
 
 
 def _start_worker(tokenizer, settings, lifeline):
-    # Ctrl-C reaches the whole process group; the parent decides what follows.
+    # Ctrl-C reaches the whole process group; the parent alone handles it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(
         target=_exit_without_parent, args=(lifeline,), daemon=True
@@ -271,16 +274,13 @@ def _work(job):
 
 
 def _build(job, tokenizer, settings):
-    from data_pipeline.records import part as part_building
-    from data_pipeline.records import restart
-
-    built = part_building.build_part(*job[:4], tokenizer, settings)
+    built = build_part(*job[:4], tokenizer, settings)
     restart.save_part(job.path, job.text_digest, built)
     return built
 
 
 def make_manifest(built, tokenizer, settings):
-    """Puts together what parts have become.
+    """Manifest of the set that consists of the given parts.
 
     Args:
         built: list of BuiltPart, in order.
@@ -288,30 +288,30 @@ def make_manifest(built, tokenizer, settings):
         settings: RecordSettings, resolved.
 
     Returns:
-        Manifest, and a dict of each shard's file to its temporary name.
+        tuple of Manifest and dict of each shard's file to its temporary name.
 
     Raises:
-        ValueError: there is not a single record in a split.
+        ValueError: a split has no record.
     """
-    from data_pipeline.records import manifest as manifests
-
-    stored = features.stored_features(
+    stored = stored_features(
         settings.sequence_length,
         settings.num_predict,
         tokenizer.vocabulary_size,
         settings.form,
     )
     splits, names = {}, {}
-    for split in features.SPLITS:
+    for split in SPLITS:
         shards = []
         for direction in settings.directions:
             for part in built:
-                for place, *shard in part.shards:
-                    if (place, shard[0]) != (split, direction):
+                for *kind, path, num_records, num_bytes, sha256 in part.shards:
+                    if kind != [split, direction]:
                         continue
                     file = f"{split}-{len(shards):05d}.tfrecord"
-                    names[file] = os.path.basename(shard[1])
-                    shards.append(manifests.Shard(file, *shard[2:], direction))
+                    names[file] = os.path.basename(path)
+                    shards.append(
+                        Shard(file, num_records, num_bytes, sha256, direction)
+                    )
         if shards:
             splits[split] = tuple(shards)
     totals = {
@@ -324,17 +324,17 @@ def make_manifest(built, tokenizer, settings):
     options = dataclasses.asdict(settings)
     for name in ("frozen", "validation_fraction"):
         del options[name]
-    return manifests.Manifest(
+    return Manifest(
         **options,
         form=settings.form,
         tokenizer={
             "sha256": tokenizer.digest,
             "vocabulary_size": tokenizer.vocabulary_size,
             "lowercase": tokenizer.lowercase,
-            "file": os.path.basename(tokenizer.path or records.TOKENIZER),
+            "file": os.path.basename(tokenizer.path or TOKENIZER),
         },
-        special_ids=symbols.SPECIAL_IDS,
-        record_bytes=records.record_bytes(stored),
+        special_ids=SPECIAL_IDS,
+        record_bytes=record_bytes(stored),
         features=stored,
         splits=splits,
         totals=totals,

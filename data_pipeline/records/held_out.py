@@ -1,17 +1,17 @@
-"""Which documents are held out: decided by a hash of their number."""
+"""Held-out documents, chosen by a hash of their number."""
 
 import collections
 import contextlib
 import hashlib
 
-from data_pipeline.records import schema as features
-from data_pipeline.text import documents as text_files
+from data_pipeline.records.schema import SPLITS
+from data_pipeline.text.documents import PartPlanner
 
 _HASHES = 1 << 64
 
 
 def numbered_parts(documents, threshold, seed):
-    """Shares documents out to the splits and joins them to parts.
+    """Distribute documents over the splits and group them into parts.
 
     Args:
         documents: iterable of Document.
@@ -19,9 +19,9 @@ def numbered_parts(documents, threshold, seed):
         seed: int.
 
     Yields:
-        (split, number in the split, list of Document), as parts fill up.
+        (split, number of the part in the split, list of Document).
     """
-    planners = {split: text_files.PartPlanner() for split in features.SPLITS}
+    planners = {split: PartPlanner() for split in SPLITS}
     counts = collections.Counter()
 
     def number_all(split, parts):
@@ -37,10 +37,10 @@ def numbered_parts(documents, threshold, seed):
 
 
 def split_of(number, threshold, seed):
-    """The split that a document is in.
+    """Split of a document.
 
     Args:
-        number: int, of the document in the whole text.
+        number: int, index of the document in the whole text.
         threshold: int of `validation_threshold`, or None.
         seed: int.
 
@@ -50,23 +50,23 @@ def split_of(number, threshold, seed):
     held_out = threshold is not None and (
         _document_hash(seed, number) <= threshold
     )
-    return features.SPLITS[held_out]
+    return SPLITS[held_out]
 
 
 def validation_threshold(documents, settings):
-    """The hash up to which documents are held out; None holds out none.
+    """Largest hash of a held-out document, or None to hold out none.
 
-    Reads only as many documents as it takes to find one for each split.
+    Documents are read until each split has one.
 
     Args:
-        documents: callable that gives the documents from the beginning.
+        documents: function that returns an iterator over all documents.
         settings: RecordSettings.
 
     Returns:
         int or None.
 
     Raises:
-        ValueError: if something is to be held out of a single document.
+        ValueError: the text is a single document.
     """
     if not settings.validation_fraction:
         return None

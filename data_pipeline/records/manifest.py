@@ -1,15 +1,15 @@
-"""What a set of records is: its manifest.
+"""The manifest of a set of records.
 
-Everything that one must know to read a set, and the size of every shard, so
-that a missing or cut one is noticed before the first record is read.
+It holds the settings and features of the records and the size of every shard,
+so that a missing or truncated shard is found before the first record is read.
 """
 
 import dataclasses
 import json
 import os
 
-from data_pipeline.records import schema as features
 from data_pipeline.records import tfrecord
+from data_pipeline.records.schema import StoredFeature
 
 FORMAT_VERSION = 1
 MANIFEST = "manifest.json"
@@ -17,7 +17,7 @@ MANIFEST = "manifest.json"
 
 @dataclasses.dataclass(frozen=True)
 class Shard:
-    """One file of a set; `direction` is "forward" or "backward"."""
+    """A file of a set; `direction` is "forward" or "backward"."""
 
     file: str
     records: int
@@ -28,24 +28,24 @@ class Shard:
 
 @dataclasses.dataclass(frozen=True)
 class Manifest:
-    """What a set of records holds.
+    """Settings, features and shards of a set of records.
 
     Attributes:
         sequence_length: int, T.
-        reuse_length: int, tokens that the next record repeats from this one's
-            new half: 0 = records are independent.
-        permutation_length: int, block that is permuted as a whole.
+        reuse_length: int, tokens at the front, which the memory keeps for the
+            next record, and the stride; 0 = records are independent.
+        permutation_length: int, tokens that are permuted together.
         num_predict: int, P.
         tokens_per_target: int, K.
         spans: "words" or "subwords".
-        form: "compact", or "frozen" with the permutation drawn once.
-        both_directions: bool, whether there are backward shards.
+        form: "compact", or "frozen": permutations drawn once and stored.
+        both_directions: bool, whether the set has backward shards.
         end_of_document: bool, whether documents end with <eod>.
         seed: int.
         tokenizer: dict with `sha256`, `vocabulary_size`, `lowercase`, `file`.
         special_ids: dict of symbol to id.
         record_bytes: int, size of each record without its frame.
-        features: dict of name to Stored.
+        features: dict of name to StoredFeature.
         splits: dict of split to tuple of Shard.
         totals: dict of counts of the source text.
         format_version: int.
@@ -78,49 +78,19 @@ class Manifest:
         """int, the number of records of a split, 0 when it is absent."""
         return sum(shard.records for shard in self.splits.get(split, ()))
 
-    def check(
-        self, sequence_length=None, vocabulary_size=None, tokenizer_digest=None
-    ):
-        """Checks that the records fit what is to read them.
-
-        Args:
-            sequence_length: int, or None for any.
-            vocabulary_size: int, or None for any.
-            tokenizer_digest: str, SHA-256 of the model file, or None for any.
-
-        Raises:
-            ValueError: one line that says what differs.
-        """
-        for name, wanted, stored in (
-            ("sequence_length", sequence_length, self.sequence_length),
-            (
-                "vocabulary_size",
-                vocabulary_size,
-                self.tokenizer["vocabulary_size"],
-            ),
-            ("tokenizer_digest", tokenizer_digest, self.tokenizer["sha256"]),
-        ):
-            if wanted is not None and wanted != stored:
-                raise ValueError(
-                    f"`{name}` must be that of the records, {stored}. "
-                    f"Received: {name}={wanted}. Build the records again, or "
-                    "change the configuration to fit them."
-                )
-
 
 def read_manifest(directory, check_shards=True):
-    """Reads a set's manifest and compares the shards' sizes with it.
+    """Read the manifest of a set and compare the sizes of the shards.
 
     Args:
         directory: str or path.
-        check_shards: bool, whether the shards must be there and have their
-            size.
+        check_shards: bool, whether the shards must exist with their sizes.
 
     Returns:
         Manifest.
 
     Raises:
-        FileNotFoundError: there is no manifest, or a shard is missing.
+        FileNotFoundError: the manifest or a shard is missing.
         ValueError: the manifest is broken or newer than this library, or a
             shard has another size.
     """
@@ -163,23 +133,23 @@ def read_manifest(directory, check_shards=True):
 def _check_size(directory, shard, frame_bytes):
     path = os.path.join(directory, shard.file)
     check_exists(path)
-    found = os.path.getsize(path)
-    if found == shard.bytes:
+    size = os.path.getsize(path)
+    if size == shard.bytes:
         return
-    record = found // frame_bytes
-    where = (
+    record = size // frame_bytes
+    damage = (
         f"it is cut in record {record} at byte offset {record * frame_bytes}"
-        if found < shard.bytes
+        if size < shard.bytes
         else f"there is more than its {shard.records} records"
     )
     raise ValueError(
-        f"{path}: the shard has {found} bytes and must have {shard.bytes}: "
-        f"{where}. Copy it again from where the set was built."
+        f"{path}: the shard has {size} bytes and must have {shard.bytes}: "
+        f"{damage}. Copy it again from where the set was built."
     )
 
 
 def check_exists(path):
-    """Raises FileNotFoundError when a shard is missing."""
+    """Raise FileNotFoundError if a shard is missing."""
     if not os.path.isfile(path):
         raise FileNotFoundError(
             f"{path}: the manifest names this shard, and it is missing. Copy "
@@ -188,7 +158,7 @@ def check_exists(path):
 
 
 def all_shards(manifest, split=None):
-    """list of Shard, of one split or of all."""
+    """Shards of a split, or of all splits, a list of Shard."""
     return [
         shard
         for name, shards in manifest.splits.items()
@@ -197,13 +167,14 @@ def all_shards(manifest, split=None):
     ]
 
 
-def to_json(manifest):
-    """dict that `json` can write and `read_manifest` reads."""
+def manifest_bytes(manifest):
+    """Content of the file of a manifest, bytes of JSON."""
     content = dataclasses.asdict(manifest)
     content["features"] = {
         name: feature._asdict() for name, feature in manifest.features.items()
     }
-    return {"format_version": content.pop("format_version"), **content}
+    content = {"format_version": content.pop("format_version"), **content}
+    return (json.dumps(content, indent=2) + "\n").encode()
 
 
 def _from_json(content):
@@ -213,7 +184,7 @@ def _from_json(content):
         for split, shards in content["splits"].items()
     }
     content["features"] = {
-        name: features.Stored(
+        name: StoredFeature(
             feature["dtype"], tuple(feature["shape"]), feature["packed"]
         )
         for name, feature in content["features"].items()

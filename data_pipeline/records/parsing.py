@@ -1,4 +1,4 @@
-"""Serialized records to tensors, in the graph.
+"""Serialized records -> tensors, as TensorFlow operations.
 
 Shapes: b records, T tokens of the sequence, P targets.
 """
@@ -7,7 +7,7 @@ import tensorflow as tf
 
 
 def parse_records(serialized, manifest):
-    """Parses a batch of our records.
+    """Parse a batch of records of a set.
 
     Args:
         serialized: string tensor [b].
@@ -15,9 +15,9 @@ def parse_records(serialized, manifest):
 
     Returns:
         dict: `token_ids` and `segment_ids` int32 [b, T], `is_target` bool
-        [b, T], `is_reversed` and `is_next` bool [b]; of the form "frozen" also
-        `perm_mask` uint8 [b, T, T], 1 = may NOT attend, and `target_mapping`
-        uint8 [b, P, T].
+        [b, T], `is_reversed` and `is_next` bool [b]; if the form is "frozen",
+        also `perm_mask` uint8 [b, T, T], 1 = may NOT attend, and
+        `target_mapping` uint8 [b, P, T].
     """
     parsed = tf.io.parse_example(
         serialized,

@@ -1,7 +1,7 @@
-"""One part of the text -> its shards.
+"""A part of the text -> its shards.
 
-All that is random in a part follows from the seed, its split and its number,
-so a part gives the same bytes wherever and whenever it is built.
+All random draws of a part follow from the seed, the split and the number of the
+part, so its bytes do not depend on the process that builds it.
 """
 
 import itertools
@@ -9,15 +9,17 @@ import typing
 
 import numpy as np
 
-from data_pipeline.records import schema as features
-from data_pipeline.records import sequences as segments
-from data_pipeline.records import targets
-from data_pipeline.records import writer as records
-from data_pipeline.tokenization import symbols
+from data_pipeline.records import schema
+from data_pipeline.records import writer
+from data_pipeline.records.sequences import build_sequences
+from data_pipeline.records.sequences import join_documents
+from data_pipeline.records.sequences import reverse_stream
+from data_pipeline.records.targets import sample_targets
+from data_pipeline.tokenization.symbols import UNKNOWN_ID
 
 
 class BuiltPart(typing.NamedTuple):
-    """What one part has become."""
+    """Shards of a part, with counts of its text."""
 
     shards: (
         list  # of (split, direction, temporary path, records, bytes, sha256)
@@ -28,31 +30,27 @@ class BuiltPart(typing.NamedTuple):
     unknown: int
 
 
-def build_part(
-    split, number, part, path, tokenizer, settings, write=records.write_shard
-):
-    """Tokenizes a part, cuts it into sequences, and writes its shards.
+def build_part(split, number, part, path, tokenizer, settings):
+    """Tokenize a part, cut it into sequences, and write its shards.
 
     Args:
         split: str.
         number: int, the part's number in its split.
         part: list of Document.
-        path: str, the temporary path that the shards' names begin with.
+        path: str, the prefix of the temporary paths of its shards.
         tokenizer: Tokenizer.
         settings: RecordSettings, resolved.
-        write: callable that takes a path and chunks of framed records, and
-            returns what `records.write_shard` does.
 
     Returns:
         BuiltPart.
     """
     sentences = [document.sentences() for document in part]
-    stream = segments.join_documents(
+    stream = join_documents(
         *tokenizer.encode_flat(list(itertools.chain.from_iterable(sentences))),
         np.array(list(map(len, sentences)), np.int64),
         settings.end_of_document,
     )
-    stored = features.stored_features(
+    stored = schema.stored_features(
         settings.sequence_length,
         settings.num_predict,
         tokenizer.vocabulary_size,
@@ -65,36 +63,37 @@ def build_part(
         )
         if not len(values["is_next"]):
             continue
-        target = f"{path}-{direction}"
-        # Split, part and direction take the place of an epoch.
+        shard_path = f"{path}-{direction}"
+        # Stored permutations are drawn with this number instead of an epoch.
         stream_number = (
             4 * number
-            + 2 * features.SPLITS.index(split)
-            + features.DIRECTIONS.index(direction)
+            + 2 * schema.SPLITS.index(split)
+            + schema.DIRECTIONS.index(direction)
         )
         chunks = _encoded_chunks(values, stored, stream_number, settings)
-        shards.append((split, direction, target, *write(target, chunks)))
+        written = writer.write_shard(shard_path, chunks)
+        shards.append((split, direction, shard_path, *written))
     return BuiltPart(
         shards,
         len(part),
         sum(len(document.text) for document in part),
         len(stream.token_ids),
-        int(np.count_nonzero(stream.token_ids == symbols.UNKNOWN_ID)),
+        int(np.count_nonzero(stream.token_ids == UNKNOWN_ID)),
     )
 
 
 def _record_values(stream, split, number, direction, starts_word, settings):
-    """The arrays of all records of a part in one direction."""
+    """Arrays of all records of a part in one direction."""
     backward = direction == "backward"
     rng = np.random.default_rng(
-        [settings.seed, features.SPLITS.index(split), number, int(backward)]
+        [settings.seed, schema.SPLITS.index(split), number, int(backward)]
     )
     if backward:
-        stream = segments.reverse_stream(stream)
-    sequences = segments.build_sequences(
+        stream = reverse_stream(stream)
+    sequences = build_sequences(
         stream, settings.sequence_length, settings.reuse_length, rng
     )
-    is_target = targets.sample_targets(
+    is_target = sample_targets(
         sequences.token_ids,
         starts_word,
         rng,
@@ -112,19 +111,19 @@ def _record_values(stream, split, number, direction, starts_word, settings):
 
 
 def _encoded_chunks(values, stored, stream_number, settings):
-    at_once = records.records_at_once(stored)
+    at_once = writer.records_at_once(stored)
     for begin in range(0, len(values["is_next"]), at_once):
         chunk = {
             name: value[begin : begin + at_once]
             for name, value in values.items()
         }
         if settings.frozen:
-            chunk |= _frozen(chunk, begin, stream_number, settings)
-        yield records.encode_records(chunk, stored)
+            chunk |= _drawn_permutations(chunk, begin, stream_number, settings)
+        yield writer.encode_records(chunk, stored)
 
 
-def _frozen(chunk, first_record, stream_number, settings):
-    """Draws the permutations of records for good."""
+def _drawn_permutations(chunk, first_record, stream_number, settings):
+    """Masks and target mappings of records, to be stored."""
     import tensorflow as tf
 
     from data_pipeline.objectives import permutation

@@ -1,8 +1,8 @@
-"""What a build that was stopped goes on from.
+"""Resuming an interrupted build.
 
-Beside the shards of a part lies a small file, renamed into its place when the
-shards are on the disk: who finds it has the part. `build.json` says what the
-build is made from; a build goes on only from one with the same.
+A `.done` file, written when the shards of a part are on the disk, marks the
+part as finished. `build.json` holds the plan: text files, tokenizer and
+settings. Only a build with the same plan is resumed.
 """
 
 import hashlib
@@ -10,21 +10,22 @@ import json
 import os
 
 from data_pipeline import files
-from data_pipeline.records import writer as records
+from data_pipeline.records.manifest import MANIFEST
+from data_pipeline.records.manifest import read_manifest
 from data_pipeline.records.part import BuiltPart
 
 PLAN = "build.json"
-# To be raised when the same text, settings and seed give other records.
+# Increase it when the same text, settings and seed give other records.
 _BUILDING_VERSION = 2
 _DONE = ".done"
 
 
 class ChangedTextError(ValueError):
-    """The text is another than the stopped build has read."""
+    """The text differs from that of the interrupted build."""
 
 
 def make_plan(files, tokenizer, settings, text_format, encoding):
-    """All that the bytes of a set follow from.
+    """Plan of a build: everything that determines the bytes of the set.
 
     Args:
         files: list of str, the text files in order.
@@ -34,7 +35,7 @@ def make_plan(files, tokenizer, settings, text_format, encoding):
         encoding: str.
 
     Returns:
-        dict that JSON can hold.
+        dict, JSON-serializable.
     """
     return {
         "building_version": _BUILDING_VERSION,
@@ -50,13 +51,13 @@ def make_plan(files, tokenizer, settings, text_format, encoding):
 
 
 def read_plan(directory):
-    """Reads the plan in a directory.
+    """Read the plan in a directory.
 
     Args:
         directory: str.
 
     Returns:
-        dict, or None where there is none.
+        dict, or None without a valid plan.
     """
     try:
         with open(os.path.join(directory, PLAN), encoding="utf-8") as file:
@@ -67,14 +68,14 @@ def read_plan(directory):
 
 
 def difference(before, now):
-    """The first thing that differs between two plans, in words.
+    """First difference between two plans, in words.
 
     Args:
         before: dict of `read_plan`.
         now: dict of `make_plan`.
 
     Returns:
-        str such as "`seed` was 0 and is 1", or None when they are equal.
+        str such as "`seed` was 0 and is 1", or None if they are equal.
     """
     for name, value in now.items():
         old = before.get(name)
@@ -87,22 +88,21 @@ def difference(before, now):
 
 
 def find_finished_set(directory, plan):
-    """Recognises a set that the same command has made.
+    """Find a complete set of the same plan.
 
     Args:
         directory: str.
         plan: dict.
 
     Returns:
-        Manifest, its shards there and of their size, or None where there is
-        no set.
+        Manifest, with shards of the right sizes, or None if there is no set.
 
     Raises:
-        FileExistsError: there is a set made from something else.
+        FileExistsError: the set has another plan.
         FileNotFoundError: a shard is missing.
         ValueError: a shard or the manifest is damaged.
     """
-    if not os.path.exists(os.path.join(directory, records.MANIFEST)):
+    if not os.path.exists(os.path.join(directory, MANIFEST)):
         return None
     before = read_plan(directory)
     if before is None:
@@ -114,11 +114,11 @@ def find_finished_set(directory, plan):
             f"{directory} holds a set of records already, and {differs}. "
             "Choose another `output`, or give `overwrite` (--overwrite)."
         )
-    return records.read_manifest(directory)
+    return read_manifest(directory)
 
 
 def text_digest(part):
-    """str, a hash of the text of a part.
+    """Digest of the text of a part, str.
 
     Args:
         part: list of Document.
@@ -131,10 +131,10 @@ def text_digest(part):
 
 
 def save_part(path, digest, built):
-    """Marks a part as finished.
+    """Mark a part as finished.
 
     Args:
-        path: str, what the names of its shards begin with.
+        path: str, the prefix of the paths of its shards.
         digest: str of `text_digest`.
         built: BuiltPart.
     """
@@ -143,18 +143,18 @@ def save_part(path, digest, built):
 
 
 def load_part(path, digest=None):
-    """Finds a part that a stopped build has finished, and reads it all.
+    """Load a part that an interrupted build has finished.
 
     Args:
         path: as in `save_part`.
-        digest: likewise, of the text as it is now; None for any.
+        digest: str of `text_digest` of the present text, or None for any.
 
     Returns:
-        BuiltPart, or None if the part is to be built: it was not finished, or
-        its shards are not what they were.
+        BuiltPart, or None if the part must be built: it was not finished, or
+        the SHA-256 of a shard differs.
 
     Raises:
-        ChangedTextError: the part was made from other text.
+        ChangedTextError: the part was built from other text.
     """
     try:
         with open(path + _DONE, encoding="utf-8") as file:
@@ -178,19 +178,19 @@ def load_part(path, digest=None):
     return BuiltPart(shards, **content)
 
 
-def may_go_on(directory, plan, overwrite):
-    """Says whether a build goes on from what another one left.
+def can_resume(directory, plan, overwrite):
+    """Whether the leftovers of an interrupted build can be reused.
 
     Args:
-        directory: str, with the temporary files that were left.
-        plan: dict.
-        overwrite: bool, whether a build from something else may go.
+        directory: str, of the temporary files.
+        plan: dict of `make_plan`.
+        overwrite: bool, whether a build with another plan may be discarded.
 
     Returns:
         bool.
 
     Raises:
-        ValueError: the other build is made from something else.
+        ValueError: the interrupted build has another plan.
     """
     before = read_plan(directory)
     if before is None or not has_parts(directory):
@@ -206,7 +206,7 @@ def may_go_on(directory, plan, overwrite):
 
 
 def has_parts(directory):
-    """bool, whether a directory holds a finished part."""
+    """Whether a directory holds a finished part."""
     return any(name.endswith(_DONE) for name in os.listdir(directory))
 
 

@@ -1,4 +1,4 @@
-"""The contract: what a stored record and a batch hold.
+"""Features of stored records and of batches: names, shapes, dtypes.
 
 One table for the writer (`data_pipeline.records.writer`) and the reader
 (`data_pipeline.pretraining`). Nothing here imports TensorFlow.
@@ -7,6 +7,7 @@ Shapes: B batch, T tokens of the sequence, P targets.
 """
 
 import dataclasses
+import math
 import typing
 
 from data_pipeline.objectives.blocks import block_length
@@ -23,16 +24,16 @@ SPANS = ("words", "subwords")
 DIRECTIONS = ("forward", "backward")
 
 
-class Entry(typing.NamedTuple):
-    """One tensor of a batch: shape in letters, dtype, meaning."""
+class BatchFeature(typing.NamedTuple):
+    """A tensor of a batch: shape in letters, dtype, meaning."""
 
     shape: str
     dtype: str
     meaning: str
 
 
-class Stored(typing.NamedTuple):
-    """One feature of a record: values of `dtype`, or bits when `packed`."""
+class StoredFeature(typing.NamedTuple):
+    """A feature of a record: values of `dtype`, or bits when `packed`."""
 
     dtype: str
     shape: tuple
@@ -41,10 +42,7 @@ class Stored(typing.NamedTuple):
     @property
     def num_values(self):
         """int, the number of values."""
-        count = 1
-        for length in self.shape:
-            count *= length
-        return count
+        return math.prod(self.shape)
 
     @property
     def num_bytes(self):
@@ -57,86 +55,96 @@ class Stored(typing.NamedTuple):
 
 
 BATCH = {
-    "token_ids": Entry("BT", "int32", "[reused half | A sep B sep cls]"),
-    "segment_ids": Entry("BT", "int32", "0 reused and A, 1 B, 2 cls"),
-    "factorization_rank": Entry(
+    "token_ids": BatchFeature("BT", "int32", "[reused half | A sep B sep cls]"),
+    "segment_ids": BatchFeature("BT", "int32", "0 reused and A, 1 B, 2 cls"),
+    "factorization_rank": BatchFeature(
         "BT",
         "int32",
         "content of i sees j iff rank j <= rank i, its query iff rank j < rank "
         "i; -1 = context of the first half",
     ),
-    "target_positions": Entry("BP", "int32", "in text order, 0 = padding"),
-    "target_ids": Entry("BP", "int32", "the tokens to predict, 0 = padding"),
-    "target_weights": Entry("BP", "float32", "1 = a target, 0 = padding"),
-    "is_reversed": Entry("B", "bool", "this row reads backwards"),
-    "is_continuation": Entry(
-        "B", "bool", "this row goes on where it ended at the step before"
+    "target_positions": BatchFeature(
+        "BP", "int32", "in text order, 0 = padding"
     ),
-    "is_next": Entry("B", "bool", "B goes on where A ends"),
+    "target_ids": BatchFeature(
+        "BP", "int32", "the tokens to predict, 0 = padding"
+    ),
+    "target_weights": BatchFeature(
+        "BP", "float32", "1 = a target, 0 = padding"
+    ),
+    "is_reversed": BatchFeature("B", "bool", "this row reads backwards"),
+    "is_continuation": BatchFeature(
+        "B", "bool", "the record follows on the row's record of the step before"
+    ),
+    "is_next": BatchFeature("B", "bool", "B follows on A in the text"),
 }
 
-# What a literal batch has in place of `factorization_rank` and
+# In a literal batch these replace `factorization_rank` and
 # `target_positions`.
 LITERAL = {
-    "perm_mask": Entry("BTT", "float32", "1 = i may NOT attend to j"),
-    "target_mapping": Entry("BPT", "float32", "one-hot rows, zeros = padding"),
+    "perm_mask": BatchFeature("BTT", "float32", "1 = i may NOT attend to j"),
+    "target_mapping": BatchFeature(
+        "BPT", "float32", "one-hot rows, zeros = padding"
+    ),
 }
 
 
 def batch_features(literal=False):
-    """The entries of a batch, in order.
+    """Features of a batch, in order.
 
     Args:
-        literal: bool, whether masks and target mapping are spelt out.
+        literal: bool, whether the permutation is given as masks and one-hot
+            rows instead of ranks and positions.
 
     Returns:
-        dict of str to Entry.
+        dict of str to BatchFeature.
     """
     if not literal:
         return dict(BATCH)
-    entries = {
-        name: entry
-        for name, entry in BATCH.items()
+    features = {
+        name: feature
+        for name, feature in BATCH.items()
         if name not in ("factorization_rank", "target_positions")
     }
-    return entries | LITERAL
+    return features | LITERAL
 
 
 def stored_features(
     sequence_length, num_predict, vocabulary_size, form="compact"
 ):
-    """The features of a record: all of fixed length, so all records are equal
-    in size and record i lies at a known offset.
+    """Features of a record, all of fixed length.
+
+    So all records have one size, and the offset of record i is known.
 
     Args:
         sequence_length: int, T.
         num_predict: int, P.
         vocabulary_size: int; ids take two bytes when they fit.
-        form: "compact", or "frozen", which also holds `perm_mask` and
+        form: "compact", or "frozen", which adds `perm_mask` and
             `target_mapping` as bits.
 
     Returns:
-        dict of str to Stored.
+        dict of str to StoredFeature.
     """
     token_dtype = "uint16" if vocabulary_size <= 1 << 16 else "int32"
     stored = {
-        "token_ids": Stored(token_dtype, (sequence_length,)),
-        "segment_ids": Stored("uint8", (sequence_length,)),
-        "is_target": Stored("uint8", (sequence_length,)),
-        "is_reversed": Stored("uint8", (1,)),
-        "is_next": Stored("uint8", (1,)),
+        "token_ids": StoredFeature(token_dtype, (sequence_length,)),
+        "segment_ids": StoredFeature("uint8", (sequence_length,)),
+        "is_target": StoredFeature("uint8", (sequence_length,)),
+        "is_reversed": StoredFeature("uint8", (1,)),
+        "is_next": StoredFeature("uint8", (1,)),
     }
     if form == "frozen":
         square = (sequence_length, sequence_length)
-        stored["perm_mask"] = Stored("uint8", square, packed=True)
-        stored["target_mapping"] = Stored(
+        stored["perm_mask"] = StoredFeature("uint8", square, packed=True)
+        stored["target_mapping"] = StoredFeature(
             "uint8", (num_predict, sequence_length), packed=True
         )
     return stored
 
 
 def split_goal(num_predict, sequence_length, reuse_length):
-    """How many of the targets fall in the reused part and in the new part.
+    """Numbers of targets in the reused part and in the new part.
 
     In proportion to their lengths; for equal halves this is the released
     `num_predict - num_predict // 2` and `num_predict // 2`.
@@ -151,17 +159,18 @@ def split_goal(num_predict, sequence_length, reuse_length):
 def check_lengths(
     sequence_length, reuse_length, permutation_length, num_predict
 ):
-    """Checks that the lengths of a record set fit together.
+    """Check that the lengths of a record set fit together.
 
     Args:
         sequence_length: int, T.
-        reuse_length: int, tokens at the front that the next sequence's
-            memory covers.
-        permutation_length: int, block that is permuted as a whole.
+        reuse_length: int, tokens at the front, which the memory keeps for the
+            next sequence.
+        permutation_length: int, length of a block, whose tokens are permuted
+            together.
         num_predict: int, P.
 
     Raises:
-        ValueError: one line that says which does not fit and what would.
+        ValueError: a length does not fit; the message gives the bounds.
     """
     if sequence_length < 8:
         raise ValueError(
@@ -204,18 +213,21 @@ def check_lengths(
 
 @dataclasses.dataclass(frozen=True)
 class RecordSettings(Settings):
-    """How records are made from text; None stands for the default that follows
-    from the other settings (see `resolved`)."""
+    """Settings of a record set.
+
+    None stands for a default that follows from the other settings, see
+    `resolved`.
+    """
 
     sequence_length: int = setting(512, "tokens of a record", POSITIVE)
     reuse_length: int | None = setting(
         None,
-        "tokens at the front that repeat the record before and that memory "
-        "covers (default half, 0 for none)",
+        "tokens at the front, which the memory keeps for the next record and "
+        "which are the stride (default half, 0 for none)",
     )
     num_predict: int | None = setting(
         None,
-        "targets of a record at most (default sequence length / tokens per "
+        "most targets of a record (default sequence length / tokens per "
         "target)",
     )
     tokens_per_target: int = setting(
@@ -223,7 +235,7 @@ class RecordSettings(Settings):
     )
     permutation_length: int | None = setting(
         None,
-        "tokens of a block that is permuted as a whole (default each half)",
+        "tokens that are permuted together (default each half)",
     )
     spans: str = setting(
         "words",
@@ -233,13 +245,13 @@ class RecordSettings(Settings):
     both_directions: bool = setting(False, "add records that read backwards")
     frozen: bool = setting(
         False,
-        "draw the permutations now and store `perm_mask` and `target_mapping`",
+        "draw the permutations once and store `perm_mask` and `target_mapping`",
     )
     end_of_document: bool = setting(True, "end each document with <eod>")
     validation_fraction: float = setting(
         0.0, "share of the documents to hold out", FRACTION_BELOW_1
     )
-    seed: int = setting(0, "of everything random", NOT_NEGATIVE)
+    seed: int = setting(0, "of all random draws", NOT_NEGATIVE)
 
     @property
     def form(self):
@@ -252,13 +264,13 @@ class RecordSettings(Settings):
         return DIRECTIONS[: 2 if self.both_directions else 1]
 
     def resolved(self):
-        """The same settings with every default filled in.
+        """These settings with every default filled in.
 
         Returns:
             RecordSettings.
 
         Raises:
-            ValueError: if the lengths do not fit together.
+            ValueError: the lengths do not fit together.
         """
         reuse = self.reuse_length
         if reuse is None:

@@ -1,8 +1,8 @@
 """Documents -> one stream of tokens -> [reused half | A sep B sep cls].
 
-Consecutive sequences of a stream overlap: each begins `reuse_length` tokens
-after the last one, so the model's memory of the first `reuse_length` tokens is
-what came right before. A and B decide nothing about the stride.
+Consecutive sequences of a stream overlap: the stride is `reuse_length` tokens,
+whatever A and B are. So a memory of the first `reuse_length` tokens of a
+sequence holds the tokens right before the next sequence.
 
 Shapes: N tokens of the stream, S sequences, T tokens of a sequence.
 """
@@ -19,7 +19,7 @@ from data_pipeline.tokenization.symbols import SEP_ID
 
 
 class Stream(typing.NamedTuple):
-    """A stream of tokens and where it may be cut.
+    """Stream of tokens, with the starts of its sentences.
 
     `token_ids` is int32 [N]. `sentence_starts` is int64 [n], ascending: the
     positions other than 0 where a sentence begins.
@@ -33,8 +33,8 @@ class Sequences(typing.NamedTuple):
     """Sequences in the order of the stream.
 
     `token_ids` is int32 [S, T]; `segment_ids` uint8 [S, T], 0 reused and A and
-    its <sep>, 1 B and its <sep>, 2 <cls>; `is_next` uint8 [S], 1 = B goes on
-    where A ends.
+    its <sep>, 1 B and its <sep>, 2 <cls>; `is_next` uint8 [S], 1 = B follows
+    on A in the text.
     """
 
     token_ids: np.ndarray
@@ -42,15 +42,16 @@ class Sequences(typing.NamedTuple):
     is_next: np.ndarray
 
 
-def token_stream(documents, end_of_document=True):
-    """Joins tokenized documents.
+def join_documents(token_ids, lengths, sentences, end_of_document=True):
+    """Join tokenized documents to a stream.
 
     The <eod> behind a document belongs to its last sentence. Sentences and
-    documents without tokens leave no trace.
+    documents without tokens are dropped.
 
     Args:
-        documents: iterable of documents, each a list of sentences, each a list
-            of int.
+        token_ids: int32 array, the tokens of all documents.
+        lengths: int64 array, the number of tokens of each sentence.
+        sentences: int64 array, the number of sentences of each document.
         end_of_document: bool, whether <eod> follows each document.
 
     Returns:
@@ -58,34 +59,11 @@ def token_stream(documents, end_of_document=True):
 
     Source: `_create_data`; `use_eod`.
     """
-    documents = list(documents)
-    sentences = list(itertools.chain.from_iterable(documents))
-    tokens = list(itertools.chain.from_iterable(sentences))
-    return join_documents(
-        np.array(tokens, np.int32),
-        np.array(list(map(len, sentences)), np.int64),
-        np.array(list(map(len, documents)), np.int64),
-        end_of_document,
-    )
-
-
-def join_documents(token_ids, lengths, sentences, end_of_document=True):
-    """`token_stream` of documents whose tokens lie in one array.
-
-    Args:
-        token_ids: int32 array, the tokens of all documents.
-        lengths: int64 array, the tokens of each sentence.
-        sentences: int64 array, the sentences of each document.
-        end_of_document: bool, whether <eod> follows each document.
-
-    Returns:
-        Stream.
-    """
     document = np.repeat(np.arange(len(sentences)), sentences)
     ends = np.cumsum(lengths)
     starts = (ends - lengths)[lengths > 0]
     if end_of_document:
-        # One place more for each document before that has tokens.
+        # Each earlier document with tokens shifts the starts by its <eod>.
         tokens = np.bincount(document, lengths, len(sentences))
         tokens = tokens.astype(np.int64)
         before = np.cumsum(tokens > 0) - (tokens > 0)
@@ -96,7 +74,7 @@ def join_documents(token_ids, lengths, sentences, end_of_document=True):
 
 
 def reverse_stream(stream):
-    """The stream read backwards, for backward records.
+    """Reverse a stream, for backward records.
 
     Args:
         stream: Stream.
@@ -113,24 +91,24 @@ def reverse_stream(stream):
 
 
 def build_sequences(stream, sequence_length, reuse_length, rng):
-    """Cuts a stream into sequences [reused half | A sep B sep cls].
+    """Cut a stream into sequences [reused half | A sep B sep cls].
 
-    A begins after the reused tokens and ends where a sentence does. With
-    probability 1/2 B goes on from there (`is_next` 1), else it is a random
-    piece of the stream that begins and ends with sentences (`is_next` 0). The
-    longer of the two is cut on its right until both fit.
+    A begins after the reused tokens and ends with a sentence. With
+    probability 1/2 B follows on A (`is_next` 1), else B is a random piece of
+    the stream that begins and ends with sentences (`is_next` 0). The longer
+    of the two is truncated on its right until both fit.
 
-    With `reuse_length` 0 nothing is reused, and the next sequence begins
-    behind the last token that this one took from its own place in the stream.
+    With `reuse_length` 0 the next sequence begins behind A, or behind B if it
+    follows on A.
 
     Args:
         stream: Stream.
         sequence_length: int, T.
         reuse_length: int, less than T - 4.
-        rng: numpy.random.Generator, the only source of chance.
+        rng: numpy.random.Generator, the only source of randomness.
 
     Returns:
-        Sequences; none where the stream is too short.
+        Sequences, S = 0 where the stream is too short.
 
     Source: `create_tfrecords`, `_split_a_and_b`.
     """
@@ -140,8 +118,8 @@ def build_sequences(stream, sequence_length, reuse_length, rng):
     draws = _Draws(rng)
     tokens, segments, labels = [], [], []
     begin = 0
-    # The last token is never used, because the released code keeps the token
-    # after each one for its next-token targets.
+    # The last token of the stream is never used: the released code needs the
+    # token after each one for its next-token targets.
     while begin + sequence_length <= len(data):
         pair = split_a_and_b(
             len(data), starts, begin + reuse_length, room, draws
@@ -167,7 +145,7 @@ def build_sequences(stream, sequence_length, reuse_length, rng):
 
 
 class _Draws:
-    """Single draws of a generator, ten times as fast."""
+    """Single draws, from blocks of a generator: ten times as fast."""
 
     def __init__(self, rng):
         blocks = (rng.random(4096).tolist() for _ in itertools.count())
@@ -178,7 +156,7 @@ class _Draws:
 
 
 class Pair(typing.NamedTuple):
-    """Where A and B lie in a stream; `is_next` 1 = B goes on from A."""
+    """Offsets of A and B in a stream; `is_next` 1 = B follows on A."""
 
     a_begin: int
     a_end: int
@@ -188,13 +166,13 @@ class Pair(typing.NamedTuple):
 
 
 def split_a_and_b(num_tokens, sentence_starts, begin, room, rng):
-    """Chooses A and B.
+    """Draw A and B.
 
     Args:
         num_tokens: int, N.
         sentence_starts: list of int, as in Stream.
-        begin: int, where A begins.
-        room: int, the number of tokens that A and B have together.
+        begin: int, the offset of A.
+        room: int, the number of tokens of A and B together.
         rng: `random` and `integers` of a numpy.random.Generator.
 
     Returns:
@@ -235,7 +213,7 @@ def split_a_and_b(num_tokens, sentence_starts, begin, room, rng):
 
 
 def _trim(a_length, b_length, room):
-    """Cuts the longer one token at a time (B when equal), in one step."""
+    """Lengths after truncating the longer by one token at a time; ties: B."""
     excess = a_length + b_length - room
     if excess <= 0:
         return a_length, b_length

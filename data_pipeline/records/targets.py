@@ -1,6 +1,6 @@
-"""Which tokens are predicted: about 1 in `tokens_per_target`, in spans.
+"""Sampling of targets: spans, about 1 token in `tokens_per_target`.
 
-Each half of a sequence is sampled by itself, so that the memory's half and the
+Each half of a sequence is sampled on its own, so that the reused half and the
 new half both have their share of targets.
 
 Shapes: S sequences, T tokens of a sequence, H tokens of a half, W words, V
@@ -38,34 +38,34 @@ def sample_targets(
     spans="words",
     is_reversed=False,
 ):
-    """Samples the targets of sequences.
+    """Sample the targets of sequences.
 
-    Spans of n in 1..5 with probability ~ 1/n, each at a random place inside a
-    context `tokens_per_target` times as long, and each at the start of a word.
+    A span has length n in 1..5 with probability ~ 1/n. It begins with a word,
+    at a random offset in a context `tokens_per_target` times as long.
 
     "words" takes n whole words, as the release intended: never a part of a
-    word, never a special token or <unk>, nor a word that the edge of the half
-    may have cut. What is missing to the goal is filled with further whole
-    words where they fit, or else left out.
+    word, a special token, <unk>, or a word that the edge of the half may have
+    cut. If spans leave the goal unmet, further whole words are added as long
+    as one fits.
 
     "subwords" takes n tokens, as the released code does: its loop tests the
-    first token of the span where it means the last. What is missing is filled
-    with random single tokens. <sep> and <cls> can be drawn, and are dropped by
-    the reader.
+    first token of the span where the last was meant. If spans leave the goal
+    unmet, random single tokens are added. <sep> and <cls> can be drawn; the
+    reader drops them.
 
     Args:
         token_ids: int array [S, T].
         starts_word: bool array [V], whether a piece begins a word.
-        rng: numpy.random.Generator, the only source of chance.
-        reuse_length: int, length of the first half; 0 = there is one half.
-        num_predict: int, the most targets of a sequence.
+        rng: numpy.random.Generator, the only source of randomness.
+        reuse_length: int, length of the first half; 0 = one half only.
+        num_predict: int, most targets of a sequence.
         tokens_per_target: int, K.
         spans: "words" or "subwords".
         is_reversed: bool, whether the tokens are in reversed order; words are
             found in reading order.
 
     Returns:
-        bool array [S, T], True = to be predicted.
+        bool array [S, T], True = target.
 
     Raises:
         ValueError: `spans` is neither.
@@ -103,7 +103,7 @@ def _sample_words(starts, special, goal, tokens_per_target, rng):
     words = whole_words(starts, special)
     taken, room = sample_spans(words, goal, tokens_per_target, rng)
     fill_with_words(words, taken, room, rng)
-    # +1 where a word that is taken begins, -1 where it ends.
+    # +1 at the begin of a taken word, -1 behind its end; their sum is 1 inside.
     num_rows, length = starts.shape
     edges = np.zeros(num_rows * (length + 1), np.int8)
     edges[words.begins[:-1][taken[:-1]]] += 1
@@ -117,24 +117,23 @@ def _sample_subwords(starts, special, goal, tokens_per_target, rng):
     chosen = np.zeros(starts.shape, bool)
     for row, is_start in zip(chosen, starts, strict=True):
         begins = np.flatnonzero(is_start).tolist()
-        found = sample_subwords(
+        positions = sample_subwords(
             begins, len(row), goal, tokens_per_target, draws
         )
-        row[found] = True
+        row[positions] = True
     return chosen
 
 
 class Words(typing.NamedTuple):
-    """The words of all rows, one after the other.
+    """Words of all rows, one row after the other.
 
-    Places count through the rows, each of which has one place more than it
-    has tokens: token t of row s lies at s (H + 1) + t, so that no word of a
-    row touches one of the next. A last word that lies behind everything and
-    is never chosen ends the lists.
+    Offsets count through the rows with a stride of H + 1: token t of row s
+    has the offset s (H + 1) + t, so that words of different rows never touch.
+    A sentinel behind all words, never chosen, ends the lists.
 
     `begins` and `ends` are int64 [W + 1]. `first` is int64 [S + 1]: the words
     of row s are `first[s]` to `first[s + 1]`. `next_word` is int64 [S, H + 1]:
-    the first word of the row that begins at a token or behind it, or
+    the first word of the row that begins at or after a token, or
     `first[s + 1]`.
     """
 
@@ -145,14 +144,14 @@ class Words(typing.NamedTuple):
 
 
 def whole_words(starts, special):
-    """Where the words without special tokens lie in each row.
+    """Find the words without special tokens in each row.
 
-    The tokens before the first start and from the last one on are left out:
-    the edge of the half may have cut their words.
+    Tokens before the first start and from the last start on are left out: the
+    edge of the half may have cut their words.
 
     Args:
         starts: bool array [S, H], whether a token begins a word.
-        special: bool array [S, H], tokens that are never predicted.
+        special: bool array [S, H], True = never predicted.
 
     Returns:
         Words.
@@ -161,14 +160,14 @@ def whole_words(starts, special):
     stride = length + 1
     row, start = np.nonzero(starts)
     before = np.cumsum(special, dtype=np.int32)[row * length + start]
-    # A start may be special itself, and begins another count then.
+    # A special start counts as special in its own word only.
     before -= special[row, start]
     whole = (row[:-1] == row[1:]) & (before[:-1] == before[1:])
     row, begins, ends = row[:-1][whole], start[:-1][whole], start[1:][whole]
     first = np.searchsorted(row, np.arange(num_rows + 1))
     is_begin = np.zeros((num_rows, stride), bool)
     is_begin[row, begins] = True
-    # How many words begin before each token.
+    # The number of words that begin before each token.
     count = np.cumsum(is_begin, axis=1, dtype=np.int32) - is_begin
     behind = num_rows * stride + 1
     return Words(
@@ -180,21 +179,21 @@ def whole_words(starts, special):
 
 
 def sample_spans(words, goal, tokens_per_target, rng):
-    """Chooses spans of whole words, in reading order, in all rows at once.
+    """Sample spans of whole words, in reading order, in all rows at once.
 
-    The context of a span of n words is as long as `tokens_per_target` spans of
-    n words are on average, so that halves are covered to their end, however
-    many pieces the vocabulary makes of a word.
+    The context of a span of n words has the average length of
+    `tokens_per_target` spans of n words, so that halves are covered to their
+    end, whatever the number of pieces of a word.
 
     Args:
         words: Words.
-        goal: int, the most tokens to choose in a row.
+        goal: int, most tokens to choose in a row.
         tokens_per_target: int, K.
         rng: numpy.random.Generator.
 
     Returns:
-        bool array [W + 1], the words taken, and int64 array [S], what is
-        missing to the goal in each row.
+        tuple of bool array [W + 1], True = taken, and int64 array [S], the
+        goal less the tokens taken in each row.
     """
     num_rows, stride = words.next_word.shape
     sizes = np.append(0, np.cumsum(words.ends - words.begins))
@@ -225,16 +224,16 @@ def sample_spans(words, goal, tokens_per_target, rng):
 
 
 def _take_words(words, taken, word, wanted, room):
-    """Takes up to `wanted` words beside each other, as long as they fit.
+    """Take up to `wanted` adjacent words of each row, as long as they fit.
 
     Returns:
-        int array, the number of tokens taken.
+        int array, the number of tokens taken in each row.
     """
     begin = words.begins[word]
     end = begin.copy()
     on = np.ones(len(word), bool)
     for number in range(LONGEST_SPAN):
-        # The word behind the last one begins nowhere, so nothing runs over.
+        # The sentinel is adjacent to no word, so spans end before it.
         index = np.minimum(word + number, len(words.begins) - 1)
         on &= (number < wanted) & (words.begins[index] == end)
         on &= words.ends[index] - begin <= room
@@ -244,18 +243,18 @@ def _take_words(words, taken, word, wanted, room):
 
 
 def fill_with_words(words, taken, room, rng):
-    """Adds words that are not taken, in random order, while they fit.
+    """Take further words, in random order, as long as one fits.
 
     Args:
         words: Words.
-        taken: bool array [W + 1], changed in place.
-        room: int array [S], the most tokens to add to each row; changed in
-            place to what is left of it.
+        taken: bool array [W + 1], True = taken; changed in place.
+        room: int array [S], most tokens to add to each row; decreased in
+            place.
         rng: numpy.random.Generator.
     """
     first, count = words.first[:-1], np.diff(words.first)
     rows = np.flatnonzero((room > 0) & (count > 0))
-    # Most draws hit; the exact way is for what they have not found.
+    # Most draws fit; the exact search below is for the other rows.
     for _ in range(2 * int(room.max(initial=0))):
         draws = rng.random(len(rows))
         word = first[rows] + (draws * count[rows]).astype(np.int64)
@@ -267,12 +266,12 @@ def fill_with_words(words, taken, room, rng):
         if not len(rows):
             return
     for row in rows.tolist():
-        # What does not fit now never will, as the room only shrinks.
-        place = slice(words.first[row], words.first[row + 1])
-        size = words.ends[place] - words.begins[place]
-        fits = ~taken[place] & (size <= room[row])
-        rest = words.first[row] + rng.permutation(np.flatnonzero(fits))
-        for word in rest.tolist():
+        # A word too long now stays too long, as the room only shrinks.
+        in_row = slice(words.first[row], words.first[row + 1])
+        size = words.ends[in_row] - words.begins[in_row]
+        fits = ~taken[in_row] & (size <= room[row])
+        candidates = words.first[row] + rng.permutation(np.flatnonzero(fits))
+        for word in candidates.tolist():
             size = words.ends[word] - words.begins[word]
             if size <= room[row]:
                 taken[word] = True
@@ -280,17 +279,17 @@ def fill_with_words(words, taken, room, rng):
 
 
 def sample_subwords(begins, length, goal, tokens_per_target, draws):
-    """Chooses spans of tokens of one half as the released code does.
+    """Sample spans of tokens of one half as the released code does.
 
     Args:
-        begins: list of int, where words begin.
-        length: int, tokens of the half.
+        begins: list of int, offsets of the words.
+        length: int, H.
         goal: int, the number of tokens to choose.
         tokens_per_target: int, K.
         draws: iterator of float in [0, 1).
 
     Returns:
-        list of int, `goal` positions.
+        list of int, the `goal` offsets chosen.
     """
     chosen, cursor = [], 0
     while cursor < length and len(chosen) < goal:

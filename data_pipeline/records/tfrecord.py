@@ -1,7 +1,7 @@
 """TFRecord framing and tf.train.Example, for records of one size.
 
-All records of a set have the same size, so a whole shard is a matrix of bytes:
-it is written and checked a column at a time by NumPy, without TensorFlow.
+All records of a set have the same size, so a shard is a matrix of bytes: NumPy
+writes and checks it a column at a time, without TensorFlow.
 
 Shapes: n records, L bytes of a record, F = L + 16 bytes of its frame: length
 (8), its checksum (4), the record, its checksum (4).
@@ -21,16 +21,16 @@ _BLOCK = 1024
 def example_template(features):
     """A serialized tf.train.Example whose features are bytes of fixed length.
 
-    Keys are in order, as `SerializeToString(deterministic=True)` has them.
+    Keys are sorted, as by `SerializeToString(deterministic=True)`.
 
     Args:
-        features: dict of str to int, the length of each feature's one value.
+        features: dict of str to int, the bytes of each feature's one value.
 
     Returns:
-        tuple of the serialized Example with zeros for values, as a uint8 array
-        [L], and a dict of str to slice, where each value lies in it.
+        tuple of the serialized Example with zeros for values, a uint8 array
+        [L], and a dict of str to the slice of each value in it.
     """
-    body, places = b"", {}
+    body, ends = b"", {}
     for name in sorted(features):
         value = bytes(features[name])
         # Feature.bytes_list = 1, BytesList.value = 1
@@ -38,26 +38,26 @@ def example_template(features):
         # Features.feature is a map: key = 1, value = 2
         entry = _field(1, _field(1, name.encode()) + _field(2, feature))
         body += entry
-        places[name] = len(body)
+        ends[name] = len(body)
     example = _field(1, body)
     shift = len(example) - len(body)
-    # The value is the last thing in its entry.
+    # An entry ends with its value.
     slices = {
         name: slice(end + shift - features[name], end + shift)
-        for name, end in places.items()
+        for name, end in ends.items()
     }
     return np.frombuffer(example, np.uint8), slices
 
 
 def frame_records(values, features):
-    """Serializes and frames records.
+    """Serialize and frame records.
 
     Args:
         values: dict of str to uint8 array [n, bytes of the feature].
         features: dict of str to int, as in `example_template`.
 
     Returns:
-        uint8 array [n, F]: its bytes are the content of a TFRecord file.
+        uint8 array [n, F], the bytes of a TFRecord file.
     """
     template, slices = example_template(features)
     num_records = len(next(iter(values.values())))
@@ -66,15 +66,15 @@ def frame_records(values, features):
     frames[:, :_HEADER] = _header(length)
     records = frames[:, _HEADER : _HEADER + length]
     records[:] = template
-    for name, place in slices.items():
-        records[:, place] = values[name]
+    for name, columns in slices.items():
+        records[:, columns] = values[name]
     checksums = masked_crc32c(records).astype("<u4")
     frames[:, _HEADER + length :] = checksums[:, None].view(np.uint8)
     return frames
 
 
 def find_bad_frames(frames):
-    """The frames whose length or checksums do not fit.
+    """Find frames with a wrong length or checksum.
 
     Args:
         frames: uint8 array [n, F].
@@ -90,7 +90,7 @@ def find_bad_frames(frames):
 
 
 def masked_crc32c(rows):
-    """The checksum that TFRecord files hold, of each row.
+    """CRC-32C of each row, masked as in TFRecord files.
 
     Args:
         rows: uint8 array [n, L].
@@ -143,7 +143,7 @@ def _header(length):
 
 
 def _field(number, payload):
-    """A length-delimited protocol buffer field."""
+    """A length-delimited field of a protocol buffer."""
     return bytes([number << 3 | 2]) + _varint(len(payload)) + payload
 
 

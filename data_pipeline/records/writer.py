@@ -1,19 +1,18 @@
-"""TFRecord shards and their manifest: a set that is whole or absent.
+"""TFRecord shards and their manifest, written together or not at all.
 
 A set is a directory:
 
-    manifest.json             what the records are, and every shard's size
-    spiece.model              the tokenizer that made them
+    manifest.json             settings of the records, size of every shard
+    spiece.model              the tokenizer of the records
     train-00000.tfrecord      ... forward shards first, then backward ones
     validation-00000.tfrecord
 
-TFRecord's checksums find every flipped byte, but nothing in the files tells
-that a shard is missing or cut at a record. The manifest does, so it is checked
+The checksums of TFRecord find every flipped byte, but not a shard that is
+missing or truncated between two records. The manifest does: it is checked
 before the first record is read, and written last.
 """
 
 import hashlib
-import json
 import os
 import shutil
 import typing
@@ -27,8 +26,8 @@ from data_pipeline.records import tfrecord
 from data_pipeline.records.manifest import MANIFEST
 from data_pipeline.records.manifest import all_shards
 from data_pipeline.records.manifest import check_exists
+from data_pipeline.records.manifest import manifest_bytes
 from data_pipeline.records.manifest import read_manifest
-from data_pipeline.records.manifest import to_json
 
 TOKENIZER = "spiece.model"
 _BUILDING = ".building"
@@ -38,7 +37,7 @@ _FRAME_BYTES = 1 << 25
 
 
 class BadRecord(typing.NamedTuple):
-    """A damaged place: `record` is None when the file as a whole differs."""
+    """A damaged record, or with `record` None a file of other content."""
 
     file: str
     record: int | None
@@ -55,11 +54,11 @@ class BadRecord(typing.NamedTuple):
 
 
 def encode_records(values, stored):
-    """Serializes and frames records.
+    """Serialize and frame records.
 
     Args:
         values: dict of name to array [n, ...] of the shape in `stored`.
-        stored: dict of name to Stored.
+        stored: dict of name to StoredFeature.
 
     Returns:
         uint8 array [n, frame bytes].
@@ -76,16 +75,14 @@ def encode_records(values, stored):
 
 
 def write_shard(path, chunks):
-    """Writes framed records and makes sure that they are on the disk.
-
-    The file gets its name when it is whole.
+    """Write framed records to a file, flushed to the disk; see `whole_file`.
 
     Args:
         path: str.
         chunks: iterable of uint8 array [n, frame bytes].
 
     Returns:
-        tuple of int records, int bytes and str SHA-256.
+        tuple of int number of records, int number of bytes and str SHA-256.
 
     Raises:
         OSError: with `path` as its file name, for example a full disk.
@@ -101,27 +98,26 @@ def write_shard(path, chunks):
 
 
 class RecordSetWriter:
-    """Makes a set appear at once, with its manifest, or not at all.
+    """Context manager that writes a set as a whole, or nothing.
 
-    Use as a context manager. Shards are written under the temporary names
-    that `temporary_path` gives; `finish` gives them their own and writes the
-    manifest last. Leaving without `finish` removes everything, or, where
-    `keep` is set by then, leaves the temporary files for the next one.
+    Shards are written to the temporary paths of `temporary_path`; `finish`
+    renames them and writes the manifest last. Leaving without `finish` removes
+    all files, or keeps the temporary files for a later writer if `keep` is
+    True.
 
     Args:
         directory: str or path.
-        overwrite: bool, whether a complete set that is there is replaced, at
-            the very end.
-        is_kept: callable that is given the directory of the temporary files
-            which another writer left, and says whether they stay; None
-            removes them.
+        overwrite: bool, whether to replace a complete set, as the last step.
+        is_kept: function of the directory of temporary files that another
+            writer left, which returns whether to keep them; None removes
+            them.
 
     Attributes:
-        keep: bool, False at first.
+        keep: bool, initially False.
 
     Raises:
         FileExistsError: the directory holds a set already.
-        RuntimeError: another process is writing a set there.
+        RuntimeError: another process is writing a set to the directory.
     """
 
     def __init__(self, directory, overwrite=False, is_kept=None):
@@ -160,16 +156,16 @@ class RecordSetWriter:
             os.rmdir(self.directory)
 
     def temporary_path(self, name):
-        """str, where to write a shard until the set is complete."""
+        """Path of a file until the set is complete, str."""
         return os.path.join(self._building, name)
 
     def finish(self, manifest, temporary_names, model_proto):
-        """Gives the files their names and writes the manifest.
+        """Rename the files of the set and write the manifest.
 
         Args:
             manifest: Manifest.
-            temporary_names: dict of a shard's file, or of another file of the
-                set, to its temporary name.
+            temporary_names: dict of the name of each file of the set to its
+                temporary name.
             model_proto: bytes of the tokenizer's model.
         """
         write_bytes(self.temporary_path(TOKENIZER), model_proto)
@@ -200,7 +196,7 @@ class RecordSetWriter:
         try:
             old = read_manifest(self.directory, check_shards=False)
             files = {s.file for shards in old.splits.values() for s in shards}
-        except ValueError:  # broken, so nothing is known of its shards
+        except ValueError:  # broken, so its shards are unknown
             files = set()
         os.remove(path)
         _flush_directory(self.directory)
@@ -208,19 +204,18 @@ class RecordSetWriter:
 
 
 def verify_records(directory, split=None):
-    """Reads every record and checks its checksums.
+    """Check the checksums of every record.
 
     Args:
         directory: str or path.
         split: str, or None for all.
 
     Returns:
-        list of BadRecord, in order, empty when all is well. Every damaged
-        record is named, as records have a fixed size and the scan goes on
-        behind a bad one.
+        list of BadRecord, in order, empty if nothing is damaged. As records
+        have a fixed size, the scan continues behind a damaged one.
 
     Raises:
-        FileNotFoundError: there is no manifest, or a shard is missing.
+        FileNotFoundError: the manifest or a shard is missing.
         ValueError: the manifest is broken.
     """
     directory = os.fspath(directory)
@@ -234,35 +229,32 @@ def verify_records(directory, split=None):
 def _verify_shard(directory, shard, frame_bytes):
     path = os.path.join(directory, shard.file)
     check_exists(path)
-    bad, digest, size, record = [], hashlib.sha256(), 0, 0
+    bad, digest, record = [], hashlib.sha256(), 0
     at_once = max(1, _SCAN_BYTES // frame_bytes)
     with open(path, "rb") as file:
         while record < shard.records:
             block = file.read(at_once * frame_bytes)
             digest.update(block)
-            size += len(block)
-            whole = len(block) // frame_bytes
-            frames = np.frombuffer(block, np.uint8, whole * frame_bytes)
+            count = len(block) // frame_bytes
+            frames = np.frombuffer(block, np.uint8, count * frame_bytes)
             damaged = tfrecord.find_bad_frames(frames.reshape(-1, frame_bytes))
             for index in np.flatnonzero(damaged).tolist():
-                place = record + index
-                bad.append(
-                    BadRecord(path, place, place * frame_bytes, "damaged bytes")
-                )
-            record += whole
-            if whole < at_once:
+                number = record + index
+                offset = number * frame_bytes
+                bad.append(BadRecord(path, number, offset, "damaged bytes"))
+            record += count
+            if count < at_once:
                 break
-        rest = file.read()
-    for place in range(record, shard.records):
-        bad.append(BadRecord(path, place, place * frame_bytes, "cut off"))
-    digest.update(rest)
+        digest.update(file.read())
+    for number in range(record, shard.records):
+        bad.append(BadRecord(path, number, number * frame_bytes, "cut off"))
     if not bad and digest.hexdigest() != shard.sha256:
         bad.append(BadRecord(path, None, 0, "another file than was built"))
     return bad
 
 
 def _claim(building, is_kept):
-    """Makes the temporary directory; what is not kept in it is removed."""
+    """Create the temporary directory and write this process's id to it."""
     owner = os.path.join(building, _OWNER)
     try:
         with open(owner, encoding="utf-8") as file:
@@ -294,18 +286,13 @@ def _is_alive(pid):
     return True
 
 
-def manifest_bytes(manifest):
-    """bytes, the content of a manifest's file."""
-    return (json.dumps(to_json(manifest), indent=2) + "\n").encode()
-
-
 def record_bytes(stored):
-    """int, the size of a record with these features, without its frame."""
+    """Bytes of a record without its frame, int."""
     return len(tfrecord.example_template(_sizes(stored))[0])
 
 
 def records_at_once(stored):
-    """int, how many records to frame at a time to bound memory."""
+    """Number of records to frame at a time, for bounded memory, int."""
     return max(1, _FRAME_BYTES // record_bytes(stored))
 
 

@@ -1,4 +1,4 @@
-"""A directory, an archive or one file, read the same way and in place."""
+"""Files of a directory or an archive, or a single file, read in place."""
 
 import contextlib
 import functools
@@ -34,7 +34,7 @@ _DAMAGE = (
 
 
 def open_tree(path):
-    """The files at a path.
+    """Open the files at a path.
 
     Args:
         path: str or path-like, a directory, an archive (.zip, .tar, .tar.gz,
@@ -42,10 +42,10 @@ def open_tree(path):
             or .xz.
 
     Returns:
-        Tree. Of one file, `is_file` is True.
+        Tree, with `is_file` True for a single file.
 
     Raises:
-        FileNotFoundError: there is nothing at `path`.
+        FileNotFoundError: `path` does not exist.
     """
     path = os.path.expanduser(os.fspath(path))
     if os.path.isdir(path):
@@ -63,7 +63,7 @@ def open_tree(path):
 
 @contextlib.contextmanager
 def open_text(tree, name, newline=""):
-    """Gives a file of a tree as UTF-8 text; a byte order mark is dropped.
+    """Context manager of a file as UTF-8 text, without a byte order mark.
 
     Args:
         tree: Tree.
@@ -77,7 +77,7 @@ def open_text(tree, name, newline=""):
         with tree.open(name) as file:
             yield io.TextIOWrapper(file, "utf-8-sig", newline=newline)
     except UnicodeDecodeError:
-        # The decoder works in blocks and does not know the line.
+        # The decoder works in blocks, so search for the line.
         with tree.open(name) as file:
             for number, line in enumerate(file, start=1):
                 decode(line, tree.place(name), number)
@@ -85,15 +85,15 @@ def open_text(tree, name, newline=""):
 
 
 def decode(data, place, first_line=1):
-    """The UTF-8 text of some bytes, without a byte order mark.
+    """Decode UTF-8 bytes, without a byte order mark.
 
     Args:
         data: bytes.
-        place: str, for the message.
+        place: str, path for messages.
         first_line: int, the number of the first line.
 
     Raises:
-        ValueError: not UTF-8.
+        ValueError: the bytes are not UTF-8; the message names the row.
     """
     try:
         return data.decode("utf-8-sig")
@@ -107,15 +107,15 @@ def decode(data, place, first_line=1):
 
 
 def parse_json(text, place, first_line=1):
-    """What a JSON text says.
+    """Parse JSON text.
 
     Args:
         text: str.
-        place: str, the file, for the message.
-        first_line: int, the number of the text's first line.
+        place: str, path for messages.
+        first_line: int, the number of the first line.
 
     Raises:
-        ValueError: it is broken; the message names the row.
+        ValueError: the text is broken; the message names the row.
     """
     try:
         return json.loads(text)
@@ -127,10 +127,10 @@ def parse_json(text, place, first_line=1):
 
 
 def checked_text(value):
-    """The value, if it is a str.
+    """Return `value`, which must be a str.
 
     Raises:
-        TypeError: it is not.
+        TypeError: it is not a str.
     """
     if not isinstance(value, str):
         raise TypeError(f"{value!r} is not a text")
@@ -138,11 +138,11 @@ def checked_text(value):
 
 
 class Tree:
-    """Files of a directory or an archive; names have forward slashes.
+    """Files of a directory or an archive, named with forward slashes.
 
     Args:
         path: str, the directory or archive.
-        file: str, the name of the only file that counts, or None.
+        file: str, name of the only file, or None for all files.
         archive: fsspec file system of an archive, or None for a directory.
     """
 
@@ -153,17 +153,17 @@ class Tree:
         self._archive = archive
         if archive is not None:
             with _damage_named(path):
-                found = archive.find("")
-            # As the archive has them, perhaps with "./" in front.
-            self._stored = {_plain(name): name for name in found}
-            self._names = sorted(filter(_counts, self._stored))
+                members = archive.find("")
+            # Members may begin with "./".
+            self._stored = {name.removeprefix("./"): name for name in members}
+            self._names = sorted(filter(_is_data, self._stored))
 
     def place(self, name):
-        """str, the path of a file or folder, for messages."""
+        """Path of a file or folder for messages, str."""
         return os.path.join(self.path, *name.split("/"))
 
     def bases(self, folder):
-        """Folders in which a set may lie that is published as `folder`."""
+        """Folders that may hold a set published as `folder`, list of str."""
         if self._archive is None:
             return ["", folder] if folder else [""]
         folders = {
@@ -172,29 +172,29 @@ class Tree:
             for parent in list(pathlib.PurePosixPath(name).parents)[:-1]
         }
         tops = {name.partition("/")[0] for name in self._names}
-        named = [x for x in folders if posixpath.basename(x) == folder]
-        alone = sorted(tops & folders) if len(tops) == 1 else []
-        return ["", *sorted(named, key=len), *alone]
+        same_name = [x for x in folders if posixpath.basename(x) == folder]
+        only_top = sorted(tops & folders) if len(tops) == 1 else []
+        return ["", *sorted(same_name, key=len), *only_top]
 
     def has(self, name):
-        """Whether there is such a file."""
+        """Whether a file exists."""
         if self._archive is None:
             return os.path.isfile(self.place(name))
         return name in self._names
 
     def names_under(self, folder):
-        """Sorted names of all files in a folder and those below it."""
+        """Sorted names of all files below a folder."""
         if self._archive is not None:
             return [x for x in self._names if x.startswith(f"{folder}/")]
         names = []
         for parent, _, files in os.walk(self.place(folder)):
             parent = os.path.relpath(parent, self.path).replace(os.sep, "/")
             names += [posixpath.join(parent, file) for file in files]
-        return sorted(filter(_counts, names))
+        return sorted(filter(_is_data, names))
 
     @contextlib.contextmanager
     def open(self, name):
-        """Gives the file, decompressed, as a binary stream."""
+        """Context manager of a file as a decompressed binary stream."""
         if self._archive is None:
             path = self.place(name)
             with _damage_named(path):
@@ -206,13 +206,12 @@ class Tree:
                 yield file
 
     def read_many(self, names):
-        """Yields (name, bytes) of each file, in any order."""
+        """Yield (name, bytes) of each file, in any order."""
         if isinstance(self._archive, TarFileSystem):
-            # From front to back: going back decompresses all again.
+            # Front to back: seeking back would decompress all again.
             stored = self._archive.index
             names = sorted(
-                names,
-                key=lambda name: stored[self._stored[name]][1],
+                names, key=lambda name: stored[self._stored[name]][1]
             )
         for name in names:
             with self.open(name) as file:
@@ -221,7 +220,7 @@ class Tree:
 
 @functools.lru_cache(maxsize=4)
 def _archive(path, *version):
-    """The tree of an archive, listed once."""
+    """Tree of an archive, cached, as listing may decompress all of it."""
     with _damage_named(path):
         if path.lower().endswith(".zip"):
             return Tree(path, archive=ZipFileSystem(path))
@@ -232,12 +231,8 @@ def _archive(path, *version):
         )
 
 
-def _plain(name):
-    return name.removeprefix("./")
-
-
-def _counts(name):
-    """Not a folder, nor what macOS puts beside every file."""
+def _is_data(name):
+    """Whether a member is neither a folder nor metadata of macOS."""
     return not (
         name.endswith("/")
         or name.startswith("__MACOSX/")

@@ -1,4 +1,4 @@
-"""All tasks for fine-tuning, by name."""
+"""Catalog of all tasks for fine-tuning."""
 
 from data_pipeline.tasks.examples import TaskSpec
 from data_pipeline.tasks.examples import own_splits
@@ -17,7 +17,7 @@ _ID = ("id", "index", "idx")
 
 
 def _own(name, columns, metrics, description, **changes):
-    """A task of tables of your own."""
+    """TaskSpec of your own tables."""
     settings = {
         "kind": "classification",
         "reader": "table",
@@ -186,16 +186,16 @@ TASKS = {
 
 
 def find_task(name):
-    """The task of this name.
+    """Look up a task.
 
     Args:
-        name: str, as in TASKS; a TaskSpec is given back as it is.
+        name: str, a key of TASKS; a TaskSpec is returned unchanged.
 
     Returns:
         TaskSpec.
 
     Raises:
-        ValueError: there is none; the message lists all.
+        ValueError: the name is unknown; the message lists all names.
     """
     if isinstance(name, TaskSpec):
         return name

@@ -1,9 +1,9 @@
-"""Questions with options: RACE's folders of articles, DREAM's dialogues."""
+"""Multiple-choice questions: articles of RACE and dialogues of DREAM."""
 
 import posixpath
 
 from data_pipeline.tasks import archives
-from data_pipeline.tasks import examples
+from data_pipeline.tasks.examples import ChoiceExample
 
 _RACE_LAYOUT = "article, questions, options, answers"
 _DREAM_LAYOUT = (
@@ -12,24 +12,25 @@ _DREAM_LAYOUT = (
 
 
 def read_race(tree, name, task, split, columns=None):
-    """The questions of all articles below a folder, sorted by their file.
+    """Read the questions of all articles below a folder, sorted by file.
 
     Args:
         tree: archives.Tree.
-        name: str, the split's folder, of which each folder is a group
-            ("middle", "high") and each .txt in it an article in JSON.
+        name: str, the folder of the split, with a folder per group ("middle",
+            "high"), which holds an article in JSON per .txt file.
         task: TaskSpec.
         split: str; in a test split answers may be missing.
-        columns: None; there are none to name.
+        columns: unused.
 
     Returns:
-        list of ChoiceExample; the id is "ARTICLE/NUMBER".
+        list of ChoiceExample with the id "ARTICLE/NUMBER".
 
     Raises:
-        ValueError: broken JSON, another layout, or no article.
+        ValueError: the JSON is broken, the layout is another one, or there
+            is no article.
     """
     names = [path for path in tree.names_under(name) if path.endswith(".txt")]
-    read = {}
+    by_file = {}
     for path, data in tree.read_many(names):
         place = tree.place(path)
         article = archives.parse_json(archives.decode(data, place), place)
@@ -38,8 +39,8 @@ def read_race(tree, name, task, split, columns=None):
         where = "/".join(path.split("/")[-3:])
         try:
             article_id = str(article.get("id", f"{group}{file}"))
-            read[path] = [
-                examples.ChoiceExample(
+            by_file[path] = [
+                ChoiceExample(
                     f"{article_id}/{index}",
                     archives.checked_text(article["article"]),
                     archives.checked_text(question),
@@ -52,7 +53,7 @@ def read_race(tree, name, task, split, columns=None):
                 )
                 for index, question in enumerate(article["questions"])
             ]
-            for example in read[path]:
+            for example in by_file[path]:
                 _check(example)
         except (KeyError, IndexError, TypeError, AttributeError) as error:
             raise ValueError(
@@ -61,36 +62,36 @@ def read_race(tree, name, task, split, columns=None):
             ) from None
         except ValueError as error:
             raise ValueError(f"{place}: {error}") from None
-    found = [example for path in names for example in read[path]]
-    if not found:
+    examples = [example for path in names for example in by_file[path]]
+    if not examples:
         raise ValueError(f"{tree.place(name)}: no questions in its .txt files.")
-    return found
+    return examples
 
 
 def read_dream(tree, name, task, split, columns=None):
-    """The questions of a file of dialogues; a turn is a line of the context.
+    """Read the questions of a file of dialogues, with a turn per line.
 
     Args:
         tree, name, task, split, columns: as in `read_race`; `name` is a file.
 
     Returns:
-        list of ChoiceExample; the id is "DIALOGUE/NUMBER".
+        list of ChoiceExample with the id "DIALOGUE/NUMBER".
 
     Raises:
-        ValueError: broken JSON, another layout, or an answer that is not one
-            of the options.
+        ValueError: the JSON is broken, the layout is another one, or an
+            answer is none of the options.
     """
     place, file = tree.place(name), posixpath.basename(name)
     with archives.open_text(tree, name) as text:
         dialogues = archives.parse_json(text.read(), place)
-    found = []
+    examples = []
     where = "the beginning"
     try:
         for turns, questions, dialogue_id in dialogues:
             for index, question in enumerate(questions):
                 where = f"dialogue {dialogue_id}, question {index + 1}"
                 options = tuple(map(archives.checked_text, question["choice"]))
-                example = examples.ChoiceExample(
+                example = ChoiceExample(
                     f"{dialogue_id}/{index}",
                     "\n".join(turns),
                     archives.checked_text(question["question"]),
@@ -99,7 +100,7 @@ def read_dream(tree, name, task, split, columns=None):
                     where=f"{file}, {where}",
                 )
                 _check(example)
-                found.append(example)
+                examples.append(example)
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(
             f"{place}, at {where}: not DREAM's layout, {_DREAM_LAYOUT}; "
@@ -107,9 +108,9 @@ def read_dream(tree, name, task, split, columns=None):
         ) from None
     except ValueError as error:
         raise ValueError(f"{place}, {where}: {error}") from None
-    if not found:
+    if not examples:
         raise ValueError(f"{place}: the file holds no questions.")
-    return found
+    return examples
 
 
 def _letter(answers, index, split):

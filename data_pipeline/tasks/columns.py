@@ -1,4 +1,4 @@
-"""Which column of a table has which role."""
+"""Columns of a table and their roles in a task."""
 
 import operator
 
@@ -6,19 +6,19 @@ LABEL_ROLES = ("label", "relevance")
 
 
 def parse_columns(task, columns):
-    """What the user says about the columns.
+    """Parse the `columns` of a user.
 
     Args:
         task: TaskSpec.
         columns: "text=review,label=stars", or a dict of role to the name of a
-            column; a number counts columns from 0, and `title+body` joins the
-            texts of two columns. None: nothing.
+            column, or None. A number is the index of a column from 0;
+            `title+body` joins the texts of two columns.
 
     Returns:
         dict of role to str.
 
     Raises:
-        ValueError: a role that the task does not have, or no `role=column`.
+        ValueError: a role is unknown to the task, or not `role=column`.
     """
     if not columns:
         return {}
@@ -36,19 +36,19 @@ def parse_columns(task, columns):
 
 
 class Columns:
-    """The columns of one file, found by its first row.
+    """Columns of a file, found by its first row.
 
-    A file has a header if its first row holds a name that the task or the user
-    expects, or numbers all columns from 0. A number of the user's is no such
-    name, for it may well be a label of the first row. Without a header, columns
-    are known by their numbers.
+    A file has a header if its first row holds a name expected by the task or
+    given by the user, or numbers all columns from 0. A number given by the user
+    is not such a name, since it may equal a label in the first row. Without a
+    header, columns are found by their indices.
 
     Args:
-        first: the first row: list of str; of JSON lines a dict of all keys.
+        first: the first row, list of str; for JSON lines a dict of all keys.
         task: TaskSpec.
         split: str.
         columns: as `parse_columns` takes it.
-        place: str, the file, for messages.
+        place: str, path for messages.
     """
 
     def __init__(self, first, task, split, columns, place):
@@ -74,11 +74,11 @@ class Columns:
         self.keys = {role: self._key(role) for role in task.columns}
 
     def getters(self):
-        """dict of role to a function of a row, or None: there is no column."""
+        """Functions from row to value, a dict of role to function or None."""
         return {role: _getter(key) for role, key in self.keys.items()}
 
     def _key(self, role):
-        """Where a role's text is: a tuple of positions (JSON: names)."""
+        """Columns of a role, a tuple of indices (JSON: names), or None."""
         candidates = self._task.columns[role]
         if role in self._given:
             names = self._folded if self.has_header else ()
@@ -117,7 +117,7 @@ class Columns:
 
 
 def _parsed(name, names):
-    """A user's column: a name, a number, or some of them joined by `+`."""
+    """Columns given by a user: names or indices, joined by `+`."""
     parts = [name] if name.casefold() in names else name.split("+")
     return tuple(
         int(part) if part.isdecimal() and part not in names else part

@@ -1,48 +1,51 @@
-"""Tagged words in CoNLL format: a word a line, blank lines end sentences."""
+"""Tagged words in CoNLL format: a word per line, a blank line between
+sentences.
+"""
 
 import posixpath
 import re
 
 from data_pipeline.tasks import archives
-from data_pipeline.tasks import columns as table_columns
-from data_pipeline.tasks import examples
+from data_pipeline.tasks.columns import parse_columns
+from data_pipeline.tasks.examples import TokensExample
 
 _BLANKS = re.compile(" +")
 _DOCUMENT_START = "-DOCSTART-"
 
 
 def read_examples(tree, name, task, split, columns=None):
-    """The sentences of a file.
+    """Read the sentences of a file.
 
     Fields are separated by tabs, or in lines without a tab by blanks.
-    `-DOCSTART-` lines are skipped. Tags are kept as they are, except that
-    IOB1 becomes BIO where the task says so. In a test split, a file whose
-    first line is only a word has no tags.
+    `-DOCSTART-` lines are skipped. Tags are kept unchanged, except that IOB1
+    becomes BIO if `task.converts_tags`. In a test split, a file whose first
+    line is a single word has no tags.
 
     Args:
         tree: archives.Tree.
         name: str, the file.
         task: TaskSpec whose reader is "conll".
         split: str.
-        columns: the roles "words" and "tags" as numbers of columns, from 0;
-            -1 is the last one.
+        columns: indices of the columns "words" and "tags", from 0; -1 is the
+            last one.
 
     Returns:
         list of TokensExample.
 
     Raises:
-        ValueError: a line with too few fields, an unknown tag, no sentence.
+        ValueError: a line has too few fields or an unknown tag, or the file
+            has no sentence.
     """
     place, file = tree.place(name), posixpath.basename(name)
     word_column, tag_column = _columns(task, columns)
     known = frozenset(task.labels or ())
-    found, words, tags, begin = [], [], [], 0
+    examples, words, tags, begin = [], [], [], 0
     has_tags = None
     with archives.open_text(tree, name, newline="\n") as lines:
         for number, line in enumerate(lines, start=1):
             fields = _fields(line)
             if not fields or fields[0] == _DOCUMENT_START:
-                _end(found, words, tags, task, f"{file}, row {begin}")
+                _end(examples, words, tags, task, f"{file}, row {begin}")
                 continue
             if has_tags is None:
                 has_tags = len(fields) > 1 or not split.startswith("test")
@@ -59,16 +62,17 @@ def read_examples(tree, name, task, split, columns=None):
                     f"the word is in column {word_column}, the tag in column "
                     f"{tag_column} (from 0)."
                 ) from None
-        _end(found, words, tags, task, f"{file}, row {begin}")
-    if not found:
+        _end(examples, words, tags, task, f"{file}, row {begin}")
+    if not examples:
         raise ValueError(f"{place}: the file holds no sentences.")
-    return found
+    return examples
 
 
 def convert_iob1(tags):
-    """IOB1 tags as BIO; BIO tags stay what they are.
+    """Convert IOB1 tags to BIO; BIO tags are unchanged.
 
-    In IOB1 an entity begins with B- only right after another one of its type.
+    In IOB1, an entity begins with B- only if an entity of the same type ends
+    right before it.
 
     Args:
         tags: list of str.
@@ -85,15 +89,15 @@ def convert_iob1(tags):
     return converted
 
 
-def _end(found, words, tags, task, where):
-    """Ends a sentence, if one has begun."""
+def _end(examples, words, tags, task, where):
+    """Append the current sentence, if it has words, and clear it."""
     if not words:
         return
     if task.converts_tags:
         tags[:] = convert_iob1(tags)
-    found.append(
-        examples.TokensExample(
-            str(len(found)), tuple(words), tuple(tags) or None, where
+    examples.append(
+        TokensExample(
+            str(len(examples)), tuple(words), tuple(tags) or None, where
         )
     )
     words.clear()
@@ -121,16 +125,16 @@ def _tag(fields, column, known, task):
 
 
 def _fields(line):
-    """The fields of a line; none of a blank one."""
+    """Fields of a line, none if it is blank."""
     line = line.rstrip("\r\n")
     if not line.strip():
         return []
-    # Words may hold blanks of other alphabets, so only ASCII ones separate.
+    # Only ASCII blanks separate: words may hold other white space.
     return line.split("\t") if "\t" in line else _BLANKS.split(line.strip(" "))
 
 
 def _columns(task, columns):
-    given = table_columns.parse_columns(task, columns)
+    given = parse_columns(task, columns)
     numbers = {role: task.columns[role][0] for role in task.columns}
     for role, number in given.items():
         if not number.removeprefix("-").isdecimal():

@@ -1,7 +1,7 @@
-"""Tasks and their examples, before any tokenizer.
+"""Specifications and examples of tasks, before any tokenizer.
 
-Every example knows where it stands, "train.tsv, row 17", so that what is wrong
-with it can be found. Labels are kept as the file has them.
+The field `where` of an example is its place in the data, "train.tsv, row 17",
+for messages. Labels are kept as written in the file.
 """
 
 import dataclasses
@@ -20,35 +20,35 @@ KINDS = (
 
 @dataclasses.dataclass(frozen=True)
 class TaskSpec:
-    """A task as data.
+    """Specification of a task.
 
     Args:
         name: str.
         kind: str, one of KINDS.
         reader: str, the layout of its files: "table", "review_directory",
             "race", "dream", "squad", "conll" or "ranking".
-        files: dict of split to a tuple of file names, first choice first. Of
-            "race" and "review_directory": names of folders.
+        files: dict of split to a tuple of file names, first choice first; of
+            folders for "race" and "review_directory".
         columns: dict of role ("text", "text_pair", "label", "id" and so on) to
             a tuple of candidates, first choice first: a name in the header, an
-            int (from 0, used where the file has no header), or a tuple of
-            these whose texts are joined by a blank.
-        optional: tuple of the roles that a file may lack. The label is
-            always optional in a test split.
-        labels: tuple of str as they stand in the files, in the order of the
-            classes, or None: taken from the data.
+            index from 0 for files without a header, or a tuple of these,
+            whose texts are joined by a blank.
+        optional: tuple of roles that a file may lack. The label is always
+            optional in a test split.
+        labels: tuple of str as written in the files, in the order of the
+            classes, or None to take them from the data.
         metrics: tuple of str, the main one first.
-        sequence_length: int, tokens; a default.
-        folder: str, the folder's name as published, or None for tasks that
-            read your own files.
-        table_format: "tsv" (not quoted) or "csv" (quoted), or None: told by
-            the file's ending.
+        sequence_length: int, tokens, a default.
+        folder: str, name of the published folder, or None for tasks of your
+            own files.
+        table_format: "tsv" (not quoted), "csv" (quoted), or None to infer it
+            from the file name.
         unlabelled: tuple of labels that mean "no label"; such rows are left
-            out and counted.
-        skips_incomplete: bool, whether rows with too few fields are left out
-            and counted, because the published files have some, or refused.
-        escapes: tuple of (written, meant) to replace in texts.
-        converts_tags: bool, whether IOB1 tags are turned into BIO.
+            out with a warning.
+        skips_incomplete: bool, whether rows with too few fields, as in some
+            published files, are left out with a warning, or refused.
+        escapes: tuple of (written, meant), replaced in texts.
+        converts_tags: bool, whether IOB1 tags are converted to BIO.
         tfds: str, the name in TensorFlow Datasets, or None.
         description: str, one line.
     """
@@ -73,12 +73,12 @@ class TaskSpec:
 
 
 def splits_named(ending):
-    """dict of split to the file of its name, such as train.tsv."""
+    """Files named after their split, such as train.tsv, dict of tuples."""
     return {split: (split + ending,) for split in ("train", "dev", "test")}
 
 
 def own_splits(endings):
-    """dict of split to the names that people give to their own files."""
+    """Usual names of your own files, dict of split to tuple of str."""
     names = {
         "train": ("train",),
         "dev": ("dev", "valid", "validation", "val"),
@@ -91,7 +91,7 @@ def own_splits(endings):
 
 
 class TextExample(typing.NamedTuple):
-    """A text, or a pair of texts, with a class or a number."""
+    """A text or a pair of texts, with a class or a number."""
 
     id: str
     text: str
@@ -101,7 +101,7 @@ class TextExample(typing.NamedTuple):
 
 
 class ChoiceExample(typing.NamedTuple):
-    """A question about a context, its options, and which is right."""
+    """A question about a context, its options and the index of the answer."""
 
     id: str
     context: str
@@ -113,14 +113,14 @@ class ChoiceExample(typing.NamedTuple):
 
 
 class Answer(typing.NamedTuple):
-    """A span of a context: the text from the character `start` on."""
+    """A span of a context: its text and its offset in characters."""
 
     text: str
     start: int
 
 
 class QuestionExample(typing.NamedTuple):
-    """A question about a context; without answers it may have none."""
+    """A question about a context and its answers, if it has any."""
 
     id: str
     context: str
@@ -141,7 +141,7 @@ class TokensExample(typing.NamedTuple):
 
 
 class RankingExample(typing.NamedTuple):
-    """How well a document answers a query, from 0 (not at all) up."""
+    """Relevance of a document for a query: 0 = irrelevant, larger is better."""
 
     query_id: str
     query: str

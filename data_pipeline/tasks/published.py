@@ -1,11 +1,11 @@
-"""Published tasks of texts and pairs: GLUE, topics, reviews."""
+"""Published tasks of texts and pairs of texts: GLUE, topics, reviews."""
 
 from data_pipeline.tasks.examples import TaskSpec
 from data_pipeline.tasks.examples import splits_named
 
 
 def _glue(name, folder, texts, label, description, **changes):
-    """A task of GLUE: unquoted .tsv with a header; its tests lack labels."""
+    """TaskSpec of GLUE: unquoted .tsv with a header, tests without labels."""
     roles = ("text", "text_pair")[: len(texts)]
     settings = {
         "kind": "classification",
@@ -81,7 +81,7 @@ GLUE_TASKS = (
         "how much alike two sentences are, 0 to 5",
         kind="regression",
         files=_STSB_FILES,
-        # The first form is GLUE's, the numbers are for the benchmark's own.
+        # Names for GLUE's files, indices for those of the STS benchmark.
         columns={
             "text": ("sentence1", 5),
             "text_pair": ("sentence2", 6),
@@ -138,12 +138,12 @@ GLUE_TASKS = (
 )
 
 
-# A line break is written `\n`; some quotes carry a backslash of their own.
+# Line breaks are written `\n`, and some quotes `\"`.
 _REVIEW_ESCAPES = (("\\n", "\n"), ('\\"', '"'))
 
 
 def _zhang(name, folder, num_classes, description, titled=True, **changes):
-    """A task of Zhang et al. (2015): quoted .csv without a header."""
+    """TaskSpec of Zhang et al. (2015): quoted .csv without a header."""
     settings = {
         "kind": "classification",
         "reader": "table",

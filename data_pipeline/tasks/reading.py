@@ -1,31 +1,35 @@
-"""The examples of a task, from files in their published layout.
+"""Examples of a task, from files in their published layout.
 
-A path is a directory, an archive that is read in place, or one file.
+A path is a directory, an archive, which is read in place, or a single file.
 """
 
 import dataclasses
 import os
 import random
 
-from data_pipeline.tasks import archives
-from data_pipeline.tasks import choices as choice_files
-from data_pipeline.tasks import columns as table_columns
-from data_pipeline.tasks import conll as conll_files
-from data_pipeline.tasks import examples as kinds
-from data_pipeline.tasks import reviews as review_directory
-from data_pipeline.tasks import squad as squad_files
-from data_pipeline.tasks import tables as table_files
+from data_pipeline.tasks import choices
+from data_pipeline.tasks import conll
+from data_pipeline.tasks import reviews
+from data_pipeline.tasks import squad
+from data_pipeline.tasks import tables
+from data_pipeline.tasks.archives import open_tree
 from data_pipeline.tasks.catalog import find_task
+from data_pipeline.tasks.columns import parse_columns
+from data_pipeline.tasks.examples import SPLITS
+from data_pipeline.tasks.examples import ChoiceExample
+from data_pipeline.tasks.examples import QuestionExample
+from data_pipeline.tasks.examples import RankingExample
+from data_pipeline.tasks.examples import TaskSpec
 from data_pipeline.tasks.tfds import read_by_name
 
 _READERS = {
-    "table": table_files.read_examples,
-    "ranking": table_files.read_ranking,
-    "conll": conll_files.read_examples,
-    "squad": squad_files.read_examples,
-    "race": choice_files.read_race,
-    "dream": choice_files.read_dream,
-    "review_directory": review_directory.read_examples,
+    "table": tables.read_examples,
+    "ranking": tables.read_ranking,
+    "conll": conll.read_examples,
+    "squad": squad.read_examples,
+    "race": choices.read_race,
+    "dream": choices.read_dream,
+    "review_directory": reviews.read_examples,
 }
 # Their splits are folders, not files.
 _FOLDER_READERS = ("race", "review_directory")
@@ -33,32 +37,42 @@ _HELD_OUT = ("dev", "dev_mismatched")
 
 
 def read_examples(task, path, split="train", columns=None):
-    """The examples of a split.
+    """Read the examples of a split of a task.
+
+    Rows that are left out or look wrong are counted in warnings.
 
     Args:
         task: str or TaskSpec.
-        path: str or path-like: a directory in the published layout (the
-            task's own folder or the one around it), such an archive (.zip,
-            .tar, .tar.gz, .tar.xz), or one file (perhaps .gz, .bz2 or .xz),
-            which is then the split, whatever its name.
-        split: "train", "dev" or "test"; of MNLI also "dev_mismatched" and
+        path: str or path-like: a directory in the published layout (the folder
+            of the task or its parent), an archive of it (.zip, .tar, .tar.gz,
+            .tar.xz), or a single file (perhaps .gz, .bz2 or .xz), which is
+            read as the split whatever its name is.
+        split: "train", "dev" or "test"; for MNLI also "dev_mismatched" and
             "test_mismatched". Only test splits may lack labels.
-        columns: which columns to read, "text=review,label=stars" or a dict;
-            see `table_columns.parse_columns`. None: the usual names.
+        columns: columns to read, "text=review,label=stars" or a dict, see
+            `data_pipeline.tasks.columns.parse_columns`; None: usual names.
 
     Returns:
-        list of examples, see `data_pipeline.tasks.examples`. What was left out
-        or looks wrong is told in one `warnings.warn` each.
+        list of examples, see `data_pipeline.tasks.examples`.
 
     Raises:
-        FileNotFoundError: there is nothing at `path`, or not this split.
-        ValueError: an unknown task, split or column, or something wrong in a
-            file; the message names the file and the row.
+        FileNotFoundError: `path` does not exist or lacks the split.
+        ValueError: the task, split or a column is unknown, or a file is
+            wrong; the message names the file and the row.
+
+    Example:
+
+    ```python
+    from data_pipeline import read_examples
+    with open("a.csv", "w") as file: print("text,label\\nFine.,good", file=file)
+    (example,) = read_examples("classification", "a.csv")
+    assert (example.text, example.label) == ("Fine.", "good")
+    ```
     """
     task = find_task(task)
     _check_split(split)
-    table_columns.parse_columns(task, columns)
-    tree = archives.open_tree(path)
+    parse_columns(task, columns)
+    tree = open_tree(path)
     name = tree.file if tree.is_file else _find(task, tree, split)
     if name is None or task.reader in _FOLDER_READERS and tree.is_file:
         raise FileNotFoundError(_not_there(task, path, split))
@@ -66,40 +80,37 @@ def read_examples(task, path, split="train", columns=None):
 
 
 def is_file(path):
-    """Whether a path is one file, which is then any split.
+    """Whether a path is a single file, not a directory or an archive.
 
     Args:
         path: as in `read_examples`.
 
-    Returns:
-        bool, False for a directory or an archive of several files.
-
     Raises:
-        FileNotFoundError: there is nothing at `path`.
+        FileNotFoundError: `path` does not exist.
         ValueError: an archive is damaged.
     """
-    return archives.open_tree(path).is_file
+    return open_tree(path).is_file
 
 
 def find_split(task, path, split):
-    """Where a split is.
+    """Find the file or folder of a split.
 
     Args:
         task: str or TaskSpec.
-        path: as in `read_examples`. One file is the "train" split alone.
+        path: as in `read_examples`. A single file is the "train" split only.
         split: str.
 
     Returns:
-        str, the path of the split's file or folder (in an archive: the
-        archive's path and the name inside), or None where it is not.
+        str, the path of the file or folder (in an archive: the path of the
+        archive and the name inside), or None without this split.
 
     Raises:
-        FileNotFoundError: there is nothing at `path`.
-        ValueError: an unknown task or split.
+        FileNotFoundError: `path` does not exist.
+        ValueError: the task or split is unknown.
     """
     task = find_task(task)
     _check_split(split)
-    tree = archives.open_tree(path)
+    tree = open_tree(path)
     if tree.is_file:
         return tree.place(tree.file) if split == "train" else None
     name = _find(task, tree, split)
@@ -107,19 +118,19 @@ def find_split(task, path, split):
 
 
 def hold_out(examples, fraction, seed):
-    """Sets a part of the examples aside, the same for the same seed.
+    """Split examples into training and held-out examples.
 
-    What belongs together stays together: all questions about a text (of
-    SQuAD: about an article), all documents of a query.
+    Groups are never split: all questions about a text (SQuAD: an article), all
+    documents of a query.
 
     Args:
         examples: list of examples, all of one kind.
-        fraction: float, how much to hold out, between 0 and 1; at least one
-            group is held out and one is left.
-        seed: int.
+        fraction: float in (0, 1), share to hold out; at least one group is
+            held out and one is kept for training.
+        seed: int; the result is a function of it.
 
     Returns:
-        (train, held out): two lists, each in the order of `examples`.
+        tuple (train, held out) of lists, in the order of `examples`.
 
     Raises:
         ValueError: `fraction` is out of range, or there is only one group.
@@ -151,17 +162,17 @@ def hold_out(examples, fraction, seed):
 
 
 def _group(example, index):
-    if isinstance(example, kinds.ChoiceExample):
+    if isinstance(example, ChoiceExample):
         return example.context
-    if isinstance(example, kinds.QuestionExample):
+    if isinstance(example, QuestionExample):
         return example.title or example.context
-    if isinstance(example, kinds.RankingExample):
+    if isinstance(example, RankingExample):
         return example.query_id
     return index
 
 
 def _find(task, tree, split):
-    """The name of the split's file or folder in a tree, or None."""
+    """Name of the file or folder of a split in a tree, or None."""
     has = tree.has
     if task.reader in _FOLDER_READERS:
         has = tree.names_under
@@ -174,9 +185,9 @@ def _find(task, tree, split):
 
 
 def _check_split(split):
-    if split not in kinds.SPLITS:
+    if split not in SPLITS:
         raise ValueError(
-            f"`split` must be one of {', '.join(kinds.SPLITS)}. Received: "
+            f"`split` must be one of {', '.join(SPLITS)}. Received: "
             f"split={split!r}."
         )
 
@@ -197,45 +208,46 @@ def _not_there(task, path, split):
 
 @dataclasses.dataclass(frozen=True)
 class TaskData:
-    """A task with its examples.
+    """Training and evaluation examples of a task.
 
     Attributes:
         task: TaskSpec.
-        labels: tuple of str or None, the classes in the order of the logits.
+        labels: tuple of str, the classes in the order of the logits, or None.
         train: list of examples.
-        evaluation: dict of str to a list of examples, the split that counts
-            first.
+        evaluation: dict of the name of a split to its list of examples; the
+            first decides which checkpoint is best.
     """
 
-    task: kinds.TaskSpec
+    task: TaskSpec
     labels: tuple | None
     train: list
     evaluation: dict
 
     def held_out(self):
-        """Pairs of a split's name and its examples."""
+        """Evaluation splits, list of (name, list of examples)."""
         return list(self.evaluation.items())
 
 
 def read_task(name, path, evaluation=None, columns=None, fraction=0.1, seed=0):
-    """Reads the examples of a task.
+    """Read the training and evaluation examples of a task.
 
     Args:
         name: str, of the task.
-        path: str, its files; None: by name through TensorFlow Datasets.
-        evaluation: str, a file to evaluate on, or a directory or archive whose
-            dev split is taken, or its test split if it has no other; None:
-            the dev split of `path`, or a part of the training examples.
+        path: str, of its files; None reads TensorFlow Datasets.
+        evaluation: str, a file to evaluate on, or a directory or archive, whose
+            dev split is read, or its test split if it has no dev split; None:
+            the dev split of `path`, or else held-out training examples.
         columns: str or None, such as "text=review,label=stars".
-        fraction: float, the part that is held out where there is no dev split.
-        seed: int, chooses that part.
+        fraction: float, share of training examples to hold out if there is no
+            dev split.
+        seed: int, of the held-out examples.
 
     Returns:
         TaskData.
 
     Raises:
-        FileNotFoundError, ValueError, RuntimeError: if files are missing or
-            wrong, or a set cannot be had by name.
+        FileNotFoundError, ValueError, RuntimeError: files are missing or
+            wrong, or TensorFlow Datasets cannot provide the task.
     """
     task = find_task(name)
     if path is not None:
@@ -247,7 +259,7 @@ def read_task(name, path, evaluation=None, columns=None, fraction=0.1, seed=0):
         )
     else:
         train = read_by_name(task, "train")
-    # Before any are held out: a class may have one example.
+    # Before the split: a class may have a single example.
     labels = labels_of(task, train)
     if evaluation is not None:
         splits = _to_evaluate(task, evaluation, columns)
@@ -266,11 +278,11 @@ def read_task(name, path, evaluation=None, columns=None, fraction=0.1, seed=0):
 
 
 def read_unlabelled(task, path, columns=None):
-    """Examples to predict; labels may be missing.
+    """Read examples to predict, which may lack labels.
 
     Args:
         task: TaskSpec.
-        path: str, a file in the task's format.
+        path: str, a file in the format of the task.
         columns: str or None.
 
     Returns:
@@ -280,34 +292,34 @@ def read_unlabelled(task, path, columns=None):
 
 
 def labels_of(task, examples):
-    """The classes of a task: its own, or those of its examples in order.
+    """Classes of a task, or of its examples if the task names none.
 
     Args:
         task: TaskSpec.
         examples: list of training examples.
 
     Returns:
-        tuple of str, or None where the task has no classes.
+        tuple of str, or None for a task without classes.
     """
     if task.kind not in ("classification", "token_classification"):
         return None
     if task.labels is not None:
         return task.labels
     if task.kind == "classification":
-        found = {str(x.label) for x in examples}
+        labels = {str(x.label) for x in examples}
     else:
-        found = {tag for x in examples for tag in x.tags}
-    # The tag of words outside of any entity comes first; numbers as numbers.
+        labels = {tag for x in examples for tag in x.tags}
+    # The tag "O" first; numbers in numerical order.
     return tuple(
         sorted(
-            found,
+            labels,
             key=lambda x: (x != "O", not x.isdigit(), len(x) * x.isdigit(), x),
         )
     )
 
 
 def _held_out(task, path, columns):
-    """dict of split to examples."""
+    """Examples of the dev splits at a path, dict of split to list."""
     return {
         split: read_examples(task, path, split, columns)
         for split in _HELD_OUT
@@ -316,30 +328,30 @@ def _held_out(task, path, columns):
 
 
 def _to_evaluate(task, path, columns):
-    """dict of split to examples of what was given to evaluate on."""
-    if is_file(path):  # which stands for any split
+    """Examples of an evaluation path, dict of split to list."""
+    if is_file(path):  # read as any split
         return {"dev": read_examples(task, path, "train", columns)}
-    found = _held_out(task, path, columns)
-    if not found and find_split(task, path, "test"):
-        found = {"test": read_examples(task, path, "test", columns)}
-        for example in found["test"]:
+    splits = _held_out(task, path, columns)
+    if not splits and find_split(task, path, "test"):
+        splits = {"test": read_examples(task, path, "test", columns)}
+        for example in splits["test"]:
             if not _is_labelled(example):
                 raise ValueError(
                     f"{example.where}: there is no label, so this test split "
                     "cannot be evaluated on. Give --eval-data a file with "
                     "labels."
                 )
-    if not found:
+    if not splits:
         raise FileNotFoundError(
             f"{path}: there is neither a dev nor a test split of the task "
             f"{task.name} to evaluate on. Give --eval-data the file itself."
         )
-    return found
+    return splits
 
 
 def _is_labelled(example):
-    """Whether what a model is to say of an example is known."""
-    if isinstance(example, kinds.QuestionExample):
+    """Whether an example has its label, answer, tags or relevance."""
+    if isinstance(example, QuestionExample):
         return bool(example.answers) or example.is_impossible
     return not any(
         getattr(example, name, "") is None

@@ -1,44 +1,46 @@
-"""SQuAD's JSON: articles, their paragraphs, questions and answers."""
+"""Questions and answers in the JSON format of SQuAD."""
 
 import posixpath
 import warnings
 
 from data_pipeline.tasks import archives
-from data_pipeline.tasks import examples
+from data_pipeline.tasks.examples import Answer
+from data_pipeline.tasks.examples import QuestionExample
 
 
 def read_examples(tree, name, task, split, columns=None):
-    """The questions of a file.
+    """Read the questions of a file.
 
-    An answer that does not stand at its `answer_start` is kept as it is; how
-    many there are is told in a warning.
+    An answer whose text is not at its `answer_start` is kept unchanged; a
+    warning gives the number of such answers.
 
     Args:
         tree: archives.Tree.
         name: str, the file.
         task: TaskSpec whose reader is "squad".
         split: str; in a test split answers may be missing.
-        columns: None; there are none to name.
+        columns: unused.
 
     Returns:
         list of QuestionExample.
 
     Raises:
-        ValueError: broken JSON, another layout, or a question without an
-            answer that is not marked `is_impossible`.
+        ValueError: the JSON is broken, the layout is another one, or a
+            question has no answer and is not marked `is_impossible`.
     """
     place, file = tree.place(name), posixpath.basename(name)
     with archives.open_text(tree, name) as text:
         document = archives.parse_json(text.read(), place)
-    found = []
+    examples = []
     where = "the beginning"
     try:
         for article in document["data"]:
             for paragraph in article["paragraphs"]:
                 for question in paragraph["qas"]:
                     where = f"question {question['id']}"
-                    found.append(_example(article, paragraph, question, file))
-                    _check(found[-1], split)
+                    example = _example(article, paragraph, question, file)
+                    _check(example, split)
+                    examples.append(example)
     except (KeyError, TypeError, IndexError, AttributeError) as error:
         raise ValueError(
             f"{place}, at {where}: not SQuAD's layout, which is data > "
@@ -47,21 +49,21 @@ def read_examples(tree, name, task, split, columns=None):
         ) from None
     except ValueError as error:
         raise ValueError(f"{place}, {where}: {error}") from None
-    if not found:
+    if not examples:
         raise ValueError(f"{place}: the file holds no questions.")
-    _warn_of_misplaced(found, place)
-    return found
+    _warn_of_misplaced(examples, place)
+    return examples
 
 
 def _example(article, paragraph, question, file):
     is_impossible = bool(question.get("is_impossible", False))
     answers = () if is_impossible else question.get("answers") or ()
-    return examples.QuestionExample(
+    return QuestionExample(
         str(question["id"]),
         archives.checked_text(paragraph["context"]),
         archives.checked_text(question["question"]),
         tuple(
-            examples.Answer(
+            Answer(
                 archives.checked_text(answer["text"]),
                 int(answer["answer_start"]),
             )
@@ -82,10 +84,10 @@ def _check(example, split):
     )
 
 
-def _warn_of_misplaced(found, place):
+def _warn_of_misplaced(examples, place):
     misplaced = [
         (example, answer)
-        for example in found
+        for example in examples
         for answer in example.answers
         if not example.context.startswith(answer.text, max(0, answer.start))
         or answer.start < 0

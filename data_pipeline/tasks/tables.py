@@ -1,8 +1,8 @@
-"""Rows of TSV, CSV and JSON lines, and the texts in them.
+"""Examples in tables: TSV, CSV and JSON lines.
 
-A .tsv (or .txt) is split at tabs and nothing in it is quoted, as GLUE's are. A
-.csv is separated by commas, and a text with a comma, quote or line break in it
-is quoted. A .jsonl or .json has an object a line, or is one list of objects.
+A .tsv (or .txt) is split at tabs and never quoted, as in GLUE. A .csv is
+separated by commas, and texts with a comma, quote or line break are quoted. A
+.jsonl or .json has an object per line, or is a list of objects.
 
 A "row" is the line of the file, from 1, where an example begins.
 """
@@ -16,31 +16,33 @@ import posixpath
 import warnings
 
 from data_pipeline.tasks import archives
-from data_pipeline.tasks import columns as table_columns
-from data_pipeline.tasks import examples
+from data_pipeline.tasks.columns import LABEL_ROLES
+from data_pipeline.tasks.columns import Columns
+from data_pipeline.tasks.examples import RankingExample
+from data_pipeline.tasks.examples import TextExample
 
 _FIELD_CHARACTERS = 1 << 30
 
 
 def read_examples(tree, name, task, split, columns=None):
-    """The texts, or pairs of texts, of a file.
+    """Read the texts or pairs of texts of a file.
 
     Args:
         tree: archives.Tree.
         name: str, the file.
         task: TaskSpec whose reader is "table".
         split: str; in a test split labels may be missing.
-        columns: as `table_columns.parse_columns` takes it.
+        columns: as in `data_pipeline.tasks.columns.parse_columns`.
 
     Returns:
         list of TextExample.
 
     Raises:
-        ValueError: something is wrong with the file.
+        ValueError: a row or a label is wrong, or there are no examples.
     """
     place, file = tree.place(name), posixpath.basename(name)
     label_of = _label_reader(task, split)
-    found, left_out = [], 0
+    examples, left_out = [], 0
     rows = read_rows(tree, name, task, split, columns)
     for index, (number, values) in enumerate(rows):
         label = values["label"]
@@ -54,8 +56,8 @@ def read_examples(tree, name, task, split, columns=None):
         texts = [values["text"], values.get("text_pair")]
         for written, meant in task.escapes:
             texts[0] = texts[0].replace(written, meant)
-        found.append(
-            examples.TextExample(
+        examples.append(
+            TextExample(
                 values.get("id") or str(index),
                 *texts,
                 label,
@@ -67,33 +69,33 @@ def read_examples(tree, name, task, split, columns=None):
             f"{place}: {left_out} rows without a gold label left out",
             stacklevel=2,
         )
-    if not found:
+    if not examples:
         raise ValueError(f"{place}: the file holds no examples.")
-    return found
+    return examples
 
 
 def read_ranking(tree, name, task, split, columns=None):
-    """The pairs of a query and a document of a file.
+    """Read the pairs of a query and a document of a file.
 
-    Queries without an id are numbered as they appear, documents by their row.
+    Without ids, queries are numbered in order of appearance, documents by row.
 
     Args:
         tree: archives.Tree.
         name: str, the file.
         task: TaskSpec whose reader is "ranking".
         split: str; in a test split the relevance may be missing.
-        columns: as `table_columns.parse_columns` takes it.
+        columns: as in `data_pipeline.tasks.columns.parse_columns`.
 
     Returns:
         list of RankingExample.
 
     Raises:
-        ValueError: something is wrong with the file, or two queries have the
-            same id.
+        ValueError: a row or a relevance is wrong, there are no examples, or
+            two queries have the same id.
     """
     place, file = tree.place(name), posixpath.basename(name)
     is_test = split.startswith("test")
-    found, queries, numbers, negative = [], {}, {}, 0
+    examples, queries, numbers, negative = [], {}, {}, 0
     rows = read_rows(tree, name, task, split, columns)
     for index, (number, values) in enumerate(rows):
         query, relevance = values["query"], values["relevance"]
@@ -112,8 +114,8 @@ def read_ranking(tree, name, task, split, columns=None):
                 raise ValueError(f"{place}, row {number}: {error}") from None
             negative += relevance < 0
             relevance = max(0.0, relevance)
-        found.append(
-            examples.RankingExample(
+        examples.append(
+            RankingExample(
                 query_id,
                 query,
                 values["document_id"] or str(index),
@@ -123,18 +125,18 @@ def read_ranking(tree, name, task, split, columns=None):
             )
         )
     if negative:
-        # TREC marks spam with -2.
+        # In TREC, -2 is spam.
         warnings.warn(
             f"{place}: {negative} rows with a relevance below 0 read as 0",
             stacklevel=2,
         )
-    if not found:
+    if not examples:
         raise ValueError(f"{place}: the file holds no examples.")
-    return found
+    return examples
 
 
 def _label_reader(task, split):
-    """A function of what a row says (str or None) to the label."""
+    """Function from the text of a label (str or None) to the label."""
     is_test = split.startswith("test")
     known = frozenset(task.labels or ())
 
@@ -160,10 +162,10 @@ def _label_reader(task, split):
 
 
 def parse_number(label):
-    """A finite float from a str.
+    """Parse a finite number.
 
     Raises:
-        ValueError: it is none.
+        ValueError: `label` is not a finite number.
     """
     try:
         number = float(label or "")
@@ -175,18 +177,18 @@ def parse_number(label):
 
 
 def read_rows(tree, name, task, split, columns=None):
-    """The values that the rows of a file have for the roles of a task.
+    """Yield the values of each row for the roles of a task.
 
     Args:
         tree, name, task, split, columns: as in `read_examples`.
 
     Yields:
-        (row, values): int, and a dict of each role to a str, or None where
-        the file has no such column.
+        (row, values): int, and a dict of each role to a str, or None if the
+        file lacks the column.
 
     Raises:
         ValueError: a row is broken, too short or, in tables of your own, too
-            long; a column is missing; the file is empty.
+            long; a column is missing; or the file is empty.
     """
     place = tree.place(name)
     rows = _ROWS[table_format(name, task)](tree, name)
@@ -195,16 +197,16 @@ def read_rows(tree, name, task, split, columns=None):
         raise ValueError(f"{place}: the file is empty.")
     header = first[1]
     if isinstance(header, dict):
-        # What one object leaves out, another may have.
+        # An object may lack keys that others have.
         rows = [first, *rows]
         header = dict.fromkeys(key for _, row in rows for key in row)
-    found = table_columns.Columns(header, task, split, columns, place)
-    values_of = _values_reader(found, task)
-    if not found.has_header:
+    columns = Columns(header, task, split, columns, place)
+    values_of = _values_reader(columns, task)
+    if not columns.has_header:
         yield first[0], _named_row(values_of, first, place)
     incomplete = 0
     for row in rows:
-        if row[1] == [""] and len(found.names) > 1:
+        if row[1] == [""] and len(columns.names) > 1:
             continue  # a blank line
         try:
             yield row[0], values_of(row[1])
@@ -227,29 +229,29 @@ def _named_row(values_of, row, place):
     except ValueError as error:
         raise ValueError(f"{place}, row {number}: {error}") from None
     except LookupError:
-        there = (
+        fields = (
             f"it has {', '.join(cells)}"
             if isinstance(cells, dict)
             else f"{len(cells)} fields"
         )
         raise ValueError(
-            f"{place}, row {number}: a field is missing ({there})."
+            f"{place}, row {number}: a field is missing ({fields})."
         ) from None
 
 
-def _values_reader(found, task):
-    """A function of a row to a dict of role to str or None."""
-    getters = found.getters()
+def _values_reader(columns, task):
+    """Function from a row to a dict of role to str or None."""
+    getters = columns.getters()
     absent = dict.fromkeys(role for role, get in getters.items() if not get)
     present = [(role, get) for role, get in getters.items() if get]
-    used = [key for role, _ in present for key in found.keys[role]]
-    maybe = {
+    used = [key for role, _ in present for key in columns.keys[role]]
+    optional = {
         key
-        for role in (*task.optional, *table_columns.LABEL_ROLES)
-        for key in found.keys.get(role) or ()
+        for role in (*task.optional, *LABEL_ROLES)
+        for key in columns.keys.get(role) or ()
     }
-    # Published tables are read as everybody reads them.
-    width = len(found.names) if task.folder is None else math.inf
+    # Rows of published tables may be longer; further fields are ignored.
+    width = len(columns.names) if task.folder is None else math.inf
 
     def read_list(row):
         if len(row) > width:
@@ -261,15 +263,15 @@ def _values_reader(found, task):
 
     def read_object(row):
         row = {
-            key: _json_text(row.get(key) if key in maybe else row[key], key)
+            key: _json_text(row.get(key) if key in optional else row[key], key)
             for key in used
         }
         for key in used:
-            if row[key] is None and key not in maybe:
+            if row[key] is None and key not in optional:
                 raise ValueError(f"{key!r} is null.")
         return {**absent, **{role: get(row) for role, get in present}}
 
-    return read_object if found.is_json else read_list
+    return read_object if columns.is_json else read_list
 
 
 def _json_text(value, key):
@@ -281,14 +283,14 @@ def _json_text(value, key):
 
 
 def table_format(name, task):
-    """How a table is written: "tsv", "csv" or "json".
+    """Format of a table: "tsv", "csv" or "json".
 
     Args:
         name: str, the file.
         task: TaskSpec.
 
     Raises:
-        ValueError: the file's ending does not tell.
+        ValueError: the ending of the file name is unknown.
     """
     if task.table_format:
         return task.table_format
@@ -314,7 +316,7 @@ def _csv_rows(tree, name):
         archives.open_text(tree, name) as file,
         _long_fields(),
     ):
-        # Without `strict`, one stray quote swallows the rest of the file.
+        # Without `strict`, a stray quote swallows the rest of the file.
         reader = csv.reader(file, strict=True)
         while True:
             number = reader.line_num + 1
@@ -332,7 +334,7 @@ def _csv_rows(tree, name):
 
 @contextlib.contextmanager
 def _long_fields():
-    # The limit is the process's own; texts may be longer than its 131,072.
+    # A global limit of `csv`, by default 131,072; texts may be longer.
     limit = csv.field_size_limit(_FIELD_CHARACTERS)
     try:
         yield

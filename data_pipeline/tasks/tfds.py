@@ -1,7 +1,11 @@
-"""The examples of a task by its name alone, from TensorFlow Datasets."""
+"""Examples of published tasks from TensorFlow Datasets."""
 
-from data_pipeline.tasks import catalog as task_catalog
-from data_pipeline.tasks import examples
+from data_pipeline.tasks.catalog import find_task
+from data_pipeline.tasks.examples import Answer
+from data_pipeline.tasks.examples import ChoiceExample
+from data_pipeline.tasks.examples import QuestionExample
+from data_pipeline.tasks.examples import TextExample
+from data_pipeline.tasks.examples import TokensExample
 
 _SPLITS = {"train": "train", "dev": "validation", "test": "test"}
 _TASK_SPLITS = {
@@ -20,7 +24,7 @@ _TASK_SPLITS = {
     "race": {"train": "train", "dev": "dev", "test": "test"},
     "conll-2003": {"train": "train", "dev": "dev", "test": "test"},
 }
-# Features there, joined by a blank within a tuple.
+# Names of features; those of a tuple are joined by a blank.
 _SENTENCES = (("sentence1",), ("sentence2",))
 _TEXTS = {
     "sst-2": (("sentence",),),
@@ -36,30 +40,29 @@ _TEXTS = {
     "yelp-2": (("text",),),
     "ag-news": (("title", "description"),),
 }
-# Where the classes there are in another order than in the task.
+# Classes in the order of TensorFlow Datasets, if it differs from the task's.
 _LABELS = {"mnli": ("entailment", "neutral", "contradiction")}
 _RACE_GROUPS = ("middle", "high")
 
 
 def read_by_name(task, split="train"):
-    """The examples of a published task, fetched if need be.
+    """Read the examples of a published task, downloaded on first use.
 
-    They are kept where TensorFlow Datasets keeps its data: TFDS_DATA_DIR, or
-    else ~/tensorflow_datasets.
+    The data are kept in TFDS_DATA_DIR, by default ~/tensorflow_datasets.
 
     Args:
         task: str or TaskSpec.
-        split: str, as in `task_files.read_examples`.
+        split: str, as in `data_pipeline.tasks.reading.read_examples`.
 
     Returns:
         list of examples.
 
     Raises:
-        ValueError: there is no such task or split there.
-        RuntimeError: there is no network or no package, and the data were not
-            fetched before.
+        ValueError: TensorFlow Datasets lacks the task or the split.
+        RuntimeError: the package is missing, or the data are not downloaded
+            and the network fails.
     """
-    task = task_catalog.find_task(task)
+    task = find_task(task)
     splits = _TASK_SPLITS.get(task.name, _SPLITS)
     if task.tfds is None or split not in splits:
         lack = "the task" if task.tfds is None else f"a {split} split of"
@@ -85,7 +88,7 @@ def read_by_name(task, split="train"):
 
 
 def _rows(task, name, split):
-    """list of dicts of NumPy values."""
+    """Rows of a split, a list of dicts of NumPy values."""
     try:
         import tensorflow as tf
         import tensorflow_datasets as tfds
@@ -95,8 +98,8 @@ def _rows(task, name, split):
     except ImportError as error:
         raise RuntimeError(_cannot(task, name, error)) from None
     failures = (
-        ImportError,  # it imports some of its parts late
-        OSError,  # every error of the network is one
+        ImportError,  # of parts that it imports late
+        OSError,  # of the network
         tf.errors.OpError,
         download_manager.NonMatchingChecksumError,
         extractor.ExtractError,
@@ -131,7 +134,7 @@ def _text_example(task, row, index, where):
         label = labels[label] if label >= 0 else None
     elif label < 0:  # hidden
         label = None
-    return examples.TextExample(
+    return TextExample(
         str(row.get("idx", index)),
         texts[0],
         texts[1] if len(texts) > 1 else None,
@@ -141,7 +144,7 @@ def _text_example(task, row, index, where):
 
 
 def _sentence(task, row, index, where):
-    return examples.TokensExample(
+    return TokensExample(
         str(index),
         tuple(map(_str, row["tokens"])),
         tuple(task.labels[tag] for tag in row["ner"]),
@@ -151,17 +154,17 @@ def _sentence(task, row, index, where):
 
 def _question(row):
     answers = row["answers"]
-    return examples.QuestionExample(
+    return QuestionExample(
         _str(row["id"]),
         _str(row["context"]),
         _str(row["question"]),
         tuple(
-            examples.Answer(_str(text), int(start))
+            Answer(_str(text), int(start))
             for text, start in zip(
                 answers["text"], answers["answer_start"], strict=True
             )
         ),
-        bool(row.get("is_impossible", False)),  # SQuAD 1.1 does not say
+        bool(row.get("is_impossible", False)),  # absent in SQuAD 1.1
         _str(row["title"]),
         f"question {_str(row['id'])}",
     )
@@ -170,10 +173,10 @@ def _question(row):
 def _choices(row, group):
     article = _str(row["article"])
     article_id = _str(row["example_id"])
-    # Ragged: as many options as a question has.
+    # Ragged, as the number of options varies.
     options = row["options"].to_list()
     for index, question in enumerate(row["questions"]):
-        yield examples.ChoiceExample(
+        yield ChoiceExample(
             f"{article_id}/{index}",
             article,
             _str(question),

@@ -1,23 +1,23 @@
 """Text files -> documents -> sentences, streaming.
 
-Three layouts of text:
+Text formats:
 
-- "sentences": one sentence (or paragraph) a line, a blank line ends a
-  document. The released preprocessing reads this one. A document is also cut
-  after each 200,000 characters.
-- "running": a file is a document; a long one is cut at the end of a paragraph
+- "sentences": one sentence (or paragraph) per line, a blank line ends a
+  document, as the released preprocessing reads it. A document also ends after
+  200,000 characters.
+- "running": a file is a document; a long file is cut at the end of a paragraph
   after each 200,000 characters. Consecutive lines are one paragraph, a blank
   line ends it, and paragraphs are split into sentences. For books, hard
   wrapped or not, and for wikitext-2, whose blank lines only set off headings.
 - "jsonl": a line is `{"text": ...}`, a document of running text.
 
-"auto" looks at each file: .jsonl and .json are "jsonl". In the first 65,536
-characters of any other file, blank lines set off blocks. If blocks have two
-lines or more on average and at least 4 of 5 lines end like a sentence,
-the file is "sentences", else "running". Say which one it is where you know.
+"auto" detects the format of each file: .jsonl and .json are "jsonl". In the
+first 65,536 characters of any other file, blank lines separate blocks. If
+blocks have two lines or more on average and at least 4 of 5 lines end like a
+sentence, the format is "sentences", else "running".
 
-Files may end in .gz, .bz2 or .xz. A byte order mark is dropped and any kind of
-line end is read.
+Files may be compressed: .gz, .bz2 or .xz. A byte order mark is dropped and any
+kind of line end is read.
 """
 
 import bz2
@@ -36,8 +36,8 @@ from data_pipeline.text.sentences import split_sentences
 
 TEXT_FORMATS = ("auto", "sentences", "running", "jsonl")
 PART_CHARACTERS = 4_000_000
-# A whole corpus in one file must not be one document: nothing could be held
-# out, or worked on side by side.
+# A corpus in one file must not be one document: no part of it could be held
+# out, or built in parallel.
 DOCUMENT_CHARACTERS = 200_000
 
 _OPENERS = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
@@ -47,20 +47,20 @@ _LINE_ENDS_SENTENCE = re.compile(r"[.!?…。！？][\"'”’»)\]」』]*$")
 
 
 class Document(typing.NamedTuple):
-    """A document as it stands in its file: `text`, and how to split it."""
+    """A document: its text in the file, and the text's format."""
 
     text: str
     text_format: str
 
     def sentences(self):
-        """list of str, none of them empty."""
+        """Sentences of the document, a list of non-empty str."""
         if self.text_format == "sentences":
             return self.text.split("\n")
         return split_sentences(self.text)
 
 
 def find_files(pattern):
-    """The files that a pattern matches, sorted by name.
+    """Files that match a pattern, sorted by name.
 
     Args:
         pattern: str, a path or a glob; `**` matches any number of folders.
@@ -74,8 +74,8 @@ def find_files(pattern):
     pattern = os.path.expanduser(pattern)
     files = [pattern] if os.path.isfile(pattern) else []
     if not files:
-        found = glob.glob(pattern, recursive=True)
-        files = sorted(path for path in found if os.path.isfile(path))
+        paths = glob.glob(pattern, recursive=True)
+        files = sorted(path for path in paths if os.path.isfile(path))
     if not files:
         raise FileNotFoundError(
             f"no file matches `input`. Received: input={pattern!r}, seen from "
@@ -85,20 +85,20 @@ def find_files(pattern):
 
 
 def read_documents(pattern, text_format="auto", encoding="utf-8"):
-    """The documents of all files that match, each a list of sentences.
+    """Yield the documents of all matching files as lists of sentences.
 
     Args:
         pattern: str, a path or a glob.
         text_format: "auto", "sentences", "running" or "jsonl"; see the
-            module's docstring.
-        encoding: str, any encoding that Python knows.
+            docstring of the module.
+        encoding: str, an encoding of Python.
 
     Yields:
         list of str.
 
     Raises:
         FileNotFoundError: no file matches.
-        ValueError: a file without text, invalid bytes, a broken JSON line.
+        ValueError: a file has no text, invalid bytes or a broken JSON line.
     """
     for document in stream_documents(pattern, text_format, encoding):
         yield document.sentences()
@@ -107,14 +107,14 @@ def read_documents(pattern, text_format="auto", encoding="utf-8"):
 def stream_documents(
     pattern, text_format="auto", encoding="utf-8", progress=None
 ):
-    """Like `read_documents`, with the sentences not yet split.
+    """Yield the documents of all matching files, not yet split.
 
     Args:
         pattern: str, a path or a glob.
         text_format: as in `read_documents`.
         encoding: str.
-        progress: callable that is given the number of bytes of the (perhaps
-            compressed) files read since its last call, or None.
+        progress: function of the number of bytes of the (perhaps compressed)
+            files read since its last call, or None.
 
     Yields:
         Document.
@@ -130,23 +130,22 @@ def stream_documents(
         )
     encoding = _checked_encoding(encoding)
     for path in find_files(pattern):
-        kind = text_format
-        if kind == "auto":
-            kind = detect_format(path, encoding)
-        documents = _READERS[kind](path, encoding, progress)
-        empty = True
+        file_format = text_format
+        if text_format == "auto":
+            file_format = detect_format(path, encoding)
+        documents = _READERS[file_format](path, encoding, progress)
+        is_empty = True
         for document in documents:
-            empty = False
+            is_empty = False
             yield document
-        if empty:
+        if is_empty:
             raise ValueError(
                 f"{path}: the file holds no text. Remove it, or narrow `input`."
             )
 
 
 def detect_format(path, encoding="utf-8"):
-    """The format that "auto" takes a file for; the rule is in the module's
-    docstring.
+    """Detect the format of a file; the docstring of the module has the rule.
 
     Args:
         path: str.
@@ -177,28 +176,12 @@ def detect_format(path, encoding="utf-8"):
     return "running"
 
 
-def plan_parts(documents, part_characters=PART_CHARACTERS):
-    """Cuts a stream of documents, in order, into parts: the units of work.
-
-    Each part holds at least `part_characters` characters, unless the whole
-    stream is shorter, and ends where a document ends. What follows the last
-    full part is joined to it. Never more than two parts are held.
-
-    Args:
-        documents: iterable of Document.
-        part_characters: int.
-
-    Yields:
-        list of Document.
-    """
-    planner = PartPlanner(part_characters)
-    for document in documents:
-        yield from planner.add(document)
-    yield from planner.finish()
-
-
 class PartPlanner:
-    """`plan_parts` for documents that come one by one.
+    """Groups documents, given one by one, into parts: the units of work.
+
+    A part holds at least `part_characters` characters, unless all documents
+    have fewer. Documents behind the last full part are joined to it. At most
+    two parts are held in memory.
 
     Args:
         part_characters: int.
@@ -211,7 +194,7 @@ class PartPlanner:
         self._size = 0
 
     def add(self, document):
-        """Takes a document; returns a list of the parts that are complete."""
+        """Add a document; returns a list of complete parts."""
         self._current.append(document)
         self._size += len(document.text)
         if self._size < self._part_characters:
@@ -221,9 +204,9 @@ class PartPlanner:
         return done
 
     def finish(self):
-        """Returns a list of what is left: one part, or none."""
-        rest = self._full + self._current
-        return [rest] if rest else []
+        """Return a list of the last part, empty without documents."""
+        last = self._full + self._current
+        return [last] if last else []
 
 
 def _read_sentences(path, encoding, progress):
@@ -245,7 +228,7 @@ def _read_running(path, encoding, progress):
     for line in _lines(path, encoding, progress):
         lines.append(line)
         characters += len(line) + 1
-        # At the end of a paragraph; of a line where no paragraph ever ends.
+        # At the end of a paragraph, or of a line if the paragraph is too long.
         limit = DOCUMENT_CHARACTERS * (1 if not line.strip() else 4)
         if characters >= limit:
             yield Document("\n".join(lines), "running")
@@ -286,7 +269,7 @@ _READERS = {
 
 
 def _lines(path, encoding, progress):
-    """The decoded lines of a file, without their ends."""
+    """Yield the decoded lines of a file, without their ends."""
     decoder = io.IncrementalNewlineDecoder(
         codecs.getincrementaldecoder(encoding)(), translate=True
     )
@@ -296,7 +279,7 @@ def _lines(path, encoding, progress):
         try:
             text = carry + decoder.decode(chunk, final=not chunk)
         except UnicodeDecodeError as error:
-            # What the decoder was given ends where the chunk ends.
+            # The decoder's input ends with the chunk.
             offset = num_read - len(error.object) + error.start
             raise ValueError(
                 f"{path}: invalid {encoding.removesuffix('-sig')} at byte "
@@ -311,7 +294,7 @@ def _lines(path, encoding, progress):
 
 
 def _chunks(path, progress):
-    """Blocks of uncompressed bytes; the last one is empty."""
+    """Yield blocks of uncompressed bytes; the last one is empty."""
     opener = _OPENERS.get(os.path.splitext(path.lower())[1])
     with open(path, "rb") as raw:
         file = opener(raw) if opener else raw

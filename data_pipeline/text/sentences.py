@@ -1,8 +1,8 @@
-"""Running text to sentences."""
+"""Splitting running text into sentences."""
 
 import re
 
-# Where a sentence may end: group 1 is empty after a Western mark, and then
+# Candidates for the end of a sentence. Group 1: a full-width mark. Without it,
 # group 2 (opening quotes) or group 3 (the next letter) decides.
 _SENTENCE_END = re.compile(
     r"(?:([。！？]+[”’」』]*)|[.!?…][\"'”’»)\]]*(?=\s))\s*"
@@ -12,12 +12,12 @@ _BLANK_LINE = re.compile(r"\n[^\S\n]*\n")
 
 
 def split_sentences(text):
-    """Splits running text into sentences.
+    """Split running text into sentences.
 
     A sentence ends at `.`, `!`, `?` or an ellipsis, closing quotes or brackets
     included, before white space and an upper-case letter or an opening quote;
     also right after a full-width mark. Abbreviations before names are split
-    too: all that depends on it is where a segment may be cut.
+    too, which is harmless: sentences only bound segments A and B.
 
     Args:
         text: str, paragraphs separated by blank lines.
