@@ -37,7 +37,6 @@ def train(name="classification", strategy=None, **settings):
         step = orbit.utils.create_global_step()
     trainer = finetuning_step.FinetuningTrainer(
         model,
-        model,
         optimizer,
         finetuning_step.distribute_examples(
             batches, config, strategy, start_step=0
