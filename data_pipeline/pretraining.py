@@ -18,11 +18,10 @@ from data_pipeline.records.parsing import parse_records
 from data_pipeline.records.schema import SPLITS
 from data_pipeline.records.writer import verify_records
 
-# No function here needs AutoGraph, which triples the time to build a dataset.
+# AutoGraph, which no function here needs, triples the time to build a dataset.
 _without_autograph = tf.autograph.experimental.do_not_convert
 
-# Most bytes of the read buffers of all rows together, and of one row.
-_BUFFER_BYTES = 1 << 26
+_BUFFER_BYTES = 1 << 26  # of the rows together, at most
 _ROW_BUFFER_BYTES = 1 << 18
 
 

@@ -117,7 +117,7 @@ def test_goes_on_after_a_failure(
 
     one = ("--runner", "DirectRunner")
     with monkeypatch.context() as patch:
-        patch.setattr(part_building, "build_part", fail)
+        patch.setattr("data_pipeline.records.beam.build_part", fail)
         assert run(corpus, tmp_path / "set", *one) == 1
     error = capsys.readouterr().err.splitlines()[-1]
     assert error == "error: the worker has no memory left."

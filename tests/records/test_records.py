@@ -95,18 +95,6 @@ def test_set_round_trip(tmp_path):
     assert verify_records(tmp_path / "set") == []
 
 
-def test_manifest_check(tmp_path):
-    write_set(tmp_path / "set")
-    manifest = read_manifest(tmp_path / "set")
-    manifest.check(22, 97, "0a" * 32)
-    with pytest.raises(ValueError, match="`sequence_length` must be .* 22"):
-        manifest.check(sequence_length=23)
-    with pytest.raises(ValueError, match="`vocabulary_size` must be .* 97"):
-        manifest.check(vocabulary_size=98)
-    with pytest.raises(ValueError, match="`tokenizer_digest` must be"):
-        manifest.check(tokenizer_digest="0b" * 32)
-
-
 def test_complete_set_is_kept(tmp_path):
     write_set(tmp_path / "set")
     before = (tmp_path / "set" / "manifest.json").read_bytes()

@@ -7,9 +7,9 @@ import pytest
 
 from data_pipeline.records.sequences import Stream
 from data_pipeline.records.sequences import build_sequences
+from data_pipeline.records.sequences import join_documents
 from data_pipeline.records.sequences import reverse_stream
 from data_pipeline.records.sequences import split_a_and_b
-from data_pipeline.records.sequences import token_stream
 from data_pipeline.tokenization.symbols import CLS_ID
 from data_pipeline.tokenization.symbols import END_OF_DOCUMENT_ID
 from data_pipeline.tokenization.symbols import SEP_ID
@@ -29,6 +29,18 @@ class Draws:
     def integers(self, high):
         self.log.append(int(self._rng.integers(high)))
         return self.log[-1]
+
+
+def token_stream(documents, end_of_document=True):
+    """The Stream of documents, lists of sentences, lists of int."""
+    sentences = list(itertools.chain.from_iterable(documents))
+    tokens = list(itertools.chain.from_iterable(sentences))
+    return join_documents(
+        np.array(tokens, np.int32),
+        np.array(list(map(len, sentences)), np.int64),
+        np.array(list(map(len, documents)), np.int64),
+        end_of_document,
+    )
 
 
 def random_stream(num_tokens, seed=0, longest=9):

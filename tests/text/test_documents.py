@@ -9,11 +9,18 @@ import pytest
 
 from data_pipeline.text import documents as text_files
 from data_pipeline.text.documents import Document
-from data_pipeline.text.documents import plan_parts
+from data_pipeline.text.documents import PartPlanner
 from data_pipeline.text.documents import read_documents
-from data_pipeline.text.documents import split_sentences
+from data_pipeline.text.sentences import split_sentences
 
 SENTENCES = "One is here.\nTwo is here.\n\n \nThree is here.\nFour!\nFive?\n"
+
+
+def plan_parts(documents, part_characters):
+    planner = PartPlanner(part_characters)
+    for document in documents:
+        yield from planner.add(document)
+    yield from planner.finish()
 
 
 def read(path, **options):
