@@ -1,11 +1,7 @@
-"""The command that turns text into records."""
+"""The command `build_records`: contents of a set, splits, errors."""
 
+import concurrent.futures
 import errno
-import hashlib
-import json
-import os
-import pathlib
-import subprocess
 import sys
 
 import numpy as np
@@ -13,74 +9,31 @@ import pytest
 import tensorflow as tf
 
 from data_pipeline import build_records
-from data_pipeline import command_line
 from data_pipeline.pretraining import PretrainingData
-from data_pipeline.records import build as building
+from data_pipeline.records import build as builder
 from data_pipeline.records import held_out
 from data_pipeline.records.parsing import parse_records
 from data_pipeline.records.schema import RecordSettings
 from data_pipeline.records.writer import read_manifest
 from data_pipeline.records.writer import verify_records
-from data_pipeline.text import documents as text_files
+from data_pipeline.text.documents import Document
+from data_pipeline.text.documents import read_documents
 from data_pipeline.tokenization.tokenizer import Tokenizer
-from tests.support.samples import tiny_model
-from tests.support.samples import tiny_sentences
-
-ROOT = pathlib.Path(__file__).resolve().parents[2]
+from tests.support.record_fixtures import digests
+from tests.support.record_fixtures import record_options
+from tests.support.record_fixtures import run_build
+from tests.support.record_fixtures import small_parts
+from tests.support.record_fixtures import write_corpus
 
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory):
-    """A directory with `spiece.model` and text of 40 documents."""
-    directory = tmp_path_factory.mktemp("corpus")
-    (directory / "spiece.model").write_bytes(tiny_model())
-    lines = list(tiny_sentences(800))
-    text = "\n\n".join("\n".join(lines[i : i + 20]) for i in range(0, 800, 20))
-    (directory / "a.txt").write_text(text, encoding="utf-8")
-    return directory
-
-
-@pytest.fixture
-def small_parts(monkeypatch):
-    """Parts of a few documents, so that small texts make many."""
-    planner = text_files.PartPlanner.__init__
-    monkeypatch.setattr(planner, "__defaults__", (9000,))
-
-
-def arguments(corpus, output, *more):
-    return [
-        *("--input", str(corpus / "*.txt")),
-        *("--tokenizer", str(corpus / "spiece.model")),
-        *("--output", str(output)),
-        *("--sequence-length", "64"),
-        *("--processes", "1"),
-        *map(str, more),
-    ]
+    return write_corpus(tmp_path_factory.mktemp("records") / "corpus")
 
 
 def build(corpus, output, *more):
-    status = command_line.run(
-        build_records.main, arguments(corpus, output, *more)
-    )
-    assert status == 0
+    assert run_build(corpus, output, *more) == 0
     return read_manifest(output)
-
-
-def error_of(capsys, corpus, output, *more):
-    status = command_line.run(
-        build_records.main, arguments(corpus, output, *more)
-    )
-    assert status == 1
-    text = capsys.readouterr().err
-    assert text.startswith("error: ") and text.count("\n") == 1
-    return text
-
-
-def digests(directory):
-    return {
-        path.name: hashlib.sha256(path.read_bytes()).hexdigest()
-        for path in directory.iterdir()
-    }
 
 
 def parsed(directory, manifest, split="train", direction="forward"):
@@ -107,7 +60,7 @@ def test_set_and_summary(corpus, tmp_path, capsys):
         "file": "spiece.model",
     }
     model = (tmp_path / "set" / "spiece.model").read_bytes()
-    assert model == tokenizer.model_proto
+    assert model == (corpus / "spiece.model").read_bytes()
     lengths = (
         manifest.sequence_length,
         manifest.reuse_length,
@@ -121,11 +74,10 @@ def test_set_and_summary(corpus, tmp_path, capsys):
     values = parsed(tmp_path / "set", manifest)
     count = values["is_target"].sum(1)
     assert count.max() == 10 and count.mean() > 8
-    # The stream of the first halves is the text.
-    text = text_files.read_documents(str(corpus / "a.txt"))
+    # The first halves are the tokens of the text, one after the other.
     ids = [
         i
-        for document in text
+        for document in read_documents(str(corpus / "a.txt"))
         for i in [*sum(tokenizer.encode_batch(document), []), 7]
     ]
     stream = values["token_ids"][:, :32].reshape(-1)
@@ -133,24 +85,7 @@ def test_set_and_summary(corpus, tmp_path, capsys):
     assert manifest.totals["tokens"] == len(ids)
 
 
-@pytest.mark.parametrize(
-    # Workers must load TensorFlow for frozen records.
-    "frozen",
-    [False, pytest.param(True, marks=pytest.mark.slow)],
-)
-def test_any_number_of_processes(corpus, tmp_path, small_parts, frozen):
-    """Byte for byte; the parts are the same because they come from here."""
-    more = ["--both-directions", "--validation-fraction", 0.2]
-    more += ["--frozen"] * frozen
-    manifest = build(corpus, tmp_path / "one", *more)
-    build(corpus, tmp_path / "two", *more, "--processes", 2)
-    assert digests(tmp_path / "one") == digests(tmp_path / "two")
-    directions = [shard.direction for shard in manifest.splits["train"]]
-    assert directions == sorted(directions, reverse=True)
-    assert directions.count("forward") == directions.count("backward") > 2
-
-
-def test_seed(corpus, tmp_path):
+def test_bytes_depend_on_text_settings_and_seed_only(corpus, tmp_path):
     for name, seed in (("a", 0), ("b", 0), ("c", 1)):
         build(corpus, tmp_path / name, "--seed", seed)
     a, b, c = (digests(tmp_path / name) for name in "abc")
@@ -158,17 +93,49 @@ def test_seed(corpus, tmp_path):
     assert a["train-00000.tfrecord"] != c["train-00000.tfrecord"]
 
 
-def test_backward_records(corpus, tmp_path):
-    manifest = build(corpus, tmp_path / "set", "--both-directions")
+class InProcess:
+    """Executor that runs a job at its submission, in this process."""
+
+    def __init__(self, processes, mp_context, initializer, initargs):
+        tokenizer, settings, _ = initargs
+        builder._worker.update(tokenizer=tokenizer, settings=settings)
+
+    def submit(self, function, job):
+        future = concurrent.futures.Future()
+        future.set_result(function(job))
+        return future
+
+    def shutdown(self, cancel_futures=False):
+        builder._worker.clear()
+
+
+def test_any_number_of_processes(corpus, tmp_path, monkeypatch):
+    """With real processes in `tests/slow`."""
+    name = "concurrent.futures.ProcessPoolExecutor"
+    monkeypatch.setattr(name, InProcess)
+    with small_parts():
+        for processes in (1, 2, 3):
+            options = ("--processes", processes, "--both-directions")
+            build(corpus, tmp_path / str(processes), *options)
+    one, two, three = (digests(tmp_path / name) for name in "123")
+    assert one == two == three and len(one) > 10
+
+
+def test_both_directions(corpus, tmp_path):
+    with small_parts():
+        manifest = build(corpus, tmp_path / "set", "--both-directions")
+    directions = [shard.direction for shard in manifest.splits["train"]]
+    assert directions == sorted(directions, reverse=True)
+    assert directions.count("forward") == directions.count("backward") > 2
     forward = parsed(tmp_path / "set", manifest)
     backward = parsed(tmp_path / "set", manifest, direction="backward")
     assert not forward["is_reversed"].any()
     assert backward["is_reversed"].all()
     there = forward["token_ids"][:, :32].reshape(-1).tolist()
     back = backward["token_ids"][:, :32].reshape(-1)[::-1].tolist()
-    # Both read the same stream, from its two ends.
-    middle = there[len(there) // 2 :][:200]
-    assert any(back[i : i + 200] == middle for i in range(len(back) - 200))
+    # Both read the stream of the first part, from its two ends.
+    middle = there[1000:1100]
+    assert any(back[i : i + 100] == middle for i in range(len(back) - 100))
 
 
 def test_frozen_stores_the_masks(corpus, tmp_path):
@@ -195,9 +162,9 @@ def test_reuse_length_zero(corpus, tmp_path):
 
 
 def test_validation_documents(corpus, tmp_path):
-    whole = build(corpus, tmp_path / "whole")
+    everything = build(corpus, tmp_path / "all")
     manifest = build(corpus, tmp_path / "set", "--validation-fraction", 0.2)
-    assert manifest.totals == whole.totals
+    assert manifest.totals == everything.totals
 
     def halves(directory, manifest, split):
         return parsed(directory, manifest, split)["token_ids"][:, :32].tolist()
@@ -205,25 +172,26 @@ def test_validation_documents(corpus, tmp_path):
     def joined(rows):
         return ",".join(str(token) for row in rows for token in row)
 
-    # No half of the held-out records is anywhere in the text trained on.
+    # No half of the held-out records is anywhere in the training text.
     train = joined(halves(tmp_path / "set", manifest, "train"))
-    every = joined(halves(tmp_path / "whole", whole, "train"))
-    held_out = halves(tmp_path / "set", manifest, "validation")
-    assert len(held_out) > 200
-    assert not any(joined([half]) in train for half in held_out)
-    assert sum(joined([half]) in every for half in held_out) > 150
+    text = joined(halves(tmp_path / "all", everything, "train"))
+    validation = halves(tmp_path / "set", manifest, "validation")
+    assert len(validation) > 200
+    assert not any(joined([half]) in train for half in validation)
+    assert sum(joined([half]) in text for half in validation) > 150
 
 
-@pytest.mark.parametrize("fraction", [1e-9, 0.3, 1 - 1e-9])
-@pytest.mark.parametrize("count", [2, 3, 40])
-def test_each_split_has_a_document(fraction, count):
-    documents = [text_files.Document("x", "running")] * count
-    settings = RecordSettings(validation_fraction=fraction, seed=count)
-    threshold = held_out.validation_threshold(
-        lambda: (d for d in documents), settings
-    )
-    parts = held_out.numbered_parts(documents, threshold, settings.seed)
-    assert [split for split, _, _ in parts] == ["train", "validation"]
+def test_each_split_has_a_document():
+    for count in (2, 3, 40):
+        documents = [Document("x", "running")] * count
+        for fraction in (1e-9, 0.3, 1 - 1e-9):
+            settings = RecordSettings(validation_fraction=fraction, seed=count)
+            threshold = held_out.validation_threshold(
+                lambda documents=documents: (d for d in documents), settings
+            )
+            parts = held_out.numbered_parts(documents, threshold, settings.seed)
+            splits = [split for split, _, _ in parts]
+            assert splits == ["train", "validation"], (count, fraction)
 
 
 def test_unknown_tokens_are_reported(corpus, tmp_path, capsys):
@@ -235,117 +203,58 @@ def test_unknown_tokens_are_reported(corpus, tmp_path, capsys):
     assert "warning: more than 1 % of the tokens are unknown" in output
 
 
-def test_overwrite(corpus, tmp_path, capsys):
-    build(corpus, tmp_path / "set")
-    before = digests(tmp_path / "set")
-    text = error_of(capsys, corpus, tmp_path / "set", "--seed", 1)
-    assert "holds a set of records already" in text
-    assert digests(tmp_path / "set") == before
-    build(corpus, tmp_path / "set", "--seed", 1, "--overwrite")
-    assert digests(tmp_path / "set") != before
+def test_one_line_errors(corpus, tmp_path, capsys, monkeypatch):
+    def check(message):
+        text = capsys.readouterr().err
+        assert text.startswith("error: ") and text.count("\n") == 1
+        assert message in text
+        assert not (tmp_path / "set").exists()
 
-
-@pytest.mark.parametrize(
-    ("more", "message"),
-    [
+    cut = ["--sequence-length", 4096, "--validation-fraction", 0.02]
+    for more, message in (
         (["--reuse-length", 64], "`reuse_length` must be between 0 and"),
         (["--num-predict", 63], "`num_predict` must be at least 1 and leave"),
         (["--permutation-length", 24], "`permutation_length` must divide"),
         (["--tokens-per-target", 0], "`tokens_per_target` must be a positive"),
         (["--sequence-length", -2], "`sequence_length` must be a positive"),
-        (
-            ["--validation-fraction", 1],
-            "`validation_fraction` must be in ",
-        ),
+        (["--validation-fraction", 1], "`validation_fraction` must be in "),
         (["--seed", -1], "`seed` must be an integer from 0"),
+        (["--spans", "x"], "`spans` must be one of"),
         (["--processes", 0], "`processes` must be at least 1"),
         (["--sequence-length", 65536], "too short for a single sequence"),
         (["--text-format", "running", "--validation-fraction", 0.1], "two doc"),
-        (
-            ["--sequence-length", 4096, "--validation-fraction", 0.02],
-            "held-out",
-        ),
+        (cut, "held-out"),
         (["--tokenizer", "no.model"], "SentencePiece model"),
         (["--input", "no*.txt"], "no file matches `input`"),
         (["--encoding", "ascii"], "invalid ascii at byte"),
-    ],
-)
-def test_one_line_errors(corpus, tmp_path, capsys, more, message):
-    text = error_of(capsys, corpus, tmp_path / "set", *more)
-    assert message in text
-    assert not (tmp_path / "set").exists()
+        (["--settings", "no/build.json"], "no/build.json is not the plan of"),
+    ):
+        assert run_build(corpus, tmp_path / "set", *more) == 1, more
+        check(message)
 
+    def flush(file):
+        raise OSError(errno.ENOSPC, "No space left on device")
 
-def test_unknown_choice(corpus, tmp_path, capsys):
-    text = error_of(capsys, corpus, tmp_path / "set", "--spans", "x")
-    assert "`spans` must be one of" in text
-    with pytest.raises(SystemExit):
-        build_records.main(
-            arguments(corpus, tmp_path / "set", "--text-format", "x")
-        )
+    monkeypatch.setattr("data_pipeline.files._flush", flush)
+    assert run_build(corpus, tmp_path / "set") == 1
+    check("the disk is full while writing")
+    # Apache Beam: not installed, or its options without a runner.
+    monkeypatch.setitem(sys.modules, "apache_beam", None)
+    assert run_build(corpus, tmp_path / "set", "--runner", "DirectRunner") == 1
+    check("pip install 'xlnet_tf[beam]' -c constraints.txt.")
+    for options in (["--direct_num_workers=2"], ["--text-format", "x"]):
+        with pytest.raises(SystemExit):
+            build_records.main(
+                record_options(corpus, tmp_path / "set", *options)
+            )
+        assert options[0] in capsys.readouterr().err
 
 
 def test_settings_of_a_file_and_of_another_set(corpus, tmp_path):
     file = tmp_path / "settings.yaml"
     file.write_text("sequence_length: 32\nspans: subwords\n")
-    build(corpus, tmp_path / "a", "--settings", str(file))
-    plan = str(tmp_path / "a" / "build.json")
-    build(corpus, tmp_path / "b", "--settings", plan)
+    build(corpus, tmp_path / "a", "--settings", file)
+    build(corpus, tmp_path / "b", "--settings", tmp_path / "a" / "build.json")
     first, second = (read_manifest(tmp_path / name) for name in "ab")
     assert first == second
-    assert first.spans == "subwords"
-
-
-def test_full_disk(corpus, tmp_path, capsys, monkeypatch):
-    def flush(file):
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr("data_pipeline.files._flush", flush)
-    text = error_of(capsys, corpus, tmp_path / "set")
-    assert "the disk is full while writing" in text
-    assert not (tmp_path / "set").exists()
-
-
-def test_help_is_quick_and_complete():
-    code = (
-        "import sys\n"
-        "from data_pipeline import build_records\n"
-        "try:\n    build_records.main(['--help'])\n"
-        "except SystemExit:\n    pass\n"
-        "heavy = {'tensorflow', 'numpy', 'sentencepiece', 'tqdm'}\n"
-        "assert not heavy & set(sys.modules), heavy & set(sys.modules)\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr
-    assert "--both-directions" in done.stdout
-
-
-def test_building_needs_no_tensorflow(corpus, tmp_path):
-    """Workers start in a fraction of a second."""
-    more = json.dumps(arguments(corpus, tmp_path / "set"))
-    code = (
-        "import sys\n"
-        "from data_pipeline import build_records\n"
-        f"build_records.main({more})\n"
-        "assert 'tensorflow' not in sys.modules\n"
-        "assert 'keras' not in sys.modules\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr
-    assert "manifest.json" in os.listdir(tmp_path / "set")
-
-
-def die(job):
-    """In the place of a worker's work: the system ends it for memory."""
-    os._exit(9)
-
-
-def test_worker_that_dies(corpus, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(building, "_work", die)
-    text = error_of(capsys, corpus, tmp_path / "set", "--processes", 2)
-    assert "a worker process died" in text
-    assert not (tmp_path / "set").exists()
+    assert (first.spans, first.sequence_length) == ("subwords", 64)

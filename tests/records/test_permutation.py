@@ -3,7 +3,6 @@
 import pathlib
 
 import numpy as np
-import pytest
 import tensorflow as tf
 
 from data_pipeline.objectives import permutation
@@ -14,15 +13,10 @@ GOLDEN = pathlib.Path(__file__).parents[1] / "golden" / "permutation"
 B, T, REUSE, P = 7, 26, 13, 5
 
 
-@pytest.fixture(params=["eager", "map"])
-def call(request):
-    """Calls a function of batches eagerly, or inside of Dataset.map."""
-
-    def in_map(function, *arguments):
-        dataset = tf.data.Dataset.from_tensors(arguments).map(function)
-        return next(iter(dataset))
-
-    return in_map if request.param == "map" else lambda f, *args: f(*args)
+def in_map(function, *arguments):
+    """Call a function of batches in Dataset.map."""
+    dataset = tf.data.Dataset.from_tensors(arguments).map(function)
+    return next(iter(dataset))
 
 
 def random_batch(seed=0):
@@ -41,8 +35,13 @@ def shuffles(seed=0, epoch=0, index=None, lengths=(T, REUSE, REUSE)):
     ).numpy()
 
 
-@pytest.mark.parametrize("name", ["a", "b_small_perm"])
-def test_released_numbers(name, call):
+def test_released_numbers():
+    for name in ("a", "b_small_perm"):
+        for call in (in_map, lambda function, *arguments: function(*arguments)):
+            check_released_numbers(name, call)
+
+
+def check_released_numbers(name, call):
     golden = np.load(GOLDEN / f"{name}.npz")
     reuse = int(golden["reuse_len"])
     token_ids = golden["input_ids"].astype(np.int32)[None]
@@ -84,18 +83,17 @@ def test_released_numbers(name, call):
     assert weights[0].numpy().tolist() == [1.0] * count + [0.0] * (17 - count)
 
 
-@pytest.mark.parametrize(
-    ("reuse", "length"), [(13, 13), (13, 1), (0, 26), (0, 13), (6, 20), (16, 2)]
-)
-def test_one_rule_is_the_released_mask(reuse, length, call):
+def test_one_rule_is_the_released_mask():
     """Plain loops over i and j of the released rule, against the rank."""
+    for lengths in ((13, 13), (13, 1), (0, 26), (0, 13), (6, 20), (16, 2)):
+        check_mask(*lengths)
+
+
+def check_mask(reuse, length):
     token_ids, is_target = random_batch()
     index = shuffles(lengths=(T, reuse, length))
-    rank = call(
-        lambda *arguments: permutation.factorization_rank(*arguments, reuse),
-        token_ids,
-        is_target,
-        index,
+    rank = permutation.factorization_rank(
+        token_ids, is_target, index, reuse
     ).numpy()
     real = permutation.real_targets(token_ids, is_target).numpy()
     mask = permutation.perm_mask(rank, real).numpy()
@@ -139,27 +137,29 @@ def test_rank_numbers():
     )
 
 
-@pytest.mark.parametrize(
-    ("reuse", "length", "blocks"),
-    [(13, 13, [13, 13]), (0, 26, [26]), (6, 20, [6, 20]), (16, 2, [2] * 13)],
-)
-def test_blocks_share_a_shuffle(reuse, length, blocks):
-    index = shuffles(lengths=(T, reuse, length))
-    begin, seen = 0, {}
-    for block in blocks:
-        half = 0 if begin < reuse else reuse
-        part = index[:, begin : begin + block] - (begin - half)
-        np.testing.assert_array_equal(
-            np.sort(part, axis=1), np.tile(np.arange(block), (B, 1))
-        )
-        np.testing.assert_array_equal(part, seen.setdefault(half, part))
-        begin += block
-    assert begin == T
+def test_blocks_share_a_shuffle():
+    for reuse, length, blocks in (
+        (13, 13, [13, 13]),
+        (0, 26, [26]),
+        (6, 20, [6, 20]),
+        (16, 2, [2] * 13),
+    ):
+        index = shuffles(lengths=(T, reuse, length))
+        begin, seen = 0, {}
+        for block in blocks:
+            half = 0 if begin < reuse else reuse
+            part = index[:, begin : begin + block] - (begin - half)
+            np.testing.assert_array_equal(
+                np.sort(part, axis=1), np.tile(np.arange(block), (B, 1))
+            )
+            np.testing.assert_array_equal(part, seen.setdefault(half, part))
+            begin += block
+        assert begin == T
 
 
-def test_shuffle_depends_on_seed_epoch_and_record_only(call):
+def test_shuffle_depends_on_seed_epoch_and_record_only():
     index = np.array([5, 3, 1 << 33, 0, 900, 17, 6])
-    drawn = call(
+    drawn = in_map(
         lambda epoch, index: permutation.draw_shuffles(
             11, epoch, index, T, REUSE, REUSE
         ),
@@ -176,14 +176,6 @@ def test_shuffle_depends_on_seed_epoch_and_record_only(call):
     assert (shuffles(11, 2, [5]) != shuffles(11, 2, [5 + (1 << 32)])).any()
 
 
-def test_shuffles_are_uniform():
-    drawn = shuffles(index=np.arange(24_000), lengths=(8, 4, 4))[:, :4]
-    counts = np.unique(drawn, axis=0, return_counts=True)[1]
-    assert len(counts) == 24
-    # Chi-square with 23 degrees of freedom: 99.99 % lie below 57.
-    assert ((counts - 1000) ** 2 / 1000).sum() < 57
-
-
 def ranks(token_ids, is_target, index=None, lengths=(REUSE, REUSE), epoch=2):
     count = len(token_ids)
     index = np.arange(count) if index is None else np.array(index)
@@ -192,12 +184,16 @@ def ranks(token_ids, is_target, index=None, lengths=(REUSE, REUSE), epoch=2):
     ).numpy()
 
 
-@pytest.mark.parametrize("reuse", [0, 7, REUSE])
-def test_ranks_are_an_order_of_each_half(reuse, call):
+def test_ranks_are_an_order_of_each_half():
+    for reuse in (0, 7, REUSE):
+        check_order_of_halves(reuse)
+
+
+def check_order_of_halves(reuse):
     token_ids, is_target = random_batch()
     is_target[0] = False
     token_ids[0, reuse:] = 9  # no <sep> and no <cls>
-    drawn = call(
+    drawn = in_map(
         lambda *both: permutation.draw_ranks(
             11, tf.fill([B], 2), tf.range(B), *both, reuse, T - reuse
         ),
@@ -247,27 +243,30 @@ def test_blocks_share_a_shuffle_and_follow_each_other():
     drawn = ranks(token_ids, is_target, lengths=(12, 4))
     first, second, third = np.split(drawn[:, :12], 3, axis=1)
     np.testing.assert_array_equal(first + 4, second)
-    # What is no target in one block does not change the order of the others.
-    others = [0, 2, 3]
+    # A token that is no target does not change the order of other tokens.
+    targets = [0, 2, 3]
     np.testing.assert_array_equal(
-        np.argsort(third[:, others]), np.argsort(first[:, others])
+        np.argsort(third[:, targets]), np.argsort(first[:, targets])
     )
-    assert (np.sort(third[:, others]) == [8, 9, 10]).all()
+    assert (np.sort(third[:, targets]) == [8, 9, 10]).all()
     assert len(np.unique(first, axis=0)) > 3
     # Of the other half every third place is a target.
     assert (np.sort(drawn[:, 12:16:3]) == [13, 14]).all()
     assert (drawn[:, 18] == 15).all() and (drawn[:, 21] == 16).all()
 
 
-def test_ranks_are_uniform():
+def test_both_draws_are_uniform():
     token_ids = np.full((24_000, 16), 9)
     is_target = np.zeros(token_ids.shape, bool)
     is_target[:, [1, 2, 5, 7, 8, 12]] = True
-    drawn = ranks(token_ids, is_target, lengths=(8, 8))[:, [1, 2, 5, 7]]
-    counts = np.unique(drawn, axis=0, return_counts=True)[1]
-    assert len(counts) == 24
-    # Chi-square with 23 degrees of freedom: 99.99 % lie below 57.
-    assert ((counts - 1000) ** 2 / 1000).sum() < 57
+    for drawn in (
+        shuffles(index=np.arange(24_000), lengths=(8, 4, 4))[:, :4],
+        ranks(token_ids, is_target, lengths=(8, 8))[:, [1, 2, 5, 7]],
+    ):
+        counts = np.unique(drawn, axis=0, return_counts=True)[1]
+        assert len(counts) == 24
+        # Chi-square with 23 degrees of freedom: 99.99 % lie below 57.
+        assert ((counts - 1000) ** 2 / 1000).sum() < 57
 
 
 def test_fmix32():
@@ -281,7 +280,7 @@ def test_fmix32():
     ]
 
 
-def test_targets_in_text_order(call):
+def test_targets_in_text_order():
     token_ids, is_target = random_batch()
     is_target[0] = False
     is_target[1, :9] = True
@@ -292,7 +291,7 @@ def test_targets_in_text_order(call):
             selected[0], selected[2], T
         )
 
-    positions, ids, weights, mapping = call(select, token_ids, is_target)
+    positions, ids, weights, mapping = in_map(select, token_ids, is_target)
     for b in range(B):
         expected = np.flatnonzero(is_target[b])[:P]
         pad = P - len(expected)

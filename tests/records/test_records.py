@@ -1,4 +1,4 @@
-"""Record sets: framing, whole or absent, damage named by file and offset."""
+"""Record sets: framing, complete or absent, damage named by file and offset."""
 
 import errno
 import json
@@ -8,12 +8,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from data_pipeline.records import schema as features
+from data_pipeline.records import schema
 from data_pipeline.records import tfrecord
-from data_pipeline.records import writer as records
+from data_pipeline.records import writer
 from data_pipeline.records.writer import read_manifest
 from data_pipeline.records.writer import verify_records
-from tests.support.record_fixtures import cut
 from tests.support.record_fixtures import flip_byte
 from tests.support.record_fixtures import write_set
 
@@ -27,8 +26,8 @@ def test_example_is_tensorflows():
         n: rng.integers(0, 256, s).astype(np.uint8) for n, s in SIZES.items()
     }
     ours = template.copy()
-    for name, place in slices.items():
-        ours[place] = values[name]
+    for name, columns in slices.items():
+        ours[columns] = values[name]
     example = tf.train.Example()
     for name, value in values.items():
         feature = example.features.feature[name]
@@ -36,22 +35,21 @@ def test_example_is_tensorflows():
     assert ours.tobytes() == example.SerializeToString(deterministic=True)
 
 
-@pytest.mark.parametrize("length", [1, 2, 1331, 1332])
-def test_frames_are_tensorflows(tmp_path, length):
-    rng = np.random.default_rng(length)
-    values = {"x": rng.integers(0, 256, (37, length)).astype(np.uint8)}
-    frames = tfrecord.frame_records(values, {"x": length})
-    path = str(tmp_path / "ours")
-    frames.tofile(path)
-    with tf.io.TFRecordWriter(str(tmp_path / "theirs")) as writer:
-        for record in tf.data.TFRecordDataset(path):
-            writer.write(record.numpy())
-            example = tf.train.Example.FromString(record.numpy())
-    last = example.features.feature["x"].bytes_list.value[0]
-    assert last == values["x"][-1].tobytes()
-    ours = (tmp_path / "ours").read_bytes()
-    assert ours == (tmp_path / "theirs").read_bytes()
-    assert not tfrecord.find_bad_frames(frames).any()
+def test_frames_are_tensorflows(tmp_path):
+    for length in (1, 2, 1331, 1332):
+        rng = np.random.default_rng(length)
+        values = {"x": rng.integers(0, 256, (37, length)).astype(np.uint8)}
+        frames = tfrecord.frame_records(values, {"x": length})
+        ours, theirs = tmp_path / "ours", tmp_path / "theirs"
+        frames.tofile(ours)
+        with tf.io.TFRecordWriter(str(theirs)) as file:
+            for record in tf.data.TFRecordDataset(str(ours)):
+                file.write(record.numpy())
+                example = tf.train.Example.FromString(record.numpy())
+        last = example.features.feature["x"].bytes_list.value[0]
+        assert last == values["x"][-1].tobytes()
+        assert ours.read_bytes() == theirs.read_bytes(), length
+        assert not tfrecord.find_bad_frames(frames).any()
 
 
 def test_every_flipped_byte_is_found():
@@ -63,71 +61,68 @@ def test_every_flipped_byte_is_found():
 
 
 def test_stored_dtypes():
-    small = features.stored_features(22, 5, 65_536)
-    large = features.stored_features(22, 5, 65_537)
+    small = schema.stored_features(22, 5, 65_536)
+    large = schema.stored_features(22, 5, 65_537)
     assert small["token_ids"].dtype == "uint16"
     assert large["token_ids"].dtype == "int32"
-    frozen = features.stored_features(22, 5, 97, "frozen")
+    frozen = schema.stored_features(22, 5, 97, "frozen")
     assert frozen["perm_mask"].num_bytes == (22 * 22 + 7) // 8
     assert frozen["target_mapping"].num_bytes == (22 * 5 + 7) // 8
 
 
-def test_set_round_trip(tmp_path):
-    write_set(tmp_path / "set", validation=4)
-    manifest = read_manifest(tmp_path / "set")
-    assert manifest.num_records("train") == 37
-    assert manifest.num_records("validation") == 4
-    assert manifest.num_records("test") == 0
-    assert manifest.features["token_ids"].dtype == "uint16"
-    assert sorted(os.listdir(tmp_path / "set")) == [
-        "manifest.json",
-        "spiece.model",
-        "train-00000.tfrecord",
-        "train-00001.tfrecord",
-        "train-00002.tfrecord",
-        "validation-00000.tfrecord",
-    ]
+def test_lengths_that_do_not_fit():
+    for lengths, message in (
+        ((7, 0, 7, 1), "`sequence_length` must be at least 8"),
+        ((512, 512, 256, 85), "`reuse_length` must be between 0 and"),
+        ((512, -1, 256, 85), "`reuse_length` must be between 0 and"),
+        ((512, 256, 0, 85), "`permutation_length` must be between 1 and"),
+        ((512, 256, 257, 85), "`permutation_length` must be between 1 and"),
+        ((512, 256, 100, 85), "`permutation_length` must divide both halves"),
+        ((512, 256, 256, 0), "`num_predict` must be at least 1"),
+        ((512, 256, 256, 509), "`num_predict` must be at least 1 and leave"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            schema.check_lengths(*lengths)
+
+
+def test_set_round_trip_and_overwriting(tmp_path):
+    directory = tmp_path / "set"
+    write_set(directory, validation=4)
+    manifest = read_manifest(directory)
+    counts = {s: manifest.num_records(s) for s in ("train", "validation", "x")}
+    assert counts == {"train": 37, "validation": 4, "x": 0}
+    shards = [f"train-0000{i}.tfrecord" for i in range(3)]
+    files = {"manifest.json", "spiece.model", *shards}
+    assert {*os.listdir(directory)} == files | {"validation-00000.tfrecord"}
     shard = manifest.splits["train"][1]
-    path = tmp_path / "set" / shard.file
+    path = directory / shard.file
     assert path.stat().st_size == shard.bytes == 8 * manifest.frame_bytes
     for record in tf.data.TFRecordDataset(str(path)):
         assert len(record.numpy()) == manifest.record_bytes
-    assert verify_records(tmp_path / "set") == []
-
-
-def test_complete_set_is_kept(tmp_path):
-    write_set(tmp_path / "set")
-    before = (tmp_path / "set" / "manifest.json").read_bytes()
+    assert verify_records(directory) == []
+    # A complete set is kept, unless it is to be overwritten.
+    before = (directory / "manifest.json").read_bytes()
     with pytest.raises(FileExistsError, match="holds a set of records already"):
-        write_set(tmp_path / "set", (5,))
-    assert (tmp_path / "set" / "manifest.json").read_bytes() == before
-    assert verify_records(tmp_path / "set") == []
+        write_set(directory, (5,))
+    assert (directory / "manifest.json").read_bytes() == before
+    write_set(directory, (5,), overwrite=True)
+    assert read_manifest(directory).num_records("train") == 5
+    assert {*os.listdir(directory)} == files - {*shards[1:]}
 
 
-def test_overwrite_leaves_nothing_old(tmp_path):
-    write_set(tmp_path / "set")
-    write_set(tmp_path / "set", (5,), overwrite=True)
-    assert read_manifest(tmp_path / "set").num_records("train") == 5
-    assert sorted(os.listdir(tmp_path / "set")) == [
-        "manifest.json",
-        "spiece.model",
-        "train-00000.tfrecord",
-    ]
+def test_failed_build_leaves_nothing(tmp_path):
+    for error in (KeyboardInterrupt, ValueError):
+        with pytest.raises(error):
+            with writer.RecordSetWriter(tmp_path / "set") as record_set:
+                frames = np.zeros((2, 30), np.uint8)
+                path = record_set.temporary_path("part")
+                writer.write_shard(path, [frames])
+                raise error
+        assert os.listdir(tmp_path) == []
 
 
-@pytest.mark.parametrize("error", [KeyboardInterrupt, ValueError])
-def test_failed_build_leaves_nothing(tmp_path, error):
-    with pytest.raises(error):
-        with records.RecordSetWriter(tmp_path / "set") as writer:
-            frames = np.zeros((2, 30), np.uint8)
-            records.write_shard(writer.temporary_path("part"), [frames])
-            raise error
-    assert os.listdir(tmp_path) == []
-
-
-@pytest.mark.parametrize("failing", range(5))
-def test_failure_while_renaming(tmp_path, monkeypatch, failing):
-    """Whichever rename fails, an old set is whole or there is no manifest."""
+def test_failure_while_renaming(tmp_path, monkeypatch):
+    """Whichever rename fails, an old set is complete or has no manifest."""
     replace, calls = os.replace, []
 
     def fail(source, target):
@@ -136,17 +131,19 @@ def test_failure_while_renaming(tmp_path, monkeypatch, failing):
             raise OSError(errno.ENOSPC, "No space left on device", target)
         replace(source, target)
 
-    write_set(tmp_path / "set", (3, 4))
-    monkeypatch.setattr(os, "replace", fail)
-    with pytest.raises(OSError, match="No space left"):
-        write_set(tmp_path / "set", (5, 6, 7), overwrite=True)
-    with pytest.raises(FileNotFoundError, match="there is no manifest"):
-        read_manifest(tmp_path / "set")
-    assert ".building" not in os.listdir(tmp_path / "set")
-    calls.clear()
-    with pytest.raises(OSError, match="No space left"):
-        write_set(tmp_path / "fresh", (5, 6, 7))
-    assert not (tmp_path / "fresh").exists()
+    for failing in range(5):
+        old, new = tmp_path / f"old{failing}", tmp_path / "new"
+        write_set(old, (3, 4))
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "replace", fail)
+            for directory in (old, new):
+                calls.clear()
+                with pytest.raises(OSError, match="No space left"):
+                    write_set(directory, (5, 6, 7), overwrite=True)
+        with pytest.raises(FileNotFoundError, match="there is no manifest"):
+            read_manifest(old)
+        assert ".building" not in os.listdir(old)
+        assert not new.exists()
 
 
 def test_full_disk_names_the_file(tmp_path, monkeypatch):
@@ -166,42 +163,53 @@ def test_two_builds_at_once(tmp_path):
     (building / "pid").write_text(str(os.getppid()))
     with pytest.raises(RuntimeError, match="is writing records to"):
         write_set(tmp_path / "set")
-    # What a killed process left is no hindrance. 2^22 is above all pids.
+    # The leftovers of a killed process do not matter. No pid is above 2^22.
     (building / "pid").write_text(str(1 << 22))
     write_set(tmp_path / "set")
 
 
-def test_no_manifest(tmp_path):
+def test_manifests_that_are_refused(tmp_path):
     with pytest.raises(FileNotFoundError, match="there is no manifest"):
         read_manifest(tmp_path)
-
-
-def test_broken_manifest(tmp_path):
     write_set(tmp_path)
     path = tmp_path / "manifest.json"
-    content = path.read_text()
-    path.write_text(content[:-30])
-    with pytest.raises(ValueError, match="the manifest is broken"):
-        read_manifest(tmp_path)
-    fields = json.loads(content)
-    del fields["num_predict"]
-    path.write_text(json.dumps(fields))
-    with pytest.raises(ValueError, match="the manifest is broken.*num_predict"):
-        read_manifest(tmp_path)
+    fields = json.loads(path.read_text())
+    less = {k: v for k, v in fields.items() if k != "num_predict"}
+    for text, message in (
+        (path.read_text()[:-30], "the manifest is broken"),
+        (json.dumps(less), "the manifest is broken.*num_predict"),
+        (
+            json.dumps(fields | {"format_version": 2, "new": 1}),
+            "format version 2, .* up to 1",
+        ),
+    ):
+        path.write_text(text)
+        with pytest.raises(ValueError, match=message):
+            read_manifest(tmp_path)
 
 
-def test_newer_version(tmp_path):
+def test_shards_of_another_size_are_refused(tmp_path):
+    """Also if cut between two records, which TFRecord cannot detect."""
     write_set(tmp_path)
-    path = tmp_path / "manifest.json"
-    fields = json.loads(path.read_text()) | {"format_version": 2, "new": 1}
-    path.write_text(json.dumps(fields))
-    with pytest.raises(ValueError, match="format version 2, .* up to 1"):
+    frame = read_manifest(tmp_path).frame_bytes
+    path = tmp_path / "train-00001.tfrecord"
+    content = path.read_bytes()
+    for size in (0, frame // 100, 199 * frame // 100, 2 * frame):
+        path.write_bytes(content[:size])
+        record = size // frame
+        with pytest.raises(
+            ValueError,
+            match=rf"train-00001.tfrecord: the shard has {size} bytes and must "
+            rf"have {8 * frame}: it is cut in record {record} at byte offset "
+            rf"{record * frame}\.",
+        ):
+            read_manifest(tmp_path)
+        bad = verify_records(tmp_path)
+        assert [place.record for place in bad] == list(range(record, 8))
+    path.write_bytes(content + content[:frame])
+    with pytest.raises(ValueError, match="there is more than its 8 records"):
         read_manifest(tmp_path)
-
-
-def test_missing_shard(tmp_path):
-    write_set(tmp_path)
-    (tmp_path / "train-00001.tfrecord").unlink()
+    path.unlink()
     for function in (read_manifest, verify_records):
         with pytest.raises(
             FileNotFoundError, match="train-00001.tfrecord: .* it is missing"
@@ -209,44 +217,16 @@ def test_missing_shard(tmp_path):
             function(tmp_path)
 
 
-@pytest.mark.parametrize("left", [0, 1, 199, 200])
-def test_cut_shard(tmp_path, left):
-    """Also where it is cut between two records, which TFRecord cannot see."""
-    write_set(tmp_path)
-    frame = read_manifest(tmp_path).frame_bytes
-    size = left * frame // 100
-    cut(tmp_path / "train-00001.tfrecord", size)
-    record = size // frame
-    with pytest.raises(
-        ValueError,
-        match=rf"train-00001.tfrecord: the shard has {size} bytes and must "
-        rf"have {8 * frame}: it is cut in record {record} at byte offset "
-        rf"{record * frame}\.",
-    ):
-        read_manifest(tmp_path)
-    bad = verify_records(tmp_path)
-    assert [place.record for place in bad] == list(range(record, 8))
-
-
-def test_long_shard(tmp_path):
-    write_set(tmp_path)
-    path = tmp_path / "train-00001.tfrecord"
-    content = path.read_bytes()
-    path.write_bytes(content + content[: len(content) // 8])
-    with pytest.raises(ValueError, match="there is more than its 8 records"):
-        read_manifest(tmp_path)
-
-
 def test_damaged_records_are_named(tmp_path, monkeypatch):
-    monkeypatch.setattr(records, "_SCAN_BYTES", 1000)
+    monkeypatch.setattr(writer, "_SCAN_BYTES", 1000)
     write_set(tmp_path)
     frame = read_manifest(tmp_path).frame_bytes
     for shard, record, byte in ((0, 2, 3), (2, 0, 20), (2, 15, frame - 1)):
         path = tmp_path / f"train-{shard:05d}.tfrecord"
         flip_byte(path, record * frame + byte)
     assert [
-        (os.path.basename(place.file), place.record, place.offset)
-        for place in verify_records(tmp_path)
+        (os.path.basename(bad.file), bad.record, bad.offset)
+        for bad in verify_records(tmp_path)
     ] == [
         ("train-00000.tfrecord", 2, 2 * frame),
         ("train-00002.tfrecord", 0, 0),
@@ -259,23 +239,5 @@ def test_other_file_of_the_same_size(tmp_path):
     (tmp_path / "train-00000.tfrecord").write_bytes(
         (tmp_path / "train-00001.tfrecord").read_bytes()
     )
-    (place,) = verify_records(tmp_path)
-    assert "train-00000.tfrecord: another file" in str(place)
-
-
-@pytest.mark.parametrize(
-    ("lengths", "message"),
-    [
-        ((7, 0, 7, 1), "`sequence_length` must be at least 8"),
-        ((512, 512, 256, 85), "`reuse_length` must be between 0 and"),
-        ((512, -1, 256, 85), "`reuse_length` must be between 0 and"),
-        ((512, 256, 0, 85), "`permutation_length` must be between 1 and"),
-        ((512, 256, 257, 85), "`permutation_length` must be between 1 and"),
-        ((512, 256, 100, 85), "`permutation_length` must divide both halves"),
-        ((512, 256, 256, 0), "`num_predict` must be at least 1"),
-        ((512, 256, 256, 509), "`num_predict` must be at least 1 and leave"),
-    ],
-)
-def test_lengths_that_do_not_fit(lengths, message):
-    with pytest.raises(ValueError, match=message):
-        features.check_lengths(*lengths)
+    (bad,) = verify_records(tmp_path)
+    assert "train-00000.tfrecord: another file" in str(bad)

@@ -3,7 +3,6 @@
 import itertools
 
 import numpy as np
-import pytest
 
 from data_pipeline.records.sequences import Stream
 from data_pipeline.records.sequences import build_sequences
@@ -16,7 +15,7 @@ from data_pipeline.tokenization.symbols import SEP_ID
 
 
 class Draws:
-    """A generator whose draws are written down, to be played again."""
+    """A generator that logs its draws, to be repeated."""
 
     def __init__(self, seed):
         self._rng = np.random.default_rng(seed)
@@ -54,7 +53,7 @@ def random_stream(num_tokens, seed=0, longest=9):
 
 
 def plain_split(sentence_number, begin, room, log):
-    """The released function in plain loops, fed with the draws of ours."""
+    """The released function in plain loops, with the draws of ours."""
     log = iter(log)
     length = len(sentence_number)
     if begin + room >= length:
@@ -96,41 +95,45 @@ def plain_split(sentence_number, begin, room, log):
     return begin, a_end, b_begin, b_end, label
 
 
-@pytest.mark.parametrize("longest", [3, 9, 60])
-def test_split_equals_plain_loops(longest):
-    stream = random_stream(211, longest=longest)
-    sentence_number = np.zeros(211, int)
-    sentence_number[stream.sentence_starts] = 1
-    sentence_number = np.cumsum(sentence_number)
-    outcomes = set()
-    for begin, seed in itertools.product(range(0, 211, 3), range(7)):
-        rng = Draws(seed)
-        ours = split_a_and_b(
-            211, stream.sentence_starts.tolist(), begin, 29, rng
-        )
-        theirs = plain_split(sentence_number, begin, 29, rng.log)
-        assert (ours and tuple(ours)) == theirs
-        outcomes.add(ours and ours.is_next)
-    assert {0, None} <= outcomes
-    assert 1 in outcomes or longest == 60
+def test_split_equals_plain_loops():
+    for longest in (3, 9, 60):
+        stream = random_stream(211, longest=longest)
+        sentence_number = np.zeros(211, int)
+        sentence_number[stream.sentence_starts] = 1
+        sentence_number = np.cumsum(sentence_number)
+        outcomes = set()
+        for begin, seed in itertools.product(range(0, 211, 3), range(7)):
+            rng = Draws(seed)
+            ours = split_a_and_b(
+                211, stream.sentence_starts.tolist(), begin, 29, rng
+            )
+            theirs = plain_split(sentence_number, begin, 29, rng.log)
+            assert (ours and tuple(ours)) == theirs, (longest, begin, seed)
+            outcomes.add(ours and ours.is_next)
+        assert {0, None} <= outcomes
+        assert 1 in outcomes or longest == 60
+
+
+def join(documents, **options):
+    """`join_documents` of lists of sentences of tokens."""
+    sentences = list(itertools.chain.from_iterable(documents))
+    tokens = list(itertools.chain.from_iterable(sentences))
+    stream = join_documents(
+        np.array(tokens, np.int32),
+        np.array(list(map(len, sentences)), np.int64),
+        np.array(list(map(len, documents)), np.int64),
+        **options,
+    )
+    return stream.token_ids.tolist(), stream.sentence_starts.tolist()
 
 
 def test_eod_belongs_to_the_last_sentence():
-    stream = token_stream([[[11, 12], [], [13]], [[]], [[14]]])
-    assert stream.token_ids.tolist() == [
-        11,
-        12,
-        13,
-        END_OF_DOCUMENT_ID,
-        14,
-        END_OF_DOCUMENT_ID,
-    ]
-    assert stream.sentence_starts.tolist() == [2, 4]
-    assert token_stream([]).token_ids.tolist() == []
-    assert token_stream([[]]).sentence_starts.tolist() == []
-    stream = token_stream([[[11, 12], [13]], [[14]]], end_of_document=False)
-    assert stream.sentence_starts.tolist() == [2, 3]
-    assert stream.token_ids.tolist() == [11, 12, 13, 14]
+    eod = END_OF_DOCUMENT_ID
+    documents = [[[11, 12], [], [13]], [[]], [[14]]]
+    assert join(documents) == ([11, 12, 13, eod, 14, eod], [2, 4])
+    assert join([]) == ([], []) == join([[]])
+    documents = [[[11, 12], [13]], [[14]]]
+    assert join(documents, end_of_document=False) == ([11, 12, 13, 14], [2, 3])
 
 
 def test_reverse_keeps_sentences():
@@ -144,32 +147,33 @@ def test_reverse_keeps_sentences():
     assert reverse_stream(uneven).sentence_starts.tolist() == [4]
 
 
-@pytest.mark.parametrize("reuse", [0, 7, 15, 26])
-def test_layout(reuse):
+def test_layout():
     stream = random_stream(997)
     length = 31
-    made = build_sequences(stream, length, reuse, np.random.default_rng(1))
     starts = {0, *stream.sentence_starts.tolist()}
-    assert len(made.token_ids) > 20
-    assert made.token_ids.dtype == np.int32
-    assert set(made.is_next.tolist()) == {0, 1}
-    begin = 0
-    for row, segment, is_next in zip(*made, strict=True):
-        first, second = np.flatnonzero(row == SEP_ID)
-        assert (second, row[-1]) == (length - 2, CLS_ID)
-        expected = [0] * (first + 1) + [1] * (second - first) + [2]
-        assert segment.tolist() == expected
-        a = row[reuse:first] - 100
-        b = row[first + 1 : second] - 100
-        assert len(a) and len(b)
-        # What is reused and A are one stretch of the stream, and so is B.
-        assert (row[:first] - 100).tolist() == list(range(begin, begin + first))
-        assert (np.diff(b) == 1).all()
-        assert b[0] in starts
-        if is_next:
-            # A may have lost its right side, never its place.
-            assert b[0] > a[-1]
-        begin = begin + reuse if reuse else (b[-1] if is_next else a[-1]) + 1
+    for reuse in (0, 7, 15, 26):
+        made = build_sequences(stream, length, reuse, np.random.default_rng(1))
+        assert len(made.token_ids) > 20
+        assert made.token_ids.dtype == np.int32
+        assert set(made.is_next.tolist()) == {0, 1}
+        begin = 0
+        for row, segment, is_next in zip(*made, strict=True):
+            first, second = np.flatnonzero(row == SEP_ID)
+            assert (second, row[-1]) == (length - 2, CLS_ID)
+            expected = [0] * (first + 1) + [1] * (second - first) + [2]
+            assert segment.tolist() == expected
+            a = row[reuse:first] - 100
+            b = row[first + 1 : second] - 100
+            assert len(a) and len(b)
+            # The reused half and A are consecutive in the stream, and so is B.
+            expected = range(begin, begin + first)
+            assert (row[:first] - 100).tolist() == list(expected)
+            assert (np.diff(b) == 1).all()
+            assert b[0] in starts
+            if is_next:
+                # A may be truncated on its right, but is never moved.
+                assert b[0] > a[-1]
+            begin += reuse or (b[-1] if is_next else a[-1]) + 1 - begin
 
 
 def test_half_of_b_continues():
@@ -189,10 +193,9 @@ def test_seeded_and_no_global_state():
     assert (first.token_ids != other.token_ids).any()
 
 
-@pytest.mark.parametrize("num_tokens", [0, 1, 30, 31])
-def test_too_short(num_tokens):
-    made = build_sequences(
-        random_stream(num_tokens), 31, 15, np.random.default_rng(0)
-    )
-    assert made.token_ids.shape[1] == 31
-    assert len(made.token_ids) == len(made.is_next) <= 1
+def test_too_short():
+    for num_tokens in (0, 1, 30, 31):
+        stream = random_stream(num_tokens)
+        made = build_sequences(stream, 31, 15, np.random.default_rng(0))
+        assert made.token_ids.shape[1] == 31
+        assert len(made.token_ids) == len(made.is_next) <= 1

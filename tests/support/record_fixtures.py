@@ -1,24 +1,31 @@
-"""Small sets of records, made without text, for tests of their readers."""
+"""Small sets of records: of random values, and built from a small text."""
 
-import os
+import contextlib
+import hashlib
 
 import numpy as np
 
+from data_pipeline import build_records
+from data_pipeline import command_line
 from data_pipeline.objectives import permutation
-from data_pipeline.records import schema as features
-from data_pipeline.records import writer as records
+from data_pipeline.records import schema
+from data_pipeline.records import writer
 from data_pipeline.records.manifest import Manifest
 from data_pipeline.records.manifest import Shard
+from data_pipeline.text.documents import PartPlanner
 from data_pipeline.tokenization import symbols
+from tests.support.artefacts import TOKENIZER
+from tests.support.samples import tiny_sentences
 
 TOKENS, REUSE, TARGETS, VOCABULARY = 22, 11, 5, 97
 RECORDS = 37  # of `write_set`
+PART = 9000  # characters of a part of `small_parts`
 
 
 def random_values(
     num_records, seed=0, tokens=TOKENS, reuse=REUSE, targets=TARGETS
 ):
-    """Arrays of records; the first token of each tells its number."""
+    """Arrays of records; the first token of each is 9 + its number."""
     rng = np.random.default_rng(seed)
     token_ids = rng.integers(9, VOCABULARY, (num_records, tokens))
     token_ids[:, 0] = 9 + np.arange(num_records) % (VOCABULARY - 9)
@@ -43,7 +50,7 @@ def random_values(
 
 
 def frozen_values(values, reuse=REUSE, targets=TARGETS):
-    """`perm_mask` and `target_mapping` for records, drawn once."""
+    """`perm_mask` and `target_mapping` of records."""
     token_ids = values["token_ids"].astype(np.int32)
     num_records, tokens = token_ids.shape
     shuffles = permutation.draw_shuffles(
@@ -78,16 +85,16 @@ def write_set(
     targets=TARGETS,
     vocabulary=VOCABULARY,
 ):
-    """Writes a set; returns the values of its training records."""
-    stored = features.stored_features(tokens, targets, vocabulary, form)
+    """Write a set; returns the values of its records."""
+    stored = schema.stored_features(tokens, targets, vocabulary, form)
     values = random_values(
         sum(shard_records) + validation, 0, tokens, reuse, targets
     )
     if form == "frozen":
         values |= frozen_values(values, reuse, targets)
-    frames = records.encode_records(values, stored)
+    frames = writer.encode_records(values, stored)
     splits, names, begin = {}, {}, 0
-    with records.RecordSetWriter(directory, overwrite) as writer:
+    with writer.RecordSetWriter(directory, overwrite) as record_set:
         for split, counts in (
             ("train", shard_records),
             ("validation", (validation,) if validation else ()),
@@ -95,8 +102,8 @@ def write_set(
             for number, count in enumerate(counts):
                 file = f"{split}-{number:05d}.tfrecord"
                 names[file] = f"part-{split}-{number}"
-                written = records.write_shard(
-                    writer.temporary_path(names[file]),
+                written = writer.write_shard(
+                    record_set.temporary_path(names[file]),
                     [frames[begin : begin + count]],
                 )
                 begin += count
@@ -120,17 +127,17 @@ def write_set(
                 "file": "m.model",
             },
             special_ids=symbols.SPECIAL_IDS,
-            record_bytes=records.record_bytes(stored),
+            record_bytes=writer.record_bytes(stored),
             features=stored,
             splits={split: tuple(shards) for split, shards in splits.items()},
             totals={"documents": 1},
         )
-        writer.finish(manifest, names, b"a model")
+        record_set.finish(manifest, names, b"a model")
     return values
 
 
 def flip_byte(path, offset):
-    """Damages one byte of a file."""
+    """Damage a byte of a file."""
     with open(path, "r+b") as file:
         file.seek(offset)
         byte = file.read(1)[0]
@@ -138,25 +145,70 @@ def flip_byte(path, offset):
         file.write(bytes([byte ^ 0x40]))
 
 
-def cut(path, size):
-    """Cuts a file off."""
-    os.truncate(path, size)
-
-
 def take(data, count, **options):
-    """The first batches of a PretrainingData, as arrays."""
+    """First elements of a PretrainingData, as arrays."""
     dataset = data.dataset(**options).take(count)
     return list(dataset.as_numpy_iterator())
 
 
 def numbers(batch):
-    """Which records a batch holds: their first token tells."""
+    """Numbers of the records in a batch of `write_set`."""
     return (batch["token_ids"][:, 0] - 9).tolist()
 
 
 def join(elements):
-    """Batches as one."""
+    """Concatenate batches."""
     return {
         name: np.concatenate([element[name] for element in elements])
         for name in elements[0]
+    }
+
+
+def write_corpus(directory, files=1, documents=40):
+    """Write `spiece.model` and text of 20 sentences a document."""
+    directory.mkdir()
+    (directory / "spiece.model").write_bytes(TOKENIZER.read_bytes())
+    lines = list(tiny_sentences(20 * documents))
+    texts = ["\n".join(lines[i : i + 20]) for i in range(0, 20 * documents, 20)]
+    size = documents // files
+    for number in range(files):
+        text = "\n\n".join(texts[number * size : (number + 1) * size])
+        file = directory / f"{'abc'[number]}.txt"
+        file.write_text(text, encoding="utf-8")
+    return directory
+
+
+def record_options(corpus, output, *more):
+    """Options of `build_records` for the corpus, in this process."""
+    return [
+        *("--input", str(corpus / "*.txt")),
+        *("--tokenizer", str(corpus / "spiece.model")),
+        *("--output", str(output)),
+        *("--sequence-length", "64", "--processes", "1"),
+        *map(str, more),
+    ]
+
+
+def run_build(corpus, output, *more):
+    """Exit status of the command `build_records`."""
+    return command_line.run(
+        build_records.main, record_options(corpus, output, *more)
+    )
+
+
+@contextlib.contextmanager
+def small_parts():
+    """Parts of a few documents, so that small texts have many parts."""
+    before = PartPlanner.__init__.__defaults__
+    PartPlanner.__init__.__defaults__ = (PART,)
+    yield
+    PartPlanner.__init__.__defaults__ = before
+
+
+def digests(directory):
+    """SHA-256 of each file in a directory."""
+    return {
+        path.name: hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in directory.iterdir()
+        if path.is_file()
     }
