@@ -1,4 +1,7 @@
-"""Held-out documents, chosen by a hash of their number."""
+"""Held-out documents, chosen by a hash of their number.
+
+Examples of fine-tuning are held out by `data_pipeline.tasks.reading.hold_out`.
+"""
 
 import collections
 import contextlib

@@ -3,8 +3,8 @@
 from data_pipeline.tasks.examples import TaskSpec
 from data_pipeline.tasks.examples import own_splits
 from data_pipeline.tasks.examples import splits_named
-from data_pipeline.tasks.published import GLUE_TASKS
-from data_pipeline.tasks.published import TOPIC_AND_REVIEW_TASKS
+from data_pipeline.tasks.glue import GLUE_TASKS
+from data_pipeline.tasks.reviews import TOPIC_AND_REVIEW_TASKS
 
 _ENDINGS = (".tsv", ".csv", ".jsonl", ".json")
 

@@ -1,6 +1,7 @@
 """Examples of a task, from files in their published layout.
 
 A path is a directory, an archive, which is read in place, or a single file.
+`read_task` reads a task with its splits, `hold_out` sets examples aside.
 """
 
 import dataclasses

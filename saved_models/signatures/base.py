@@ -1,5 +1,8 @@
 """One signature, and what the signatures of all models and tasks share.
 
+`SIGNATURES` in this folder's `__init__.py` names the file of each model's
+signatures: `texts`, `choices`, `tokens`, `questions`, `embedding`, `fill_in`.
+
 Shapes: N rows of a request, R sequences, T tokens.
 """
 

@@ -4,7 +4,8 @@ A TensorFlow checkpoint holds weights, optimizer and step. The memory differs
 from replica to replica, so each worker writes its rows of it to a file beside
 the checkpoint; the names of files give the rows, so that another number of
 workers or replicas can read them. Data order and random numbers follow from the
-step.
+step. `Run.open_directory` in `run.py` refuses to resume another run, and
+`Run.restore` reads the newest checkpoint that is whole.
 """
 
 import pathlib

@@ -1,5 +1,8 @@
 """Scores and softmax of some heads, and the gradient of both.
 
+For the kernel `memory_efficient`; `kernels/plain.py` has the equations (a) to
+(d) of the paper, one line each.
+
 Plain array operations on whatever batch of heads the leading axes hold: all
 heads of all examples, or a few heads of one.
 

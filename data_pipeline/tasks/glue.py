@@ -1,4 +1,4 @@
-"""Published tasks of texts and pairs of texts: GLUE, topics, reviews."""
+"""GLUE: files, columns and labels of its tasks; `tables` reads the rows."""
 
 from data_pipeline.tasks.examples import TaskSpec
 from data_pipeline.tasks.examples import splits_named
@@ -139,82 +139,3 @@ GLUE_TASKS = (
 
 
 # Line breaks are written `\n`, and some quotes `\"`.
-_REVIEW_ESCAPES = (("\\n", "\n"), ('\\"', '"'))
-
-
-def _zhang(name, folder, num_classes, description, titled=True, **changes):
-    """TaskSpec of Zhang et al. (2015): quoted .csv without a header."""
-    settings = {
-        "kind": "classification",
-        "reader": "table",
-        "files": {"train": ("train.csv",), "test": ("test.csv",)},
-        "columns": {"label": (0,), "text": ((1, 2) if titled else 1,)},
-        "labels": tuple(str(1 + i) for i in range(num_classes)),
-        "metrics": ("accuracy",),
-        "sequence_length": 512,
-        "table_format": "csv",
-        "escapes": _REVIEW_ESCAPES,
-    }
-    return TaskSpec(
-        name=name,
-        folder=folder,
-        description=description,
-        **{**settings, **changes},
-    )
-
-
-TOPIC_AND_REVIEW_TASKS = (
-    TaskSpec(
-        name="imdb",
-        kind="classification",
-        reader="review_directory",
-        files={"train": ("train",), "test": ("test",)},
-        folder="aclImdb",
-        labels=("neg", "pos"),
-        metrics=("accuracy",),
-        sequence_length=512,
-        escapes=(("<br />", " "),),
-        tfds="imdb_reviews",
-        description="sentiment of film reviews",
-    ),
-    _zhang(
-        "yelp-2",
-        "yelp_review_polarity_csv",
-        2,
-        "sentiment of reviews of businesses, 1 negative, 2 positive",
-        titled=False,
-        tfds="yelp_polarity_reviews",
-    ),
-    _zhang(
-        "yelp-5",
-        "yelp_review_full_csv",
-        5,
-        "stars of reviews of businesses",
-        titled=False,
-    ),
-    _zhang(
-        "ag-news",
-        "ag_news_csv",
-        4,
-        "topic of news: 1 world, 2 sports, 3 business, 4 science, technology",
-        # A line break is a backslash alone in this set.
-        escapes=(("\\", " "),),
-        tfds="ag_news_subset",
-    ),
-    _zhang(
-        "dbpedia",
-        "dbpedia_csv",
-        14,
-        "what a Wikipedia article is about; classes.txt names the 14 classes",
-        escapes=(),
-    ),
-    _zhang(
-        "amazon-2",
-        "amazon_review_polarity_csv",
-        2,
-        "sentiment of reviews of products, 1 negative, 2 positive",
-    ),
-    _zhang(
-        "amazon-5", "amazon_review_full_csv", 5, "stars of reviews of products"
-    ),
-)
