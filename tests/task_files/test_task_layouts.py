@@ -94,9 +94,8 @@ def test_race(tmp_path):
             read_examples("race", path, "test")
 
 
-@pytest.mark.parametrize(
-    "change, message",
-    [
+def test_bad_race(tmp_path):
+    for change, message in (
         ({"answers": ["D", "E"]}, "question middle1.txt/1 is option 5 of 4"),
         ({"answers": ["D", "no"]}, "answer of question 2 is 'no', not a let"),
         ({"answers": ["D"]}, "not RACE's layout"),
@@ -104,13 +103,11 @@ def test_race(tmp_path):
         ({"options": [["a", "b"], ["c"]], "answers": "AA"}, "fewer than two"),
         ({"options": [["a", "b"]]}, "not RACE's layout"),
         ({"article": None}, "None is not a text"),
-    ],
-)
-def test_bad_race(tmp_path, change, message):
-    write(tmp_path / "train/high/1.txt", json.dumps(ARTICLE | change))
-    with pytest.raises(ValueError, match=message) as caught:
-        read_examples("race", tmp_path)
-    assert "1.txt" in str(caught.value)
+    ):
+        write(tmp_path / "train/high/1.txt", json.dumps(ARTICLE | change))
+        with pytest.raises(ValueError, match=message) as caught:
+            read_examples("race", tmp_path)
+        assert "1.txt" in str(caught.value)
 
 
 def test_race_without_answers_is_for_a_test(tmp_path):
@@ -265,9 +262,9 @@ def test_iob1_by_seqeval():
     assert convert_iob1(converted) == converted
 
 
-@pytest.mark.parametrize(
-    "task, text, message",
-    [
+def test_bad_conll(tmp_path):
+    path = tmp_path / "a.conll"
+    for task, text, message in (
         ("ner", "a O\nb\n", "row 2: 1 fields"),
         ("ner", "a\n", "row 1: 1 fields"),
         ("ner", "a\tO\nb\t\n", "row 2: the tag of 'b' is empty"),
@@ -275,21 +272,18 @@ def test_iob1_by_seqeval():
         ("wnut-17", "a\tB-PER\n", "row 1: the tag 'B-PER' is not one of"),
         ("ner", "\n-DOCSTART-\n", "holds no sentences"),
         ("ner", b"a\tO\n\xff\tO\n", "row 2: the file is not UTF-8"),
-    ],
-)
-def test_bad_conll(tmp_path, task, text, message):
-    path = write(tmp_path / "a.conll", text)
-    with pytest.raises(ValueError, match=message) as caught:
-        read_examples(task, path)
-    assert "a.conll" in str(caught.value)
-
-
-def test_conll_columns_are_numbers(tmp_path):
-    path = write(tmp_path / "a.conll", "a O\n")
-    with pytest.raises(ValueError, match="numbers from 0.*tags=ner"):
-        read_examples("ner", path, columns="tags=ner")
-    with pytest.raises(ValueError, match="the tag in column 5"):
-        read_examples("ner", path, columns="tags=5")
+    ):
+        write(path, text)
+        with pytest.raises(ValueError, match=message) as caught:
+            read_examples(task, path)
+        assert "a.conll" in str(caught.value)
+    write(path, "a O\n")
+    for columns, message in (
+        ("tags=ner", "numbers from 0.*tags=ner"),
+        ("tags=5", "the tag in column 5"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            read_examples("ner", path, columns=columns)
 
 
 def test_a_test_may_have_words_only(tmp_path):
@@ -314,41 +308,15 @@ def test_real_wnut(shared):
     assert tags["B-person"] == 470 and tags["I-creative-work"] == 133
 
 
-@pytest.mark.parametrize(
-    "task, file, questions, impossible, answers",
-    [
+def test_real_squad(shared):
+    for task, file, questions, impossible, answers in (
         ("squad-1.1", "train-v1.1.44articles", 11877, 0, 11877),
         ("squad-1.1", "dev-v1.1.partA", 4961, 0, 17778),
         ("squad-2.0", "dev-v2.0.partA", 6440, 3363, 11631),
-    ],
-)
-def test_real_squad(shared, task, file, questions, impossible, answers):
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")  # every answer stands where it should
-        found = read_examples(task, shared / f"data/squad/{file}.json")
-    assert len(found) == len({one.id for one in found}) == questions
-    assert sum(one.is_impossible for one in found) == impossible
-    assert sum(len(one.answers) for one in found) == answers
-
-
-@pytest.mark.slow
-def test_real_race(shared):
-    path = shared / "data/race/RACE_train_subset.tar.xz"
-    found = read_examples("race", path)
-    assert len(found) == len({one.id for one in found}) == 33847
-    groups = collections.Counter(one.group for one in found)
-    assert groups == {"middle": 25421, "high": 8426}
-    answers = collections.Counter(one.answer for one in found)
-    assert answers == {0: 7304, 1: 8892, 2: 9259, 3: 8392}
-
-
-@pytest.mark.slow
-def test_real_imdb(shared):
-    path = shared / "data/imdb/aclImdb_train.tar.xz"
-    found = read_examples("imdb", path)
-    labels = collections.Counter(one.label for one in found)
-    assert labels == {"neg": 12500, "pos": 12500}
-    ratings = collections.Counter(one.id.split("_")[1] for one in found)
-    assert ratings["1"] == 5100 and ratings["10"] == 4732
-    assert not any("<br />" in one.text or not one.text for one in found)
-    assert find_split("imdb", path, "test") is None
+    ):
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")  # of misplaced answers
+            found = read_examples(task, shared / f"data/squad/{file}.json")
+        assert len(found) == len({x.id for x in found}) == questions
+        assert sum(x.is_impossible for x in found) == impossible
+        assert sum(len(x.answers) for x in found) == answers

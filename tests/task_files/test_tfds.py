@@ -1,11 +1,13 @@
-"""Tasks by name. Only `tfds.load` is replaced; nothing is fetched here."""
+"""Tasks from TensorFlow Datasets, with `tfds.load` replaced."""
+
+import sys
 
 import numpy as np
 import pytest
 import tensorflow as tf
 import tensorflow_datasets as tfds
 
-from data_pipeline.tasks import tfds as named_sets
+from data_pipeline.tasks import tfds as task_sets
 from data_pipeline.tasks.catalog import TASKS
 from data_pipeline.tasks.examples import Answer
 from data_pipeline.tasks.examples import ChoiceExample
@@ -17,7 +19,7 @@ from data_pipeline.tasks.tfds import read_by_name
 
 @pytest.fixture
 def loaded(monkeypatch):
-    """Lets a test say what `tfds.load` gives; notes what it was asked for."""
+    """The row that `tfds.load` returns, and its arguments so far."""
     asked, given = [], {}
 
     def load(name, split):
@@ -32,9 +34,9 @@ def pair(first, second, label, idx):
     return {first: "A", second: "B", "label": label, "idx": np.int32(idx)}
 
 
-@pytest.mark.parametrize(
-    "task, first, second, label, expected",
-    [
+def test_pairs(loaded):
+    given, asked = loaded
+    for task, first, second, label, expected in (
         ("mnli", "premise", "hypothesis", 0, "entailment"),
         ("mnli", "premise", "hypothesis", 2, "contradiction"),
         ("mnli", "premise", "hypothesis", -1, None),
@@ -43,17 +45,15 @@ def pair(first, second, label, idx):
         ("wnli", "sentence1", "sentence2", 0, "0"),
         ("sts-b", "sentence1", "sentence2", np.float32(2.5), 2.5),
         ("sts-b", "sentence1", "sentence2", np.float32(-1), None),
-    ],
-)
-def test_pairs(loaded, task, first, second, label, expected):
-    given, asked = loaded
-    given.update(pair(first, second, label, 7))
-    found = read_by_name(task, "dev")
-    name = TASKS[task].tfds
-    where = f"{name} dev, example 0"
-    assert found == [TextExample("7", "A", "B", expected, where)]
-    matched = "_matched" if task == "mnli" else ""
-    assert asked == [(name, f"validation{matched}")]
+    ):
+        given.clear()
+        given.update(pair(first, second, label, 7))
+        found = read_by_name(task, "dev")
+        name = TASKS[task].tfds
+        where = f"{name} dev, example 0"
+        assert found == [TextExample("7", "A", "B", expected, where)]
+        matched = "_matched" if task == "mnli" else ""
+        assert asked[-1] == (name, f"validation{matched}")
 
 
 def test_texts(loaded):
@@ -126,17 +126,17 @@ def test_conll(loaded):
 
 
 def test_features_and_classes_are_those_of_the_package(tmp_path):
-    """What is read exists there, and the classes are in the stated order."""
+    """Features exist in the package, and classes are in the stated order."""
     named = {"imdb", "rte", "qnli", "mnli"}
-    for name in named_sets._TEXTS:
+    for name in task_sets._TEXTS:
         task = TASKS[name]
         builder = tfds.builder(task.tfds, data_dir=tmp_path, try_gcs=False)
         features = builder.info.features
-        for joined in named_sets._TEXTS[name]:
+        for joined in task_sets._TEXTS[name]:
             assert set(joined) <= set(features)
         if task.kind == "regression":
             continue
-        order = named_sets._LABELS.get(name, task.labels)
+        order = task_sets._LABELS.get(name, task.labels)
         assert len(features["label"].names) == len(order)
         if name in named:
             assert features["label"].names == list(order)
@@ -152,26 +152,20 @@ def test_what_is_not_there():
         read_by_name("imdb", "dev")
 
 
-@pytest.mark.parametrize(
-    "error",
-    [
-        OSError("no network\nmore"),
-        ModuleNotFoundError("No module named 'importlib_resources'"),
-        tf.errors.UnavailableError(None, None, "no network"),
-    ],
-)
-def test_no_network(monkeypatch, error):
+def test_no_network_and_no_package(monkeypatch):
     def load(name, split):
         raise error
 
     monkeypatch.setattr(tfds, "load", load)
-    with pytest.raises(RuntimeError, match="give their path") as caught:
-        read_by_name("rte")
-    assert "\n" not in str(caught.value)
-    assert type(error).__name__ in str(caught.value)
-
-
-def test_no_package(monkeypatch):
-    monkeypatch.setitem(__import__("sys").modules, "tensorflow_datasets", None)
+    for error in (
+        OSError("no network\nmore"),
+        ModuleNotFoundError("No module named 'importlib_resources'"),
+        tf.errors.UnavailableError(None, None, "no network"),
+    ):
+        with pytest.raises(RuntimeError, match="give their path") as caught:
+            read_by_name("rte")
+        assert "\n" not in str(caught.value)
+        assert type(error).__name__ in str(caught.value)
+    monkeypatch.setitem(sys.modules, "tensorflow_datasets", None)
     with pytest.raises(RuntimeError, match="needs the package tensorflow-dat"):
         read_by_name("rte")

@@ -1,13 +1,14 @@
-"""Text files: layouts, encodings, compression, parts, errors."""
+"""Text files: formats, encodings, compression, parts, errors."""
 
 import bz2
 import gzip
+import itertools
 import json
 import lzma
 
 import pytest
 
-from data_pipeline.text import documents as text_files
+from data_pipeline.text import documents
 from data_pipeline.text.documents import Document
 from data_pipeline.text.documents import PartPlanner
 from data_pipeline.text.documents import read_documents
@@ -36,48 +37,34 @@ def test_sentences(tmp_path):
     ]
     assert read(path, text_format="sentences") == expected
     assert read(path) == expected
+    for line_end in ("\n", "\r\n", "\r"):
+        content = "\ufeff" + SENTENCES.replace("\n", line_end)
+        path.write_bytes(content.encode())
+        assert read(path) == expected
+    path.write_text(SENTENCES, encoding="utf-16")
+    assert read(path, encoding="utf-16") == expected
 
 
-@pytest.mark.parametrize("line_end", ["\n", "\r\n", "\r"])
-def test_line_ends_and_byte_order_mark(tmp_path, line_end):
+def test_results_do_not_depend_on_chunks(tmp_path, monkeypatch):
     path = tmp_path / "a.txt"
-    content = "\ufeff" + SENTENCES.replace("\n", line_end)
-    path.write_bytes(content.encode())
-    assert read(path)[0] == ["One is here.", "Two is here."]
-
-
-def test_chunks_do_not_show(tmp_path, monkeypatch):
-    path = tmp_path / "a.txt"
-    path.write_bytes(
-        "Größe ä. Ö\r\nß.\r\n\r\nĀ new one…\r\n".replace(
-            "\n", "\n" * 1
-        ).encode()
-    )
-    whole = read(path, text_format="sentences")
+    path.write_bytes("Größe ä. Ö\r\nß.\r\n\r\nĀ new one…\r\n".encode())
+    expected = read(path, text_format="sentences")
     for size in (1, 2, 3, 5):
-        monkeypatch.setattr(text_files, "_CHUNK_BYTES", size)
-        assert read(path, text_format="sentences") == whole
+        monkeypatch.setattr(documents, "_CHUNK_BYTES", size)
+        assert read(path, text_format="sentences") == expected
 
 
-def test_a_long_running_file_is_cut_at_ends_of_paragraphs(
-    tmp_path, monkeypatch
-):
-    monkeypatch.setattr(text_files, "DOCUMENT_CHARACTERS", 30)
+def test_long_files_are_cut(tmp_path, monkeypatch):
+    """At the end of a paragraph, or of a line without blank lines."""
+    monkeypatch.setattr(documents, "DOCUMENT_CHARACTERS", 30)
     path = tmp_path / "long.txt"
     paragraphs = [f"Paragraph {i}\nof two lines." for i in range(7)]
     path.write_text("\n\n".join(paragraphs) + "\n")
-    documents = read(path, text_format="running")
-    assert len(documents) == 4
-    assert sum(documents, []) == [
+    running = read(path, text_format="running")
+    assert len(running) == 4
+    assert sum(running, []) == [
         f"Paragraph {i} of two lines." for i in range(7)
     ]
-
-
-def test_long_files_without_a_blank_line_are_cut_at_line_ends(
-    tmp_path, monkeypatch
-):
-    monkeypatch.setattr(text_files, "DOCUMENT_CHARACTERS", 30)
-    path = tmp_path / "long.txt"
     path.write_text("".join(f"Line number {i}.\n" for i in range(20)))
     sentences = read(path, text_format="sentences")
     assert [len(document) for document in sentences] == [2] * 10
@@ -101,12 +88,11 @@ def test_running(tmp_path):
             "the end 3.14 e.g. this.",
         ]
     ]
-    assert text_files.detect_format(str(path)) == "running"
+    assert documents.detect_format(str(path)) == "running"
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
+def test_split_sentences():
+    for text, expected in (
         ("A b. C d.", ["A b.", "C d."]),
         ("A b . C d .", ["A b .", "C d ."]),
         (
@@ -119,47 +105,37 @@ def test_running(tmp_path):
         ),
         ("你好。他说：“好！”再见", ["你好。", "他说：“好！”", "再见"]),
         ("  \n\n ", []),
-    ],
-)
-def test_split_sentences(text, expected):
-    assert split_sentences(text) == expected
+    ):
+        assert split_sentences(text) == expected
 
 
-def test_jsonl(tmp_path):
-    path = tmp_path / "a.jsonl"
+def test_jsonl_and_compression(tmp_path):
     texts = ["One. Two.", "  ", "Three\n\nFour"]
-    path.write_text("\n".join(json.dumps({"text": text}) for text in texts))
-    assert read(path) == [["One.", "Two."], ["Three", "Four"]]
+    content = "\n".join(json.dumps({"text": text}) for text in texts).encode()
+    for name, compress in (
+        ("a.jsonl", bytes),
+        ("a.json.gz", gzip.compress),
+        ("a.json.bz2", bz2.compress),
+        ("a.jsonl.xz", lzma.compress),
+    ):
+        path = tmp_path / name
+        path.write_bytes(compress(content))
+        assert read(path) == [["One.", "Two."], ["Three", "Four"]], name
+        if compress is not bytes:
+            path.write_bytes(path.read_bytes()[:-9])
+            with pytest.raises(ValueError, match="damaged or cut short"):
+                read(path)
 
 
-@pytest.mark.parametrize(
-    ("extension", "compress"),
-    [(".gz", gzip.compress), (".bz2", bz2.compress), (".xz", lzma.compress)],
-)
-def test_compressed(tmp_path, extension, compress):
-    path = tmp_path / f"a.json{extension}"
-    path.write_bytes(compress(b'{"text": "One. Two."}'))
-    assert read(path) == [["One.", "Two."]]
-    path.write_bytes(path.read_bytes()[:-9])
-    with pytest.raises(ValueError, match="damaged or cut short"):
-        read(path)
-
-
-def test_files_in_order(tmp_path):
+def test_files_in_order_and_their_bytes(tmp_path):
     for name in ("b", "a", "c"):
         (tmp_path / f"{name}.txt").write_text(f"Text {name}")
-    assert [d[0] for d in read(tmp_path / "*.txt")] == [
-        "Text a",
-        "Text b",
-        "Text c",
-    ]
-
-
-def test_progress_counts_bytes_of_files(tmp_path):
+    texts = [document[0] for document in read(tmp_path / "*.txt")]
+    assert texts == ["Text a", "Text b", "Text c"]
     path = tmp_path / "a.txt.gz"
     path.write_bytes(gzip.compress(SENTENCES.encode() * 1000))
     steps = []
-    list(text_files.stream_documents(str(path), progress=steps.append))
+    list(documents.stream_documents(str(path), progress=steps.append))
     assert sum(steps) == path.stat().st_size
 
 
@@ -168,90 +144,69 @@ def test_real_corpora(shared):
     novel = shared / "data" / "lm" / "novels_en" / "train"
     if not wikitext.is_file() or not novel.is_dir():
         pytest.skip("there is no wikitext-2 or novels_en beside the project")
-    documents = read(wikitext)
-    assert documents[0][0] == "= Valkyria Chronicles III ="
-    assert sum(map(len, documents)) > 70_000
-    assert 40 < len(documents) < 60  # 10.8 MB in pieces of 200,000
+    articles = read(wikitext)
+    assert articles[0][0] == "= Valkyria Chronicles III ="
+    assert sum(map(len, articles)) > 70_000
+    assert 40 < len(articles) < 60  # 10.8 MB in pieces of 200,000
     document = read(novel / "Barclay_Rosary_1909.txt")[0]
     assert document[:2] == ["THE ROSARY", "CHAPTER I"]
     assert document[3].startswith("The peaceful stillness of an English")
 
 
+def plan_parts(stream, part_characters):
+    planner = PartPlanner(part_characters)
+    for document in stream:
+        yield from planner.add(document)
+    yield from planner.finish()
+
+
 def test_parts_end_with_documents_and_hold_enough():
-    documents = [Document("x" * (i % 7 * 10), "running") for i in range(100)]
-    parts = list(plan_parts(iter(documents), 200))
-    assert sum(parts, []) == documents
+    stream = [Document("x" * (i % 7 * 10), "running") for i in range(100)]
+    parts = list(plan_parts(stream, 200))
+    assert sum(parts, []) == stream
     sizes = [sum(len(document.text) for document in part) for part in parts]
     assert len(parts) > 5
     assert min(sizes) >= 200
-    # The rest is joined to the last part; no other holds a document too many.
+    # Only the last part may hold a document more than needed.
     for part, size in list(zip(parts, sizes, strict=True))[:-1]:
         assert size - len(part[-1].text) < 200
-    assert list(plan_parts(documents[:2], 200)) == [documents[:2]]
+    assert list(plan_parts(stream[:2], 200)) == [stream[:2]]
     assert list(plan_parts([], 200)) == []
-
-
-def test_parts_stream():
-    def endless():
-        while True:
-            yield Document("x" * 50, "running")
-
-    parts = plan_parts(endless(), 100)
+    endless = itertools.repeat(Document("x" * 50, "running"))
+    parts = plan_parts(endless, 100)
     assert [len(next(parts)) for _ in range(3)] == [2, 2, 2]
 
 
-def test_no_file(tmp_path):
+def test_invalid_encoding(tmp_path, monkeypatch):
+    path = tmp_path / "a.txt"
+    for mark, chunk in itertools.product((b"", b"\xef\xbb\xbf"), (3, 1 << 20)):
+        monkeypatch.setattr(documents, "_CHUNK_BYTES", chunk)
+        path.write_bytes(mark + "Größe.\nZwei ".encode() + b"\xe4.\n")
+        offset = len(mark) + 14
+        with pytest.raises(
+            ValueError, match=rf"a.txt: invalid utf-8 at byte {offset} \(0xe4\)"
+        ):
+            read(path)
+        assert read(path, encoding="cp1252")[0][-1] == "Zwei ä."
+
+
+def test_errors(tmp_path):
     with pytest.raises(FileNotFoundError, match="no file matches `input`"):
         read(tmp_path / "*.txt")
-
-
-@pytest.mark.parametrize("content", ["", "\n \n\t\n"])
-@pytest.mark.parametrize("name", ["a.txt", "a.jsonl"])
-def test_empty_file(tmp_path, content, name):
-    (tmp_path / name).write_text(content)
-    with pytest.raises(ValueError, match=f"{name}: the file holds no text"):
-        read(tmp_path / name)
-
-
-@pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"])
-@pytest.mark.parametrize("chunk", [3, 1 << 20])
-def test_invalid_encoding(tmp_path, monkeypatch, mark, chunk):
-    monkeypatch.setattr(text_files, "_CHUNK_BYTES", chunk)
-    path = tmp_path / "a.txt"
-    path.write_bytes(mark + "Größe.\nZwei ".encode() + b"\xe4.\n")
-    offset = len(mark) + 14
-    with pytest.raises(
-        ValueError, match=rf"a.txt: invalid utf-8 at byte {offset} \(0xe4\)"
+    fine = '{"text": "fine"}\n\n'
+    no_field = r'a.jsonl:3: the JSON has no string field "text"'
+    for name, content, options, message in (
+        ("a.txt", "", {}, "a.txt: the file holds no text"),
+        ("a.txt", "\n \n\t\n", {}, "a.txt: the file holds no text"),
+        ("a.jsonl", "", {}, "a.jsonl: the file holds no text"),
+        ("a.jsonl", "\n \n\t\n", {}, "a.jsonl: the file holds no text"),
+        ("a.jsonl", fine + '{"text": "a', {}, "a.jsonl:3: .* not valid JSON"),
+        ("a.jsonl", fine + '{"body": "a"}', {}, no_field),
+        ("a.jsonl", fine + '{"text": 7}', {}, no_field),
+        ("a.jsonl", fine + "[1]", {}, no_field),
+        ("a.txt", "a", {"text_format": "html"}, "`text_format` must be one of"),
+        ("a.txt", "a", {"encoding": "utf-9"}, "`encoding` is not one"),
     ):
-        read(path)
-    assert read(path, encoding="cp1252")[0][-1] == "Zwei ä."
-
-
-def test_utf16(tmp_path):
-    path = tmp_path / "a.txt"
-    path.write_text(SENTENCES, encoding="utf-16")
-    assert len(read(path, encoding="utf-16")) == 2
-
-
-@pytest.mark.parametrize(
-    ("line", "message"),
-    [
-        ('{"text": "a', r"a.jsonl:3: the line is not valid JSON"),
-        ('{"body": "a"}', r'a.jsonl:3: the JSON has no string field "text"'),
-        ('{"text": 7}', r'a.jsonl:3: the JSON has no string field "text"'),
-        ("[1]", r'a.jsonl:3: the JSON has no string field "text"'),
-    ],
-)
-def test_broken_json(tmp_path, line, message):
-    path = tmp_path / "a.jsonl"
-    path.write_text('{"text": "fine"}\n\n' + line + "\n")
-    with pytest.raises(ValueError, match=message):
-        read(path)
-
-
-def test_unknown_format_and_encoding(tmp_path):
-    (tmp_path / "a.txt").write_text("a")
-    with pytest.raises(ValueError, match="`text_format` must be one of"):
-        read(tmp_path / "a.txt", text_format="html")
-    with pytest.raises(ValueError, match="`encoding` is not one"):
-        read(tmp_path / "a.txt", encoding="utf-9")
+        (tmp_path / name).write_text(content)
+        with pytest.raises(ValueError, match=message):
+            read(tmp_path / name, **options)

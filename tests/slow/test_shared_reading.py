@@ -7,9 +7,12 @@ import pytest
 import tensorflow as tf
 
 from data_pipeline.pretraining import PretrainingData
+from tests.support.record_fixtures import RECORDS
+from tests.support.record_fixtures import numbers
+from tests.support.record_fixtures import take
 from tests.support.record_fixtures import write_set
 
-RECORDS = 37
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
@@ -19,20 +22,9 @@ def directory(tmp_path_factory):
     return directory
 
 
-def take(data, count, **options):
-    """The first elements of a dataset, as arrays."""
-    return list(data.dataset(**options).take(count).as_numpy_iterator())
-
-
-def numbers(batch):
-    """Which records a batch holds: their first token tells."""
-    return (batch["token_ids"][:, 0] - 9).tolist()
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize(("workers", "batch"), [(1, 37), (3, 12)])
 def test_workers_share_every_record_once(directory, workers, batch):
-    """An epoch of all workers together, whatever they share a step in."""
+    """In an epoch, for any number of workers that share a step."""
     data = PretrainingData(directory, batch)
     rows = batch // workers
     for epoch in range(2):
@@ -53,9 +45,7 @@ def test_workers_share_every_record_once(directory, workers, batch):
             assert sorted(read) == list(range(RECORDS))
 
 
-@pytest.mark.parametrize(
-    "num_workers", [1, pytest.param(2, marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize("num_workers", [1, 2])
 def test_service_gives_the_same_batches(directory, num_workers):
     service = tf.data.experimental.service
     dispatcher = service.DispatchServer()
@@ -76,6 +66,6 @@ def test_service_gives_the_same_batches(directory, num_workers):
         ):
             for name in one:
                 np.testing.assert_array_equal(one[name], other[name])
-    # They were read there, not here.
+    # Read by the workers, not by this process.
     assert sum(worker._num_tasks() for worker in workers) >= 2
     del workers, dispatcher

@@ -1,7 +1,8 @@
-"""Finding splits, and reading tables."""
+"""Splits in directories, archives and files; tables and their columns."""
 
 import gzip
 import io
+import itertools
 import json
 import lzma
 import tarfile
@@ -9,7 +10,6 @@ import zipfile
 
 import pytest
 
-from data_pipeline.tasks import reading as task_files
 from data_pipeline.tasks.examples import RankingExample
 from data_pipeline.tasks.examples import TextExample
 from data_pipeline.tasks.reading import find_split
@@ -35,7 +35,8 @@ def pack(path, files):
             for name, text in files.items():
                 archive.writestr(name, text)
         return path
-    with tarfile.open(path, f"w:{path.suffix[1:]}") as archive:
+    compression = path.suffix.removeprefix(".").removeprefix("tar")
+    with tarfile.open(path, f"w:{compression}") as archive:
         for name, text in files.items():
             entry = tarfile.TarInfo(name)
             entry.size = len(text.encode())
@@ -43,8 +44,8 @@ def pack(path, files):
     return path
 
 
-def texts(found):
-    return [(one.text, one.text_pair, one.label) for one in found]
+def texts(examples):
+    return [(x.text, x.text_pair, x.label) for x in examples]
 
 
 RTE_EXAMPLES = [
@@ -53,30 +54,29 @@ RTE_EXAMPLES = [
 ]
 
 
-@pytest.mark.parametrize("inside", ["", "RTE/"])
-def test_a_directory(tmp_path, inside):
-    write(tmp_path / f"{inside}train.tsv", RTE)
-    assert read_examples("rte", tmp_path) == RTE_EXAMPLES
-    expected = str(tmp_path / f"{inside}train.tsv")
-    assert find_split("rte", tmp_path, "train") == expected
-    assert find_split("rte", tmp_path, "dev") is None
+def test_a_directory(tmp_path):
+    for folder in ("", "RTE/"):
+        path = tmp_path / (folder or "flat")
+        file = write(path / "train.tsv", RTE)
+        root = tmp_path if folder else path
+        assert read_examples("rte", root) == RTE_EXAMPLES
+        assert find_split("rte", root, "train") == str(file)
+        assert find_split("rte", root, "dev") is None
 
 
-@pytest.mark.parametrize("ending", [".zip", ".tar", ".tar.gz", ".tar.xz"])
-@pytest.mark.parametrize("inside", ["", "./", "glue/RTE/", "other/"])
-def test_an_archive(tmp_path, ending, inside):
-    if ending == ".tar":
-        source = pack(tmp_path / "x.tar.gz", {f"{inside}train.tsv": RTE})
-        archive = write(
-            tmp_path / "y.tar", gzip.decompress(source.read_bytes())
-        )
-    else:
-        archive = pack(tmp_path / f"x{ending}", {f"{inside}train.tsv": RTE})
-    assert read_examples("rte", archive) == RTE_EXAMPLES
-    assert find_split("rte", archive, "train").endswith("train.tsv")
-    assert find_split("rte", archive, "dev") is None
-    with pytest.raises(FileNotFoundError, match="no dev split.*dev.tsv"):
-        read_examples("rte", archive, "dev")
+def test_an_archive(tmp_path):
+    insides = ("", "./", "glue/RTE/", "other/")
+    endings = (".zip", ".tar", ".tar.gz", ".tar.xz")
+    for number, (ending, inside) in enumerate(
+        itertools.product(endings, insides)
+    ):
+        archive = tmp_path / f"{number}{ending}"
+        pack(archive, {f"{inside}train.tsv": RTE})
+        assert read_examples("rte", archive) == RTE_EXAMPLES, (ending, inside)
+        assert find_split("rte", archive, "train").endswith("train.tsv")
+        assert find_split("rte", archive, "dev") is None
+        with pytest.raises(FileNotFoundError, match="no dev split.*dev.tsv"):
+            read_examples("rte", archive, "dev")
 
 
 def test_an_archive_of_all_tasks_gives_the_right_one(tmp_path):
@@ -145,21 +145,21 @@ LAYOUTS = {
 }
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_glue_layouts(tmp_path, layout):
-    task, split = layout.split("/")
-    text, expected = LAYOUTS[layout]
-    write(tmp_path / f"{split}.tsv", text)
-    found = read_examples(task, tmp_path, split)
-    assert [one.text for one in found] == expected
-    assert all((one.label is None) == (split == "test") for one in found)
-    if task == "cola" and split == "train":
-        assert [one.label for one in found] == ["1", "0"]
-        assert found[1].where == "train.tsv, row 2" and found[1].id == "1"
-    if task == "cola" and split == "test":
-        assert found[0].id == "4"
-    if task == "sts-b":
-        assert found[0].label == 4.25 and found[0].text_pair == "B."
+def test_glue_layouts(tmp_path):
+    found = {}
+    for layout, (text, expected) in LAYOUTS.items():
+        task, split = layout.split("/")
+        write(tmp_path / task / f"{split}.tsv", text)
+        found[layout] = read_examples(task, tmp_path / task, split)
+        assert [x.text for x in found[layout]] == expected, layout
+        has_labels = split != "test"
+        assert all((x.label is not None) == has_labels for x in found[layout])
+    first, second = found["cola/train"]
+    assert (first.label, second.label) == ("1", "0")
+    assert (second.where, second.id) == ("train.tsv, row 2", "1")
+    assert found["cola/test"][0].id == "4"
+    (example,) = found["sts-b/train"]
+    assert (example.label, example.text_pair) == (4.25, "B.")
 
 
 def test_mnli(tmp_path):
@@ -210,47 +210,41 @@ def test_long_fields(tmp_path):
 
 
 OWN = [
-    ("a.tsv", 'text\tlabel\nHi "you"\tx\n\nHo\ty\n'),
-    ("a.csv", 'Label,Text\nx,"Hi ""you"""\n\ny,Ho\n'),
+    ("a.tsv", 'text\tlabel\nHi "you"\tx\n\nHo\ty\n', 4),
+    ("a.csv", 'Label,Text\nx,"Hi ""you"""\n\ny,Ho\n', 4),
     ("a.jsonl", '{"label": "x", "text": "Hi \\"you\\""}\n\n'
-     '{"text": "Ho", "label": "y", "more": [1]}\n'),
+     '{"text": "Ho", "label": "y", "more": [1]}\n', 3),
     ("a.json", '[{"label": "x", "text": "Hi \\"you\\""},\n'
-     '{"text": "Ho", "label": "y"}]'),
+     '{"text": "Ho", "label": "y"}]', 2),
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("name, text", OWN)
-def test_tables_of_your_own(tmp_path, name, text):
-    found = read_examples("classification", write(tmp_path / name, text))
-    assert texts(found) == [('Hi "you"', None, "x"), ("Ho", None, "y")]
-    row = {"a.tsv": 4, "a.csv": 4, "a.jsonl": 3, "a.json": 2}[name]
-    assert found[1].where == f"{name}, row {row}"
+def test_tables_of_your_own(tmp_path):
+    for name, text, row in OWN:
+        found = read_examples("classification", write(tmp_path / name, text))
+        assert texts(found) == [('Hi "you"', None, "x"), ("Ho", None, "y")]
+        assert found[1].where == f"{name}, row {row}"
 
 
-@pytest.mark.parametrize(
-    "header, columns",
-    [
+def test_columns(tmp_path):
+    for header, columns in (
         ("stars,title,body\n", "text=title+body,label=stars"),
         ("stars,title,body\n", {"text": "Title+body", "label": "stars"}),
         ("stars,title,body\n", "text=title+2, label=stars"),
         ("label,title,body\n", "text=1+2"),
-        # Without a header, by their numbers.
+        # Without a header, by index.
         ("", "text=1+2, label=0"),
         ("", {"text": "1+2", "label": 0}),
-    ],
-)
-def test_columns(tmp_path, header, columns):
-    path = write(tmp_path / "a.csv", f"{header}5,Good,It is.\n")
-    found = read_examples("classification", path, columns=columns)
-    assert texts(found) == [("Good It is.", None, "5")]
-
-
-@pytest.mark.parametrize("first", ["0", "1", "2"])
-def test_numbers_of_columns_are_no_names_in_the_first_row(tmp_path, first):
-    path = write(tmp_path / "a.csv", f"{first},Good\n3,Bad\n")
+    ):
+        path = write(tmp_path / "a.csv", f"{header}5,Good,It is.\n")
+        found = read_examples("classification", path, columns=columns)
+        assert texts(found) == [("Good It is.", None, "5")]
     columns = "label=0,text=1"
-    found = read_examples("classification", path, columns=columns)
-    assert texts(found) == [("Good", None, first), ("Bad", None, "3")]
+    for first in ("0", "1", "2"):
+        # An index is not a name of the first row.
+        path = write(tmp_path / "a.csv", f"{first},Good\n3,Bad\n")
+        found = read_examples("classification", path, columns=columns)
+        assert texts(found) == [("Good", None, first), ("Bad", None, "3")]
     # A header may be of numbers.
     write(path, "0,1\n3,Bad\n")
     found = read_examples("classification", path, columns=columns)
@@ -328,12 +322,12 @@ BAD = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("task, name, text, message", BAD)
-def test_bad_tables(tmp_path, task, name, text, message):
-    path = write(tmp_path / name, text)
-    with pytest.raises(ValueError, match=message) as caught:
-        read_examples(task, path)
-    assert name in str(caught.value) and "\n" not in str(caught.value)
+def test_bad_tables(tmp_path):
+    for task, name, text, message in BAD:
+        path = write(tmp_path / name, text)
+        with pytest.raises(ValueError, match=message) as caught:
+            read_examples(task, path)
+        assert name in str(caught.value) and "\n" not in str(caught.value)
 
 
 def test_ranking(tmp_path):
@@ -366,22 +360,17 @@ def test_ranking(tmp_path):
         read_examples("ranking", path)
 
 
-@pytest.mark.parametrize(
-    "task, counts",
-    [
-        ("rte", {"train": 2490, "dev": 277}),
-        ("sst-2", {"train": 67349, "dev": 872, "test": 1821}),
-        ("sts-b", {"train": 5749, "dev": 1500, "test": 1379}),
-    ],
-)
-def test_real_glue(shared, task, counts):
-    for split, count in counts.items():
-        found = task_files.read_examples(task, shared / "data/glue", split)
-        assert len(found) == count
-        assert len({one.id for one in found}) == count
-        if task == "sts-b":
-            assert all(0 <= one.label <= 5 for one in found)
-        elif split == "train":
-            positive = {"rte": ("entailment", 1249), "sst-2": ("1", 37569)}
-            label, number = positive[task]
-            assert sum(one.label == label for one in found) == number
+def test_real_glue(shared):
+    for task, counts, positive in (
+        ("rte", {"train": 2490, "dev": 277}, ("entailment", 1249)),
+        ("sst-2", {"train": 67349, "dev": 872, "test": 1821}, ("1", 37569)),
+        ("sts-b", {"train": 5749, "dev": 1500, "test": 1379}, None),
+    ):
+        for split, count in counts.items():
+            found = read_examples(task, shared / "data/glue", split)
+            assert len(found) == len({x.id for x in found}) == count
+            if positive is None:
+                assert all(0 <= x.label <= 5 for x in found)
+            elif split == "train":
+                label, number = positive
+                assert sum(x.label == label for x in found) == number
