@@ -25,14 +25,16 @@ import numpy as np
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))
 
 from data_pipeline import command_line
-from data_pipeline.records import build as building
-from data_pipeline.records import part as part_building
-from data_pipeline.records import schema as features
-from data_pipeline.records import sequences as segments
+from data_pipeline.records import part
 from data_pipeline.records import targets
-from data_pipeline.records import writer as records
+from data_pipeline.records.build import build_records
 from data_pipeline.records.schema import RecordSettings
-from data_pipeline.text import documents as text_files
+from data_pipeline.records.schema import stored_features
+from data_pipeline.records.sequences import build_sequences
+from data_pipeline.records.sequences import join_documents
+from data_pipeline.records.writer import read_manifest
+from data_pipeline.text.documents import TEXT_FORMATS
+from data_pipeline.text.documents import stream_documents
 from data_pipeline.tokenization.tokenizer import Tokenizer
 
 RELEASED = 0.48  # MB/s of the released script
@@ -61,7 +63,7 @@ def stages(pattern, text_format, tokenizer, settings, repeat):
     """Yields the name and the seconds of each stage, over all the text."""
 
     def read():
-        return list(text_files.stream_documents(pattern, text_format))
+        return list(stream_documents(pattern, text_format))
 
     documents, seconds = timed(repeat, read)
     yield "read", seconds
@@ -73,14 +75,12 @@ def stages(pattern, text_format, tokenizer, settings, repeat):
     flat, seconds = timed(repeat, tokenizer.encode_flat, sentences)
     yield "SentencePiece (which cleans) and commas", seconds
     counts = np.array(list(map(len, split)), np.int64)
-    stream, seconds = timed(repeat, segments.join_documents, *flat, counts)
+    stream, seconds = timed(repeat, join_documents, *flat, counts)
     yield "join documents", seconds
     lengths = (settings.sequence_length, settings.reuse_length)
     sequences, seconds = timed(
         repeat,
-        lambda: segments.build_sequences(
-            stream, *lengths, np.random.default_rng(0)
-        ),
+        lambda: build_sequences(stream, *lengths, np.random.default_rng(0)),
     )
     yield "sequences", seconds
     chosen, seconds = timed(
@@ -102,7 +102,7 @@ def stages(pattern, text_format, tokenizer, settings, repeat):
 
 def frame(sequences, chosen, tokenizer, settings):
     """Makes records of arrays, in blocks."""
-    stored = features.stored_features(
+    stored = stored_features(
         settings.sequence_length,
         settings.num_predict,
         tokenizer.vocabulary_size,
@@ -112,7 +112,7 @@ def frame(sequences, chosen, tokenizer, settings):
         "is_target": chosen,
         "is_reversed": np.zeros(len(chosen), np.uint8),
     }
-    for chunk in part_building._encoded_chunks(values, stored, 0, settings):
+    for chunk in part._encoded_chunks(values, stored, 0, settings):
         chunk.tobytes()
 
 
@@ -120,14 +120,14 @@ def build(arguments, tokenizer, processes):
     """Builds a set and removes it."""
     output = tempfile.mkdtemp()
     try:
-        building.build_records(
+        build_records(
             arguments.input,
             tokenizer,
             output,
             text_format=arguments.text_format,
             processes=processes,
         )
-        return records.read_manifest(output)
+        return read_manifest(output)
     finally:
         shutil.rmtree(output)
 
@@ -136,17 +136,13 @@ def main(argv=None):
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--input", required=True)
     parser.add_argument("--tokenizer", required=True)
-    parser.add_argument(
-        "--text-format", choices=text_files.TEXT_FORMATS, default="auto"
-    )
+    parser.add_argument("--text-format", choices=TEXT_FORMATS, default="auto")
     parser.add_argument("--repeat", type=int, default=3)
     arguments = parser.parse_args(argv)
 
     tokenizer = Tokenizer(arguments.tokenizer)
     settings = RecordSettings().resolved()
-    documents = text_files.stream_documents(
-        arguments.input, arguments.text_format
-    )
+    documents = stream_documents(arguments.input, arguments.text_format)
     size = sum(len(document.text.encode()) for document in documents) / 1e6
     print(f"{size:.1f} MB of text; MB a second and core:")
     options = (arguments.input, arguments.text_format, tokenizer, settings)

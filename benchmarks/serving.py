@@ -27,8 +27,8 @@ import numpy as np
 import tensorflow as tf
 
 from benchmarks import machine
-from benchmarks import texts as sample
 from benchmarks.run import positive
+from benchmarks.texts import prepare
 from data_pipeline import command_line
 from data_pipeline.tokenization.symbols import CLS_ID
 from data_pipeline.tokenization.symbols import CLS_SEGMENT
@@ -66,7 +66,7 @@ def main(argv=None):
     options = parser.parse_args(argv)
     with tempfile.TemporaryDirectory() as directory:
         directory = pathlib.Path(directory)
-        source = sample.prepare(directory, 1, options.text, options.tokenizer)
+        source = prepare(directory, 1, options.text, options.tokenizer)
         tokenizer = Tokenizer(directory / "spiece.model")
         config = XLNetConfig.from_size(
             options.config, vocabulary_size=tokenizer.vocabulary_size

@@ -45,11 +45,13 @@ def lower_training_step(config, training, sequence_length, num_predict):
     import tensorflow as tf
 
     from data_pipeline.records.schema import batch_features
-    from xlnet_tf.training import pretraining_step as training_steps
+    from xlnet_tf.training import pretraining_step
 
     strategy = tf.distribute.get_strategy()
-    model, optimizer, memory = training_steps.build(config, training, strategy)
-    trainer = training_steps.PretrainingTrainer(
+    model, optimizer, memory = pretraining_step.build(
+        config, training, strategy
+    )
+    trainer = pretraining_step.PretrainingTrainer(
         model,
         optimizer,
         memory,

@@ -13,7 +13,7 @@ import sys
 import zipfile
 
 from data_pipeline import command_line
-from data_pipeline import settings as settings_module
+from data_pipeline.settings import add_options
 from saved_models import versions
 from saved_models.settings import ExportSettings
 
@@ -279,7 +279,7 @@ def _parser():
     )
     group = parser.add_argument_group("settings")
     by_hand = "seq_length_buckets"  # a list
-    settings_module.add_options(group, ExportSettings, skip=[by_hand])
+    add_options(group, ExportSettings, skip=[by_hand])
     group.add_argument(
         "--seq-length-buckets",
         type=_lengths,

@@ -9,7 +9,7 @@ from benchmarks import machine
 from benchmarks.texts import read_lines
 from benchmarks.texts import read_questions
 from data_pipeline.pretraining import PretrainingData
-from data_pipeline.records import build as building
+from data_pipeline.records.build import build_records
 from data_pipeline.records.schema import RecordSettings
 from data_pipeline.tokenization.cleaning import preprocess
 from data_pipeline.tokenization.tokenizer import Tokenizer
@@ -80,15 +80,17 @@ def question_features(files, num_questions, num_tokens):
 
 def sentencepiece(files, num_threads):
     """SentencePiece on text that was cleaned before."""
-    import sentencepiece as pieces
+    import sentencepiece
 
-    processor = pieces.SentencePieceProcessor(model_file=files["tokenizer"])
+    processor = sentencepiece.SentencePieceProcessor(
+        model_file=files["tokenizer"]
+    )
     lines = [preprocess(line, False) for line in read_lines(files["text"])]
     return lambda: processor.encode(lines, num_threads=num_threads)
 
 
 def _build(files, directory, num_tokens, processes, num_targets=None):
-    building.build_records(
+    build_records(
         files["text"],
         Tokenizer(files["tokenizer"]),
         directory,

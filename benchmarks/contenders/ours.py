@@ -14,7 +14,7 @@ from xlnet_tf import XLNetBackbone
 from xlnet_tf import XLNetConfig
 from xlnet_tf import XLNetTextClassifier
 from xlnet_tf.optimizer import AdamW
-from xlnet_tf.training import pretraining_step as training_steps
+from xlnet_tf.training import pretraining_step
 from xlnet_tf.training.config import TrainingConfig
 
 FRAMEWORK = "tensorflow"
@@ -64,8 +64,10 @@ def trainer_step(config, training, features):
         callable.
     """
     strategy = tf.distribute.get_strategy()
-    model, optimizer, memory = training_steps.build(config, training, strategy)
-    trainer = training_steps.PretrainingTrainer(
+    model, optimizer, memory = pretraining_step.build(
+        config, training, strategy
+    )
+    trainer = pretraining_step.PretrainingTrainer(
         model,
         optimizer,
         memory,

@@ -5,7 +5,7 @@ Shapes: N texts, T tokens, P blanks to fill in, k candidates, V vocabulary.
 
 import tensorflow as tf
 
-from data_pipeline.tokenization.symbols import BLANK as WORD_MARK
+from data_pipeline.tokenization.symbols import BLANK
 from data_pipeline.tokenization.symbols import MASK_ID
 from saved_models.signatures.base import ID_MEANING
 from saved_models.signatures.base import Signature
@@ -15,14 +15,14 @@ from saved_models.signatures.base import string_specs
 from saved_models.signatures.embedding import EmbeddingSignatures
 from saved_models.signatures.serving_model import next_power_of_two
 
-BLANK = "<mask>"  # stands for one missing token in a raw text
+MASK = "<mask>"  # stands for one missing token in a raw text
 
 # Rank of the blanks in the factorization order: one step after the context, so
 # that every blank is predicted from all words that are given, and no other.
 _CONTEXT_RANK, _BLANK_RANK = -1, 0
 
 _FILL_IN_MEANING = {
-    "text": f"string [N], UTF-8, with any number of {BLANK}",
+    "text": f"string [N], UTF-8, with any number of {MASK}",
     "pieces": "string [N, P, k], best first; U+2581 marks a word's beginning",
     "token_ids": "int32 [N, P, k]",
     "log_probabilities": "float32 [N, P, k], natural logarithms",
@@ -56,7 +56,7 @@ class PretrainerSignatures(EmbeddingSignatures):
                 f"Received: num_candidates={settings.num_candidates}."
             )
         super().__init__(model, tokenizer, settings)
-        self._word_mark = tokenizer.piece_to_id(WORD_MARK)
+        self._word_mark = tokenizer.piece_to_id(BLANK)
         pieces = map(tokenizer.id_to_piece, range(vocabulary_size))
         with tf.device("CPU:0"):  # GPUs hold no strings
             self._pieces = tf.constant(list(pieces))
@@ -65,11 +65,11 @@ class PretrainerSignatures(EmbeddingSignatures):
         fill_in = Signature(
             self.fill_in,
             string_specs(text=1),
-            f"Likely tokens for every {BLANK} of each text.",
+            f"Likely tokens for every {MASK} of each text.",
             _FILL_IN_MEANING,
             self._examples(
-                {"text": f"The {BLANK} of the house was open."},
-                *("text", 2, [BLANK]),
+                {"text": f"The {MASK} of the house was open."},
+                *("text", 2, [MASK]),
             ),
         )
         positions = tf.TensorSpec([None, None], tf.int32, "target_positions")
@@ -186,7 +186,7 @@ class PretrainerSignatures(EmbeddingSignatures):
 
     def _blanks(self, text):
         """Features with targets at the blanks, and the number of blanks."""
-        parts = tf.strings.split(text, BLANK)  # [N, (parts)]
+        parts = tf.strings.split(text, MASK)  # [N, (parts)]
         ids = self._tokenizer(parts.flat_values)  # [all parts, (T)]
         # Every part but a text's first has the blank that it follows in front.
         follows = tf.ones_like(parts.flat_values, tf.int64)

@@ -12,7 +12,7 @@ import pytest
 import tensorflow as tf
 from keras import ops
 
-from tests.support import oracle as reference
+from tests.support import oracle
 from tests.support.oracle import B
 from tests.support.oracle import M
 from tests.support.oracle import P
@@ -67,7 +67,7 @@ def inputs(memory=M, has_targets=True, is_reversed=None, clamp=0, mask=True):
     row_segment = np.take_along_axis(segment, row_position, axis=1)
     may_attend = np.ones((B, T + num_targets, memory + T), bool)
     if mask:
-        may_attend = reference.attention_mask(features, memory)
+        may_attend = oracle.attention_mask(features, memory)
         may_attend = may_attend[:, : T + num_targets]
     directions = [False] if is_reversed is None else [False, True]
     context = AttentionContext(
@@ -107,7 +107,7 @@ def test_attention_equals_plain_loops():
     attention = layer()
     for name, case in CASES.items():
         rows, keys, context, loops = inputs(**case)
-        expected = reference.relative_attention(
+        expected = oracle.relative_attention(
             rows, keys, weights_of(attention), **loops
         )
         assert np.std(expected) > 0.1  # not agreement on nothing
@@ -167,7 +167,7 @@ def test_without_segments_no_segment_score_is_added():
     context = replace(context, other_segment=None)
     # All in one segment is the same for every key.
     loops["segments"] = (np.zeros((B, T + P)), np.zeros((B, M + T)))
-    expected = reference.relative_attention(
+    expected = oracle.relative_attention(
         rows, keys, weights_of(attention), **loops
     )
     output = as_numpy(attention(rows, keys, context=context))
@@ -210,7 +210,7 @@ def test_two_layers_can_share_their_biases():
     rows, keys, context, loops = inputs()
     output = as_numpy(first(rows, keys, context=context))
     # `second` was filled last: the biases that `first` uses are now its.
-    expected = reference.relative_attention(
+    expected = oracle.relative_attention(
         rows, keys, weights_of(second) | own_kernels(first), **loops
     )
     np.testing.assert_allclose(output, expected, atol=TOLERANCE)

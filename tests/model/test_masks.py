@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from keras import ops
 
-from tests.support import oracle as reference
+from tests.support import oracle
 from tests.support.oracle import M
 from tests.support.oracle import T
 from tests.support.oracle import as_numpy
@@ -83,7 +83,7 @@ def test_compact_and_literal_features_give_the_same_mask(memory_length):
 @pytest.mark.parametrize("memory_length", [0, M])
 def test_all_reasons_together_equal_plain_loops(memory_length):
     features = small_features(memory_length=memory_length)
-    expected = reference.attention_mask(features, memory_length)
+    expected = oracle.attention_mask(features, memory_length)
     np.testing.assert_array_equal(mask_of(features, memory_length), expected)
 
 

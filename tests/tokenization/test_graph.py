@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from data_pipeline.tokenization import graph as graph_tokenizer
 from data_pipeline.tokenization.graph import GraphTokenizer
 from data_pipeline.tokenization.graph import agreement
+from data_pipeline.tokenization.graph import main
 from data_pipeline.tokenization.tokenizer import Tokenizer
 from tests.support.samples import TEXTS
 from tests.support.samples import random_texts
@@ -50,7 +50,7 @@ def graph(tokenizer):
 
 @pytest.fixture
 def short_chunks(monkeypatch):
-    monkeypatch.setattr(graph_tokenizer, "_CHUNK_WORDS", 1)
+    monkeypatch.setattr("data_pipeline.tokenization.graph._CHUNK_WORDS", 1)
 
 
 def with_offsets(graph, texts, batch_size=256):
@@ -243,5 +243,5 @@ def test_command(tmp_path, capsys, tokenizer):
     )
     arguments = ["--tokenizer", str(tmp_path / "spiece.model")]
     arguments += ["--input", str(tmp_path / "*.txt"), "--lowercase"]
-    assert graph_tokenizer.main(arguments) == 0
+    assert main(arguments) == 0
     assert "20 lines, 0 differ, 100.0000% agree" in capsys.readouterr().out

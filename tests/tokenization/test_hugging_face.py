@@ -8,7 +8,7 @@ import shutil
 
 import pytest
 
-from data_pipeline.tokenization import model_file as sentencepiece_proto
+from data_pipeline.tokenization import model_file
 from data_pipeline.tokenization.hugging_face import find_tokenizer_file
 from data_pipeline.tokenization.hugging_face import read_tokenizer
 from data_pipeline.tokenization.hugging_face import write_tokenizer
@@ -86,7 +86,7 @@ def test_round_trip_of_another_control_symbol(tmp_path):
     model = ModelProto.FromString(tiny_model(symbols=("<end>",)))
     entry = next(p for p in model.pieces if p.piece == "<end>")
     # Given as one, it would have taken the place of <eop>.
-    entry.type = sentencepiece_proto.CONTROL
+    entry.type = model_file.CONTROL
     check_round_trip(model.SerializeToString(), tmp_path)
 
 
@@ -121,7 +121,7 @@ def test_a_dot_that_is_called_special_stays_text(alone, model_proto):
     tokens = [
         {"id": index, "content": entry.piece, "special": True}
         for index, entry in enumerate(pieces(model_proto))
-        if index < 9 or entry.type == sentencepiece_proto.USER_DEFINED
+        if index < 9 or entry.type == model_file.USER_DEFINED
     ]
     assert "." in {token["content"] for token in tokens}
     change(alone / "tokenizer.json", added_tokens=tokens)
