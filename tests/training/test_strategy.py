@@ -92,7 +92,7 @@ def test_mirrored_takes_all_devices():
     with_cpus = make_strategy("mirrored")
     assert isinstance(with_cpus, tf.distribute.MirroredStrategy)
     gpus = len(tf.config.list_logical_devices("GPU"))
-    assert with_cpus.num_replicas_in_sync == gpus or 2
+    assert with_cpus.num_replicas_in_sync == (gpus or 2)
     assert not has_peers(with_cpus)
 
 
