@@ -2,7 +2,6 @@
 
 import dataclasses
 import hashlib
-import json
 import pathlib
 import shutil
 import sys
@@ -11,6 +10,7 @@ from data_pipeline.pretraining import PretrainingData
 from data_pipeline.tokenization.tokenizer import Tokenizer
 from xlnet_tf.config import XLNetConfig
 from xlnet_tf.files import digest_of_weights
+from xlnet_tf.files import read_json
 from xlnet_tf.training.pretraining_step import PretrainingEvaluator
 from xlnet_tf.training.pretraining_step import PretrainingTrainer
 from xlnet_tf.training.pretraining_step import build
@@ -321,7 +321,7 @@ def _gives_memory_length(options):
     file = pathlib.Path(options.config)
     if file.suffix != ".json":
         return False
-    values = json.loads(file.read_text(encoding="utf-8"))
+    values = read_json(file)
     return bool({"memory_length", "mem_len"} & set(values))
 
 
