@@ -1,14 +1,14 @@
-"""How tf.data runs every data set of this project."""
+"""Options of every tf.data data set of this project."""
 
 import tensorflow as tf
 
 
 def dataset_options():
-    """Options without the model that tf.data tunes itself by.
+    """tf.data options without autotuning.
 
-    That model's thread misses its cancellation and sleeps on (TensorFlow 2.20):
-    an iterator that ends after 40 seconds may wait for 40 more, that of every
-    evaluation too (`benchmarks/iterator_ends.py`). Without it,
+    In TensorFlow 2.20 the thread of tf.data's autotuning misses its
+    cancellation: an iterator that ends after 40 seconds may wait for 40 more,
+    the iterator of every evaluation too. Without autotuning,
     `tf.data.AUTOTUNE` means as many calls at a time as there are cores.
 
     Returns:

@@ -64,7 +64,7 @@ class PretrainingData:
 
     ```python
     from data_pipeline import PretrainingData, build_records, train_tokenizer
-    with open("a", "w") as file: print(*range(9999), sep=". ", file=file)
+    with open("a", "w") as file: print(*range(2999), sep=". ", file=file)
     train_tokenizer.main("--input a --output m --vocabulary-size 40".split())
     options = "--input a --tokenizer m --output records --processes 1"
     build_records.main(options.split())
@@ -193,12 +193,10 @@ class PretrainingData:
 
         Raises:
             FileNotFoundError: a shard is missing.
-            ValueError: a record is damaged; the message names the file, the
-                record and the byte offset of the first.
+            ValueError: names file, record and byte offset of the first.
         """
         read_manifest(self.directory)
-        bad = verify_records(self.directory, self.split)
-        if bad:
+        if bad := verify_records(self.directory, self.split):
             more = f" (and {len(bad) - 1} more)" if len(bad) > 1 else ""
             raise ValueError(
                 f"{bad[0]}{more}. Copy the file again from where the set was "

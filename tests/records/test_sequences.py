@@ -30,18 +30,6 @@ class Draws:
         return self.log[-1]
 
 
-def token_stream(documents, end_of_document=True):
-    """The Stream of documents, lists of sentences, lists of int."""
-    sentences = list(itertools.chain.from_iterable(documents))
-    tokens = list(itertools.chain.from_iterable(sentences))
-    return join_documents(
-        np.array(tokens, np.int32),
-        np.array(list(map(len, sentences)), np.int64),
-        np.array(list(map(len, documents)), np.int64),
-        end_of_document,
-    )
-
-
 def random_stream(num_tokens, seed=0, longest=9):
     """A stream whose token at position i is 100 + i."""
     rng = np.random.default_rng(seed)

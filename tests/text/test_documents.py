@@ -17,13 +17,6 @@ from data_pipeline.text.sentences import split_sentences
 SENTENCES = "One is here.\nTwo is here.\n\n \nThree is here.\nFour!\nFive?\n"
 
 
-def plan_parts(documents, part_characters):
-    planner = PartPlanner(part_characters)
-    for document in documents:
-        yield from planner.add(document)
-    yield from planner.finish()
-
-
 def read(path, **options):
     return list(read_documents(str(path), **options))
 
