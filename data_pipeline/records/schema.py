@@ -19,7 +19,6 @@ from data_pipeline.settings import Settings
 from data_pipeline.settings import setting
 
 SPLITS = ("train", "validation")
-FORMS = ("compact", "frozen")
 SPANS = ("words", "subwords")
 DIRECTIONS = ("forward", "backward")
 
