@@ -1,4 +1,4 @@
-"""How the distance between two tokens enters attention.
+"""Relative positions: sinusoids of distances and the scores from them.
 
 Transformer-XL replaces absolute positions by R, a table of sinusoids indexed by
 the distance i - j from query i to key j (https://arxiv.org/abs/1901.02860,
