@@ -150,15 +150,16 @@ def read_file(cls, path):
     path = pathlib.Path(path)
     if not path.is_file():
         raise FileNotFoundError(f"there is no file of settings at {path}.")
-    text = path.read_text(encoding="utf-8")
     is_yaml = path.suffix in (".yaml", ".yml")
+    kind = "YAML" if is_yaml else "JSON"
     try:
+        # UnicodeDecodeError is a ValueError too.
+        text = path.read_text(encoding="utf-8")
         values = _yaml(text) if is_yaml else json.loads(text)
     except ValueError as error:
-        kind = "YAML" if is_yaml else "JSON"
         raise ValueError(f"{path} is not a {kind} file: {error}.") from error
     if not isinstance(values, dict):
-        raise ValueError(f"{path} does not hold a JSON object.")
+        raise ValueError(f"{path} does not hold a {kind} object.")
     known = [field.name for field in dataclasses.fields(cls)]
     unknown = sorted(str(name) for name in set(values) - set(known))
     if unknown:

@@ -66,10 +66,14 @@ def test_wrong_values_are_refused_in_one_line(tmp_path):
         ("a.json", "{", "is not a JSON file"),
         ("a.yaml", "a: [", "is not a YAML file"),
         ("b.json", "[]", "does not hold a JSON object"),
+        ("b.yaml", "- 1", "b.yaml does not hold a YAML object"),
         ("c.json", '{"step": 1}', "unknown fields: step. Known are: steps"),
     ):
         (tmp_path / name).write_text(text)
         with pytest.raises(ValueError, match=message):
             Recipe.read(tmp_path / name)
+    (tmp_path / "d.yaml").write_bytes(b"\xff\xfe")
+    with pytest.raises(ValueError, match="d.yaml is not a YAML file"):
+        Recipe.read(tmp_path / "d.yaml")
     with pytest.raises(FileNotFoundError, match="no file of settings at"):
         Recipe.read(tmp_path / "none.json")
