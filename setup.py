@@ -29,6 +29,10 @@ REQUIRED = [
     "wrapt",
     "pyyaml",
     "fsspec",
+    # Paths in buckets, by tf.io.gfile.
+    "etils[epath]",
+    "filelock",
+    "google-crc32c",
     "urllib3>=2",
     # Metrics; they come with tf-models-official too.
     "scikit-learn",
@@ -52,7 +56,7 @@ EXTRAS = {
         # 0.32 asks for another kagglesdk than the kaggle of Model Garden.
         'keras-hub>=0.29; python_version >= "3.11"',
     ],
-    "dev": ["pytest", "pytest-xdist", "filelock", "ruff", "pre-commit"],
+    "dev": ["pytest", "pytest-xdist", "ruff", "pre-commit"],
 }
 
 setup(

@@ -1,5 +1,7 @@
 """Text -> TFRecord -> tf.data; knows nothing of the model.
 
+Of the other packages it imports `xlnet_tf.files` alone, which all use.
+
 Names are imported when they are first used, so that the commands answer
 `--help` without loading SentencePiece or TensorFlow.
 """

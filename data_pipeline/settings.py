@@ -1,4 +1,4 @@
-"""Settings of a command: a dataclass for its options and its files.
+"""Settings of a command: one dataclass for options and settings files.
 
 The metadata of a field are its range and its help text. They define the check
 of its value, its option on the command line and its key in a JSON or YAML file:

@@ -10,7 +10,7 @@ import re
 import sys
 
 from data_pipeline.command_line import run
-from data_pipeline.files import write_bytes
+from xlnet_tf.files import write_bytes
 
 CONTROL_SYMBOLS = ("<cls>", "<sep>", "<pad>", "<mask>", "<eod>")
 USER_DEFINED_SYMBOLS = ("<eop>", ".", "(", ")", '"', "-", "–", "£", "€")

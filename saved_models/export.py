@@ -61,6 +61,7 @@ def export_model(
     from saved_models.model_card import write_card
     from saved_models.signatures import signatures_for
     from saved_models.warm_up import write_requests
+    from xlnet_tf.files import written_whole
 
     directory = pathlib.Path(directory)
     settings = ExportSettings(**settings).for_model(model)
@@ -80,7 +81,7 @@ def export_model(
         name: (signature, functions[id(signature)])
         for name, signature in signatures.items()
     }
-    with versions.written_whole(directory) as temporary:
+    with written_whole(directory, replace_directory=overwrite) as temporary:
         tf.saved_model.save(
             module,
             str(temporary),

@@ -4,9 +4,7 @@ A version appears whole: it is written under a temporary name beside its place
 and renamed.
 """
 
-import contextlib
 import pathlib
-import shutil
 
 _PACKAGE = "saved_models"
 _RESERVED = ("signatures", "client", "serving")  # folders of the package
@@ -86,33 +84,3 @@ def latest_version(directory):
             "python -m saved_models.export."
         )
     return max(versions, key=lambda path: int(path.name))
-
-
-@contextlib.contextmanager
-def written_whole(directory):
-    """Context in which a version is written and then renamed into its place.
-
-    A server that watches the parent never sees a part of it, nor a version
-    that is being deleted. Where the block fails, nothing is left of it and an
-    older version is still there.
-
-    Args:
-        directory: path of the version; an existing one is replaced.
-
-    Yields:
-        path beside it to write to.
-    """
-    directory.parent.mkdir(parents=True, exist_ok=True)
-    temporary = directory.parent / f".{directory.name}.temporary"
-    replaced = directory.parent / f".{directory.name}.replaced"
-    shutil.rmtree(temporary, ignore_errors=True)
-    try:
-        yield temporary
-        if directory.exists():
-            # Renamed, not deleted in place: no server reads half of it.
-            shutil.rmtree(replaced, ignore_errors=True)
-            directory.rename(replaced)
-        temporary.rename(directory)
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
-        shutil.rmtree(replaced, ignore_errors=True)

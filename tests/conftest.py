@@ -142,3 +142,29 @@ def exported(artefacts):
     `finetuned["classification"]`, for texts of 32 tokens.
     """
     return ByName(artefacts, "exported")
+
+
+@pytest.fixture
+def bucket(monkeypatch, tmp_path):
+    """Path of a bucket, str: TensorFlow's file system in memory.
+
+    Nothing but the scheme is another one than that of `gs://`.
+    """
+    from etils.epath import backend
+    from etils.epath import gpath
+    from etils.epath import register
+
+    for name, value in {
+        "_URI_PREFIXES": (*gpath._URI_PREFIXES, "ram://"),
+        "_URI_SCHEMES": gpath._URI_SCHEMES | {"ram"},
+        "_URI_MAP_ROOT": {**gpath._URI_MAP_ROOT, "ram://": "/ram/"},
+        "_PREFIX_TO_BACKEND": {
+            **gpath._PREFIX_TO_BACKEND,
+            "ram": backend.tf_backend,
+        },
+    }.items():
+        monkeypatch.setattr(gpath, name, value)
+    monkeypatch.setitem(
+        register._URI_PREFIXES_TO_CLS, "ram://", gpath.PosixGPath
+    )
+    return f"ram://{tmp_path.name}-{os.getpid()}"

@@ -1,46 +1,159 @@
-"""Files that exist whole or not at all, JSON files, and digests.
+"""Paths, files that exist whole or not at all, JSON files, and digests.
 
-All files of this package are written through `written_whole`.
+All three packages take paths by `as_path` and write through `written_whole`.
 """
 
 import contextlib
+import errno
 import hashlib
 import json
 import os
 import pathlib
 import shutil
+import tempfile
+import uuid
+
+# In front of the names of files that are being written.
+_UNFINISHED = ".tmp-"
+# As `sha256sum` writes and checks it.
+CHECKSUMS_FILE = "SHA256SUMS"
+_CHUNK = 1 << 24
+
+
+def as_path(path):
+    """Path of a local file, or of one in a bucket.
+
+    Args:
+        path: str or path. `gs://BUCKET/...` is read and written by TensorFlow
+            (`tf.io.gfile`); s3, az and hf by fsspec, where it knows them.
+
+    Returns:
+        pathlib.Path, or an etils.epath.Path, which has the same methods.
+
+    Raises:
+        ValueError: if it has another scheme.
+    """
+    text = os.fspath(path)
+    scheme, separator, _ = text.partition("://")
+    if not separator:
+        return pathlib.Path(text)
+    from etils import epath  # takes as long to load as all else of a --help
+
+    try:
+        return epath.Path(text)
+    except KeyError:
+        raise ValueError(
+            f"{text}: paths that begin with {scheme}:// are not known. Give a "
+            "local path, or one of gs://, s3://, az:// or hf://."
+        ) from None
+
+
+def is_remote(path):
+    """Whether a path lies in a bucket, bool."""
+    return "://" in os.fspath(path)
 
 
 @contextlib.contextmanager
-def written_whole(path):
+def local_copy(path):
+    """Context of a local path with the content of a file or directory.
+
+    For libraries that read local files only, such as HDF5.
+
+    Args:
+        path: path.
+
+    Yields:
+        pathlib.Path: `path` itself where it is local.
+    """
+    if not is_remote(path):
+        yield pathlib.Path(path)
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        target = pathlib.Path(folder) / as_path(path).name
+        copy_tree(path, target)
+        yield target
+
+
+@contextlib.contextmanager
+def written_whole(path, replace_directory=False):
     """Context in which a file or a directory is written and then renamed.
 
-    Where the block fails, what stood at `path` before still does. A file is
-    flushed to the disk before it is renamed, so that after a power loss too it
-    is the old one or the new one; a directory is not.
+    Where the block fails, what stood at `path` before still does, and of two
+    processes that write at once one wins, whole. All is flushed to the disk
+    before it is renamed, so that after a power loss too it is the old one or
+    the new one.
 
     Several files that belong together enter one `contextlib.ExitStack`: they
     are renamed after all are written, the one that was entered first last.
 
+    In a bucket a file is replaced at once, but a directory file by file;
+    `verify_checksums` finds one that was left half written.
+
     Args:
-        path: path of a file, or of a directory that is absent or empty.
+        path: path of a file or a directory; its parent is made.
+        replace_directory: bool, whether a directory that holds something may
+            be replaced. It is deleted after the new one stands in its place.
 
     Yields:
-        path beside it, with the same ending, to write to.
+        local pathlib.Path with the same ending, to write to.
+
+    Raises:
+        FileExistsError: a directory stands there and may not be replaced.
+        OSError: with `path` as its file name.
     """
-    path = pathlib.Path(path)
-    temporary = path.with_name(f".{os.getpid()}.{path.name}")
+    path = as_path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if is_remote(path):
+        with tempfile.TemporaryDirectory() as folder:
+            temporary = pathlib.Path(folder) / path.name
+            yield temporary
+            copy_tree(temporary, path)
+        return
+    temporary = _beside(path)
     try:
         yield temporary
-        if temporary.is_file():
-            with open(temporary, "rb+") as file:
-                os.fsync(file.fileno())
-        os.replace(temporary, path)
+        _flush_tree(temporary)
+        _rename(temporary, path, replace_directory)
+        _flush(path.parent)
+    except OSError as error:
+        error.filename = error.filename or str(path)
+        raise
     finally:
-        if temporary.is_dir():
-            shutil.rmtree(temporary, ignore_errors=True)
+        remove(temporary)
+
+
+def is_unfinished(path):
+    """Whether a path is a temporary one of `written_whole`, bool."""
+    return os.path.basename(os.fspath(path)).startswith(_UNFINISHED)
+
+
+def remove(path):
+    """Removes a file or a directory, if it exists."""
+    path = as_path(path)
+    if path.is_dir() and not (not is_remote(path) and path.is_symlink()):
+        if is_remote(path):
+            path.rmtree()
         else:
-            temporary.unlink(missing_ok=True)
+            shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def copy_tree(source, target):
+    """Copies a file or the files of a directory, from or to a bucket too.
+
+    Args:
+        source: path.
+        target: path; files there are replaced.
+    """
+    source, target = as_path(source), as_path(target)
+    if source.is_dir():
+        target.mkdir(parents=True, exist_ok=True)
+        for file in sorted(source.iterdir()):
+            copy_tree(file, target / file.name)
+        return
+    with source.open("rb") as reader, target.open("wb") as writer:
+        shutil.copyfileobj(reader, writer, _CHUNK)
 
 
 def write_bytes(file, data):
@@ -73,8 +186,8 @@ def read_json(file):
         ValueError: if it is not JSON.
     """
     try:
-        return json.loads(pathlib.Path(file).read_text(encoding="utf-8"))
-    except ValueError as error:
+        return json.loads(as_path(file).read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"{file} is not a JSON file: {error}.") from error
 
 
@@ -88,6 +201,82 @@ def read_json_object(file):
     if not isinstance(values, dict):
         raise ValueError(f"{file} does not hold a JSON object.")
     return values
+
+
+def sha256_of(file):
+    """SHA-256 of a file, str of 64 hexadecimal digits."""
+    digest = hashlib.sha256()
+    _add_bytes(file, digest)
+    return digest.hexdigest()
+
+
+def write_checksums(directory):
+    """Writes the SHA-256 of all files of a directory to its `SHA256SUMS`.
+
+    Args:
+        directory: path. `sha256sum -c SHA256SUMS` checks it too.
+    """
+    directory = as_path(directory)
+    lines = [
+        f"{sha256_of(directory / name)}  {name}\n"
+        for name in _names_below(directory)
+        if name != CHECKSUMS_FILE
+    ]
+    write_bytes(directory / CHECKSUMS_FILE, "".join(lines).encode())
+
+
+def verify_checksums(directory, names=None):
+    """Compares files of a directory with its `SHA256SUMS`.
+
+    Args:
+        directory: path. Without the file nothing is compared: directories
+            that were written before it existed have none.
+        names: list of str, paths below the directory, or None for all that
+            are listed. Files that are not listed are passed over.
+
+    Raises:
+        ValueError: if a file is missing or not as it was written.
+    """
+    directory = as_path(directory)
+    listing = directory / CHECKSUMS_FILE
+    if not listing.is_file():
+        return
+    for line in listing.read_text(encoding="utf-8").splitlines():
+        digest, _, name = line.partition("  ")
+        if names is not None and name not in names:
+            continue
+        file = directory / name
+        if not _is_below(name):
+            raise ValueError(
+                f"{listing} names {name!r}, which is no file of {directory}."
+            )
+        if not file.is_file():
+            raise ValueError(f"{file} is missing; {listing} names it.")
+        if sha256_of(file) != digest:
+            raise ValueError(
+                f"{file} is damaged, or of another save than the files beside "
+                f"it: its SHA-256 is not that of {listing}. Fetch or save it "
+                "again; verify=False loads it all the same."
+            )
+
+
+def _is_below(name):
+    return (
+        not os.path.isabs(name)
+        and ".." not in pathlib.PurePosixPath(name).parts
+    )
+
+
+def _names_below(directory, prefix=""):
+    """Names of the files of a directory and of those in it, in order."""
+    names = []
+    for path in sorted(directory.iterdir()):
+        name = f"{prefix}{path.name}"
+        if path.is_dir():
+            names += _names_below(path, f"{name}/")
+        elif not is_unfinished(path):
+            names.append(name)
+    return names
 
 
 def digest_of_weights(path):
@@ -130,6 +319,52 @@ def _add_values(file, digest):
 
 
 def _add_bytes(file, digest):
-    with open(file, "rb") as handle:
+    with as_path(file).open("rb") as handle:
         while chunk := handle.read(1 << 24):
             digest.update(chunk)
+
+
+def _beside(path):
+    """A name beside `path` that nobody else has, of the same ending."""
+    return path.with_name(f"{_UNFINISHED}{uuid.uuid4().hex}-{path.name}")
+
+
+def _rename(new, path, replace_directory):
+    """Renames a new file or directory to `path`."""
+    while True:
+        old = None
+        if replace_directory and path.is_dir():
+            old = _beside(path)
+            path.rename(old)
+        try:
+            os.replace(new, path)
+        except OSError as error:
+            if old and not path.exists():
+                old.rename(path)
+            elif old:  # Another process was quicker to put its own there.
+                remove(old)
+                continue
+            elif error.errno in (errno.ENOTEMPTY, errno.EEXIST):
+                raise FileExistsError(
+                    errno.EEXIST, os.strerror(errno.EEXIST), str(path)
+                ) from error
+            raise
+        if old:
+            remove(old)
+        return
+
+
+def _flush_tree(path):
+    if path.is_dir():
+        for file in path.rglob("*"):
+            if file.is_file():
+                _flush(file)
+    _flush(path)
+
+
+def _flush(path):
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,4 +1,4 @@
-"""AdamW of the whole batch, and its learning rate.
+"""AdamW that clips the gradient of the whole batch, and its schedule.
 
 Section A.4 of https://arxiv.org/abs/1906.08237: Adam with decoupled weight
 decay, linear warm-up and linear decay, gradients clipped by their global norm.

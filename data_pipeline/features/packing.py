@@ -184,7 +184,7 @@ def last_tokens(values, longest, sequence_length):
 
 
 def align(values, width, default=0):
-    """Align one value a token of A with sequences padded on the right.
+    """Pad values of the tokens of segment A to the length of the sequence.
 
     Args:
         values: ragged tensor [B, (T)].
@@ -224,7 +224,7 @@ def unpack(features):
 
 
 def word_pieces(tokenize, words):
-    """Pieces of single words, at least one for each word.
+    """Pieces of single words, at least one for each word but "".
 
     Args:
         tokenize: function of a string tensor [W] that gives ids [W, (T)].

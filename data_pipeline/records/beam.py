@@ -20,7 +20,6 @@ import typing
 
 import numpy as np
 
-from data_pipeline.files import write_bytes
 from data_pipeline.records import held_out
 from data_pipeline.records import restart
 from data_pipeline.records.build import make_set
@@ -30,6 +29,7 @@ from data_pipeline.records.schema import RecordSettings
 from data_pipeline.text.documents import Document
 from data_pipeline.text.documents import find_files
 from data_pipeline.text.documents import stream_documents
+from xlnet_tf.files import write_bytes
 
 _COUNTS = "parts.json"
 _WORKER_ERROR = re.compile(

@@ -17,7 +17,6 @@ import os
 import signal
 import threading
 
-from data_pipeline import files
 from data_pipeline.records import held_out
 from data_pipeline.records import restart
 from data_pipeline.records.manifest import Manifest
@@ -32,6 +31,7 @@ from data_pipeline.records.writer import record_bytes
 from data_pipeline.text.documents import find_files
 from data_pipeline.text.documents import stream_documents
 from data_pipeline.tokenization.symbols import SPECIAL_IDS
+from xlnet_tf import files
 
 _Job = collections.namedtuple("_Job", "split number part path text_digest")
 

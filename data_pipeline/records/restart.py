@@ -9,10 +9,10 @@ import hashlib
 import json
 import os
 
-from data_pipeline import files
 from data_pipeline.records.manifest import MANIFEST
 from data_pipeline.records.manifest import read_manifest
 from data_pipeline.records.part import BuiltPart
+from xlnet_tf import files
 
 PLAN = "build.json"
 # Increase it when the same text, settings and seed give other records.

@@ -19,15 +19,15 @@ import typing
 
 import numpy as np
 
-from data_pipeline.files import UNFINISHED
-from data_pipeline.files import whole_file
-from data_pipeline.files import write_bytes
 from data_pipeline.records import tfrecord
 from data_pipeline.records.manifest import MANIFEST
 from data_pipeline.records.manifest import all_shards
 from data_pipeline.records.manifest import check_exists
 from data_pipeline.records.manifest import manifest_bytes
 from data_pipeline.records.manifest import read_manifest
+from xlnet_tf.files import is_unfinished
+from xlnet_tf.files import write_bytes
+from xlnet_tf.files import written_whole
 
 TOKENIZER = "spiece.model"
 _BUILDING = ".building"
@@ -75,7 +75,7 @@ def encode_records(values, stored):
 
 
 def write_shard(path, chunks):
-    """Write framed records to a file, flushed to the disk; see `whole_file`.
+    """Write framed records to a file, flushed to the disk; see `written_whole`.
 
     Args:
         path: str.
@@ -88,7 +88,7 @@ def write_shard(path, chunks):
         OSError: with `path` as its file name, for example a full disk.
     """
     digest, num_records, num_bytes = hashlib.sha256(), 0, 0
-    with whole_file(path) as file:
+    with written_whole(path) as temporary, temporary.open("wb") as file:
         for frames in chunks:
             file.write(frames.data)
             digest.update(frames.data)
@@ -270,7 +270,7 @@ def _claim(building, is_kept):
         shutil.rmtree(building, ignore_errors=True)
     os.makedirs(building, exist_ok=True)
     for name in os.listdir(building):
-        if name.endswith(UNFINISHED):
+        if is_unfinished(name):
             os.remove(os.path.join(building, name))
     with open(owner, "w", encoding="utf-8") as file:
         file.write(str(os.getpid()))

@@ -136,6 +136,3 @@ GLUE_TASKS = (
         "whether the second text, a pronoun replaced, follows (1)",
     ),
 )
-
-
-# Line breaks are written `\n`, and some quotes `\"`.

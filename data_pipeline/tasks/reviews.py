@@ -69,6 +69,7 @@ def _natural(path):
     return parts
 
 
+# Line breaks are written `\n`, and some quotes `\"`.
 _REVIEW_ESCAPES = (("\\n", "\n"), ('\\"', '"'))
 
 

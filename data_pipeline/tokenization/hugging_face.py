@@ -12,13 +12,13 @@ import json
 import pathlib
 import warnings
 
-from data_pipeline.files import write_bytes
 from data_pipeline.tokenization import hugging_face_format
 from data_pipeline.tokenization import model_file
 from data_pipeline.tokenization.hugging_face_format import added_tokens
 from data_pipeline.tokenization.hugging_face_format import damaged
 from data_pipeline.tokenization.hugging_face_format import normalizers
 from data_pipeline.tokenization.tokenizer import Tokenizer
+from xlnet_tf.files import write_bytes
 
 PRESET_FILE = "assets/tokenizer/vocabulary.spm"
 MODEL_FILE = "spiece.model"

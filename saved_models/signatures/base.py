@@ -180,7 +180,7 @@ class ModelSignatures(tf.Module):
         return self._forward(with_weights, features, of_tokens, minimum)
 
     def _checked(self, features):
-        """The same features of ready ids, refused where they do not fit.
+        """The features of a request of token ids, after they are checked.
 
         Args:
             features: dict of int32 [N, T], `token_ids` among them.
@@ -220,7 +220,7 @@ class ModelSignatures(tf.Module):
         }
 
     def _lengths(self):
-        """A number of tokens for each bucket; one if there are none."""
+        """Sequence lengths of the warm-up: the buckets, or one short length."""
         return self._settings.seq_length_buckets or (
             min(8, self._settings.sequence_length),
         )
@@ -346,7 +346,7 @@ class _Words:
         self._word = next((w for w in words if self._count(w) == 1), "a")
 
     def _count(self, word):
-        """Tokens of a word that follows itself."""
+        """Number of tokens of a word in a row of the same word."""
         twice = self._tokenizer.encode(f"{word} {word} {word}")
         return len(twice) - len(self._tokenizer.encode(f"{word} {word}"))
 

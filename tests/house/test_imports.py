@@ -11,10 +11,11 @@ PACKAGES = ("data_pipeline", "xlnet_tf", "saved_models")
 
 # A module imports its own folder and lower floors only. Imports inside
 # functions count. The longest name that matches decides.
+BELOW_ALL = ("xlnet_tf.files", "xlnet_tf.version")
 FLOORS = [
+    [*BELOW_ALL],
     [
         "data_pipeline.command_line",
-        "data_pipeline.files",
         "data_pipeline.dataset_options",
         "data_pipeline.settings",
     ],
@@ -28,7 +29,6 @@ FLOORS = [
         "data_pipeline.build_records",
         "data_pipeline.train_tokenizer",
     ],
-    ["xlnet_tf.files", "xlnet_tf.version"],
     ["xlnet_tf.config", "xlnet_tf.optimizer"],
     ["xlnet_tf.weights"],
     ["xlnet_tf.model", "xlnet_tf.preprocessing"],
@@ -241,6 +241,8 @@ def test_who_knows_tensorflow_and_the_data_pipeline():
         if "tests" in every:
             wrong.append(f"{name} imports tests")
         if name.split(".")[0] == "data_pipeline":
+            every = {x for x in all_imports(name) if x not in BELOW_ALL}
+            every = {x.split(".")[0] for x in every}
             if every & {"keras", "tf_keras", "xlnet_tf", "saved_models"}:
                 wrong.append(f"{name} knows a model")
         elif "data_pipeline" in every:

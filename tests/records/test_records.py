@@ -150,7 +150,7 @@ def test_full_disk_names_the_file(tmp_path, monkeypatch):
     def flush(file):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("data_pipeline.files._flush", flush)
+    monkeypatch.setattr("xlnet_tf.files._flush", flush)
     with pytest.raises(OSError, match="part-train-0") as caught:
         write_set(tmp_path / "set")
     assert caught.value.errno == errno.ENOSPC

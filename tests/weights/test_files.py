@@ -2,13 +2,22 @@
 
 import contextlib
 import os
+import pathlib
+import subprocess
 
 import pytest
 
+from xlnet_tf.files import CHECKSUMS_FILE
+from xlnet_tf.files import as_path
 from xlnet_tf.files import digest_of_weights
+from xlnet_tf.files import is_remote
+from xlnet_tf.files import local_copy
 from xlnet_tf.files import read_json
 from xlnet_tf.files import read_json_object
+from xlnet_tf.files import remove
+from xlnet_tf.files import verify_checksums
 from xlnet_tf.files import write_bytes
+from xlnet_tf.files import write_checksums
 from xlnet_tf.files import write_json
 from xlnet_tf.files import written_whole
 
@@ -23,7 +32,7 @@ def test_a_file_is_flushed_and_then_renamed(tmp_path, monkeypatch):
         os, "replace", lambda *names: (done.append("rename"), replace(*names))
     )
     write_bytes(tmp_path / "a.bin", b"new")
-    assert done == ["fsync", "rename"]
+    assert done == ["fsync", "rename", "fsync"]
     assert (tmp_path / "a.bin").read_bytes() == b"new"
     assert len(list(tmp_path.iterdir())) == 1
 
@@ -108,3 +117,90 @@ def test_a_digest_is_of_names_and_values(tmp_path):
     # A damaged HDF5 file has a digest too, of its bytes.
     (tmp_path / "a" / "model.weights.h5").write_bytes(b"no HDF5")
     assert digest_of_weights(tmp_path / "a") not in (digest, more)
+
+
+def test_a_directory_is_replaced_whole_if_asked(tmp_path):
+    target = tmp_path / "d"
+
+    def write(text, **options):
+        with written_whole(target, **options) as temporary:
+            temporary.mkdir()
+            (temporary / text).write_text(text)
+
+    write("old")
+    with pytest.raises(FileExistsError, match="exists: .*d"):
+        write("new")
+    assert [f.name for f in target.iterdir()] == ["old"]
+    # Another process writes the same meanwhile: the last one wins.
+    with written_whole(target, replace_directory=True) as temporary:
+        temporary.mkdir()
+        (temporary / "new").write_text("new")
+        write("other", replace_directory=True)
+    assert [f.name for f in target.iterdir()] == ["new"]
+    assert [f.name for f in tmp_path.iterdir()] == ["d"]
+
+
+def test_the_old_directory_stays_where_the_new_one_cannot_be_renamed(
+    tmp_path, monkeypatch
+):
+    target = tmp_path / "d"
+    target.mkdir()
+    (target / "old").write_text("old")
+
+    def replace(*names):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "replace", replace)
+    with (
+        pytest.raises(OSError, match="No space left"),
+        written_whole(target, replace_directory=True) as temporary,
+    ):
+        temporary.mkdir()
+    assert [f.name for f in target.iterdir()] == ["old"]
+    assert [f.name for f in tmp_path.iterdir()] == ["d"]
+
+
+def test_paths_with_a_scheme(bucket, tmp_path):
+    assert as_path(tmp_path / "a") == tmp_path / "a"
+    assert not is_remote(tmp_path)
+    with pytest.raises(ValueError, match="hdfs:// are not known"):
+        as_path("hdfs://name/file")
+    folder = as_path(bucket) / "folder"
+    assert is_remote(folder)
+    write_json(folder / "a.json", [1])
+    assert read_json(f"{bucket}/folder/a.json") == [1]
+    with written_whole(folder / "d") as temporary:
+        (temporary / "inner").mkdir(parents=True)
+        (temporary / "inner" / "file").write_bytes(b"x" * 10)
+    with local_copy(folder / "d") as local:
+        assert (local / "inner" / "file").read_bytes() == b"x" * 10
+    write_checksums(folder)
+    verify_checksums(folder)
+    remove(folder)
+    assert not folder.exists()
+    assert not list(pathlib.Path.cwd().glob("*:"))
+
+
+def test_checksums(tmp_path):
+    verify_checksums(tmp_path)  # none
+    (tmp_path / "assets").mkdir()
+    (tmp_path / "assets" / "b").write_bytes(b"b")
+    (tmp_path / "a").write_bytes(b"a")
+    write_checksums(tmp_path)
+    subprocess.run(
+        ["sha256sum", "--check", "--quiet", CHECKSUMS_FILE],
+        cwd=tmp_path,
+        check=True,
+    )
+    (tmp_path / "later").write_bytes(b"")
+    verify_checksums(tmp_path)
+    (tmp_path / "a").write_bytes(b"c")
+    verify_checksums(tmp_path, ["assets/b"])
+    with pytest.raises(ValueError, match="a is damaged, or of another save"):
+        verify_checksums(tmp_path)
+    (tmp_path / "a").unlink()
+    with pytest.raises(ValueError, match="a is missing"):
+        verify_checksums(tmp_path)
+    (tmp_path / CHECKSUMS_FILE).write_text(f"{'0' * 64}  ../a\n")
+    with pytest.raises(ValueError, match="which is no file of"):
+        verify_checksums(tmp_path)

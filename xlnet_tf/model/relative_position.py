@@ -1,4 +1,4 @@
-"""Relative positions: sinusoids of distances and the scores from them.
+"""Relative positions: sinusoids of distances, and the relative shift.
 
 Transformer-XL replaces absolute positions by R, a table of sinusoids indexed by
 the distance i - j from query i to key j (https://arxiv.org/abs/1901.02860,
@@ -67,7 +67,7 @@ def mirror_distances(even, odd, num_tokens):
 
 
 def make_position_blocks(position, num_tokens, num_keys):
-    """Slice the distances into those that each block of tokens can have.
+    """Slice the table of distances: for each block of tokens, those it needs.
 
     S consecutive tokens have K + S - 1 distances to the keys together, not all
     K + T. Scored block by block, about a third of the products of 512 tokens

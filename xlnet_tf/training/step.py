@@ -164,7 +164,9 @@ class Trainer(orbit.StandardTrainer, abc.ABC):
 
     @abc.abstractmethod
     def loss_sums(self, features):
-        """Sums over the rows of one part of a replica's batch.
+        """Losses and metrics, summed over the rows of a micro-batch.
+
+        A replica's batch is one, or `gradient_accumulation_steps` of them.
 
         Args:
             features: dict of a batch, with `dropout_seed`.
@@ -208,7 +210,9 @@ class Trainer(orbit.StandardTrainer, abc.ABC):
         self._gradient_norm.update_state(norm)
 
     def gradients(self, features, seed):
-        """Sums over the rows of one replica, part by part; updates the memory.
+        """Gradients and metrics, summed over the micro-batches of a replica.
+
+        Also updates the memory.
 
         Args:
             features: dict of a batch of B rows.

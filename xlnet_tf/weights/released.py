@@ -279,7 +279,7 @@ def _write_checkpoint(prefix, values):
 
 
 def _check_options(task, path):
-    """Refuses a head that the released code computes otherwise."""
+    """Refuse heads computed otherwise in the released code; warn of options."""
     arguments = head_of(task).arguments
     if "projection" in arguments:
         # The released code has no activation without the dense layer.

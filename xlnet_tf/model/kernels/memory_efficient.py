@@ -1,4 +1,4 @@
-"""Attention that keeps one tensor of scores, with a gradient of its own.
+"""Attention that keeps one tensor of scores for its hand-written gradient.
 
 The scores of all rows and keys, [B, N, Q, K], are the largest tensors of the
 model and most of its work outside matrix products. Two measures keep them
@@ -10,7 +10,8 @@ cheap:
 - If the scores are very many (long segments, large batches) and B and T are
   known when the step is traced, they are computed for a few heads at a time,
   and again for the gradient, so that memory does not grow with B x N. Batches
-  whose size is not known keep them; `rematerialize` is for those.
+  whose size is not known keep them; `rematerialize` (`model/layer_loop.py`)
+  is for those.
 
 `plain` computes the same, equation by equation.
 
@@ -297,7 +298,7 @@ def _broadcast_rules(inputs, rules):
 
 
 def _with_examples(inputs, rules):
-    """Distances by direction, [1 or 2, ...], to by example, [1 or B, ...]."""
+    """Gather distances [1 or 2, ...] of the directions into [1 or B, ...]."""
     if rules.is_reversed is None:
         return inputs
     direction = ops.cast(rules.is_reversed, "int32")
@@ -308,7 +309,7 @@ def _with_examples(inputs, rules):
 
 
 def _sum_examples(gradient, rules):
-    """[1 or B, N, ...] -> [1 or 2, N, ...], the transpose of that."""
+    """Sum gradients [1 or B, N, ...] by direction into [1 or 2, N, ...]."""
     if rules.is_reversed is None:
         return ops.sum(gradient, axis=0, keepdims=True)
     backwards = ops.cast(rules.is_reversed, gradient.dtype)
