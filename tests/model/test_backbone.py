@@ -333,6 +333,39 @@ def test_features_that_do_not_fit_are_named():
             "both",
             "one tensor a layer, 2 in all. Received: 1",
         ),
+        (
+            {"token_ids": tokens, "attention_mask": tokens},
+            "both",
+            "no feature `attention_mask`; did you mean `padding_mask`",
+        ),
+        (
+            {"token_ids": tokens, "padding_msk": tokens},
+            "both",
+            "did you mean `padding_mask`",
+        ),
+        (
+            {"token_ids": tokens, "target_position": tokens},
+            "both",
+            "did you mean `target_positions`",
+        ),
+        (
+            {
+                "token_ids": tokens,
+                "perm_mask": tokens[:, None],
+                "factorization_rank": tokens,
+            },
+            "both",
+            "`factorization_rank` and `perm_mask` are two forms of the same",
+        ),
+        (
+            {
+                "token_ids": tokens,
+                "target_mapping": tokens[:, None],
+                "target_positions": tokens,
+            },
+            "both",
+            "`target_positions` and `target_mapping` are two forms",
+        ),
         (tokens, "query", "without content.*`target_positions` or"),
         (tokens, "content", "`streams` must be .* Received: streams='content'"),
     ):
@@ -343,7 +376,8 @@ def test_features_that_do_not_fit_are_named():
 def test_labels_pass_through_the_backbone_unread():
     backbone = small_backbone()
     features = small_features()
-    labelled = backbone(with_targets(features))
+    labels = dict.fromkeys(("start_positions", "is_next", "label"), np.ones(B))
+    labelled = backbone({**with_targets(features), **labels})
     assert largest_difference(labelled, backbone(features)) == 0
 
 

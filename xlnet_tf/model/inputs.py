@@ -3,7 +3,45 @@
 Shapes: B batch, T tokens, P targets.
 """
 
+import difflib
+
 from keras import ops
+
+_FEATURES = (
+    "token_ids",
+    "segment_ids",
+    "padding_mask",
+    "perm_mask",
+    "factorization_rank",
+    "target_mapping",
+    "target_positions",
+    "is_reversed",
+    "memories",
+    "memory_mask",
+    "dropout_seed",
+)
+# Names of Hugging Face and of the release.
+_NAMES_OF_OTHERS = {
+    "attention_mask": "padding_mask",
+    "input_ids": "token_ids",
+    "input_mask": "padding_mask",
+    "mems": "memories",
+    "token_type_ids": "segment_ids",
+}
+# Labels that resemble a feature.
+_LABELS = ("start_position", "start_positions")
+# Two forms of the same, of which one would be ignored.
+_EITHER = (
+    ("factorization_rank", "perm_mask"),
+    ("target_positions", "target_mapping"),
+)
+
+
+def as_features(features):
+    """The features as a dict; anything else is `token_ids` alone."""
+    if isinstance(features, dict):
+        return dict(features)
+    return {"token_ids": features}
 
 
 def check_features(features, config):
@@ -18,11 +56,12 @@ def check_features(features, config):
         the batch.
 
     Raises:
-        ValueError: if features are missing or do not fit the config.
+        ValueError: if features are missing, misspelt, given in two forms, or
+            do not fit the config.
     """
-    if not isinstance(features, dict):
-        features = {"token_ids": features}
+    features = as_features(features)
     features = {k: v for k, v in features.items() if v is not None}
+    _check_names(features)
     if "token_ids" not in features:
         raise ValueError(
             "the features need `token_ids` of shape [B, T]. "
@@ -47,6 +86,26 @@ def check_features(features, config):
         row = ops.arange(batch_size, dtype="int32")
         features["is_reversed"] = row >= batch_size // 2
     return features
+
+
+def _check_names(features):
+    for name in features:
+        if name in _FEATURES or name in _LABELS:
+            continue
+        # Other names are labels, or what objectives read.
+        near = difflib.get_close_matches(name, _FEATURES, 1, 0.82)
+        meant = _NAMES_OF_OTHERS.get(name) or "".join(near)
+        if meant:
+            raise ValueError(
+                f"there is no feature `{name}`; did you mean `{meant}`? "
+                f"Received: {', '.join(features)}."
+            )
+    for both in _EITHER:
+        if set(both) <= set(features):
+            raise ValueError(
+                f"`{both[0]}` and `{both[1]}` are two forms of the same: give "
+                f"one of them. Received: {', '.join(features)}."
+            )
 
 
 def find_target_positions(features):
