@@ -151,3 +151,17 @@ def test_seeds_and_memories_differ_between_layers():
     swapped = {**features, "memories": (other, one)}
     outputs = [backbone(x)["query"] for x in (features, swapped)]
     assert oracle.largest_difference(*outputs) > 1e-2
+
+
+def test_layers_of_other_kinds_are_not_one_program():
+    for change in (
+        lambda block: block.intermediate.quantize("int8"),
+        lambda block: block.output_dense.enable_lora(2),
+    ):
+        backbone = backbone_of()
+        backbone.scan_layers = True
+        change(backbone.block_1)
+        with pytest.raises(ValueError, match="Received: block_1 differs from"):
+            backbone(features_of())
+        backbone.scan_layers = False
+        backbone(features_of())

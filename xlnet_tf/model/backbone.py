@@ -13,6 +13,7 @@ from xlnet_tf.config import XLNetConfig
 from xlnet_tf.model import kernels
 from xlnet_tf.model.attention import AttentionBiases
 from xlnet_tf.model.attention import attention_context
+from xlnet_tf.model.base_model import BaseModel
 from xlnet_tf.model.block import XLNetBlock
 from xlnet_tf.model.dropout import DRAW_EMBEDDING
 from xlnet_tf.model.dropout import DRAW_OUTPUT
@@ -29,7 +30,7 @@ from xlnet_tf.weights.preset import split_overrides
 
 
 @keras.saving.register_keras_serializable(package="xlnet_tf")
-class XLNetBackbone(Preset, keras.Model):
+class XLNetBackbone(Preset, BaseModel):
     """Two-stream Transformer-XL (https://arxiv.org/abs/1906.08237).
 
     `rematerialize`, `scan_layers` and `attention_kernel` say how the model is
@@ -100,7 +101,7 @@ class XLNetBackbone(Preset, keras.Model):
         **kwargs,
     ):
         kernels.find_kernel(attention_kernel)
-        super().__init__(autocast=False, **kwargs)
+        super().__init__(**kwargs)
         self.config = config
         self.seed = seed
         self.rematerialize = rematerialize
@@ -140,22 +141,12 @@ class XLNetBackbone(Preset, keras.Model):
             setattr(self, block.name, block)
         self.seed_generator = keras.random.SeedGenerator(seed)
         self._build_weights()
+        self.freeze_if_told()
 
     @classmethod
-    def from_source(
-        cls,
-        source,
-        load_weights=True,
-        dtype=None,
-        head=None,
-        strict=True,
-        **overrides,
-    ):
+    def for_source(cls, source, head, **overrides):
         config, arguments = split_overrides(source, overrides)
-        model = cls(config, dtype=dtype, **arguments)
-        if load_weights:
-            source.fill(model, strict=strict)
-        return model
+        return cls(config, **arguments), None
 
     def _build_weights(self):
         self.token_embedding.build((None, None))
@@ -170,8 +161,9 @@ class XLNetBackbone(Preset, keras.Model):
             block.build()
         self.built = True
 
-    def build(self, input_shape=None):
-        """Does nothing: the config alone decides every shape."""
+    def computation(self):
+        settings = self.rematerialize, self.scan_layers, self.attention_kernel
+        return (*settings, *super().computation())
 
     def call(self, features, training=None, streams="both"):
         config = self.config
@@ -336,19 +328,15 @@ class XLNetBackbone(Preset, keras.Model):
         return {
             **self.config.to_dict(),
             "seed": self.seed,
-            "name": self.name,
-            "trainable": self.trainable,
-            "dtype": keras.dtype_policies.serialize(self.dtype_policy),
+            **super().get_config(),
         }
 
     @classmethod
-    def from_config(cls, config):
-        fields = dict(config)
+    def from_arguments(cls, arguments):
+        fields = dict(arguments)
         kwargs = {
             key: fields.pop(key)
             for key in ("seed", "name", "trainable", "dtype")
             if key in fields
         }
-        if isinstance(kwargs.get("dtype"), dict):
-            kwargs["dtype"] = keras.dtype_policies.deserialize(kwargs["dtype"])
         return cls(XLNetConfig.from_dict(fields), **kwargs)

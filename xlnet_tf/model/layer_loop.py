@@ -21,6 +21,7 @@ from keras import ops
 
 from xlnet_tf.model.dropout import DRAWS_PER_LAYER
 from xlnet_tf.model.dropout import fold_in
+from xlnet_tf.weights.layer_state import layers_by_path
 
 
 def run_layers(
@@ -170,6 +171,7 @@ def scan_layers(step, layers, carry, inputs, num_outputs=0):
         entry per layer).
 
     Raises:
+        ValueError: if the layers are not alike.
         RuntimeError: on a backend other than TensorFlow. JAX refuses, in a
             loop, a custom gradient that closes over values computed before.
     """
@@ -179,6 +181,14 @@ def scan_layers(step, layers, carry, inputs, num_outputs=0):
             "`scan_layers` works on TensorFlow alone. "
             f"Received: KERAS_BACKEND={backend}."
         )
+    kinds = [_kind(layer) for layer in layers]
+    for layer, kind in zip(layers, kinds, strict=True):
+        if kind != kinds[0]:
+            raise ValueError(
+                "`scan_layers` needs layers that are built alike: quantize, or "
+                "adapt by LoRA, all of them or none, or set it to False. "
+                f"Received: {layer.name} differs from {layers[0].name}."
+            )
     first = layers[0]
     variables = first.variables
     of_layers = [_variable_values(layer.variables) for layer in layers]
@@ -192,6 +202,16 @@ def scan_layers(step, layers, carry, inputs, num_outputs=0):
 
     arrays = [*weights, *inputs.values()]
     return _scan(loop_step, carry, arrays, len(layers), num_outputs)
+
+
+def _kind(layer):
+    """What must be equal in layers that are computed by one program."""
+    variables = [(tuple(v.shape), v.dtype) for v in layer.variables]
+    precisions = [
+        (path, part.compute_dtype, part.quantization_mode)
+        for path, part in layers_by_path(layer).items()
+    ]
+    return variables, precisions
 
 
 def _scan(step, carry, arrays, length, num_outputs):

@@ -3,6 +3,8 @@
 import keras
 
 from xlnet_tf.model.backbone import XLNetBackbone
+from xlnet_tf.model.base_model import BaseModel
+from xlnet_tf.model.inputs import as_features
 from xlnet_tf.preprocessing.fitting import RawStringModel
 from xlnet_tf.preprocessing.preprocessor import can_preprocess
 from xlnet_tf.preprocessing.texts import XLNetTextClassifierPreprocessor
@@ -11,8 +13,17 @@ from xlnet_tf.weights.heads import choose_head
 from xlnet_tf.weights.preset import Preset
 from xlnet_tf.weights.preset import split_overrides
 
+# Arguments of `from_preset` that the backbone takes.
+_OF_THE_BACKBONE = (
+    "dtype",
+    "seed",
+    "rematerialize",
+    "scan_layers",
+    "attention_kernel",
+)
 
-class Task(Finetuned, RawStringModel, Preset, keras.Model):
+
+class Task(Finetuned, RawStringModel, Preset, BaseModel):
     """A backbone with a head on it.
 
     With a preprocessor, `fit`, `evaluate` and `predict` take raw strings; see
@@ -47,13 +58,14 @@ class Task(Finetuned, RawStringModel, Preset, keras.Model):
     segment_length = None
 
     def __init__(self, backbone, head, preprocessor=None, **kwargs):
-        kwargs.setdefault("dtype", backbone.dtype_policy)
-        super().__init__(autocast=False, **kwargs)
+        kwargs["dtype"] = kwargs.get("dtype") or backbone.dtype_policy
+        super().__init__(**kwargs)
         self.backbone = backbone
         self.head = head
         self.head.build()
         self.preprocessor = preprocessor
         self.built = True
+        self.freeze_if_told()
 
     @staticmethod
     def make_head(head_class, backbone, kwargs, **arguments):
@@ -67,7 +79,7 @@ class Task(Finetuned, RawStringModel, Preset, keras.Model):
         """
         return head_class(
             backbone.config,
-            dtype=kwargs.get("dtype", backbone.dtype_policy),
+            dtype=kwargs.get("dtype") or backbone.dtype_policy,
             name="head",
             **arguments,
         )
@@ -106,23 +118,18 @@ class Task(Finetuned, RawStringModel, Preset, keras.Model):
         return model
 
     @classmethod
-    def from_source(
-        cls,
-        source,
-        load_weights=True,
-        dtype=None,
-        head=None,
-        strict=True,
-        **overrides,
-    ):
+    def for_source(cls, source, head, **overrides):
         config, arguments = split_overrides(source, overrides)
+        of_backbone = {
+            name: arguments.pop(name)
+            for name in _OF_THE_BACKBONE
+            if name in arguments
+        }
         if cls.head_has_dropout and "dropout" in overrides:
             arguments["dropout"] = overrides["dropout"]
         found, arguments = choose_head(cls, source, head, arguments)
-        model = cls(XLNetBackbone(config, dtype=dtype), **arguments)
-        if load_weights:
-            source.fill(model, found, strict=strict)
-        return model
+        arguments["backbone"] = XLNetBackbone(config, **of_backbone)
+        return cls.from_arguments(arguments), found
 
     def default_loss(self):
         """The loss that `compile` takes, or None where `call` gives it."""
@@ -132,8 +139,8 @@ class Task(Finetuned, RawStringModel, Preset, keras.Model):
         """list of metrics that `compile` takes, or None."""
         return None
 
-    def build(self, input_shape=None):
-        """Does nothing: the config alone decides every shape."""
+    def computation(self):
+        return (*self.backbone.computation(), *super().computation())
 
     def _maybe_symbolic_build(self, iterator=None, data_batch=None):
         # Keras would average a batch over the replicas to learn its shapes,
@@ -180,8 +187,7 @@ class Task(Finetuned, RawStringModel, Preset, keras.Model):
         """
         if not training:
             return self.backbone(features, training=False), None
-        if not isinstance(features, dict):
-            features = {"token_ids": features}
+        features = as_features(features)
         seed = self.backbone.dropout_seed(features)
         features = {**features, "dropout_seed": seed}
         return self.backbone(features, training=True), seed
@@ -200,9 +206,7 @@ class Task(Finetuned, RawStringModel, Preset, keras.Model):
     def get_config(self):
         return {
             "backbone": keras.saving.serialize_keras_object(self.backbone),
-            "name": self.name,
-            "trainable": self.trainable,
-            "dtype": keras.dtype_policies.serialize(self.dtype_policy),
+            **super().get_config(),
             "preprocessor": self.preprocessor
             and keras.saving.serialize_keras_object(self.preprocessor),
         }
@@ -219,6 +223,4 @@ class Task(Finetuned, RawStringModel, Preset, keras.Model):
                 if can_preprocess()
                 else None
             )
-        if isinstance(config.get("dtype"), dict):
-            config["dtype"] = keras.dtype_policies.deserialize(config["dtype"])
-        return cls(**config)
+        return super().from_config(config)

@@ -13,6 +13,8 @@ from xlnet_tf.files import write_bytes
 from xlnet_tf.files import write_json
 from xlnet_tf.files import written_whole
 from xlnet_tf.version import __version__
+from xlnet_tf.weights.layer_state import STATE_KEYS
+from xlnet_tf.weights.layer_state import restore_layer_state
 from xlnet_tf.weights.source import Head
 from xlnet_tf.weights.source import WeightSource
 from xlnet_tf.weights.source import backbone_of
@@ -54,7 +56,7 @@ class PresetSource(WeightSource):
 
     def config(self):
         values = dict(read_json(self.path / CONFIG_FILE)["config"])
-        for name in ("seed", "name", "trainable", "dtype"):
+        for name in ("seed", "name", "trainable", "dtype", *STATE_KEYS):
             values.pop(name, None)
         return XLNetConfig.from_dict(values)
 
@@ -75,6 +77,13 @@ class PresetSource(WeightSource):
                 f"{self.path / MODEL_WEIGHTS_FILE} does not fit "
                 f"untie_biases={backbone.config.untie_biases}: it was saved "
                 f"with untie_biases={saved.untie_biases}."
+            )
+        restore_layer_state(
+            backbone, read_json(self.path / CONFIG_FILE)["config"]
+        )
+        if head is not None:
+            restore_layer_state(
+                model, read_json(self.path / TASK_FILE)["config"]
             )
         _load_weights(backbone, self.path / MODEL_WEIGHTS_FILE, strict)
         if head is not None:

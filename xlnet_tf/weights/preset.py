@@ -14,7 +14,7 @@ PARAMETERS_FILE = "params.yaml"
 class Preset:
     """`from_preset` and `save_to_preset`, for the backbone and every task.
 
-    Classes define `from_source`.
+    Classes define `for_source`.
     """
 
     @classmethod
@@ -38,6 +38,9 @@ class Preset:
 
         A task takes its head from the directory if that has one of its kind
         and the arguments fit; else it gets a new head.
+
+        Layers that were frozen or quantized when `save_to_preset` wrote the
+        directory still are; `model.trainable = True` thaws all of them.
 
         Args:
             path: str or path of a directory, or of a TensorFlow checkpoint's
@@ -87,6 +90,23 @@ class Preset:
 
         Returns:
             A model of this class.
+        """
+        model, found = cls.for_source(source, head, dtype=dtype, **overrides)
+        if load_weights:
+            source.fill(model, found, strict=strict)
+        return model
+
+    @classmethod
+    def for_source(cls, source, head, **overrides):
+        """Makes a model for the weights of a source, not yet filled.
+
+        Args:
+            source: WeightSource.
+            head: str, which of several heads, or None.
+            **overrides: see `from_preset`, and `dtype`.
+
+        Returns:
+            (model of this class, Head to take, or None for a new one).
         """
         raise NotImplementedError
 

@@ -14,6 +14,8 @@ from typing import NamedTuple
 import numpy as np
 from keras import ops
 
+from xlnet_tf.weights.layer_state import STATE_KEYS
+
 # More names than these make a message nobody reads.
 _NAMES_SHOWN = 40
 # Where the path of a variable begins, whatever the model is called and
@@ -31,6 +33,7 @@ _NOT_OF_THE_HEAD = (
     "dtype",
     "memory",
     "preprocessor",
+    *STATE_KEYS,
 )
 
 

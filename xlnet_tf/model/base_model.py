@@ -1,0 +1,124 @@
+"""What Keras asks of the backbone and of every task.
+
+Shapes: B batch, T tokens.
+"""
+
+import types
+
+import keras
+
+from xlnet_tf.weights.layer_state import STATE_KEYS
+from xlnet_tf.weights.layer_state import layer_state
+from xlnet_tf.weights.layer_state import layers_by_path
+from xlnet_tf.weights.layer_state import restore_layer_state
+from xlnet_tf.weights.layer_state import set_trainable
+
+
+class BaseModel(keras.Model):
+    """Base of the models: files, copies, compiled functions and exports.
+
+    Frozen layers stay frozen, and quantized ones quantized, in files and
+    copies. What `fit`, `evaluate` and `predict` compiled is compiled again
+    where `computation` changed.
+    """
+
+    def __init__(self, **kwargs):
+        super().__init__(autocast=False, **kwargs)
+        # No dict: TensorFlow would look for it in checkpoints.
+        self._compiled_for = types.SimpleNamespace()
+
+    def build(self, input_shape=None):
+        """Does nothing: the config alone decides every shape."""
+
+    def freeze_if_told(self):
+        """Applies the constructor's `trainable=False` to what was made since.
+
+        A subclass that makes layers after its base did calls it again.
+        """
+        if not self.trainable:
+            set_trainable(self, False)
+
+    def computation(self):
+        """tuple of what compiled functions have taken for constant."""
+        return tuple(
+            layer.quantization_mode for layer in layers_by_path(self).values()
+        )
+
+    def make_train_function(self, force=False):
+        return super().make_train_function(force or self._is_changed("train"))
+
+    def make_test_function(self, force=False):
+        return super().make_test_function(force or self._is_changed("test"))
+
+    def make_predict_function(self, force=False):
+        force = force or self._is_changed("predict")
+        return super().make_predict_function(force)
+
+    def _is_changed(self, function):
+        now = self.computation()
+        before = getattr(self._compiled_for, function, now)
+        setattr(self._compiled_for, function, now)
+        return before != now
+
+    def forget_compiled(self):
+        """Drops what `fit`, `evaluate` and `predict` have compiled."""
+        self.train_function = self.test_function = self.predict_function = None
+
+    def input_signature(self):
+        """The features of `export`: dict of str to keras.InputSpec."""
+        names = ("token_ids", "segment_ids", "padding_mask")
+        return {
+            name: keras.InputSpec(shape=(None, None), dtype="int32")
+            for name in names
+        }
+
+    def export(
+        self,
+        filepath,
+        format="tf_saved_model",
+        verbose=None,
+        input_signature=None,
+        **kwargs,
+    ):
+        """`keras.Model.export`, of the features in `input_signature()`.
+
+        Args:
+            filepath, format, verbose, kwargs: see there.
+            input_signature: features that the export takes, by default int32
+                `token_ids`, `segment_ids` and `padding_mask` of any B and T,
+                and further ones of the task. For raw strings see
+                `saved_models.export_model`.
+        """
+        if input_signature is None:
+            input_signature = [self.input_signature()]
+        return super().export(
+            filepath,
+            format=format,
+            verbose=verbose,
+            input_signature=input_signature,
+            **kwargs,
+        )
+
+    def get_config(self):
+        return {
+            "name": self.name,
+            "trainable": self.trainable,
+            "dtype": keras.dtype_policies.serialize(self.dtype_policy),
+            **layer_state(self),
+        }
+
+    @classmethod
+    def from_config(cls, config):
+        config = dict(config)
+        state = {k: config.pop(k) for k in STATE_KEYS if k in config}
+        if isinstance(config.get("dtype"), dict):
+            config["dtype"] = keras.dtype_policies.deserialize(config["dtype"])
+        model = cls.from_arguments(config)
+        state["trainable"] = config.get("trainable", True)
+        restore_layer_state(model, state)
+        return model
+
+    @classmethod
+    def from_arguments(cls, arguments):
+        """Makes the model of a dict of arguments, as `get_config` has them."""
+        return cls(**arguments)
