@@ -75,14 +75,19 @@ class SpanHead(keras.layers.Layer):
             float32 tensor of shape [B, S, T].
         """
         # [content; start] W = content W_1 + start W_2: no copies of content.
-        kernel = ops.cast(self.end_inner.kernel, content.dtype)
-        of_content = ops.dot(content, kernel[: self.config.hidden_dim])
-        of_start = ops.dot(start_states, kernel[self.config.hidden_dim :])
-        inner = ops.tanh(
-            of_content[:, None]
-            + of_start[:, :, None]
-            + ops.cast(self.end_inner.bias, content.dtype)
-        )
+        bias = ops.cast(self.end_inner.bias, content.dtype)
+        if self.end_inner.quantization_mode is None:
+            kernel = ops.cast(self.end_inner.kernel, content.dtype)
+            of_content = ops.dot(content, kernel[: self.config.hidden_dim])
+            of_start = ops.dot(start_states, kernel[self.config.hidden_dim :])
+        else:  # The kernel holds integers, which the layer's call scales.
+            content = [content, ops.zeros_like(content)]
+            start_states = [ops.zeros_like(start_states), start_states]
+            of_content, of_start = (
+                self.end_inner(ops.concatenate(both, axis=-1)) - bias
+                for both in (content, start_states)
+            )
+        inner = ops.tanh(of_content[:, None] + of_start[:, :, None] + bias)
         logits = self.end_dense(self.end_norm(inner))[..., 0]
         return _log_softmax(logits, hidden[:, None])
 
