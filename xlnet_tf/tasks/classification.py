@@ -9,81 +9,12 @@ from keras import ops
 
 from xlnet_tf.preprocessing.tokens import XLNetTokenClassifierPreprocessor
 from xlnet_tf.tasks import metrics
-from xlnet_tf.tasks.heads import ClassificationHead
 from xlnet_tf.tasks.heads import TokenHead
-from xlnet_tf.tasks.long_documents import remember_segments
+from xlnet_tf.tasks.long_documents import SequenceTask
 from xlnet_tf.tasks.losses import SquaredError
 from xlnet_tf.tasks.losses import class_loss
 from xlnet_tf.tasks.losses import class_metrics
 from xlnet_tf.tasks.task import Task
-
-
-class SequenceTask(Task):
-    """A task that reads one summary vector of a sequence.
-
-    With `segment_length`, longer sequences are read segment by segment, each
-    remembering the segments before; see `long_documents`.
-    """
-
-    new_head_arguments = ("num_classes", "projection")
-    head_has_dropout = True
-
-    def __init__(
-        self,
-        backbone,
-        num_classes,
-        summary="last",
-        projection=True,
-        activation="tanh",
-        dropout=0.1,
-        segment_length=None,
-        **kwargs,
-    ):
-        if segment_length and not backbone.config.memory_length:
-            raise ValueError(
-                "`segment_length` needs a backbone that remembers: give "
-                "`memory_length` too. Received: "
-                f"segment_length={segment_length}, memory_length=0."
-            )
-        summary_arguments = {
-            "summary": summary,
-            "projection": projection,
-            "activation": activation,
-            "dropout": dropout,
-        }
-        head = self.make_head(
-            ClassificationHead,
-            backbone,
-            kwargs,
-            num_classes=num_classes,
-            **summary_arguments,
-        )
-        super().__init__(backbone, head, **kwargs)
-        self.num_classes = num_classes
-        self.summary_arguments = summary_arguments
-        self.segment_length = segment_length
-
-    def encode(self, features, training=None):
-        if self.segment_length is None:
-            return super().encode(features, training)
-        if not isinstance(features, dict):
-            features = {"token_ids": features}
-        if training:
-            seed = self.backbone.dropout_seed(features)
-            features = {**features, "dropout_seed": seed}
-        return super().encode(
-            remember_segments(
-                self.backbone, features, self.segment_length, training
-            ),
-            training,
-        )
-
-    def get_config(self):
-        return {
-            **super().get_config(),
-            **self.summary_arguments,
-            "segment_length": self.segment_length,
-        }
 
 
 class _TextTask(SequenceTask):
