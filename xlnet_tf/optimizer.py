@@ -139,6 +139,9 @@ class AdamW(keras.optimizers.AdamW):
         layer_decay_on: "step" (default), or "gradient" as released: gradients
             are multiplied before Adam, whose division by their size undoes
             most of it; weight decay and embeddings keep the full rate.
+        num_layers: int, L, which `layer_decay` counts from; by default as
+            many as have variables, which are too few where the top ones are
+            frozen. `compile` of a task sets it.
         **kwargs: of `keras.optimizers.AdamW`.
 
     Raises:
@@ -160,6 +163,7 @@ class AdamW(keras.optimizers.AdamW):
         gradients_are_summed=False,
         layer_decay=1.0,
         layer_decay_on="step",
+        num_layers=None,
         **kwargs,
     ):
         if not 0 < layer_decay <= 1:
@@ -184,13 +188,17 @@ class AdamW(keras.optimizers.AdamW):
         self.gradients_are_summed = gradients_are_summed
         self.layer_decay = layer_decay
         self.layer_decay_on = layer_decay_on
+        self.num_layers = num_layers
         self._factors = ()
         self.exclude_from_weight_decay(var_names=NO_WEIGHT_DECAY)
 
     def build(self, variables):
         if self.layer_decay != 1:
             self._factors = layer_factors(
-                variables, self.layer_decay, self.layer_decay_on == "step"
+                variables,
+                self.layer_decay,
+                self.layer_decay_on == "step",
+                self.num_layers,
             )
         super().build(variables)
 
@@ -257,15 +265,21 @@ class AdamW(keras.optimizers.AdamW):
         return grads_and_vars
 
     def get_config(self):
-        return {
+        config = {
             **super().get_config(),
             "gradients_are_summed": self.gradients_are_summed,
             "layer_decay": self.layer_decay,
             "layer_decay_on": self.layer_decay_on,
         }
+        if self.num_layers is not None and self.layer_decay != 1:
+            # Only then, so that older versions read the other files.
+            config["num_layers"] = self.num_layers
+        return config
 
 
-def layer_factors(variables, layer_decay, with_embeddings=True):
+def layer_factors(
+    variables, layer_decay, with_embeddings=True, num_layers=None
+):
     """Factor of each variable's learning rate, see `AdamW`.
 
     Args:
@@ -273,6 +287,7 @@ def layer_factors(variables, layer_decay, with_embeddings=True):
         layer_decay: float, factor from each layer to the one below.
         with_embeddings: bool, whether embeddings and shared biases have a
             factor too. Default True.
+        num_layers: int, L, by default as many as have variables.
 
     Returns:
         tuple of floats, one a variable.
@@ -288,7 +303,8 @@ def layer_factors(variables, layer_decay, with_embeddings=True):
             layers.append(-1)
         else:
             layers.append(int(found[1]) if found else None)
-    num_layers = max((n for n in layers if n is not None), default=-1) + 1
+    found = max((n for n in layers if n is not None), default=-1) + 1
+    num_layers = num_layers or found
     if not num_layers:
         raise ValueError(
             "`layer_decay` needs variables of an XLNetBackbone, whose paths "

@@ -127,6 +127,7 @@ class FinetuningRun(Run):
                 config,
                 layer_decay=config.layer_decay,
                 layer_decay_on=config.layer_decay_on,
+                num_layers=self.model.config.num_layers,
             )
 
     def _make_model(self):
