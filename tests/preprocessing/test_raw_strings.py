@@ -21,7 +21,7 @@ from tests.support.raw_strings import preprocessor
 from tests.support.raw_strings import quick
 from tests.support.training_fixtures import tiny_config
 from xlnet_tf.preprocessing.choices import XLNetRankerPreprocessor
-from xlnet_tf.preprocessing.fitting import to_data_set
+from xlnet_tf.preprocessing.data_sets import to_data_set
 from xlnet_tf.preprocessing.tokens import XLNetTokenClassifierPreprocessor
 from xlnet_tf.tasks import losses
 

@@ -99,3 +99,30 @@ def of_examples(texts, shape=None):
     texts = [_SURROGATES.sub("\ufffd", text) for text in texts]
     tensor = tf.constant(texts, tf.string)
     return tensor if shape is None else tf.reshape(tensor, shape)
+
+
+def is_raw(x):
+    """Whether input, or an element of a data set, holds strings.
+
+    Args:
+        x: whatever `fit` takes as `x`.
+    """
+    if hasattr(x, "element_spec"):
+        spec = x.element_spec
+        return is_raw(spec[0] if isinstance(spec, tuple) else spec)
+    if isinstance(x, (str, bytes)):
+        return True
+    if isinstance(x, dict):
+        return "token_ids" not in x and any(map(is_raw, x.values()))
+    if isinstance(x, (list, tuple)):
+        return any(map(is_raw, x[:2]))  # the second of a pair, at most
+    dtype = getattr(x, "dtype", None)
+    if dtype is None:
+        return False
+    kind = getattr(dtype, "kind", None)
+    if kind == "O":
+        return is_raw(x.__array__().ravel()[:1].tolist())
+    return kind in ("U", "S", "T") or getattr(dtype, "name", "") in (
+        "string",
+        "str",
+    )
