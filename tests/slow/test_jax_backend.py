@@ -229,3 +229,66 @@ def test_rematerialization_saves_memory():
 
     # 83 of 115 MB: in so small a model the vocabulary, which stays, has most.
     assert temporary_bytes("--rematerialize") < 0.75 * temporary_bytes()
+
+
+COMPILED = """
+import sys
+import keras, numpy as np
+from xlnet_tf import XLNetBackbone, XLNetConfig, XLNetPretrainer
+backend = keras.backend.backend()
+config = XLNetConfig(
+    vocabulary_size=31, num_layers=2, num_heads=2, hidden_dim=14, head_dim=6,
+    intermediate_dim=19, memory_length=5,
+)
+model = XLNetPretrainer(XLNetBackbone(config, seed=1))
+model.compile(optimizer=keras.optimizers.SGD(0.1))
+ids = np.random.default_rng(0).integers(0, 31, (2, 7))
+targets = np.array([[3, 5], [2, 6]])
+batch = dict(token_ids=ids, target_positions=targets, target_ids=targets)
+
+def fit():
+    model.fit(batch, batch_size=2, shuffle=False, verbose=0)
+
+def written():
+    return any(
+        np.any(keras.ops.convert_to_numpy(x)) for x in model.memory.memories
+    )
+
+fit()
+for mask_unwritten in (False, True):
+    model.attach_memory(2, mask_unwritten=mask_unwritten)
+    fit()
+    assert written(), "the memory stayed zero"
+calls = []
+run = model.backbone._run_blocks
+def spied(*args):
+    calls.append(model.backbone.rematerialize)
+    return run(*args)
+model.backbone._run_blocks = spied
+fit()
+assert not calls  # compiled before
+model.backbone.rematerialize = True
+fit()
+assert calls and all(calls)
+found = model.predict(batch, batch_size=1, verbose=0)
+assert sorted(found) == ["query", "token_correct", "token_loss"]
+assert found["query"].shape == (2, 2, 14)
+print("compiled again", backend)
+"""
+
+
+def test_what_is_changed_after_a_fit_takes_effect():
+    for backend in ("tensorflow", "jax"):
+        done = subprocess.run(
+            [sys.executable, "-c", COMPILED],
+            cwd=ROOT,
+            env={
+                **os.environ,
+                "KERAS_BACKEND": backend,
+                "JAX_PLATFORMS": "cpu",
+            },
+            capture_output=True,
+            text=True,
+        )
+        assert done.returncode == 0, done.stderr[-3000:]
+        assert done.stdout.strip() == f"compiled again {backend}"

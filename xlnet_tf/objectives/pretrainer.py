@@ -8,12 +8,16 @@ import contextlib
 import keras
 from keras import ops
 
+from xlnet_tf.model.inputs import as_features
 from xlnet_tf.model.memory import StatefulMemory
 from xlnet_tf.objectives import NextSentence
 from xlnet_tf.objectives import Permutation
 from xlnet_tf.objectives import make_objectives
 from xlnet_tf.tasks.heads import LanguageModelHead
 from xlnet_tf.tasks.task import Task
+
+# Arguments of Keras' `compile` that objectives take the place of.
+_OF_OBJECTIVES = "loss", "loss_weights", "metrics", "weighted_metrics"
 
 
 class TokenLoss(keras.losses.Loss):
@@ -87,7 +91,7 @@ class XLNetPretrainer(Task):
             backbone.config,
             has_transform=has_transform,
             transform_gelu=transform_gelu,
-            dtype=kwargs.get("dtype", backbone.dtype_policy),
+            dtype=kwargs.get("dtype") or backbone.dtype_policy,
             name="head",
         )
         super().__init__(backbone, head, **kwargs)
@@ -100,6 +104,7 @@ class XLNetPretrainer(Task):
                 setattr(self, name, metric)
         self.memory = None
         self.token_loss = TokenLoss(reduction="mean_with_sample_weight")
+        self.freeze_if_told()
 
     def attach_memory(self, batch_size, mask_unwritten=False):
         """Give the model a memory that lasts from one batch to the next.
@@ -129,12 +134,22 @@ class XLNetPretrainer(Task):
                 mask_unwritten=mask_unwritten,
                 dtype=self.dtype_policy,
             )
+        # What was compiled before reads and writes another memory, or none.
+        self.forget_compiled()
         return self.memory
 
     # The name that users call so far.
     remember = attach_memory
 
+    def computation(self):
+        return (self.memory is None, *super().computation())
+
+    def input_signature(self):
+        features = super().input_signature()
+        return {**features, "target_positions": features["token_ids"]}
+
     def call(self, features, training=None, streams=None):
+        features = as_features(features)
         reads_memory = (
             self.memory is not None
             and training
@@ -162,6 +177,58 @@ class XLNetPretrainer(Task):
             }
         loss, _, weight = self.loss_sums(outputs, features)
         return {**outputs, "loss": loss / ops.maximum(weight, 1e-6)}
+
+    def compile(
+        self,
+        optimizer="auto",
+        loss="auto",
+        loss_weights=None,
+        metrics="auto",
+        weighted_metrics=None,
+        **kwargs,
+    ):
+        """Configures training; the objectives have the loss and the metrics.
+
+        Args:
+            optimizer, kwargs: see `Task`.
+            loss, loss_weights, metrics, weighted_metrics: left out.
+
+        Raises:
+            ValueError: if one of these is given.
+        """
+        values = loss, loss_weights, metrics, weighted_metrics
+        for name, value in zip(_OF_OBJECTIVES, values, strict=True):
+            if value and value != "auto":
+                raise ValueError(
+                    f"a pretrainer takes no `{name}` in `compile`; the loss "
+                    "and the metrics are those of its `objective`. Received: "
+                    f"{name}={value!r}."
+                )
+        super().compile(optimizer, **kwargs)
+
+    def compile_from_config(self, config):
+        # Earlier versions saved them, and did not look at them.
+        ours = {k: v for k, v in config.items() if k not in _OF_OBJECTIVES}
+        super().compile_from_config(ours)
+
+    def predict_step(self, *arguments):
+        """A step of `predict`, which leaves out what would fill the machine.
+
+        Without targets it gives `content`, else `query` and what has a value
+        for each target or row; never the memories.
+        """
+        outputs = super().predict_step(*arguments)
+        if keras.backend.backend() != "jax":
+            return self._of_rows(outputs)
+        outputs, state = outputs
+        return self._of_rows(outputs), state
+
+    @staticmethod
+    def _of_rows(outputs):
+        left_out = {"memories", "memory_mask", "loss"}
+        if "query" in outputs:
+            left_out.add("content")
+        return {k: v for k, v in outputs.items() if k not in left_out}
 
     @property
     def reads_query(self):
@@ -203,7 +270,12 @@ class XLNetPretrainer(Task):
         Returns:
             float32 tensor of shape [B, P, V], unnormalised.
         """
-        return self.head(stream, self.backbone.token_embedding.embeddings)
+        embedding = self.backbone.token_embedding
+        table = embedding.embeddings
+        if embedding.quantization_mode is not None:
+            # The table holds integers, which the layer's call scales.
+            table = embedding(ops.arange(self.config.vocabulary_size))
+        return self.head(stream, table)
 
     def compute_loss(
         self,
@@ -217,9 +289,17 @@ class XLNetPretrainer(Task):
         if "loss" not in y_pred:
             raise ValueError(
                 "`fit` and `evaluate` need the feature `target_ids`. "
-                f"Received: {', '.join(x)}."
+                f"Received: {', '.join(as_features(x))}."
+            )
+        if sample_weight is not None:
+            raise ValueError(
+                "the loss weighs targets, not rows: leave `sample_weight` and "
+                "`class_weight` out, and give the feature `target_weights` "
+                "[B, P]."
             )
         losses = []
+        if self.losses:  # of regularizers
+            losses.append(super().compute_loss(x, y, y_pred))
         for objective in self.objectives:
             terms = objective.terms(y_pred, x)
             if terms is not None:

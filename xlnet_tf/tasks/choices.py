@@ -7,10 +7,11 @@ import keras
 import numpy as np
 from keras import ops
 
+from xlnet_tf.model.inputs import as_features
 from xlnet_tf.preprocessing.choices import XLNetMultipleChoicePreprocessor
 from xlnet_tf.preprocessing.choices import XLNetRankerPreprocessor
 from xlnet_tf.tasks import metrics
-from xlnet_tf.tasks.classification import SequenceTask
+from xlnet_tf.tasks.long_documents import SequenceTask
 from xlnet_tf.tasks.losses import ListwiseLoss
 from xlnet_tf.tasks.losses import class_loss
 from xlnet_tf.tasks.losses import class_metrics
@@ -59,7 +60,20 @@ class XLNetMultipleChoice(SequenceTask):
     def __init__(self, backbone, **kwargs):
         super().__init__(backbone, 1, **kwargs)
 
+    def input_signature(self):
+        return {
+            name: keras.InputSpec(shape=(None, None, None), dtype="int32")
+            for name in super().input_signature()
+        }
+
     def call(self, features, training=None):
+        features = as_features(features)
+        shape = features["token_ids"].shape
+        if len(shape) != 3:
+            raise ValueError(
+                "`token_ids` must have the shape [B, O, T]. Received: "
+                f"shape={tuple(shape)}."
+            )
         options = ops.shape(features["token_ids"])[1]
         flat = {
             name: value
@@ -143,8 +157,12 @@ class XLNetRanker(XLNetMultipleChoice):
     feature_names = (*XLNetMultipleChoice.feature_names, "document_mask")
     metric_names = ("ndcg",)
 
+    def input_signature(self):
+        mask = keras.InputSpec(shape=(None, None), dtype="int32")
+        return {**super().input_signature(), "document_mask": mask}
+
     def call(self, features, training=None):
-        features = dict(features)
+        features = as_features(features)
         document_mask = features.pop("document_mask", None)
         scores = super().call(features, training=training)
         if document_mask is None:

@@ -7,6 +7,7 @@ R rows, one a window.
 import keras
 from keras import ops
 
+from xlnet_tf.model.inputs import as_features
 from xlnet_tf.preprocessing import answers
 from xlnet_tf.preprocessing.questions import XLNetQuestionAnsweringPreprocessor
 from xlnet_tf.tasks import squad
@@ -42,7 +43,10 @@ class _SpanTask(Task):
         """The loss of `compile`, or `SpanLoss` of all outputs without one."""
         if self.loss is not None:
             return super().compute_loss(x, y, y_pred, sample_weight, training)
-        return self.span_loss(y, y_pred, sample_weight)
+        loss = self.span_loss(y, y_pred, sample_weight)
+        if self.losses:  # of regularizers
+            loss = loss + super().compute_loss(x, y, y_pred)
+        return loss
 
 
 @keras.saving.register_keras_serializable(package="xlnet_tf")
@@ -122,8 +126,19 @@ class XLNetQuestionAnswering(_SpanTask):
         self.n_best_size = n_best_size
         self.null_threshold = null_threshold
 
+    def computation(self):
+        return (self.num_starts, self.num_ends, *super().computation())
+
+    def input_signature(self):
+        features = super().input_signature()
+        return {
+            **features,
+            "answer_mask": features["token_ids"],
+            "class_index": keras.InputSpec(shape=(None,), dtype="int32"),
+        }
+
     def call(self, features, training=None):
-        features = dict(features)
+        features = as_features(features)
         answer_mask = features.pop("answer_mask", None)
         class_index = features.pop("class_index", None)
         start_positions = features.pop("start_positions", None)

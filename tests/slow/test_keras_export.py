@@ -1,0 +1,40 @@
+"""`export` of Keras: every model, without a signature, at any B and T."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import xlnet_tf
+from tests.support.oracle import as_numpy
+from tests.support.oracle import largest_difference
+from tests.support.oracle import small_backbone
+
+pytestmark = pytest.mark.slow
+
+
+def test_every_model_is_exported_by_default(tmp_path):
+    backbone = small_backbone(memory_length=5)
+    for model in (
+        backbone,
+        xlnet_tf.XLNetTextClassifier(backbone, 2),
+        xlnet_tf.XLNetTextClassifier(backbone, 2, segment_length=3),
+        xlnet_tf.XLNetTokenClassifier(backbone, 2),
+        xlnet_tf.XLNetPretrainer(backbone),
+        xlnet_tf.XLNetRanker(backbone),
+        xlnet_tf.XLNetQuestionAnswering(backbone, num_starts=2, num_ends=2),
+        xlnet_tf.XLNetSpanClassifier(backbone),
+    ):
+        path = str(tmp_path / model.name)
+        model.export(path, verbose=False)
+        served = tf.saved_model.load(path).serve
+        for rows, tokens in ((2, 7), (3, 4)):
+            sizes = (rows, tokens, 5)  # of a ranker [B, O, T]
+            features = {
+                name: np.ones(sizes[: len(spec.shape)], "int32")
+                for name, spec in model.input_signature().items()
+            }
+            found, expected = served(features), model(features)
+            if isinstance(expected, dict):
+                found = {name: found[name] for name in expected}
+            difference = largest_difference(as_numpy(found), expected)
+            assert difference < 1e-5, model.name

@@ -1,0 +1,299 @@
+"""What Keras lets users do with a model: each works, or is refused."""
+
+import keras
+import numpy as np
+import pytest
+
+import xlnet_tf
+from tests.support.oracle import B
+from tests.support.oracle import M
+from tests.support.oracle import P
+from tests.support.oracle import T
+from tests.support.oracle import as_numpy
+from tests.support.oracle import largest_difference
+from tests.support.oracle import randomize
+from tests.support.oracle import small_backbone
+from tests.support.oracle import small_features
+from tests.support.oracle import with_targets
+from xlnet_tf.optimizer import layer_factors
+
+TEXTS = ("token_ids", "segment_ids", "padding_mask")
+
+
+def pretrainer(**overrides):
+    return randomize(xlnet_tf.XLNetPretrainer(small_backbone(**overrides)))
+
+
+def labelled():
+    return with_targets(small_features())
+
+
+def texts():
+    return {k: v for k, v in small_features().items() if k in TEXTS}
+
+
+def classifier(**arguments):
+    return xlnet_tf.XLNetTextClassifier(small_backbone(), 2, **arguments)
+
+
+def eagerly(model, **arguments):
+    model.compile(run_eagerly=True, **arguments)
+    return model
+
+
+def test_quantized_models_score_as_before():
+    """Eight bits a weight are right to a few per cent, four to a third."""
+    features = labelled()
+    starts = {**texts(), "start_positions": np.array([3, 5, 7])}
+    for mode, loss_error, score_error in (("int8", 0.1, 0.1), ("int4", 1, 1)):
+        model = pretrainer()
+        expected = as_numpy(model(features))
+        model.quantize(mode)
+        found = as_numpy(model(features))
+        assert abs(found["loss"] - expected["loss"]) < loss_error, mode
+        answers = randomize(xlnet_tf.XLNetQuestionAnswering(small_backbone()))
+        expected = as_numpy(answers(starts))
+        answers.quantize(mode)
+        found = as_numpy(answers(starts))
+        for name in ("start_scores", "end_scores"):
+            error = np.abs(found[name] - expected[name]).max()
+            assert 0 < error < score_error, (mode, name)
+
+
+def test_functions_are_compiled_again_where_the_computation_changed():
+    model = pretrainer(memory_length=M)
+    model.compile()
+    made = {}
+
+    def remade():
+        for name in ("train", "test", "predict"):
+            getattr(model, f"make_{name}_function")()
+        before = dict(made)
+        for name in ("train", "test", "predict"):
+            made[name] = getattr(model, f"{name}_function")
+        return [made[name] is not before.get(name) for name in made]
+
+    assert remade() == [True] * 3
+    assert remade() == [False] * 3
+    model.attach_memory(B)
+    assert remade() == [True] * 3
+    model.attach_memory(B, mask_unwritten=True)
+    assert remade() == [True] * 3
+    for name, value in (
+        ("rematerialize", True),
+        ("scan_layers", True),
+        ("attention_kernel", "plain"),
+    ):
+        setattr(model.backbone, name, value)
+        assert remade() == [True] * 3, name
+        assert remade() == [False] * 3, name
+    model.backbone.block_0.intermediate.quantize("int8")
+    assert remade() == [True] * 3
+    model.memory = None
+    assert remade() == [True] * 3
+
+
+def test_whole_segments_are_remembered(tmp_path):
+    config = dict(memory_length=12, reuse_length=5)
+    with pytest.raises(ValueError, match="whole segments: give `reuse_length="):
+        xlnet_tf.XLNetTextClassifier(
+            small_backbone(**config), 2, segment_length=7
+        )
+    # All of a segment's tokens: as good as 0.
+    xlnet_tf.XLNetTextClassifier(small_backbone(**config), 2, segment_length=5)
+    pretrainer(**config).save_to_preset(tmp_path / "run")
+    make = xlnet_tf.XLNetTextClassifier.from_preset
+    model = make(tmp_path / "run", num_classes=2, segment_length=7)
+    assert (model.config.reuse_length, model.config.memory_length) == (0, 12)
+    with pytest.raises(ValueError, match="Received: segment_length=7, reuse_l"):
+        make(tmp_path / "run", num_classes=2, segment_length=7, reuse_length=5)
+    # Earlier versions made such tasks; they load as they were.
+    model = make(tmp_path / "run", num_classes=2)
+    model.segment_length = 7
+    model.save_to_preset(tmp_path / "task")
+    for again in (
+        make(tmp_path / "task"),
+        xlnet_tf.XLNetTextClassifier.from_config(model.get_config()),
+    ):
+        assert (again.segment_length, again.config.reuse_length) == (7, 5)
+
+
+def test_arguments_have_the_places_of_keras():
+    model, x, y = eagerly(classifier()), texts(), np.array([0, 1, 1])
+    model.fit(x, y, 2, 1, 0)
+    expected = model.evaluate(x, y, batch_size=2, verbose=0)
+    np.testing.assert_allclose(model.evaluate(x, y, 2, 0), expected, atol=1e-6)
+    weights = np.array([1.0, 0, 0])
+    loss = model.evaluate(x, y, 2, 0, weights)[0]
+    assert abs(loss - expected[0]) > 1e-5
+    assert model.predict(x, 2, 0, 1).shape == (2, 2)
+    assert set(model.test_on_batch(x, y, weights, True)) == {"loss", "accuracy"}
+    assert set(model.train_on_batch(x, y, None, {0: 1.0, 1: 2.0}, True)) == {
+        "loss",
+        "accuracy",
+    }
+
+
+def test_a_pretrainer_refuses_what_it_would_ignore():
+    model = pretrainer()
+    for name, value in (
+        ("loss", "mse"),
+        ("metrics", ["accuracy"]),
+        ("weighted_metrics", ["accuracy"]),
+        ("loss_weights", [1.0]),
+    ):
+        with pytest.raises(ValueError, match=f"no `{name}` in `compile`"):
+            model.compile(**{name: value})
+    eagerly(model)
+    x = labelled()
+    with pytest.raises(ValueError, match="the feature `target_weights`"):
+        model.fit(x, sample_weight=np.zeros(B), verbose=0)
+    with pytest.raises(ValueError, match="leave `sample_weight` and `class_w"):
+        model.fit(x, np.zeros(B), sample_weight=np.zeros(B), verbose=0)
+    with pytest.raises(ValueError, match="need the feature `target_ids`"):
+        model.fit(x["token_ids"], verbose=0)
+
+
+def test_regularizers_are_added_to_the_loss():
+    x, y = texts(), np.array([0, 1, 1])
+    answers = {
+        "start_positions": np.array([3, 4, 5]),
+        "end_positions": np.array([4, 5, 5]),
+    }
+    for model, data in (
+        (pretrainer(), (labelled(),)),
+        (classifier(), (x, y)),
+        (xlnet_tf.XLNetSpanClassifier(small_backbone()), (x, answers)),
+    ):
+        eagerly(model)
+        before = model.test_on_batch(*data, return_dict=True)["loss"]
+        kernel = model.backbone.block_0.intermediate.kernel
+        kernel.regularizer = keras.regularizers.L2(0.5)
+        after = model.test_on_batch(*data, return_dict=True)["loss"]
+        added = 0.5 * np.square(as_numpy(kernel)).sum()
+        np.testing.assert_allclose(after - before, added, rtol=1e-4)
+
+
+def test_token_ids_alone_may_be_a_tensor():
+    ids = small_features()["token_ids"]
+    backbone = small_backbone()
+    for model in (
+        pretrainer(),
+        classifier(),
+        xlnet_tf.XLNetTextRegressor(backbone),
+        xlnet_tf.XLNetTokenClassifier(backbone, 3),
+        xlnet_tf.XLNetQuestionAnswering(backbone),
+    ):
+        expected = model({"token_ids": ids})
+        assert largest_difference(model(ids), expected) == 0
+        for value in keras.tree.flatten(as_numpy(model(ids, training=True))):
+            assert np.isfinite(value).all(), type(model)
+    options = np.stack([ids, ids], axis=1)
+    for cls in (xlnet_tf.XLNetMultipleChoice, xlnet_tf.XLNetRanker):
+        model = cls(small_backbone())
+        assert model(options).shape == (B, 2)
+        with pytest.raises(ValueError, match=r"\[B, O, T\]. Received: shape="):
+            model(ids)
+
+
+def test_predict_leaves_out_what_would_fill_the_machine():
+    model = eagerly(pretrainer(memory_length=M))
+    features = labelled()
+    found = model.predict(features, batch_size=2, verbose=0)
+    assert {name: value.shape for name, value in found.items()} == {
+        "query": (B, P, 38),
+        "token_loss": (B, P),
+        "token_correct": (B, P),
+    }
+    expected = model(features)
+    for name, value in found.items():
+        assert largest_difference(value, expected[name]) < 1e-5, name
+    found = model.predict(texts(), batch_size=2, verbose=0)
+    assert {name: value.shape for name, value in found.items()} == {
+        "content": (B, T, 38)
+    }
+
+
+def test_callbacks_may_set_the_learning_rate():
+    model = eagerly(classifier())
+    model.fit(
+        texts(),
+        np.array([0, 1, 1]),
+        epochs=2,
+        verbose=0,
+        callbacks=[
+            keras.callbacks.LearningRateScheduler(lambda epoch, rate: rate / 2),
+            keras.callbacks.ReduceLROnPlateau(
+                "loss", factor=0.1, patience=1, min_delta=100
+            ),
+        ],
+    )
+    rate = as_numpy(model.optimizer.learning_rate)
+    np.testing.assert_allclose(rate, 5e-7, rtol=1e-5)
+
+
+def test_layers_are_counted_where_the_top_ones_are_frozen():
+    model = pretrainer()
+    paths = [v.path for v in model.trainable_variables]
+    expected = dict(
+        zip(paths, layer_factors(model.trainable_variables, 0.5), strict=True)
+    )
+    model.backbone.block_1.trainable = False
+    eagerly(model, optimizer=xlnet_tf.AdamW(0.1, layer_decay=0.5))
+    model.optimizer.build(model.trainable_variables)
+    factors = model.optimizer._factors
+    for variable, factor in zip(
+        model.trainable_variables, factors, strict=True
+    ):
+        assert factor == expected[variable.path], variable.path
+    again = xlnet_tf.AdamW.from_config(model.optimizer.get_config())
+    assert again.num_layers == 2
+    assert "num_layers" not in xlnet_tf.AdamW().get_config()
+
+
+def test_exports_take_every_feature_that_a_task_reads():
+    backbone = small_backbone()
+    for model, further in (
+        (backbone, []),
+        (xlnet_tf.XLNetTextClassifier(backbone, 2), []),
+        (xlnet_tf.XLNetPretrainer(backbone), ["target_positions"]),
+        (xlnet_tf.XLNetMultipleChoice(backbone), []),
+        (xlnet_tf.XLNetRanker(backbone), ["document_mask"]),
+        (
+            xlnet_tf.XLNetQuestionAnswering(backbone),
+            ["answer_mask", "class_index"],
+        ),
+    ):
+        specs = model.input_signature()
+        assert list(specs) == [*TEXTS, *further], type(model)
+        model(
+            {
+                key: np.ones([7 if x is None else x for x in spec.shape], "i4")
+                for key, spec in specs.items()
+            }
+        )
+
+
+def test_a_preset_takes_the_arguments_of_its_backbone(tmp_path):
+    classifier().save_to_preset(tmp_path)
+    model = xlnet_tf.XLNetTextClassifier.from_preset(
+        tmp_path,
+        seed=3,
+        rematerialize=True,
+        scan_layers=True,
+        attention_kernel="plain",
+        dtype="mixed_bfloat16",
+    )
+    backbone = model.backbone
+    assert backbone.seed == 3 and backbone.attention_kernel == "plain"
+    assert backbone.rematerialize and backbone.scan_layers
+    assert backbone.compute_dtype == model.head.compute_dtype == "bfloat16"
+
+
+def test_no_precision_means_that_of_the_backbone():
+    backbone = small_backbone(dtype="mixed_bfloat16")
+    for model in (
+        xlnet_tf.XLNetTextClassifier(backbone, 2, dtype=None),
+        xlnet_tf.XLNetPretrainer(backbone, dtype=None),
+    ):
+        assert model.compute_dtype == model.head.compute_dtype == "bfloat16"
