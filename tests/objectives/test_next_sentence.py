@@ -89,11 +89,6 @@ def test_without_a_weight_there_is_none_of_it():
     assert float(model(features)["loss"]) == float(outputs["loss"])
 
 
-def test_a_negative_weight_is_refused():
-    with pytest.raises(ValueError, match="next_sentence_weight=-1"):
-        pretrainer(-1)
-
-
 def test_a_missing_label_is_named_in_training_and_left_out_otherwise():
     model, features = pretrainer(), labelled()
     tokens = model(features)["token_loss"]

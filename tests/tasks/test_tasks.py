@@ -364,14 +364,6 @@ def test_the_class_token_is_read_at_its_index(models):
     assert largest_difference(*at) == 0
 
 
-def test_a_task_takes_token_ids_alone(models):
-    for task in ("classifier", "regressor", "tokens"):
-        model, ids = models(task), features_of(task)["token_ids"]
-        difference = largest_difference(model(ids), model({"token_ids": ids}))
-        assert difference == 0, task
-        assert np.isfinite(as_numpy(model(ids, training=True))).all(), task
-
-
 def test_the_mask_embedding_is_no_variable_of_a_task_without_targets(models):
     model = models("classifier")
     unused = model.backbone.mask_embedding
