@@ -111,5 +111,6 @@ def set_trainable(layer, trainable):
     The argument of a layer's constructor does not reach what is made after it,
     and Keras passes over an attribute that is set to the value it has.
     """
-    layer.trainable = not trainable
-    layer.trainable = trainable
+    for part in (layer, *layers_by_path(layer).values()):
+        part.trainable = not trainable
+        part.trainable = trainable

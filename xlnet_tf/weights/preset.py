@@ -40,7 +40,8 @@ class Preset:
         and the arguments fit; else it gets a new head.
 
         Layers that were frozen or quantized when `save_to_preset` wrote the
-        directory still are; `model.trainable = True` thaws all of them.
+        directory still are. To train all, set `model.trainable` to False and
+        then to True: Keras passes over a value that it has.
 
         Args:
             path: str or path of a directory, or of a TensorFlow checkpoint's
