@@ -2,7 +2,6 @@
 
 import keras
 import numpy as np
-import pytest
 
 from tests.support.oracle import as_numpy
 from tests.support.oracle import largest_difference
@@ -21,14 +20,12 @@ def classifier(**kwargs):
     return randomize(XLNetTextClassifier(small_backbone(), 2, **kwargs))
 
 
-def copies(model, path):
-    """The model again, by each way that Keras and we have."""
+def loaded(model, path):
+    """The model from each kind of file."""
     model.save(path / "model.keras")
     model.save_to_preset(path / "preset")
     return {
         "file": keras.models.load_model(path / "model.keras"),
-        "config": type(model).from_config(model.get_config()),
-        "clone": keras.models.clone_model(model),
         "preset": type(model).from_preset(path / "preset"),
     }
 
@@ -57,24 +54,23 @@ def freeze_the_task_but_its_head(model):
 
 def test_what_is_frozen_stays_frozen(tmp_path):
     plain = len(classifier().trainable_variables)
-    for number, (freeze, variables) in enumerate(
-        (
-            (lambda model: setattr(model.backbone, "trainable", False), 4),
-            (freeze_all_but_the_last_block, 4 + 17),
-            (freeze_a_layer_of_a_block, plain - 3),
-            (freeze_the_task_but_its_head, 4),
-            (lambda model: setattr(model, "trainable", False), 0),
-        )
+    for freeze, variables in (
+        (lambda model: setattr(model, "trainable", False), 0),
+        (freeze_the_task_but_its_head, 4),
+        (freeze_a_layer_of_a_block, plain - 3),
+        (freeze_all_but_the_last_block, 4 + 17),
     ):
         model = classifier()
         freeze(model)
         assert len(model.trainable_variables) == variables
-        (tmp_path / str(number)).mkdir()
-        for way, again in copies(model, tmp_path / str(number)).items():
-            assert trained(again) == trained(model), (number, way)
-            again.trainable = False
-            again.trainable = True
-            assert len(again.trainable_variables) == plain, (number, way)
+        again = type(model).from_config(model.get_config())
+        assert trained(again) == trained(model), variables
+        again.trainable = False
+        again.trainable = True
+        assert len(again.trainable_variables) == plain, variables
+    clone = keras.models.clone_model(model)
+    for way, again in {**loaded(model, tmp_path), "clone": clone}.items():
+        assert trained(again) == trained(model), way
 
 
 def test_a_backbone_that_is_made_frozen_is_frozen_in_a_task(tmp_path):
@@ -113,31 +109,28 @@ def test_a_frozen_model_keeps_its_optimizer(tmp_path):
     assert largest_difference(found, expected) == 0
 
 
-@pytest.mark.parametrize("mode", ["int8", "int4"])
-def test_a_quantized_model_is_saved_and_loaded(mode, tmp_path):
+def test_a_quantized_model_is_saved_and_loaded(tmp_path):
     features = with_targets(small_features())
-    del features["is_reversed"]
-    for number, cls in enumerate((XLNetPretrainer, XLNetQuestionAnswering)):
-        model = randomize(cls(small_backbone()))
+    for mode, cls in (
+        ("int8", XLNetPretrainer),
+        ("int4", XLNetQuestionAnswering),
+    ):
+        model = randomize(cls(small_backbone(num_layers=1)))
         model.quantize(mode)
         expected = as_numpy(model(features))
-        (tmp_path / str(number)).mkdir()
-        found = copies(model, tmp_path / str(number))
-        del found["clone"], found["config"]  # of other weights
-        for way, again in found.items():
-            dense = again.backbone.block_1.intermediate
+        (tmp_path / mode).mkdir()
+        for way, again in loaded(model, tmp_path / mode).items():
+            dense = again.backbone.block_0.intermediate
             assert dense.quantization_mode == mode, (cls, way)
             assert largest_difference(again(features), expected) == 0, way
-        # In another task, and with a part of the layers.
-        other = XLNetTextClassifier.from_preset(
-            tmp_path / str(number) / "preset", num_classes=2
-        )
-        assert other.backbone.block_0.intermediate.quantization_mode == mode
-        assert other.head.logits_dense.quantization_mode is None
-        backbone = model.backbone
-        content = backbone(features)["content"]
-        again = other.backbone(features)["content"]
-        assert largest_difference(again, content) == 0
+    # In another task, whose head is new.
+    other = XLNetTextClassifier.from_preset(
+        tmp_path / mode / "preset", num_classes=2
+    )
+    assert other.backbone.block_0.intermediate.quantization_mode == mode
+    assert other.head.logits_dense.quantization_mode is None
+    outputs = [x.backbone(features)["content"] for x in (other, model)]
+    assert largest_difference(*outputs) == 0
 
 
 def test_a_part_of_the_layers_may_be_quantized(tmp_path):
@@ -155,21 +148,18 @@ def test_a_part_of_the_layers_may_be_quantized(tmp_path):
         ("float8", ["head/logits_dense"]),
     ]
     expected = model(features)
-    found = copies(model, tmp_path)
-    for way in ("file", "preset"):
-        assert largest_difference(found[way](features), expected) == 0, way
+    for way, again in loaded(model, tmp_path).items():
+        assert largest_difference(again(features), expected) == 0, way
     assert "quantized_layers" not in classifier().get_config()
 
 
-def test_precision_by_layer_is_kept(tmp_path):
+def test_precision_by_layer_is_kept():
     policy = keras.dtype_policies.DTypePolicyMap(
         default_policy="float32",
         policy_map={"block_0/intermediate": keras.DTypePolicy("bfloat16")},
     )
     model = XLNetTextClassifier(XLNetBackbone(small_config(), dtype=policy), 2)
     assert model.backbone.block_0.intermediate.compute_dtype == "bfloat16"
-    for way, again in copies(model, tmp_path).items():
-        if way != "preset":  # whose weights are read in any precision
-            found = again.backbone.block_0.intermediate.compute_dtype
-            assert found == "bfloat16", way
-    assert model.backbone.block_1.intermediate.compute_dtype == "float32"
+    again = XLNetTextClassifier.from_config(model.get_config())
+    assert again.backbone.block_0.intermediate.compute_dtype == "bfloat16"
+    assert again.backbone.block_1.intermediate.compute_dtype == "float32"

@@ -86,18 +86,26 @@ class BaseModel(keras.Model):
             filepath, format, verbose, kwargs: see there.
             input_signature: features that the export takes, by default int32
                 `token_ids`, `segment_ids` and `padding_mask` of any B and T,
-                and further ones of the task. For raw strings see
-                `saved_models.export_model`.
+                and further ones of the task; then no memories are given. For
+                raw strings see `saved_models.export_model`.
         """
+        backbone = getattr(self, "backbone", self)
+        config = backbone.config
         if input_signature is None:
             input_signature = [self.input_signature()]
-        return super().export(
-            filepath,
-            format=format,
-            verbose=verbose,
-            input_signature=input_signature,
-            **kwargs,
-        )
+            if not getattr(self, "segment_length", None):
+                # A SavedModel gives tensors by name, no tuples.
+                backbone.config = config.replace(memory_length=0)
+        try:
+            return super().export(
+                filepath,
+                format=format,
+                verbose=verbose,
+                input_signature=input_signature,
+                **kwargs,
+            )
+        finally:
+            backbone.config = config
 
     def get_config(self):
         return {
