@@ -198,6 +198,16 @@ class StatefulMemory(keras.layers.Layer):
         for variable in [*self.memories, self.is_real]:
             variable.assign(ops.zeros(variable.shape, variable.dtype))
 
+    def load_own_variables(self, store):
+        rows = store["0"].shape[0] if "0" in store else self.batch_size
+        if rows != self.batch_size:
+            raise ValueError(
+                f"the weights hold a memory of {rows} rows and the model has "
+                f"one of {self.batch_size}. Load them after "
+                f"`attach_memory({rows})`, or before any."
+            )
+        super().load_own_variables(store)
+
     def get_config(self):
         return {
             **super().get_config(),
