@@ -186,7 +186,7 @@ def test_a_memory_of_another_batch_size_is_named(tmp_path):
         return model
 
     remembering(4).save_weights(file)
-    with pytest.raises(ValueError, match="a memory of 4 rows .* one of 2. Loa"):
+    with pytest.raises(ValueError, match="no memory of 2 rows. Load them be"):
         remembering(2).load_weights(file)
     remembering(4).load_weights(file)
 

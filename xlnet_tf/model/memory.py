@@ -199,12 +199,12 @@ class StatefulMemory(keras.layers.Layer):
             variable.assign(ops.zeros(variable.shape, variable.dtype))
 
     def load_own_variables(self, store):
-        rows = store["0"].shape[0] if "0" in store else self.batch_size
-        if rows != self.batch_size:
+        # Keras comes twice, and the second time without a value.
+        if "0" not in store or store["0"].shape[0] != self.batch_size:
             raise ValueError(
-                f"the weights hold a memory of {rows} rows and the model has "
-                f"one of {self.batch_size}. Load them after "
-                f"`attach_memory({rows})`, or before any."
+                f"the weights hold no memory of {self.batch_size} rows. Load "
+                "them before `attach_memory`, or after it with the batch size "
+                "that they were saved with."
             )
         super().load_own_variables(store)
 
