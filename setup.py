@@ -18,7 +18,10 @@ PACKAGES = ("xlnet_tf", "data_pipeline", "saved_models")
 REQUIRED = [
     "tensorflow>=2.20,<2.21",
     "tensorflow-text>=2.20,<2.21",
-    "keras>=3.12,<3.16",
+    # Advisories on loading `.keras` files name all before 3.15.1; 3.12.4 is
+    # the last for Python 3.10.
+    'keras>=3.12.4,<3.16; python_version < "3.11"',
+    'keras>=3.15.1,<3.16; python_version >= "3.11"',
     "tf-models-official>=2.20,<2.21",
     "sentencepiece>=0.2.3,<0.3",
     "numpy>=2.2,<3",

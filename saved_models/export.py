@@ -10,7 +10,6 @@ python -m saved_models.export --settings settings.yaml --model ... --output ...
 import argparse
 import pathlib
 import sys
-import zipfile
 
 from data_pipeline import command_line
 from data_pipeline.settings import add_options
@@ -140,24 +139,10 @@ def load_model(path):
 
 
 def _load_keras_file(path):
-    import keras
-
-    import xlnet_tf  # noqa: F401  registers the classes with Keras
     from saved_models.signatures import signatures_for
+    from xlnet_tf.loading import load_keras_file
 
-    if not path.is_file():
-        raise FileNotFoundError(
-            f"there is no model at {path}; give the --output of a training "
-            "run, a preset directory, or a .keras file."
-        )
-    if not zipfile.is_zipfile(path):
-        raise ValueError(f"{path} is not a .keras file, or it is cut off.")
-    try:
-        model = keras.models.load_model(path)
-    except (OSError, KeyError, zipfile.BadZipFile) as error:
-        raise ValueError(
-            f"{path} is not a .keras file, or it is damaged: {error}"
-        ) from error
+    model = load_keras_file(path)
     try:
         signatures_for(model)
     except ValueError as error:

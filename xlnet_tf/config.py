@@ -7,10 +7,11 @@ names.
 """
 
 import dataclasses
-import pathlib
+import reprlib
 from collections.abc import Callable
 from typing import NamedTuple
 
+from xlnet_tf.files import as_path
 from xlnet_tf.files import read_json_object
 from xlnet_tf.files import write_json
 
@@ -32,6 +33,8 @@ class _Range(NamedTuple):
     holds: Callable
 
 
+# More would be a damaged file, and take hours to build.
+_MOST_LAYERS = 1000
 _SIZE = _Range(int, "an integer", "at least 1", lambda x: x >= 1)
 _LENGTH = _Range(int, "an integer", "at least 0", lambda x: x >= 0)
 _SWITCH = _Range(bool, "true or false", "", lambda x: True)
@@ -54,15 +57,25 @@ def _field(default, values, released=None, hugging_face=None):
 
 def _check(name, value, allowed):
     # bool is an int to Python.
-    is_number = allowed in (_SIZE, _LENGTH, _RATE, _POSITIVE)
+    is_number = allowed.types in (int, (int, float))
     is_kind = isinstance(value, allowed.types)
     is_kind = is_kind and not (is_number and isinstance(value, bool))
     if not is_kind or not allowed.holds(value):
         error = ValueError if is_kind else TypeError
         raise error(
             f"`{name}` must be {allowed.words if is_kind else allowed.kind}. "
-            f"Received: {name}={value!r}."
+            # A value of a file may be as long as the file.
+            f"Received: {name}={reprlib.repr(value)}."
         )
+
+
+def python_number(value):
+    """A number of NumPy's as Python's; other values as they are.
+
+    Keras and JSON take no others.
+    """
+    is_scalar = getattr(value, "shape", None) == () and hasattr(value, "item")
+    return value.item() if is_scalar else value
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,7 +87,7 @@ class XLNetConfig:
 
     Args:
         vocabulary_size: int, V.
-        num_layers: int, L.
+        num_layers: int, L, at most 1000.
         num_heads: int, N.
         hidden_dim: int, D; even, because half of R is sines, half cosines.
         head_dim: int, H; by default `hidden_dim // num_heads`.
@@ -144,9 +157,15 @@ class XLNetConfig:
 
     def __post_init__(self):
         for field in dataclasses.fields(self):
-            value = getattr(self, field.name)
+            value = python_number(getattr(self, field.name))
+            object.__setattr__(self, field.name, value)
             if not (value is None and field.default is None):
                 _check(field.name, value, field.metadata["range"])
+        if self.num_layers > _MOST_LAYERS:
+            raise ValueError(
+                f"`num_layers` must be at most {_MOST_LAYERS}. "
+                f"Received: num_layers={self.num_layers}."
+            )
         if self.head_dim is None:
             if self.hidden_dim % self.num_heads:
                 raise ValueError(
@@ -257,7 +276,7 @@ class XLNetConfig:
             FileNotFoundError: if there is no such file.
             ValueError: if it is not JSON, or not the config of an XLNet.
         """
-        path = pathlib.Path(path)
+        path = as_path(path)
         if not path.is_file():
             raise FileNotFoundError(
                 f"there is no config file at {path}; give a file such as "
@@ -277,7 +296,9 @@ class XLNetConfig:
         """Writes the released format, with other fields under our names.
 
         Fields without a released name are written where they differ from the
-        default, so that a file without additions fits the released code.
+        default, and `memory_length` always: pretraining takes a file without
+        it for one that leaves the choice open. The released code passes over
+        what it does not know.
 
         Args:
             path: str or path of the file to write.
@@ -286,9 +307,23 @@ class XLNetConfig:
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
             released = field.metadata["released"]
-            if released or value != field.default:
+            is_needed = released or field.name == "memory_length"
+            if is_needed or value != field.default:
                 values[released or field.name] = value
         write_json(path, values, sort_keys=True)
+
+    def num_parameters(self):
+        """The number of weights of a backbone of these sizes, int."""
+        width, heads = self.hidden_dim, self.num_heads * self.head_dim
+        feed_forward = 2 * width * self.intermediate_dim + self.intermediate_dim
+        # Two norms, the output's bias, and the encoding of segments.
+        layer = 5 * width * heads + feed_forward + 5 * width + 2 * heads
+        biases = 3 * heads * (self.num_layers if self.untie_biases else 1)
+        return (
+            (self.vocabulary_size + 1) * width
+            + self.num_layers * layer
+            + biases
+        )
 
     def replace(self, **overrides):
         """A copy with some fields replaced.
@@ -314,6 +349,9 @@ def _translate_values(fields, values, is_hugging_face):
     if (fields.get("clamp_length") or 0) == -1:
         fields["clamp_length"] = 0
     if is_hugging_face:
+        # Where it is not causal, that code does not look at this.
+        if fields.get("attention_type", "bidirectional") != "causal":
+            fields["same_length"] = False
         # Its memory is an argument of each call there.
         for ours, theirs in (
             ("memory_length", "mem_len"),

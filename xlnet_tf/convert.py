@@ -8,11 +8,14 @@ tokenizer.
 """
 
 import argparse
-import pathlib
 import sys
 import warnings
 
 from data_pipeline import command_line
+from xlnet_tf.files import as_path
+from xlnet_tf.files import names_below
+from xlnet_tf.files import size_of
+from xlnet_tf.files import write_checksums
 from xlnet_tf.files import written_whole
 
 FORMATS = {
@@ -58,7 +61,7 @@ def parse_arguments(argv=None):
 def main(argv=None):
     """Runs the command; see the module's text."""
     arguments = parse_arguments(argv)
-    target = pathlib.Path(arguments.to)
+    target = as_path(arguments.to)
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise ValueError(
             f"{target} is not empty; choose another directory with --to, or "
@@ -74,9 +77,9 @@ def main(argv=None):
         write(model, target, arguments.format, tokenizer, head)
         _warn_of_differences(model, arguments.format)
     sys.stdout.write(f"wrote {FORMATS[arguments.format]} {target}\n")
-    for file in sorted(f for f in target.rglob("*") if f.is_file()):
-        size = file.stat().st_size
-        sys.stdout.write(f"  {file.relative_to(target)}  {size:,} bytes\n")
+    for name in names_below(target):
+        size = size_of(target / name)
+        sys.stdout.write(f"  {name}  {size:,} bytes\n")
     if tokenizer is None:
         sys.stdout.write(
             "no tokenizer was found beside the weights: give --tokenizer to "
@@ -141,12 +144,13 @@ def read(arguments):
                 "library; --task XLNetBackbone leaves its head out."
             )
     overrides = {"gelu": arguments.gelu} if arguments.gelu else {}
-    model = cls.from_source(
-        source,
-        head=head.name if head else None,
-        strict=not arguments.partial,
-        **overrides,
-    )
+    with source.checked():
+        model = cls.from_source(
+            source,
+            head=head.name if head else None,
+            strict=not arguments.partial,
+            **overrides,
+        )
     return model, source, head
 
 
@@ -175,11 +179,11 @@ def find_tokenizer(arguments):
     from data_pipeline.tokenization.hugging_face import read_tokenizer
     from data_pipeline.tokenization.tokenizer import Tokenizer
 
-    directory = pathlib.Path(arguments.source)
+    directory = as_path(arguments.source)
     if not directory.is_dir():
         directory = directory.parent
     if arguments.tokenizer:
-        file = pathlib.Path(arguments.tokenizer)
+        file = as_path(arguments.tokenizer)
         if file.is_dir():
             return read_tokenizer(file)
         return Tokenizer(file)
@@ -212,7 +216,6 @@ def write(model, target, form, tokenizer=None, head=None):
     """
     from data_pipeline.tokenization.hugging_face import write_tokenizer
 
-    target.parent.mkdir(parents=True, exist_ok=True)
     with written_whole(target) as temporary:
         if form == "keras":
             model.save_to_preset(temporary, tokenizer=tokenizer)
@@ -222,6 +225,7 @@ def write(model, target, form, tokenizer=None, head=None):
             save_hugging_face(model, temporary)
             if tokenizer is not None:
                 write_tokenizer(tokenizer, temporary)
+                write_checksums(temporary)
         else:
             from xlnet_tf.weights.released import save_tf1
 

@@ -4,11 +4,13 @@ All three packages take paths by `as_path` and write through `written_whole`.
 """
 
 import contextlib
+import ctypes
 import errno
 import hashlib
 import json
 import os
 import pathlib
+import re
 import shutil
 import tempfile
 import uuid
@@ -17,7 +19,10 @@ import uuid
 _UNFINISHED = ".tmp-"
 # As `sha256sum` writes and checks it.
 CHECKSUMS_FILE = "SHA256SUMS"
+_CHECKSUM = re.compile("([0-9a-f]{64}) [ *](.+)")
 _CHUNK = 1 << 24
+# AT_FDCWD and RENAME_EXCHANGE of Linux.
+_HERE, _EXCHANGE = -100, 2
 
 
 def as_path(path):
@@ -92,7 +97,8 @@ def written_whole(path, replace_directory=False):
     Args:
         path: path of a file or a directory; its parent is made.
         replace_directory: bool, whether a directory that holds something may
-            be replaced. It is deleted after the new one stands in its place.
+            be replaced. It is deleted after the new one stands in its place;
+            on Linux there is a directory at `path` at every moment.
 
     Yields:
         local pathlib.Path with the same ending, to write to.
@@ -203,10 +209,16 @@ def read_json_object(file):
     return values
 
 
+def size_of(file):
+    """Bytes of a file, int."""
+    stat = as_path(file).stat()
+    return stat.length if is_remote(file) else stat.st_size
+
+
 def sha256_of(file):
     """SHA-256 of a file, str of 64 hexadecimal digits."""
     digest = hashlib.sha256()
-    _add_bytes(file, digest)
+    add_bytes(file, digest)
     return digest.hexdigest()
 
 
@@ -217,11 +229,26 @@ def write_checksums(directory):
         directory: path. `sha256sum -c SHA256SUMS` checks it too.
     """
     directory = as_path(directory)
-    lines = [
-        f"{sha256_of(directory / name)}  {name}\n"
-        for name in _names_below(directory)
-        if name != CHECKSUMS_FILE
-    ]
+    names = [x for x in names_below(directory) if x != CHECKSUMS_FILE]
+    _write_digests(directory, {x: sha256_of(directory / x) for x in names})
+
+
+def add_checksums(directory, names):
+    """Writes the SHA-256 of new files to the `SHA256SUMS` of a directory.
+
+    Args:
+        directory: path.
+        names: list of str, paths below the directory.
+    """
+    directory = as_path(directory)
+    listing = directory / CHECKSUMS_FILE
+    digests = _read_digests(listing) if listing.is_file() else {}
+    digests |= {name: sha256_of(directory / name) for name in names}
+    _write_digests(directory, digests)
+
+
+def _write_digests(directory, digests):
+    lines = [f"{digests[name]}  {name}\n" for name in sorted(digests)]
     write_bytes(directory / CHECKSUMS_FILE, "".join(lines).encode())
 
 
@@ -241,12 +268,11 @@ def verify_checksums(directory, names=None):
     listing = directory / CHECKSUMS_FILE
     if not listing.is_file():
         return
-    for line in listing.read_text(encoding="utf-8").splitlines():
-        digest, _, name = line.partition("  ")
+    for name, digest in _read_digests(listing).items():
         if names is not None and name not in names:
             continue
         file = directory / name
-        if not _is_below(name):
+        if not is_below(name):
             raise ValueError(
                 f"{listing} names {name!r}, which is no file of {directory}."
             )
@@ -256,71 +282,46 @@ def verify_checksums(directory, names=None):
             raise ValueError(
                 f"{file} is damaged, or of another save than the files beside "
                 f"it: its SHA-256 is not that of {listing}. Fetch or save it "
-                "again; verify=False loads it all the same."
+                f"again; `verify=False`, or removing {CHECKSUMS_FILE}, loads "
+                "it all the same."
             )
 
 
-def _is_below(name):
+def _read_digests(listing):
+    """dict of name to digest of a `SHA256SUMS`."""
+    digests = {}
+    for line in listing.read_bytes().splitlines():
+        match = _CHECKSUM.fullmatch(line.decode(errors="replace"))
+        if match is None:
+            raise ValueError(f"{listing} is damaged: {line[:80]!r} is no line.")
+        digests[match[2]] = match[1]
+    return digests
+
+
+def is_below(name):
+    """Whether a relative path leads to nothing outside its directory, bool."""
     return (
         not os.path.isabs(name)
         and ".." not in pathlib.PurePosixPath(name).parts
     )
 
 
-def _names_below(directory, prefix=""):
-    """Names of the files of a directory and of those in it, in order."""
+def names_below(directory, prefix=""):
+    """Paths of the files below a directory, list of str in order."""
     names = []
     for path in sorted(directory.iterdir()):
         name = f"{prefix}{path.name}"
         if path.is_dir():
-            names += _names_below(path, f"{name}/")
+            names += names_below(path, f"{name}/")
         elif not is_unfinished(path):
             names.append(name)
     return names
 
 
-def digest_of_weights(path):
-    """A short digest of the weight files in a directory.
-
-    Of HDF5 files only the names and values of arrays count: Keras writes times
-    and counters beside them, so that two files of the same weights differ.
-    JSON files and folders are left out.
-
-    Args:
-        path: path of a directory.
-
-    Returns:
-        str, 16 hexadecimal digits.
-    """
-    digest = hashlib.sha256()
-    for file in sorted(pathlib.Path(path).glob("*")):
-        if file.is_file() and file.suffix != ".json":
-            digest.update(file.name.encode())
-            if not (file.suffix == ".h5" and _add_values(file, digest)):
-                _add_bytes(file, digest)
-    return digest.hexdigest()[:16]
-
-
-def _add_values(file, digest):
-    """Adds the arrays of an HDF5 file; False if it is none."""
-    import h5py  # as Keras does
-
-    def add(name, item):
-        if isinstance(item, h5py.Dataset):
-            digest.update(f"{name} {item.shape} {item.dtype}".encode())
-            digest.update(item[()].tobytes())
-
-    try:
-        with h5py.File(file, "r") as arrays:
-            arrays.visititems(add)
-    except OSError:
-        return False
-    return True
-
-
-def _add_bytes(file, digest):
+def add_bytes(file, digest):
+    """Adds the bytes of a file to a digest of hashlib."""
     with as_path(file).open("rb") as handle:
-        while chunk := handle.read(1 << 24):
+        while chunk := handle.read(_CHUNK):
             digest.update(chunk)
 
 
@@ -331,6 +332,8 @@ def _beside(path):
 
 def _rename(new, path, replace_directory):
     """Renames a new file or directory to `path`."""
+    if replace_directory and path.is_dir() and _exchange(new, path):
+        return  # `new` is the old one, which the caller removes
     while True:
         old = None
         if replace_directory and path.is_dir():
@@ -352,6 +355,16 @@ def _rename(new, path, replace_directory):
         if old:
             remove(old)
         return
+
+
+def _exchange(one, other):
+    """Exchanges two paths in one step; False where the system cannot."""
+    try:
+        rename = ctypes.CDLL(None).renameat2  # of Linux
+    except (AttributeError, OSError):
+        return False
+    names = os.fsencode(one), os.fsencode(other)
+    return rename(_HERE, names[0], _HERE, names[1], _EXCHANGE) == 0
 
 
 def _flush_tree(path):

@@ -1,10 +1,16 @@
 """Loading a saved model without naming its class."""
 
-import pathlib
+import json
+import math
 import zipfile
+from dataclasses import fields
 
 import keras
 
+from xlnet_tf.config import XLNetConfig
+from xlnet_tf.files import as_path
+from xlnet_tf.files import local_copy
+from xlnet_tf.files import size_of
 from xlnet_tf.model.backbone import XLNetBackbone
 from xlnet_tf.objectives.pretrainer import XLNetPretrainer
 from xlnet_tf.tasks.choices import XLNetMultipleChoice
@@ -15,6 +21,11 @@ from xlnet_tf.tasks.classification import XLNetTokenClassifier
 from xlnet_tf.tasks.question_answering import XLNetQuestionAnswering
 from xlnet_tf.tasks.question_answering import XLNetSpanClassifier
 from xlnet_tf.weights.preset import open_source
+from xlnet_tf.weights.source import check_size
+from xlnet_tf.weights.source import head_parameters
+
+# The vocabulary of a preprocessor is in it too, some megabytes.
+_MOST_CONFIG_BYTES = 2**28
 
 # Every class of model, by its name.
 MODELS = {
@@ -33,13 +44,16 @@ MODELS = {
 }
 
 
-def load(path):
+def load(path, verify=True):
     """Loads the model that was saved at a path, as the class it was saved as.
 
     Args:
         path: str or path of a `.keras` file, of the output of a run (its
             `model.keras`), or of a directory in any format that `from_preset`
             reads.
+        verify: bool, whether to compare the files of a directory with the
+            `SHA256SUMS` beside them, if there is one. Default True. A `.keras`
+            file has checksums of its own.
 
     Returns:
         A model; XLNetPretrainer for a directory with a backbone alone.
@@ -58,24 +72,94 @@ def load(path):
     assert isinstance(model, xlnet_tf.XLNetTextRegressor)
     ```
     """
-    path = pathlib.Path(path)
+    path = as_path(path)
     if path.is_dir() and (path / "model.keras").is_file():
         path = path / "model.keras"
     if path.is_dir():
-        return class_of_directory(path).from_preset(path)
+        return class_of_directory(path).from_preset(path, verify=verify)
+    return load_keras_file(path)
+
+
+def load_keras_file(path):
+    """Loads a `.keras` file.
+
+    Args:
+        path: path.
+
+    Returns:
+        A model of the class that it was saved as.
+
+    Raises:
+        FileNotFoundError: if there is none.
+        ValueError: if it is damaged, or its config and weights do not fit.
+    """
     if not path.is_file():
         raise FileNotFoundError(
             f"there is no model at {path}; give the --output of a training "
             "run, a preset directory, or a .keras file."
         )
-    if not zipfile.is_zipfile(path):
-        raise ValueError(f"{path} is not a .keras file, or it is cut off.")
+    with local_copy(path) as local:
+        if not zipfile.is_zipfile(local):
+            raise ValueError(f"{path} is not a .keras file, or it is cut off.")
+        try:
+            _check_sizes(local, path)
+            return keras.models.load_model(local)
+        except (OSError, KeyError, zipfile.BadZipFile) as error:
+            raise ValueError(
+                f"{path} is not a .keras file, or it is damaged: {error}"
+            ) from error
+        except MemoryError as error:
+            raise ValueError(
+                f"{path} needs more memory than there is."
+            ) from error
+
+
+def _check_sizes(local, path):
+    """Refuses a file whose config is far larger than a model's or its own."""
+    with zipfile.ZipFile(local) as archive:
+        size = archive.getinfo("config.json").file_size
+        if size > _MOST_CONFIG_BYTES:
+            raise ValueError(
+                f"{path} is damaged: its config.json says that it has "
+                f"{size:,} bytes."
+            )
+        text = archive.read("config.json")
     try:
-        return keras.models.load_model(path)
-    except (OSError, KeyError, zipfile.BadZipFile) as error:
+        values = json.loads(text)
+    except (ValueError, RecursionError) as error:
         raise ValueError(
-            f"{path} is not a .keras file, or it is damaged: {error}"
+            f"{path} is damaged: its config.json is not JSON: {error}."
         ) from error
+    check_size(path, _num_parameters(values), size_of(local))
+
+
+def _num_parameters(values):
+    """About how many weights the models in a config of Keras' have, int."""
+    waiting, names = [values], {field.name for field in fields(XLNetConfig)}
+    count, widths = 0, [0]
+    tasks = []
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, list):
+            waiting += value
+        if not isinstance(value, dict):
+            continue
+        waiting += value.values()
+        config = value.get("config")
+        if not isinstance(config, dict):
+            continue
+        kind = value.get("registered_name")
+        if kind == "xlnet_tf>XLNetBackbone":
+            backbone = XLNetConfig.from_dict(
+                {k: v for k, v in config.items() if k in names}
+            )
+            count += backbone.num_parameters()
+            widths.append(backbone.hidden_dim)
+        elif kind == "xlnet_tf>StatefulMemory":
+            sizes = ("batch_size", "memory_length", "hidden_dim", "num_layers")
+            count += math.prod(config[name] for name in sizes)
+        tasks.append(config)
+    return count + sum(head_parameters(task, max(widths)) for task in tasks)
 
 
 def class_of_directory(path):

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 
+import numpy as np
 import pytest
 
 from tests.support.oracle import SIZES
@@ -30,7 +31,28 @@ def test_released_file_round_trips_to_the_same_keys_and_values(tmp_path):
     config = XLNetConfig.from_json(write(tmp_path / "a.json", RELEASED))
     assert config == small_config(activation="relu", untie_biases=False)
     config.to_json(tmp_path / "b.json")
-    assert json.loads((tmp_path / "b.json").read_text()) == RELEASED
+    written = json.loads((tmp_path / "b.json").read_text())
+    # Which the released code passes over: 0 is a choice, and none leaves it.
+    assert written.pop("memory_length") == 0
+    assert written == RELEASED
+
+
+def test_numbers_of_numpy_are_numbers():
+    values = {
+        name: np.asarray(value)[()] for name, value in SIZES.items()
+    } | dict(dropout=np.float32(0.5), untie_biases=np.bool_(False))
+    config = XLNetConfig(**values)
+    assert config == small_config(dropout=0.5, untie_biases=False)
+    json.dumps(config.to_dict())
+    for value in (np.array([3]), np.float64(3), np.bool_(True)):
+        with pytest.raises(TypeError, match="`num_layers` must be an integer"):
+            small_config(num_layers=value)
+    with pytest.raises(ValueError, match="at most 1000. Received: num_layers"):
+        small_config(num_layers=1001)
+    # A value of a file is not shown at its full length.
+    with pytest.raises(TypeError) as error:
+        small_config(num_layers="9" * 10**6)
+    assert len(str(error.value)) < 200
 
 
 def test_every_field_survives_a_file(tmp_path):
@@ -100,6 +122,10 @@ def test_hugging_face_names_and_values_are_translated():
         layer_norm_epsilon=1e-5,
         initializer_range=0.0625,
     )
+    # Which that code does not look at where it is not causal.
+    values = {**RELEASED, "model_type": "xlnet", "same_length": True}
+    for kind in ({}, {"attn_type": "bi"}):
+        assert not XLNetConfig.from_dict({**values, **kind}).same_length
 
 
 def test_minus_one_means_no_clamp_in_files():

@@ -4,12 +4,14 @@ import contextlib
 import os
 import pathlib
 import subprocess
+import sys
 
 import pytest
 
+from xlnet_tf import files
 from xlnet_tf.files import CHECKSUMS_FILE
+from xlnet_tf.files import add_checksums
 from xlnet_tf.files import as_path
-from xlnet_tf.files import digest_of_weights
 from xlnet_tf.files import is_remote
 from xlnet_tf.files import local_copy
 from xlnet_tf.files import read_json
@@ -20,6 +22,7 @@ from xlnet_tf.files import write_bytes
 from xlnet_tf.files import write_checksums
 from xlnet_tf.files import write_json
 from xlnet_tf.files import written_whole
+from xlnet_tf.weights.tensor_files import digest_of_weights
 
 
 def test_a_file_is_flushed_and_then_renamed(tmp_path, monkeypatch):
@@ -119,7 +122,15 @@ def test_a_digest_is_of_names_and_values(tmp_path):
     assert digest_of_weights(tmp_path / "a") not in (digest, more)
 
 
-def test_a_directory_is_replaced_whole_if_asked(tmp_path):
+@pytest.fixture(params=["exchanged", "renamed twice"])
+def way(request, monkeypatch):
+    """How a directory is replaced: Linux', and where that is not possible."""
+    if request.param == "renamed twice":
+        monkeypatch.setattr(files, "_exchange", lambda *names: False)
+    return request.param
+
+
+def test_a_directory_is_replaced_whole_if_asked(tmp_path, way):
     target = tmp_path / "d"
 
     def write(text, **options):
@@ -147,17 +158,26 @@ def test_the_old_directory_stays_where_the_new_one_cannot_be_renamed(
     target.mkdir()
     (target / "old").write_text("old")
 
-    def replace(*names):
+    def full(*names):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(os, "replace", replace)
-    with (
-        pytest.raises(OSError, match="No space left"),
-        written_whole(target, replace_directory=True) as temporary,
-    ):
-        temporary.mkdir()
+    monkeypatch.setattr(os, "replace", full)
+
+    def write(**options):
+        with written_whole(target, **options) as temporary:
+            temporary.mkdir()
+            (temporary / "new").write_text("new")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(files, "_exchange", lambda *names: False)
+        with pytest.raises(OSError, match="No space left"):
+            write(replace_directory=True)
     assert [f.name for f in target.iterdir()] == ["old"]
     assert [f.name for f in tmp_path.iterdir()] == ["d"]
+    if sys.platform == "linux":
+        # In one step, in which nobody finds no directory there.
+        write(replace_directory=True)
+        assert [f.name for f in target.iterdir()] == ["new"]
 
 
 def test_paths_with_a_scheme(bucket, tmp_path):
@@ -201,6 +221,18 @@ def test_checksums(tmp_path):
     (tmp_path / "a").unlink()
     with pytest.raises(ValueError, match="a is missing"):
         verify_checksums(tmp_path)
-    (tmp_path / CHECKSUMS_FILE).write_text(f"{'0' * 64}  ../a\n")
-    with pytest.raises(ValueError, match="which is no file of"):
+    for text, message in (
+        (f"{'0' * 64}  ../a\n", "which is no file of"),
+        (f"{'0' * 63}  a\n", "SHA256SUMS is damaged: .* is no line"),
+        ("\xff\n", "SHA256SUMS is damaged: .* is no line"),
+    ):
+        (tmp_path / CHECKSUMS_FILE).write_text(text, encoding="latin-1")
+        with pytest.raises(ValueError, match=message):
+            verify_checksums(tmp_path)
+    (tmp_path / CHECKSUMS_FILE).unlink()
+    for name in ("assets/b", "later"):
+        add_checksums(tmp_path, [name])
+    verify_checksums(tmp_path)
+    (tmp_path / "assets" / "b").write_bytes(b"c")
+    with pytest.raises(ValueError, match="b is damaged"):
         verify_checksums(tmp_path)

@@ -124,6 +124,30 @@ def test_a_head_that_a_format_does_not_have_is_refused(tmp_path, models):
         assert not (tmp_path / "new").exists()
 
 
+@both
+def test_what_is_no_weight_of_a_format_is_refused(tmp_path, form):
+    """LoRA is merged in a preset of ours, and so in what is read from it."""
+    model = ours(XLNetTextRegressor)
+    attention = model.backbone.blocks[0].attention
+    attention.query_projection.enable_lora(2)
+    for variable in model.trainable_weights:
+        if "lora" in variable.name:
+            variable.assign(variable + 0.1)
+    with pytest.raises(ValueError, match="with LoRA .*`model.save_to_preset"):
+        FORMATS[form](model, tmp_path / "lora")
+    model.save_to_preset(tmp_path / "merged")
+    merged = XLNetTextRegressor.from_preset(tmp_path / "merged")
+    FORMATS[form](merged, tmp_path / "plain")
+    again = XLNetTextRegressor.from_preset(tmp_path / "plain")
+    np.testing.assert_array_equal(
+        as_numpy(attention.query_projection.kernel),
+        as_numpy(again.backbone.blocks[0].attention.query_projection.kernel),
+    )
+    merged.quantize("int8")
+    with pytest.raises(ValueError, match="a quantized model has no place"):
+        FORMATS[form](merged, tmp_path / "quantized")
+
+
 def test_heads_of_another_width_are_for_some_formats_only(tmp_path, models):
     model = models(XLNetTextRegressor, config=dict(num_heads=11, head_dim=17))
     with pytest.raises(

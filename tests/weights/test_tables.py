@@ -16,10 +16,10 @@ from xlnet_tf import XLNetTokenClassifier
 from xlnet_tf.weights import hugging_face
 from xlnet_tf.weights import model_garden
 from xlnet_tf.weights import released
-from xlnet_tf.weights.source import table_head_weights
-from xlnet_tf.weights.source import table_weights
-from xlnet_tf.weights.source import tensors
-from xlnet_tf.weights.source import variables_by_path
+from xlnet_tf.weights.table import table_head_weights
+from xlnet_tf.weights.table import table_weights
+from xlnet_tf.weights.table import tensors
+from xlnet_tf.weights.table import variables_by_path
 
 # V, D, N, H, F and L of the models.
 V, D, N, H, F, L = 97, 38, 2, 19, 23, 2

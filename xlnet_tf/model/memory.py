@@ -198,6 +198,16 @@ class StatefulMemory(keras.layers.Layer):
         for variable in [*self.memories, self.is_real]:
             variable.assign(ops.zeros(variable.shape, variable.dtype))
 
+    def load_own_variables(self, store):
+        # Keras comes twice, and the second time without a value.
+        if "0" not in store or store["0"].shape[0] != self.batch_size:
+            raise ValueError(
+                f"the weights hold no memory of {self.batch_size} rows. Load "
+                "them before `attach_memory`, or after it with the batch size "
+                "that they were saved with."
+            )
+        super().load_own_variables(store)
+
     def get_config(self):
         return {
             **super().get_config(),

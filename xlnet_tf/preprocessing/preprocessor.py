@@ -8,10 +8,11 @@ Shapes: B batch, N texts, T tokens.
 
 import base64
 import importlib.util
-import pathlib
 
 import keras
 
+from xlnet_tf.files import add_checksums
+from xlnet_tf.files import as_path
 from xlnet_tf.files import read_json
 from xlnet_tf.files import write_json
 from xlnet_tf.weights import own
@@ -274,7 +275,7 @@ class Preprocessor:
         """
         from data_pipeline.tokenization.hugging_face import read_tokenizer
 
-        path = pathlib.Path(path)
+        path = as_path(path)
         saved_cls, saved = cls._saved(path)
         if "tokenizer" not in settings:
             settings["tokenizer"] = read_tokenizer(path)
@@ -298,7 +299,7 @@ class Preprocessor:
             return None
         from data_pipeline.tokenization.hugging_face import find_tokenizer_file
 
-        path = pathlib.Path(path)
+        path = as_path(path)
         path = path if path.is_dir() else path.parent
         return cls.from_preset(path) if find_tokenizer_file(path) else None
 
@@ -330,10 +331,11 @@ class Preprocessor:
         Args:
             path: str or path of a directory, made if missing.
         """
-        path = pathlib.Path(path)
-        path.mkdir(parents=True, exist_ok=True)
+        path = as_path(path)
         own.write_tokenizer(self.tokenizer, path)
         self.save_settings(path)
+        written = own.TOKENIZER_FILE, own.VOCABULARY_FILE, own.PREPROCESSOR_FILE
+        add_checksums(path, written)
 
     def save_settings(self, path):
         """Write preprocessor.json, the settings without the tokenizer."""

@@ -8,6 +8,7 @@ Shapes: B batch, T tokens, P targets, D model dim, V vocabulary, C classes.
 import keras
 from keras import ops
 
+from xlnet_tf.config import python_number
 from xlnet_tf.model.dropout import DRAW_HEAD
 from xlnet_tf.model.dropout import dropout
 
@@ -17,7 +18,7 @@ SUMMARIES = ("last", "first", "mean")
 def dense(name, units, config, **kwargs):
     """A dense layer with the model's initial weights."""
     return keras.layers.Dense(
-        units,
+        python_number(units),
         kernel_initializer=keras.initializers.RandomNormal(
             stddev=config.initializer_range
         ),

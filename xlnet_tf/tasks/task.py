@@ -93,12 +93,14 @@ class Task(Finetuned, RawStringModel, Preset, BaseModel):
         head=None,
         strict=True,
         preprocessor="auto",
+        verify=True,
         **overrides,
     ):
         """Makes a task from a directory; see `Preset.from_preset`.
 
         Args:
-            path, load_weights, dtype, head, strict, overrides: see there.
+            path, load_weights, dtype, head, strict, verify, overrides: see
+                there.
             preprocessor: Preprocessor, or None for features alone. By default
                 that of the directory if there is a tokenizer, and TensorFlow
                 Text and SentencePiece are installed.
@@ -109,6 +111,7 @@ class Task(Finetuned, RawStringModel, Preset, BaseModel):
             dtype=dtype,
             head=head,
             strict=strict,
+            verify=verify,
             **overrides,
         )
         if not isinstance(preprocessor, str):

@@ -12,7 +12,6 @@ import tensorflow as tf
 from data_pipeline.features.batches import Batches
 from data_pipeline.tasks import reading
 from data_pipeline.tokenization.hugging_face import read_tokenizer
-from xlnet_tf.files import digest_of_weights
 from xlnet_tf.tasks import task_class
 from xlnet_tf.tasks.metrics import is_better
 from xlnet_tf.training import results
@@ -27,6 +26,7 @@ from xlnet_tf.training.step import make_optimizer
 from xlnet_tf.training.strategy import describe
 from xlnet_tf.training.strategy import largest_and_smallest
 from xlnet_tf.weights.preset import read_config
+from xlnet_tf.weights.tensor_files import digest_of_weights
 
 BEST = "best"
 # They decide when a run evaluates and saves, not what it learns.

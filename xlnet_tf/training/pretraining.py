@@ -9,7 +9,6 @@ import sys
 from data_pipeline.pretraining import PretrainingData
 from data_pipeline.tokenization.tokenizer import Tokenizer
 from xlnet_tf.config import XLNetConfig
-from xlnet_tf.files import digest_of_weights
 from xlnet_tf.files import read_json
 from xlnet_tf.training.pretraining_step import PretrainingEvaluator
 from xlnet_tf.training.pretraining_step import PretrainingTrainer
@@ -23,6 +22,7 @@ from xlnet_tf.weights.preset import VOCABULARY_FILE
 from xlnet_tf.weights.preset import detect
 from xlnet_tf.weights.preset import open_source
 from xlnet_tf.weights.preset import read_config
+from xlnet_tf.weights.tensor_files import digest_of_weights
 
 
 class PretrainingRun(Run):

@@ -11,13 +11,14 @@ import re
 import numpy as np
 
 from xlnet_tf.config import XLNetConfig
-from xlnet_tf.files import read_json
+from xlnet_tf.files import read_json_object
+from xlnet_tf.files import size_of
 from xlnet_tf.weights.source import Head
-from xlnet_tf.weights.source import Place
 from xlnet_tf.weights.source import WeightSource
 from xlnet_tf.weights.source import first_known
-from xlnet_tf.weights.source import table_head_weights
-from xlnet_tf.weights.source import table_weights
+from xlnet_tf.weights.table import Place
+from xlnet_tf.weights.table import table_head_weights
+from xlnet_tf.weights.table import table_weights
 from xlnet_tf.weights.tensor_files import open_tensors
 
 CONFIG_FILE = "config.json"
@@ -52,7 +53,7 @@ class HuggingFaceSource(WeightSource):
 
     def __init__(self, path):
         self.path = path
-        self.values = read_json(path / CONFIG_FILE)
+        self.values = read_json_object(path / CONFIG_FILE)
         self._tensors = None
 
     @property
@@ -178,6 +179,9 @@ class HuggingFaceSource(WeightSource):
 
     def read(self, name):
         return self.tensors.read(name)
+
+    def stored_bytes(self):
+        return sum(map(size_of, self.tensors.files))
 
     def backbone_weights(self, backbone):
         return backbone_weights(backbone, self.scope)

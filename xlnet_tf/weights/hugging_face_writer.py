@@ -1,23 +1,25 @@
 """Directories that Hugging Face's `from_pretrained` reads."""
 
-import contextlib
+import fnmatch
 import math
-import pathlib
 
 import numpy as np
 from safetensors.numpy import save_file
 
+from xlnet_tf.files import CHECKSUMS_FILE
+from xlnet_tf.files import as_path
 from xlnet_tf.files import write_json
-from xlnet_tf.files import written_whole
 from xlnet_tf.weights.hugging_face import CONFIG_FILE
 from xlnet_tf.weights.hugging_face import backbone_weights
 from xlnet_tf.weights.hugging_face import head_weights
 from xlnet_tf.weights.hugging_face import no_head
+from xlnet_tf.weights.own import written_directory
 from xlnet_tf.weights.preset import RELEASED_CONFIG_FILE
 from xlnet_tf.weights.source import backbone_of
 from xlnet_tf.weights.source import first_known
 from xlnet_tf.weights.source import head_of
-from xlnet_tf.weights.source import tensors
+from xlnet_tf.weights.table import check_writable
+from xlnet_tf.weights.table import tensors
 from xlnet_tf.weights.tensor_files import WEIGHTS_FILE
 
 # Transposing copies: shards of this size keep the copies small.
@@ -49,7 +51,8 @@ def save_hugging_face(model, path, shard_bytes=SHARD_BYTES):
         ValueError: if Hugging Face has no such head, its sizes do not fit, or
             the directory is one of the released code.
     """
-    path = pathlib.Path(path)
+    path = as_path(path)
+    check_writable(model)
     if (path / RELEASED_CONFIG_FILE).exists():
         raise ValueError(
             f"{path} holds a {RELEASED_CONFIG_FILE}, which would be read "
@@ -63,7 +66,6 @@ def save_hugging_face(model, path, shard_bytes=SHARD_BYTES):
         if head.arguments.get("inner_dim", hidden_dim) != hidden_dim:
             raise no_head(model)
         weights += head_weights(model)
-    path.mkdir(parents=True, exist_ok=True)
     shards = _shards(weights, shard_bytes)
     names = [WEIGHTS_FILE]
     if len(shards) > 1:
@@ -72,33 +74,36 @@ def save_hugging_face(model, path, shard_bytes=SHARD_BYTES):
             f"model-{i + 1:05d}-of-{count:05d}.safetensors"
             for i in range(count)
         ]
-    with contextlib.ExitStack() as stack:
-        # All are renamed after the last one is written.
+    with written_directory(path, _is_of_a_model) as new:
         for name, shard in zip(names, shards, strict=True):
-            temporary = stack.enter_context(written_whole(path / name))
             arrays = {
                 # Not `.numpy()`, which copies.
                 key: np.asarray(tensor)
                 for key, tensor in tensors(shard)
             }
-            save_file(arrays, temporary, metadata={"format": "pt"})
-    for pattern in (f"{WEIGHTS_FILE}*", "model-*-of-*.safetensors"):
-        for file in path.glob(pattern):
-            if file.name not in names:
-                file.unlink()  # of a model that was here before
-    if len(shards) > 1:
-        write_json(
-            path / f"{WEIGHTS_FILE}.index.json",
-            {
-                "metadata": {"total_size": sum(map(_bytes, weights))},
-                "weight_map": {
-                    weight.name: name
-                    for name, shard in zip(names, shards, strict=True)
-                    for weight in shard
+            save_file(arrays, new / name, metadata={"format": "pt"})
+        if len(shards) > 1:
+            write_json(
+                new / f"{WEIGHTS_FILE}.index.json",
+                {
+                    "metadata": {"total_size": sum(map(_bytes, weights))},
+                    "weight_map": {
+                        weight.name: name
+                        for name, shard in zip(names, shards, strict=True)
+                        for weight in shard
+                    },
                 },
-            },
-        )
-    write_json(path / CONFIG_FILE, values)
+            )
+        write_json(new / CONFIG_FILE, values)
+
+
+def _is_of_a_model(name):
+    """Whether a file is of the model that was in a directory before."""
+    return (
+        name in (CHECKSUMS_FILE, CONFIG_FILE)
+        or name.startswith(WEIGHTS_FILE)
+        or fnmatch.fnmatch(name, "model-*-of-*.safetensors")
+    )
 
 
 def _bytes(weight):

@@ -17,16 +17,20 @@ import warnings
 import yaml
 
 from xlnet_tf.config import XLNetConfig
+from xlnet_tf.files import size_of
 from xlnet_tf.weights.source import Head
-from xlnet_tf.weights.source import Place
-from xlnet_tf.weights.source import table_head_weights
-from xlnet_tf.weights.source import table_weights
+from xlnet_tf.weights.source import reads_query
+from xlnet_tf.weights.table import Place
+from xlnet_tf.weights.table import table_head_weights
+from xlnet_tf.weights.table import table_weights
 from xlnet_tf.weights.tensorflow import VALUE
 from xlnet_tf.weights.tensorflow import ObjectGraph
 from xlnet_tf.weights.tensorflow import TensorFlowSource
 from xlnet_tf.weights.tensorflow import dense
 from xlnet_tf.weights.tensorflow import norm
 
+# A `params.yaml` has some thousands.
+_MOST_BYTES = 2**20
 # Field of ours -> key of `XLNetEncoderConfig`.
 _FIELDS = {
     "vocabulary_size": "vocab_size",
@@ -43,6 +47,7 @@ _FIELDS = {
     "attention_dropout": "attention_dropout_rate",
     "initializer_range": "initializer_range",
 }
+_OTHER_KEYS = ("attention_type", "clamp_length", "tie_attention_biases")
 _EMBEDDING = "_embedding_layer/embeddings"
 _MASK, _SEGMENTS = "mask_emb.Smask_emb", "seg_embed"
 _LAYER = "_transformer_xl/transformer_xl_layers/{}"
@@ -226,7 +231,11 @@ class ModelGardenSource(TensorFlowSource):
 
     def fill(self, model, head=None, strict=True):
         super().fill(model, head, strict)
-        absent = [self._prefix + path for path in self._absent()]
+        absent = [
+            self._prefix + path
+            for path in self._absent()
+            if path != _MASK or reads_query(model)
+        ]
         if absent:
             warnings.warn(
                 f"{self.path} has no {' and no '.join(absent)}, because the "
@@ -248,6 +257,12 @@ def _read_parameters(file):
         raise ValueError(
             f"{file}: task.model.encoder.xlnet lacks {', '.join(missing)}."
         )
+    for key in (*_FIELDS.values(), *_OTHER_KEYS):
+        if isinstance(encoder.get(key), (dict, list)):
+            # Not shown: written out, nested aliases would fill the memory.
+            raise ValueError(
+                f"{file}: task.model.encoder.xlnet.{key} must be one value."
+            )
     fields = {ours: encoder[theirs] for ours, theirs in _FIELDS.items()}
     causal = encoder.get("attention_type", "bi") == "uni"
     try:
@@ -263,15 +278,22 @@ def _read_parameters(file):
 
 def _encoder(file):
     """The parameters of the encoder in a `params.yaml`."""
+    if size_of(file) > _MOST_BYTES:
+        raise ValueError(
+            f"{file} is too long for a file of parameters: {size_of(file):,} "
+            "bytes."
+        )
     try:
         values = yaml.safe_load(file.read_bytes())
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, RecursionError, ValueError) as error:
         reason = " ".join(str(error).split())
         raise ValueError(f"{file} is not a YAML file: {reason}.") from error
     for key in ("task", "model", "encoder"):
         values = values.get(key) if isinstance(values, dict) else None
     kind = values.get("type") if isinstance(values, dict) else None
     if kind != "xlnet" or not isinstance(values.get("xlnet"), dict):
+        if isinstance(kind, (dict, list)):
+            kind = type(kind)  # see above
         raise ValueError(
             f"{file} does not describe an XLNet: its task.model.encoder.type "
             f"is {kind!r}, not 'xlnet'."

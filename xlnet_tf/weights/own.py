@@ -2,14 +2,32 @@
 
 `config.json`, `metadata.json`, `model.weights.h5`; for a task `task.json` and
 `task.weights.h5`; `preprocessor.json`; `tokenizer.json` and
-`assets/tokenizer/vocabulary.spm`.
+`assets/tokenizer/vocabulary.spm`. Beyond it, `SHA256SUMS` of all of them.
 """
+
+import contextlib
+import os
+import pathlib
+import re
+import shutil
+import tempfile
+import warnings
 
 import keras
 
 from xlnet_tf.config import XLNetConfig
+from xlnet_tf.files import CHECKSUMS_FILE
+from xlnet_tf.files import as_path
+from xlnet_tf.files import copy_tree
+from xlnet_tf.files import is_remote
+from xlnet_tf.files import is_unfinished
+from xlnet_tf.files import local_copy
 from xlnet_tf.files import read_json
+from xlnet_tf.files import read_json_object
+from xlnet_tf.files import remove
+from xlnet_tf.files import size_of
 from xlnet_tf.files import write_bytes
+from xlnet_tf.files import write_checksums
 from xlnet_tf.files import write_json
 from xlnet_tf.files import written_whole
 from xlnet_tf.version import __version__
@@ -19,6 +37,7 @@ from xlnet_tf.weights.source import Head
 from xlnet_tf.weights.source import WeightSource
 from xlnet_tf.weights.source import backbone_of
 from xlnet_tf.weights.source import head_arguments
+from xlnet_tf.weights.tensor_files import open_arrays
 
 CONFIG_FILE = "config.json"
 METADATA_FILE = "metadata.json"
@@ -28,6 +47,18 @@ TASK_WEIGHTS_FILE = "task.weights.h5"
 PREPROCESSOR_FILE = "preprocessor.json"
 TOKENIZER_FILE = "tokenizer.json"
 VOCABULARY_FILE = "assets/tokenizer/vocabulary.spm"
+# Names of the arrays of a layer begin with it.
+_LAYER = re.compile(r"block_(\d+)/")
+# What another model may not leave behind; a tokenizer may.
+_FILES_OF_A_MODEL = (
+    CHECKSUMS_FILE,
+    CONFIG_FILE,
+    METADATA_FILE,
+    MODEL_WEIGHTS_FILE,
+    PREPROCESSOR_FILE,
+    TASK_FILE,
+    TASK_WEIGHTS_FILE,
+)
 
 
 def is_preset(path):
@@ -55,43 +86,75 @@ class PresetSource(WeightSource):
         self.path = path
 
     def config(self):
-        values = dict(read_json(self.path / CONFIG_FILE)["config"])
+        file = self.path / CONFIG_FILE
+        values = _saved(file)["config"]
         for name in ("seed", "name", "trainable", "dtype", *STATE_KEYS):
             values.pop(name, None)
-        return XLNetConfig.from_dict(values)
+        try:
+            return XLNetConfig.from_dict(values)
+        except (TypeError, ValueError) as error:
+            raise type(error)(f"{file}: {error}") from error
 
     def heads(self):
         file = self.path / TASK_FILE
         if not file.is_file():
             return []
-        saved = read_json(file)
+        saved = _saved(file)
         arguments = head_arguments(saved["config"])
         return [Head(saved["registered_name"], arguments)]
+
+    def stored_bytes(self):
+        return size_of(self._existing(MODEL_WEIGHTS_FILE))
+
+    def verify(self):
+        if (self.path / CHECKSUMS_FILE).is_file():
+            self._existing(MODEL_WEIGHTS_FILE)
+            if self.heads():
+                self._existing(TASK_WEIGHTS_FILE)
+        super().verify()
+
+    def _existing(self, name):
+        file = self.path / name
+        if not file.is_file():
+            raise FileNotFoundError(
+                f"{file} is missing: the preset is incomplete."
+            )
+        return file
 
     def fill(self, model, head=None, strict=True):
         backbone = backbone_of(model)
         saved = self.config()
+        file = self._existing(MODEL_WEIGHTS_FILE)
         if backbone.config.untie_biases != saved.untie_biases:
             # Keras would fill them with those of the first layer.
             raise ValueError(
-                f"{self.path / MODEL_WEIGHTS_FILE} does not fit "
+                f"{file} does not fit "
                 f"untie_biases={backbone.config.untie_biases}: it was saved "
                 f"with untie_biases={saved.untie_biases}."
             )
-        restore_layer_state(
-            backbone, read_json(self.path / CONFIG_FILE)["config"]
-        )
+        restore_layer_state(backbone, _saved(self.path / CONFIG_FILE)["config"])
         if head is not None:
-            restore_layer_state(
-                model, read_json(self.path / TASK_FILE)["config"]
-            )
-        _load_weights(backbone, self.path / MODEL_WEIGHTS_FILE, strict)
+            restore_layer_state(model, _saved(self.path / TASK_FILE)["config"])
+        _load_weights(backbone, file, strict)
         if head is not None:
             _load_weights(
                 _HeadsOnly(model.heads(head.arguments)),
-                self.path / TASK_WEIGHTS_FILE,
+                self._existing(TASK_WEIGHTS_FILE),
                 strict,
             )
+
+
+def _saved(file):
+    """The dict of a file that Keras can make an object of."""
+    values = read_json_object(file)
+    is_whole = isinstance(values.get("config"), dict) and isinstance(
+        values.get("registered_name"), str
+    )
+    if not is_whole:
+        raise ValueError(
+            f"{file} is damaged: it lacks `config` or `registered_name`."
+        )
+    return values
 
 
 def save_preset(model, path, tokenizer=None):
@@ -99,43 +162,127 @@ def save_preset(model, path, tokenizer=None):
 
     Args:
         model: XLNetBackbone, or a task around one.
-        path: path of a directory, made if missing.
+        path: str or path of a directory, made if missing.
         tokenizer: object with `model_proto` (bytes) and `lowercase` (bool), or
             None for the tokenizer of the task's preprocessor, if it has one.
     """
-    path.mkdir(parents=True, exist_ok=True)
+    path = as_path(path)
     backbone = backbone_of(model)
     preprocessor = getattr(model, "preprocessor", None)
     if preprocessor is not None and tokenizer is None:
         tokenizer = preprocessor.tokenizer
-    if backbone is not model:
-        # Before the backbone: a directory with config.json is complete.
-        heads = _HeadsOnly(model.heads(model.get_config()))
-        _write_weights(heads, path / TASK_WEIGHTS_FILE)
-        task = keras.saving.serialize_keras_object(model)
-        # Written to other files, and the vocabulary is big.
-        task["config"]["preprocessor"] = None
-        write_json(path / TASK_FILE, task)
-    _write_weights(backbone, path / MODEL_WEIGHTS_FILE)
-    if tokenizer is not None:
-        write_tokenizer(tokenizer, path)
-    if preprocessor is not None:
-        preprocessor.save_settings(path)
-    metadata = {
-        "keras_version": keras.__version__,
-        "xlnet_tf_version": __version__,
-        "parameter_count": backbone.count_params(),
-    }
-    write_json(path / METADATA_FILE, metadata)
-    write_json(
-        path / CONFIG_FILE, keras.saving.serialize_keras_object(backbone)
+    with written_directory(path, _FILES_OF_A_MODEL.__contains__) as new:
+        if backbone is not model:
+            heads = _HeadsOnly(model.heads(model.get_config()))
+            heads.save_weights(new / TASK_WEIGHTS_FILE)
+            task = keras.saving.serialize_keras_object(model)
+            # Written to other files, and the vocabulary is big.
+            task["config"]["preprocessor"] = None
+            write_json(new / TASK_FILE, task)
+        backbone.save_weights(new / MODEL_WEIGHTS_FILE)
+        if tokenizer is not None:
+            write_tokenizer(tokenizer, new)
+        else:
+            _keep_tokenizer(path, new)
+        if preprocessor is not None:
+            preprocessor.save_settings(new)
+        metadata = {
+            "keras_version": keras.__version__,
+            "xlnet_tf_version": __version__,
+            "parameter_count": backbone.count_params(),
+        }
+        write_json(new / METADATA_FILE, metadata)
+        write_json(
+            new / CONFIG_FILE, keras.saving.serialize_keras_object(backbone)
+        )
+
+
+@contextlib.contextmanager
+def written_directory(path, is_replaced):
+    """Context in which the model in a directory is replaced, whole.
+
+    Files of others in the directory stay. It gets the `SHA256SUMS` of what
+    was written. A directory that cannot be renamed (in a bucket, a mount
+    point, the working directory, or with further folders) is written file by
+    file, the checksums first: a reader finds out if it is not finished.
+
+    Args:
+        path: path of a directory, made if missing.
+        is_replaced: function of the name of a file in the directory: whether
+            it is of the model that was there before.
+
+    Yields:
+        pathlib.Path of a new local directory, to write to.
+    """
+    if not is_remote(path):
+        path = path.resolve()  # a link to a directory stays one
+    if _can_be_renamed(path):
+        with written_whole(path, replace_directory=True) as new:
+            new.mkdir()
+            yield new
+            write_checksums(new)
+            if path.is_dir():
+                _keep_others(path, new, is_replaced)
+                shutil.copymode(path, new)
+        return
+    path.mkdir(parents=True, exist_ok=True)
+    folder = None if is_remote(path) else path
+    with tempfile.TemporaryDirectory(prefix=".tmp-", dir=folder) as name:
+        new = pathlib.Path(name)
+        yield new
+        write_checksums(new)
+        copy_tree(new / CHECKSUMS_FILE, path / CHECKSUMS_FILE)
+        written = {item.name for item in new.iterdir()}
+        for item in list(path.iterdir()):
+            is_link = not is_remote(item) and item.is_symlink()
+            if is_link and item.name in written:
+                remove(item)
+            elif is_replaced(item.name) and item.name != CHECKSUMS_FILE:
+                remove(item)
+        copy_tree(new, path)
+
+
+def _can_be_renamed(path):
+    """Whether a directory can be replaced by another one as a whole."""
+    if is_remote(path):
+        return False
+    if not path.is_dir():
+        return True
+    working_directory = pathlib.Path(os.getcwd())
+    return (
+        os.access(path.parent, os.W_OK)
+        and not os.path.ismount(path)
+        and path not in (working_directory, *working_directory.parents)
+        and all(
+            item.is_symlink() or item.name == "assets"
+            for item in path.iterdir()
+            if item.is_dir() and not is_unfinished(item)
+        )
     )
-    # Files of an older model; removed last, so that a failure loses nothing.
-    if preprocessor is None:
-        (path / PREPROCESSOR_FILE).unlink(missing_ok=True)
-    if backbone is model:
-        (path / TASK_FILE).unlink(missing_ok=True)
-        (path / TASK_WEIGHTS_FILE).unlink(missing_ok=True)
+
+
+def _keep_others(old, new, is_replaced):
+    """Links the files of others in a directory into a new one."""
+    for item in old.iterdir():
+        target = new / item.name
+        if is_unfinished(item) or is_replaced(item.name):
+            continue
+        if item.is_dir() and not item.is_symlink():
+            target.mkdir(exist_ok=True)
+            _keep_others(item, target, lambda name: False)
+        elif not os.path.lexists(target):
+            try:
+                os.link(item, target, follow_symlinks=False)
+            except OSError:  # not every file system has links
+                shutil.copy2(item, target, follow_symlinks=False)
+
+
+def _keep_tokenizer(old, new):
+    """Copies the tokenizer of the model that was there before."""
+    for name in (TOKENIZER_FILE, VOCABULARY_FILE):
+        if (old / name).is_file():
+            (new / name).parent.mkdir(parents=True, exist_ok=True)
+            copy_tree(old / name, new / name)
 
 
 def write_tokenizer(tokenizer, path):
@@ -145,9 +292,7 @@ def write_tokenizer(tokenizer, path):
         tokenizer: object with `model_proto` (bytes) and `lowercase` (bool).
         path: path of a directory.
     """
-    vocabulary = path / VOCABULARY_FILE
-    vocabulary.parent.mkdir(parents=True, exist_ok=True)
-    write_bytes(vocabulary, tokenizer.model_proto)
+    write_bytes(path / VOCABULARY_FILE, tokenizer.model_proto)
     write_json(path / TOKENIZER_FILE, {"lowercase": tokenizer.lowercase})
 
 
@@ -162,13 +307,18 @@ class _HeadsOnly(keras.Model):
 
 
 def _load_weights(model, file, strict):
-    if not file.is_file():
-        raise FileNotFoundError(f"{file} is missing: the preset is incomplete.")
     try:
-        model.load_weights(file, skip_mismatch=not strict)
+        with local_copy(file) as local:
+            _check_layers(model, local, file, strict)
+            model.load_weights(local, skip_mismatch=not strict)
     except (OSError, KeyError) as error:
         raise ValueError(
             f"{file} is damaged or not a weights file: {error}."
+        ) from error
+    except MemoryError as error:
+        raise ValueError(
+            f"{file} needs more memory than there is: its arrays have "
+            f"{size_of(file):,} bytes."
         ) from error
     except ValueError as error:
         raise ValueError(
@@ -177,6 +327,15 @@ def _load_weights(model, file, strict):
         ) from error
 
 
-def _write_weights(model, file):
-    with written_whole(file) as temporary:
-        model.save_weights(temporary)
+def _check_layers(model, local, file, strict):
+    """Refuses layers that the model lacks, which Keras passes over."""
+    with open_arrays(local) as arrays:
+        layers = {match[1] for match in map(_LAYER.match, arrays) if match}
+    num_layers = len(getattr(model, "blocks", layers))
+    if len(layers) > num_layers:
+        problem = f"it holds {len(layers)} layers and the model has"
+        if strict:
+            raise ValueError(f"{problem} {num_layers}")
+        warnings.warn(
+            f"{file} was read in part: {problem} {num_layers}.", stacklevel=6
+        )

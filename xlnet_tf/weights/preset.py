@@ -1,7 +1,6 @@
 """Directories that hold a model: the formats that `from_preset` reads."""
 
-import pathlib
-
+from xlnet_tf.files import as_path
 from xlnet_tf.files import read_json
 from xlnet_tf.weights import own
 from xlnet_tf.weights.own import VOCABULARY_FILE  # noqa: F401
@@ -25,6 +24,7 @@ class Preset:
         dtype=None,
         head=None,
         strict=True,
+        verify=True,
         **overrides,
     ):
         """Makes a model from a directory.
@@ -53,6 +53,8 @@ class Preset:
                 "mnli" for the released `classification_mnli`.
             strict: bool. If False, weights that fit are loaded and a warning
                 lists the rest. Default True.
+            verify: bool, whether to compare the files with the `SHA256SUMS`
+                beside them, if there is one. Default True.
             **overrides: fields of XLNetConfig to replace; other names are
                 arguments of the class. `dropout` is the head's too, as
                 released.
@@ -62,16 +64,19 @@ class Preset:
 
         Raises:
             FileNotFoundError: if the directory or a file in it is missing.
-            ValueError: if it holds no known model, or one that does not fit.
+            ValueError: if it holds no known model, one that does not fit, or
+                a file that is not as it was written.
         """
-        return cls.from_source(
-            open_source(path),
-            load_weights=load_weights,
-            dtype=dtype,
-            head=head,
-            strict=strict,
-            **overrides,
-        )
+        source = open_source(path)
+        with source.checked(load_weights, verify):
+            return cls.from_source(
+                source,
+                load_weights=load_weights,
+                dtype=dtype,
+                head=head,
+                strict=strict,
+                **overrides,
+            )
 
     @classmethod
     def from_source(
@@ -114,14 +119,15 @@ class Preset:
     def save_to_preset(self, path, tokenizer=None):
         """Writes the model to a directory that `from_preset` reads.
 
-        Files are written to temporary names and then renamed.
+        A model that was there is replaced as a whole; files of others stay.
+        `SHA256SUMS` lists the digests of what was written.
 
         Args:
             path: str or path of a directory, made if missing.
             tokenizer: object with `model_proto` (bytes) and `lowercase`
                 (bool), or None to leave the tokenizer out.
         """
-        own.save_preset(self, pathlib.Path(path), tokenizer)
+        own.save_preset(self, path, tokenizer)
 
 
 def split_overrides(source, overrides):
@@ -156,7 +162,7 @@ def open_source(path, config_file=None):
         FileNotFoundError: if there is no such directory, or no config.
         ValueError: if it holds no known model.
     """
-    path = pathlib.Path(path)
+    path = as_path(path)
     return FORMATS[detect(path, config_file)](path, config_file)
 
 
@@ -175,7 +181,9 @@ def detect(path, config_file=None):
         FileNotFoundError: if there is no such directory.
         ValueError: if it holds no known model.
     """
-    is_prefix = path.with_name(path.name + ".index").is_file()
+    # The working directory is a path without a name.
+    index = path.parent / f"{path.name}.index"
+    is_prefix = bool(path.name) and index.is_file()
     if not path.is_dir() and not is_prefix:
         raise FileNotFoundError(
             f"there is no directory {path}; give the one that holds "
@@ -192,8 +200,8 @@ def detect(path, config_file=None):
         values = read_json(file)
         model_type = isinstance(values, dict) and values.get("model_type")
         # The first of them, of 2019, do not name their type.
-        is_early = not model_type and {"d_model", "layer_norm_eps"} <= set(
-            values
+        is_early = isinstance(values, dict) and (
+            not model_type and {"d_model", "layer_norm_eps"} <= set(values)
         )
         if model_type == "xlnet" or is_early:
             return "hugging_face"
@@ -203,7 +211,7 @@ def detect(path, config_file=None):
             )
     elif (path / PARAMETERS_FILE).is_file():
         return "tensorflow"
-    elif any(path.glob("*.index")):
+    elif any(f.name.endswith(".index") for f in path.iterdir()):
         raise FileNotFoundError(
             f"{path} holds a TensorFlow checkpoint without its "
             f"{RELEASED_CONFIG_FILE} (or {PARAMETERS_FILE}, if it is Model "
@@ -244,7 +252,7 @@ def _open_tensorflow(path, config_file):
     directory = path if path.is_dir() else path.parent
     files = [directory / RELEASED_CONFIG_FILE, directory / PARAMETERS_FILE]
     found = [file for file in files if file.is_file()]
-    config_file = pathlib.Path(config_file or (found or files)[0])
+    config_file = as_path(config_file or (found or files)[0])
     checkpoint = TensorFlowCheckpoint(path)
     if checkpoint.has_objects:
         return ModelGardenSource(checkpoint, config_file)

@@ -6,22 +6,26 @@ layer axis. Kernels have our shapes.
 """
 
 import contextlib
-import pathlib
+import os
 import re
+import shutil
+import tempfile
 import warnings
 
 import tensorflow as tf
 
+from xlnet_tf.files import as_path
 from xlnet_tf.files import write_bytes
 from xlnet_tf.files import written_whole
 from xlnet_tf.weights.source import Head
-from xlnet_tf.weights.source import Place
 from xlnet_tf.weights.source import backbone_of
 from xlnet_tf.weights.source import first_known
 from xlnet_tf.weights.source import head_of
-from xlnet_tf.weights.source import table_head_weights
-from xlnet_tf.weights.source import table_weights
-from xlnet_tf.weights.source import tensors
+from xlnet_tf.weights.table import Place
+from xlnet_tf.weights.table import check_writable
+from xlnet_tf.weights.table import table_head_weights
+from xlnet_tf.weights.table import table_weights
+from xlnet_tf.weights.table import tensors
 from xlnet_tf.weights.tensorflow import TensorFlowSource
 from xlnet_tf.weights.tensorflow import dense
 from xlnet_tf.weights.tensorflow import norm
@@ -247,13 +251,13 @@ def save_tf1(model, path, tokenizer=None, name="task"):
     Raises:
         ValueError: if the released code has no such head.
     """
-    path = pathlib.Path(path)
+    path = as_path(path)
+    check_writable(model)
     backbone = backbone_of(model)
     weights = backbone_weights(backbone)
     if backbone is not model:
         weights += head_weights(model, name)
         _check_options(model, path)
-    path.mkdir(parents=True, exist_ok=True)
     _write_checkpoint(path / CHECKPOINT_NAME, dict(tensors(weights)))
     if tokenizer is not None:
         write_bytes(path / "spiece.model", tokenizer.model_proto)
@@ -262,19 +266,21 @@ def save_tf1(model, path, tokenizer=None, name="task"):
 
 def _write_checkpoint(prefix, values):
     ends = (".index", ".data-00000-of-00001")
-    with contextlib.ExitStack() as stack:
-        # The index first, to be renamed last: it makes a checkpoint of them.
-        files = [
-            stack.enter_context(written_whole(f"{prefix}{end}")) for end in ends
-        ]
+    with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as s:
+        written = os.path.join(folder, CHECKPOINT_NAME)
         tf.raw_ops.SaveV2(
-            prefix=str(files[0]).removesuffix(ends[0]),
+            prefix=written,
             tensor_names=list(values),
             shape_and_slices=[""] * len(values),
             tensors=list(values.values()),
         )
-    for file in prefix.parent.glob(f"{prefix.name}.data-*"):
-        if file.name != f"{prefix.name}{ends[1]}":
+        # The index first, to be renamed last: it makes a checkpoint of them.
+        for end in ends:
+            temporary = s.enter_context(written_whole(f"{prefix}{end}"))
+            shutil.move(f"{written}{end}", temporary)
+    for file in list(prefix.parent.iterdir()):
+        is_data = file.name.startswith(f"{prefix.name}.data-")
+        if is_data and file.name != f"{prefix.name}{ends[1]}":
             file.unlink()  # of a checkpoint that was here before
 
 

@@ -1,30 +1,22 @@
-"""Weights in other formats, and filling a model with them.
+"""Models in other formats, and filling a model with their weights.
 
-A format is a table from the paths of our variables to the names that the
-format has for them, with their layouts. Reading, comparing and writing are the
-same for all formats. Nothing here knows a class of model: a head is known by
-the name of its task, and a variable by its path.
+Nothing here knows a class of model: a head is known by the name of its task,
+and a variable by its path; see `table`.
 """
 
-import re
+import contextlib
 import warnings
-from typing import Any
 from typing import NamedTuple
 
-import numpy as np
-from keras import ops
+from xlnet_tf.files import CHECKSUMS_FILE
+from xlnet_tf.files import as_path
+from xlnet_tf.files import verify_checksums
+from xlnet_tf.weights.table import by_name
 
 from xlnet_tf.weights.layer_state import STATE_KEYS
 
 # More names than these make a message nobody reads.
 _NAMES_SHOWN = 40
-# Where the path of a variable begins, whatever the model is called and
-# whichever scope it was made in.
-_RELATIVE_PATH = re.compile(
-    r"(?:.*/)?"
-    r"((?:token_embedding|block_\d+|shared_biases|(?:\w+_)?head)/.+"
-    r"|mask_embedding)"
-)
 # Arguments of every task; all others are of its head.
 _NOT_OF_THE_HEAD = (
     "backbone",
@@ -35,68 +27,6 @@ _NOT_OF_THE_HEAD = (
     "preprocessor",
     *STATE_KEYS,
 )
-
-
-class Place(NamedTuple):
-    """Where a format keeps a variable of ours, or one of every layer.
-
-    Attributes:
-        name: str, the foreign name; "{}" stands for the number of the layer.
-        axes: tuple of int or None, which of our axes each foreign axis is.
-        leading_ones: int, foreign axes of length 1 before ours.
-        is_stacked: bool, whether all layers are one foreign tensor.
-    """
-
-    name: str
-    axes: tuple | None = None
-    leading_ones: int = 0
-    is_stacked: bool = False
-
-
-class Weight(NamedTuple):
-    """One variable of ours, and where a format keeps it.
-
-    Attributes:
-        name: str, the foreign name.
-        variable: Keras variable.
-        axes, leading_ones: see `Place`.
-        layer: int, index into the first foreign axis if layers are stacked, or
-            None.
-        num_layers: int, length of that axis.
-    """
-
-    name: str
-    variable: Any
-    axes: tuple | None = None
-    leading_ones: int = 0
-    layer: int | None = None
-    num_layers: int | None = None
-
-    @property
-    def foreign_shape(self):
-        """tuple of int, the shape that the format should have."""
-        shape = tuple(self.variable.shape)
-        if self.axes is not None:
-            shape = tuple(shape[axis] for axis in self.axes)
-        if self.layer is not None:
-            shape = (self.num_layers, *shape)
-        return (1,) * self.leading_ones + shape
-
-    def from_foreign(self, array):
-        """An array of the format in the layout of our variable."""
-        if self.layer is not None:
-            array = array[self.layer]
-        if self.axes is not None:
-            array = np.transpose(array, np.argsort(self.axes))
-        return np.reshape(array, self.variable.shape)
-
-    def to_foreign(self):
-        """Our variable in the layout of the format; one layer of a stack."""
-        value = self.variable.value
-        if self.axes is not None:
-            value = ops.transpose(value, self.axes)
-        shape = (1,) * self.leading_ones + tuple(value.shape)
-        return ops.reshape(value, shape)
 
 
 class Head(NamedTuple):
@@ -177,6 +107,64 @@ class WeightSource:
         """Whether a tensor is not the model's: optimizer slots, counters."""
         raise NotImplementedError
 
+    def directory(self):
+        """Path of the directory that the files are in."""
+        return as_path(self.path)
+
+    def stored_bytes(self):
+        """int, the bytes of the files of weights of the backbone."""
+        raise NotImplementedError
+
+    def check_size(self):
+        """Refuses a config of a far larger model than the files hold.
+
+        Before memory is taken for it.
+
+        Raises:
+            ValueError: with both numbers.
+        """
+        config, count = self.config(), 0
+        for head in self.heads():
+            count += head_parameters(head.arguments, config.hidden_dim)
+        check_size(
+            self.path, config.num_parameters() + count, self.stored_bytes()
+        )
+
+    def verify(self):
+        """Compares the files with the `SHA256SUMS` beside them, if any.
+
+        Raises:
+            ValueError: if one is not as it was written.
+        """
+        verify_checksums(self.directory())
+
+    @contextlib.contextmanager
+    def checked(self, weights=True, verify=True):
+        """Context in which a model is made from the source.
+
+        Args:
+            weights: bool, whether the weights are read.
+            verify: bool, see `verify`.
+
+        Raises:
+            ValueError: if the files are damaged, do not belong together, or
+                were replaced meanwhile.
+        """
+        before = self._checksums()
+        if verify and weights:
+            self.verify()
+        if weights:
+            self.check_size()
+        yield
+        if weights and self._checksums() != before:
+            raise ValueError(
+                f"{self.path} was replaced while it was read. Load it again."
+            )
+
+    def _checksums(self):
+        listing = self.directory() / CHECKSUMS_FILE
+        return listing.read_bytes() if listing.is_file() else None
+
     def fill(self, model, head=None, strict=True):
         """Assigns the weights of the source to a model.
 
@@ -191,16 +179,31 @@ class WeightSource:
             ValueError: if tensors are missing, unexpected or of another shape;
                 all are listed together.
         """
+        mask = backbone_of(model).mask_embedding
+        shapes = self.shapes()
         weights = self.backbone_weights(backbone_of(model))
+        # A model that was never given targets, such as a fine-tuned one of the
+        # released code, has no mask embedding.
+        no_mask = [
+            w for w in weights if w.variable is mask and w.name not in shapes
+        ]
+        if no_mask and not reads_query(model):
+            weights = [w for w in weights if w.variable is not mask]
         if head is not None:
             weights += self.head_weights(model, head)
         fitting, problems = self._compare(weights)
         if problems and strict:
+            reason = "Check the config"
+            if no_mask and reads_query(model):
+                reason = (
+                    "A fine-tuned model may lack the mask embedding, which "
+                    "pretraining needs and a backbone or another task does not"
+                )
             raise ValueError(
-                f"{self.path} does not fit the model: {problems}. Check the "
-                "config; `strict=False` loads what fits."
+                f"{self.path} does not fit the model: {problems}. {reason}; "
+                "`strict=False` loads what fits."
             )
-        for name, group in _by_name(fitting).items():
+        for name, group in by_name(fitting).items():
             array = self.read(name)
             for weight in group:
                 weight.variable.assign(weight.from_foreign(array))
@@ -249,6 +252,43 @@ def backbone_of(model):
     return getattr(model, "backbone", model)
 
 
+def reads_query(model):
+    """Whether a model has targets of its own, bool; a backbone has none."""
+    return getattr(model, "reads_query", False)
+
+
+def head_parameters(arguments, hidden_dim):
+    """About how many weights a head has, int.
+
+    Args:
+        arguments: dict, of the constructor of its task.
+        hidden_dim: int, D.
+    """
+    widths = [arguments.get(name) for name in ("num_classes", "inner_dim")]
+    return 2 * hidden_dim * sum(x for x in widths if isinstance(x, int))
+
+
+def check_size(path, num_parameters, stored_bytes):
+    """Refuses a model that the bytes of its files cannot fill.
+
+    Args:
+        path: path that the message names.
+        num_parameters: int, those of its config.
+        stored_bytes: int.
+
+    Raises:
+        ValueError: with both numbers.
+    """
+    # Half a byte each, as of int4, and room for small models.
+    if num_parameters > 2 * stored_bytes + 2**20:
+        raise ValueError(
+            f"{path} does not fit its config: that describes a model of "
+            f"{num_parameters:,} parameters, and the files of weights hold "
+            f"{stored_bytes:,} bytes. Check the config, or fetch the files "
+            "again."
+        )
+
+
 def head_of(model):
     """The Head of a task, by the name of its class; None for a backbone."""
     if backbone_of(model) is model:
@@ -275,117 +315,9 @@ def first_known(cls, names):
     return next((c.__name__ for c in cls.__mro__ if c.__name__ in names), None)
 
 
-def variables_by_path(model):
-    """The variables of a model by their paths, relative to the model.
-
-    Args:
-        model: XLNetBackbone, or a task around one.
-
-    Returns:
-        dict of str, such as "block_3/attention/query_projection/kernel",
-        "mask_embedding" or "head/logits_dense/kernel", to Keras variable.
-    """
-    found = {}
-    for variable in model.weights:
-        if match := _RELATIVE_PATH.fullmatch(variable.path):
-            found[match[1]] = variable
-    return found
-
-
-def table_weights(backbone, table):
-    """Looks a backbone's variables up in the table of a format.
-
-    Args:
-        backbone: XLNetBackbone.
-        table: dict of str to Place; "{}" in the path of a variable stands for
-            the number of its layer. Biases have the paths of untied ones.
-
-    Returns:
-        list of Weight. Tied biases have one Weight a layer, or a single one
-        without an axis of layers where the format stacks them.
-    """
-    variables = variables_by_path(backbone)
-    num_layers = backbone.config.num_layers
-    weights = [
-        _weight(variables[path], place)
-        for path, place in table.items()
-        if "{}" not in path
-    ]
-    for layer in range(num_layers):
-        for path, place in table.items():
-            if "{}" not in path:
-                continue
-            if path.format(layer) in variables:
-                variable = variables[path.format(layer)]
-                weights.append(_weight(variable, place, layer, num_layers))
-            elif layer == 0 or not place.is_stacked:
-                shared = f"shared_biases/{path.rpartition('/')[2]}"
-                place = place._replace(is_stacked=False)
-                weights.append(_weight(variables[shared], place, layer))
-    return weights
-
-
-def _weight(variable, place, layer=None, num_layers=None):
-    stack = {}
-    if place.is_stacked:
-        stack = {"layer": layer, "num_layers": num_layers}
-    name = place.name.format(layer)
-    return Weight(name, variable, place.axes, place.leading_ones, **stack)
-
-
-def table_head_weights(task, table):
-    """Looks the variables of a task's head up in the table of a format.
-
-    Args:
-        task: a task of ours.
-        table: dict of str to Place, or None.
-
-    Returns:
-        list of Weight, or None if the head has variables that the table lacks.
-    """
-    variables = {
-        path: variable
-        for path, variable in variables_by_path(task).items()
-        if path.startswith("head/")
-    }
-    if table is None or variables.keys() - table.keys():
-        return None
-    return [
-        _weight(variables[path], place)
-        for path, place in table.items()
-        if path in variables
-    ]
-
-
-def tensors(weights):
-    """The tensors of a table in the layout of its format, one after the other.
-
-    Those that need no other layout share their memory with the model.
-
-    Args:
-        weights: list of Weight.
-
-    Yields:
-        (name, tensor); stacked layers are put together.
-    """
-    for name, group in _by_name(weights).items():
-        if group[0].layer is None:
-            yield name, group[0].to_foreign()
-        else:
-            group = sorted(group, key=lambda weight: weight.layer)
-            yield name, ops.stack([weight.to_foreign() for weight in group])
-
-
 def _titles(heads):
     titles = [f"{h.task} {h.name!r}" if h.name else h.task for h in heads]
     return ", ".join(titles) or "none"
-
-
-def _by_name(weights):
-    groups = {}
-    for weight in weights:
-        groups.setdefault(weight.name, []).append(weight)
-    return groups
 
 
 def _listed(names):

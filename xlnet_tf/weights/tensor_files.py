@@ -1,21 +1,38 @@
-"""Files of tensors: safetensors and torch's own, whole or in shards."""
+"""Files of tensors: HDF5, safetensors and torch's own, read without trust."""
 
+import contextlib
+import hashlib
+import pathlib
 import pickle
+import shutil
+import tempfile
+import weakref
 import zipfile
 
-from safetensors import SafetensorError
-from safetensors import safe_open
-
+from xlnet_tf.files import CHECKSUMS_FILE
+from xlnet_tf.files import add_bytes
+from xlnet_tf.files import as_path
+from xlnet_tf.files import copy_tree
+from xlnet_tf.files import is_below
+from xlnet_tf.files import is_remote
+from xlnet_tf.files import local_copy
 from xlnet_tf.files import read_json
 
 WEIGHTS_FILE = "model.safetensors"
 TORCH_FILE = "pytorch_model.bin"
+# The first without a published way around `weights_only`: CVE-2025-32434 and
+# CVE-2026-24747, and PYSEC-2026-139 of 2.10.
+_TORCH = (2, 11)
 
 
 class SafetensorsFiles:
     """Tensors of one or several safetensors files, read one at a time."""
 
     def __init__(self, files):
+        from safetensors import SafetensorError
+        from safetensors import safe_open
+
+        self.files = files
         self._files = {}
         self.shapes = {}
         for file in files:
@@ -29,6 +46,8 @@ class SafetensorsFiles:
                 raise _damaged(file, error) from error
 
     def read(self, name):
+        from safetensors import SafetensorError
+
         file, handle = self._files[name]
         try:
             return handle.get_tensor(name)
@@ -47,6 +66,15 @@ class TorchFiles:
                 f"{files[0]} is a file of torch's, which is not installed: "
                 "pip install torch, or save the model as model.safetensors."
             ) from error
+        version = tuple(map(int, torch.__version__.split(".")[:2]))
+        if version < _TORCH:
+            raise ValueError(
+                f"{files[0]} is read by torch, and files can take over torch "
+                f"{torch.__version__} even with weights_only: pip install "
+                f"'torch>={_TORCH[0]}.{_TORCH[1]}', or save the model as "
+                "model.safetensors."
+            )
+        self.files = files
         self._tensors = {}
         for file in files:
             try:
@@ -100,7 +128,7 @@ def open_tensors(path):
         (TORCH_FILE, TorchFiles),
     ):
         if (path / single).is_file():
-            return kind([path / single])
+            return _open_local(kind, path, [single])
         index = path / f"{single}.index.json"
         if index.is_file():
             files = _files_of(index)
@@ -110,11 +138,24 @@ def open_tensors(path):
                     f"{index} names files that are not there: "
                     f"{', '.join(lost)}."
                 )
-            return kind([path / name for name in files])
+            return _open_local(kind, path, files)
     raise FileNotFoundError(
         f"{path} has a config.json of Hugging Face's and no weights "
         f"({WEIGHTS_FILE} or {TORCH_FILE})."
     )
+
+
+def _open_local(kind, path, names):
+    if not is_remote(path):
+        return kind([path / name for name in names])
+    folder = tempfile.mkdtemp()
+    copies = [pathlib.Path(folder) / name for name in names]
+    for name, copy in zip(names, copies, strict=True):
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        copy_tree(path / name, copy)
+    tensors = kind(copies)
+    weakref.finalize(tensors, shutil.rmtree, folder, ignore_errors=True)
+    return tensors
 
 
 def _files_of(index):
@@ -123,4 +164,91 @@ def _files_of(index):
     names = values.get("weight_map") if isinstance(values, dict) else None
     if not isinstance(names, dict) or not names:
         raise ValueError(f"{index} does not say which files: no `weight_map`.")
-    return sorted(set(names.values()))
+    files = {str(name) for name in names.values()}
+    outside = sorted(name for name in files if not is_below(name))
+    if outside:
+        raise ValueError(
+            f"{index} names files outside its directory: {outside[0]}."
+        )
+    return sorted(files)
+
+
+@contextlib.contextmanager
+def open_arrays(file):
+    """Context of the arrays of an HDF5 file.
+
+    Args:
+        file: path.
+
+    Yields:
+        dict of str to h5py.Dataset, in the order of the file. None of them
+        is larger than the file or keeps its values elsewhere.
+
+    Raises:
+        OSError: if it is not an HDF5 file.
+        ValueError: if an array is not what it says.
+    """
+    import h5py  # as Keras does
+
+    with local_copy(file) as local, h5py.File(local, "r") as handle:
+        arrays = {}
+
+        def add(name, item):
+            if isinstance(item, h5py.Dataset):
+                arrays[name] = item
+
+        handle.visititems(add)
+        _check_storage(file, local.stat().st_size, arrays)
+        yield arrays
+
+
+def _check_storage(file, stored_bytes, arrays):
+    """Refuse arrays that a reader would need more memory for than the file."""
+    declared = sum((x.size or 0) * x.dtype.itemsize for x in arrays.values())
+    is_elsewhere = any(
+        x.external or x.is_virtual or x.dtype.kind == "O"
+        for x in arrays.values()
+    )
+    if is_elsewhere or declared > stored_bytes:
+        raise ValueError(
+            f"{file} is damaged or not a weights file: its arrays declare "
+            f"{declared:,} bytes, and it holds {stored_bytes:,}."
+        )
+
+
+def digest_of_weights(path):
+    """A short digest of the weight files in a directory.
+
+    Of HDF5 files only the names and values of arrays count: Keras writes times
+    and counters beside them, so that two files of the same weights differ.
+    JSON files, checksums and folders are left out.
+
+    Args:
+        path: path of a directory.
+
+    Returns:
+        str, 16 hexadecimal digits.
+
+    Raises:
+        ValueError: if an HDF5 file is larger than it can be.
+    """
+    digest = hashlib.sha256()
+    for file in sorted(as_path(path).iterdir(), key=lambda file: file.name):
+        is_counted = file.suffix != ".json" and file.name != CHECKSUMS_FILE
+        if is_counted and file.is_file():
+            digest.update(file.name.encode())
+            if not (file.suffix == ".h5" and _add_values(file, digest)):
+                add_bytes(file, digest)
+    return digest.hexdigest()[:16]
+
+
+def _add_values(file, digest):
+    """Adds the arrays of an HDF5 file; False if it is none."""
+    try:
+        with open_arrays(file) as arrays:
+            for name, array in arrays.items():
+                digest.update(f"{name} {array.shape} {array.dtype}".encode())
+                digest.update(array[()].tobytes())
+    except OSError:
+        return False
+    return True

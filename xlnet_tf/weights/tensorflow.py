@@ -1,7 +1,7 @@
 """TensorFlow checkpoints: the released ones and Model Garden's.
 
 The released code names variables by scopes; TensorFlow 2, and so Model Garden,
-by the objects that hold them. Both are read with `tf.train.load_checkpoint`.
+by the objects that hold them. Both are read with TensorFlow's own reader.
 """
 
 import re
@@ -10,8 +10,10 @@ import tensorflow as tf
 from tensorflow.core.protobuf import trackable_object_graph_pb2
 
 from xlnet_tf.config import XLNetConfig
-from xlnet_tf.weights.source import Place
+from xlnet_tf.files import as_path
+from xlnet_tf.files import size_of
 from xlnet_tf.weights.source import WeightSource
+from xlnet_tf.weights.table import Place
 
 VALUE = "/.ATTRIBUTES/VARIABLE_VALUE"
 _OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
@@ -37,7 +39,7 @@ class TensorFlowCheckpoint:
     def __init__(self, path):
         self.prefix = _prefix(path)
         try:
-            self._reader = tf.train.load_checkpoint(self.prefix)
+            self._reader = tf.compat.v1.train.NewCheckpointReader(self.prefix)
             self.shapes = {
                 name: tuple(shape)
                 for name, shape in (
@@ -150,8 +152,19 @@ class TensorFlowSource(WeightSource):
     def config(self):
         return XLNetConfig.from_json(self.config_file)
 
+    def directory(self):
+        return as_path(self.path).parent
+
     def shapes(self):
         return self.checkpoint.shapes
+
+    def stored_bytes(self):
+        prefix = as_path(self.path)
+        return sum(
+            size_of(file)
+            for file in prefix.parent.iterdir()
+            if file.name.startswith(f"{prefix.name}.data-")
+        )
 
     def read(self, name):
         return self.checkpoint.read(name)
@@ -173,7 +186,11 @@ def _prefix(path):
     if not path.is_dir():
         return str(path)
     # Hidden ones are temporary files that a killed process left.
-    found = [f.name.removesuffix(".index") for f in path.glob("[!.]*.index")]
+    found = [
+        f.name.removesuffix(".index")
+        for f in path.iterdir()
+        if f.name.endswith(".index") and not f.name.startswith(".")
+    ]
     if not found:
         raise FileNotFoundError(
             f"{path} holds no TensorFlow checkpoint (*.ckpt*.index beside "

@@ -1,0 +1,214 @@
+"""Tables from the variables of a model to the tensors of a format.
+
+A format is a table from the paths of our variables to the names that the
+format has for them, with their layouts. Reading, comparing and writing are the
+same for all formats.
+"""
+
+import re
+from typing import Any
+from typing import NamedTuple
+
+import numpy as np
+from keras import ops
+
+# Where the path of a variable begins, whatever the model is called and
+# whichever scope it was made in.
+_RELATIVE_PATH = re.compile(
+    r"(?:.*/)?"
+    r"((?:token_embedding|block_\d+|shared_biases|(?:\w+_)?head)/.+"
+    r"|mask_embedding)"
+)
+
+
+class Place(NamedTuple):
+    """Where a format keeps a variable of ours, or one of every layer.
+
+    Attributes:
+        name: str, the foreign name; "{}" stands for the number of the layer.
+        axes: tuple of int or None, which of our axes each foreign axis is.
+        leading_ones: int, foreign axes of length 1 before ours.
+        is_stacked: bool, whether all layers are one foreign tensor.
+    """
+
+    name: str
+    axes: tuple | None = None
+    leading_ones: int = 0
+    is_stacked: bool = False
+
+
+class Weight(NamedTuple):
+    """One variable of ours, and where a format keeps it.
+
+    Attributes:
+        name: str, the foreign name.
+        variable: Keras variable.
+        axes, leading_ones: see `Place`.
+        layer: int, index into the first foreign axis if layers are stacked, or
+            None.
+        num_layers: int, length of that axis.
+    """
+
+    name: str
+    variable: Any
+    axes: tuple | None = None
+    leading_ones: int = 0
+    layer: int | None = None
+    num_layers: int | None = None
+
+    @property
+    def foreign_shape(self):
+        """tuple of int, the shape that the format should have."""
+        shape = tuple(self.variable.shape)
+        if self.axes is not None:
+            shape = tuple(shape[axis] for axis in self.axes)
+        if self.layer is not None:
+            shape = (self.num_layers, *shape)
+        return (1,) * self.leading_ones + shape
+
+    def from_foreign(self, array):
+        """An array of the format in the layout of our variable."""
+        if self.layer is not None:
+            array = array[self.layer]
+        if self.axes is not None:
+            array = np.transpose(array, np.argsort(self.axes))
+        return np.reshape(array, self.variable.shape)
+
+    def to_foreign(self):
+        """Our variable in the layout of the format; one layer of a stack."""
+        value = self.variable.value
+        if self.axes is not None:
+            value = ops.transpose(value, self.axes)
+        shape = (1,) * self.leading_ones + tuple(value.shape)
+        return ops.reshape(value, shape)
+
+
+def variables_by_path(model):
+    """The variables of a model by their paths, relative to the model.
+
+    Args:
+        model: XLNetBackbone, or a task around one.
+
+    Returns:
+        dict of str, such as "block_3/attention/query_projection/kernel",
+        "mask_embedding" or "head/logits_dense/kernel", to Keras variable.
+    """
+    found = {}
+    for variable in model.weights:
+        if match := _RELATIVE_PATH.fullmatch(variable.path):
+            found[match[1]] = variable
+    return found
+
+
+def check_writable(model):
+    """Refuses variables that other formats have no place for.
+
+    Args:
+        model: XLNetBackbone, or a task around one.
+
+    Raises:
+        ValueError: if LoRA is on, or weights are quantized.
+    """
+    names = [variable.path.rpartition("/")[2] for variable in model.weights]
+    if any(name.startswith("lora_") for name in names):
+        raise ValueError(
+            "a model with LoRA has no place in this format. Merge it first: "
+            "`model.save_to_preset(DIR)` and "
+            f"`model = {type(model).__name__}.from_preset(DIR)`."
+        )
+    if any(name.endswith("_scale") for name in names):
+        raise ValueError(
+            "a quantized model has no place in this format. Write the model "
+            "before `quantize`."
+        )
+
+
+def table_weights(backbone, table):
+    """Looks a backbone's variables up in the table of a format.
+
+    Args:
+        backbone: XLNetBackbone.
+        table: dict of str to Place; "{}" in the path of a variable stands for
+            the number of its layer. Biases have the paths of untied ones.
+
+    Returns:
+        list of Weight. Tied biases have one Weight a layer, or a single one
+        without an axis of layers where the format stacks them.
+    """
+    variables = variables_by_path(backbone)
+    num_layers = backbone.config.num_layers
+    weights = [
+        _weight(variables[path], place)
+        for path, place in table.items()
+        if "{}" not in path
+    ]
+    for layer in range(num_layers):
+        for path, place in table.items():
+            if "{}" not in path:
+                continue
+            if path.format(layer) in variables:
+                variable = variables[path.format(layer)]
+                weights.append(_weight(variable, place, layer, num_layers))
+            elif layer == 0 or not place.is_stacked:
+                shared = f"shared_biases/{path.rpartition('/')[2]}"
+                place = place._replace(is_stacked=False)
+                weights.append(_weight(variables[shared], place, layer))
+    return weights
+
+
+def _weight(variable, place, layer=None, num_layers=None):
+    stack = {}
+    if place.is_stacked:
+        stack = {"layer": layer, "num_layers": num_layers}
+    name = place.name.format(layer)
+    return Weight(name, variable, place.axes, place.leading_ones, **stack)
+
+
+def table_head_weights(task, table):
+    """Looks the variables of a task's head up in the table of a format.
+
+    Args:
+        task: a task of ours.
+        table: dict of str to Place, or None.
+
+    Returns:
+        list of Weight, or None if the head has variables that the table lacks.
+    """
+    variables = {
+        path: variable
+        for path, variable in variables_by_path(task).items()
+        if path.startswith("head/")
+    }
+    if table is None or variables.keys() - table.keys():
+        return None
+    return [
+        _weight(variables[path], place)
+        for path, place in table.items()
+        if path in variables
+    ]
+
+
+def tensors(weights):
+    """The tensors of a table in the layout of its format, one after the other.
+
+    Those that need no other layout share their memory with the model.
+
+    Args:
+        weights: list of Weight.
+
+    Yields:
+        (name, tensor); stacked layers are put together.
+    """
+    for name, group in by_name(weights).items():
+        if group[0].layer is None:
+            yield name, group[0].to_foreign()
+        else:
+            group = sorted(group, key=lambda weight: weight.layer)
+            yield name, ops.stack([weight.to_foreign() for weight in group])
+
+
+def by_name(weights):
+    groups = {}
+    for weight in weights:
+        groups.setdefault(weight.name, []).append(weight)
+    return groups
