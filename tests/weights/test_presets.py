@@ -167,16 +167,6 @@ def test_a_released_directory_becomes_a_preset(tmp_path, pretrainer):
     assert_same(pretrainer, XLNetPretrainer.from_preset(tmp_path / "both"))
 
 
-def test_saving_again_replaces_and_leaves_nothing_behind(preset):
-    before = sorted(preset.iterdir())
-    model = ours(XLNetPretrainer, seed=2)
-    model.save_to_preset(preset)
-    assert sorted(preset.iterdir()) == before
-    assert_same(model, XLNetPretrainer.from_preset(preset))
-    model.backbone.save_to_preset(preset)
-    assert not [f for f in preset.iterdir() if f.name.startswith("task")]
-
-
 def test_a_memory_of_another_batch_size_is_named(tmp_path):
     file = tmp_path / "model.weights.h5"
 
