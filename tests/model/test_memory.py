@@ -138,6 +138,30 @@ def test_each_layer_is_remembered_as_it_entered():
     assert np.abs(memories[1] - memories[0]).max() > 0.1
 
 
+def test_memories_of_a_length_that_is_known_in_the_call():
+    """A graph of memories that grow, from none at all."""
+    for overrides in ({}, dict(attention_type="causal", same_length=True)):
+        backbone = small_backbone(memory_length=M, **overrides)
+        given = small_features()
+        inputs = {
+            name: keras.Input(x.shape[1:], dtype=x.dtype.name)
+            for name, x in given.items()
+        }
+        inputs["memory_mask"] = keras.Input((None,), dtype="bool")
+        memories = [keras.Input((None, 38)) for _ in range(2)]
+        outputs = backbone({**inputs, "memories": tuple(memories)})
+        graph = keras.Model([inputs, memories], outputs)
+        for length in (0, 1, M):
+            features = small_features(memory_length=M)
+            kept = [x[:, M - length :] for x in features["memories"]]
+            features["memory_mask"] = features["memory_mask"][:, M - length :]
+            features["memories"] = kept
+            expected = backbone(features)
+            del features["memories"]
+            found = graph([features, kept])
+            assert largest_difference(found, expected) < TOLERANCE
+
+
 def test_fit_carries_memory_from_batch_to_batch():
     model = pretrainer(reuse_length=7)
     made = batches()

@@ -26,6 +26,7 @@ from xlnet_tf.model.kernels import find_kernel
 from xlnet_tf.model.kernels.scores import ScoreRules
 from xlnet_tf.model.masks import attention_mask
 from xlnet_tf.model.relative_position import mirror_distances
+from xlnet_tf.model.masks import is_zero
 from xlnet_tf.model.relative_position import relative_position_encoding
 
 
@@ -149,7 +150,7 @@ def _other_segment(features, target_positions, memory_length):
             key_segment, target_positions, axis=1
         )
         row_segment = ops.concatenate([key_segment, target_segment], axis=1)
-    if memory_length:
+    if not is_zero(memory_length):
         key_segment = ops.pad(key_segment, [[0, 0], [memory_length, 0]])
     return row_segment[:, :, None] != key_segment[:, None, :]
 
