@@ -236,7 +236,9 @@ def _gradient_on_tensorflow(function, arguments, upstream):
 
     # An opaque zero that depends on `upstream`, so that XLA cannot merge (CSE)
     # the recomputation with the forward pass.
-    zero = tf.minimum(tf.abs(tf.reshape(upstream, [-1])[0]), 0)
+    # A sum of at most one element: the batch of a replica may have no rows.
+    first = tf.reduce_sum(tf.reshape(upstream, [-1])[:1])
+    zero = tf.minimum(tf.abs(first), 0)
     arguments = [x + tf.cast(zero, x.dtype) for x in arguments]
     with tf.GradientTape() as tape:
         tape.watch(arguments)

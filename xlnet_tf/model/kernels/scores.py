@@ -132,7 +132,8 @@ def signed_weights(inputs, rules, largest=None):
     """
     scores = _scores(inputs, rules)
     if largest is None:
-        largest = ops.max(scores, axis=-1)
+        # Without `initial`, Keras refuses a batch without rows.
+        largest = ops.max(scores, axis=-1, initial=MASKED_SCORE)
     weights = ops.exp(scores - largest[..., None])
     if rules.keep is not None:
         weights = ops.where(rules.keep, weights, -weights)
