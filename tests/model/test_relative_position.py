@@ -44,6 +44,15 @@ def test_each_row_is_the_sinusoid_of_its_distance(clamp, is_reversed):
         np.testing.assert_allclose(r[row], sinusoid(distance, D), atol=5e-6)
 
 
+@pytest.mark.skipif(
+    keras.backend.backend() == "jax", reason="JAX has no float64 by default"
+)
+def test_float64_is_exact():
+    r = encoding(T, K, D, dtype="float64")
+    for row in range(K + T):
+        np.testing.assert_allclose(r[row], sinusoid(K - row, D), atol=1e-14)
+
+
 def test_clamping_merges_exactly_the_far_distances():
     r = encoding(T, K, D, clamp_length=7)
     distances = K - np.arange(K + T)

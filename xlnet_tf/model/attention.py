@@ -16,6 +16,7 @@ Q = T + P rows, N heads, H head dim, D model dim.
 """
 
 import dataclasses
+import functools
 from typing import Any
 
 import keras
@@ -23,6 +24,7 @@ from keras import ops
 
 from xlnet_tf.model.dropout import fold_in
 from xlnet_tf.model.kernels import find_kernel
+from xlnet_tf.model.kernels.scores import score_dtype
 from xlnet_tf.model.kernels.scores import ScoreRules
 from xlnet_tf.model.masks import attention_mask
 from xlnet_tf.model.relative_position import mirror_distances
@@ -111,20 +113,18 @@ def attention_context(
     num_tokens = ops.shape(features["token_ids"])[1]
     num_keys = memory_length + num_tokens
     if use_sinusoid_symmetry and drop is None:
-        encoding = relative_position_encoding(
-            1, num_keys - 1, config.hidden_dim, config.clamp_length
-        )
+    encode = functools.partial(
+        relative_position_encoding,
+        hidden_dim=config.hidden_dim,
+        clamp_length=config.clamp_length,
+        dtype=score_dtype(dtype),
+    )
+        encoding = encode(1, num_keys - 1)
     else:
         directions = [False, True] if "is_reversed" in features else [False]
         encoding = ops.stack(
             [
-                relative_position_encoding(
-                    num_tokens,
-                    num_keys,
-                    config.hidden_dim,
-                    config.clamp_length,
-                    is_reversed,
-                )
+                encode(num_tokens, num_keys, is_reversed=is_reversed)
                 for is_reversed in directions
             ]
         )

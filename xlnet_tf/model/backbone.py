@@ -329,7 +329,7 @@ class XLNetBackbone(Preset, keras.Model):
         kept = config.num_layers * activations
         if self.rematerialize:
             kept = activations + config.num_layers * rows * config.hidden_dim
-        width = 4 if self.compute_dtype == "float32" else 2
+        width = {"float64": 8, "float32": 4}.get(self.compute_dtype, 2)
         return (4 * heads * scores_of_head + batch_size * kept) * width
 
     def get_config(self):

@@ -164,17 +164,18 @@ def _forward(inputs, rules, group):
 
 def _backward(inputs, rules, group, outputs, saved, upstream):
     """HeadInputs, the gradients of all inputs."""
+    factor, last = saved
     # The gradient of a softmax subtracts from each row its weighted mean,
     # which is this.
     mean = ops.sum(
-        ops.cast(upstream, "float32") * ops.cast(outputs, "float32"), axis=-1
+        ops.cast(upstream, factor.dtype) * ops.cast(outputs, factor.dtype),
+        axis=-1,
     )
-    factor, last = saved
     if group is None:
         gradients = attention_gradient(
             _with_examples(inputs, rules),
             _broadcast_rules(inputs, rules),
-            ops.cast(last, "float32"),
+            ops.cast(last, factor.dtype),
             factor,
             mean,
             upstream,
