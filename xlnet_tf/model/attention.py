@@ -22,13 +22,12 @@ from typing import Any
 import keras
 from keras import ops
 
-from xlnet_tf.model.dropout import fold_in
 from xlnet_tf.model.kernels import find_kernel
-from xlnet_tf.model.kernels.scores import score_dtype
 from xlnet_tf.model.kernels.scores import ScoreRules
+from xlnet_tf.model.kernels.scores import score_dtype
 from xlnet_tf.model.masks import attention_mask
-from xlnet_tf.model.relative_position import mirror_distances
 from xlnet_tf.model.masks import is_zero
+from xlnet_tf.model.relative_position import mirror_distances
 from xlnet_tf.model.relative_position import relative_position_encoding
 
 
@@ -101,7 +100,9 @@ def attention_context(
         config: XLNetConfig.
         memory_length: int or scalar of the backend, M.
         dtype: str, of `position_encoding`.
-        drop: function that applies dropout to R, or None (default).
+        drop: function that applies dropout to R, or None (default). All
+            examples and both streams have one R, and so one mask; the released
+            code draws one for each example.
         use_sinusoid_symmetry: bool, store non-negative distances only, which
             is half the work for every layer. Without effect if `drop` is given,
             because dropped values are not symmetric. Default False.
@@ -112,13 +113,13 @@ def attention_context(
     """
     num_tokens = ops.shape(features["token_ids"])[1]
     num_keys = memory_length + num_tokens
-    if use_sinusoid_symmetry and drop is None:
     encode = functools.partial(
         relative_position_encoding,
         hidden_dim=config.hidden_dim,
         clamp_length=config.clamp_length,
         dtype=score_dtype(dtype),
     )
+    if use_sinusoid_symmetry and drop is None:
         encoding = encode(1, num_keys - 1)
     else:
         directions = [False, True] if "is_reversed" in features else [False]
@@ -335,7 +336,7 @@ class RelativeAttention(keras.layers.Layer):
                 is_reversed=context.is_reversed,
                 target_positions=context.target_positions,
                 dropout=self.dropout,
-                seed=None if seed is None else fold_in(seed, 0),
+                seed=seed,
                 streams=context.streams,
             ),
         )

@@ -18,6 +18,7 @@ from xlnet_tf.model.dropout import DRAW_EMBEDDING
 from xlnet_tf.model.dropout import DRAW_OUTPUT
 from xlnet_tf.model.dropout import DRAW_POSITION
 from xlnet_tf.model.dropout import dropout
+from xlnet_tf.model.dropout import seed_of_replica
 from xlnet_tf.model.inputs import check_features
 from xlnet_tf.model.inputs import check_streams
 from xlnet_tf.model.inputs import find_target_positions
@@ -264,7 +265,8 @@ class XLNetBackbone(Preset, keras.Model):
         """
         if features.get("dropout_seed") is not None:
             return features["dropout_seed"]
-        return self.seed_generator.next()
+        # The generator's state is the same on all replicas of a strategy.
+        return seed_of_replica(self.seed_generator.next())
 
     def _embed(self, token_ids, target_positions):
         """Content rows e(x), then query rows w: [B, T + P, D]."""

@@ -270,7 +270,7 @@ def _rules_of_group(rules, example, group, slice_of):
     keep = None
     if rules.seed is not None and rules.dropout:
         shape = (1, group, slice_of[2][1], slice_of[3][1])
-        keep = keep_mask(shape, rules.dropout, rules.seed, slice_of)[0]
+        keep = keep_mask(shape, rules.dropout, rules.seed, slice_of=slice_of)[0]
     return rules._replace(
         mask=of_example(rules.mask),
         other_segment=of_example(rules.other_segment),
