@@ -12,7 +12,6 @@ from keras import ops
 from tests.support.oracle import SIZES
 from tests.support.oracle import B
 from tests.support.oracle import M
-from tests.support.oracle import T
 from tests.support.oracle import as_numpy
 from tests.support.oracle import largest_difference
 from tests.support.oracle import small_backbone
@@ -292,14 +291,3 @@ def test_tensorflow_checkpoints_hold_the_weights_and_the_memory(tmp_path):
         weight.assign(ops.ones_like(weight) * 7)
     tf.train.Checkpoint(model=model).restore(path).assert_consumed()
     assert largest_difference(as_numpy(model.weights), before) == 0
-
-
-def test_tokens_beyond_the_reused_ones_are_not_remembered():
-    model = pretrainer(reuse_length=7)
-    (features,) = batches(1)
-    changed = {**features, "token_ids": features["token_ids"].copy()}
-    changed["token_ids"][:, 7:] = 3
-    first = as_numpy(model(features)["memories"][0])
-    second = as_numpy(model(changed)["memories"][0])
-    np.testing.assert_array_equal(first, second)
-    assert first.shape[1] == min(M, 7) < T
