@@ -147,7 +147,8 @@ class AdamW(keras.optimizers.AdamW):
     Raises:
         ValueError: if `layer_decay` or `layer_decay_on` is out of its range,
             or, when the optimizer is built, if it decays by layer and none of
-            the variables belongs to one.
+            the variables belongs to one, or, in a step, if a weight is
+            bfloat16 or float16, where Keras' steps of Adam would be 0.
 
     Source: `get_train_op` of the released code (`lr_layer_decay_rate`).
     """
@@ -204,6 +205,14 @@ class AdamW(keras.optimizers.AdamW):
 
     def update_step(self, gradient, variable, learning_rate):
         """Decays a weight at its own rate, then applies its gradient."""
+        dtype = keras.backend.standardize_dtype(variable.dtype)
+        if dtype in ("bfloat16", "float16"):
+            raise ValueError(
+                "AdamW trains weights of float32 or float64: the steps of "
+                "training are lost in narrower ones. Make the model with "
+                f"dtype='mixed_{dtype}', which computes in {dtype} and keeps "
+                f"weights in float32. Received: {dtype} weights."
+            )
         factor = 1.0
         if self._factors:
             factor = self._factors[self._get_variable_index(variable)]

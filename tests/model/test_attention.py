@@ -18,7 +18,6 @@ from tests.support.oracle import M
 from tests.support.oracle import P
 from tests.support.oracle import T
 from tests.support.oracle import as_numpy
-from tests.support.oracle import largest_difference
 from tests.support.oracle import randomize
 from tests.support.oracle import small_features
 from xlnet_tf.model import kernels
@@ -136,15 +135,6 @@ def attend(attention, rows, keys, context):
     return attention(rows, content, context=context, memory=memory)
 
 
-def test_memory_gives_the_same_as_further_keys():
-    attention = layer()
-    rows, keys, context, _ = inputs()
-    expected = attention(rows, keys, context=context)
-    memory, content = keys[:, :M], keys[:, M:]
-    output = attention(rows, content, context=context, memory=memory)
-    assert largest_difference(output, expected) < TOLERANCE
-
-
 @pytest.mark.skipif(
     keras.backend.backend() != "tensorflow",
     reason="takes its gradient with TensorFlow",
@@ -172,21 +162,6 @@ def test_without_segments_no_segment_score_is_added():
     )
     output = as_numpy(attention(rows, keys, context=context))
     np.testing.assert_allclose(output, expected, atol=TOLERANCE)
-
-
-def test_a_row_that_sees_nothing_gets_exact_zeros():
-    attention = layer()
-    rows, keys, context, _ = inputs()
-    mask = context.mask.copy()
-    mask[1, 4] = False
-    mask[2, T + 3] = False
-    output = as_numpy(
-        attention(rows, keys, context=replace(context, mask=mask))
-    )
-    seen = mask.any(axis=-1)
-    assert not output[1, 4].any()
-    assert not output[2, T + 3].any()
-    assert (np.abs(output[seen]).max(axis=-1) > 0).all()
 
 
 def test_hidden_keys_change_nothing_at_all():

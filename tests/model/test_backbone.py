@@ -225,7 +225,7 @@ def test_only_the_rows_of_the_targets_are_computed(monkeypatch):
 def test_without_content_all_else_is_the_same():
     for reverse in (False, True):
         backbone = small_backbone(memory_length=M, reverse_half_batch=reverse)
-        features = small_features(memory_length=M)
+        features = small_features(batch=4, memory_length=M)
         del features["is_reversed"]
 
         def found(backbone=backbone, features=features, **kwargs):

@@ -6,16 +6,18 @@ import numpy as np
 import pytest
 
 from tests.support.oracle import as_numpy
+from tests.support.replicas import two_replicas
 from xlnet_tf.model.dropout import dropout
 from xlnet_tf.model.dropout import fold_in
 from xlnet_tf.model.dropout import keep_mask
+from xlnet_tf.model.dropout import seed_of_replica
 
 SHAPE = (3, 7, 61, 211)
 SEED = np.array([7, 9], "uint32")
 
 
 def mask(seed=SEED, rate=0.3, shape=SHAPE, slice_of=None):
-    return as_numpy(keep_mask(shape, rate, seed, slice_of))
+    return as_numpy(keep_mask(shape, rate, seed, slice_of=slice_of))
 
 
 def deviations(one, other):
@@ -54,7 +56,9 @@ def test_seeds_that_are_close_give_masks_that_are_not():
         as_numpy(fold_in(SEED, 1)),
         as_numpy(fold_in(SEED, -1)),
     ]
-    masks = [mask(seed).astype("float64") for seed in seeds]
+    masks = [mask(seed) for seed in seeds]
+    masks += [as_numpy(keep_mask(SHAPE, 0.3, SEED, draw)) for draw in (-1, 1)]
+    masks = [mask.astype("float64") for mask in masks]
     for one, other in itertools.combinations(masks, 2):
         assert deviations(one, other) < 5
         assert deviations(one[..., 1:], other[..., :-1]) < 5
@@ -83,3 +87,36 @@ def test_without_a_seed_or_a_rate_nothing_happens():
 
 def test_one_axis_is_enough():
     assert 0.2 < mask(shape=(997,)).mean() - 0.45 < 0.3
+
+
+def test_seeds_that_differ_give_masks_that_differ():
+    """The first row of masks so large that row numbers take 22 bits."""
+    whole = [(0, 1), (0, 2**10), (0, 2**12), (0, 64)]
+    seeds = [[7, i] for i in range(90)] + [[i << 20, 9] for i in range(90)]
+    masks = {
+        mask(np.array(seed, "uint32"), 0.5, (1, 1, 1, 64), whole).tobytes()
+        for seed in seeds
+    }
+    assert len(masks) == len(seeds)
+
+
+def test_derived_seeds_do_not_meet():
+    """Segments, their layers, and the masks of each: numbers folded in turn."""
+    numbers = np.arange(-4, 30)
+    once = as_numpy(fold_in(SEED, numbers))
+    twice = [as_numpy(fold_in(seed, numbers)) for seed in once]
+    of_steps = [as_numpy(fold_in([8, step], numbers)) for step in range(99)]
+    seeds = np.concatenate([once, *twice, *of_steps])
+    assert len(np.unique(seeds, axis=0)) == len(seeds)
+    for column in seeds.T:  # each word is that of 32 random bits
+        assert len(np.unique(column)) > len(seeds) - 5
+    for number, seed in zip(numbers, once, strict=True):
+        np.testing.assert_array_equal(fold_in(SEED, int(number)), seed)
+
+
+def test_replicas_have_seeds_of_their_own():
+    np.testing.assert_array_equal(seed_of_replica(SEED), SEED)
+    strategy = two_replicas()
+    seeds = strategy.run(lambda: seed_of_replica(SEED))
+    one, other = strategy.experimental_local_results(seeds)
+    assert (as_numpy(one) != as_numpy(other)).any()

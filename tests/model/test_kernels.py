@@ -138,17 +138,73 @@ def test_the_fast_kernel_equals_the_plain_one(in_groups):
             compared(expected, found, TOLERANCE, f"{name}, {group} heads")
 
 
-def test_bfloat16_is_near_float32(in_groups):
-    """Weights are kept in 8 bits of precision, of either sign."""
+def test_narrow_types_are_near_float32(in_groups):
+    """Weights are kept in 8 or 11 bits of precision, of either sign."""
     inputs, rules = cases()["dropout"]
     expected = gradients(plain.attend, inputs, rules)
-    narrow = [tf.cast(tensor, "bfloat16") for tensor in inputs]
+    for dtype, tolerance in (("bfloat16", 0.03), ("float16", 0.004)):
+        narrow = [tf.cast(tensor, dtype) for tensor in inputs]
+        for kernel in (plain.attend, memory_efficient.attend):
+            for group in GROUPS:
+                in_groups(group)
+                found = gradients(kernel, narrow, rules)
+                assert found[0].dtype == dtype
+                compared(expected, found, tolerance, f"{dtype}, {group} heads")
+
+
+def test_float64_is_float64_throughout(in_groups):
+    inputs, rules = cases()["everything"]
+    wide = [tf.cast(tensor, "float64") for tensor in inputs]
+    expected, of_plain = gradients(plain.attend, wide, rules)
+    for group in GROUPS:
+        in_groups(group)
+        found, of_groups = gradients(memory_efficient.attend, wide, rules)
+        assert found.dtype == "float64"
+        for one, other in zip(
+            [expected, *of_plain], [found, *of_groups], strict=True
+        ):
+            np.testing.assert_allclose(one, other, rtol=0, atol=1e-12)
+
+
+def test_large_values_do_not_overflow_in_float16(in_groups):
+    """Their sum over the keys, which is divided at last, would."""
+    tokens = 1024
+    shapes = ((1, 1, 1, H), (1, H), (1, H), (1, 1, 1), (1, 1, tokens, H))
+    inputs = [tf.zeros(shape, "float16") for shape in shapes]
+    inputs.append(tf.fill(shapes[-1], tf.cast(70, "float16")))
+    inputs.append(tf.zeros((1, 1, 2 * tokens, H), "float16"))
+    rules = ScoreRules(
+        mask=None,
+        other_segment=None,
+        is_reversed=None,
+        target_positions=tf.zeros((1, 1), "int32"),
+        streams="query",
+    )
     for kernel in (plain.attend, memory_efficient.attend):
-        for group in GROUPS:
+        for group in (None, 1):
             in_groups(group)
-            found = gradients(kernel, narrow, rules)
-            assert found[0].dtype == tf.bfloat16
-            compared(expected, found, 0.03)
+            with tf.GradientTape() as tape:
+                tape.watch(inputs[5])
+                output = kernel(*inputs, rules)
+                loss = tf.reduce_sum(tf.cast(output, "float32"))
+            np.testing.assert_allclose(output, 70.0)
+            gradient = tape.gradient(loss, inputs[5])
+            np.testing.assert_allclose(gradient, 1 / tokens)
+
+
+def test_no_examples_and_no_rows(in_groups):
+    inputs, rules = cases()["everything"]
+    without_examples = [
+        x if index in (1, 2, 6) else x[:0] for index, x in enumerate(inputs)
+    ]
+    rules_of_none = rules._replace(
+        mask=rules.mask[:0],
+        other_segment=rules.other_segment[:0],
+        is_reversed=rules.is_reversed[:0],
+        target_positions=rules.target_positions[:0],
+    )
+    for kernel in (plain.attend, memory_efficient.attend):
+        assert kernel(*without_examples, rules_of_none).shape == (0, N, Q, H)
 
 
 def test_a_row_that_sees_nothing_gets_zeros_and_gives_no_gradient(in_groups):

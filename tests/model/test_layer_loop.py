@@ -66,6 +66,27 @@ def test_a_frozen_layer():
     compared(expected, step(backbone, features_of()), 3e-6)
 
 
+def test_no_rows_and_no_targets():
+    """The last batch of a replica may have no rows."""
+    features = features_of()
+    seed = features.pop("dropout_seed")
+    no_rows = tf.nest.map_structure(lambda x: x[:0], features)
+    no_targets = {**features, "target_positions": tf.zeros((3, 0), "int32")}
+    for given in (no_rows, no_targets):
+        for way in ("auto", "plain", "rematerialize", "scan_layers"):
+            backbone = backbone_of()
+            if way in ("auto", "plain"):
+                backbone.attention_kernel = way
+            else:
+                setattr(backbone, way, True)
+            outputs, found = step(backbone, {**given, "dropout_seed": seed})
+            rows = given["token_ids"].shape[0]
+            targets = given["target_positions"].shape[1]
+            assert outputs["query"].shape == (rows, targets, 38), way
+            assert all(np.isfinite(x).all() for x in found), way
+            assert rows or not any(np.any(x) for x in found), way
+
+
 def test_layers_run_again_for_the_gradient(monkeypatch):
     backbone, calls = backbone_of(), []
     for block in backbone.blocks:

@@ -6,7 +6,6 @@ from keras import ops
 
 from tests.support import oracle
 from tests.support.oracle import M
-from tests.support.oracle import T
 from tests.support.oracle import as_numpy
 from tests.support.oracle import literal
 from tests.support.oracle import small_config
@@ -43,12 +42,6 @@ def test_the_figure_of_the_paper_for_the_order_3_2_4_1():
     content, query = permutation_masks(rank)
     same(content[0], "1111 0110 0010 0111")
     same(query[0], "0111 0010 0000 0110")
-
-
-def test_only_the_query_rows_of_targets_are_made():
-    rank = np.array([[3, 1, 0, 2]], "int32")
-    _, query = permutation_masks(rank, np.array([[3, 0]], "int32"))
-    same(query[0], "0110 0111")
 
 
 def test_context_is_seen_by_all_and_tied_targets_do_not_see_each_other():
@@ -148,32 +141,6 @@ def test_padding_is_hidden_under_a_causal_mask_too():
     same(mask[0], "1100 1010 1011 1010")
 
 
-def test_empty_memory_is_hidden_from_every_row():
-    features = {
-        "token_ids": ids(3),
-        "memory_mask": np.array([[0, 1]], "int32"),
-        "target_positions": np.array([[1]], "int32"),
-    }
-    same(mask_of(features, 2)[0], "01111 01111 01111 01101")
-
-
 def test_without_memory_its_mask_counts_for_nothing():
     features = {"token_ids": ids(3), "memory_mask": np.zeros((1, 2), bool)}
     assert mask_of(features) is None
-
-
-def test_each_row_of_the_batch_has_its_own_padding():
-    features = {
-        "token_ids": np.arange(4, dtype="int32").reshape(2, 2),
-        "padding_mask": np.array([[1, 0], [0, 1]], bool),
-    }
-    mask = mask_of(features)
-    same(mask[0], "10 11")
-    same(mask[1], "11 01")
-
-
-def test_the_mask_has_a_row_for_each_token_and_target():
-    features = small_features(memory_length=M)
-    mask = mask_of(features, M)
-    assert mask.dtype == bool
-    assert mask.shape == (3, T + 7, M + T)

@@ -23,7 +23,7 @@ def test_a_stopped_run_goes_on(tmp_path, capsys):
     said = capsys.readouterr()
     assert "ckpt-3" in said.out
     found = earlier.training_result(output)
-    wanted = earlier.read("run.json")
+    wanted = earlier.read("run_resumed.json")
     assert [m["step"] for m in found["metrics"]] == [3, 6, 6]
     earlier.check(found["metrics"], wanted["metrics"], 1e-6)
     earlier.check(found["weights"], wanted["weights"], 1e-5)

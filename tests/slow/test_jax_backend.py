@@ -131,6 +131,34 @@ def test_fit_learns_and_remembers_under_jax(tmp_path):
     assert done.stdout.strip() == "learns"
 
 
+DOCUMENTS = """
+import keras, numpy as np, xlnet_tf
+assert keras.backend.backend() == "jax"
+config = xlnet_tf.XLNetConfig.from_size("tiny", memory_length=4)
+model = xlnet_tf.XLNetTextClassifier(
+    xlnet_tf.XLNetBackbone(config, seed=1), num_classes=2, segment_length=4
+)
+features = {"token_ids": np.arange(20, 60).reshape(4, 10)}
+model.compile(keras.optimizers.SGD(0.1))
+before = model.head.get_weights()[0]
+model.fit(features, np.array([0, 1, 0, 1]), batch_size=2, verbose=0)
+assert np.abs(model.head.get_weights()[0] - before).max() > 0
+print("trains")
+"""
+
+
+def test_a_long_document_trains_under_jax():
+    done = subprocess.run(
+        [sys.executable, "-c", DOCUMENTS],
+        cwd=ROOT,
+        env={**os.environ, "KERAS_BACKEND": "jax", "JAX_PLATFORMS": "cpu"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert done.stdout.strip() == "trains"
+
+
 def test_the_core_passes_its_own_tests_under_jax():
     names = ("masks", "relative_position", "attention", "config")
     files = [str(ROOT / f"tests/model/test_{name}.py") for name in names]

@@ -1,4 +1,4 @@
-"""Memory, pretraining objectives and truth values on two replicas."""
+"""Memory, dropout, empty batches and truth values on two replicas."""
 
 import keras
 import numpy as np
@@ -11,9 +11,12 @@ from tests.model.test_memory import by_hand
 from tests.model.test_memory import dataset
 from tests.model.test_memory import pretrainer
 from tests.support.oracle import B
+from tests.support.oracle import T
 from tests.support.oracle import as_numpy
 from tests.support.oracle import largest_difference
+from tests.support.oracle import small_config
 from tests.support.replicas import two_replicas
+from xlnet_tf import XLNetBackbone
 
 pytestmark = pytest.mark.slow
 
@@ -65,3 +68,27 @@ def test_truth_values_can_be_features_on_replicas():
     made = batches(1, batch=2 * B)
     made[0]["is_reversed"] = made[0]["is_reversed"].astype(bool)
     assert np.isfinite(model.fit(dataset(made), verbose=0).history["loss"][0])
+
+
+def test_replicas_drop_different_values():
+    """Rows that are the same on both, read once, without a step."""
+    strategy = two_replicas()
+    with strategy.scope():
+        model = XLNetBackbone(small_config(dropout=0.5), seed=1)
+    ids = np.zeros((2, T), "int32")
+    call = tf.function(lambda: model(ids, training=True)["content"])
+    outputs = strategy.experimental_local_results(strategy.run(call))
+    assert largest_difference(*as_numpy(outputs)) > 0.1
+
+
+def test_a_replica_without_rows_with_layers_recomputed():
+    """Five rows in batches of four: the last row has a replica to itself."""
+    strategy = two_replicas()
+    with strategy.scope():
+        model = pretrainer(memory_length=0)
+        model.backbone.rematerialize = True
+        model.compile(keras.optimizers.SGD(0.1), jit_compile=False)
+    (features,) = batches(1, batch=5)
+    data = tf.data.Dataset.from_tensor_slices(features).batch(4)
+    losses = model.fit(data, verbose=0).history["loss"]
+    assert np.isfinite(losses).all()

@@ -205,3 +205,12 @@ def test_what_is_used_of_keras_is_still_there():
     optimizer.build([keras.Variable([1.0])])
     for name in names:
         assert hasattr(optimizer, name), name
+
+
+def test_narrow_weights_are_refused():
+    for dtype in ("bfloat16", "float16"):
+        variable = keras.Variable(np.ones(3, dtype), dtype=dtype)
+        optimizer = AdamW(1e-3)
+        optimizer.build([variable])  # as a loaded file does
+        with pytest.raises(ValueError, match=f"dtype='mixed_{dtype}'"):
+            optimizer.apply([np.ones(3, dtype)])

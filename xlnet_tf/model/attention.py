@@ -16,15 +16,17 @@ Q = T + P rows, N heads, H head dim, D model dim.
 """
 
 import dataclasses
+import functools
 from typing import Any
 
 import keras
 from keras import ops
 
-from xlnet_tf.model.dropout import fold_in
 from xlnet_tf.model.kernels import find_kernel
 from xlnet_tf.model.kernels.scores import ScoreRules
+from xlnet_tf.model.kernels.scores import score_dtype
 from xlnet_tf.model.masks import attention_mask
+from xlnet_tf.model.masks import is_zero
 from xlnet_tf.model.relative_position import mirror_distances
 from xlnet_tf.model.relative_position import relative_position_encoding
 
@@ -98,7 +100,9 @@ def attention_context(
         config: XLNetConfig.
         memory_length: int or scalar of the backend, M.
         dtype: str, of `position_encoding`.
-        drop: function that applies dropout to R, or None (default).
+        drop: function that applies dropout to R, or None (default). All
+            examples and both streams have one R, and so one mask; the released
+            code draws one for each example.
         use_sinusoid_symmetry: bool, store non-negative distances only, which
             is half the work for every layer. Without effect if `drop` is given,
             because dropped values are not symmetric. Default False.
@@ -109,21 +113,19 @@ def attention_context(
     """
     num_tokens = ops.shape(features["token_ids"])[1]
     num_keys = memory_length + num_tokens
+    encode = functools.partial(
+        relative_position_encoding,
+        hidden_dim=config.hidden_dim,
+        clamp_length=config.clamp_length,
+        dtype=score_dtype(dtype),
+    )
     if use_sinusoid_symmetry and drop is None:
-        encoding = relative_position_encoding(
-            1, num_keys - 1, config.hidden_dim, config.clamp_length
-        )
+        encoding = encode(1, num_keys - 1)
     else:
         directions = [False, True] if "is_reversed" in features else [False]
         encoding = ops.stack(
             [
-                relative_position_encoding(
-                    num_tokens,
-                    num_keys,
-                    config.hidden_dim,
-                    config.clamp_length,
-                    is_reversed,
-                )
+                encode(num_tokens, num_keys, is_reversed=is_reversed)
                 for is_reversed in directions
             ]
         )
@@ -149,7 +151,7 @@ def _other_segment(features, target_positions, memory_length):
             key_segment, target_positions, axis=1
         )
         row_segment = ops.concatenate([key_segment, target_segment], axis=1)
-    if memory_length:
+    if not is_zero(memory_length):
         key_segment = ops.pad(key_segment, [[0, 0], [memory_length, 0]])
     return row_segment[:, :, None] != key_segment[:, None, :]
 
@@ -334,7 +336,7 @@ class RelativeAttention(keras.layers.Layer):
                 is_reversed=context.is_reversed,
                 target_positions=context.target_positions,
                 dropout=self.dropout,
-                seed=None if seed is None else fold_in(seed, 0),
+                seed=seed,
                 streams=context.streams,
             ),
         )

@@ -19,6 +19,7 @@ from xlnet_tf.model.dropout import DRAW_EMBEDDING
 from xlnet_tf.model.dropout import DRAW_OUTPUT
 from xlnet_tf.model.dropout import DRAW_POSITION
 from xlnet_tf.model.dropout import dropout
+from xlnet_tf.model.dropout import seed_of_replica
 from xlnet_tf.model.inputs import check_features
 from xlnet_tf.model.inputs import check_streams
 from xlnet_tf.model.inputs import find_target_positions
@@ -256,7 +257,8 @@ class XLNetBackbone(Preset, BaseModel):
         """
         if features.get("dropout_seed") is not None:
             return features["dropout_seed"]
-        return self.seed_generator.next()
+        # The generator's state is the same on all replicas of a strategy.
+        return seed_of_replica(self.seed_generator.next())
 
     def _embed(self, token_ids, target_positions):
         """Content rows e(x), then query rows w: [B, T + P, D]."""
@@ -321,7 +323,7 @@ class XLNetBackbone(Preset, BaseModel):
         kept = config.num_layers * activations
         if self.rematerialize:
             kept = activations + config.num_layers * rows * config.hidden_dim
-        width = 4 if self.compute_dtype == "float32" else 2
+        width = {"float64": 8, "float32": 4}.get(self.compute_dtype, 2)
         return (4 * heads * scores_of_head + batch_size * kept) * width
 
     def get_config(self):

@@ -9,10 +9,15 @@ each. A compiler fuses it into the operation that reads the mask, in the
 forward and again in the backward pass, so that no random number is stored; the
 counter-based generators of TensorFlow and JAX cost several times the other
 element-wise work of a layer.
+
+Seeds are hashed too: the seeds of a step, of its segments, of its layers and
+the masks of a layer are derived from each other by `fold_in`, each by numbers
+of its own kind.
 """
 
 import math
 
+import keras
 from keras import ops
 
 # Odd constants of "lowbias32", the 32-bit mixer with the least bias among
@@ -20,10 +25,9 @@ from keras import ops
 _MULTIPLIER_1 = 0x7FEB352D
 _MULTIPLIER_2 = 0x846CA68B
 _GOLDEN = 0x9E3779B9  # 2**32 / golden ratio
+_PLASTIC = 0xC13FA9A9  # 2**32 / plastic number, odd
 
-# Every dropout mask of a step has a number of its own, folded into the seed:
-# layer l takes DRAWS_PER_LAYER numbers from l * DRAWS_PER_LAYER on.
-DRAWS_PER_LAYER = 4
+# The masks of a backbone and its head; its layers have the numbers from 0 on.
 DRAW_EMBEDDING, DRAW_POSITION, DRAW_OUTPUT, DRAW_HEAD = -1, -2, -3, -4
 
 
@@ -42,30 +46,71 @@ def _mix(bits):
     return ops.bitwise_xor(bits, ops.right_shift(bits, 16))
 
 
+def _product(number, factor):
+    """uint32 tensor, the product of an int or int tensor and an int."""
+    if isinstance(number, int):
+        return _uint32(number * factor)
+    return ops.cast(number, "uint32") * _uint32(factor)
+
+
+def _hash(seed, number):
+    """Two uint32 tensors of the shape of `number`, all bits of all inputs.
+
+    With one of the two inputs fixed it is one-to-one in the other.
+    """
+    # uint32 is what every backend takes as a seed.
+    first, second = ops.unstack(ops.cast(seed, "uint32"), 2)
+    first = _mix(first + _product(number, _GOLDEN))
+    second = second + _product(number, _PLASTIC)
+    second = _mix(ops.bitwise_xor(second, first))
+    return _mix(ops.bitwise_xor(first, second)), second
+
+
 def fold_in(seed, number):
     """Derive a new seed from a seed and a number.
 
+    A hash, so that seeds derived in several steps, in any order, do not meet:
+    folding in 1 and then 2 is neither folding in 2 and then 1 nor folding in 3.
+
     Args:
         seed: int tensor of shape [2].
-        number: int, distinct numbers give distinct seeds.
+        number: int, or int tensor; distinct numbers give distinct seeds.
 
     Returns:
-        uint32 tensor of shape [2].
+        uint32 tensor of shape [2], or [..., 2] for numbers of shape [...].
     """
-    # uint32 is what every backend takes as a seed.
-    seed = ops.cast(seed, "uint32")
-    return seed + ops.convert_to_tensor(
-        [(number * _GOLDEN) & 0xFFFFFFFF, 0], dtype="uint32"
-    )
+    return ops.stack(_hash(seed, number), axis=-1)
 
 
-def keep_mask(shape, rate, seed, slice_of=None):
+def seed_of_replica(seed):
+    """Derive the seed of this replica from one that all replicas have.
+
+    Args:
+        seed: int tensor of shape [2].
+
+    Returns:
+        int tensor of shape [2]: of each replica of a `tf.distribute.Strategy`
+        its own; `seed` itself where there is one replica.
+    """
+    if keras.backend.backend() != "tensorflow":
+        return seed
+    import tensorflow as tf
+
+    context = tf.distribute.get_replica_context()
+    if context is None or context.num_replicas_in_sync == 1:
+        return seed
+    return fold_in(seed, context.replica_id_in_sync_group)
+
+
+def keep_mask(shape, rate, seed, draw=0, slice_of=None):
     """Draw a dropout mask.
 
     Args:
         shape: sequence of ints, or of scalars of the backend.
         rate: float in [0, 1), the share that is dropped.
         seed: int tensor of shape [2].
+        draw: int, distinguishes independent masks made from one seed. Default
+            0.
         slice_of: list of (offset, full length) per axis when `shape` is a
             slice of a larger tensor: the slice gets the same mask values as
             the full tensor would. Offsets are ints or int scalars. Default
@@ -74,33 +119,30 @@ def keep_mask(shape, rate, seed, slice_of=None):
     Returns:
         bool tensor, True = kept.
     """
-    seed = ops.cast(seed, "uint32")
-    key = _mix(_mix(seed[0]) + seed[1])
-    # All axes but the last make a key of the row, hashed once a row.
+    first, second = _hash(seed, draw)
     *lengths, width = shape
-    row = key
-    if lengths:
-        if slice_of is None:
-            row = _mix(_row_index(key, lengths))
-        else:
-            row = _mix(_row_index_of_slice(key, lengths, slice_of[:-1]))
+    if slice_of is None:
+        row = _row_index(lengths)
+    else:
+        row = _row_index_of_slice(lengths, slice_of[:-1])
+    # All axes but the last make a row, hashed once with all 64 bits.
+    row = _mix(ops.bitwise_xor(_mix(row + first), second))
     column = ops.arange(width, dtype="int32")
     if slice_of is not None:
         column = column + slice_of[-1][0]
-    bits = _mix(row + ops.cast(column, "uint32") * _uint32(_GOLDEN))
+    bits = _mix(row + _product(column, _GOLDEN))
     return bits >= _uint32(round(rate * 2**32))
 
 
-def _row_index(key, lengths):
-    """uint32 [..., 1], the index of each row plus a multiple of the key."""
+def _row_index(lengths):
+    """uint32 [..., 1], the index of each row."""
     index = ops.arange(math.prod(lengths), dtype="int32")
-    index = ops.reshape(ops.cast(index, "uint32"), [*lengths, 1])
-    return key * ops.cast(math.prod(lengths[1:]), "uint32") + index
+    return ops.reshape(ops.cast(index, "uint32"), [*lengths, 1])
 
 
-def _row_index_of_slice(key, lengths, slice_of):
+def _row_index_of_slice(lengths, slice_of):
     """The same numbers for a slice of the tensor, axis by axis."""
-    row = key
+    row = _uint32(0)
     for axis, (length, (offset, full_length)) in enumerate(
         zip(lengths, slice_of, strict=True)
     ):
@@ -108,9 +150,7 @@ def _row_index_of_slice(key, lengths, slice_of):
         index = ops.reshape(
             ops.cast(index, "uint32"), [-1] + [1] * (len(lengths) - axis)
         )
-        if axis:
-            row = row * ops.cast(full_length, "uint32")
-        row = row + index
+        row = row * ops.cast(full_length, "uint32") + index
     return row
 
 
@@ -128,6 +168,6 @@ def dropout(inputs, rate, seed, draw):
     """
     if seed is None or not rate:
         return inputs
-    keep = keep_mask(ops.shape(inputs), rate, fold_in(seed, draw))
+    keep = keep_mask(ops.shape(inputs), rate, seed, draw)
     scaled = inputs * (1 / (1 - rate))
     return ops.where(keep, scaled, ops.zeros((), inputs.dtype))

@@ -5,6 +5,7 @@ Shapes: B batch, T tokens, P targets.
 
 import difflib
 
+import keras
 from keras import ops
 
 _FEATURES = (
@@ -57,7 +58,8 @@ def check_features(features, config):
 
     Raises:
         ValueError: if features are missing, misspelt, given in two forms, or
-            do not fit the config.
+            do not fit the config, or the config reverses half of an odd number
+            of rows.
     """
     features = as_features(features)
     features = {k: v for k, v in features.items() if v is not None}
@@ -82,9 +84,7 @@ def check_features(features, config):
     if "is_reversed" in features:
         features["is_reversed"] = ops.cast(features["is_reversed"], "bool")
     elif config.reverse_half_batch:
-        batch_size = ops.shape(features["token_ids"])[0]
-        row = ops.arange(batch_size, dtype="int32")
-        features["is_reversed"] = row >= batch_size // 2
+        features["is_reversed"] = _second_half(features["token_ids"])
     return features
 
 
@@ -106,6 +106,25 @@ def _check_names(features):
                 f"`{both[0]}` and `{both[1]}` are two forms of the same: give "
                 f"one of them. Received: {', '.join(features)}."
             )
+
+
+def _second_half(token_ids):
+    """bool [B], True for the second half of the rows; refuses an odd B."""
+    batch_size = ops.shape(token_ids)[0]
+    message = (
+        "`reverse_half_batch` takes an even number of rows, and a last batch "
+        "of fewer rows too: give `is_reversed`, which says it of each row, or "
+        "set `reverse_half_batch=False`."
+    )
+    if isinstance(batch_size, int):
+        if batch_size % 2:
+            raise ValueError(f"{message} Received: {batch_size} rows.")
+    elif keras.backend.backend() == "tensorflow":
+        import tensorflow as tf
+
+        tf.debugging.assert_equal(batch_size % 2, 0, message)
+    row = ops.arange(batch_size, dtype="int32")
+    return row >= batch_size // 2
 
 
 def find_target_positions(features):

@@ -19,7 +19,6 @@ import functools
 import keras
 from keras import ops
 
-from xlnet_tf.model.dropout import DRAWS_PER_LAYER
 from xlnet_tf.model.dropout import fold_in
 from xlnet_tf.weights.layer_state import layers_by_path
 
@@ -42,7 +41,7 @@ def run_layers(
         rows: float tensor of shape [B, Q, D], the input of the first layer.
         memories: L float tensors of shape [B, M, D], one per layer, or None.
         seed: int tensor of shape [2], or None without dropout. Every layer
-            gets its own, as `dropout.DRAWS_PER_LAYER` counts them.
+            gets its own, by its number.
         run: callable of (layer, rows, memory or None, seed or None) to float
             tensor of shape [B, Q, D]. It uses variables of that layer and of
             no other.
@@ -65,10 +64,8 @@ def run_layers(
     if memories is not None:
         per_layer["memory"] = [ops.cast(x, rows.dtype) for x in memories]
     if seed is not None:
-        per_layer["seed"] = [
-            fold_in(seed, layer * DRAWS_PER_LAYER)
-            for layer in range(len(layers))
-        ]
+        numbers = ops.arange(len(layers), dtype="int32")
+        per_layer["seed"] = ops.unstack(fold_in(seed, numbers), len(layers))
     step = functools.partial(_step, remember, rematerialize)
     done, new_memories = 0, []
     if scan and len(layers) > 1:
@@ -256,7 +253,9 @@ def _gradient_on_tensorflow(function, arguments, upstream):
 
     # An opaque zero that depends on `upstream`, so that XLA cannot merge (CSE)
     # the recomputation with the forward pass.
-    zero = tf.minimum(tf.abs(tf.reshape(upstream, [-1])[0]), 0)
+    # A sum of at most one element: the batch of a replica may have no rows.
+    first = tf.reduce_sum(tf.reshape(upstream, [-1])[:1])
+    zero = tf.minimum(tf.abs(first), 0)
     arguments = [x + tf.cast(zero, x.dtype) for x in arguments]
     with tf.GradientTape() as tape:
         tape.watch(arguments)

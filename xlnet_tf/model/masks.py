@@ -68,6 +68,11 @@ def literal_masks(perm_mask, target_positions=None):
     return ops.logical_or(may_attend, itself), query
 
 
+def is_zero(length):
+    """Whether a length, an int or a scalar of the backend, is known to be 0."""
+    return isinstance(length, int) and length == 0
+
+
 def causal_mask(num_tokens, memory_length, same_length=False):
     """Causal mask: a token sees memory, the tokens before it, and itself.
 
@@ -105,7 +110,8 @@ def attention_mask(features, target_positions, config, memory_length):
         features: dict of the backbone's inputs.
         target_positions: int tensor of shape [B, P] or None.
         config: XLNetConfig.
-        memory_length: int, M, of this call; 0 without memory.
+        memory_length: int or scalar of the backend, M, of this call; 0 without
+            memory.
 
     Returns:
         bool tensor of shape [B, T (+ P), M + T], True = may attend: T rows of
@@ -122,7 +128,7 @@ def attention_mask(features, target_positions, config, memory_length):
         rows = _join(content, query)
     else:
         rows = _join(content, query)
-        if rows is not None and memory_length:
+        if rows is not None and not is_zero(memory_length):
             shape = [batch_size, ops.shape(rows)[1], memory_length]
             rows = ops.concatenate([ops.ones(shape, "bool"), rows], axis=-1)
     return _and_real_keys(rows, features, target_positions, memory_length)
@@ -165,7 +171,7 @@ def _and_causal(
 
 def _after_memory(mask, memory_length):
     """Widens [.., T] to [.., M + T]; memory may always be attended."""
-    if not memory_length:
+    if is_zero(memory_length):
         return mask
     return ops.pad(
         mask, [[0, 0], [0, 0], [memory_length, 0]], constant_values=True
@@ -185,7 +191,8 @@ def _and_real_keys(rows, features, target_positions, memory_length):
     no softmax has only masked keys.
     """
     padding_mask = features.get("padding_mask")
-    memory_mask = features.get("memory_mask") if memory_length else None
+    has_memory = not is_zero(memory_length)
+    memory_mask = features.get("memory_mask") if has_memory else None
     if padding_mask is None and memory_mask is None:
         return rows
     token_ids = features["token_ids"]
@@ -193,7 +200,7 @@ def _and_real_keys(rows, features, target_positions, memory_length):
     if padding_mask is None:
         padding_mask = ops.ones_like(token_ids)
     real = ops.cast(padding_mask, "bool")
-    if memory_length:
+    if has_memory:
         if memory_mask is None:
             memory_mask = ops.ones([batch_size, memory_length], "bool")
         real = ops.concatenate([ops.cast(memory_mask, "bool"), real], axis=-1)

@@ -75,6 +75,9 @@ class StatefulMemory(keras.layers.Layer):
     `reset`, the memory is zeros. As released, these zeros are attended unless
     `mask_unwritten` is set.
 
+    The variables are weights that are not trainable, so `count_params` of a
+    model that holds a memory counts them.
+
     Args:
         num_layers: int, L.
         memory_length: int, M.

@@ -13,13 +13,18 @@ from keras import ops
 
 
 def relative_position_encoding(
-    num_tokens, num_keys, hidden_dim, clamp_length=0, is_reversed=False
+    num_tokens,
+    num_keys,
+    hidden_dim,
+    clamp_length=0,
+    is_reversed=False,
+    dtype="float32",
 ):
     """R, the sinusoid of every distance from `num_keys` down.
 
     Row r encodes the distance `num_keys - r`: large positive distances (far in
-    the past) come first, negative ones (the future) last. Computed in float32
-    whatever the compute type is, because bfloat16 cannot tell 511 from 512.
+    the past) come first, negative ones (the future) last. No type narrower than
+    float32 will do: bfloat16 cannot tell 511 from 512.
 
     Args:
         num_tokens: int, T.
@@ -29,18 +34,19 @@ def relative_position_encoding(
             no limit.
         is_reversed: bool, whether the text is read backwards: every distance
             changes its sign.
+        dtype: str, "float32" (default) or "float64".
 
     Returns:
-        float32 tensor of shape [K + T, D].
+        float tensor of shape [K + T, D].
 
     Source: `relative_positional_encoding` of the released code.
     """
-    distance = ops.arange(num_keys, -num_tokens, -1, dtype="float32")
+    distance = ops.arange(num_keys, -num_tokens, -1, dtype=dtype)
     if clamp_length > 0:
         distance = ops.clip(distance, -clamp_length, clamp_length)
     if is_reversed:
         distance = -distance
-    exponent = ops.arange(0, hidden_dim, 2, dtype="float32") / hidden_dim
+    exponent = ops.arange(0, hidden_dim, 2, dtype=dtype) / hidden_dim
     angle = ops.outer(distance, ops.power(10000.0, -exponent))  # [R, D / 2]
     return ops.concatenate([ops.sin(angle), ops.cos(angle)], axis=-1)
 

@@ -5,6 +5,9 @@ Longer ones are read segment by segment with memory.
 Shapes: B batch, T tokens of a text, M memory length, D model dim, L layers.
 """
 
+import contextlib
+
+import keras
 from keras import ops
 
 from xlnet_tf.model.dropout import fold_in
@@ -160,14 +163,15 @@ def remember_segments(backbone, features, segment_length, training=None):
         return taken
 
     def read(index, memory_mask, *memories):
-        outputs = backbone(
-            {
-                **segment(index),
-                "memories": memories,
-                "memory_mask": memory_mask,
-            },
-            training=training,
-        )
+        with _without_gradient(backbone):
+            outputs = backbone(
+                {
+                    **segment(index),
+                    "memories": memories,
+                    "memory_mask": memory_mask,
+                },
+                training=training,
+            )
         return (index + 1, outputs["memory_mask"], *outputs["memories"])
 
     config = backbone.config
@@ -189,6 +193,18 @@ def remember_segments(backbone, features, segment_length, training=None):
         "memories": tuple(ops.stop_gradient(x) for x in memories),
         "memory_mask": memory_mask,
     }
+
+
+def _without_gradient(model):
+    """A scope in which weights are constants, where the backend needs one.
+
+    JAX refuses, in a loop, a gradient of attention's own even if nobody asks
+    for it.
+    """
+    if keras.backend.backend() == "tensorflow":
+        return contextlib.nullcontext()
+    constants = [(v, ops.stop_gradient(v.value)) for v in model.variables]
+    return keras.StatelessScope(state_mapping=constants)
 
 
 def _whole_segments(features, segment_length):

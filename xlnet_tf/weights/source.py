@@ -11,9 +11,8 @@ from typing import NamedTuple
 from xlnet_tf.files import CHECKSUMS_FILE
 from xlnet_tf.files import as_path
 from xlnet_tf.files import verify_checksums
-from xlnet_tf.weights.table import by_name
-
 from xlnet_tf.weights.layer_state import STATE_KEYS
+from xlnet_tf.weights.table import by_name
 
 # More names than these make a message nobody reads.
 _NAMES_SHOWN = 40

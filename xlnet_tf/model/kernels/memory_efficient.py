@@ -164,17 +164,18 @@ def _forward(inputs, rules, group):
 
 def _backward(inputs, rules, group, outputs, saved, upstream):
     """HeadInputs, the gradients of all inputs."""
+    factor, last = saved
     # The gradient of a softmax subtracts from each row its weighted mean,
     # which is this.
     mean = ops.sum(
-        ops.cast(upstream, "float32") * ops.cast(outputs, "float32"), axis=-1
+        ops.cast(upstream, factor.dtype) * ops.cast(outputs, factor.dtype),
+        axis=-1,
     )
-    factor, last = saved
     if group is None:
         gradients = attention_gradient(
             _with_examples(inputs, rules),
             _broadcast_rules(inputs, rules),
-            ops.cast(last, "float32"),
+            ops.cast(last, factor.dtype),
             factor,
             mean,
             upstream,
@@ -269,7 +270,7 @@ def _rules_of_group(rules, example, group, slice_of):
     keep = None
     if rules.seed is not None and rules.dropout:
         shape = (1, group, slice_of[2][1], slice_of[3][1])
-        keep = keep_mask(shape, rules.dropout, rules.seed, slice_of)[0]
+        keep = keep_mask(shape, rules.dropout, rules.seed, slice_of=slice_of)[0]
     return rules._replace(
         mask=of_example(rules.mask),
         other_segment=of_example(rules.other_segment),

@@ -13,6 +13,7 @@ from keras import ops
 
 from xlnet_tf.model.dropout import keep_mask
 from xlnet_tf.model.kernels.scores import MASKED_SCORE
+from xlnet_tf.model.kernels.scores import score_dtype
 
 
 def attend(
@@ -58,7 +59,7 @@ def attend(
         )
         scores = scores + segment_scores
 
-    scores = ops.cast(scores, "float32")
+    scores = ops.cast(scores, score_dtype(scores.dtype))
     if rules.mask is not None:
         mask = rules.mask[:, None]  # [B or 1, 1, Q, K]
         scores = ops.where(mask, scores, MASKED_SCORE)

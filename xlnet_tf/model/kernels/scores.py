@@ -85,8 +85,20 @@ class HeadInputs(NamedTuple):
     position: Any
 
 
+def score_dtype(dtype):
+    """Find the type of scores and softmax.
+
+    Args:
+        dtype: str or dtype, of the keys and values.
+
+    Returns:
+        str, "float32"; "float64" for float64.
+    """
+    return "float64" if dtype == "float64" else "float32"
+
+
 def _scores(inputs, rules):
-    """float32 [..., Q, K], `MASKED_SCORE` where a row may not attend."""
+    """[..., Q, K], `MASKED_SCORE` where a row may not attend."""
     num_keys = ops.shape(inputs.key)[-2]
     # (a) + (c), ...qh,...kh->...qk
     scores = _product(inputs.content_query, inputs.key)
@@ -111,7 +123,7 @@ def _scores(inputs, rules):
             difference[..., None],
             ops.zeros((), difference.dtype),
         )
-    scores = ops.cast(scores, "float32")
+    scores = ops.cast(scores, score_dtype(scores.dtype))
     if rules.mask is not None:
         scores = ops.where(rules.mask, scores, MASKED_SCORE)
     return scores
@@ -123,16 +135,17 @@ def signed_weights(inputs, rules, largest=None):
     Args:
         inputs: HeadInputs.
         rules: ScoreRules.
-        largest: float32 tensor of shape [..., Q], the largest score of each
-            row, if known. Default None.
+        largest: tensor of shape [..., Q] of `score_dtype`, the largest score
+            of each row, if known. Default None.
 
     Returns:
-        (float32 tensor of shape [..., Q, K], exp(scores - largest), negative
-        where dropout drops it; `largest`).
+        (tensor of shape [..., Q, K] of `score_dtype`, exp(scores - largest),
+        negative where dropout drops it; `largest`).
     """
     scores = _scores(inputs, rules)
     if largest is None:
-        largest = ops.max(scores, axis=-1)
+        # Without `initial`, Keras refuses a batch without rows.
+        largest = ops.max(scores, axis=-1, initial=MASKED_SCORE)
     weights = ops.exp(scores - largest[..., None])
     if rules.keep is not None:
         weights = ops.where(rules.keep, weights, -weights)
@@ -148,19 +161,28 @@ def attend_heads(weights, largest, value, rules):
         rules: ScoreRules.
 
     Returns:
-        (float tensor of shape [..., Q, H]; float32 tensor of shape [..., Q],
-        the factor that makes the kept weights of a row probabilities).
+        (float tensor of shape [..., Q, H]; tensor of shape [..., Q] of
+        `score_dtype`, the factor that makes the kept weights of a row
+        probabilities).
     """
     total = ops.sum(_without_sign(weights, rules), axis=-1)
-    # Dividing H numbers a row is cheaper than dividing K.
     factor = rules.scale / total
     if rules.mask is not None:
         # The softmax of a row whose keys are all masked is uniform; no
         # information may come from there.
         factor = ops.where(largest > MASKED_SCORE / 2, factor, 0.0)
-    kept = ops.cast(_kept(weights, rules), value.dtype)
-    attended = ops.matmul(kept, value)  # ...qk,...kh->...qh
+    kept = _kept(weights, rules)
+    if _overflows(value.dtype):
+        kept = ops.cast(kept * factor[..., None], value.dtype)
+        return ops.matmul(kept, value), factor
+    # Dividing H numbers a row is cheaper than dividing K.
+    attended = ops.matmul(ops.cast(kept, value.dtype), value)
     return attended * ops.cast(factor, value.dtype)[..., None], factor
+
+
+def _overflows(dtype):
+    """Whether a sum of values could be too large before its division."""
+    return dtype == "float16"
 
 
 def _without_sign(weights, rules):
@@ -177,9 +199,9 @@ def attention_gradient(inputs, rules, weights, factor, mean, upstream):
     Args:
         inputs: HeadInputs.
         rules: ScoreRules.
-        weights: float32 tensor of shape [..., Q, K], of `signed_weights`.
-        factor: float32 tensor of shape [..., Q], of `attend_heads`.
-        mean: float32 tensor of shape [..., Q], the sum of upstream x output.
+        weights: tensor of shape [..., Q, K], of `signed_weights`.
+        factor: tensor of shape [..., Q], of `attend_heads`.
+        mean: tensor of shape [..., Q], the sum of upstream x output.
         upstream: float tensor of shape [..., Q, H].
 
     Returns:
@@ -190,8 +212,11 @@ def attention_gradient(inputs, rules, weights, factor, mean, upstream):
     # backward pass, doubling memory.
     zero = ops.minimum(ops.abs(mean[..., :1, None]), 0)
     kept = _kept(weights, rules, zero)
-    upstream = upstream * ops.cast(factor, upstream.dtype)[..., None]
-    kept_gradient = ops.cast(_product(upstream, inputs.value), "float32")
+    if _overflows(upstream.dtype):
+        kept = kept * factor[..., None]
+    else:
+        upstream = upstream * ops.cast(factor, upstream.dtype)[..., None]
+    kept_gradient = ops.cast(_product(upstream, inputs.value), factor.dtype)
     mean = mean * factor / rules.scale
     gradient = (
         kept * kept_gradient - _without_sign(weights, rules) * mean[..., None]

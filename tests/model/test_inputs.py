@@ -1,0 +1,31 @@
+"""Features that the backbone takes and refuses."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.support.oracle import as_numpy
+from tests.support.oracle import small_config
+from xlnet_tf.model.inputs import check_features
+
+
+def test_half_of_an_odd_number_of_rows_is_refused():
+    config = small_config(reverse_half_batch=True)
+
+    def is_reversed(token_ids):
+        return check_features({"token_ids": token_ids}, config)["is_reversed"]
+
+    ids = np.zeros((5, 7), "int32")
+    np.testing.assert_array_equal(is_reversed(ids[:4]), [0, 0, 1, 1])
+    assert is_reversed(ids[:0]).shape == (0,)
+    for rows in (1, 5):
+        with pytest.raises(ValueError, match=f"Received: {rows} rows"):
+            is_reversed(ids[:rows])
+    spec = tf.TensorSpec((None, 7), "int32")
+    in_graph = tf.function(is_reversed, input_signature=[spec])
+    np.testing.assert_array_equal(in_graph(ids[:2]), [0, 1])
+    with pytest.raises(tf.errors.InvalidArgumentError, match="an even number"):
+        in_graph(ids[:1])
+    # Rows that say it themselves may be of any number.
+    named = {"token_ids": ids, "is_reversed": np.ones(5)}
+    assert as_numpy(check_features(named, config)["is_reversed"]).all()
