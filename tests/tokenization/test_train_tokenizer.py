@@ -1,5 +1,6 @@
 """Training a tokenizer: released settings, same file again, clear errors."""
 
+import collections
 import errno
 import json
 import os
@@ -58,6 +59,33 @@ def test_is_deterministic(tmp_path):
     assert len(digests) == 2
 
 
+def test_sample_of_more_sentences_than_the_limit(output, monkeypatch):
+    """It is ours, because that of SentencePiece follows from the process."""
+    chosen = [list(module.sample(range(1000), 10, seed)) for seed in (0, 0, 1)]
+    assert chosen[0] == chosen[1] != chosen[2]
+    assert len({*chosen[0]}) == 10
+    assert list(module.sample(range(9), 10)) == list(range(9))
+    counts = collections.Counter(
+        value
+        for seed in range(2000)
+        for value in module.sample("abcde", 2, seed)
+    )
+    assert all(abs(count - 800) < 100 for count in counts.values())
+    given = []
+
+    def train(sentence_iterator, input_sentence_size, **settings):
+        given.append(list(sentence_iterator))
+        assert len(given[-1]) == input_sentence_size == 150
+        raise RuntimeError("enough")
+
+    name = "sentencepiece.SentencePieceTrainer.train"
+    monkeypatch.setattr(name, train)
+    for _ in range(2):
+        with pytest.raises(ValueError, match="enough"):
+            train_tokenizer(tiny_sentences(), output, 300, sentence_limit=150)
+    assert given[0] == given[1]
+
+
 def test_cleans_the_text_first(output):
     sentences = [f"``É{line}''\u00a0 É" for line in tiny_sentences()]
     tokenizer = train_tokenizer(
@@ -96,7 +124,7 @@ def test_leaves_nothing_half_written(output, monkeypatch):
     def fail(source, target):
         raise OSError(errno.ENOSPC, "no room")
 
-    monkeypatch.setattr(os, "rename", fail)
+    monkeypatch.setattr(os, "replace", fail)
     with pytest.raises(OSError, match="no room"):
         train_tokenizer(tiny_sentences(), output, vocabulary_size=300)
     assert list(output.parent.iterdir()) == []
@@ -130,7 +158,8 @@ def test_no_text(output, sentences):
         ({"vocabulary_size": 17}, "`vocabulary_size` must be above 17"),
         ({"character_coverage": 0.9}, "`character_coverage` must be from"),
         ({"character_coverage": 1.1}, "`character_coverage` must be from"),
-        ({"sentence_limit": 0}, "`sentence_limit` must be at least 1"),
+        ({"sentence_limit": 0}, "`sentence_limit` must be at least 101"),
+        ({"sentence_limit": 100}, "`sentence_limit` must be at least 101"),
     ],
 )
 def test_settings_out_of_range(output, settings, match):
