@@ -9,7 +9,6 @@ the end of a word. tests/slow/peers/test_transformers.py has an example of each.
 """
 
 import json
-import pathlib
 import warnings
 
 from data_pipeline.tokenization import hugging_face_format
@@ -18,6 +17,7 @@ from data_pipeline.tokenization.hugging_face_format import added_tokens
 from data_pipeline.tokenization.hugging_face_format import damaged
 from data_pipeline.tokenization.hugging_face_format import normalizers
 from data_pipeline.tokenization.tokenizer import Tokenizer
+from xlnet_tf.files import as_path
 from xlnet_tf.files import write_bytes
 
 PRESET_FILE = "assets/tokenizer/vocabulary.spm"
@@ -39,14 +39,14 @@ def find_tokenizer_file(directory):
     """Find the file of a model directory that holds its vocabulary.
 
     Args:
-        directory: str or path.
+        directory: path.
 
     Returns:
         path of `assets/tokenizer/vocabulary.spm` (written by
         `save_to_preset`), else `spiece.model` (released), else
         `tokenizer.json` (Hugging Face's alone), or None if there is none.
     """
-    directory = pathlib.Path(directory)
+    directory = as_path(directory)
     for name in (PRESET_FILE, MODEL_FILE, TOKENIZER_FILE):
         if (directory / name).is_file():
             return directory / name
@@ -63,7 +63,7 @@ def read_tokenizer(directory, lowercase=None):
     released preprocessing does.
 
     Args:
-        directory: str or path.
+        directory: path.
         lowercase: bool, or None for what the files say, False if they say
             nothing.
 
@@ -75,7 +75,7 @@ def read_tokenizer(directory, lowercase=None):
         FileNotFoundError: there is no such directory, or no tokenizer in it.
         ValueError: a file is damaged, or the tokenizer of another model.
     """
-    directory = pathlib.Path(directory)
+    directory = as_path(directory)
     file = find_tokenizer_file(directory)
     if file is None:
         _refuse(directory)
@@ -117,7 +117,7 @@ def write_tokenizer(tokenizer, directory):
 
     Args:
         tokenizer: Tokenizer.
-        directory: str or path, made if missing.
+        directory: path, made if missing.
 
     Raises:
         OSError: a file cannot be written.
@@ -125,7 +125,7 @@ def write_tokenizer(tokenizer, directory):
     """
     model = model_file.ModelProto.FromString(tokenizer.model_proto)
     _check_expressible(tokenizer, model)
-    directory = pathlib.Path(directory)
+    directory = as_path(directory)
     directory.mkdir(parents=True, exist_ok=True)
     values = hugging_face_format.from_model(model, tokenizer.lowercase)
     config = json.dumps(_config(tokenizer), indent=2) + "\n"
