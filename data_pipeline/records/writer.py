@@ -196,10 +196,10 @@ class RecordSetWriter:
             path = self.directory / file
             (self._building / temporary).replace(path)
             self._placed.append((path, self._building / temporary))
-        self._flush()
+        _flush_directory(self.directory)
         (self._building / MANIFEST).replace(self.directory / MANIFEST)
         self._placed, self._finished = [], True
-        self._flush()
+        _flush_directory(self.directory)
         for file in old_files - set(names):
             remove(self.directory / file)
 
@@ -258,10 +258,9 @@ class RecordSetWriter:
                 "another `output`, or give `overwrite` (--overwrite)."
             )
         for path in sorted(self.directory.iterdir()):
-            is_ours = path.name == TOKENIZER and (
-                path.read_bytes() == self._model_proto
-            )
-            if _is_of_a_set(path.name) and not is_ours:
+            if not _is_of_a_set(path.name):
+                continue
+            if path.name != TOKENIZER or path.read_bytes() != self._model_proto:
                 raise FileExistsError(
                     f"{self.directory} holds a file {path.name} that is of no "
                     "complete set of records, and a set would replace it. "
@@ -282,24 +281,16 @@ class RecordSetWriter:
         remove(self._building / _PLACING)
 
     def _remove_old_manifest(self):
-        path = self.directory / MANIFEST
-        if not path.exists():
-            return set()
-        try:
-            old = read_manifest(self.directory, check_shards=False)
-        except ValueError:  # broken, so its shards are unknown
-            files = set()
-        else:
-            # A manifest from elsewhere may name any file.
-            names = {shard.file for shard in all_shards(old)}
-            files = set(filter(_SHARD.fullmatch, names))
-        remove(path)
-        self._flush()
-        return files
-
-    def _flush(self):
-        if not is_remote(self.directory):
+        path, names = self.directory / MANIFEST, set()
+        if path.exists():
+            # Of a broken one the shards are unknown.
+            with contextlib.suppress(ValueError):
+                old = read_manifest(self.directory, check_shards=False)
+                names = {shard.file for shard in all_shards(old)}
+            remove(path)
             _flush_directory(self.directory)
+        # A manifest from elsewhere may name any file.
+        return set(filter(_SHARD.fullmatch, names))
 
 
 def _is_of_a_set(name):
@@ -382,6 +373,8 @@ def _code(dtype):
 
 
 def _flush_directory(path):
+    if is_remote(path):
+        return
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
