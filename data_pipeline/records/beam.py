@@ -84,9 +84,8 @@ class Builder:
         self._options = options
 
     def __call__(self, corpus, tokenizer, settings, writer, may_differ):
-        directory = files.as_path(writer.temporary_path(""))
-        directory = os.fspath(directory.absolute())
-        paths = [os.fspath(files.as_path(x).absolute()) for x in corpus.files]
+        directory = restart.absolute(writer.temporary_path(""))
+        paths = list(map(restart.absolute, corpus.files))
         options = _pipeline_options(self._beam, self._runner, self._options)
         work = _Work(directory, tokenizer, settings, may_differ)
         with (

@@ -82,13 +82,14 @@ def make_plan(corpus, tokenizer, settings):
         ],
     }
     places = [
-        [_absolute(path), changed if 0 < changed < now - _CLOCK_NS else None]
+        [absolute(path), changed if 0 < changed < now - _CLOCK_NS else None]
         for path, (_, changed) in zip(corpus.files, status, strict=True)
     ]
     return Plan(values, places)
 
 
-def _absolute(path):
+def absolute(path):
+    """Path that other processes may use, str."""
     return path if files.is_remote(path) else os.path.abspath(path)
 
 
@@ -301,11 +302,12 @@ def begin(directory, plan):
         bool, whether the text may be another than that of finished parts.
     """
     before = read_plan(directory)
-    if before is None or not is_in_repair(before):
+    if before is not None and is_in_repair(before):
+        mark_for_repair(directory, plan)
+        return True
+    if before != plan.values:
         write_plan(directory, plan.values)
-        return False
-    mark_for_repair(directory, plan)
-    return True
+    return False
 
 
 def mark_for_repair(directory, plan):

@@ -140,46 +140,32 @@ def test_too_large_a_vocabulary_names_the_largest(output):
     assert tokenizer.vocabulary_size == largest
 
 
-def test_too_small_a_vocabulary(output):
-    with pytest.raises(ValueError, match=r"expected at least \d\d\. .*=30"):
-        train_tokenizer(tiny_sentences(), output, vocabulary_size=30)
+def test_what_is_refused(output):
+    text, few = list(tiny_sentences()), "`sentence_limit` must be at least 101"
+    for sentences, settings, error, match in (
+        (text, (30,), ValueError, r"expected at least \d\d\. .*=30"),
+        (text, (17,), ValueError, "`vocabulary_size` must be above 17"),
+        (text, (300, 0.9), ValueError, "`character_coverage` must be from"),
+        (text, (300, 1.1), ValueError, "`character_coverage` must be from"),
+        (text, (300, 1.0, False, 0), ValueError, few),
+        (text, (300, 1.0, False, 100), ValueError, few),
+        ([], (), ValueError, "no text to train on"),
+        (["", " \n", "\u0301"], (), ValueError, "no text to train on"),
+        ("one text", (), TypeError, "not one str"),
+    ):
+        with pytest.raises(error, match=match):
+            train_tokenizer(sentences, output, *settings)
+        assert not output.exists()
 
 
-@pytest.mark.parametrize("sentences", [[], ["", " \n", "\u0301"]])
-def test_no_text(output, sentences):
-    with pytest.raises(ValueError, match="no text to train on"):
-        train_tokenizer(sentences, output)
-    assert not output.exists()
-
-
-@pytest.mark.parametrize(
-    ("settings", "match"),
-    [
-        ({"vocabulary_size": 17}, "`vocabulary_size` must be above 17"),
-        ({"character_coverage": 0.9}, "`character_coverage` must be from"),
-        ({"character_coverage": 1.1}, "`character_coverage` must be from"),
-        ({"sentence_limit": 0}, "`sentence_limit` must be at least 101"),
-        ({"sentence_limit": 100}, "`sentence_limit` must be at least 101"),
-    ],
-)
-def test_settings_out_of_range(output, settings, match):
-    with pytest.raises(ValueError, match=match):
-        train_tokenizer(tiny_sentences(), output, **settings)
-
-
-def test_one_str(output):
-    with pytest.raises(TypeError, match="not one str"):
-        train_tokenizer("one text", output)
-
-
-@pytest.mark.parametrize("error", [UnicodeError, KeyboardInterrupt, OSError])
-def test_errors_of_the_input_keep_their_kind(output, error):
-    def sentences():
+def test_errors_of_the_input_keep_their_kind(output):
+    def sentences(error):
         yield "ba co"
         raise error("while reading")
 
-    with pytest.raises(error, match="while reading"):
-        train_tokenizer(sentences(), output)
+    for error in (UnicodeError, KeyboardInterrupt, OSError):
+        with pytest.raises(error, match="while reading"):
+            train_tokenizer(sentences(error), output)
 
 
 def test_command(tmp_path, capfd):
