@@ -11,11 +11,20 @@ from data_pipeline import command_line
 from data_pipeline.records import schema
 from data_pipeline.settings import add_options
 from data_pipeline.settings import given_options
+from data_pipeline.text.documents import BAD_TEXT
 from data_pipeline.text.documents import TEXT_FORMATS
-from data_pipeline.text.documents import find_files
+from data_pipeline.text.documents import Corpus
+from data_pipeline.text.files import sizes_and_times
+from xlnet_tf.files import as_path
 
 _LOG_SECONDS = 30.0
 _UNKNOWN_WARNING = 0.01
+# Counts in the totals of a manifest.
+_BAD_TEXT = {
+    "replaced_characters": "replaced character(s) that were no text",
+    "skipped_lines": "skipped line(s) that could not be read",
+    "empty_files": "file(s) without text",
+}
 
 
 def main(argv=None):
@@ -37,45 +46,56 @@ def main(argv=None):
     from data_pipeline.tokenization.tokenizer import Tokenizer
 
     tokenizer = Tokenizer(arguments.tokenizer, lowercase=arguments.lowercase)
-    settings = read_settings(arguments)
-    size = sum(map(os.path.getsize, find_files(arguments.input)))
-    was_complete = not arguments.overwrite and os.path.exists(
-        os.path.join(arguments.output, MANIFEST)
+    corpus = Corpus(
+        arguments.input,
+        arguments.text_format,
+        arguments.encoding,
+        arguments.on_bad_text,
+    )
+    if corpus.guess:
+        sys.stdout.write(f"{corpus.guess}\n")
+    was_complete = not arguments.overwrite and (
+        (as_path(arguments.output) / MANIFEST).exists()
     )
     common = {
-        "settings": settings,
-        "text_format": arguments.text_format,
-        "encoding": arguments.encoding,
+        "text": corpus,
+        "tokenizer": tokenizer,
+        "output": arguments.output,
+        "settings": read_settings(arguments),
         "overwrite": arguments.overwrite,
     }
-    inputs = (arguments.input, tokenizer, arguments.output)
-    if arguments.runner is None:
-        import tqdm
+    with command_line.warnings_in_a_line():
+        if arguments.runner is None:
+            with _progress_bar(corpus.files) as bar:
+                manifest = build.build_records(
+                    **common,
+                    processes=arguments.processes,
+                    progress=bar.update,
+                )
+        else:
+            from data_pipeline.records import beam
 
-        is_terminal = sys.stderr.isatty()
-        with tqdm.tqdm(
-            total=size,
-            unit="B",
-            unit_scale=True,
-            desc="text done",
-            # In a log, a line from time to time, and none of short builds.
-            mininterval=0.1 if is_terminal else _LOG_SECONDS,
-            delay=0 if is_terminal else _LOG_SECONDS,
-        ) as bar:
             manifest = build.build_records(
-                *inputs,
                 **common,
-                processes=arguments.processes,
-                progress=bar.update,
+                build_parts=beam.Builder(arguments.runner, beam_options),
             )
-    else:
-        from data_pipeline.records import beam
-
-        manifest = beam.build_records(
-            *inputs, **common, runner=arguments.runner, options=beam_options
-        )
     sys.stdout.write(_summary(manifest, arguments.output, was_complete))
     return 0
+
+
+def _progress_bar(files):
+    import tqdm
+
+    is_terminal = sys.stderr.isatty()
+    return tqdm.tqdm(
+        total=sum(size for size, _ in sizes_and_times(files)),
+        unit="B",
+        unit_scale=True,
+        desc="text done",
+        # In a log, a line from time to time, and none of short builds.
+        mininterval=0.1 if is_terminal else _LOG_SECONDS,
+        delay=0 if is_terminal else _LOG_SECONDS,
+    )
 
 
 def read_settings(arguments):
@@ -86,10 +106,12 @@ def read_settings(arguments):
         return schema.RecordSettings.read(None, arguments)
     if os.path.basename(arguments.settings) != restart.PLAN:
         return schema.RecordSettings.read(arguments.settings, arguments)
+    if not as_path(arguments.settings).is_file():
+        raise FileNotFoundError(f"there is no file {arguments.settings}.")
     # Beside settings, the plan of a set holds its input and tokenizer.
     plan = restart.read_plan(os.path.dirname(arguments.settings) or ".")
     if plan is None:
-        raise FileNotFoundError(
+        raise ValueError(
             f"{arguments.settings} is not the plan of a set of records."
         )
     given = given_options(schema.RecordSettings, plan)
@@ -123,9 +145,17 @@ def _summary(manifest, output, was_complete):
             "tokenizer. Is it made for this language and script, and is "
             "--encoding right?\n"
         )
-    if was_complete:
-        return text + f"{output} was complete already\n"
-    return text + f"wrote {output}\n"
+    text += (
+        f"{output} was complete already"
+        if was_complete
+        else (f"wrote {output}")
+    )
+    bad_text = [
+        f"{totals[name]:,} {what}"
+        for name, what in _BAD_TEXT.items()
+        if totals.get(name)
+    ]
+    return text + "".join(f"; {x}" for x in bad_text) + "\n"
 
 
 def _parser():
@@ -135,7 +165,13 @@ def _parser():
         allow_abbrev=False,
     )
     add = parser.add_argument
-    add("--input", required=True, help="text files: a path or a quoted glob")
+    add(
+        "--input",
+        required=True,
+        nargs="+",
+        metavar="GLOB",
+        help="text files: paths or globs; also gs://BUCKET/...",
+    )
     add("--tokenizer", required=True, help="SentencePiece model, spiece.model")
     add("--output", required=True, help="directory of the set of records")
     add(
@@ -158,6 +194,14 @@ def _add_text_options(add):
         'a file is a document; jsonl: {"text": ...} per line',
     )
     add("--encoding", default="utf-8", help="of the text files")
+    add(
+        "--on-bad-text",
+        choices=BAD_TEXT,
+        default="refuse",
+        help="bytes that are not text stop the build, become U+FFFD, or their "
+        "line is left out; the latter two leave out broken lines of JSON and "
+        "empty files (default refuse)",
+    )
     add("--lowercase", action="store_true", help="for an uncased vocabulary")
     add(
         "--processes",
@@ -173,7 +217,8 @@ def _add_text_options(add):
     add(
         "--overwrite",
         action="store_true",
-        help="replace a complete set, or restart an interrupted build",
+        help="replace a complete set and files of the same names, or restart "
+        "an interrupted build",
     )
 
 

@@ -5,11 +5,15 @@ python -m data_pipeline.train_tokenizer --input 'text/*.txt' \\
 """
 
 import argparse
-import os
+import itertools
+import random
 import re
 import sys
 
 from data_pipeline.command_line import run
+from data_pipeline.text.documents import BAD_TEXT
+from data_pipeline.text.documents import TEXT_FORMATS
+from data_pipeline.text.documents import Corpus
 from xlnet_tf.files import write_bytes
 
 CONTROL_SYMBOLS = ("<cls>", "<sep>", "<pad>", "<mask>", "<eod>")
@@ -18,6 +22,7 @@ USER_DEFINED_SYMBOLS = ("<eop>", ".", "(", ")", '"', "-", "–", "£", "€")
 # SentencePiece leaves out sentences of more than 4,192 bytes; a character has
 # four at most.
 _MAX_CHARACTERS = 1000
+_TOO_FEW = 100  # sentences, for SentencePiece
 # The number of threads changes how rounding errors add up, hence the pieces:
 # a fixed one gives the same model on every machine.
 _NUM_THREADS = 16
@@ -34,18 +39,19 @@ def train_tokenizer(
     """Trains a unigram SentencePiece model with the released settings.
 
     Sentences go through the same cleaning as any text that is tokenized later.
-    The same sentences in the same order give the same file. Beyond
-    `sentence_limit`, SentencePiece draws a sample.
+    The same sentences in the same order give the same file. Of more than
+    `sentence_limit`, a random sample is taken, always the same.
 
     Args:
         sentences: iterable of str, read once.
-        output: str or path of the file to write; it appears when complete.
+        output: path of the file to write; it appears when complete.
         vocabulary_size: int, default 32000.
         character_coverage: float from 0.98 to 1, default 0.99995: the share
             of all characters that get a piece. 0.9995 suits Chinese.
         lowercase: bool, default False.
         sentence_limit: int, default 10,000,000: how many sentences to train
-            on.
+            on, all held in memory. Those above 1,000 characters count as
+            several.
 
     Returns:
         Tokenizer.
@@ -75,11 +81,10 @@ def train_tokenizer(
         "character_coverage": character_coverage,
         "input_sentence_size": sentence_limit,
     }
-    model_proto = _train(_Sentences(sentences, lowercase), settings)
+    sentences = _Sentences(sentences, lowercase, sentence_limit)
+    model_proto = _train(sentences, settings)
     # Refuses what cannot be used before it takes the place of what could.
     Tokenizer.from_model_proto(model_proto, lowercase)
-    output = os.fspath(output)
-    os.makedirs(os.path.dirname(os.path.abspath(output)), exist_ok=True)
     write_bytes(output, model_proto)
     return Tokenizer(output, lowercase)
 
@@ -99,7 +104,13 @@ def main(argv=None):
         description="Trains a SentencePiece model for XLNet on your text.",
     )
     add = parser.add_argument
-    add("--input", required=True, metavar="GLOB", help="text files")
+    add(
+        "--input",
+        required=True,
+        nargs="+",
+        metavar="GLOB",
+        help="text files: paths or globs; also gs://BUCKET/...",
+    )
     add("--output", required=True, metavar="FILE", help="such as spiece.model")
     add("--vocabulary-size", type=int, default=32000, metavar="N")
     add(
@@ -111,20 +122,25 @@ def main(argv=None):
     )
     add("--lowercase", action="store_true", help="for an uncased model")
     add("--sentence-limit", type=int, default=10_000_000, metavar="N")
-    add(
-        "--text-format",
-        default="auto",
-        choices=("auto", "sentences", "running", "jsonl"),
-    )
+    add("--text-format", default="auto", choices=TEXT_FORMATS)
     add("--encoding", default="utf-8")
-    options = parser.parse_args(argv)
-    from data_pipeline.text.documents import read_documents
-
-    documents = read_documents(
-        options.input, options.text_format, options.encoding
+    add(
+        "--on-bad-text",
+        choices=BAD_TEXT,
+        default="refuse",
+        help="as of build_records (default refuse)",
     )
+    options = parser.parse_args(argv)
+    corpus = Corpus(
+        options.input,
+        options.text_format,
+        options.encoding,
+        options.on_bad_text,
+    )
+    if corpus.guess:
+        sys.stdout.write(f"{corpus.guess}\n")
     tokenizer = train_tokenizer(
-        (sentence for document in documents for sentence in document),
+        (x for document in corpus.documents() for x in document.sentences()),
         options.output,
         vocabulary_size=options.vocabulary_size,
         character_coverage=options.character_coverage,
@@ -140,21 +156,46 @@ def main(argv=None):
 class _Sentences:
     """Sentences to train on; remembers the error that stopped them."""
 
-    def __init__(self, sentences, lowercase):
+    def __init__(self, sentences, lowercase, limit):
         self.error = None
         self._sentences = sentences
         self._lowercase = lowercase
+        self._limit = limit
 
     def __iter__(self):
-        from data_pipeline.tokenization.cleaning import preprocess
-
         try:
-            for sentence in self._sentences:
-                yield from _cut(preprocess(sentence, self._lowercase))
+            yield from sample(self._cleaned(), self._limit)
         except BaseException as error:
             # SentencePiece makes a RuntimeError of whatever leaves here.
             self.error = error
             raise
+
+    def _cleaned(self):
+        from data_pipeline.tokenization.cleaning import preprocess
+
+        for sentence in self._sentences:
+            yield from _cut(preprocess(sentence, self._lowercase))
+
+
+def sample(values, limit, seed=0):
+    """Yields a random sample of at most `limit` values, each as likely.
+
+    SentencePiece's own sample is another one in each process.
+
+    Args:
+        values: iterable.
+        limit: int.
+        seed: int.
+    """
+    values, draw = iter(values), random.Random(seed).random
+    kept = list(itertools.islice(values, limit))
+    for number, value in enumerate(values, start=limit + 1):
+        place = int(draw() * number)
+        if place < limit:
+            kept[place] = value
+    kept.reverse()
+    while kept:  # frees each value for the copy that its reader makes
+        yield kept.pop()
 
 
 def _cut(text):
@@ -236,9 +277,9 @@ def _check_settings(sentences, vocabulary_size, coverage, sentence_limit):
             "`character_coverage` must be from 0.98 to 1. Received: "
             f"character_coverage={coverage}. The default is 0.99995."
         )
-    if sentence_limit < 1:
+    if sentence_limit <= _TOO_FEW:
         raise ValueError(
-            "`sentence_limit` must be at least 1. Received: "
+            f"`sentence_limit` must be at least {_TOO_FEW + 1}. Received: "
             f"sentence_limit={sentence_limit}. The default is 10,000,000."
         )
 

@@ -9,11 +9,11 @@ bytes:
 The text is read twice: first to find the ends of the parts, then to send each
 document to the worker that builds its part. Workers write to the temporary
 directory of the output; they need it and the text under the same paths as this
-process. At the end, this process renames the shards and writes the manifest.
+process, such as those of a bucket. At the end, this process renames the shards
+and writes the manifest.
 """
 
 import contextlib
-import json
 import os
 import re
 import typing
@@ -22,14 +22,12 @@ import numpy as np
 
 from data_pipeline.records import held_out
 from data_pipeline.records import restart
-from data_pipeline.records.build import make_set
 from data_pipeline.records.part import build_part
 from data_pipeline.records.schema import SPLITS
-from data_pipeline.records.schema import RecordSettings
 from data_pipeline.text.documents import Document
-from data_pipeline.text.documents import find_files
-from data_pipeline.text.documents import stream_documents
-from xlnet_tf.files import write_bytes
+from data_pipeline.text.files import ReadLog
+from data_pipeline.text.files import TextError
+from xlnet_tf import files
 
 _COUNTS = "parts.json"
 _WORKER_ERROR = re.compile(
@@ -37,19 +35,10 @@ _WORKER_ERROR = re.compile(
 )
 _USERS_ERRORS = {
     "ValueError": ValueError,
+    "TextError": TextError,
     "ChangedTextError": restart.ChangedTextError,
+    "MemoryError": MemoryError,
 }
-
-
-class Source(typing.NamedTuple):
-    """Format of the text files: `text_format` and `encoding`."""
-
-    text_format: str
-    encoding: str
-
-    def documents(self, path):
-        """Yield the Documents of a file."""
-        return stream_documents(path, *self)
 
 
 class Parts(typing.NamedTuple):
@@ -77,82 +66,66 @@ class _Measured(typing.NamedTuple):
     number: int
 
 
-def build_records(
-    pattern,
-    tokenizer,
-    output,
-    settings=None,
-    text_format="auto",
-    encoding="utf-8",
-    runner="DirectRunner",
-    options=(),
-    overwrite=False,
-):
-    """Build a set of records on Beam, as `records.build.build_records` does.
+class Builder:
+    """Builds the parts of `records.build.build_records` on Beam.
 
     Args:
-        pattern: str, a path or a glob of text files.
-        tokenizer: Tokenizer.
-        output: str or path of the directory of the set.
-        settings: RecordSettings, or None for the defaults.
-        text_format: as in `data_pipeline.text.documents`.
-        encoding: str.
         runner: str, such as "DirectRunner", "DataflowRunner", "FlinkRunner"
             or "SparkRunner".
         options: sequence of str, for Beam's PipelineOptions.
-        overwrite: bool, as in `records.build.build_records`.
-
-    Returns:
-        Manifest of the set.
 
     Raises:
-        RuntimeError: Beam is not installed, or the pipeline failed.
-        FileNotFoundError, FileExistsError, ValueError, OSError: as from
-            `records.build.build_records`.
+        RuntimeError: Beam is not installed; when called, the pipeline failed.
     """
-    beam = _import_beam()
-    settings = (settings or RecordSettings()).resolved()
-    files = [os.path.abspath(file) for file in find_files(pattern)]
-    source = Source(text_format, encoding)
-    plan = restart.make_plan(files, tokenizer, settings, *source)
-    output = os.path.abspath(os.fspath(output))
 
-    def build(writer):
-        pipeline_options = _pipeline_options(beam, runner, options)
+    def __init__(self, runner="DirectRunner", options=()):
+        self._beam = _import_beam()
+        self._runner = runner
+        self._options = options
+
+    def __call__(self, corpus, tokenizer, settings, writer, may_differ):
+        directory = restart.absolute(writer.temporary_path(""))
+        paths = list(map(restart.absolute, corpus.files))
+        options = _pipeline_options(self._beam, self._runner, self._options)
+        work = _Work(directory, tokenizer, settings, may_differ)
         with (
             _failures_in_one_line(),
-            beam.Pipeline(options=pipeline_options) as pipeline,
+            self._beam.Pipeline(options=options) as pipeline,
         ):
             _add_transforms(
-                beam,
+                self._beam,
                 pipeline,
-                list(enumerate(files)),
-                source,
-                writer.temporary_path(""),
-                tokenizer,
-                settings,
+                list(enumerate(paths)),
+                corpus.reader,
+                work,
             )
-        return _finished_parts(writer.temporary_path(""))
-
-    return make_set(output, plan, tokenizer, settings, overwrite, build)
+        return _finished_parts(directory, corpus)
 
 
-def _add_transforms(
-    beam, pipeline, files, source, directory, tokenizer, settings
-):
+class _Work(typing.NamedTuple):
+    """What workers need beside the text; the directory is the temporary one."""
+
+    directory: str
+    tokenizer: typing.Any
+    settings: typing.Any
+    may_differ: bool
+
+
+def _add_transforms(beam, pipeline, paths, reader, work):
     """Add the transforms of a build to a pipeline.
 
     Args:
-        files: list of (number, path).
-        directory: str, of the temporary files of the set.
+        paths: list of (number, path).
+        reader: Reader of the corpus.
+        work: _Work.
     """
     # Reshuffle keeps Beam from fusing steps, so files spread over workers.
-    paths = pipeline | beam.Create(files) | "Spread" >> beam.Reshuffle()
+    paths = pipeline | beam.Create(paths) | "Spread" >> beam.Reshuffle()
     parts = (
         paths
-        | "Measure" >> beam.Map(_measure, source)
+        | "Measure" >> beam.Map(_measure, reader)
         | "All lengths" >> beam.combiners.ToList()
-        | "Plan" >> beam.Map(_plan_parts, settings, directory)
+        | "Plan" >> beam.Map(_plan_parts, work.settings, work.directory)
     )
     _ = (
         paths
@@ -160,32 +133,40 @@ def _add_transforms(
         >> beam.FlatMap(
             _keyed_documents,
             beam.pvalue.AsSingleton(parts),
-            source,
-            settings.seed,
+            reader,
+            work.settings.seed,
         )
         | beam.GroupByKey()
-        | "Build" >> beam.Map(_build, directory, tokenizer, settings)
+        | "Build" >> beam.Map(_build, work)
     )
 
 
-def _measure(file, source):
+def _measure(file, reader):
+    """Number of a file, lengths of its documents, digest, bad text."""
     number, path = file
-    lengths = [len(document.text) for document in source.documents(path)]
-    return number, np.array(lengths, np.int64)
+    log = ReadLog()
+    lengths = [len(document.text) for document in reader.documents(path, log)]
+    return (
+        number,
+        np.array(lengths, np.int64),
+        log.digests[path],
+        dict(log.bad_text),
+    )
 
 
 def _plan_parts(measured, settings, directory):
     """Assign every document to its part, as a build on one machine does.
 
     Args:
-        measured: list of (file number, int64 array of documents' lengths).
+        measured: list of results of `_measure`.
         settings: RecordSettings, resolved.
         directory: str, of the file with the number of parts of each split.
 
     Returns:
         Parts.
     """
-    lengths = [one for _, one in sorted(measured, key=lambda pair: pair[0])]
+    measured = sorted(measured, key=lambda one: one[0])
+    _, lengths, digests, bad_text = zip(*measured, strict=True)
     first = np.cumsum([0, *map(len, lengths)]).tolist()
     lengths = np.concatenate(lengths)
 
@@ -199,42 +180,62 @@ def _plan_parts(measured, settings, directory):
         documents(), threshold, settings.seed
     ):
         lasts[split].append(part[-1].number)
-    counts = {split: len(parts) for split, parts in lasts.items()}
-    write_bytes(os.path.join(directory, _COUNTS), json.dumps(counts).encode())
+    files.write_json(
+        os.path.join(directory, _COUNTS),
+        {
+            "parts": {split: len(parts) for split, parts in lasts.items()},
+            "digests": digests,
+            "bad_text": bad_text,
+        },
+    )
     return Parts(
         first, threshold, {s: np.array(n, np.int64) for s, n in lasts.items()}
     )
 
 
-def _keyed_documents(file, parts, source, seed):
+def _keyed_documents(file, parts, reader, seed):
     number, path = file
-    documents = source.documents(path)
+    documents = reader.documents(path)
     for index, document in enumerate(documents, start=parts.first[number]):
-        yield parts.find(index, seed), (index, tuple(document))
+        # Bytes, because Beam refuses a str with a lone surrogate.
+        text = document.text.encode("utf-8", "surrogatepass")
+        yield parts.find(index, seed), (index, (text, document.text_format))
 
 
-def _build(grouped, directory, tokenizer, settings):
+def _build(grouped, work):
     (split, number), documents = grouped
     part = [
-        Document(*document)
-        for _, document in sorted(documents, key=lambda pair: pair[0])
+        Document(text.decode("utf-8", "surrogatepass"), text_format)
+        for _, (text, text_format) in sorted(documents, key=lambda x: x[0])
     ]
-    path = os.path.join(directory, f"{split}-{number}")
+    path = os.path.join(work.directory, f"{split}-{number}")
     digest = restart.text_digest(part)
-    if restart.load_part(path, digest) is None:
-        built = build_part(split, number, part, path, tokenizer, settings)
+    if restart.load_part(path, digest, work.may_differ) is None:
+        built = build_part(
+            split, number, part, path, work.tokenizer, work.settings
+        )
         restart.save_part(path, digest, built)
 
 
-def _finished_parts(directory):
-    """Parts that the workers have written, a list of BuiltPart, in order."""
-    with open(os.path.join(directory, _COUNTS), encoding="utf-8") as file:
-        counts = json.load(file)
-    return [
+def _finished_parts(directory, corpus):
+    """Parts that the workers have written, in order, and a ReadLog."""
+    counts = files.read_json_object(os.path.join(directory, _COUNTS))
+    built = [
         restart.load_part(os.path.join(directory, f"{split}-{number}"))
         for split in SPLITS
-        for number in range(counts[split])
+        for number in range(counts["parts"][split])
     ]
+    if None in built:
+        raise RuntimeError(
+            f"{built.count(None)} of {len(built)} parts that workers have "
+            f"written are not whole in {directory}. Do all workers see "
+            "`output` under the same path? Run the command again."
+        )
+    log = ReadLog()
+    log.digests.update(zip(corpus.files, counts["digests"], strict=True))
+    for bad_text in counts["bad_text"]:
+        log.bad_text.update(bad_text)
+    return built, log
 
 
 def _import_beam():
@@ -276,8 +277,10 @@ def _failures_in_one_line():
         # The last line of the last traceback is the error itself.
         errors = _WORKER_ERROR.findall(str(error))
         if not errors:
+            # Some kinds, such as UnicodeError, are not made of a message.
+            kind = ValueError if isinstance(error, ValueError) else RuntimeError
             message = re.sub(r" \[while running .*\]$", "", str(error))
-            raise type(error)(message) from error
+            raise kind(message) from error
         kind, message = errors[-1]
         kind = _USERS_ERRORS.get(kind.rpartition(".")[2], RuntimeError)
         raise kind(message) from error

@@ -10,7 +10,7 @@ import collections
 import concurrent.futures
 import contextlib
 import dataclasses
-import json
+import functools
 import multiprocessing
 import multiprocessing.connection
 import os
@@ -28,16 +28,16 @@ from data_pipeline.records.schema import stored_features
 from data_pipeline.records.writer import TOKENIZER
 from data_pipeline.records.writer import RecordSetWriter
 from data_pipeline.records.writer import record_bytes
-from data_pipeline.text.documents import find_files
-from data_pipeline.text.documents import stream_documents
+from data_pipeline.text.documents import Corpus
+from data_pipeline.text.files import ReadLog
+from data_pipeline.text.files import TextError
 from data_pipeline.tokenization.symbols import SPECIAL_IDS
-from xlnet_tf import files
 
 _Job = collections.namedtuple("_Job", "split number part path text_digest")
 
 
 def build_records(
-    pattern,
+    text,
     tokenizer,
     output,
     settings=None,
@@ -46,24 +46,32 @@ def build_records(
     processes=1,
     overwrite=False,
     progress=None,
+    on_bad_text="refuse",
+    build_parts=None,
 ):
     """Build a set of records from text.
 
     The same call resumes an interrupted build from its finished parts, and
-    returns the manifest of a finished one.
+    returns the manifest of a finished set.
 
     Args:
-        pattern: str, a path or a glob of text files.
+        text: str or path, or several: a file or a glob of text files; or a
+            Corpus, which has the format, the encoding and `on_bad_text`.
         tokenizer: Tokenizer.
-        output: str or path of the directory of the set.
+        output: path of the directory of the set.
         settings: RecordSettings, or None for the defaults.
         text_format: as in `data_pipeline.text.documents`.
         encoding: str.
         processes: int; the output does not depend on it.
         overwrite: bool, whether to replace a complete set or an interrupted
-            build that differ in text, tokenizer or settings.
+            build that differ in text, tokenizer or settings, and other files
+            of the same names.
         progress: function of the number of bytes of text files whose records
             were finished since its last call, or None.
+        on_bad_text: as of `Corpus`.
+        build_parts: function (corpus, tokenizer, settings, writer,
+            may_differ) -> (list of BuiltPart, ReadLog), such as
+            `beam.Builder`; None builds in processes of this machine.
 
     Returns:
         Manifest of the set.
@@ -74,80 +82,85 @@ def build_records(
         ValueError: settings or text cannot be used, or differ from those of
             an interrupted build.
         OSError: the disk is full, or another error of the system.
+        RuntimeError: another build writes to the directory, or there is not
+            enough memory.
     """
     settings = (settings or RecordSettings()).resolved()
     if processes < 1:
         raise ValueError(
             f"`processes` must be at least 1. Received: processes={processes}."
         )
-    plan = restart.make_plan(
-        find_files(pattern),
-        tokenizer,
-        settings,
-        text_format,
-        encoding,
-    )
-    progress = _Progress(progress)
-
-    def documents(progress=None):
-        return stream_documents(pattern, text_format, encoding, progress)
-
-    def build(writer):
-        return _build_parts(
-            documents, tokenizer, settings, processes, writer, progress
-        )
-
-    return make_set(output, plan, tokenizer, settings, overwrite, build)
-
-
-def make_set(output, plan, tokenizer, settings, overwrite, build):
-    """Build a set from parts, unless it is complete already.
-
-    Args:
-        output: str or path.
-        plan: dict of `restart.make_plan`.
-        tokenizer: Tokenizer.
-        settings: RecordSettings, resolved.
-        overwrite: bool, as in `build_records`.
-        build: function of a RecordSetWriter that returns a list of BuiltPart,
-            in order.
-
-    Returns:
-        Manifest.
-
-    Raises:
-        FileExistsError, ValueError, OSError: as from `build_records`.
-    """
+    corpus = text
+    if not isinstance(text, Corpus):
+        corpus = Corpus(text, text_format, encoding, on_bad_text)
+    plan = restart.make_plan(corpus, tokenizer, settings)
     if not overwrite:
-        finished = restart.find_finished_set(os.fspath(output), plan)
+        finished = restart.find_finished_set(output, plan)
         if finished is not None:
             return finished
+    build_parts = build_parts or functools.partial(
+        _build_parts, processes=processes, progress=_Progress(progress)
+    )
     with RecordSetWriter(
         output,
+        tokenizer.model_proto,
         overwrite,
         lambda directory: restart.can_resume(directory, plan, overwrite),
     ) as writer:
-        try:
-            path = writer.temporary_path(restart.PLAN)
-            files.write_bytes(path, json.dumps(plan, indent=2).encode())
-            manifest, names = make_manifest(build(writer), tokenizer, settings)
-            names[restart.PLAN] = restart.PLAN
-            writer.finish(manifest, names, tokenizer.model_proto)
-        except restart.ChangedTextError:
-            writer.keep = True
-            raise
-        except (OSError, RuntimeError, KeyboardInterrupt):
-            # Not an error of the text, so the build may succeed when repeated.
-            writer.keep = restart.has_parts(writer.temporary_path(""))
-            raise
+        return _build_set(
+            corpus, tokenizer, settings, plan, overwrite, writer, build_parts
+        )
+
+
+def _build_set(
+    corpus, tokenizer, settings, plan, overwrite, writer, build_parts
+):
+    directory = writer.temporary_path("")
+    may_differ = restart.begin(directory, plan) or overwrite
+    with _finished_parts_kept(writer, plan):
+        built, log = build_parts(
+            corpus, tokenizer, settings, writer, may_differ
+        )
+    manifest, names = make_manifest(
+        built, tokenizer, settings, corpus, log.bad_text
+    )
+    # What fails from here on may succeed when it is repeated.
+    writer.keep = True
+    digests = [log.digests[path] for path in corpus.files]
+    finished = restart.write_finished_plan(directory, plan, digests)
+    writer.finish(manifest, names | finished)
     return manifest
 
 
-def _build_parts(documents, tokenizer, settings, processes, writer, progress):
-    """Build all parts; returns a list of BuiltPart, in order."""
-    threshold = held_out.validation_threshold(documents, settings)
+@contextlib.contextmanager
+def _finished_parts_kept(writer, plan):
+    """Context manager that keeps finished parts, whatever stops a build."""
+    directory = writer.temporary_path("")
+    try:
+        yield
+    except BaseException as error:
+        count = restart.count_parts(directory)
+        writer.keep = count > 0
+        kept = f"The same command goes on from {count} finished part(s)."
+        if isinstance(error, MemoryError):
+            raise RuntimeError(
+                "there is not enough memory to build records. Run again with "
+                f"fewer `processes`. {kept}"
+            ) from error
+        if isinstance(error, TextError) and count:
+            restart.mark_for_repair(directory, plan)
+            raise TextError(f"{error} {kept}") from error
+        raise
+
+
+def _build_parts(
+    corpus, tokenizer, settings, writer, may_differ, processes, progress
+):
+    """Build all parts; returns a list of BuiltPart in order, and a ReadLog."""
+    threshold = held_out.validation_threshold(corpus.documents, settings)
+    log = ReadLog(progress.read)
     parts = held_out.numbered_parts(
-        documents(progress.read), threshold, settings.seed
+        corpus.documents(log), threshold, settings.seed
     )
 
     def jobs():
@@ -157,7 +170,7 @@ def _build_parts(documents, tokenizer, settings, processes, writer, progress):
             progress.begin_part()
             yield (
                 _Job(split, number, part, path, digest),
-                restart.load_part(path, digest),
+                restart.load_part(path, digest, may_differ),
             )
 
     built = []
@@ -168,7 +181,7 @@ def _build_parts(documents, tokenizer, settings, processes, writer, progress):
             built.append(part)
             progress.end_part()
     progress.end()
-    return built
+    return built, log
 
 
 class _Progress:
@@ -279,13 +292,15 @@ def _build(job, tokenizer, settings):
     return built
 
 
-def make_manifest(built, tokenizer, settings):
+def make_manifest(built, tokenizer, settings, corpus, bad_text):
     """Manifest of the set that consists of the given parts.
 
     Args:
         built: list of BuiltPart, in order.
         tokenizer: Tokenizer.
         settings: RecordSettings, resolved.
+        corpus: Corpus.
+        bad_text: dict of counts, as of ReadLog.
 
     Returns:
         tuple of Manifest and dict of each shard's file to its temporary name.
@@ -319,6 +334,7 @@ def make_manifest(built, tokenizer, settings):
         "characters": sum(part.characters for part in built),
         "tokens": sum(part.tokens for part in built),
         "unknown_tokens": sum(part.unknown for part in built),
+        **bad_text,
     }
     _check_splits(splits, totals, settings)
     options = dataclasses.asdict(settings)
@@ -338,6 +354,7 @@ def make_manifest(built, tokenizer, settings):
         features=stored,
         splits=splits,
         totals=totals,
+        text_format=corpus.reader.text_format,
     ), names
 
 

@@ -74,20 +74,22 @@ def validation_threshold(documents, settings):
     if not settings.validation_fraction:
         return None
     threshold = int(settings.validation_fraction * _HASHES) - 1
-    hashes = []
+    count, lowest, highest, second = 0, _HASHES, -1, -1
     with contextlib.closing(documents()) as stream:
         for number, _ in enumerate(stream):
-            hashes.append(_document_hash(settings.seed, number))
-            if min(hashes) <= threshold < max(hashes):
+            count += 1
+            value = _document_hash(settings.seed, number)
+            lowest = min(lowest, value)
+            *_, second, highest = sorted((second, highest, value))
+            if lowest <= threshold < highest:
                 return threshold
-    if len(hashes) < 2:
+    if count < 2:
         raise ValueError(
             "`validation_fraction` needs at least two documents, one to hold "
             "out and one to train on, and the text is a single one. Is "
             "`text_format` right? Or build a validation set of its own."
         )
-    hashes.sort()
-    return hashes[0] if threshold < hashes[0] else hashes[-2]
+    return lowest if threshold < lowest else second
 
 
 def _document_hash(seed, number):

@@ -49,6 +49,7 @@ class Manifest:
         splits: dict of split to tuple of Shard.
         totals: dict of counts of the source text.
         format_version: int.
+        text_format: str, what the text was read as, or None of earlier sets.
     """
 
     sequence_length: int
@@ -68,6 +69,7 @@ class Manifest:
     splits: dict
     totals: dict
     format_version: int = FORMAT_VERSION
+    text_format: str | None = None
 
     @property
     def frame_bytes(self):

@@ -8,46 +8,111 @@ settings. Only a build with the same plan is resumed.
 import hashlib
 import json
 import os
+import time
+import typing
+
+import numpy as np
+import sentencepiece
 
 from data_pipeline.records.manifest import MANIFEST
 from data_pipeline.records.manifest import read_manifest
 from data_pipeline.records.part import BuiltPart
+from data_pipeline.records.writer import PLAN
+from data_pipeline.text.files import sizes_and_times
 from xlnet_tf import files
 
-PLAN = "build.json"
+# Where the text files of a set were, and when they were changed: what tells
+# cheaply that they are still the same. No part of the set.
+INPUT = ".input.json"
 # Increase it when the same text, settings and seed give other records.
 _BUILDING_VERSION = 2
 _DONE = ".done"
+_FINISHED = "finished.json"
+# A file may change again without another time of change for so long.
+_CLOCK_NS = 2_000_000_000
+# Names that the plans of earlier versions lack.
+_NEW = ("on_bad_text", "libraries")
 
 
 class ChangedTextError(ValueError):
     """The text differs from that of the interrupted build."""
 
 
-def make_plan(files, tokenizer, settings, text_format, encoding):
-    """Plan of a build: everything that determines the bytes of the set.
+class Plan(typing.NamedTuple):
+    """Everything that determines the bytes of a set.
+
+    `values` is a dict, JSON-serializable. `places` is a list with the
+    absolute path of each text file and the time in nanoseconds when it was
+    changed, None where that is not known, or may not show a later change.
+    """
+
+    values: dict
+    places: list
+
+
+def make_plan(corpus, tokenizer, settings):
+    """Plan of a build.
 
     Args:
-        files: list of str, the text files in order.
+        corpus: Corpus.
         tokenizer: Tokenizer.
         settings: RecordSettings, resolved.
-        text_format: str.
-        encoding: str.
 
     Returns:
-        dict, JSON-serializable.
+        Plan.
     """
-    return {
+    now = time.time_ns()
+    status = sizes_and_times(corpus.files)
+    values = {
         "building_version": _BUILDING_VERSION,
         "tokenizer": tokenizer.digest,
         "lowercase": tokenizer.lowercase,
-        "text_format": text_format,
-        "encoding": encoding,
+        "text_format": corpus.text_format,
+        "encoding": corpus.encoding,
+        "on_bad_text": corpus.on_bad_text,
         **vars(settings),
+        # Random draws and pieces may be others in another release.
+        "libraries": {
+            "numpy": ".".join(np.__version__.split(".")[:2]),
+            "sentencepiece": sentencepiece.__version__,
+        },
         "input": [
-            [os.path.basename(path), os.path.getsize(path)] for path in files
+            [os.path.basename(path), size]
+            for path, (size, _) in zip(corpus.files, status, strict=True)
         ],
     }
+    places = [
+        [absolute(path), changed if 0 < changed < now - _CLOCK_NS else None]
+        for path, (_, changed) in zip(corpus.files, status, strict=True)
+    ]
+    return Plan(values, places)
+
+
+def absolute(path):
+    """Path that other processes may use, str."""
+    return path if files.is_remote(path) else os.path.abspath(path)
+
+
+def write_plan(directory, values):
+    """Write the plan of a build to the directory of its temporary files."""
+    files.write_json(os.path.join(directory, PLAN), values)
+
+
+def write_finished_plan(directory, plan, digests):
+    """Write the plan of a set that is complete, with digests of its text.
+
+    Args:
+        directory: str, of the temporary files.
+        plan: Plan.
+        digests: list of str, the SHA-256 of each text file.
+
+    Returns:
+        dict of the names of the files to their temporary ones.
+    """
+    values = plan.values | {"input_sha256": digests}
+    files.write_json(os.path.join(directory, _FINISHED), values)
+    files.write_json(os.path.join(directory, INPUT), {"files": plan.places})
+    return {PLAN: _FINISHED, INPUT: INPUT}
 
 
 def read_plan(directory):
@@ -60,29 +125,24 @@ def read_plan(directory):
         dict, or None without a valid plan.
     """
     try:
-        with open(os.path.join(directory, PLAN), encoding="utf-8") as file:
-            plan = json.load(file)
+        return files.read_json_object(os.path.join(directory, PLAN))
     except (FileNotFoundError, NotADirectoryError, ValueError):
         return None
-    return plan if isinstance(plan, dict) else None
 
 
-def difference(before, now):
-    """First difference between two plans, in words.
-
-    Args:
-        before: dict of `read_plan`.
-        now: dict of `make_plan`.
-
-    Returns:
-        str such as "`seed` was 0 and is 1", or None if they are equal.
-    """
+def _difference(before, now, ignored=()):
+    """First difference between two plans, in words, or None."""
     for name, value in now.items():
         old = before.get(name)
-        if old == value:
+        if old == value or name in ignored or old is None and name in _NEW:
+            continue
+        # What was refused is not in the set, so any choice gives the same.
+        if name == "on_bad_text" and old == "refuse":
             continue
         if name == "input":
             return _input_difference(old or [], value)
+        if name == "libraries":
+            return _library_difference(old, value)
         return f"`{name}` was {_brief(old)} and is {_brief(value)}"
     return None
 
@@ -91,8 +151,8 @@ def find_finished_set(directory, plan):
     """Find a complete set of the same plan.
 
     Args:
-        directory: str.
-        plan: dict.
+        directory: path.
+        plan: Plan.
 
     Returns:
         Manifest, with shards of the right sizes, or None if there is no set.
@@ -102,19 +162,42 @@ def find_finished_set(directory, plan):
         FileNotFoundError: a shard is missing.
         ValueError: a shard or the manifest is damaged.
     """
-    if not os.path.exists(os.path.join(directory, MANIFEST)):
+    if not (files.as_path(directory) / MANIFEST).exists():
         return None
     before = read_plan(directory)
     if before is None:
         differs = "it does not say what it was made from"
     else:
-        differs = difference(before, plan)
+        # What is complete may be of any release.
+        differs = _difference(before, plan.values, ["libraries"])
+        differs = differs or _changed_file(directory, before, plan)
     if differs:
         raise FileExistsError(
             f"{directory} holds a set of records already, and {differs}. "
             "Choose another `output`, or give `overwrite` (--overwrite)."
         )
     return read_manifest(directory)
+
+
+def _changed_file(directory, before, plan):
+    """What text file has other content than before, in words, or None.
+
+    Files are read, unless they are where they were and unchanged since.
+    """
+    try:
+        remembered = files.read_json_object(os.path.join(directory, INPUT))
+        places = list(remembered["files"])
+    except (OSError, ValueError, KeyError, TypeError):
+        places = []
+    digests = before.get("input_sha256") or []  # none in earlier versions
+    for number, (digest, place) in enumerate(
+        zip(digests, plan.places, strict=False)
+    ):
+        path, changed = place
+        is_known = changed is not None and place in places[number : number + 1]
+        if not is_known and files.sha256_of(path) != digest:
+            return f"`input` file {path} has other text than it was made from"
+    return None
 
 
 def text_digest(part):
@@ -142,12 +225,13 @@ def save_part(path, digest, built):
     files.write_bytes(path + _DONE, content.encode())
 
 
-def load_part(path, digest=None):
+def load_part(path, digest=None, may_differ=False):
     """Load a part that an interrupted build has finished.
 
     Args:
         path: as in `save_part`.
         digest: str of `text_digest` of the present text, or None for any.
+        may_differ: bool, whether a part of other text is built again.
 
     Returns:
         BuiltPart, or None if the part must be built: it was not finished, or
@@ -157,11 +241,12 @@ def load_part(path, digest=None):
         ChangedTextError: the part was built from other text.
     """
     try:
-        with open(path + _DONE, encoding="utf-8") as file:
-            content = json.load(file)
+        content = files.read_json_object(path + _DONE)
     except (FileNotFoundError, ValueError):
         return None
     if content.pop("text", None) != digest and digest is not None:
+        if may_differ:
+            return None
         raise ChangedTextError(
             f"{os.path.dirname(path)}: the text of `input` is another than the "
             "stopped build has read, though its files have the same names and "
@@ -172,7 +257,7 @@ def load_part(path, digest=None):
     for split, direction, shard, *written in content.pop("shards"):
         # The directory may have been moved.
         shard = os.path.join(os.path.dirname(path), os.path.basename(shard))
-        if not _is_whole(shard, *written[1:]):
+        if not _is_whole(shard, written[-1]):
             return None
         shards.append((split, direction, shard, *written))
     return BuiltPart(shards, **content)
@@ -183,7 +268,7 @@ def can_resume(directory, plan, overwrite):
 
     Args:
         directory: str, of the temporary files.
-        plan: dict of `make_plan`.
+        plan: Plan.
         overwrite: bool, whether a build with another plan may be discarded.
 
     Returns:
@@ -193,9 +278,10 @@ def can_resume(directory, plan, overwrite):
         ValueError: the interrupted build has another plan.
     """
     before = read_plan(directory)
-    if before is None or not has_parts(directory):
+    if before is None or not count_parts(directory):
         return False
-    differs = difference(before, plan)
+    ignored = ["input"] if is_in_repair(before) else []
+    differs = _difference(before, plan.values, ignored)
     if differs and not overwrite:
         raise ValueError(
             f"{directory} holds a build that was stopped, and {differs}. Give "
@@ -205,19 +291,57 @@ def can_resume(directory, plan, overwrite):
     return not differs
 
 
-def has_parts(directory):
-    """Whether a directory holds a finished part."""
-    return any(name.endswith(_DONE) for name in os.listdir(directory))
+def begin(directory, plan):
+    """Write the plan of a build that begins, or goes on.
+
+    Args:
+        directory: str, of the temporary files.
+        plan: Plan.
+
+    Returns:
+        bool, whether the text may be another than that of finished parts.
+    """
+    before = read_plan(directory)
+    if before is not None and is_in_repair(before):
+        mark_for_repair(directory, plan)
+        return True
+    if before != plan.values:
+        write_plan(directory, plan.values)
+    return False
 
 
-def _is_whole(path, num_bytes, sha256):
-    if not os.path.isfile(path) or os.path.getsize(path) != num_bytes:
-        return False
-    digest = hashlib.sha256()
-    with open(path, "rb") as file:
-        while block := file.read(1 << 20):
-            digest.update(block)
-    return digest.hexdigest() == sha256
+def mark_for_repair(directory, plan):
+    """Note that text could not be read, and will be another when it can be.
+
+    Args:
+        directory: str, of the temporary files.
+        plan: Plan.
+    """
+    values = {k: v for k, v in plan.values.items() if k != "input"}
+    write_plan(directory, values)
+
+
+def is_in_repair(values):
+    """Whether a plan is of a build that `mark_for_repair` has marked, bool."""
+    return "building_version" in values and "input" not in values
+
+
+def count_parts(directory):
+    """How many finished parts a directory holds, int."""
+    names = (path.name for path in files.as_path(directory).iterdir())
+    return sum(name.endswith(_DONE) for name in names)
+
+
+def _is_whole(path, sha256):
+    return files.as_path(path).exists() and files.sha256_of(path) == sha256
+
+
+def _library_difference(before, now):
+    name = next(x for x in now if before.get(x) != now[x])
+    return (
+        f"{name} was of version {before.get(name)} and is of {now[name]}, "
+        "which may build other records"
+    )
 
 
 def _input_difference(before, now):

@@ -12,11 +12,15 @@ missing or truncated between two records. The manifest does: it is checked
 before the first record is read, and written last.
 """
 
+import contextlib
 import hashlib
 import os
-import shutil
+import re
+import socket
 import typing
+import warnings
 
+import filelock
 import numpy as np
 
 from data_pipeline.records import tfrecord
@@ -25,13 +29,22 @@ from data_pipeline.records.manifest import all_shards
 from data_pipeline.records.manifest import check_exists
 from data_pipeline.records.manifest import manifest_bytes
 from data_pipeline.records.manifest import read_manifest
+from xlnet_tf.files import as_path
+from xlnet_tf.files import is_remote
 from xlnet_tf.files import is_unfinished
+from xlnet_tf.files import read_json_object
+from xlnet_tf.files import remove
 from xlnet_tf.files import write_bytes
+from xlnet_tf.files import write_json
 from xlnet_tf.files import written_whole
 
 TOKENIZER = "spiece.model"
+PLAN = "build.json"
 _BUILDING = ".building"
-_OWNER = "pid"
+# In the temporary directory: the locked file, who has locked it, and the names
+# that the files of a complete set are given, while they are given them.
+_LOCK, _OWNER, _PLACING = "lock", "owner", "placing.json"
+_SHARD = re.compile(r"(train|validation)-\d{5,}\.tfrecord")
 _SCAN_BYTES = 1 << 25
 _FRAME_BYTES = 1 << 25
 
@@ -103,11 +116,14 @@ class RecordSetWriter:
     Shards are written to the temporary paths of `temporary_path`; `finish`
     renames them and writes the manifest last. Leaving without `finish` removes
     all files, or keeps the temporary files for a later writer if `keep` is
-    True.
+    True. A lock keeps out other writers, also on other machines that share the
+    disk, and ends with the process that holds it.
 
     Args:
-        directory: str or path.
-        overwrite: bool, whether to replace a complete set, as the last step.
+        directory: path; nothing can be locked in a bucket, which is warned of.
+        model_proto: bytes of the tokenizer's model.
+        overwrite: bool, whether to replace a complete set, as the last step,
+            and other files that have the names of a set.
         is_kept: function of the directory of temporary files that another
             writer left, which returns whether to keep them; None removes
             them.
@@ -116,91 +132,176 @@ class RecordSetWriter:
         keep: bool, initially False.
 
     Raises:
-        FileExistsError: the directory holds a set already.
-        RuntimeError: another process is writing a set to the directory.
+        FileExistsError: the directory holds a set already, or files that have
+            the names of a set.
+        RuntimeError: another process is writing a set to the directory, or
+            its disk knows no locks.
     """
 
-    def __init__(self, directory, overwrite=False, is_kept=None):
-        self.directory = os.fspath(directory)
+    def __init__(self, directory, model_proto, overwrite=False, is_kept=None):
+        self.directory = as_path(directory)
         self.keep = False
-        self._is_kept = is_kept
+        self._model_proto = model_proto
+        self._is_kept = is_kept or (lambda building: False)
         self._overwrite = overwrite
-        self._building = os.path.join(self.directory, _BUILDING)
+        self._building = self.directory / _BUILDING
+        self._lock = contextlib.nullcontext()
         self._placed = []
         self._created = self._finished = False
 
     def __enter__(self):
-        manifest = os.path.join(self.directory, MANIFEST)
-        if os.path.exists(manifest) and not self._overwrite:
-            raise FileExistsError(
-                f"{self.directory} holds a set of records already. Choose "
-                "another `output`, or give `overwrite` (--overwrite)."
-            )
-        self._created = not os.path.isdir(self.directory)
-        os.makedirs(self.directory, exist_ok=True)
-        _claim(self._building, self._is_kept)
+        self._created = not self.directory.is_dir()
+        self._lock = self._claim()
+        try:
+            owner = f"process {os.getpid()} on {socket.gethostname()}"
+            (self._building / _OWNER).write_text(owner)
+            self._check_names()
+            is_kept = self._is_kept(os.fspath(self._building))
+        except BaseException:
+            self._leave()
+            raise
+        for path in list(self._building.iterdir()):
+            if path.name.rstrip("/") in (_LOCK, _OWNER):
+                continue
+            if not is_kept or is_unfinished(path):
+                remove(path)
         return self
 
     def __exit__(self, kind, error, traceback):
+        for path, temporary in reversed(self._placed):
+            path.replace(temporary)
         if self._finished or not self.keep:
-            for path, _ in self._placed:
-                if os.path.exists(path):
-                    os.remove(path)
-            shutil.rmtree(self._building, ignore_errors=True)
-        else:
-            for path, temporary in self._placed:
-                if os.path.exists(path):
-                    os.replace(path, temporary)
-            os.remove(self.temporary_path(_OWNER))
-        if self._created and not os.listdir(self.directory):
-            os.rmdir(self.directory)
+            remove(self._building)
+        self._leave()
 
     def temporary_path(self, name):
         """Path of a file until the set is complete, str."""
-        return os.path.join(self._building, name)
+        return os.fspath(self._building / name)
 
-    def finish(self, manifest, temporary_names, model_proto):
+    def finish(self, manifest, temporary_names):
         """Rename the files of the set and write the manifest.
 
         Args:
             manifest: Manifest.
             temporary_names: dict of the name of each file of the set to its
                 temporary name.
-            model_proto: bytes of the tokenizer's model.
         """
-        write_bytes(self.temporary_path(TOKENIZER), model_proto)
-        write_bytes(self.temporary_path(MANIFEST), manifest_bytes(manifest))
+        write_bytes(self._building / TOKENIZER, self._model_proto)
+        write_bytes(self._building / MANIFEST, manifest_bytes(manifest))
+        names = {**temporary_names, TOKENIZER: TOKENIZER}
+        write_json(self._building / _PLACING, names)
 
         old_files = self._remove_old_manifest()
-        names = {**temporary_names, TOKENIZER: TOKENIZER}
         for file, temporary in names.items():
-            path = os.path.join(self.directory, file)
-            self._placed.append((path, self.temporary_path(temporary)))
-            os.replace(self.temporary_path(temporary), path)
+            path = self.directory / file
+            (self._building / temporary).replace(path)
+            self._placed.append((path, self._building / temporary))
         _flush_directory(self.directory)
-        os.replace(
-            self.temporary_path(MANIFEST),
-            os.path.join(self.directory, MANIFEST),
-        )
+        (self._building / MANIFEST).replace(self.directory / MANIFEST)
         self._placed, self._finished = [], True
         _flush_directory(self.directory)
         for file in old_files - set(names):
-            path = os.path.join(self.directory, file)
-            if os.path.exists(path):
-                os.remove(path)
+            remove(self.directory / file)
+
+    def _claim(self):
+        """The held lock of the temporary directory, which is made."""
+        self._building.mkdir(parents=True, exist_ok=True)
+        if is_remote(self.directory):
+            warnings.warn(
+                f"{self.directory} lies in a bucket, where nothing can be "
+                "locked: see to it that no other build writes there.",
+                stacklevel=3,
+            )
+            return contextlib.nullcontext()
+        lock = filelock.FileLock(self._building / _LOCK)
+        try:
+            lock.acquire(blocking=False)
+        except filelock.Timeout:
+            raise RuntimeError(
+                f"{_owner(self._building / _OWNER)} is writing records to "
+                f"{self.directory}. Wait for it, or stop it."
+            ) from None
+        except FileNotFoundError:  # removed by the writer before
+            return self._claim()
+        except OSError as error:
+            raise RuntimeError(
+                f"{self.directory} lies on a disk where files cannot be locked "
+                f"({error.strerror}). Build on another disk, and copy the set."
+            ) from error
+        return lock
+
+    def _leave(self):
+        """Gives up the lock, and the directory if it is empty as before."""
+        if is_remote(self.directory):
+            return
+        # Their removal is safe: who gets a lock looks whether its file is one
+        # that is still there.
+        for name in (_OWNER, _LOCK):
+            remove(self._building / name)
+        with contextlib.suppress(OSError):  # not empty, or not there
+            self._building.rmdir()
+        self._lock.release()
+        if self._created:
+            with contextlib.suppress(OSError):
+                self.directory.rmdir()
+
+    def _check_names(self):
+        """Refuses to replace files, unless it is asked for."""
+        is_complete = (self.directory / MANIFEST).exists()
+        if not is_complete:
+            self._take_back()
+        if self._overwrite:
+            return
+        if is_complete:
+            raise FileExistsError(
+                f"{self.directory} holds a set of records already. Choose "
+                "another `output`, or give `overwrite` (--overwrite)."
+            )
+        for path in sorted(self.directory.iterdir()):
+            if not _is_of_a_set(path.name):
+                continue
+            if path.name != TOKENIZER or path.read_bytes() != self._model_proto:
+                raise FileExistsError(
+                    f"{self.directory} holds a file {path.name} that is of no "
+                    "complete set of records, and a set would replace it. "
+                    "Choose another `output`, or give `overwrite` "
+                    "(--overwrite)."
+                )
+
+    def _take_back(self):
+        """Takes back the files of a set that was killed while it finished."""
+        try:
+            names = read_json_object(self._building / _PLACING)
+        except (FileNotFoundError, ValueError):
+            return
+        for file, temporary in names.items():
+            path, temporary = self.directory / file, self._building / temporary
+            if _is_of_a_set(file) and not temporary.exists() and path.exists():
+                path.replace(temporary)
+        remove(self._building / _PLACING)
 
     def _remove_old_manifest(self):
-        path = os.path.join(self.directory, MANIFEST)
-        if not os.path.exists(path):
-            return set()
-        try:
-            old = read_manifest(self.directory, check_shards=False)
-            files = {s.file for shards in old.splits.values() for s in shards}
-        except ValueError:  # broken, so its shards are unknown
-            files = set()
-        os.remove(path)
-        _flush_directory(self.directory)
-        return files
+        path, names = self.directory / MANIFEST, set()
+        if path.exists():
+            # Of a broken one the shards are unknown.
+            with contextlib.suppress(ValueError):
+                old = read_manifest(self.directory, check_shards=False)
+                names = {shard.file for shard in all_shards(old)}
+            remove(path)
+            _flush_directory(self.directory)
+        # A manifest from elsewhere may name any file.
+        return set(filter(_SHARD.fullmatch, names))
+
+
+def _is_of_a_set(name):
+    return name in (PLAN, TOKENIZER) or bool(_SHARD.fullmatch(name))
+
+
+def _owner(file):
+    try:
+        return file.read_text(encoding="utf-8") or "another process"
+    except OSError:
+        return "another process"
 
 
 def verify_records(directory, split=None):
@@ -253,39 +354,6 @@ def _verify_shard(directory, shard, frame_bytes):
     return bad
 
 
-def _claim(building, is_kept):
-    """Create the temporary directory and write this process's id to it."""
-    owner = os.path.join(building, _OWNER)
-    try:
-        with open(owner, encoding="utf-8") as file:
-            pid = int(file.read())
-    except (OSError, ValueError):
-        pid = None
-    if pid is not None and pid != os.getpid() and _is_alive(pid):
-        raise RuntimeError(
-            f"process {pid} is writing records to {os.path.dirname(building)}. "
-            f"Wait for it, or delete {building} if it is no such process."
-        )
-    if is_kept is None or not os.path.isdir(building) or not is_kept(building):
-        shutil.rmtree(building, ignore_errors=True)
-    os.makedirs(building, exist_ok=True)
-    for name in os.listdir(building):
-        if is_unfinished(name):
-            os.remove(os.path.join(building, name))
-    with open(owner, "w", encoding="utf-8") as file:
-        file.write(str(os.getpid()))
-
-
-def _is_alive(pid):
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
-
-
 def record_bytes(stored):
     """Bytes of a record without its frame, int."""
     return len(tfrecord.example_template(_sizes(stored))[0])
@@ -305,6 +373,8 @@ def _code(dtype):
 
 
 def _flush_directory(path):
+    if is_remote(path):
+        return
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -11,27 +11,25 @@ Text formats:
   wrapped or not, and for wikitext-2, whose blank lines only set off headings.
 - "jsonl": a line is `{"text": ...}`, a document of running text.
 
-"auto" detects the format of each file: .jsonl and .json are "jsonl". In the
-first 65,536 characters of any other file, blank lines separate blocks. If
-blocks have two lines or more on average and at least 4 of 5 lines end like a
-sentence, the format is "sentences", else "running".
+"auto" takes .jsonl and .json for "jsonl", and guesses one format for all other
+files of a corpus: in their first 65,536 characters, blank lines separate
+blocks. If blocks have two lines or more on average and at least 4 of 5 lines
+end like a sentence, the format is "sentences", else "running".
 
-Files may be compressed: .gz, .bz2 or .xz. A byte order mark is dropped and any
-kind of line end is read.
+A line of text above 800,000 characters counts as several.
 """
 
-import bz2
-import codecs
-import glob
-import gzip
-import io
 import json
-import lzma
 import os
 import re
 import typing
-import zlib
 
+from data_pipeline.text import lines as text_lines
+from data_pipeline.text.files import COMPRESSED
+from data_pipeline.text.files import ReadLog
+from data_pipeline.text.files import TextError
+from data_pipeline.text.files import find_files
+from data_pipeline.text.lines import BAD_TEXT
 from data_pipeline.text.sentences import split_sentences
 
 TEXT_FORMATS = ("auto", "sentences", "running", "jsonl")
@@ -40,9 +38,12 @@ PART_CHARACTERS = 4_000_000
 # out, or built in parallel.
 DOCUMENT_CHARACTERS = 200_000
 
-_OPENERS = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
+# A line above it is cut, so that a file in one line is not one document either.
+_LONGEST_LINE = 4 * DOCUMENT_CHARACTERS
+
 _HEAD_CHARACTERS = 1 << 16
-_CHUNK_BYTES = 1 << 20
+# Files whose heads are looked at, evenly spread over a corpus of more.
+_HEADS = 256
 _LINE_ENDS_SENTENCE = re.compile(r"[.!?…。！？][\"'”’»)\]」』]*$")
 
 
@@ -59,121 +60,205 @@ class Document(typing.NamedTuple):
         return split_sentences(self.text)
 
 
-def find_files(pattern):
-    """Files that match a pattern, sorted by name.
+class Reader(typing.NamedTuple):
+    """How text files are read.
+
+    `text_format` is one of `TEXT_FORMATS` other than "auto", `knows_json` is
+    whether names that end in .jsonl and .json mean "jsonl" all the same.
+    """
+
+    text_format: str
+    knows_json: bool
+    encoding: str
+    on_bad_text: str
+
+    def documents(self, path, log=None):
+        """Yield the Documents of a file.
+
+        Args:
+            path: str.
+            log: ReadLog, or None.
+
+        Raises:
+            TextError: the file has no text, bytes that are not text or a
+                broken line of JSON, and `on_bad_text` is "refuse".
+        """
+        is_json = self.knows_json and _is_json(path)
+        read = _READERS["jsonl" if is_json else self.text_format]
+        is_empty = True
+        for document in read(path, self.encoding, self.on_bad_text, log):
+            is_empty = False
+            yield document
+        if not is_empty:
+            return
+        if self.on_bad_text == "refuse":
+            raise TextError(
+                f"{path}: the file holds no text. Remove it, or narrow `input`."
+            )
+        if log is not None:
+            log.bad_text["empty_files"] += 1
+
+
+class Corpus:
+    """Text files, and how they are read.
 
     Args:
-        pattern: str, a path or a glob; `**` matches any number of folders.
+        patterns: str or path, or several: a file or a glob.
+        text_format: one of `TEXT_FORMATS`; see the docstring of the module.
+        encoding: str, an encoding of Python.
+        on_bad_text: one of `BAD_TEXT`: bytes that are not text are an error,
+            become U+FFFD, or their line is left out. Both of the latter leave
+            out broken lines of JSON and empty files.
 
-    Returns:
-        list of str.
+    Attributes:
+        files: list of str.
+        text_format: str, as given.
+        encoding: str, as given.
+        on_bad_text: str.
+        reader: Reader.
+        guess: str, what "auto" took and what differs from it, or None where
+            nothing was guessed.
 
     Raises:
         FileNotFoundError: no file matches.
+        ValueError: an argument is none of its choices.
+        TextError: as from `Reader.documents`.
     """
-    pattern = os.path.expanduser(pattern)
-    files = [pattern] if os.path.isfile(pattern) else []
-    if not files:
-        paths = glob.glob(pattern, recursive=True)
-        files = sorted(path for path in paths if os.path.isfile(path))
-    if not files:
-        raise FileNotFoundError(
-            f"no file matches `input`. Received: input={pattern!r}, seen from "
-            f"{os.getcwd()}. Quote a pattern so that the shell leaves it alone."
+
+    def __init__(
+        self,
+        patterns,
+        text_format="auto",
+        encoding="utf-8",
+        on_bad_text="refuse",
+    ):
+        for name, value, choices in (
+            ("text_format", text_format, TEXT_FORMATS),
+            ("on_bad_text", on_bad_text, BAD_TEXT),
+        ):
+            if value not in choices:
+                raise ValueError(
+                    f"`{name}` must be one of {', '.join(choices)}. "
+                    f"Received: {name}={value!r}."
+                )
+        self.text_format, self.encoding = text_format, encoding
+        self.on_bad_text, self.guess = on_bad_text, None
+        checked = text_lines.checked_encoding(encoding)
+        self.files = find_files(patterns)
+        is_auto = text_format == "auto"
+        if is_auto:
+            text_format = self._guessed_format(checked)
+        self.reader = Reader(text_format, is_auto, checked, on_bad_text)
+
+    def documents(self, log=None):
+        """Yield the Documents of all files.
+
+        Args:
+            log: ReadLog, or None.
+        """
+        for path in self.files:
+            yield from self.reader.documents(path, log)
+
+    def _guessed_format(self, encoding):
+        files = [path for path in self.files if not _is_json(path)]
+        if not files:
+            return "jsonl"
+        step = -(-len(files) // _HEADS)
+        heads = {
+            path: _Head.of(path, encoding, self.on_bad_text)
+            for path in files[::step]
+        }
+        whole = _Head(*map(sum, zip(*heads.values(), strict=True)))
+        others = [
+            path
+            for path, head in heads.items()
+            if head.lines and head.text_format != whole.text_format
+        ]
+        self.guess = f"the text format was guessed: {whole.text_format}"
+        if others:
+            self.guess += (
+                f", though {len(others)} of {len(heads)} files look otherwise, "
+                f"such as {others[0]}; name it by --text-format"
+            )
+        return whole.text_format
+
+
+class _Head(typing.NamedTuple):
+    """Counts of the first characters of a file."""
+
+    lines: int
+    blocks: int
+    ended: int
+
+    @property
+    def text_format(self):
+        is_sentences = (
+            self.lines >= 2 * self.blocks and 5 * self.ended >= 4 * self.lines
         )
-    return files
+        return "sentences" if is_sentences else "running"
+
+    @classmethod
+    def of(cls, path, encoding, on_bad_text):
+        lines = blocks = ended = size = 0
+        in_block = False
+        for line in text_lines.read_lines(
+            path, encoding, on_bad_text, longest=_HEAD_CHARACTERS
+        ):
+            size += len(line) + 1
+            line = line.strip()
+            if line:
+                lines += 1
+                blocks += not in_block
+                ended += bool(_LINE_ENDS_SENTENCE.search(line))
+            in_block = bool(line)
+            if size > _HEAD_CHARACTERS:
+                break
+        return cls(lines, blocks, ended)
 
 
-def read_documents(pattern, text_format="auto", encoding="utf-8"):
+def _is_json(path):
+    stem, extension = os.path.splitext(path.lower())
+    if extension in COMPRESSED:
+        extension = os.path.splitext(stem)[1]
+    return extension in (".jsonl", ".json")
+
+
+def read_documents(
+    patterns, text_format="auto", encoding="utf-8", on_bad_text="refuse"
+):
     """Yield the documents of all matching files as lists of sentences.
 
     Args:
-        pattern: str, a path or a glob.
-        text_format: "auto", "sentences", "running" or "jsonl"; see the
-            docstring of the module.
-        encoding: str, an encoding of Python.
+        patterns, text_format, encoding, on_bad_text: as of `Corpus`.
 
     Yields:
         list of str.
 
     Raises:
-        FileNotFoundError: no file matches.
-        ValueError: a file has no text, invalid bytes or a broken JSON line.
+        FileNotFoundError, ValueError, TextError: as from `Corpus`.
     """
-    for document in stream_documents(pattern, text_format, encoding):
+    corpus = Corpus(patterns, text_format, encoding, on_bad_text)
+    for document in corpus.documents():
         yield document.sentences()
 
 
 def stream_documents(
-    pattern, text_format="auto", encoding="utf-8", progress=None
+    patterns, text_format="auto", encoding="utf-8", progress=None
 ):
     """Yield the documents of all matching files, not yet split.
 
     Args:
-        pattern: str, a path or a glob.
-        text_format: as in `read_documents`.
-        encoding: str.
-        progress: function of the number of bytes of the (perhaps compressed)
-            files read since its last call, or None.
+        patterns, text_format, encoding: as of `Corpus`.
+        progress: as of `ReadLog`.
 
     Yields:
         Document.
 
     Raises:
-        FileNotFoundError: no file matches.
-        ValueError: as in `read_documents`.
+        FileNotFoundError, ValueError, TextError: as from `Corpus`.
     """
-    if text_format not in TEXT_FORMATS:
-        raise ValueError(
-            f"`text_format` must be one of {', '.join(TEXT_FORMATS)}. "
-            f"Received: text_format={text_format!r}."
-        )
-    encoding = _checked_encoding(encoding)
-    for path in find_files(pattern):
-        file_format = text_format
-        if text_format == "auto":
-            file_format = detect_format(path, encoding)
-        documents = _READERS[file_format](path, encoding, progress)
-        is_empty = True
-        for document in documents:
-            is_empty = False
-            yield document
-        if is_empty:
-            raise ValueError(
-                f"{path}: the file holds no text. Remove it, or narrow `input`."
-            )
-
-
-def detect_format(path, encoding="utf-8"):
-    """Detect the format of a file; the docstring of the module has the rule.
-
-    Args:
-        path: str.
-        encoding: str.
-
-    Returns:
-        str, "jsonl", "sentences" or "running".
-    """
-    stem, extension = os.path.splitext(path.lower())
-    if extension in _OPENERS:
-        extension = os.path.splitext(stem)[1]
-    if extension in (".jsonl", ".json"):
-        return "jsonl"
-    lines = blocks = ended = size = 0
-    in_block = False
-    for line in _lines(path, _checked_encoding(encoding), None):
-        size += len(line) + 1
-        line = line.strip()
-        if line:
-            lines += 1
-            blocks += not in_block
-            ended += bool(_LINE_ENDS_SENTENCE.search(line))
-        in_block = bool(line)
-        if size > _HEAD_CHARACTERS:
-            break
-    if lines >= 2 * blocks and 5 * ended >= 4 * lines:
-        return "sentences"
-    return "running"
+    corpus = Corpus(patterns, text_format, encoding)
+    yield from corpus.documents(ReadLog(progress))
 
 
 class PartPlanner:
@@ -209,9 +294,9 @@ class PartPlanner:
         return [last] if last else []
 
 
-def _read_sentences(path, encoding, progress):
+def _read_sentences(*file):
     lines, characters = [], 0
-    for line in _lines(path, encoding, progress):
+    for line in text_lines.read_lines(*file, _LONGEST_LINE):
         line = line.strip()
         if line:
             lines.append(line)
@@ -223,9 +308,9 @@ def _read_sentences(path, encoding, progress):
         yield Document("\n".join(lines), "sentences")
 
 
-def _read_running(path, encoding, progress):
+def _read_running(*file):
     lines, characters = [], 0
-    for line in _lines(path, encoding, progress):
+    for line in text_lines.read_lines(*file, _LONGEST_LINE):
         lines.append(line)
         characters += len(line) + 1
         # At the end of a paragraph, or of a line if the paragraph is too long.
@@ -238,27 +323,44 @@ def _read_running(path, encoding, progress):
         yield Document(text, "running")
 
 
-def _read_jsonl(path, encoding, progress):
-    for number, line in enumerate(_lines(path, encoding, progress), start=1):
+def _read_jsonl(path, encoding, on_bad_text, log):
+    lines = text_lines.read_lines(path, encoding, on_bad_text, log)
+    for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue
         try:
-            text = json.loads(line)["text"]
-        except json.JSONDecodeError as error:
-            raise ValueError(
-                f"{path}:{number}: the line is not valid JSON ({error.msg} at "
-                f"column {error.colno}). Every line must be one object like "
-                '{"text": "..."}.'
-            ) from None
-        except (KeyError, TypeError):
-            text = None
-        if not isinstance(text, str):
-            raise ValueError(
-                f'{path}:{number}: the JSON has no string field "text". Every '
-                'line must be one object like {"text": "..."}.'
-            )
+            text = _text_of(line)
+        except ValueError as error:
+            if on_bad_text == "refuse":
+                raise TextError(
+                    f"{path}:{number}: {error} Every line must be one object "
+                    'like {"text": "..."}; `on_bad_text` (--on-bad-text skip) '
+                    "leaves out others."
+                ) from None
+            if log is not None:
+                log.bad_text["skipped_lines"] += 1
+            continue
         if text.strip():
             yield Document(text, "running")
+
+
+def _text_of(line):
+    """The field "text" of a line of JSON; ValueError without one."""
+    try:
+        value = json.loads(line)
+    except json.JSONDecodeError as error:
+        raise ValueError(
+            f"the line is not valid JSON ({error.msg} at column {error.colno})."
+        ) from None
+    except (ValueError, RecursionError) as error:
+        # A number of too many digits, or lists in lists without end.
+        raise ValueError(
+            f"the line is not JSON that can be read ({error})."
+        ) from None
+    text = value.get("text") if isinstance(value, dict) else None
+    if not isinstance(text, str):
+        raise ValueError('the JSON has no string field "text".')
+    return text
 
 
 _READERS = {
@@ -266,63 +368,3 @@ _READERS = {
     "running": _read_running,
     "jsonl": _read_jsonl,
 }
-
-
-def _lines(path, encoding, progress):
-    """Yield the decoded lines of a file, without their ends."""
-    decoder = io.IncrementalNewlineDecoder(
-        codecs.getincrementaldecoder(encoding)(), translate=True
-    )
-    carry, num_read = "", 0
-    for chunk in _chunks(path, progress):
-        num_read += len(chunk)
-        try:
-            text = carry + decoder.decode(chunk, final=not chunk)
-        except UnicodeDecodeError as error:
-            # The decoder's input ends with the chunk.
-            offset = num_read - len(error.object) + error.start
-            raise ValueError(
-                f"{path}: invalid {encoding.removesuffix('-sig')} at byte "
-                f"{offset} (0x{error.object[error.start]:02x}). Name the right "
-                "`encoding`, for example cp1252, or repair the file."
-            ) from None
-        lines = text.split("\n")
-        carry = lines.pop()
-        yield from lines
-    if carry:
-        yield carry
-
-
-def _chunks(path, progress):
-    """Yield blocks of uncompressed bytes; the last one is empty."""
-    opener = _OPENERS.get(os.path.splitext(path.lower())[1])
-    with open(path, "rb") as raw:
-        file = opener(raw) if opener else raw
-        done = 0
-        while True:
-            try:
-                chunk = file.read(_CHUNK_BYTES)
-            except (EOFError, zlib.error, lzma.LZMAError, OSError) as error:
-                if opener is None:
-                    raise
-                raise ValueError(
-                    f"{path}: the compressed file is damaged or cut short "
-                    f"({error}). Fetch it again."
-                ) from None
-            if progress is not None:
-                progress(raw.tell() - done)
-                done = raw.tell()
-            yield chunk
-            if not chunk:
-                return
-
-
-def _checked_encoding(encoding):
-    try:
-        name = codecs.lookup(encoding).name
-    except LookupError:
-        raise ValueError(
-            f"`encoding` is not one that Python knows. Received: "
-            f"encoding={encoding!r}; try utf-8 or cp1252."
-        ) from None
-    return "utf-8-sig" if name == "utf-8" else name

@@ -237,7 +237,7 @@ def main(argv=None):
         "as the one in Python.",
     )
     parser.add_argument("--tokenizer", required=True, metavar="FILE")
-    parser.add_argument("--input", required=True, metavar="GLOB")
+    parser.add_argument("--input", required=True, nargs="+", metavar="GLOB")
     parser.add_argument("--lowercase", action="store_true")
     parser.add_argument("--show", type=int, default=5, metavar="N")
     options = parser.parse_args(argv)

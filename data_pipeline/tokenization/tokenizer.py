@@ -19,6 +19,7 @@ from data_pipeline.tokenization.cleaning import shorten
 from data_pipeline.tokenization.commas import DigitCommas
 from data_pipeline.tokenization.symbols import BLANK
 from data_pipeline.tokenization.symbols import SPECIAL_SYMBOLS
+from xlnet_tf.files import as_path
 
 PUNCTUATION = frozenset('!"#$%&"()*+,-./:;?@[\\]^_`{|}~')
 # The released pieces have 18 bytes at most. TensorFlow Text crashes the process
@@ -34,7 +35,7 @@ class Tokenizer:
     Pickles by content, so that workers need not see the file.
 
     Args:
-        path: str or path of a SentencePiece model whose first nine pieces are
+        path: path of a SentencePiece model whose first nine pieces are
             `SPECIAL_SYMBOLS`.
         lowercase: bool, default False. True for weights trained on uncased
             text.
@@ -45,7 +46,8 @@ class Tokenizer:
         model_proto: bytes, the content of the file.
         digest: str, the SHA-256 of `model_proto` in hexadecimal.
         vocabulary_size: int, V.
-        starts_word: bool array [V], True where a piece begins a word.
+        starts_word: bool array [V], True where a piece begins a word; a byte
+            of a character that the vocabulary lacks does not.
         cuts_at_blanks: bool, whether no piece goes across a blank, so that
             words give the same ids together and apart.
         cleaning: CompiledCleaning, the model with the cleaning built in.
@@ -72,21 +74,20 @@ class Tokenizer:
     """
 
     def __init__(self, path, lowercase=False):
-        path = os.fspath(path)
-        if os.path.isdir(path):
+        file, path = as_path(path), os.fspath(path)
+        if file.is_dir():
             raise ValueError(
                 "`path` must be a SentencePiece model file, not a directory. "
                 f"Received: path={path!r}. Name the file inside it, such as "
                 f"{os.path.join(path, 'spiece.model')!r}."
             )
-        if not os.path.isfile(path):
+        if not file.is_file():
             raise FileNotFoundError(
                 "`path` must be a SentencePiece model file, and there is none. "
                 f"Received: path={path!r}. Train one with `{_TRAIN}`, or use "
                 "the `spiece.model` that came with the weights."
             )
-        with open(path, "rb") as file:
-            model_proto = file.read()
+        model_proto = file.read_bytes()
         self._set_up(model_proto, lowercase, path)
 
     @classmethod
@@ -124,7 +125,13 @@ class Tokenizer:
         self._processor = _load(self.cleaning.model_proto, source)
         self._unseen = self.cleaning.blanks | self.cleaning.marks
         self._silent = self._unseen | self.cleaning.dropped
-        self.starts_word = np.array([_starts_word(p) for p in self._pieces])
+        self.starts_word = np.array(
+            [
+                # <0xE4> and its like are bytes of characters.
+                _starts_word(piece) and not processor.is_byte(index)
+                for index, piece in enumerate(self._pieces)
+            ]
+        )
         self.commas = DigitCommas(
             self._pieces,
             lambda text: self._processor.encode(text, return_type=str),

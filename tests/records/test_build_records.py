@@ -2,6 +2,7 @@
 
 import concurrent.futures
 import errno
+import os
 import sys
 
 import numpy as np
@@ -24,6 +25,7 @@ from tests.support.record_fixtures import record_options
 from tests.support.record_fixtures import run_build
 from tests.support.record_fixtures import small_parts
 from tests.support.record_fixtures import write_corpus
+from xlnet_tf.files import copy_tree
 
 
 @pytest.fixture(scope="module")
@@ -194,6 +196,70 @@ def test_each_split_has_a_document():
             assert splits == ["train", "validation"], (count, fraction)
 
 
+def test_threshold_of_many_documents(monkeypatch):
+    """Found in one pass, and not from a list of hashes that grows."""
+    hashes, number_of = [], held_out._document_hash
+
+    def count(seed, number):
+        hashes.append(number_of(seed, number))
+        return hashes[-1]
+
+    monkeypatch.setattr(held_out, "_document_hash", count)
+    for fraction, expected in (
+        (1e-9, lambda: min(hashes)),
+        (1 - 1e-9, lambda: sorted(hashes)[-2]),
+    ):
+        settings = RecordSettings(validation_fraction=fraction)
+        hashes.clear()
+        threshold = held_out.validation_threshold(
+            lambda: (n for n in range(20_000)), settings
+        )
+        assert threshold == expected() and len(hashes) == 20_000
+
+
+def test_text_and_set_in_buckets(corpus, tmp_path, bucket, capsys):
+    for name in ("a.txt", "spiece.model"):
+        copy_tree(corpus / name, f"{bucket}/text/{name}")
+    options = ("--validation-fraction", 0.2)
+    build(corpus, tmp_path / "local", *options)
+    remote = (
+        *("--input", f"{bucket}/text/*.txt", "--output", f"{bucket}/set"),
+        *("--tokenizer", f"{bucket}/text/spiece.model"),
+    )
+    capsys.readouterr()
+    assert run_build(corpus, "", *options, *remote) == 0
+    printed = capsys.readouterr()
+    assert printed.err.count("\n") == 1
+    assert "where nothing can be locked: see to it that no" in printed.err
+    assert printed.out.endswith(f"wrote {bucket}/set\n")
+    copy_tree(f"{bucket}/set", tmp_path / "copy")
+    assert digests(tmp_path / "copy") == digests(tmp_path / "local")
+    assert not (tmp_path / "copy" / ".building").exists()
+    assert not any("ram:" in name for name in os.listdir())
+
+
+def test_several_inputs(corpus, tmp_path):
+    """As the shell makes them of a pattern that is not quoted."""
+    for name in "ab":
+        (tmp_path / f"{name}.txt").write_bytes((corpus / "a.txt").read_bytes())
+    paths = [tmp_path / "b.txt", tmp_path / "a.txt"]
+    build(corpus, tmp_path / "one", "--input", tmp_path / "*.txt")
+    build(corpus, tmp_path / "two", "--input", *paths)
+    assert digests(tmp_path / "one") == digests(tmp_path / "two")
+
+
+def test_guess_is_told_and_kept(corpus, tmp_path, capsys):
+    manifest = build(corpus, tmp_path / "auto")
+    output = capsys.readouterr().out
+    assert output.startswith("the text format was guessed: sentences\n")
+    assert manifest.text_format == "sentences"
+    build(corpus, tmp_path / "named", "--text-format", "sentences")
+    assert "guessed" not in capsys.readouterr().out
+    auto, named = (digests(tmp_path / name) for name in ("auto", "named"))
+    assert auto.pop("build.json") != named.pop("build.json")
+    assert auto == named
+
+
 def test_unknown_tokens_are_reported(corpus, tmp_path, capsys):
     (tmp_path / "x.txt").write_text("Ж Я Ю щ " * 300 + "ba co de " * 99)
     model = corpus / "spiece.model"
@@ -227,7 +293,10 @@ def test_one_line_errors(corpus, tmp_path, capsys, monkeypatch):
         (["--tokenizer", "no.model"], "SentencePiece model"),
         (["--input", "no*.txt"], "no file matches `input`"),
         (["--encoding", "ascii"], "invalid ascii at byte"),
-        (["--settings", "no/build.json"], "no/build.json is not the plan of"),
+        (["--encoding", "zlib"], "`encoding` is not one that Python knows"),
+        (["--input", str(corpus)], "`input` must name files, not a directory"),
+        (["--input", "s4://bucket/*.txt"], "paths that begin with s4://"),
+        (["--settings", "no/build.json"], "there is no file no/build"),
     ):
         assert run_build(corpus, tmp_path / "set", *more) == 1, more
         check(message)

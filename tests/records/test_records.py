@@ -3,6 +3,8 @@
 import errno
 import json
 import os
+import pathlib
+import socket
 
 import numpy as np
 import pytest
@@ -15,6 +17,8 @@ from data_pipeline.records.writer import read_manifest
 from data_pipeline.records.writer import verify_records
 from tests.support.record_fixtures import flip_byte
 from tests.support.record_fixtures import write_set
+from xlnet_tf.files import read_json
+from xlnet_tf.files import write_json
 
 SIZES = {"a_name": 3, "token_ids": 1024, "z": 300, "empty": 0}
 
@@ -113,7 +117,7 @@ def test_set_round_trip_and_overwriting(tmp_path):
 def test_failed_build_leaves_nothing(tmp_path):
     for error in (KeyboardInterrupt, ValueError):
         with pytest.raises(error):
-            with writer.RecordSetWriter(tmp_path / "set") as record_set:
+            with writer.RecordSetWriter(tmp_path / "set", b"") as record_set:
                 frames = np.zeros((2, 30), np.uint8)
                 path = record_set.temporary_path("part")
                 writer.write_shard(path, [frames])
@@ -123,19 +127,19 @@ def test_failed_build_leaves_nothing(tmp_path):
 
 def test_failure_while_renaming(tmp_path, monkeypatch):
     """Whichever rename fails, an old set is complete or has no manifest."""
-    replace, calls = os.replace, []
+    replace, calls = pathlib.Path.replace, []
 
     def fail(source, target):
         calls.append(target)
         if len(calls) == failing + 1:
             raise OSError(errno.ENOSPC, "No space left on device", target)
-        replace(source, target)
+        return replace(source, target)
 
     for failing in range(5):
         old, new = tmp_path / f"old{failing}", tmp_path / "new"
         write_set(old, (3, 4))
         with monkeypatch.context() as patch:
-            patch.setattr(os, "replace", fail)
+            patch.setattr(pathlib.Path, "replace", fail)
             for directory in (old, new):
                 calls.clear()
                 with pytest.raises(OSError, match="No space left"):
@@ -158,14 +162,110 @@ def test_full_disk_names_the_file(tmp_path, monkeypatch):
 
 
 def test_two_builds_at_once(tmp_path):
+    """One holds the lock; the other is refused, and spoils nothing."""
+    with writer.RecordSetWriter(tmp_path / "set", b"") as first:
+        writer.write_shard(first.temporary_path("part"), [np.zeros((2, 30))])
+        before = sorted(os.listdir(first.temporary_path("")))
+        for _ in range(2):
+            with pytest.raises(
+                RuntimeError, match="is writing records to"
+            ) as x:
+                write_set(tmp_path / "set", overwrite=True)
+        owner = f"process {os.getpid()} on {socket.gethostname()}"
+        assert owner in str(x.value)
+        assert sorted(os.listdir(first.temporary_path(""))) == before
+    assert os.listdir(tmp_path) == []
+    # A file that a process left which was killed locks nothing.
     building = tmp_path / "set" / ".building"
     building.mkdir(parents=True)
-    (building / "pid").write_text(str(os.getppid()))
-    with pytest.raises(RuntimeError, match="is writing records to"):
-        write_set(tmp_path / "set")
-    # The leftovers of a killed process do not matter. No pid is above 2^22.
-    (building / "pid").write_text(str(1 << 22))
+    for name in ("lock", "owner", "pid"):
+        (building / name).write_text(str(os.getppid()))
     write_set(tmp_path / "set")
+    assert verify_records(tmp_path / "set") == []
+
+    # Another build may finish before this one gets the lock.
+    second = writer.RecordSetWriter(tmp_path / "late", b"")
+    claim = second._claim
+
+    def late():
+        write_set(tmp_path / "late")
+        return claim()
+
+    second._claim = late
+    with pytest.raises(FileExistsError, match="holds a set of records"):
+        second.__enter__()
+    assert verify_records(tmp_path / "late") == []
+
+
+def test_disk_without_locks(tmp_path, monkeypatch):
+    def refuse(*arguments, **options):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr("filelock.FileLock.acquire", refuse)
+    with pytest.raises(RuntimeError, match="a disk where files cannot be lock"):
+        write_set(tmp_path / "set")
+
+
+def test_files_that_are_not_ours_stay(tmp_path):
+    """Those of the names of a set, and those that an old manifest names."""
+    for name in ("train-00001.tfrecord", "spiece.model", "build.json"):
+        directory = tmp_path / name.partition(".")[0]
+        directory.mkdir()
+        (directory / name).write_text("mine")
+        with pytest.raises(FileExistsError, match=f"a file {name} that is of"):
+            write_set(directory)
+        assert os.listdir(directory) == [name]
+        assert (directory / name).read_text() == "mine"
+        write_set(directory, overwrite=True)
+        assert read_manifest(directory).num_records("train") == 37
+    # The same tokenizer may be there.
+    (tmp_path / "set").mkdir()
+    (tmp_path / "set" / "spiece.model").write_bytes(b"a model")
+    write_set(tmp_path / "set", (5,))
+
+    outside = tmp_path / "train-00000.tfrecord"
+    for file in (outside, tmp_path / "set" / "notes.txt"):
+        file.write_text("precious")
+    path = tmp_path / "set" / "manifest.json"
+    for name in (f"../{outside.name}", str(outside), "notes.txt"):
+        content = read_json(path)
+        content["splits"]["train"][0]["file"] = name
+        content.pop("manifest_sha256", None)
+        write_json(path, content)
+        write_set(tmp_path / "set", (5,), overwrite=True)
+        for file in (outside, tmp_path / "set" / "notes.txt"):
+            assert file.read_text() == "precious"
+
+
+def test_killed_while_renaming(tmp_path, monkeypatch):
+    """The next writer takes the files back that had their names already."""
+    replace = pathlib.Path.replace
+
+    def fail(source, target):
+        if target.name in ("train-00001.tfrecord", "manifest.json"):
+            raise KeyboardInterrupt
+        return replace(source, target)
+
+    def killed(self, *error):
+        self._lock.release()
+
+    directory = tmp_path / "set"
+    with monkeypatch.context() as patch:
+        patch.setattr(pathlib.Path, "replace", fail)
+        patch.setattr(writer.RecordSetWriter, "__exit__", killed)
+        with pytest.raises(KeyboardInterrupt):
+            write_set(directory, (3, 4))
+    assert (directory / "train-00000.tfrecord").exists()
+    kept = []
+
+    def is_kept(building):
+        kept.extend(os.listdir(building))
+        return False
+
+    with writer.RecordSetWriter(directory, b"a model", is_kept=is_kept):
+        assert {"part-train-0", "part-train-1"} < {*kept}
+        assert not (directory / "train-00000.tfrecord").exists()
+    write_set(directory, (3, 4))
 
 
 def test_manifests_that_are_refused(tmp_path):

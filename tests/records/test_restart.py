@@ -1,11 +1,14 @@
 """Interrupted builds are resumed, or refused with a reason."""
 
+import json
 import os
+import pathlib
 import shutil
 
 import pytest
 
 from data_pipeline.records import build
+from data_pipeline.records import restart
 from data_pipeline.records.schema import RecordSettings
 from data_pipeline.records.writer import verify_records
 from data_pipeline.tokenization.tokenizer import Tokenizer
@@ -75,7 +78,7 @@ def test_resumed_build_has_the_same_bytes(made, corpus, stopped, built_parts):
     assert [path.name for path in stopped.iterdir()] == [".building"]
     left = {path.name for path in (stopped / ".building").iterdir()}
     assert len([name for name in left if name.endswith(".done")]) == 3
-    assert "pid" not in left
+    assert not {"lock", "owner"} & left
     assert run(corpus, stopped) == 0
     splits = [split for split, _ in built_parts]
     assert len(splits) > 1 and ("train", 0) not in built_parts
@@ -168,6 +171,172 @@ def test_overwriting(made, corpus, stopped, tmp_path, built_parts):
     assert digests(other) != digests(stopped)
 
 
+def test_overwriting_builds_changed_text_again(corpus, stopped, tmp_path):
+    change_text(corpus)
+    assert run(corpus, stopped) == 1
+    assert run(corpus, stopped, "--overwrite") == 0
+    assert run(corpus, tmp_path / "whole") == 0
+    assert digests(stopped) == digests(tmp_path / "whole")
+
+
+def spoil_bytes(corpus):
+    with open(corpus / "b.txt", "ab") as file:
+        file.write(b"\n\nAn \xff and more.\n")
+
+
+def spoil_compression(corpus):
+    (corpus / "c.txt.gz").write_bytes(b"\x1f\x8b")
+
+
+def test_bad_text_keeps_finished_parts(made, tmp_path, capsys, built_parts):
+    """Of all kinds; the same command goes on when the text is mended."""
+    for number, (spoil, message) in enumerate(
+        (
+            (spoil_bytes, "b.txt: invalid utf-8 at byte"),
+            (
+                lambda x: (x / "c.txt").write_text(""),
+                "c.txt: the file holds",
+            ),
+            (lambda x: (x / "c.json").write_text("{"), "c.json:1: the line is"),
+            (spoil_compression, "c.txt.gz: the compressed file is damaged"),
+        )
+    ):
+        corpus = shutil.copytree(made / "corpus", tmp_path / f"text{number}")
+        spoil(corpus)
+        output = tmp_path / f"set{number}"
+        text = ("--input", str(corpus / "*.*[tnz]"), "--text-format", "auto")
+        # Past the head, whose format is guessed before any part is built.
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("data_pipeline.text.files._CHUNK_BYTES", 99)
+            patch.setattr("data_pipeline.text.documents._HEAD_CHARACTERS", 99)
+            patch.setattr("data_pipeline.text.documents._HEADS", 1)
+            assert run(corpus, output, *text) == 1
+        error = capsys.readouterr().err
+        assert error.count("\n") == 1 and message in error
+        assert "finished part(s)" in error
+        shutil.copy(made / "corpus" / "b.txt", corpus)
+        for file in corpus.glob("c.*"):
+            file.unlink()
+        built_parts.clear()
+        assert run(corpus, output, *text) == 0
+        assert ("train", 0) not in built_parts and built_parts
+        assert digests(output) == digests(made / "complete")
+
+
+def test_lack_of_memory_keeps_finished_parts(
+    made, corpus, tmp_path, monkeypatch, capsys, built_parts
+):
+    build_part = build._build
+
+    def fail(job, *rest):
+        if job.number == 2:
+            raise MemoryError
+        return build_part(job, *rest)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(build, "_build", fail)
+        assert run(corpus, tmp_path / "set") == 1
+    error = capsys.readouterr().err
+    assert "not enough memory" in error and error.count("\n") == 1
+    built_parts.clear()
+    assert run(corpus, tmp_path / "set") == 0
+    assert ("train", 0) not in built_parts
+    assert digests(tmp_path / "set") == digests(made / "complete")
+
+
+def test_bad_text_is_replaced_or_skipped(made, corpus, stopped, capsys):
+    """And counted; a build that was stopped may go on with either."""
+    spoil_bytes(corpus)
+    (corpus / "c.txt").write_text(" \n")
+    (corpus / "d.jsonl").write_text("[" * 100_000 + '\n{"text": "One."}\n')
+    plan = json.loads((stopped / ".building" / "build.json").read_text())
+    del plan["input"]  # as after a first attempt
+    (stopped / ".building" / "build.json").write_text(json.dumps(plan))
+    skipped = stopped.with_name("skipped")
+    shutil.copytree(stopped, skipped)
+    text = ("--input", corpus / "*.txt", corpus / "*.jsonl")
+    for output, choice, other, replaced, lines in (
+        (stopped, "replace", "skip", 1, 1),
+        (skipped, "skip", "replace", 0, 2),
+    ):
+        assert run(corpus, output, *text, "--on-bad-text", choice) == 0
+        last = capsys.readouterr().out.splitlines()[-1]
+        totals = build.restart.read_manifest(output).totals
+        assert totals.get("replaced_characters", 0) == replaced
+        assert totals["skipped_lines"] == lines
+        assert totals["empty_files"] == 1
+        assert last == (
+            f"wrote {output}"
+            + "; 1 replaced character(s) that were no text" * replaced
+            + f"; {lines} skipped line(s) that could not be read"
+            "; 1 file(s) without text"
+        )
+        assert run(corpus, output, *text, "--on-bad-text", other) == 1
+        error = capsys.readouterr().err
+        assert f"`on_bad_text` was {choice} and is {other}" in error
+    assert (
+        build.restart.read_manifest(stopped).totals["characters"]
+        == build.restart.read_manifest(skipped).totals["characters"] + 14
+    )
+
+
+def test_other_releases_of_libraries(made, corpus, stopped, tmp_path, capsys):
+    """A build does not mix them; a complete set may be of another one."""
+    complete = shutil.copytree(made / "complete", tmp_path / "complete")
+    for directory, status in ((stopped / ".building", 1), (complete, 0)):
+        plan = json.loads((directory / "build.json").read_text())
+        plan["libraries"]["numpy"] = "1.21"
+        (directory / "build.json").write_text(json.dumps(plan))
+        output = directory.parent if status else directory
+        assert run(corpus, output) == status
+    assert "numpy was of version 1.21 and is of" in capsys.readouterr().err
+
+
+def test_complete_set_of_other_text(made, corpus, tmp_path, capsys):
+    """Of the same names and sizes: in place, elsewhere, of the same time."""
+    output = tmp_path / "set"
+    past = (1_600_000_000,) * 2
+    for file in corpus.glob("*.txt"):
+        os.utime(file, past)
+    other = shutil.copytree(corpus, tmp_path / "other")
+    change_text(other)
+    os.utime(other / "a.txt", past)
+    assert run(corpus, output) == 0
+    hashed = []
+
+    def count(path):
+        hashed.append(path)
+        return sha256_of(path)
+
+    sha256_of = restart.files.sha256_of
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(restart.files, "sha256_of", count)
+        assert run(corpus, output) == 0
+        assert not hashed
+        # The same text elsewhere is the same text.
+        same = shutil.copytree(corpus, tmp_path / "same")
+        assert run(same, output) == 0
+        assert len(hashed) == 2
+    before = digests(output)
+    for text in (other, corpus):
+        change_text(corpus)
+        capsys.readouterr()
+        assert run(text, output) == 1
+        error = capsys.readouterr().err
+        assert "a.txt has other text than it was made from" in error
+        assert "--overwrite" in error and digests(output) == before
+
+
+def test_file_changed_in_the_same_tick_of_the_clock(corpus, tmp_path):
+    """A time of change as young as the build proves nothing."""
+    os.utime(corpus / "a.txt")
+    changed = (corpus / "a.txt").stat().st_mtime_ns
+    assert run(corpus, tmp_path / "set") == 0
+    change_text(corpus)
+    os.utime(corpus / "a.txt", ns=(changed, changed))
+    assert run(corpus, tmp_path / "set") == 1
+
+
 def test_complete_set_is_recognized(
     made, corpus, tmp_path, capsys, built_parts
 ):
@@ -186,15 +355,15 @@ def test_complete_set_is_recognized(
 
 
 def test_stopped_while_renaming(corpus, tmp_path, monkeypatch, built_parts):
-    replace = os.replace
+    replace = pathlib.Path.replace
 
     def fail(source, target):
-        if target.endswith("train-00002.tfrecord"):
+        if target.name == "train-00002.tfrecord":
             raise OSError(5, "Input/output error", target)
-        replace(source, target)
+        return replace(source, target)
 
     with monkeypatch.context() as patch:
-        patch.setattr(os, "replace", fail)
+        patch.setattr(pathlib.Path, "replace", fail)
         assert run(corpus, tmp_path / "set") == 1
     assert list((tmp_path / "set").glob("*")) == [tmp_path / "set/.building"]
     built_parts.clear()

@@ -221,6 +221,53 @@ def test_beam_in_several_processes(beam, corpus, tmp_path):
     assert digests(tmp_path / "beam") == digests(tmp_path / "local")
 
 
+def test_beam_and_bad_text(beam, corpus, tmp_path, capsys):
+    """Lone surrogates, and text that is replaced, as on one machine."""
+    text = tmp_path / "text"
+    text.mkdir()
+    (text / "spiece.model").write_bytes((corpus / "spiece.model").read_bytes())
+    (text / "a.txt").write_bytes((corpus / "a.txt").read_bytes() + b"A \xff.\n")
+    lines = [json.dumps({"text": f"Cut \ud83d {i}."}) for i in range(99)]
+    (text / "b.jsonl").write_text("\n".join([*lines, "{"]))
+    options = ("--input", text / "a.txt", text / "b.jsonl")
+    options = (*options, "--on-bad-text", "replace")
+    assert run(text, tmp_path / "local", *options) == 0
+    assert run(text, tmp_path / "beam", *options, *THREADS) == 0
+    assert digests(tmp_path / "beam") == digests(tmp_path / "local")
+    totals = read_manifest(tmp_path / "beam").totals
+    assert totals["replaced_characters"] == totals["skipped_lines"] == 1
+    capsys.readouterr()
+    options = (*options[:-1], "refuse", *THREADS)
+    assert run(text, tmp_path / "refused", *options) == 1
+    assert "invalid utf-8 at byte" in capsys.readouterr().err.splitlines()[-1]
+
+
+def test_parts_that_workers_lost_are_told(beam, corpus, tmp_path, capsys):
+    build_part = beam_records.build_part
+
+    def lose(split, number, part, path, *rest):
+        built = build_part(split, number, part, path, *rest)
+        os.truncate(built.shards[0][2], 9)
+        return built
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(beam_records, "build_part", lose)
+        assert run(corpus, tmp_path / "set", *THREADS) == 1
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert "parts that workers have written are not whole in" in error
+
+
+def test_failures_of_any_kind_have_a_message():
+    for error, kind in (
+        (UnicodeEncodeError("utf-8", "\ud800", 0, 1, "no"), ValueError),
+        (json.JSONDecodeError("no", "{", 1), ValueError),
+        (RuntimeError("no"), RuntimeError),
+    ):
+        with pytest.raises(kind, match="no"):
+            with beam_records._failures_in_one_line():
+                raise error
+
+
 def test_errors_of_beam_are_one_line(beam, corpus, tmp_path, capsys):
     for more, message in (
         (["--runner", "NoRunner"], "error: Unexpected pipeline runner: NoR"),

@@ -1,6 +1,7 @@
 """Tokenizers in processes that lack some of the libraries."""
 
 import json
+import os
 import subprocess
 import sys
 
@@ -11,6 +12,7 @@ from tensorflow.core.protobuf import saved_model_pb2
 from data_pipeline.tokenization.graph import GraphTokenizer
 from data_pipeline.tokenization.hugging_face import write_tokenizer
 from data_pipeline.tokenization.tokenizer import Tokenizer
+from tests.conftest import ROOT
 from tests.support.samples import TEXTS
 from tests.support.samples import tiny_model
 
@@ -29,6 +31,22 @@ offsets = [x.numpy().tolist() for x in loaded.encode_with_offsets(texts)]
 assert "data_pipeline" not in sys.modules
 (here / "found.json").write_text(json.dumps([ids, offsets]))
 """
+
+
+def test_sample_is_the_same_in_every_process(tmp_path):
+    code = (
+        "from data_pipeline.train_tokenizer import train_tokenizer\n"
+        "from tests.support.samples import tiny_sentences\n"
+        "print(train_tokenizer(tiny_sentences(), 'x.model', 200, "
+        "sentence_limit=300).digest)\n"
+    )
+    env = os.environ | {"PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-c", code]
+    found = {
+        subprocess.check_output(command, cwd=tmp_path, env=env)
+        for _ in range(3)
+    }
+    assert len(found) == 1
 
 
 def test_saved_and_loaded_in_a_fresh_process(tmp_path):

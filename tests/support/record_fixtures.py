@@ -94,7 +94,7 @@ def write_set(
         values |= frozen_values(values, reuse, targets)
     frames = writer.encode_records(values, stored)
     splits, names, begin = {}, {}, 0
-    with writer.RecordSetWriter(directory, overwrite) as record_set:
+    with writer.RecordSetWriter(directory, b"a model", overwrite) as record_set:
         for split, counts in (
             ("train", shard_records),
             ("validation", (validation,) if validation else ()),
@@ -132,7 +132,7 @@ def write_set(
             splits={split: tuple(shards) for split, shards in splits.items()},
             totals={"documents": 1},
         )
-        record_set.finish(manifest, names, b"a model")
+        record_set.finish(manifest, names)
     return values
 
 
@@ -206,9 +206,9 @@ def small_parts():
 
 
 def digests(directory):
-    """SHA-256 of each file in a directory."""
+    """SHA-256 of each file in a directory, without hidden ones."""
     return {
         path.name: hashlib.sha256(path.read_bytes()).hexdigest()
         for path in directory.iterdir()
-        if path.is_file()
+        if path.is_file() and not path.name.startswith(".")
     }

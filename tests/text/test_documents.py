@@ -5,14 +5,21 @@ import gzip
 import itertools
 import json
 import lzma
+import os
+import tracemalloc
 
 import pytest
 
 from data_pipeline.text import documents
+from data_pipeline.text import files
+from data_pipeline.text import lines
+from data_pipeline.text.documents import Corpus
 from data_pipeline.text.documents import Document
 from data_pipeline.text.documents import PartPlanner
 from data_pipeline.text.documents import read_documents
 from data_pipeline.text.sentences import split_sentences
+from xlnet_tf.files import as_path
+from xlnet_tf.files import sha256_of
 
 SENTENCES = "One is here.\nTwo is here.\n\n \nThree is here.\nFour!\nFive?\n"
 
@@ -43,7 +50,7 @@ def test_results_do_not_depend_on_chunks(tmp_path, monkeypatch):
     path.write_bytes("Größe ä. Ö\r\nß.\r\n\r\nĀ new one…\r\n".encode())
     expected = read(path, text_format="sentences")
     for size in (1, 2, 3, 5):
-        monkeypatch.setattr(documents, "_CHUNK_BYTES", size)
+        monkeypatch.setattr(files, "_CHUNK_BYTES", size)
         assert read(path, text_format="sentences") == expected
 
 
@@ -81,7 +88,7 @@ def test_running(tmp_path):
             "the end 3.14 e.g. this.",
         ]
     ]
-    assert documents.detect_format(str(path)) == "running"
+    assert Corpus(str(path)).reader.text_format == "running"
 
 
 def test_split_sentences():
@@ -132,6 +139,160 @@ def test_files_in_order_and_their_bytes(tmp_path):
     assert sum(steps) == path.stat().st_size
 
 
+def test_one_guess_for_a_corpus(tmp_path, monkeypatch):
+    """The majority decides; JSON goes by its name; others are told of."""
+    for name in "bcd":
+        (tmp_path / f"{name}.txt").write_text("CHAPTER\n\nIt was\n\nhe. Yes.")
+    (tmp_path / "empty.txt").write_text("")
+    corpus = Corpus(tmp_path / "[b-d].txt")
+    assert corpus.guess == "the text format was guessed: running"
+    (tmp_path / "a.txt").write_text(SENTENCES)
+    (tmp_path / "e.jsonl").write_text('{"text": "One. Two."}')
+    corpus = Corpus(tmp_path / "[a-e].*")
+    assert "guessed: running, though 1 of 4 files look otherwise, such as " in (
+        corpus.guess
+    )
+    assert f"{tmp_path / 'a.txt'}; name it by" in corpus.guess
+    formats = {document.text_format for document in corpus.documents()}
+    assert formats == {"running"}
+    assert len(list(corpus.documents())) == 5
+    assert Corpus(tmp_path / "a.txt").reader.text_format == "sentences"
+    for named in (
+        Corpus(tmp_path / "[a-d].txt", "sentences"),
+        Corpus(tmp_path / "e.jsonl"),
+    ):
+        assert named.guess is None
+    # Of a large corpus, some files from all its places.
+    monkeypatch.setattr(documents, "_HEADS", 2)
+    assert "of 2 files" in Corpus(tmp_path / "[a-d].txt").guess
+
+
+def test_long_lines(tmp_path, monkeypatch):
+    """They are cut at blanks, whatever the chunks, in bounded memory."""
+    path = tmp_path / "a.txt"
+    words = [f"word{i}" for i in range(99)]
+    path.write_text(" ".join(words) + "\n\nshort one\n" + "x" * 70)
+    cut = []
+    for size in (1, 7, 64, 1 << 20):
+        monkeypatch.setattr(files, "_CHUNK_BYTES", size)
+        cut.append(list(lines.read_lines(str(path), "utf-8", longest=30)))
+    assert cut[0] == cut[1] == cut[2] == cut[3]
+    assert max(map(len, cut[0])) == 30
+    assert cut[0][-3:] == ["x" * 30, "x" * 30, "x" * 10]
+    assert " ".join(cut[0][:-5]) == " ".join(words)
+    monkeypatch.undo()
+
+    path.write_text(" ".join(f"word{i}" for i in range(2_000_000)))
+    chunks = []
+
+    def read_chunks(*arguments):
+        for chunk in files.read_chunks(*arguments):
+            chunks.append(len(chunk))
+            yield chunk
+
+    monkeypatch.setattr(lines, "read_chunks", read_chunks)
+    corpus = Corpus(path)
+    assert len(chunks) == 1
+    tracemalloc.start()
+    longest = max(len(document.text) for document in corpus.documents())
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert longest < 2_000_000 and peak < path.stat().st_size
+
+
+def test_bad_text(tmp_path):
+    """Refused, replaced or left out, and counted."""
+    broken = ["{", "7" * 5000, "[" * 100_000, '{"text": 3}']
+    text = json.dumps({"text": "Fine."})
+    (tmp_path / "a.jsonl").write_text("\n".join([*broken, text]))
+    (tmp_path / "b.txt").write_bytes(b"One.\nTw\xffo \xfe.\nThree.\n")
+    (tmp_path / "c.txt").write_text("\n")
+    for choice, sentences, counts in (
+        ("replace", ["One.", "Tw\ufffdo \ufffd.", "Three."], (2, 4, 1)),
+        ("skip", ["One.", "Three."], (0, 5, 1)),
+    ):
+        corpus = Corpus(tmp_path / "*", "sentences", on_bad_text=choice)
+        log = files.ReadLog()
+        found = [
+            document.sentences()
+            for path in corpus.files
+            for document in corpus.reader._replace(knows_json=True).documents(
+                path, log
+            )
+        ]
+        assert found == [["Fine."], sentences]
+        names = ("replaced_characters", "skipped_lines", "empty_files")
+        assert tuple(log.bad_text[name] for name in names) == counts
+        assert sorted(log.digests) == corpus.files
+    # A U+FFFD of the text itself is no fault.
+    (tmp_path / "d.txt").write_text("\ufffd.", encoding="utf-8")
+    assert read(tmp_path / "d.txt", on_bad_text="skip") == [["\ufffd."]]
+
+
+def test_digests_are_those_of_the_files(tmp_path):
+    """Compressed ones too, and bytes behind the compressed data."""
+    log = files.ReadLog()
+    for name, compress, rest in (
+        ("a.txt", bytes, b""),
+        ("b.txt.gz", gzip.compress, b""),
+        ("c.txt.xz", lzma.compress, b""),
+        ("d.txt.bz2", bz2.compress, b"more"),
+    ):
+        path = tmp_path / name
+        path.write_bytes(compress(SENTENCES.encode() * 9) + rest)
+        reader = Corpus(path, "sentences").reader
+        assert len(list(reader.documents(str(path), log))) == 10
+        assert log.digests[str(path)] == sha256_of(path)
+
+
+def test_files_of_patterns(tmp_path):
+    """Several, links in circles, and what names no file."""
+    folder = tmp_path / "text"
+    folder.mkdir()
+    for name in "cab":
+        (folder / f"{name}.txt").write_text(name)
+    one, other = str(folder / "a.txt"), str(folder / "b.txt")
+    assert files.find_files([other, str(folder / "[ab].txt")]) == [one, other]
+    (folder / "round").symlink_to(folder)
+    (folder / "same.txt").symlink_to(one)
+    found = files.find_files(str(tmp_path / "**" / "*.txt"))
+    names = [os.path.relpath(path, folder) for path in found]
+    assert names == ["a.txt", "b.txt", "c.txt", "same.txt"]
+    (folder / "gone.txt").symlink_to(folder / "nothing")
+    for pattern in ("gone.txt", "*.txt"):
+        with pytest.raises(FileNotFoundError, match="gone.txt: .* no file"):
+            files.find_files(folder / pattern)
+    for pattern in (str(folder), f"{folder}/"):
+        with pytest.raises(ValueError, match=r"not a directory.*\*\.txt"):
+            files.find_files(pattern)
+    with pytest.raises(FileNotFoundError, match="no file matches"):
+        files.find_files([one, str(folder / "x*")])
+
+
+def test_files_in_a_bucket(bucket):
+    for name, content in (
+        ("a/b.txt", SENTENCES.encode()),
+        ("a/c.txt.gz", gzip.compress(SENTENCES.encode())),
+        ("a/d.md", b"no"),
+    ):
+        path = as_path(bucket) / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+    names = [f"{bucket}/a/b.txt", f"{bucket}/a/c.txt.gz"]
+    assert files.find_files(f"{bucket}/a/*.txt*") == names
+    assert files.find_files(names[0]) == names[:1]
+    assert read(f"{bucket}/*/*.txt*") == read(names[0]) * 2
+    assert len(read(names[1])) == 2
+    assert files.sizes_and_times(names)[0][0] == len(SENTENCES)
+    for pattern, error, message in (
+        ("a/x.txt", FileNotFoundError, "no file matches"),
+        ("a", ValueError, "not a directory"),
+        ("**/b.txt", ValueError, "cannot be used in a bucket"),
+    ):
+        with pytest.raises(error, match=message):
+            files.find_files(f"{bucket}/{pattern}")
+
+
 def test_real_corpora(shared):
     wikitext = shared / "data" / "lm" / "wikitext-2" / "wiki.train.tokens"
     novel = shared / "data" / "lm" / "novels_en" / "train"
@@ -173,7 +334,7 @@ def test_parts_end_with_documents_and_hold_enough():
 def test_invalid_encoding(tmp_path, monkeypatch):
     path = tmp_path / "a.txt"
     for mark, chunk in itertools.product((b"", b"\xef\xbb\xbf"), (3, 1 << 20)):
-        monkeypatch.setattr(documents, "_CHUNK_BYTES", chunk)
+        monkeypatch.setattr(files, "_CHUNK_BYTES", chunk)
         path.write_bytes(mark + "Größe.\nZwei ".encode() + b"\xe4.\n")
         offset = len(mark) + 14
         with pytest.raises(
@@ -197,6 +358,11 @@ def test_errors(tmp_path):
         ("a.jsonl", fine + '{"body": "a"}', {}, no_field),
         ("a.jsonl", fine + '{"text": 7}', {}, no_field),
         ("a.jsonl", fine + "[1]", {}, no_field),
+        ("a.jsonl", fine + "[" * 100_000, {}, "a.jsonl:3: .* not JSON"),
+        ("a.jsonl", fine + "7" * 5000, {}, "a.jsonl:3: .* not JSON"),
+        ("a.txt", "a", {"encoding": "zlib"}, "`encoding` is not one"),
+        ("a.txt", "a", {"encoding": "hex"}, "`encoding` is not one"),
+        ("a.txt", "a", {"on_bad_text": "no"}, "`on_bad_text` must be one of"),
         ("a.txt", "a", {"text_format": "html"}, "`text_format` must be one of"),
         ("a.txt", "a", {"encoding": "utf-9"}, "`encoding` is not one"),
     ):

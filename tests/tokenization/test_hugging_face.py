@@ -201,7 +201,7 @@ def test_files_are_replaced_whole(directory, tokenizer, monkeypatch):
     def fail(*arguments):
         raise OSError(errno.ENOSPC, "no space")
 
-    monkeypatch.setattr(os, "rename", fail)
+    monkeypatch.setattr(os, "replace", fail)
     with pytest.raises(OSError, match="no space"):
         write_tokenizer(tokenizer, directory)
     assert {f.name: f.read_bytes() for f in directory.iterdir()} == before

@@ -205,6 +205,16 @@ def test_vocabulary(tokenizers, model_proto):
     assert 0 < starts.sum() < len(starts)
 
 
+def test_bytes_of_characters_start_no_word():
+    tokenizer = Tokenizer.from_model_proto(
+        tiny_model(byte_fallback=True, vocab_size=600)
+    )
+    ids = tokenizer.encode("ba Ж")
+    starts = [bool(tokenizer.starts_word[index]) for index in ids[-3:]]
+    assert tokenizer.id_to_piece(ids[-1]) == "<0x96>"
+    assert starts == [True, False, False]
+
+
 def test_pickles_without_the_file(tmp_path, model_proto):
     path = tmp_path / "spiece.model"
     path.write_bytes(model_proto)

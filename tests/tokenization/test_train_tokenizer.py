@@ -1,5 +1,6 @@
 """Training a tokenizer: released settings, same file again, clear errors."""
 
+import collections
 import errno
 import json
 import os
@@ -58,6 +59,33 @@ def test_is_deterministic(tmp_path):
     assert len(digests) == 2
 
 
+def test_sample_of_more_sentences_than_the_limit(output, monkeypatch):
+    """It is ours, because that of SentencePiece follows from the process."""
+    chosen = [list(module.sample(range(1000), 10, seed)) for seed in (0, 0, 1)]
+    assert chosen[0] == chosen[1] != chosen[2]
+    assert len({*chosen[0]}) == 10
+    assert list(module.sample(range(9), 10)) == list(range(9))
+    counts = collections.Counter(
+        value
+        for seed in range(2000)
+        for value in module.sample("abcde", 2, seed)
+    )
+    assert all(abs(count - 800) < 100 for count in counts.values())
+    given = []
+
+    def train(sentence_iterator, input_sentence_size, **settings):
+        given.append(list(sentence_iterator))
+        assert len(given[-1]) == input_sentence_size == 150
+        raise RuntimeError("enough")
+
+    name = "sentencepiece.SentencePieceTrainer.train"
+    monkeypatch.setattr(name, train)
+    for _ in range(2):
+        with pytest.raises(ValueError, match="enough"):
+            train_tokenizer(tiny_sentences(), output, 300, sentence_limit=150)
+    assert given[0] == given[1]
+
+
 def test_cleans_the_text_first(output):
     sentences = [f"``É{line}''\u00a0 É" for line in tiny_sentences()]
     tokenizer = train_tokenizer(
@@ -96,7 +124,7 @@ def test_leaves_nothing_half_written(output, monkeypatch):
     def fail(source, target):
         raise OSError(errno.ENOSPC, "no room")
 
-    monkeypatch.setattr(os, "rename", fail)
+    monkeypatch.setattr(os, "replace", fail)
     with pytest.raises(OSError, match="no room"):
         train_tokenizer(tiny_sentences(), output, vocabulary_size=300)
     assert list(output.parent.iterdir()) == []
@@ -112,45 +140,32 @@ def test_too_large_a_vocabulary_names_the_largest(output):
     assert tokenizer.vocabulary_size == largest
 
 
-def test_too_small_a_vocabulary(output):
-    with pytest.raises(ValueError, match=r"expected at least \d\d\. .*=30"):
-        train_tokenizer(tiny_sentences(), output, vocabulary_size=30)
+def test_what_is_refused(output):
+    text, few = list(tiny_sentences()), "`sentence_limit` must be at least 101"
+    for sentences, settings, error, match in (
+        (text, (30,), ValueError, r"expected at least \d\d\. .*=30"),
+        (text, (17,), ValueError, "`vocabulary_size` must be above 17"),
+        (text, (300, 0.9), ValueError, "`character_coverage` must be from"),
+        (text, (300, 1.1), ValueError, "`character_coverage` must be from"),
+        (text, (300, 1.0, False, 0), ValueError, few),
+        (text, (300, 1.0, False, 100), ValueError, few),
+        ([], (), ValueError, "no text to train on"),
+        (["", " \n", "\u0301"], (), ValueError, "no text to train on"),
+        ("one text", (), TypeError, "not one str"),
+    ):
+        with pytest.raises(error, match=match):
+            train_tokenizer(sentences, output, *settings)
+        assert not output.exists()
 
 
-@pytest.mark.parametrize("sentences", [[], ["", " \n", "\u0301"]])
-def test_no_text(output, sentences):
-    with pytest.raises(ValueError, match="no text to train on"):
-        train_tokenizer(sentences, output)
-    assert not output.exists()
-
-
-@pytest.mark.parametrize(
-    ("settings", "match"),
-    [
-        ({"vocabulary_size": 17}, "`vocabulary_size` must be above 17"),
-        ({"character_coverage": 0.9}, "`character_coverage` must be from"),
-        ({"character_coverage": 1.1}, "`character_coverage` must be from"),
-        ({"sentence_limit": 0}, "`sentence_limit` must be at least 1"),
-    ],
-)
-def test_settings_out_of_range(output, settings, match):
-    with pytest.raises(ValueError, match=match):
-        train_tokenizer(tiny_sentences(), output, **settings)
-
-
-def test_one_str(output):
-    with pytest.raises(TypeError, match="not one str"):
-        train_tokenizer("one text", output)
-
-
-@pytest.mark.parametrize("error", [UnicodeError, KeyboardInterrupt, OSError])
-def test_errors_of_the_input_keep_their_kind(output, error):
-    def sentences():
+def test_errors_of_the_input_keep_their_kind(output):
+    def sentences(error):
         yield "ba co"
         raise error("while reading")
 
-    with pytest.raises(error, match="while reading"):
-        train_tokenizer(sentences(), output)
+    for error in (UnicodeError, KeyboardInterrupt, OSError):
+        with pytest.raises(error, match="while reading"):
+            train_tokenizer(sentences(error), output)
 
 
 def test_command(tmp_path, capfd):

@@ -1,0 +1,214 @@
+"""Text files: those that a pattern names, and their bytes.
+
+A file is local or in a bucket (`gs://BUCKET/...`), and may be compressed: .gz,
+.bz2 or .xz.
+"""
+
+import bz2
+import collections
+import concurrent.futures
+import glob
+import gzip
+import hashlib
+import lzma
+import os
+import zlib
+
+from xlnet_tf.files import as_path
+from xlnet_tf.files import is_remote
+
+COMPRESSED = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
+_CHUNK_BYTES = 1 << 20
+_REQUESTS = 32  # to a bucket at once
+
+
+class TextError(ValueError):
+    """A text file cannot be read as text of its format and encoding."""
+
+
+class ReadLog:
+    """Record of what was read of text files.
+
+    Args:
+        progress: function of the number of bytes of the (perhaps compressed)
+            files read since its last call, or None.
+
+    Attributes:
+        digests: dict of path to str, the SHA-256 of each file that was read
+            to its end.
+        bad_text: collections.Counter of `replaced_characters`,
+            `skipped_lines` and `empty_files`.
+    """
+
+    def __init__(self, progress=None):
+        self.progress = progress or (lambda size: None)
+        self.digests = {}
+        self.bad_text = collections.Counter()
+
+
+def find_files(patterns):
+    """Files that match patterns, sorted by name.
+
+    Args:
+        patterns: str or path, or several: a file or a glob, in which `**`
+            matches any number of folders; in a bucket it cannot be used.
+
+    Returns:
+        list of str, each file once.
+
+    Raises:
+        FileNotFoundError: a pattern matches no file, or a link to none.
+        ValueError: a pattern names a directory.
+    """
+    if isinstance(patterns, (str, os.PathLike)):
+        patterns = [patterns]
+    found = set()
+    for pattern in map(os.fspath, patterns):
+        matches = _remote_matches if is_remote(pattern) else _local_matches
+        files = matches(pattern)
+        if not files:
+            _explain_no_match(pattern)
+        found.update(files)
+    return sorted(found)
+
+
+def _local_matches(pattern):
+    pattern = os.path.expanduser(pattern)
+    if os.path.isfile(pattern):
+        return [pattern]
+    base, is_recursive, _ = pattern.partition("**")
+    rounds = {}  # of each directory, whether the way to it is one
+    files = []
+    for path in glob.glob(pattern, recursive=True):
+        directory = os.path.dirname(path)
+        if is_recursive and directory not in rounds:
+            rounds[directory] = _goes_round(directory, base)
+        if rounds.get(directory):
+            continue
+        if os.path.islink(path) and not os.path.exists(path):
+            raise FileNotFoundError(
+                f"{path}: `input` names this link, and it leads to no file. "
+                "Correct or remove the link."
+            )
+        if os.path.isfile(path):
+            files.append(path)
+    return files
+
+
+def _goes_round(directory, base):
+    """Whether a link on the way from `base` leads back to a place before it."""
+    seen = set()
+    while True:
+        place = os.path.realpath(directory)
+        if place in seen:
+            return True
+        seen.add(place)
+        if len(directory) <= len(base):
+            return False
+        directory = os.path.dirname(directory)
+
+
+def _remote_matches(pattern):
+    if "**" in pattern:
+        raise ValueError(
+            "`**` cannot be used in a bucket. Received: input="
+            f"{pattern!r}. Give a pattern with `*` for each depth of folders."
+        )
+    first = min((pattern.find(x) for x in "*?[" if x in pattern), default=None)
+    if first is None:
+        path = as_path(pattern)
+        is_file = path.exists() and not path.is_dir()
+        return [os.fspath(path)] if is_file else []
+    folder, _, rest = pattern[:first].rpartition("/")
+    paths = as_path(folder).glob(rest + pattern[first:])
+    # Each question to a bucket takes a while: folders have no ending.
+    return [
+        os.fspath(path) for path in paths if path.suffix or not path.is_dir()
+    ]
+
+
+def _explain_no_match(pattern):
+    if as_path(os.path.expanduser(pattern)).is_dir():
+        raise ValueError(
+            f"`input` must name files, not a directory. Received: input="
+            f"{pattern!r}. Name the files in it, such as "
+            f"{os.path.join(pattern, '*.txt')!r}."
+        )
+    where = "" if is_remote(pattern) else f", seen from {os.getcwd()}"
+    raise FileNotFoundError(
+        f"no file matches `input`. Received: input={pattern!r}{where}. Check "
+        "the path and the pattern."
+    )
+
+
+def sizes_and_times(paths):
+    """Bytes of files and when they were changed, in nanoseconds.
+
+    Args:
+        paths: list of str.
+
+    Returns:
+        list of (int, int).
+    """
+    if not any(map(is_remote, paths)):
+        return list(map(_size_and_time, paths))
+    with concurrent.futures.ThreadPoolExecutor(_REQUESTS) as threads:
+        return list(threads.map(_size_and_time, paths))
+
+
+def _size_and_time(path):
+    status = as_path(path).stat()
+    if is_remote(path):
+        return status.length, status.mtime * 1_000_000_000
+    return status.st_size, status.st_mtime_ns
+
+
+def read_chunks(path, log=None):
+    """Blocks of the uncompressed bytes of a file; the last one is empty.
+
+    Args:
+        path: str.
+        log: ReadLog that takes note of the bytes, or None.
+
+    Yields:
+        bytes.
+
+    Raises:
+        TextError: the compressed data are damaged.
+    """
+    opener = COMPRESSED.get(os.path.splitext(path.lower())[1])
+    with as_path(path).open("rb") as raw:
+        source = raw if log is None else _LoggedFile(raw, log)
+        file = opener(source) if opener else source
+        while True:
+            try:
+                chunk = file.read(_CHUNK_BYTES)
+            except (EOFError, zlib.error, lzma.LZMAError, OSError) as error:
+                if opener is None:
+                    raise
+                raise TextError(
+                    f"{path}: the compressed file is damaged or cut short "
+                    f"({error}). Fetch it again."
+                ) from None
+            yield chunk
+            if not chunk:
+                break
+        if log is not None:
+            while source.read(_CHUNK_BYTES):  # behind the compressed data
+                pass
+            log.digests[path] = source.digest.hexdigest()
+
+
+class _LoggedFile:
+    """File that reports and hashes the bytes that are read from it."""
+
+    def __init__(self, file, log):
+        self.digest = hashlib.sha256()
+        self._file = file
+        self._progress = log.progress
+
+    def read(self, size=-1):
+        block = self._file.read(size)
+        self.digest.update(block)
+        self._progress(len(block))
+        return block
