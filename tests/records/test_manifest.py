@@ -1,7 +1,6 @@
 """The manifest: every field is checked, and no damage to it goes unseen."""
 
 import json
-import pathlib
 
 import numpy as np
 import pytest
@@ -131,14 +130,11 @@ def test_no_flipped_bit_is_silent(manifest, tmp_path):
     assert refused > 200
 
 
-def test_an_old_manifest_deletes_no_file_elsewhere(manifest, tmp_path):
-    """Not even one that is replaced."""
-    precious = tmp_path.parent / f"{tmp_path.name}-precious.txt"
-    precious.write_text("kept")
-    fields = json.loads(manifest.read_text())
-    del fields["manifest_sha256"]
-    fields["splits"]["train"][0]["file"] = f"../{precious.name}"
-    manifest.write_text(json.dumps(fields))
-    write_set(tmp_path, (5,), overwrite=True)
-    assert precious.read_text() == "kept"
-    assert pathlib.Path(tmp_path, "train-00000.tfrecord").is_file()
+def test_the_first_of_many_missing_shards_is_named(tmp_path):
+    """Several threads ask for their sizes."""
+    write_set(tmp_path, (1,) * 130)
+    read_manifest(tmp_path)
+    for number in (129, 70):
+        (tmp_path / f"train-{number:05d}.tfrecord").unlink()
+        with pytest.raises(FileNotFoundError, match=f"train-{number:05d}"):
+            read_manifest(tmp_path)
