@@ -6,6 +6,7 @@ readers, workers or replicas, nor on the step that a run started from.
 Shapes: B global batch, b rows of one element, T tokens, P targets.
 """
 
+import copy
 import os
 
 import numpy as np
@@ -13,16 +14,20 @@ import tensorflow as tf
 
 from data_pipeline.dataset_options import dataset_options
 from data_pipeline.objectives import permutation
+from data_pipeline.records.manifest import check_sizes
 from data_pipeline.records.manifest import read_manifest
-from data_pipeline.records.parsing import parse_records
+from data_pipeline.records.reading import ReadableRecords
+from data_pipeline.records.reading import parse_records
+from data_pipeline.records.reading import without_autograph
 from data_pipeline.records.schema import SPLITS
 from data_pipeline.records.writer import verify_records
+from xlnet_tf.files import is_remote
 
-# AutoGraph, which no function here needs, triples the time to build a dataset.
-_without_autograph = tf.autograph.experimental.do_not_convert
-
-_BUFFER_BYTES = 1 << 26  # of the rows together, at most
-_ROW_BUFFER_BYTES = 1 << 18
+# Records that are read ahead, of all rows together and of a row.
+_BLOCK_BYTES = 1 << 26
+_MOST_STEPS = 128
+# Reads at a time where each takes many milliseconds.
+_BUCKET_CALLS = 64
 
 
 class PretrainingData:
@@ -39,7 +44,7 @@ class PretrainingData:
     over. Permutations are drawn from (seed, e, index of the record).
 
     Args:
-        directory: str or path of a set of `build_records`.
+        directory: path of a set of `build_records`, local or in a bucket.
         batch_size: int, B, over all workers and replicas.
         split: "train" or "validation".
         seed: int, of the permutations and the offsets of epochs.
@@ -81,35 +86,64 @@ class PretrainingData:
         skip_corrupt=False,
         service=None,
     ):
+        # A tf.data service reads in another working directory.
         self.directory = os.fspath(directory)
+        if not is_remote(directory):
+            self.directory = os.path.abspath(directory)
         self._service = service
-        self.batch_size = batch_size
         self.split = split
         self.seed = seed
-        self.manifest = read_manifest(directory, check_shards=not skip_corrupt)
+        self.manifest = read_manifest(directory, check_shards=False)
         if split not in SPLITS or not self.manifest.num_records(split):
             raise ValueError(
                 "`split` must be one that the records have: "
                 f"{', '.join(self.manifest.splits)}. Received: split={split!r}."
             )
-        self.skipped = verify_records(directory, split) if skip_corrupt else []
+        self.skipped = []
+        if skip_corrupt:
+            self.skipped = verify_records(self.directory, split)
+        else:
+            check_sizes(directory, self.manifest, split)
         for bad in self.skipped:
             if bad.record is None:
                 raise ValueError(
                     f"{bad}. All its records are whole, so they are of "
                     "another set; copy the file again, or build the set anew."
                 )
-        self._ranges = _good_ranges(
-            self.directory, self.manifest.splits[split], self.skipped
+        self._records = ReadableRecords(
+            self.directory,
+            self.manifest.splits[split],
+            self.skipped,
+            self.manifest.frame_bytes,
         )
-        self.num_records = int(self._ranges["count"].sum())
+        self.num_records = self._records.num_records
+        self._set_batch_size(batch_size)
+
+    def with_batch_size(self, batch_size):
+        """The same records in batches of another size.
+
+        Args:
+            batch_size: int, B.
+
+        Returns:
+            PretrainingData.
+
+        Raises:
+            ValueError: there are fewer records.
+        """
+        other = copy.copy(self)
+        other._set_batch_size(batch_size)
+        return other
+
+    def _set_batch_size(self, batch_size):
         if not 1 <= batch_size <= self.num_records:
             raise ValueError(
                 "`batch_size` must be between 1 and the number of records in "
-                f"the {split} split, {self.num_records}. Received: "
+                f"the {self.split} split, {self.num_records}. Received: "
                 f"batch_size={batch_size}. Build records from more text, or "
                 "use a smaller batch."
             )
+        self.batch_size = batch_size
         self.steps_per_epoch = self.num_records // batch_size
 
     def dataset(
@@ -123,13 +157,15 @@ class PretrainingData:
     ):
         """An endless dataset of batches.
 
-        1. A stream of serialized records per row, from `start_step` on.
-        2. Interleave the streams: one record of each row per step.
-        3. Batch `replica_batch` rows to an element, so a step has
-           `num_rows / replica_batch` elements, of successive replicas.
-        4. Number the elements: epoch and record index follow from it.
-        5. Parse the records, draw their permutations, select the targets.
-        6. Let a tf.data service run all this, if one is given; prefetch.
+        1. Read the records of each row for the next steps, row by row, each
+           at once: as many files are open as there are calls, for any number
+           of rows.
+        2. Give one record of each row per step, in elements of
+           `replica_batch` rows, so a step has `num_rows / replica_batch`
+           elements, of successive replicas.
+        3. Number the elements: epoch and record index follow from it.
+        4. Parse the records, draw their permutations, select the targets.
+        5. Let a tf.data service run all this, if one is given; prefetch.
 
         Features are those of `data_pipeline.records.schema.batch_features`;
         shapes are static. Records of the form "frozen" always give their
@@ -157,7 +193,7 @@ class PretrainingData:
 
         elements_per_step = num_rows // replica_batch
 
-        @_without_autograph
+        @without_autograph
         def parse(element, serialized):
             step = start_step + element // elements_per_step
             row = first_row + element % elements_per_step * replica_batch
@@ -165,17 +201,14 @@ class PretrainingData:
             batch = parse_records(serialized, self.manifest)
             return self._features(batch, *self._locate(step, row), literal)
 
-        rows = tf.data.Dataset.range(first_row, first_row + num_rows)
-        dataset = rows.interleave(
-            _without_autograph(
-                lambda row: self._row_stream(row, start_step, num_rows)
-            ),
-            cycle_length=num_rows,
-            block_length=1,
-            num_parallel_calls=min(num_parallel_calls, num_rows),
-            deterministic=True,
-        )
-        dataset = dataset.batch(replica_batch, drop_remainder=True)
+        @without_autograph
+        def steps(block):
+            elements = tf.reshape(tf.transpose(block), [-1, replica_batch])
+            return tf.data.Dataset.from_tensor_slices(elements)
+
+        dataset = self._blocks(
+            start_step, first_row, num_rows, num_parallel_calls
+        ).flat_map(steps)
         dataset = dataset.enumerate().map(
             parse, num_parallel_calls=num_parallel_calls, deterministic=True
         )
@@ -188,16 +221,26 @@ class PretrainingData:
             dataset = _on_service(dataset, self._service)
         return dataset.prefetch(2).with_options(options)
 
-    def explain_data_loss(self):
+    def explain_data_loss(self, step=0):
         """Name the damaged records, after a `tf.errors.DataLossError`.
+
+        Args:
+            step: int, about where it was: the shards that were being read
+                are checked first.
 
         Raises:
             FileNotFoundError: a shard is missing.
             ValueError: names file, record and byte offset of the first.
         """
-        read_manifest(self.directory)
-        if bad := verify_records(self.directory, self.split):
-            more = f" (and {len(bad) - 1} more)" if len(bad) > 1 else ""
+        check_sizes(self.directory, self.manifest, self.split)
+        epoch, step = divmod(step, self.steps_per_epoch)
+        rows = tf.range(self.batch_size, dtype=tf.int64)
+        position = self._first_position(tf.constant(epoch, tf.int64), rows)
+        ahead = min(3 * _MOST_STEPS, self.steps_per_epoch - step)
+        likely = self._records.files(position.numpy() + step, ahead)
+        bad = verify_records(self.directory, self.split, likely)
+        if bad:
+            more = f" (and {len(bad) - 1} more in it)" if len(bad) > 1 else ""
             raise ValueError(
                 f"{bad[0]}{more}. Copy the file again from where the set was "
                 "built, or go on without the damaged records by `skip_corrupt` "
@@ -263,37 +306,35 @@ class PretrainingData:
             features["target_positions"] = positions
         return features
 
-    def _row_stream(self, row, start_step, num_rows):
-        """Dataset of the serialized records of a row, endless."""
-        first_epoch, first_step = divmod(start_step, self.steps_per_epoch)
-        buffer_size = min(_ROW_BUFFER_BYTES, _BUFFER_BYTES // num_rows)
-        files = tf.constant(self._ranges["file"])
-        num_ranges = len(self._ranges["file"])
-        firsts, _, begins, ends = self._ranges_twice()
+    def _blocks(self, start_step, first_row, num_rows, num_parallel_calls):
+        """Endless dataset of string tensors [num_rows, s], the serialized
+        records of rows for the next s steps of an epoch."""
+        steps = self.steps_per_epoch
+        at_once = _BLOCK_BYTES // (self.manifest.frame_bytes * num_rows)
+        at_once = max(1, min(at_once, _MOST_STEPS, steps))
+        blocks_per_epoch = -(-steps // at_once)
+        first_epoch, first_step = divmod(start_step, steps)
+        first_block = first_epoch * blocks_per_epoch + first_step // at_once
 
-        def epoch_stream(epoch):
-            begin = self._first_position(epoch, row)
-            end = begin + self.steps_per_epoch
-            begin += tf.where(
-                epoch == first_epoch, tf.constant(first_step, tf.int64), 0
-            )
+        @without_autograph
+        def read(number):
+            row = first_row + number % num_rows
+            epoch = number // num_rows // blocks_per_epoch
+            begin = number // num_rows % blocks_per_epoch * at_once
+            end = tf.minimum(begin + at_once, steps)
+            begin = tf.maximum(begin, start_step - epoch * steps)
+            position = self._first_position(epoch, row) + begin
+            return self._records.read(position, end - begin)
 
-            def range_stream(number):
-                low = tf.maximum(begin, begins[number])
-                record = firsts[number] + low - begins[number]
-                return _read(
-                    files[number % num_ranges],
-                    record * self.manifest.frame_bytes,
-                    buffer_size,
-                    tf.minimum(end, ends[number]) - low,
-                )
-
-            return tf.data.Dataset.range(
-                _search(ends, begin, "right"), _search(ends, end, "left") + 1
-            ).flat_map(range_stream)
-
-        epochs = tf.data.Dataset.range(first_epoch, np.iinfo(np.int64).max)
-        return epochs.flat_map(epoch_stream)
+        if num_parallel_calls == tf.data.AUTOTUNE and is_remote(self.directory):
+            num_parallel_calls = _BUCKET_CALLS
+        numbers = tf.data.Dataset.range(
+            first_block * num_rows, np.iinfo(np.int64).max
+        )
+        dataset = numbers.map(
+            read, num_parallel_calls=num_parallel_calls, deterministic=True
+        )
+        return dataset.batch(num_rows, drop_remainder=True).prefetch(1)
 
     def _locate(self, step, row):
         """Epoch, record index in the split, and whether a row's record follows
@@ -301,33 +342,14 @@ class PretrainingData:
         epoch = step // self.steps_per_epoch
         begin = self._first_position(epoch, row)
         position = begin + step % self.steps_per_epoch
-        _, indices, begins, ends = self._ranges_twice()
-        number = tf.searchsorted(ends, position, side="right")
-        low = tf.gather(begins, number)
-        index = tf.gather(indices, number) + position - low
-        starts = tf.equal(position, low) | tf.equal(position, begin)
+        index, is_first = self._records.locate(position)
+        starts = is_first | tf.equal(position, begin)
         return epoch, index, tf.logical_not(starts)
 
     def _first_position(self, epoch, row):
         """Position among the readable records of a row's first in an epoch."""
         start = self._epoch_offset(epoch) + row * self.steps_per_epoch
         return start % self.num_records
-
-    def _ranges_twice(self):
-        """Ranges of readable records, twice: rows wrap around at the end.
-
-        Returns:
-            tuple of int64 tensors: first record in the file, its index in the
-            split, begin and end among the positions of readable records.
-        """
-        first, index, count = (
-            np.tile(self._ranges[name], 2)
-            for name in ("first", "index", "count")
-        )
-        ends = np.cumsum(count)
-        return tuple(
-            tf.constant(values) for values in (first, index, ends - count, ends)
-        )
 
     def _epoch_offset(self, epoch):
         """offset(e) of the docstring of the class."""
@@ -345,54 +367,8 @@ def _on_service(dataset, address):
     datasets of other rows or replicas may be read by other workers.
     """
     source = tf.data.Dataset.from_tensors(0)
-    return source.flat_map(_without_autograph(lambda _: dataset)).apply(
+    return source.flat_map(without_autograph(lambda _: dataset)).apply(
         tf.data.experimental.service.distribute(
             tf.data.experimental.service.ShardingPolicy.DYNAMIC, address
         )
     )
-
-
-def _read(file, byte_offset, buffer_size, count):
-    """Dataset of `count` records from a byte offset on."""
-    # `TFRecordDataset` has no argument for the offset; the operation has.
-    variant = tf.raw_ops.TFRecordDatasetV2(
-        filenames=tf.reshape(file, [1]),
-        compression_type="",
-        buffer_size=tf.constant(buffer_size, tf.int64),
-        byte_offsets=tf.reshape(byte_offset, [1]),
-    )
-    return tf.data.experimental.from_variant(
-        variant, tf.TensorSpec([], tf.string)
-    ).take(count)
-
-
-def _search(ends, position, side):
-    return tf.searchsorted(ends, position[None], side, tf.int64)[0]
-
-
-def _good_ranges(directory, shards, skipped):
-    """Ranges of readable records, a dict of arrays.
-
-    `file`, `first` record in the file, `index` of that record in the split,
-    `count`.
-    """
-    ranges = []
-    index = 0
-    for shard in shards:
-        path = os.path.join(directory, shard.file)
-        stops = [bad.record for bad in skipped if bad.file == path]
-        begin = 0
-        for stop in [*stops, shard.records]:
-            if stop > begin:
-                ranges.append((path, begin, index + begin, stop - begin))
-            begin = stop + 1
-        index += shard.records
-    files, first, indices, counts = (
-        zip(*ranges, strict=True) if ranges else [()] * 4
-    )
-    return {
-        "file": np.array(files, dtype=object),
-        "first": np.array(first, np.int64),
-        "index": np.array(indices, np.int64),
-        "count": np.array(counts, np.int64),
-    }

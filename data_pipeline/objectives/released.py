@@ -20,7 +20,7 @@ def parse_released(serialized, sequence_length, is_reversed=False):
         is_reversed: bool or bool tensor [b], the direction of the rows.
 
     Returns:
-        dict as from `data_pipeline.records.parsing.parse_records`.
+        dict as from `data_pipeline.records.reading.parse_records`.
 
     Source: `record_spec` in `get_dataset`.
     """

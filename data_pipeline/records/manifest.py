@@ -2,17 +2,43 @@
 
 It holds the settings and features of the records and the size of every shard,
 so that a missing or truncated shard is found before the first record is read.
+Its own SHA-256 is a field of it.
 """
 
+import concurrent.futures
 import dataclasses
+import hashlib
 import json
 import os
+import re
 
 from data_pipeline.records import tfrecord
+from data_pipeline.records.schema import DIRECTIONS
+from data_pipeline.records.schema import SPANS
+from data_pipeline.records.schema import SPLITS
 from data_pipeline.records.schema import StoredFeature
+from data_pipeline.records.schema import check_lengths
+from data_pipeline.records.schema import stored_features
+from data_pipeline.tokenization.symbols import SPECIAL_IDS
+from xlnet_tf.files import as_path
+from xlnet_tf.files import is_remote
 
 FORMAT_VERSION = 1
 MANIFEST = "manifest.json"
+FORMS = ("compact", "frozen")
+_FILE_NAME = re.compile(r"[^/\\\0]+")
+# SHA-256 of the other fields. Versions before it wrote none.
+_DIGEST = "manifest_sha256"
+_TOKENIZER = {
+    "sha256": str,
+    "vocabulary_size": int,
+    "lowercase": bool,
+    "file": str,
+}
+# Shards whose sizes one thread asks for, and threads: a bucket or a network
+# disk takes milliseconds for each.
+_SHARDS_AT_ONCE = 64
+_THREADS = 32
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,12 +106,70 @@ class Manifest:
         """int, the number of records of a split, 0 when it is absent."""
         return sum(shard.records for shard in self.splits.get(split, ()))
 
+    def check(self):
+        """Check that all fields are of their types and fit together.
+
+        Raises:
+            ValueError: a field does not fit.
+        """
+        _check_types(vars(self), Manifest.__annotations__)
+        if self.tokens_per_target < 1 or self.seed < 0:
+            raise ValueError(
+                "`tokens_per_target` must be positive and `seed` not negative"
+            )
+        for name, known in (("spans", SPANS), ("form", FORMS)):
+            if getattr(self, name) not in known:
+                raise ValueError(f"`{name}` must be one of {', '.join(known)}")
+        check_lengths(
+            self.sequence_length,
+            self.reuse_length,
+            self.permutation_length,
+            self.num_predict,
+        )
+        _check_types(self.tokenizer, _TOKENIZER)
+        if self.special_ids != SPECIAL_IDS:
+            raise ValueError("`special_ids` are not those of XLNet")
+        if self.features != stored_features(
+            self.sequence_length,
+            self.num_predict,
+            self.tokenizer["vocabulary_size"],
+            self.form,
+        ):
+            raise ValueError("`features` do not follow from the lengths")
+        sizes = {name: x.num_bytes for name, x in self.features.items()}
+        if self.record_bytes != tfrecord.example_size(sizes):
+            raise ValueError("`record_bytes` do not follow from `features`")
+        self._check_shards()
+
+    def _check_shards(self):
+        if unknown := {*self.splits} - {*SPLITS}:
+            raise ValueError(
+                f"`splits` must be of {', '.join(SPLITS)}. Received: {unknown}"
+            )
+        files = set()
+        for shard in all_shards(self):
+            _check_types(vars(shard), Shard.__annotations__)
+            name = shard.file
+            if not _FILE_NAME.fullmatch(name) or name in (".", "..", MANIFEST):
+                raise ValueError(f"{name!r} is not the name of a shard")
+            if name in files:
+                raise ValueError(f"the shard {name} is named twice")
+            files.add(name)
+            if shard.records < 0 or (
+                shard.bytes != shard.records * self.frame_bytes
+            ):
+                raise ValueError(f"{name}: size and records do not agree")
+            if shard.direction not in DIRECTIONS[: 1 + self.both_directions]:
+                raise ValueError(
+                    f"{name}: `direction` and `both_directions` do not agree"
+                )
+
 
 def read_manifest(directory, check_shards=True):
     """Read the manifest of a set and compare the sizes of the shards.
 
     Args:
-        directory: str or path.
+        directory: path.
         check_shards: bool, whether the shards must exist with their sizes.
 
     Returns:
@@ -96,11 +180,9 @@ def read_manifest(directory, check_shards=True):
         ValueError: the manifest is broken or newer than this library, or a
             shard has another size.
     """
-    directory = os.fspath(directory)
-    path = os.path.join(directory, MANIFEST)
+    path = as_path(directory) / MANIFEST
     try:
-        with open(path, encoding="utf-8") as file:
-            content = json.load(file)
+        content = json.loads(path.read_text(encoding="utf-8"))
         version = int(content["format_version"])
     except FileNotFoundError:
         raise FileNotFoundError(
@@ -108,34 +190,67 @@ def read_manifest(directory, check_shards=True):
             "records. Build one with `python -m data_pipeline.build_records`; "
             "a build that was stopped must be run again."
         ) from None
-    except (ValueError, KeyError, TypeError) as error:
-        raise ValueError(
-            f"{path}: the manifest is broken ({error}). Copy it again from "
-            "where the set was built, or build the set again."
-        ) from None
+    except (
+        ValueError,
+        KeyError,
+        TypeError,
+        OverflowError,
+        RecursionError,
+    ) as error:
+        raise _broken(path, error) from None
     if version > FORMAT_VERSION:
         raise ValueError(
             f"{path}: the records have format version {version}, and this "
             f"library reads up to {FORMAT_VERSION}. Update the library."
         )
+    digest = content.pop(_DIGEST, None)
     try:
         manifest = _from_json(content)
-    except (KeyError, TypeError, ValueError) as error:
-        raise ValueError(
-            f"{path}: the manifest is broken ({type(error).__name__}: {error})."
-            " Copy it again from where the set was built, or build the set "
-            "again."
-        ) from None
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise _broken(path, error) from None
+    if digest not in (None, _digest(content)):
+        raise _broken(path, "its fields are not those that were written")
     if check_shards:
-        for shard in all_shards(manifest):
-            _check_size(directory, shard, manifest.frame_bytes)
+        check_sizes(directory, manifest)
     return manifest
 
 
-def _check_size(directory, shard, frame_bytes):
-    path = os.path.join(directory, shard.file)
-    check_exists(path)
-    size = os.path.getsize(path)
+def _broken(path, reason):
+    if isinstance(reason, Exception):
+        reason = f"{type(reason).__name__}: {reason}".rstrip(".")
+    return ValueError(
+        f"{path}: the manifest is broken ({reason}). Copy it again from where "
+        "the set was built, or build the set again."
+    )
+
+
+def check_sizes(directory, manifest, split=None):
+    """Compare the sizes of shards with the manifest.
+
+    Args:
+        directory: path.
+        manifest: Manifest.
+        split: str, or None for all.
+
+    Raises:
+        FileNotFoundError: a shard is missing.
+        ValueError: a shard has another size.
+    """
+
+    def check(begin):
+        for shard in shards[begin : begin + _SHARDS_AT_ONCE]:
+            path = shard_path(directory, shard)
+            _check_size(path, shard, manifest.frame_bytes)
+
+    shards = all_shards(manifest, split)
+    begins = range(0, len(shards), _SHARDS_AT_ONCE)
+    with concurrent.futures.ThreadPoolExecutor(_THREADS) as threads:
+        for _ in threads.map(check, begins):
+            pass  # raises the first error
+
+
+def _check_size(path, shard, frame_bytes):
+    size = shard_size(path)
     if size == shard.bytes:
         return
     record = size // frame_bytes
@@ -150,13 +265,26 @@ def _check_size(directory, shard, frame_bytes):
     )
 
 
-def check_exists(path):
-    """Raise FileNotFoundError if a shard is missing."""
-    if not os.path.isfile(path):
+def shard_path(directory, shard):
+    """Path of a shard, str."""
+    return os.path.join(os.fspath(directory), shard.file)
+
+
+def shard_size(path):
+    """Bytes of the file of a shard, int.
+
+    Raises:
+        FileNotFoundError: it is missing.
+    """
+    try:
+        if is_remote(path):
+            return as_path(path).stat().length
+        return os.stat(path).st_size
+    except FileNotFoundError:
         raise FileNotFoundError(
             f"{path}: the manifest names this shard, and it is missing. Copy "
             "it again from where the set was built."
-        )
+        ) from None
 
 
 def all_shards(manifest, split=None):
@@ -176,7 +304,15 @@ def manifest_bytes(manifest):
         name: feature._asdict() for name, feature in manifest.features.items()
     }
     content = {"format_version": content.pop("format_version"), **content}
+    # As it will be read: tuples become lists.
+    content = json.loads(json.dumps(content))
+    content[_DIGEST] = _digest(content)
     return (json.dumps(content, indent=2) + "\n").encode()
+
+
+def _digest(content):
+    text = json.dumps(content, sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _from_json(content):
@@ -192,7 +328,18 @@ def _from_json(content):
         for name, feature in content["features"].items()
     }
     manifest = Manifest(**content)
-    for shard in all_shards(manifest):
-        if shard.bytes != shard.records * manifest.frame_bytes:
-            raise ValueError(f"{shard.file}: size and records do not agree")
+    manifest.check()
     return manifest
+
+
+def _check_types(values, types):
+    """Check the types of values, both dicts of the same names."""
+    for name, expected in types.items():
+        value = values[name]
+        is_bool = value is True or value is False  # an int too
+        if not isinstance(value, expected) or is_bool != (expected is bool):
+            raise ValueError(
+                f"`{name}` must be of type "
+                f"{getattr(expected, '__name__', expected)}. Received: "
+                f"{name}={str(value)[:40]}"
+            )

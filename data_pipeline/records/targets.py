@@ -45,8 +45,9 @@ def sample_targets(
 
     "words" takes n whole words, as the release intended: never a part of a
     word, a special token, <unk>, or a word that the edge of the half may have
-    cut. If spans leave the goal unmet, further whole words are added as long
-    as one fits.
+    cut. Only a word that was cut at the end of A or B, to make the two fit,
+    counts as whole. If spans leave the goal unmet, further whole words are
+    added as long as one fits.
 
     "subwords" takes n tokens, as the released code does: its loop tests the
     first token of the span where the last was meant. If spans leave the goal

@@ -26,9 +26,10 @@ import numpy as np
 from data_pipeline.records import tfrecord
 from data_pipeline.records.manifest import MANIFEST
 from data_pipeline.records.manifest import all_shards
-from data_pipeline.records.manifest import check_exists
 from data_pipeline.records.manifest import manifest_bytes
 from data_pipeline.records.manifest import read_manifest
+from data_pipeline.records.manifest import shard_path
+from data_pipeline.records.manifest import shard_size
 from xlnet_tf.files import as_path
 from xlnet_tf.files import is_remote
 from xlnet_tf.files import is_unfinished
@@ -304,12 +305,14 @@ def _owner(file):
         return "another process"
 
 
-def verify_records(directory, split=None):
+def verify_records(directory, split=None, likely=None):
     """Check the checksums of every record.
 
     Args:
-        directory: str or path.
+        directory: path.
         split: str, or None for all.
+        likely: set of str, the paths of shards to check first. Then none
+            behind the first damaged shard is checked, and no SHA-256.
 
     Returns:
         list of BadRecord, in order, empty if nothing is damaged. As records
@@ -319,23 +322,30 @@ def verify_records(directory, split=None):
         FileNotFoundError: the manifest or a shard is missing.
         ValueError: the manifest is broken.
     """
-    directory = os.fspath(directory)
     manifest = read_manifest(directory, check_shards=False)
+    shards = [
+        (shard_path(directory, x), x) for x in all_shards(manifest, split)
+    ]
+    if likely is not None:
+        shards.sort(key=lambda shard: shard[0] not in likely)
     bad = []
-    for shard in all_shards(manifest, split):
-        bad.extend(_verify_shard(directory, shard, manifest.frame_bytes))
+    for path, shard in shards:
+        digest = hashlib.sha256() if likely is None else None
+        bad += _verify_shard(path, shard, manifest.frame_bytes, digest)
+        if bad and likely is not None:
+            break
     return bad
 
 
-def _verify_shard(directory, shard, frame_bytes):
-    path = os.path.join(directory, shard.file)
-    check_exists(path)
-    bad, digest, record = [], hashlib.sha256(), 0
+def _verify_shard(path, shard, frame_bytes, digest=None):
+    shard_size(path)  # names a missing one
+    bad, record = [], 0
     at_once = max(1, _SCAN_BYTES // frame_bytes)
-    with open(path, "rb") as file:
+    with as_path(path).open("rb") as file:
         while record < shard.records:
             block = file.read(at_once * frame_bytes)
-            digest.update(block)
+            if digest:
+                digest.update(block)
             count = len(block) // frame_bytes
             frames = np.frombuffer(block, np.uint8, count * frame_bytes)
             damaged = tfrecord.find_bad_frames(frames.reshape(-1, frame_bytes))
@@ -346,17 +356,18 @@ def _verify_shard(directory, shard, frame_bytes):
             record += count
             if count < at_once:
                 break
-        digest.update(file.read())
+        if digest:
+            digest.update(file.read())
     for number in range(record, shard.records):
         bad.append(BadRecord(path, number, number * frame_bytes, "cut off"))
-    if not bad and digest.hexdigest() != shard.sha256:
+    if not bad and digest and digest.hexdigest() != shard.sha256:
         bad.append(BadRecord(path, None, 0, "another file than was built"))
     return bad
 
 
 def record_bytes(stored):
     """Bytes of a record without its frame, int."""
-    return len(tfrecord.example_template(_sizes(stored))[0])
+    return tfrecord.example_size(_sizes(stored))
 
 
 def records_at_once(stored):

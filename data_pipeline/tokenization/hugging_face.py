@@ -108,6 +108,57 @@ def read_tokenizer(directory, lowercase=None):
     return tokenizer
 
 
+def check_tokenizer(directory, tokenizer):
+    """Refuse records that the tokenizer of a model would have made otherwise.
+
+    Args:
+        directory: str or path of the model. Some hold no tokenizer, or do not
+            say whether texts are lower-cased; then that is not compared.
+        tokenizer: Tokenizer of the records.
+
+    Raises:
+        ValueError: another vocabulary, or text of another case.
+    """
+    directory = as_path(directory)
+    file = find_tokenizer_file(directory)
+    if file is None:
+        return
+    says_case = (directory / TOKENIZER_FILE).is_file() or (
+        "do_lower_case" in _read_json(directory / CONFIG_FILE)
+    )
+    found = read_tokenizer(
+        directory, None if says_case else tokenizer.lowercase
+    )
+    if found.digest != tokenizer.digest and (
+        _vocabulary(found) != _vocabulary(tokenizer)
+    ):
+        advice = f"Build them again with --tokenizer {file}."
+        if file.name == TOKENIZER_FILE:
+            advice = (
+                "Convert the model (python -m xlnet_tf.convert) and build "
+                f"them again with --tokenizer {PRESET_FILE} of the result."
+            )
+        raise ValueError(
+            f"the records were built with another tokenizer than {file}. "
+            f"{advice}"
+        )
+    if found.lowercase != tokenizer.lowercase:
+        cases = ("cased", "lower-cased")
+        raise ValueError(
+            f"the records are of {cases[tokenizer.lowercase]} text, and the "
+            f"model in {directory} reads {cases[found.lowercase]} text. Build "
+            "them again "
+            f"{'with' if found.lowercase else 'without'} --lowercase."
+        )
+
+
+def _vocabulary(tokenizer):
+    """What decides the ids of a text; the file has notes on training too."""
+    model = model_file.ModelProto.FromString(tokenizer.model_proto)
+    pieces = [(entry.piece, entry.score) for entry in model.pieces]
+    return pieces, model.normalizer_spec.precompiled_charsmap
+
+
 def write_tokenizer(tokenizer, directory):
     """Write a tokenizer for `transformers.AutoTokenizer.from_pretrained`.
 

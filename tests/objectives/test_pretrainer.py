@@ -55,6 +55,8 @@ def test_content_is_left_out_where_nobody_wants_it():
     expected = as_numpy(model(features))
     assert set(expected) == {*losses, "content"}
     assert set(model(features, training=True)) == losses
+    unlabelled = {**features, "target_ids": None}
+    assert set(model(unlabelled, training=True)) == {"content", "query"}
     outputs = as_numpy(model(features, streams="query"))
     assert set(outputs) == losses
     for name in ("query", "token_loss", "loss"):

@@ -13,7 +13,7 @@ from data_pipeline import build_records
 from data_pipeline.pretraining import PretrainingData
 from data_pipeline.records import build as builder
 from data_pipeline.records import held_out
-from data_pipeline.records.parsing import parse_records
+from data_pipeline.records.reading import parse_records
 from data_pipeline.records.schema import RecordSettings
 from data_pipeline.records.writer import read_manifest
 from data_pipeline.records.writer import verify_records

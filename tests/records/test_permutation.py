@@ -122,21 +122,6 @@ def check_mask(reuse, length):
                     assert (rank[b, j] < rank[b, i]) == (not hidden)
 
 
-def test_rank_numbers():
-    token_ids, is_target = random_batch()
-    rank = permutation.factorization_rank(
-        token_ids, is_target, shuffles(), REUSE
-    ).numpy()
-    context = ~is_target & (token_ids != SEP_ID) & (token_ids != CLS_ID)
-    assert (rank[:, :REUSE][context[:, :REUSE]] == -1).all()
-    assert (rank[:, REUSE:][context[:, REUSE:]] == REUSE).all()
-    assert (
-        rank[:, :REUSE].max()
-        < REUSE
-        < rank[:, REUSE:][~context[:, REUSE:]].min()
-    )
-
-
 def test_blocks_share_a_shuffle():
     for reuse, length, blocks in (
         (13, 13, [13, 13]),
@@ -303,12 +288,3 @@ def test_targets_in_text_order():
         one_hot = np.zeros((P, T))
         one_hot[np.arange(len(expected)), expected] = 1
         np.testing.assert_array_equal(mapping[b], one_hot)
-
-
-def test_drawn_sep_and_cls_are_no_targets():
-    token_ids, is_target = random_batch()
-    is_target[:] = True
-    real = permutation.real_targets(token_ids, is_target).numpy()
-    np.testing.assert_array_equal(
-        real, (token_ids != SEP_ID) & (token_ids != CLS_ID)
-    )

@@ -38,9 +38,15 @@ def test_damage_stops_the_run_and_is_explained(damaged):
     with pytest.raises(
         ValueError,
         match=rf"train-00000.tfrecord: record 5 at byte offset {offset}: "
-        r".*\(and 2 more\).*--skip-corrupt",
+        r".*\(and 1 more in it\).*--skip-corrupt",
     ):
         data.explain_data_loss()
+    # The shards that are being read are looked at first.
+    with pytest.raises(
+        ValueError,
+        match="00002.tfrecord: record 9 at .*[0-9]: damaged bytes. Copy",
+    ):
+        data.explain_data_loss(step=25)
 
 
 def test_skip_corrupt(damaged, tmp_path):

@@ -1,7 +1,9 @@
 """Batches for pretraining: contents, order, any start, any split of rows."""
 
 import itertools
+import os
 import pathlib
+import resource
 
 import numpy as np
 import pytest
@@ -12,9 +14,9 @@ from data_pipeline.objectives import permutation
 from data_pipeline.objectives.released import parse_released
 from data_pipeline.objectives.released import released_batch
 from data_pipeline.pretraining import PretrainingData
-from data_pipeline.records import parsing
+from data_pipeline.records import reading
 from data_pipeline.records.manifest import read_manifest
-from data_pipeline.records.parsing import parse_records
+from data_pipeline.records.reading import parse_records
 from data_pipeline.records.schema import batch_features
 from tests.support.record_fixtures import RECORDS
 from tests.support.record_fixtures import REUSE
@@ -24,6 +26,7 @@ from tests.support.record_fixtures import join
 from tests.support.record_fixtures import numbers
 from tests.support.record_fixtures import take
 from tests.support.record_fixtures import write_set
+from xlnet_tf import files
 
 
 @pytest.fixture(scope="module")
@@ -55,24 +58,6 @@ def test_contract(made):
         }
         # Else iterators sleep at their end.
         assert dataset.options().autotune.enabled is False
-
-
-def test_released_sizes(tmp_path):
-    write_set(
-        tmp_path, (5,), tokens=512, reuse=256, targets=85, vocabulary=32_000
-    )
-    data = PretrainingData(tmp_path, 4)
-    (batch,) = take(data, 1)
-    released = released_batch({k: tf.constant(v) for k, v in batch.items()})
-    assert {name: tuple(value.shape) for name, value in released.items()} == {
-        "input_k": (4, 512),
-        "seg_id": (4, 512),
-        "input_q": (4, 512),
-        "perm_mask": (4, 512, 512),
-        "target_mapping": (4, 85, 512),
-        "target": (4, 85),
-        "target_mask": (4, 85),
-    }
 
 
 def test_values_are_the_stored_ones(made):
@@ -222,6 +207,12 @@ def test_literal_is_the_compact_spelt_out(made):
         # Both give the same under the released names.
         assert_equal([released_batch(compact)], [released_batch(literal)])
         released = released_batch(literal)
+        assert {name: value.shape for name, value in released.items()} == {
+            **dict.fromkeys(("input_k", "seg_id", "input_q"), (4, TOKENS)),
+            "perm_mask": (4, TOKENS, TOKENS),
+            "target_mapping": (4, TARGETS, TOKENS),
+            **dict.fromkeys(("target", "target_mask"), (4, TARGETS)),
+        }
         np.testing.assert_array_equal(released["input_q"], is_target)
         np.testing.assert_array_equal(
             released["target_mask"], compact["target_weights"]
@@ -331,8 +322,68 @@ def test_batch_as_large_as_the_set(made):
         assert not batch["is_continuation"].any()
 
 
+def test_large_batches_need_few_files_and_threads(tmp_path):
+    """2,048 rows, and as many held out, where 1,024 files may be open."""
+    write_set(tmp_path, (2000, 2100, 9), validation=2048)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (1024, hard))
+    try:
+        iterators = [
+            iter(PretrainingData(tmp_path, 2048, split).dataset())
+            for split in ("train", "validation")
+        ]
+        for _ in range(3):
+            batches = [next(iterator) for iterator in iterators]
+            assert len(os.listdir("/proc/self/fd")) < 200
+            assert len(os.listdir("/proc/self/task")) < 500
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert all(len(batch["token_ids"]) == 2048 for batch in batches)
+
+
+def test_blocks_of_any_size_give_the_same(made, monkeypatch):
+    """However many steps are read ahead at a time."""
+    data = PretrainingData(made[0], 4)
+    expected = take(data, 12, start_step=5)
+    for most in (1, 2, 4, 7):
+        monkeypatch.setattr(pretraining, "_MOST_STEPS", most)
+        assert_equal(take(data, 12, start_step=5), expected)
+
+
+def test_records_of_another_working_directory(made, monkeypatch, tmp_path):
+    """A tf.data service reads in its own; the path is sent as a whole."""
+    monkeypatch.chdir(made[0].parent)
+    data = PretrainingData(made[0].name, 4)
+    monkeypatch.chdir(tmp_path)
+    assert numbers(take(data, 1)[0]) == [0, 9, 18, 27]
+
+
+def test_records_in_a_bucket(made, bucket):
+    files.copy_tree(made[0], f"{bucket}/set")
+    data = PretrainingData(f"{bucket}/set", 4)
+    assert_equal(take(data, 10), take(PretrainingData(made[0], 4), 10))
+    data.explain_data_loss()  # nothing to explain
+    shard = files.as_path(f"{bucket}/set/train-00000.tfrecord")
+    content = bytearray(shard.read_bytes())
+    content[40] ^= 1
+    shard.unlink()  # the file system in memory would append
+    shard.write_bytes(bytes(content))
+    with pytest.raises(ValueError, match="ram://.*00000.tfrecord: record 0 at"):
+        data.explain_data_loss()
+    data = PretrainingData(f"{bucket}/set", 4, skip_corrupt=True)
+    assert data.num_records == RECORDS - 1
+    take(data, 10)
+    shard.unlink()
+    with pytest.raises(
+        FileNotFoundError, match="the manifest names this shard"
+    ):
+        PretrainingData(f"{bucket}/set", 4)
+    with pytest.raises(FileNotFoundError, match="there is no manifest"):
+        PretrainingData(f"{bucket}/other", 4)
+
+
 def test_no_python_in_the_input_pipeline():
-    for module in (pretraining, parsing, permutation):
+    for module in (pretraining, reading, permutation):
         text = pathlib.Path(module.__file__).read_text(encoding="utf-8")
         for forbidden in ("py_function", "numpy_function", "from_generator"):
             assert forbidden not in text

@@ -1,7 +1,6 @@
 """Record sets: framing, complete or absent, damage named by file and offset."""
 
 import errno
-import json
 import os
 import pathlib
 import socket
@@ -266,26 +265,6 @@ def test_killed_while_renaming(tmp_path, monkeypatch):
         assert {"part-train-0", "part-train-1"} < {*kept}
         assert not (directory / "train-00000.tfrecord").exists()
     write_set(directory, (3, 4))
-
-
-def test_manifests_that_are_refused(tmp_path):
-    with pytest.raises(FileNotFoundError, match="there is no manifest"):
-        read_manifest(tmp_path)
-    write_set(tmp_path)
-    path = tmp_path / "manifest.json"
-    fields = json.loads(path.read_text())
-    less = {k: v for k, v in fields.items() if k != "num_predict"}
-    for text, message in (
-        (path.read_text()[:-30], "the manifest is broken"),
-        (json.dumps(less), "the manifest is broken.*num_predict"),
-        (
-            json.dumps(fields | {"format_version": 2, "new": 1}),
-            "format version 2, .* up to 1",
-        ),
-    ):
-        path.write_text(text)
-        with pytest.raises(ValueError, match=message):
-            read_manifest(tmp_path)
 
 
 def test_shards_of_another_size_are_refused(tmp_path):

@@ -164,12 +164,6 @@ def test_layout():
             begin += reuse or (b[-1] if is_next else a[-1]) + 1 - begin
 
 
-def test_half_of_b_continues():
-    stream = random_stream(60_000)
-    made = build_sequences(stream, 33, 16, np.random.default_rng(0))
-    assert abs(made.is_next.mean() - 0.5) < 0.03
-
-
 def test_seeded_and_no_global_state():
     stream = random_stream(500)
     np.random.seed(0)

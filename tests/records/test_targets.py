@@ -80,27 +80,6 @@ def test_each_half_has_its_goal():
     assert split_goal(GOAL, T, 0) == (0, GOAL)
 
 
-def test_words_cover_the_whole_half():
-    tokens = np.random.default_rng(0).integers(9, V, (3001, T))
-    share = sample(tokens, reuse_length=0).mean(0)
-    # The last tokens may be a cut word, so they are left out more often.
-    thirds = share[3:-9].reshape(7, -1).mean(1)
-    assert thirds.max() < 1.25 * thirds.min()
-
-
-def test_span_lengths():
-    """Spans of n words have probability ~ 1/n: fewer with every word."""
-    rng = np.random.default_rng(0)
-    tokens = np.where(STARTS[9:], np.arange(9, V), 0)
-    tokens = rng.choice(tokens[tokens > 0], (3001, T))  # a token is a word
-    chosen = sample(tokens, num_predict=8, reuse_length=0, tokens_per_target=6)
-    edges = np.diff(np.pad(chosen, ((0, 0), (1, 1))).astype(int))
-    lengths = np.argwhere(edges == -1)[:, 1] - np.argwhere(edges == 1)[:, 1]
-    counts = np.bincount(lengths, minlength=6)[1:6]
-    assert (counts > 0).all()
-    assert (np.diff(counts) < 0).all()
-
-
 def plain_words(starts, goal, tokens_per_target, rng):
     """The rule of "words" for one half, one word at a time."""
     begins = np.flatnonzero(starts)

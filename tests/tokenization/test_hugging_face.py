@@ -9,6 +9,7 @@ import shutil
 import pytest
 
 from data_pipeline.tokenization import model_file
+from data_pipeline.tokenization.hugging_face import check_tokenizer
 from data_pipeline.tokenization.hugging_face import find_tokenizer_file
 from data_pipeline.tokenization.hugging_face import read_tokenizer
 from data_pipeline.tokenization.hugging_face import write_tokenizer
@@ -193,6 +194,41 @@ def test_lowercase(
     assert read_tokenizer(tmp_path, lowercase=not expected).lowercase is (
         not expected
     )
+
+
+def test_records_of_another_tokenizer_are_refused(tmp_path, model_proto):
+    """Whichever files the model's directory has, and by case too."""
+    cased = Tokenizer.from_model_proto(model_proto)
+    lower = Tokenizer.from_model_proto(model_proto, lowercase=True)
+    model = ModelProto.FromString(model_proto)
+    first, second = model.pieces[20].piece, model.pieces[21].piece
+    model.pieces[20].piece, model.pieces[21].piece = second, first
+    swapped = Tokenizer.from_model_proto(model.SerializeToString())
+    write_tokenizer(cased, tmp_path / "all")
+    for kept in ("spiece.model", "tokenizer.json"):
+        (tmp_path / kept).mkdir()
+        shutil.copy(tmp_path / "all" / kept, tmp_path / kept)
+    preset = tmp_path / "preset" / "assets/tokenizer"
+    preset.mkdir(parents=True)
+    (preset / "vocabulary.spm").write_bytes(model_proto)
+    for name in ("all", "spiece.model", "tokenizer.json", "preset"):
+        check_tokenizer(tmp_path / name, cased)
+        with pytest.raises(ValueError, match="another tokenizer than .*uild"):
+            check_tokenizer(tmp_path / name, swapped)
+    for name in ("all", "tokenizer.json"):
+        with pytest.raises(
+            ValueError, match="are of lower-cased text, .* reads cased text"
+        ):
+            check_tokenizer(tmp_path / name, lower)
+    # They say nothing of the case.
+    check_tokenizer(tmp_path / "spiece.model", lower)
+    check_tokenizer(tmp_path / "preset", lower)
+    (tmp_path / "preset" / "tokenizer.json").write_text('{"lowercase": true}')
+    check_tokenizer(tmp_path / "preset", lower)
+    with pytest.raises(ValueError, match="are of cased text, .* --lowercase"):
+        check_tokenizer(tmp_path / "preset", cased)
+    (tmp_path / "empty").mkdir()
+    check_tokenizer(tmp_path / "empty", swapped)
 
 
 def test_files_are_replaced_whole(directory, tokenizer, monkeypatch):

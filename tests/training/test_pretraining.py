@@ -283,16 +283,58 @@ def test_errors_are_one_line(records, files, tmp_path, capfd):
         assert not (tmp_path / "run" / "checkpoints").exists()
 
 
+def change_manifest(directory, **changes):
+    """Changes fields of a manifest, or entries of its `tokenizer`."""
+    path = directory / "manifest.json"
+    values = json.loads(path.read_text())
+    values.pop("manifest_sha256")
+    for name, value in changes.items():
+        inner = values["tokenizer"]
+        (inner if name in inner else values)[name] = value
+    path.write_text(json.dumps(values))
+
+
+def test_records_of_another_tokenizer_or_permutation(
+    pretrained, records, files, tmp_path, capsys
+):
+    other = shutil.copytree(records, tmp_path / "other")
+    preset = ("--preset", str(pretrained / "preset"))
+    change_manifest(other, lowercase=True)
+    argv = arguments(other, tmp_path / "run", *preset)
+    assert command_line.run(train.main, argv) == 1
+    assert "are of lower-cased text" in capsys.readouterr().err
+    shutil.copy(records / "manifest.json", other)
+    change_manifest(other, sha256="0" * 64)
+    argv = arguments(other, tmp_path / "run", *preset)
+    assert command_line.run(train.main, argv) == 1
+    assert "is not the tokenizer that the records" in capsys.readouterr().err
+    # Compact records of another permutation have the same shards.
+    shutil.copy(records / "manifest.json", other)
+    change_manifest(other, permutation_length=8)
+    argv = arguments(other, pretrained, *files())
+    assert command_line.run(train.main, argv) == 1
+    error = capsys.readouterr().err
+    assert "permutation_length of the data: 16 there, 8 now" in error
+    # A run of an earlier version does not name it.
+    run = shutil.copytree(pretrained, tmp_path / "earlier")
+    values = json.loads((run / "run.json").read_text())
+    del values["records"]["permutation_length"]
+    (run / "run.json").write_text(json.dumps(values))
+    prepared(arguments(records, run, *files()))
+
+
 def test_held_out_records_that_do_not_fit(records, files, tmp_path, capsys):
     other = shutil.copytree(records, tmp_path / "other")
-    manifest = other / "manifest.json"
-    values = json.loads(manifest.read_text())
-    values["tokenizer"]["sha256"] = "0" * 64
-    manifest.write_text(json.dumps(values))
     argv = arguments(records, tmp_path / "run", *files())
     argv += ["--eval-records", str(other)]
-    assert command_line.run(train.main, argv) == 1
-    assert "another length or tokenizer" in capsys.readouterr().err
+    for change, message in (
+        ({"sha256": "0" * 64}, "another length or tokenizer"),
+        ({"lowercase": True}, "one are lower-cased and the others not"),
+    ):
+        shutil.copy(records / "manifest.json", other)
+        change_manifest(other, **change)
+        assert command_line.run(train.main, argv) == 1
+        assert message in capsys.readouterr().err
     options = train.parse_arguments(argv)
     options.eval_records = None
     few = PretrainingData(records, 1, split="validation").num_records

@@ -193,6 +193,12 @@ def test_errors_of_tensorflow_say_what_to_do(tmp_path):
             "No space left",
         ),
         (
+            errors.ResourceExhaustedError,
+            "train-00000.tfrecord; Too many open files",
+            RuntimeError,
+            "too many open files: raise the limit .*ulimit -n",
+        ),
+        (
             errors.UnavailableError,
             "gone",
             RuntimeError,

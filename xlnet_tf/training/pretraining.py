@@ -2,14 +2,16 @@
 
 import dataclasses
 import hashlib
-import pathlib
-import shutil
 import sys
 
 from data_pipeline.pretraining import PretrainingData
+from data_pipeline.records.writer import TOKENIZER
+from data_pipeline.tokenization.hugging_face import check_tokenizer
 from data_pipeline.tokenization.tokenizer import Tokenizer
 from xlnet_tf.config import XLNetConfig
+from xlnet_tf.files import as_path
 from xlnet_tf.files import read_json
+from xlnet_tf.files import write_bytes
 from xlnet_tf.training.pretraining_step import PretrainingEvaluator
 from xlnet_tf.training.pretraining_step import PretrainingTrainer
 from xlnet_tf.training.pretraining_step import build
@@ -18,7 +20,6 @@ from xlnet_tf.training.pretraining_step import make_memory
 from xlnet_tf.training.run import MODEL_FILE
 from xlnet_tf.training.run import Run
 from xlnet_tf.training.strategy import describe
-from xlnet_tf.weights.preset import VOCABULARY_FILE
 from xlnet_tf.weights.preset import detect
 from xlnet_tf.weights.preset import open_source
 from xlnet_tf.weights.preset import read_config
@@ -66,6 +67,9 @@ class PretrainingRun(Run):
             seed=config.seed,
             skip_corrupt=options.skip_corrupt,
         )
+        self.tokenizer = tokenizer_of_records(
+            options.records, self.data.manifest
+        )
         self.model_config = model_config(options, self.data.manifest)
         self.held_out = self._held_out_data()
         self.evaluation_batches = self.held_out and min(
@@ -80,17 +84,13 @@ class PretrainingRun(Run):
             directory, split = options.records, "validation"
             if not self.data.manifest.num_records(split):
                 return None
-
-        def read(batch_size):
-            return PretrainingData(
-                directory,
-                batch_size,
-                split=split,
-                seed=self.config.seed,
-                skip_corrupt=options.skip_corrupt,
-            )
-
-        found = read(1)
+        found = PretrainingData(
+            directory,
+            1,
+            split=split,
+            seed=self.config.seed,
+            skip_corrupt=options.skip_corrupt,
+        )
         check_same_text(found.manifest, self.data.manifest, directory)
         if found.num_records < replicas:
             raise ValueError(
@@ -101,7 +101,7 @@ class PretrainingRun(Run):
             )
         # A small held-out split makes a smaller batch.
         rows = min(self.config.batch_size, found.num_records)
-        return read(rows - rows % replicas)
+        return found.with_batch_size(rows - rows % replicas)
 
     def identity(self):
         manifest, preset = self.data.manifest, self.options.preset
@@ -115,10 +115,17 @@ class PretrainingRun(Run):
                 "records": manifest.num_records("train"),
                 "sequence_length": manifest.sequence_length,
                 "tokenizer": manifest.tokenizer["sha256"],
+                "permutation_length": manifest.permutation_length,
                 "shards": shards.hexdigest(),
             },
             "preset_weights": digest_of_weights(preset) if preset else None,
         }
+
+    def _differences(self, before, now):
+        # Runs of earlier versions do not name it.
+        name = "permutation_length"
+        records = {name: now["records"][name], **before.get("records", {})}
+        return super()._differences({**before, "records": records}, now)
 
     def build(self):
         self.model, self.optimizer, self.memory = build(
@@ -130,7 +137,8 @@ class PretrainingRun(Run):
 
     def start(self):
         if self.options.preset:
-            start_from(self.model, self.options.preset, self.data.manifest)
+            check_tokenizer(self.options.preset, self.tokenizer)
+            start_from(self.model, self.options.preset)
 
     def trainer(self):
         return PretrainingTrainer(
@@ -226,8 +234,9 @@ class PretrainingRun(Run):
         return text
 
     def explain_data_loss(self):
-        for data in filter(None, (self.data, self.held_out)):
-            data.explain_data_loss()
+        self.data.explain_data_loss(int(self.global_step.numpy()))
+        if self.held_out:
+            self.held_out.explain_data_loss()
 
     def save_best(self):
         self._save("best")
@@ -236,7 +245,7 @@ class PretrainingRun(Run):
         if not self.is_chief:
             return
         self.write_model()
-        shutil.copyfile(self._vocabulary(), self.output / "spiece.model")
+        write_bytes(self.output / TOKENIZER, self.tokenizer.model_proto)
         self._save("preset")
         sys.stdout.write(f"wrote {self.output / MODEL_FILE}\n")
 
@@ -244,22 +253,40 @@ class PretrainingRun(Run):
         """Writes a preset and, where asked for, a SavedModel of this step."""
         if not self.is_chief:
             return
-        manifest = self.data.manifest
-        tokenizer = Tokenizer(
-            self._vocabulary(), lowercase=manifest.tokenizer["lowercase"]
-        )
-        self.model.save_to_preset(self.output / name, tokenizer=tokenizer)
+        self.model.save_to_preset(self.output / name, tokenizer=self.tokenizer)
         if self.options.export:
-            directory = pathlib.Path(self.options.export)
+            directory = as_path(self.options.export)
             self._export(
                 self.model,
-                tokenizer,
+                self.tokenizer,
                 directory / str(int(self.global_step.numpy())),
-                manifest.sequence_length,
+                self.data.manifest.sequence_length,
             )
 
-    def _vocabulary(self):
-        return pathlib.Path(self.options.records) / "spiece.model"
+
+def tokenizer_of_records(directory, manifest):
+    """Tokenizer of records.
+
+    Raises:
+        FileNotFoundError: if its file is not beside the records.
+        ValueError: if it is not the one they were built with.
+    """
+    file = as_path(directory) / TOKENIZER
+    settings = manifest.tokenizer
+    if not file.is_file():
+        raise FileNotFoundError(
+            f"{file}, the tokenizer of the records, is missing. Copy it from "
+            "where they were built."
+        )
+    tokenizer = Tokenizer.from_model_proto(
+        file.read_bytes(), settings["lowercase"]
+    )
+    if tokenizer.digest != settings["sha256"]:
+        raise ValueError(
+            f"{file} is not the tokenizer that the records were built with. "
+            "Copy it again from where they were built."
+        )
+    return tokenizer
 
 
 def model_config(options, manifest):
@@ -271,7 +298,7 @@ def model_config(options, manifest):
     vocabulary_size = manifest.tokenizer["vocabulary_size"]
     if options.preset:
         config = read_config(options.preset)
-    elif pathlib.Path(options.config).suffix == ".json":
+    elif as_path(options.config).suffix == ".json":
         config = XLNetConfig.from_json(options.config)
     else:
         config = XLNetConfig.from_size(
@@ -317,8 +344,8 @@ def _gives_memory_length(options):
     The released format has no such field, so its files leave the default.
     """
     if options.preset:
-        return detect(pathlib.Path(options.preset)) != "tensorflow"
-    file = pathlib.Path(options.config)
+        return detect(as_path(options.preset)) != "tensorflow"
+    file = as_path(options.config)
     if file.suffix != ".json":
         return False
     values = read_json(file)
@@ -336,6 +363,12 @@ def check_same_text(manifest, other, directory):
             f"the records in {directory} have another length or tokenizer "
             "than those trained on, so a loss on them would mean nothing. "
             "Build them with the same --tokenizer and --sequence-length."
+        )
+    if manifest.tokenizer["lowercase"] != other.tokenizer["lowercase"]:
+        raise ValueError(
+            f"of the records in {directory} and those trained on, one are "
+            "lower-cased and the others not, so a loss on them would mean "
+            "nothing. Build both with --lowercase, or both without."
         )
 
 
@@ -356,23 +389,8 @@ def head_arguments(preset):
     }
 
 
-def start_from(model, preset, manifest):
-    """Assigns the weights of a preset to a model.
-
-    Raises:
-        ValueError: if the preset has another tokenizer than the records.
-    """
-    preset = pathlib.Path(preset)
-    for name in (VOCABULARY_FILE, "spiece.model"):
-        file = preset / name
-        if file.is_file():
-            lowercase = manifest.tokenizer["lowercase"]
-            digest = Tokenizer(file, lowercase=lowercase).digest
-            if digest != manifest.tokenizer["sha256"]:
-                raise ValueError(
-                    f"the records were built with another tokenizer than "
-                    f"{file}. Build them again with --tokenizer {file}."
-                )
+def start_from(model, preset):
+    """Assigns the weights of a preset to a model."""
     source = type(model).from_preset(
         preset, next_sentence_weight=model.next_sentence_weight
     )

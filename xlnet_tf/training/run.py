@@ -351,6 +351,11 @@ class Run(abc.ABC):
                 "a worker stopped answering; start all of them again and they "
                 f"go on from the last checkpoint. TensorFlow says: {reason}"
             )
+        if "Too many open files" in str(error):
+            return RuntimeError(
+                "too many open files: raise the limit of this process, for "
+                f"example by `ulimit -n 65536`. TensorFlow says: {reason}"
+            )
         if isinstance(error, tf.errors.ResourceExhaustedError):
             return RuntimeError(
                 f"out of memory: take a smaller {self.smaller}, or more "

@@ -1,0 +1,208 @@
+"""Shards -> serialized records -> tensors, as TensorFlow operations.
+
+Shapes: b records, T tokens of the sequence, P targets.
+"""
+
+import itertools
+
+import numpy as np
+import tensorflow as tf
+
+from data_pipeline.records.manifest import shard_path
+
+# AutoGraph, which no function here needs, triples the time to build a dataset.
+without_autograph = tf.autograph.experimental.do_not_convert
+
+_BUFFER_BYTES = 1 << 18
+
+
+class ReadableRecords:
+    """The readable records of shards, in order, addressed by their position.
+
+    Positions count the records that are not skipped, twice over: those from
+    `num_records` on are the same records again, so that what begins near the
+    end goes on at the begin.
+
+    Args:
+        directory: path.
+        shards: sequence of Shard.
+        skipped: list of BadRecord of `verify_records`, to leave out.
+        frame_bytes: int, F.
+
+    Attributes:
+        num_records: int, N.
+    """
+
+    def __init__(self, directory, shards, skipped, frame_bytes):
+        ranges = _good_ranges(directory, shards, skipped)
+        files, first, index, count = (
+            zip(*ranges, strict=True) if ranges else [()] * 4
+        )
+        self.num_records = sum(count)
+        self._frame_bytes = frame_bytes
+        self._files = np.array(files, dtype=object)
+        # Of each range, twice: its first record in the file and in the split,
+        # its begin and end among the positions.
+        self._first, self._index, count = (
+            np.tile(np.array(values, np.int64), 2)
+            for values in (first, index, count)
+        )
+        self._end = np.cumsum(count)
+        self._begin = self._end - count
+
+    def locate(self, position):
+        """Index in the split of the records at positions.
+
+        Args:
+            position: int64 tensor.
+
+        Returns:
+            tuple of int64 tensor and bool tensor, whether the record is the
+            first of a shard, or behind one that is left out.
+        """
+        number = tf.searchsorted(self._end, position, side="right")
+        begin = tf.gather(self._begin, number)
+        index = tf.gather(self._index, number) + position - begin
+        return index, tf.equal(position, begin)
+
+    def files(self, position, count):
+        """Paths of the shards that hold consecutive records.
+
+        Args:
+            position: int64 array [n], of the first records.
+            count: int, records from each on.
+
+        Returns:
+            set of str.
+        """
+        last = np.minimum(position + count, self._end[-1]) - 1
+        numbers = np.searchsorted(self._end, [position, last], "right")
+        return {
+            self._files[number % len(self._files)]
+            for first, last in numbers.T
+            for number in range(first, last + 1)
+        }
+
+    def read(self, position, count):
+        """Read consecutive records; no file stays open.
+
+        Args:
+            position: int64 scalar tensor.
+            count: int64 scalar tensor, at most N.
+
+        Returns:
+            string tensor [count].
+        """
+        end = position + count
+        files = tf.constant(self._files)
+        first, begins, ends = map(
+            tf.constant, (self._first, self._begin, self._end)
+        )
+
+        @without_autograph
+        def read_range(number):
+            low = tf.maximum(position, begins[number])
+            size = tf.minimum(end, ends[number]) - low
+            record = first[number] + low - begins[number]
+            return _records_from(
+                files[number % len(self._files)],
+                record * self._frame_bytes,
+                tf.minimum(size * self._frame_bytes, _BUFFER_BYTES),
+            ).take(size)
+
+        ranges = tf.data.Dataset.range(
+            _search(ends, position, "right"), _search(ends, end, "left") + 1
+        )
+        records = ranges.flat_map(read_range)
+        return records.batch(count, drop_remainder=True).get_single_element()
+
+
+def _records_from(file, byte_offset, buffer_size):
+    """Dataset of the serialized records of a file from a byte offset on."""
+    # `TFRecordDataset` has no argument for the offset; the operation has.
+    variant = tf.raw_ops.TFRecordDatasetV2(
+        filenames=tf.reshape(file, [1]),
+        compression_type="",
+        buffer_size=buffer_size,
+        byte_offsets=tf.reshape(byte_offset, [1]),
+    )
+    return tf.data.experimental.from_variant(
+        variant, tf.TensorSpec([], tf.string)
+    )
+
+
+def _search(ends, position, side):
+    return tf.searchsorted(ends, position[None], side, tf.int64)[0]
+
+
+def _good_ranges(directory, shards, skipped):
+    """Ranges of records that are not skipped.
+
+    Returns:
+        list of tuple: file, first record in the file, its index in the split,
+        number of records.
+    """
+    skipped_in = {
+        file: [bad.record for bad in bads]
+        for file, bads in itertools.groupby(skipped, lambda bad: bad.file)
+    }
+    ranges, index = [], 0
+    for shard in shards:
+        path = shard_path(directory, shard)
+        begin = 0
+        for stop in [*skipped_in.get(path, ()), shard.records]:
+            if stop > begin:
+                ranges.append((path, begin, index + begin, stop - begin))
+            begin = stop + 1
+        index += shard.records
+    return ranges
+
+
+def parse_records(serialized, manifest):
+    """Parse a batch of records of a set.
+
+    Args:
+        serialized: string tensor [b].
+        manifest: Manifest.
+
+    Returns:
+        dict: `token_ids` and `segment_ids` int32 [b, T], `is_target` bool
+        [b, T], `is_reversed` and `is_next` bool [b]; if the form is "frozen",
+        also `perm_mask` uint8 [b, T, T], 1 = may NOT attend, and
+        `target_mapping` uint8 [b, P, T].
+    """
+    parsed = tf.io.parse_example(
+        serialized,
+        {
+            name: tf.io.FixedLenFeature([], tf.string)
+            for name in manifest.features
+        },
+    )
+    values = {}
+    for name, feature in manifest.features.items():
+        value = tf.io.decode_raw(parsed[name], tf.as_dtype(feature.dtype))
+        if feature.packed:
+            value = _unpack_bits(
+                tf.ensure_shape(value, [None, feature.num_bytes])
+            )[:, : feature.num_values]
+        values[name] = tf.reshape(
+            tf.ensure_shape(value, [None, feature.num_values]),
+            [tf.shape(value)[0], *feature.shape],
+        )
+        values[name].set_shape([serialized.shape[0], *feature.shape])
+    return {
+        **values,
+        "token_ids": tf.cast(values["token_ids"], tf.int32),
+        "segment_ids": tf.cast(values["segment_ids"], tf.int32),
+        "is_target": tf.cast(values["is_target"], tf.bool),
+        "is_reversed": tf.cast(values["is_reversed"][:, 0], tf.bool),
+        "is_next": tf.cast(values["is_next"][:, 0], tf.bool),
+    }
+
+
+def _unpack_bits(packed):
+    """`numpy.unpackbits` of each row: uint8 [b, n] to uint8 [b, 8 n]."""
+    shifts = tf.constant([7, 6, 5, 4, 3, 2, 1, 0], tf.uint8)
+    bits = tf.bitwise.right_shift(packed[:, :, None], shifts)
+    bits = tf.bitwise.bitwise_and(bits, tf.constant(1, tf.uint8))
+    return tf.reshape(bits, [-1, 8 * packed.shape[1]])
