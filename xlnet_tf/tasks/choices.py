@@ -59,6 +59,11 @@ class XLNetMultipleChoice(SequenceTask):
     def __init__(self, backbone, **kwargs):
         super().__init__(backbone, 1, **kwargs)
 
+    @classmethod
+    def preprocessor_settings(cls, spec, config):
+        settings = super().preprocessor_settings(spec, config)
+        return {**settings, "fill_blanks": config.fill_blanks is not False}
+
     def call(self, features, training=None):
         options = ops.shape(features["token_ids"])[1]
         flat = {
@@ -150,6 +155,13 @@ class XLNetRanker(XLNetMultipleChoice):
         if document_mask is None:
             return scores
         return ops.where(ops.cast(document_mask, "bool"), scores, _FILLER)
+
+    @classmethod
+    def preprocessor_settings(cls, spec, config):
+        # Queries have no blanks.
+        return super(XLNetMultipleChoice, cls).preprocessor_settings(
+            spec, config
+        )
 
     @classmethod
     def encoding_arguments(cls, spec, config):
