@@ -47,7 +47,7 @@ def read_examples(task, path, split="train", columns=None):
         path: str or path-like: a directory in the published layout (the folder
             of the task or its parent), an archive of it (.zip, .tar, .tar.gz,
             .tar.xz), or a single file (perhaps .gz, .bz2 or .xz), which is
-            read as the split whatever its name is.
+            read as the split whatever its name is; locally or in a bucket.
         split: "train", "dev" or "test"; for MNLI also "dev_mismatched" and
             "test_mismatched". Only test splits may lack labels.
         columns: columns to read, "text=review,label=stars" or a dict, see

@@ -15,6 +15,9 @@ from data_pipeline.tasks.examples import TextExample
 from data_pipeline.tasks.reading import find_split
 from data_pipeline.tasks.reading import read_examples
 
+from xlnet_tf.files import as_path
+from xlnet_tf.files import copy_tree
+from xlnet_tf.files import remove
 RTE = (
     "index\tsentence1\tsentence2\tlabel\n"
     '0\tA "big\tB.\tentailment\n'
@@ -104,6 +107,43 @@ def test_one_file(tmp_path):
 
 
 def test_damaged_archives(tmp_path):
+def test_names_of_files_are_no_patterns(tmp_path):
+    for name in ("my.target.tsv", "x.tars.tsv.gz", "a[1]*.tsv", "a::b.tsv"):
+        text = gzip.compress(RTE.encode()) if ".gz" in name else RTE
+        found = read_examples("rte", write(tmp_path / name, text))
+        assert texts(found) == texts(RTE_EXAMPLES), name
+    archive = pack(tmp_path / "x.tar", {"train.tsv": RTE})
+    archive = archive.rename(tmp_path / "x[1].tar.old")
+    assert read_examples("rte", archive) == RTE_EXAMPLES
+
+
+def test_files_in_a_bucket(bucket, tmp_path):
+    root = as_path(bucket)
+    pack(tmp_path / "x.tar.xz", {"RTE/train.tsv": RTE})
+    pack(tmp_path / "x.zip", {"RTE/train.tsv": RTE})
+    for file in tmp_path.iterdir():
+        copy_tree(file, root / file.name)
+    write(root / "glue/RTE/train.tsv", RTE)
+    write(root / "train.tsv.gz", gzip.compress(RTE.encode()))
+    for name in ("x.tar.xz", "x.zip", "glue", "train.tsv.gz"):
+        path = f"{bucket}/{name}"
+        assert texts(read_examples("rte", path)) == texts(RTE_EXAMPLES), name
+        assert find_split("rte", path, "train").startswith(path)
+        assert find_split("rte", path, "dev") is None
+    for label in ("pos", "neg"):
+        write(root / f"aclImdb/train/{label}/0_5.txt", label)
+    found = read_examples("imdb", root)
+    assert texts(found) == [("neg", None, "neg"), ("pos", None, "pos")]
+    with pytest.raises(FileNotFoundError, match="no file or directory ram://"):
+        read_examples("rte", f"{bucket}/none")
+    # A new version under the same name is read anew.
+    pack(tmp_path / "x.tar.xz", {"train.tsv": RTE * 9})
+    remove(root / "x.tar.xz")  # what is in memory is not replaced
+    copy_tree(tmp_path / "x.tar.xz", root / "x.tar.xz")
+    with pytest.raises(ValueError, match="row 4: the label 'label' is not"):
+        read_examples("rte", root / "x.tar.xz")
+
+
     good = pack(tmp_path / "x.tar.xz", {"train.tsv": RTE * 1000}).read_bytes()
     write(tmp_path / "y.tar.xz", good[: len(good) // 2])
     write(tmp_path / "z.zip", good)
