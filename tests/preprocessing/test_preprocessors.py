@@ -258,11 +258,7 @@ def test_labels_of_words_belong_to_their_first_pieces():
     first = preprocessor.first_pieces(WORDS)
     assert (np.array(first) >= weights).all()
     assert np.sum(first) == np.sum(weights) + 1  # but for the hidden label
-
-
-def test_one_sentence_of_words():
-    preprocessor = make(XLNetTokenClassifierPreprocessor)
-    sequences, labels, weights = token_rows()
+    # One sentence
     features, y, sample_weight = preprocessor(WORDS[1], TAGS[1])
     check(features, sequences[1:2])
     np.testing.assert_array_equal(y, labels[1])
@@ -415,11 +411,3 @@ def test_labels_that_do_not_fit_their_words_are_named():
     preprocessor = make(XLNetTokenClassifierPreprocessor)
     with pytest.raises(tf.errors.InvalidArgumentError, match="one label for"):
         preprocessor([["ba", "co"]], [[1]])
-
-
-def test_what_is_missing_is_noticed(monkeypatch):
-    from xlnet_tf.preprocessing import preprocessor
-
-    assert preprocessor.can_preprocess()
-    monkeypatch.setattr(preprocessor, "_NEEDED", ("tensorflow", "no_such"))
-    assert not preprocessor.can_preprocess()
