@@ -9,8 +9,6 @@ Shapes: R rows, B global batch, b rows of one element, O options or documents,
 S = R x O sequences, T tokens.
 """
 
-import functools
-
 import numpy as np
 import tensorflow as tf
 import tqdm
@@ -173,18 +171,15 @@ class Batches:
         self._lengths = np.asarray(lengths)
         self.steps_per_epoch = len(encoded) // batch_size
         self.evaluation_steps = -(-len(encoded) // batch_size)
-        self._order = functools.lru_cache(maxsize=2)(self._order_of)
 
-    def training(
-        self, start_step=0, first_row=0, num_rows=None, replica_batch=None
-    ):
-        """An endless dataset of batches in a new order each epoch.
+    def training(self, steps, first_row=0, num_rows=None, replica_batch=None):
+        """A dataset of batches in a new order each epoch.
 
         Rows that do not fill the last batch of an epoch are left out; each
         epoch leaves out others.
 
         Args:
-            start_step: int, the first step to read.
+            steps: range, the training steps to read.
             first_row: int, the first row to read of each global batch.
             num_rows: int, rows to read of each global batch; default all.
             replica_batch: int, b; default `num_rows`.
@@ -203,14 +198,15 @@ class Batches:
                 f"{len(self.encoded)}. Received: batch_size={self.batch_size}."
             )
 
-        def steps():
-            step = start_step
-            while True:
-                epoch, place = divmod(step, self.steps_per_epoch)
-                yield self._order(epoch)[place]
-                step += 1
-
-        return self._dataset(steps, first_row, num_rows, replica_batch)
+        epochs = range(
+            steps.start // self.steps_per_epoch,
+            -(-steps.stop // self.steps_per_epoch),
+        )
+        nothing = np.zeros([0, self.batch_size], np.int64)  # a run at its end
+        batches = np.concatenate([nothing, *map(self._order, epochs)])
+        first = steps.start % self.steps_per_epoch
+        batches = batches[first : first + len(steps)]
+        return self._dataset(batches, first_row, num_rows, replica_batch)
 
     def evaluation(self, first_row=0, num_rows=None, replica_batch=None):
         """A dataset that holds every row once, the longest rows first.
@@ -224,9 +220,7 @@ class Batches:
         filled = np.full(self.evaluation_steps * self.batch_size, ~order[-1])
         filled[: len(order)] = order
         batches = filled.reshape(-1, self.batch_size)
-        return self._dataset(
-            lambda: iter(batches), first_row, num_rows, replica_batch
-        )
+        return self._dataset(batches, first_row, num_rows, replica_batch)
 
     def padding(self, epoch=0):
         """float, the share of an epoch's tokens that is padding."""
@@ -236,7 +230,7 @@ class Batches:
         padded = self._padded_lengths(batches).sum() * self.batch_size
         return 1 - self.encoded.lengths[batches].sum() / padded
 
-    def _order_of(self, epoch):
+    def _order(self, epoch):
         """int64 [steps, B], the rows of each step of an epoch."""
         draw = np.random.default_rng([self.seed, epoch])
         rows = draw.permutation(len(self.encoded))
@@ -259,7 +253,12 @@ class Batches:
         longest = self.encoded.lengths[rows].max(axis=-1)
         return self._lengths[np.searchsorted(self._lengths, longest)]
 
-    def _dataset(self, steps, first_row, num_rows, replica_batch):
+    def _dataset(self, batches, first_row, num_rows, replica_batch):
+        """Dataset of batches of rows, int64 [steps, B].
+
+        Of tensors and ops alone, so that any host can read it: a function of
+        this process is unknown to the host of a remote TPU.
+        """
         num_rows = self.batch_size - first_row if num_rows is None else num_rows
         replica_batch = num_rows if replica_batch is None else replica_batch
         if first_row + num_rows > self.batch_size or num_rows % replica_batch:
@@ -270,21 +269,15 @@ class Batches:
                 f"{self.batch_size}."
             )
 
-        def elements():
-            for batch in steps():
-                # One shape for all replicas: that of the whole batch.
-                length = self._padded_lengths(batch)
-                mine = batch[first_row : first_row + num_rows]
-                for rows in mine.reshape(-1, replica_batch):
-                    yield rows, length
-
-        dataset = tf.data.Dataset.from_generator(
-            elements,
-            output_signature=(
-                tf.TensorSpec([replica_batch], tf.int64),
-                tf.TensorSpec([], tf.int64),
-            ),
+        # One shape for all replicas: that of the whole batch.
+        lengths = self._padded_lengths(batches)
+        mine = batches[:, first_row : first_row + num_rows]
+        elements = (
+            mine.reshape(-1, replica_batch),
+            np.repeat(lengths, num_rows // replica_batch),
         )
+        with tf.device("CPU:0"):
+            dataset = tf.data.Dataset.from_tensor_slices(elements)
         # A TPU needs a static shape.
         static = int(self._lengths[0]) if len(self._lengths) == 1 else None
         gather = _Gather(self.encoded, replica_batch, static)

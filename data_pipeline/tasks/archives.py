@@ -10,13 +10,27 @@ import os
 import pathlib
 import posixpath
 import tarfile
+import weakref
 import zipfile
 import zlib
 
-import fsspec
+from fsspec.compression import compr
 from fsspec.implementations.tar import TarFileSystem
 from fsspec.implementations.zip import ZipFileSystem
+from fsspec.utils import infer_compression
 
+from xlnet_tf.files import as_path
+from xlnet_tf.files import is_remote
+from xlnet_tf.files import local_copy
+
+_ARCHIVE_ENDINGS = (
+    ".zip",
+    ".tar",
+    ".tgz",
+    ".tar.gz",
+    ".tar.bz2",
+    ".tar.xz",
+)
 _TAR_ENDINGS = {
     ".gz": "gzip",
     ".tgz": "gzip",
@@ -39,7 +53,7 @@ def open_tree(path):
     Args:
         path: str or path-like, a directory, an archive (.zip, .tar, .tar.gz,
             .tgz, .tar.bz2, .tar.xz) or one file, which may end in .gz, .bz2
-            or .xz.
+            or .xz; locally or in a bucket (gs://).
 
     Returns:
         Tree, with `is_file` True for a single file.
@@ -47,18 +61,32 @@ def open_tree(path):
     Raises:
         FileNotFoundError: `path` does not exist.
     """
-    path = os.path.expanduser(os.fspath(path))
-    if os.path.isdir(path):
-        return Tree(path)
-    if not os.path.isfile(path):
+    path = as_path(os.path.expanduser(os.fspath(path)))
+    if path.is_dir():
+        return Tree(str(path))
+    if not path.is_file():
         raise FileNotFoundError(
             f"there is no file or directory {path}, seen from {os.getcwd()}."
         )
-    name = os.path.basename(path).lower()
-    if ".tar" in name or name.endswith((".zip", ".tgz")):
-        status = os.stat(path)
-        return _archive(path, status.st_mtime_ns, status.st_size)
-    return Tree(os.path.dirname(path) or ".", os.path.basename(path))
+    if _is_archive(path):
+        return _archive(str(path), *_version(path))
+    return Tree(str(path.parent), path.name)
+
+
+def _version(path):
+    """Time and size of a file, by which a new version is noticed."""
+    status = path.stat()
+    if is_remote(path):
+        return status.mtime, status.length
+    return status.st_mtime_ns, status.st_size
+
+
+def _is_archive(path):
+    name = path.name.lower()
+    return name.endswith(_ARCHIVE_ENDINGS) or (
+        # Such as data.tar.old; my.target.tsv is a table.
+        ".tar" in name and not is_remote(path) and tarfile.is_tarfile(path)
+    )
 
 
 @contextlib.contextmanager
@@ -124,6 +152,11 @@ def parse_json(text, place, first_line=1):
             f"{place}, row {first_line + error.lineno - 1}: broken JSON "
             f"({error.msg} at column {error.colno})."
         ) from None
+    except (ValueError, RecursionError) as error:  # too many digits, or "["
+        raise ValueError(
+            f"{place}, row {first_line} or below: JSON that cannot be read "
+            f"({error})."
+        ) from None
 
 
 def checked_text(value):
@@ -179,26 +212,32 @@ class Tree:
     def has(self, name):
         """Whether a file exists."""
         if self._archive is None:
-            return os.path.isfile(self.place(name))
+            return as_path(self.place(name)).is_file()
         return name in self._names
 
     def names_under(self, folder):
         """Sorted names of all files below a folder."""
         if self._archive is not None:
             return [x for x in self._names if x.startswith(f"{folder}/")]
-        names = []
-        for parent, _, files in os.walk(self.place(folder)):
-            parent = os.path.relpath(parent, self.path).replace(os.sep, "/")
-            names += [posixpath.join(parent, file) for file in files]
-        return sorted(filter(_is_data, names))
+        names, top = [], as_path(self.place(folder))
+        walk = top.walk() if is_remote(top) else os.walk(top)
+        for parent, _, files in walk:
+            parent = as_path(parent).relative_to(top).as_posix()
+            names += [posixpath.join(folder, parent, file) for file in files]
+        return sorted(filter(_is_data, map(posixpath.normpath, names)))
 
     @contextlib.contextmanager
     def open(self, name):
         """Context manager of a file as a decompressed binary stream."""
         if self._archive is None:
             path = self.place(name)
-            with _damage_named(path):
-                with fsspec.open(path, compression="infer") as file:
+            with _damage_named(path), local_copy(path) as copy:
+                # Not `fsspec.open`, which takes "[1]" in a name for a pattern.
+                decompressed = compr[infer_compression(copy.name)]
+                with (
+                    copy.open("rb") as raw,
+                    decompressed(raw, mode="r") as file,
+                ):
                     yield file
             return
         with _damage_named(self.path):
@@ -221,14 +260,23 @@ class Tree:
 @functools.lru_cache(maxsize=4)
 def _archive(path, *version):
     """Tree of an archive, cached, as listing may decompress all of it."""
-    with _damage_named(path):
-        if path.lower().endswith(".zip"):
-            return Tree(path, archive=ZipFileSystem(path))
-        ending = os.path.splitext(path.lower())[1]
-        return Tree(
-            path,
-            archive=TarFileSystem(path, compression=_TAR_ENDINGS.get(ending)),
-        )
+    with _damage_named(path), local_copy(path) as copy:
+        # Stays open when the copy of a file in a bucket is removed.
+        file = copy.open("rb")
+        try:
+            tree = Tree(path, archive=_file_system(path, file))
+        except BaseException:
+            file.close()
+            raise
+        weakref.finalize(tree, file.close)
+        return tree
+
+
+def _file_system(path, file):
+    if path.lower().endswith(".zip"):
+        return ZipFileSystem(file)
+    ending = os.path.splitext(path.lower())[1]
+    return TarFileSystem(file, compression=_TAR_ENDINGS.get(ending))
 
 
 def _is_data(name):

@@ -1,6 +1,7 @@
 """Columns of a table and their roles in a task."""
 
 import operator
+import warnings
 
 LABEL_ROLES = ("label", "relevance")
 
@@ -40,8 +41,10 @@ class Columns:
 
     A file has a header if its first row holds a name expected by the task or
     given by the user, or numbers all columns from 0. A number given by the user
-    is not such a name, since it may equal a label in the first row. Without a
-    header, columns are found by their indices.
+    is not such a name, since it may equal a label in the first row. Where all
+    columns are given by number, a header needs a usual name in each of them,
+    since a text or a label may be such a name. Without a header, columns are
+    found by their indices.
 
     Args:
         first: the first row, list of str; for JSON lines a dict of all keys.
@@ -62,20 +65,58 @@ class Columns:
         expected = [name for names in task.columns.values() for name in names]
         for given in self._given.values():
             expected += [given, *given.split("+")]
+        has_name = any(
+            self._named(name) is not None
+            for name in expected
+            if isinstance(name, str) and not name.isdecimal()
+        )
+        if has_name and not self.is_json and self._are_numbered():
+            has_name = self._names_numbered()
         self.has_header = (
             self.is_json
+            or has_name
             or self.names == [str(n) for n in range(max(2, len(self.names)))]
-            or any(
-                self._named(name) is not None
-                for name in expected
-                if isinstance(name, str) and not name.isdecimal()
-            )
         )
         self.keys = {role: self._key(role) for role in task.columns}
 
     def getters(self):
         """Functions from row to value, a dict of role to function or None."""
         return {role: _getter(key) for role, key in self.keys.items()}
+
+    def _are_numbered(self):
+        """Whether the user gave all columns that are needed, by number."""
+        numbers = [x for name in self._given.values() for x in name.split("+")]
+        return all(map(str.isdecimal, numbers)) and all(
+            role in self._given
+            for role in self._task.columns
+            if self._needs(role)
+        )
+
+    def _names_numbered(self):
+        """Whether the first row has a usual name in each numbered column.
+
+        Warns where it has one in some, and is read as an example all the same.
+        """
+        found = [
+            int(number) < len(self._folded)
+            and self._folded[int(number)]
+            in [str(name).casefold() for name in self._task.columns[role]]
+            for role, given in self._given.items()
+            for number in given.split("+")
+        ]
+        if any(found) and not all(found):
+            warnings.warn(
+                f"{self._place}: the first row, {', '.join(self.names)[:100]}, "
+                "is read as an example, as columns are given by number; remove "
+                "it if it holds their names",
+                stacklevel=2,
+            )
+        return all(found)
+
+    def _needs(self, role):
+        return role not in self._task.optional and not (
+            role in LABEL_ROLES and self._split.startswith("test")
+        )
 
     def _key(self, role):
         """Columns of a role, a tuple of indices (JSON: names), or None."""
@@ -88,10 +129,9 @@ class Columns:
             key = [self._position(part, role) for part in parts]
             if None not in key:
                 return tuple(key)
-        is_needed = role not in self._task.optional and not (
-            role in LABEL_ROLES and self._split.startswith("test")
-        )
-        if is_needed or role in self._given and role not in LABEL_ROLES:
+        if self._needs(role) or (
+            role in self._given and role not in LABEL_ROLES
+        ):
             self._refuse(role, candidates)
         return None
 

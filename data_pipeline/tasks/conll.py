@@ -10,6 +10,9 @@ from data_pipeline.tasks.columns import parse_columns
 from data_pipeline.tasks.examples import TokensExample
 
 _BLANKS = re.compile(" +")
+_TAG = re.compile("O|[A-Z]-.+")
+# As in CoNLL-U, "# sent_id = 1".
+_NAMED_COMMENT = re.compile(r"# *[\w.:-]+( [\w.:-]+)* *= ")
 _DOCUMENT_START = "-DOCSTART-"
 
 
@@ -17,9 +20,10 @@ def read_examples(tree, name, task, split, columns=None):
     """Read the sentences of a file.
 
     Fields are separated by tabs, or in lines without a tab by blanks.
-    `-DOCSTART-` lines are skipped. Tags are kept unchanged, except that IOB1
-    becomes BIO if `task.converts_tags`. In a test split, a file whose first
-    line is a single word has no tags.
+    `-DOCSTART-` lines are skipped, and so are comments before a sentence, such
+    as "# id 17" or "# sent_id = 1"; a word may be or begin with "#". Tags are
+    kept unchanged, except that IOB1 becomes BIO if `task.converts_tags`. In a
+    test split, a file whose first line is a single word has no tags.
 
     Args:
         tree: archives.Tree.
@@ -46,6 +50,8 @@ def read_examples(tree, name, task, split, columns=None):
             fields = _fields(line)
             if not fields or fields[0] == _DOCUMENT_START:
                 _end(examples, words, tags, task, f"{file}, row {begin}")
+                continue
+            if not words and _is_comment(line, fields, known):
                 continue
             if has_tags is None:
                 has_tags = len(fields) > 1 or not split.startswith("test")
@@ -121,7 +127,32 @@ def _tag(fields, column, known, task):
             f"the tag {tag!r} is not one of the task {task.name}: "
             f"{', '.join(task.labels)}."
         )
+    if not _is_tag(tag, known):
+        raise ValueError(
+            f"the tag {tag!r} is neither O nor a letter and a type, such as "
+            "B-person. Name the column of the tags: columns=tags=NUMBER."
+        )
     return tag
+
+
+def _is_tag(tag, known):
+    return tag in known if known else bool(_TAG.fullmatch(tag))
+
+
+def _is_comment(line, fields, known):
+    """Whether the line before the first word of a sentence is a comment."""
+    if not line.startswith("#"):
+        return False
+    if "\t" in line:
+        return fields[0].strip().startswith("# ")
+    if _NAMED_COMMENT.match(line):
+        return True
+    # The word "#" has a tag behind it.
+    return (
+        fields[0] == "#"
+        and len(fields) > 1
+        and not _is_tag(fields[-1].strip(), known)
+    )
 
 
 def _fields(line):

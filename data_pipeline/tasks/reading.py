@@ -21,6 +21,7 @@ from data_pipeline.tasks.examples import ChoiceExample
 from data_pipeline.tasks.examples import QuestionExample
 from data_pipeline.tasks.examples import RankingExample
 from data_pipeline.tasks.examples import TaskSpec
+from data_pipeline.tasks.examples import TokensExample
 from data_pipeline.tasks.tfds import read_by_name
 
 _READERS = {
@@ -47,7 +48,7 @@ def read_examples(task, path, split="train", columns=None):
         path: str or path-like: a directory in the published layout (the folder
             of the task or its parent), an archive of it (.zip, .tar, .tar.gz,
             .tar.xz), or a single file (perhaps .gz, .bz2 or .xz), which is
-            read as the split whatever its name is.
+            read as the split whatever its name is; locally or in a bucket.
         split: "train", "dev" or "test"; for MNLI also "dev_mismatched" and
             "test_mismatched". Only test splits may lack labels.
         columns: columns to read, "text=review,label=stars" or a dict, see
@@ -122,7 +123,7 @@ def hold_out(examples, fraction, seed):
     """Split examples into training and held-out examples.
 
     Groups are never split: all questions about a text (SQuAD: an article), all
-    documents of a query.
+    documents of a query, all copies of a text, pair or sentence.
 
     Args:
         examples: list of examples, all of one kind.
@@ -143,7 +144,7 @@ def hold_out(examples, fraction, seed):
         )
     groups = {}
     for index, example in enumerate(examples):
-        groups.setdefault(_group(example, index), []).append(index)
+        groups.setdefault(_group(example), []).append(index)
     if len(groups) < 2:
         raise ValueError(
             "nothing can be held out: the examples are of one group (one text, "
@@ -162,14 +163,16 @@ def hold_out(examples, fraction, seed):
     )
 
 
-def _group(example, index):
+def _group(example):
     if isinstance(example, ChoiceExample):
         return example.context
     if isinstance(example, QuestionExample):
         return example.title or example.context
     if isinstance(example, RankingExample):
         return example.query_id
-    return index
+    if isinstance(example, TokensExample):
+        return example.words
+    return example.text, example.text_pair
 
 
 def _find(task, tree, split):

@@ -1,8 +1,9 @@
 """Examples in tables: TSV, CSV and JSON lines.
 
 A .tsv (or .txt) is split at tabs and never quoted, as in GLUE. A .csv is
-separated by commas, and texts with a comma, quote or line break are quoted. A
-.jsonl or .json has an object per line, or is a list of objects.
+separated by commas, and texts with a comma, quote or line break are quoted;
+blanks behind a comma do not count. A .jsonl or .json has an object per line, or
+is a list of objects.
 
 A "row" is the line of the file, from 1, where an example begins.
 """
@@ -52,7 +53,10 @@ def read_examples(tree, name, task, split, columns=None):
         try:
             label = label_of(label)
         except ValueError as error:
-            raise ValueError(f"{place}, row {number}: {error}") from None
+            hint = ""
+            if number == 1 and table_format(name, task) != "json":
+                hint = " If this row names the columns, remove it."
+            raise ValueError(f"{place}, row {number}: {error}{hint}") from None
         texts = [values["text"], values.get("text_pair")]
         for written, meant in task.escapes:
             texts[0] = texts[0].replace(written, meant)
@@ -317,7 +321,7 @@ def _csv_rows(tree, name):
         _long_fields(),
     ):
         # Without `strict`, a stray quote swallows the rest of the file.
-        reader = csv.reader(file, strict=True)
+        reader = csv.reader(file, strict=True, skipinitialspace=True)
         while True:
             number = reader.line_num + 1
             try:
@@ -349,7 +353,7 @@ def _json_rows(tree, name):
             if not line.strip():
                 continue
             if line.lstrip().startswith("["):
-                rows = archives.parse_json(line + file.read(), place)
+                rows = archives.parse_json(line + file.read(), place, number)
                 yield from (
                     (index, _checked_object(row, place, index))
                     for index, row in enumerate(rows, start=1)

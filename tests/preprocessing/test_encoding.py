@@ -10,6 +10,7 @@ from data_pipeline.tasks.examples import RankingExample
 from data_pipeline.tasks.examples import TextExample
 from data_pipeline.tasks.examples import TokensExample
 from data_pipeline.tokenization.tokenizer import Tokenizer
+from tests.features.test_packing import oracle
 from tests.support.samples import tiny_model
 from tests.support.samples import tiny_sentences
 from xlnet_tf.preprocessing.choices import XLNetMultipleChoicePreprocessor
@@ -53,11 +54,11 @@ def sequences(rows, name="token_ids"):
     return rows.sequences[name].to_list()
 
 
-def truncated(first, second, room):
-    first, second = list(first), list(second)
-    while len(first) + len(second) > room:  # as `_truncate_seq_pair`
-        (first if len(first) > len(second) else second).pop()
-    return first, second
+def packed(*arguments):
+    """Real tokens of the oracle's sequence, and their segments."""
+    row = oracle(*arguments)
+    length = sum(row["padding_mask"])
+    return row["token_ids"][-length:], row["segment_ids"][-length:]
 
 
 def test_texts_and_pairs(make, tokenizer, texts):
@@ -68,17 +69,14 @@ def test_texts_and_pairs(make, tokenizer, texts):
     rows = make(TEXTS, 17).encode(examples, ("x", "y"), training=True)
     tokens, segments = [], []
     for example in examples:
-        first = tokenizer.encode(example.text)
-        if example.text_pair is None:
-            first = first[:15]
-            tokens.append([*first, SEP, CLS])
-            segments.append([0] * (len(first) + 1) + [2])
-            continue
-        first, second = truncated(
-            first, tokenizer.encode(example.text_pair), 14
+        pair = example.text_pair
+        row, segment = packed(
+            tokenizer.encode(example.text),
+            None if pair is None else tokenizer.encode(pair),
+            17,
         )
-        tokens.append([*first, SEP, *second, SEP, CLS])
-        segments.append([0] * (len(first) + 1) + [1] * (len(second) + 1) + [2])
+        tokens.append(row)
+        segments.append(segment)
     assert sequences(rows) == tokens
     assert sequences(rows, "segment_ids") == segments
     full = sum(len(row) == 17 for row in tokens)
@@ -147,9 +145,7 @@ def test_documents_of_queries(make, tokenizer, texts):
     for tokens, index in zip(sequences(rows), flat, strict=True):
         query = tokenizer.encode(examples[index].query)
         document = tokenizer.encode(examples[index].document)
-        while len(query) + len(document) > 15:
-            (query if len(query) > len(document) else document).pop()
-        assert tokens == [*query, SEP, *document, SEP, CLS]
+        assert tokens == packed(query, document, 18)[0]
 
 
 def test_tags_of_words(make, tokenizer, texts):

@@ -150,12 +150,19 @@ def choice_data():
     }
 
 
-def choice_rows(data, longest):
+def question_with(question, option):
+    """As `get_examples` of the released run_race.py."""
+    if "_" in question:
+        return question.replace("_", option)
+    return " ".join([question, option])
+
+
+def choice_rows(data, longest, ask=question_with):
     rows = []
     kept = min(longest, LENGTH - 4)
     for number, options in enumerate(data["options"]):
         for option in options:
-            second = encode(f"{data['question'][number]} {option}")
+            second = encode(ask(data["question"][number], option))
             first = encode(data["context"][number])
             rows.append(
                 oracle(first, second[-kept:], LENGTH, "left", "only_first")
@@ -176,6 +183,39 @@ def test_every_option_is_a_sequence():
         check(features, rows)
         check(in_a_data_set(preprocessor, data), rows)
         check(preprocessor(single), rows[3:])
+
+
+def test_options_fill_the_blanks_of_questions():
+    questions = ["_", "", "ba _ co", "_ fi _.", "po\n__", "ba co", "Gu _"]
+    data = {
+        "context": FIRSTS[:7],
+        "question": questions,
+        "options": [["a_b", "ba ba"], *[["co,", ""]] * 6],
+    }
+    behind = choice_rows(data, 128, ask="{} {}".format)
+    rows = choice_rows(data, 128)
+    assert sum(a != b for a, b in zip(rows, behind, strict=True)) >= 10
+    preprocessor = make(XLNetMultipleChoicePreprocessor)
+    check(preprocessor(data), rows)
+    check(in_a_data_set(preprocessor, data), rows)
+    check(preprocessor.with_settings(fill_blanks=False)(data), behind)
+
+
+def test_models_of_earlier_versions_read_options_behind_questions(tmp_path):
+    preprocessor = make(XLNetMultipleChoicePreprocessor)
+    saved = preprocessor.get_config()
+    assert XLNetMultipleChoicePreprocessor.from_config(saved).fill_blanks
+    saved.pop("fill_blanks")
+    again = XLNetMultipleChoicePreprocessor.from_config(saved)
+    assert again.get_config() == {**saved, "fill_blanks": False}
+    preprocessor.save_to_preset(tmp_path)
+    assert XLNetMultipleChoicePreprocessor.from_preset(tmp_path).fill_blanks
+    file = tmp_path / "preprocessor.json"
+    settings = json.loads(file.read_text())
+    settings["config"].pop("fill_blanks")
+    file.write_text(json.dumps(settings))
+    again = XLNetMultipleChoicePreprocessor.from_preset(tmp_path)
+    assert not again.fill_blanks
 
 
 WORDS = [FIRSTS[0].split(), ["1,", "x3,"], [], ["Ba", "\u200b", "co"]]
@@ -218,11 +258,7 @@ def test_labels_of_words_belong_to_their_first_pieces():
     first = preprocessor.first_pieces(WORDS)
     assert (np.array(first) >= weights).all()
     assert np.sum(first) == np.sum(weights) + 1  # but for the hidden label
-
-
-def test_one_sentence_of_words():
-    preprocessor = make(XLNetTokenClassifierPreprocessor)
-    sequences, labels, weights = token_rows()
+    # One sentence
     features, y, sample_weight = preprocessor(WORDS[1], TAGS[1])
     check(features, sequences[1:2])
     np.testing.assert_array_equal(y, labels[1])
@@ -375,11 +411,3 @@ def test_labels_that_do_not_fit_their_words_are_named():
     preprocessor = make(XLNetTokenClassifierPreprocessor)
     with pytest.raises(tf.errors.InvalidArgumentError, match="one label for"):
         preprocessor([["ba", "co"]], [[1]])
-
-
-def test_what_is_missing_is_noticed(monkeypatch):
-    from xlnet_tf.preprocessing import preprocessor
-
-    assert preprocessor.can_preprocess()
-    monkeypatch.setattr(preprocessor, "_NEEDED", ("tensorflow", "no_such"))
-    assert not preprocessor.can_preprocess()

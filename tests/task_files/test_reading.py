@@ -7,6 +7,7 @@ from data_pipeline.tasks.examples import ChoiceExample
 from data_pipeline.tasks.examples import QuestionExample
 from data_pipeline.tasks.examples import RankingExample
 from data_pipeline.tasks.examples import TextExample
+from data_pipeline.tasks.examples import TokensExample
 from data_pipeline.tasks.reading import hold_out
 
 
@@ -102,6 +103,18 @@ def test_hold_out_single_examples():
     assert held == sorted(held, key=lambda one: int(one.id))
     assert len(hold_out(found, 0.001, seed=3)[1]) == 1
     assert len(hold_out(found[:2], 0.99, seed=3)[0]) == 1
+
+
+def test_copies_of_an_example_are_held_out_together():
+    for copies in (
+        [TextExample(str(i), f"text {i % 40}", label="x") for i in range(120)],
+        [TextExample(str(i), "a", f"text {i % 40}") for i in range(120)],
+        [TokensExample(str(i), ("a", str(i % 40))) for i in range(120)],
+    ):
+        train, held = hold_out(copies, 0.2, seed=1)
+        assert len(held) == 24 and len(train) == 96
+        sides = [{one[1:3] for one in part} for part in (train, held)]
+        assert not sides[0] & sides[1]
 
 
 def test_hold_out_whole_groups():

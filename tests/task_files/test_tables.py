@@ -6,6 +6,7 @@ import itertools
 import json
 import lzma
 import tarfile
+import warnings
 import zipfile
 
 import pytest
@@ -14,6 +15,9 @@ from data_pipeline.tasks.examples import RankingExample
 from data_pipeline.tasks.examples import TextExample
 from data_pipeline.tasks.reading import find_split
 from data_pipeline.tasks.reading import read_examples
+from xlnet_tf.files import as_path
+from xlnet_tf.files import copy_tree
+from xlnet_tf.files import remove
 
 RTE = (
     "index\tsentence1\tsentence2\tlabel\n"
@@ -101,6 +105,43 @@ def test_one_file(tmp_path):
     for module, name in ((gzip, "a.tsv.gz"), (lzma, "a.tsv.xz")):
         write(tmp_path / name, module.compress(RTE.encode()))
         assert texts(read_examples("pair", tmp_path / name)) == texts(found)
+
+
+def test_names_of_files_are_no_patterns(tmp_path):
+    for name in ("my.target.tsv", "x.tars.tsv.gz", "a[1]*.tsv", "a::b.tsv"):
+        text = gzip.compress(RTE.encode()) if ".gz" in name else RTE
+        found = read_examples("rte", write(tmp_path / name, text))
+        assert texts(found) == texts(RTE_EXAMPLES), name
+    archive = pack(tmp_path / "x.tar", {"train.tsv": RTE})
+    archive = archive.rename(tmp_path / "x[1].tar.old")
+    assert read_examples("rte", archive) == RTE_EXAMPLES
+
+
+def test_files_in_a_bucket(bucket, tmp_path):
+    root = as_path(bucket)
+    pack(tmp_path / "x.tar.xz", {"RTE/train.tsv": RTE})
+    pack(tmp_path / "x.zip", {"RTE/train.tsv": RTE})
+    for file in tmp_path.iterdir():
+        copy_tree(file, root / file.name)
+    write(root / "glue/RTE/train.tsv", RTE)
+    write(root / "train.tsv.gz", gzip.compress(RTE.encode()))
+    for name in ("x.tar.xz", "x.zip", "glue", "train.tsv.gz"):
+        path = f"{bucket}/{name}"
+        assert texts(read_examples("rte", path)) == texts(RTE_EXAMPLES), name
+        assert find_split("rte", path, "train").startswith(path)
+        assert find_split("rte", path, "dev") is None
+    for label in ("pos", "neg"):
+        write(root / f"aclImdb/train/{label}/0_5.txt", label)
+    found = read_examples("imdb", root)
+    assert texts(found) == [("neg", None, "neg"), ("pos", None, "pos")]
+    with pytest.raises(FileNotFoundError, match="no file or directory ram://"):
+        read_examples("rte", f"{bucket}/none")
+    # A new version under the same name is read anew.
+    pack(tmp_path / "x.tar.xz", {"train.tsv": RTE * 9})
+    remove(root / "x.tar.xz")  # what is in memory is not replaced
+    copy_tree(tmp_path / "x.tar.xz", root / "x.tar.xz")
+    with pytest.raises(ValueError, match="row 4: the label 'label' is not"):
+        read_examples("rte", root / "x.tar.xz")
 
 
 def test_damaged_archives(tmp_path):
@@ -245,10 +286,39 @@ def test_columns(tmp_path):
         path = write(tmp_path / "a.csv", f"{first},Good\n3,Bad\n")
         found = read_examples("classification", path, columns=columns)
         assert texts(found) == [("Good", None, first), ("Bad", None, "3")]
-    # A header may be of numbers.
-    write(path, "0,1\n3,Bad\n")
-    found = read_examples("classification", path, columns=columns)
-    assert texts(found) == [("Bad", None, "3")]
+    # A header may be of numbers, or of names, one in each of the columns.
+    for header in ("0,1", "Label,text"):
+        write(path, f"{header}\n3,Bad\n")
+        found = read_examples("classification", path, columns=columns)
+        assert texts(found) == [("Bad", None, "3")]
+
+
+def test_a_name_in_a_row_of_a_table_without_a_header(tmp_path):
+    for cells, columns, warns in (
+        (("review", "It is."), "label=0,text=1", False),
+        (("It is.", "content"), "text=0,label=1", False),
+        (("It is.", "target"), "text=0,label=1", True),
+        (("Label", "It is."), "label=0,text=1", True),
+    ):
+        path = write(tmp_path / "a.csv", f"{','.join(cells)}\na,b\n")
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            found = read_examples("classification", path, columns=columns)
+        assert {found[0].text, found[0].label} == set(cells)
+        assert len(found) == 2
+        assert ["is read as an example" in str(x.message) for x in told] == (
+            [True] * warns
+        )
+
+
+def test_blanks_behind_commas(tmp_path):
+    text = 'text, label\nbad, "neg"\n"so, ""so""", neg\n" good", "pos"\n'
+    path = write(tmp_path / "a.csv", text)
+    assert texts(read_examples("classification", path)) == [
+        ("bad", None, "neg"),
+        ('so, "so"', None, "neg"),
+        (" good", None, "pos"),
+    ]
 
 
 def test_objects_may_leave_out_what_others_have(tmp_path):
@@ -314,6 +384,11 @@ BAD = [
     ("regression", "a.jsonl", '{"text": "a", "label": true}', "'true' is not"),
     ("regression", "a.jsonl", '{"text": "a", "label"}', "row 1: broken JSON"),
     ("regression", "a.json", '[{"text": "a"},\n{]', "row 2: broken JSON"),
+    ("regression", "a.jsonl", '{"text": "a", "label": 1}\n' + "[" * 100_000,
+     "row 2 or below: JSON that cannot be read"),
+    ("regression", "a.jsonl", "9" * 5000, "row 1 or below: JSON that cannot"),
+    ("ag-news", "a.csv", "Class Index,Title,Description\n3,a,b\n",
+     "row 1: the label 'Class Index' is not .* names the columns, remove it"),
     ("regression", "a.jsonl", "3\n", "row 1: not an object"),
     ("regression", "a.jsonl", '{"text": ["a"], "label": 1}', "neither a str"),
     ("regression", "a.jsonl", '{"text": null, "label": 1}', "'text' is null"),

@@ -252,6 +252,27 @@ def test_words_with_odd_blanks(tmp_path):
     assert [one.words for one in found] == [("a b", "no\u00a0break"), ("c",)]
 
 
+def test_comments_are_no_words(tmp_path):
+    path = tmp_path / "a.conll"
+    words = [("#", "No"), ("#2", "Yes")]
+    for text in (
+        # MultiCoNER, Universal NER, CoNLL-U
+        "# id 5239\tdomain=en\n#\tO\nNo\tB-x\n\n# id 7\n#2\tO\nYes\tO\n",
+        "# newdoc\n# sent_id = 1\n# text = # No B-12\n# _ _ O\nNo _ _ B-x\n\n"
+        "#2 _ _ O\nYes _ _ O\n",
+        "# newdoc id = a-b\n# text =\n#\tO\nNo\tB-x\n\n#2\tO\nYes\tO\n",
+        "# O\nNo B-x\n\n#2 O\nYes O\n",
+    ):
+        write(path, text)
+        found = read_examples("ner", path)
+        assert [x.words for x in found] == words, text
+        assert [x.tags for x in found] == [("O", "B-x"), ("O", "O")]
+    # A sentence without tags may hold the word too, or begin with it.
+    write(path, "# sent_id = 1\n#\na\n\na\n#\n")
+    found = read_examples("ner", path, "test")
+    assert [x.words for x in found] == [("#", "a"), ("a", "#")]
+
+
 def test_iob1_by_seqeval():
     from seqeval.metrics.sequence_labeling import get_entities
 
@@ -269,6 +290,7 @@ def test_bad_conll(tmp_path):
         ("ner", "a\n", "row 1: 1 fields"),
         ("ner", "a\tO\nb\t\n", "row 2: the tag of 'b' is empty"),
         ("ner", "a\tO\n\tO\n", "row 2: the word is empty"),
+        ("ner", "a B-x\nb 1\n", "row 2: the tag '1' is neither O nor"),
         ("wnut-17", "a\tB-PER\n", "row 1: the tag 'B-PER' is not one of"),
         ("ner", "\n-DOCSTART-\n", "holds no sentences"),
         ("ner", b"a\tO\n\xff\tO\n", "row 2: the file is not UTF-8"),

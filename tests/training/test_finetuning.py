@@ -247,6 +247,27 @@ def test_ways_of_computing_reach_the_model(pretrained, tmp_path, monkeypatch):
     assert model.preprocessor.sequence_length == 60
 
 
+def test_a_run_reads_options_as_it_began(pretrained, tmp_path, monkeypatch):
+    seen = []
+    monkeypatch.setattr(
+        FinetuningRun, "loop", lambda run: seen.append(run) or 143
+    )
+    argv = options(pretrained / "preset", tmp_path / "run", task="race")
+    assert command_line.run(finetune.main, argv) == 143
+    assert seen[-1].model.preprocessor.fill_blanks
+    # A run of an earlier version that is done.
+    file = tmp_path / "run" / "run.json"
+    began = json.loads(file.read_text())
+    began["training"].pop("fill_blanks")
+    file.write_text(json.dumps(began))
+    (tmp_path / "run" / "results.json").write_text("{}")
+    assert command_line.run(finetune.main, argv) == 143
+    assert not seen[-1].model.preprocessor.fill_blanks
+    assert command_line.run(finetune.main, argv) == 143
+    assert seen[-1].config.fill_blanks is False
+    assert command_line.run(finetune.main, [*argv, "--fill-blanks"]) == 1
+
+
 def test_one_run_a_seed(pretrained, tmp_path, monkeypatch):
     """With a directory and a seed of its own."""
     seen = []

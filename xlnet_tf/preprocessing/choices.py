@@ -18,13 +18,18 @@ from xlnet_tf.preprocessing.strings import to_tensor
 class XLNetMultipleChoicePreprocessor(Preprocessor):
     """Features of questions about contexts, a sequence for each option.
 
-    A sequence is the context, then the question and the option. A context that
-    is too long loses its end. A question with its option loses its beginning
-    where it has more than `max_question_length` tokens or does not fit.
+    A sequence is the context, then the question and the option: the option in
+    place of each `_` of the question, or behind a question without a blank. A
+    context that is too long loses its end. A question with its option loses
+    its beginning where it has more than `max_question_length` tokens or does
+    not fit.
 
     Args:
         max_question_length: int, most tokens of a question with its option.
             Default 128.
+        fill_blanks: bool, whether an option takes the place of each `_` of
+            its question, or stands behind every question. Default True;
+            models saved without the setting were trained with False.
         Others: see `Preprocessor`.
 
     Call arguments:
@@ -49,6 +54,8 @@ class XLNetMultipleChoicePreprocessor(Preprocessor):
     Source: run_race.py of the released code.
     """
 
+    earlier_settings = {"fill_blanks": False}
+
     def __init__(
         self,
         tokenizer,
@@ -56,9 +63,11 @@ class XLNetMultipleChoicePreprocessor(Preprocessor):
         truncate="only_first",
         pad_to_longest=False,
         max_question_length=128,
+        fill_blanks=True,
     ):
         super().__init__(tokenizer, sequence_length, truncate, pad_to_longest)
         self.max_question_length = max_question_length
+        self.fill_blanks = fill_blanks
 
     def tensors(self, x):
         return named_strings(x, ("context", "question", "options"))
@@ -75,9 +84,15 @@ class XLNetMultipleChoicePreprocessor(Preprocessor):
         rows = tf.repeat(tf.range(contexts.nrows()), num_options)
         options = tf.reshape(x["options"], [-1])
         questions = tf.gather(x["question"], rows)
-        questions = tf.strings.join([questions, options], " ")
+        with_options = tf.strings.join([questions, options], " ")
+        if self.fill_blanks:
+            with_options = tf.where(
+                tf.strings.regex_full_match(questions, r"(?s).*_.*"),
+                _fill_blanks(questions, options),
+                with_options,
+            )
         questions = last_tokens(
-            self.tokenize(questions),
+            self.tokenize(with_options),
             self.max_question_length,
             self.sequence_length,
         )
@@ -135,6 +150,7 @@ class XLNetMultipleChoicePreprocessor(Preprocessor):
         return {
             **super().settings(),
             "max_question_length": self.max_question_length,
+            "fill_blanks": self.fill_blanks,
         }
 
 
@@ -260,6 +276,19 @@ class XLNetRankerPreprocessor(Preprocessor):
             "left",
             options=num_documents,
         )
+
+
+def _fill_blanks(questions, options):
+    """Questions [N] with each `_` replaced by their option [N]."""
+    import tensorflow as tf
+
+    parts = tf.strings.split(questions, "_")
+    options = tf.gather(options, parts.value_rowids())
+    is_first = tf.gather(parts.row_starts(), parts.value_rowids()) == tf.range(
+        parts.row_splits[-1]
+    )
+    filled = tf.strings.join([tf.where(is_first, "", options), parts.values])
+    return tf.strings.reduce_join(parts.with_values(filled), axis=1)
 
 
 def _check_options(examples):

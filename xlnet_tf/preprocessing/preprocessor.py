@@ -61,6 +61,8 @@ class Preprocessor:
     pad_side = "left"
     # Rank of the strings of one example; a batch has one axis more.
     string_rank = 0
+    # Settings that files of earlier versions lack, as they were then.
+    earlier_settings = {}
     _num_symbols = 3
 
     def __init__(
@@ -245,7 +247,7 @@ class Preprocessor:
 
     @classmethod
     def from_config(cls, config):
-        config = dict(config)
+        config = {**cls.earlier_settings, **config}
         if isinstance(config["tokenizer"], dict):
             from data_pipeline.tokenization.tokenizer import Tokenizer
 
@@ -317,12 +319,12 @@ class Preprocessor:
                 f"{file} is damaged: it does not hold a preprocessor."
             )
         name = saved.get("registered_name")
-        if name == keras.saving.get_registered_name(cls):
-            return cls, saved["config"]
-        saved_cls = keras.saving.get_registered_object(name)
+        saved_cls = cls
+        if name != keras.saving.get_registered_name(cls):
+            saved_cls = keras.saving.get_registered_object(name)
         # A user's subclass; a preprocessor of another task is left alone.
         if isinstance(saved_cls, type) and issubclass(saved_cls, cls):
-            return saved_cls, saved["config"]
+            return saved_cls, {**saved_cls.earlier_settings, **saved["config"]}
         return cls, {}
 
     def save_to_preset(self, path):

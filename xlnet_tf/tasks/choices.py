@@ -66,6 +66,11 @@ class XLNetMultipleChoice(SequenceTask):
             for name in super().input_signature()
         }
 
+    @classmethod
+    def preprocessor_settings(cls, spec, config):
+        settings = super().preprocessor_settings(spec, config)
+        return {**settings, "fill_blanks": config.fill_blanks is not False}
+
     def call(self, features, training=None):
         features = as_features(features)
         shape = features["token_ids"].shape
@@ -168,6 +173,13 @@ class XLNetRanker(XLNetMultipleChoice):
         if document_mask is None:
             return scores
         return ops.where(ops.cast(document_mask, "bool"), scores, _FILLER)
+
+    @classmethod
+    def preprocessor_settings(cls, spec, config):
+        # Queries have no blanks.
+        return super(XLNetMultipleChoice, cls).preprocessor_settings(
+            spec, config
+        )
 
     @classmethod
     def encoding_arguments(cls, spec, config):

@@ -258,6 +258,12 @@ class FinetuningConfig(TrainingConfig):
         POSITIVE,
     )
     max_question_length: int = setting(64, "pieces of a question", POSITIVE)
+    fill_blanks: bool | None = setting(
+        None,
+        "put an option in place of each _ of its question, as released, or "
+        "behind every question (default in place; a resumed run goes on as "
+        "it began)",
+    )
     max_answer_length: int = setting(64, "pieces of an answer", POSITIVE)
     n_best_size: int = setting(5, "answers kept for a question", POSITIVE)
     num_documents: int = setting(

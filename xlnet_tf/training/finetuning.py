@@ -12,6 +12,7 @@ import tensorflow as tf
 from data_pipeline.features.batches import Batches
 from data_pipeline.tasks import reading
 from data_pipeline.tokenization.hugging_face import read_tokenizer
+from xlnet_tf.files import read_json
 from xlnet_tf.tasks import task_class
 from xlnet_tf.tasks.metrics import is_better
 from xlnet_tf.training import results
@@ -21,6 +22,7 @@ from xlnet_tf.training.finetuning_step import FinetuningTrainer
 from xlnet_tf.training.finetuning_step import balance_classes
 from xlnet_tf.training.finetuning_step import distribute_examples
 from xlnet_tf.training.finetuning_step import padded_lengths
+from xlnet_tf.training.run import RUN_FILE
 from xlnet_tf.training.run import Run
 from xlnet_tf.training.step import make_optimizer
 from xlnet_tf.training.strategy import describe
@@ -80,7 +82,10 @@ class FinetuningRun(Run):
             data.task, config, data.labels
         )
         # Of the preset, since the rows are made before the model.
-        self.preprocessor = self.task_class.preprocessor_cls.from_preset(
+        preprocessor_cls = self.task_class.preprocessor_cls
+        self.earlier_settings = preprocessor_cls.earlier_settings
+        config = self._as_it_began(config)
+        self.preprocessor = preprocessor_cls.from_preset(
             self.options.preset,
             **self.task_class.preprocessor_settings(data.task, config),
         )
@@ -90,6 +95,20 @@ class FinetuningRun(Run):
                 balance_classes(self.rows, len(data.labels))
         steps_per_epoch = max(1, len(self.rows) // config.batch_size)
         self.config = config.resolve(steps_per_epoch)
+
+    def _as_it_began(self, config):
+        """The config with what a run to resume decides where none is given."""
+        file = self.output / RUN_FILE
+        if not (file.is_file() and self.has_progress()):
+            return config
+        kept = read_json(file)["training"]
+        asked = config.to_dict()
+        began = {
+            name: kept.get(name, earlier)
+            for name, earlier in self.earlier_settings.items()
+            if asked[name] is None
+        }
+        return dataclasses.replace(config, **began)
 
     def _encode(self, examples, training):
         return self.preprocessor.encode(

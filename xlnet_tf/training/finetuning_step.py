@@ -69,7 +69,7 @@ def distribute_examples(batches, config, strategy, start_step=None):
     def dataset_of_rows(**rows):
         if start_step is None:
             return batches.evaluation(**rows)
-        return batches.training(start_step=start_step, **rows)
+        return batches.training(range(start_step, config.steps), **rows)
 
     return distribute(dataset_of_rows, config, strategy)
 

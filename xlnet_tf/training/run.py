@@ -49,6 +49,9 @@ class Run(abc.ABC):
 
     result_file = None  # name of the file that a finished run has
     fixed_settings = ()  # fields of the config that may not differ on resume
+    # Values of fields that runs of earlier versions lack, where those are not
+    # the defaults.
+    earlier_settings = {}
     # What is said of entries of the identity that differ.
     differences = {}
     smaller = "--batch-size"  # options to reduce when memory runs out
@@ -167,10 +170,7 @@ class Run(abc.ABC):
         self.config.replica_batch_size(self.strategy.num_replicas_in_sync)
         now = self.identity()
         file = self.output / RUN_FILE
-        has_progress = (self.output / self.result_file).is_file() or has_steps(
-            self.output / "checkpoints"
-        )
-        if file.is_file() and has_progress:
+        if file.is_file() and self.has_progress():
             found = self._differences(read_json(file), now)
             if found:
                 raise ValueError(
@@ -183,10 +183,16 @@ class Run(abc.ABC):
             write_json(file, now)
             write_json(self.output / TRAINING_FILE, self.config.to_dict())
 
+    def has_progress(self):
+        """Whether the directory holds results or a checkpoint, bool."""
+        return (self.output / self.result_file).is_file() or has_steps(
+            self.output / "checkpoints"
+        )
+
     def _differences(self, before, now):
         """list of str, one for each entry of two identities that differs."""
         # A run of an earlier version lacks settings that are newer.
-        defaults = type(self.config)().to_dict()
+        defaults = {**type(self.config)().to_dict(), **self.earlier_settings}
         before = {**before, "training": {**defaults, **before["training"]}}
         found = []
         for section, value in json.loads(json.dumps(now)).items():
