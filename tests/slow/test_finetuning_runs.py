@@ -19,8 +19,8 @@ from tests.support.finetuning_steps import make_examples
 from tests.support.finetuning_steps import setup
 from tests.support.replicas import two_replicas
 from xlnet_tf.training import finetuning_step
-from xlnet_tf.training import progress
 from xlnet_tf.training.finetuning import FinetuningRun
+from xlnet_tf.training.runs import progress
 from xlnet_tf.training.step import make_optimizer
 
 pytestmark = pytest.mark.slow

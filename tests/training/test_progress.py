@@ -8,7 +8,7 @@ import types
 import pytest
 import tensorflow as tf
 
-from xlnet_tf.training import progress
+from xlnet_tf.training.runs import progress
 
 ONE_DEVICE = tf.distribute.OneDeviceStrategy("CPU:0")
 

@@ -12,10 +12,10 @@ from data_pipeline.tasks.catalog import find_task
 from data_pipeline.tasks.examples import TextExample
 from data_pipeline.tasks.reading import TaskData
 from xlnet_tf.files import digest_of_weights
-from xlnet_tf.training import progress
 from xlnet_tf.training.config import FinetuningConfig
 from xlnet_tf.training.finetuning import FinetuningRun
-from xlnet_tf.training.run import Run
+from xlnet_tf.training.runs import progress
+from xlnet_tf.training.runs.run import Run
 
 EXAMPLES = [TextExample(str(i), f"text {i}", None, "no") for i in range(4)]
 DATA = TaskData(

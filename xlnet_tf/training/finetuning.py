@@ -22,7 +22,7 @@ from xlnet_tf.training.finetuning_step import FinetuningTrainer
 from xlnet_tf.training.finetuning_step import balance_classes
 from xlnet_tf.training.finetuning_step import distribute_examples
 from xlnet_tf.training.finetuning_step import padded_lengths
-from xlnet_tf.training.run import Run
+from xlnet_tf.training.runs.run import Run
 from xlnet_tf.training.step import make_optimizer
 from xlnet_tf.training.strategy import describe
 from xlnet_tf.training.strategy import largest_and_smallest

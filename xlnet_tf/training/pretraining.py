@@ -16,8 +16,8 @@ from xlnet_tf.training.pretraining_step import PretrainingTrainer
 from xlnet_tf.training.pretraining_step import build
 from xlnet_tf.training.pretraining_step import distribute_records
 from xlnet_tf.training.pretraining_step import make_memory
-from xlnet_tf.training.run import MODEL_FILE
-from xlnet_tf.training.run import Run
+from xlnet_tf.training.runs.run import MODEL_FILE
+from xlnet_tf.training.runs.run import Run
 from xlnet_tf.training.strategy import describe
 from xlnet_tf.weights.preset import VOCABULARY_FILE
 from xlnet_tf.weights.preset import detect

@@ -14,8 +14,8 @@ from tests.support.replicas import two_replicas
 from tests.support.training_fixtures import tiny_config
 from xlnet_tf.training import pretraining_step
 from xlnet_tf.training.config import TrainingConfig
-from xlnet_tf.training.run_checkpoints import MemoryRows
-from xlnet_tf.training.run_checkpoints import RunCheckpoints
+from xlnet_tf.training.runs.checkpoints import MemoryRows
+from xlnet_tf.training.runs.checkpoints import RunCheckpoints
 
 
 def one_device():

@@ -17,16 +17,16 @@ import tensorflow as tf
 from xlnet_tf.files import read_json
 from xlnet_tf.files import write_json
 from xlnet_tf.files import written_whole
-from xlnet_tf.training.progress import BestWeights
-from xlnet_tf.training.progress import Evaluations
-from xlnet_tf.training.progress import MetricsLog
-from xlnet_tf.training.progress import PatienceExhausted
-from xlnet_tf.training.progress import StopRequested
-from xlnet_tf.training.progress import StopSignals
-from xlnet_tf.training.run_checkpoints import MemoryRows
-from xlnet_tf.training.run_checkpoints import RunCheckpoints
-from xlnet_tf.training.run_checkpoints import has_steps
-from xlnet_tf.training.run_checkpoints import is_chief
+from xlnet_tf.training.runs.progress import BestWeights
+from xlnet_tf.training.runs.progress import Evaluations
+from xlnet_tf.training.runs.progress import MetricsLog
+from xlnet_tf.training.runs.progress import PatienceExhausted
+from xlnet_tf.training.runs.progress import StopRequested
+from xlnet_tf.training.runs.progress import StopSignals
+from xlnet_tf.training.runs.checkpoints import MemoryRows
+from xlnet_tf.training.runs.checkpoints import RunCheckpoints
+from xlnet_tf.training.runs.checkpoints import has_steps
+from xlnet_tf.training.runs.checkpoints import is_chief
 from xlnet_tf.training.strategy import check_together
 
 RUN_FILE = "run.json"  # the identity of the run
