@@ -223,14 +223,58 @@ def test_what_tensorflow_says_is_passed_on(monkeypatch):
         make_strategy("tpu", tpu="pod")
 
 
-def test_a_tpu_vm_is_known_by_its_devices(monkeypatch):
-    there = {"/dev/vfio/0"}
+def test_a_tpu_vm_is_known_by_its_devices(monkeypatch, tmp_path):
+    """A container that was given some of the chips has their numbers."""
+    monkeypatch.setattr(strategies, "_DEVICES", tmp_path)
+    for name, is_tpu in (
+        ("accel0", True),
+        ("accel3", True),
+        ("vfio/0", True),
+        ("vfio/12", True),
+        ("vfio/vfio", False),  # of any machine with virtual machines
+        ("accel/accel0", False),  # of the chips of other makers
+        ("null", False),
+    ):
+        device = tmp_path / name
+        device.parent.mkdir(exist_ok=True)
+        device.touch()
+        assert strategies._has_local_tpu() == is_tpu, name
+        device.unlink()
+
+
+def test_this_process_writes_checkpoints(monkeypatch):
+    """Not the hosts of a TPU, which may not see its paths."""
+    device = strategies.checkpoint_options(make_strategy("one_device"))
+    assert device.experimental_io_device == "/job:localhost"
+    # Workers have no such device, and each writes for itself.
+    monkeypatch.setattr(strategies, "has_peers", lambda strategy: True)
+    device = strategies.checkpoint_options(None)
+    assert device.experimental_io_device is None
+
+
+def test_a_host_of_a_slice_is_not_the_whole(monkeypatch):
+    monkeypatch.setattr(strategies, "_has_local_tpu", lambda: True)
+    asked = []
+
+    def resolver(tpu):
+        asked.append(tpu)
+        raise ValueError("none here")
+
     monkeypatch.setattr(
-        strategies.os.path, "exists", lambda path: path in there
+        tf.distribute.cluster_resolver, "TPUClusterResolver", resolver
     )
-    assert strategies._has_local_tpu()
-    there.clear()
-    assert not strategies._has_local_tpu()
+    monkeypatch.setenv("TPU_WORKER_HOSTNAMES", "host0,host1")
+    with pytest.raises(RuntimeError, match="one of the 2 hosts.*--tpu=NAME"):
+        make_strategy("tpu")
+    assert not asked
+    # As of one host, and of a process that is told to be alone.
+    monkeypatch.setenv("TPU_PROCESS_BOUNDS", "1,1,1")
+    for hosts in ("host0,host1", "localhost"):
+        monkeypatch.setenv("TPU_WORKER_HOSTNAMES", hosts)
+        with pytest.raises(RuntimeError, match="none here"):
+            make_strategy("tpu")
+        monkeypatch.delenv("TPU_PROCESS_BOUNDS", raising=False)
+    assert asked == ["local", "local"]
 
 
 @pytest.mark.parametrize("name", ["multi_worker", "auto"])
