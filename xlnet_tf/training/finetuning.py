@@ -3,7 +3,6 @@
 import dataclasses
 import hashlib
 import json
-import shutil
 import sys
 
 import keras
@@ -13,6 +12,7 @@ from data_pipeline.features.batches import Batches
 from data_pipeline.tasks import reading
 from data_pipeline.tokenization.hugging_face import read_tokenizer
 from xlnet_tf.files import digest_of_weights
+from xlnet_tf.files import remove
 from xlnet_tf.tasks import task_class
 from xlnet_tf.tasks.metrics import is_better
 from xlnet_tf.training import results
@@ -36,6 +36,9 @@ _MAY_CHANGE = (
     "checkpoints_to_keep",
     "steps_per_loop",
     "patience",
+    "time_limit",
+    "grace_period",
+    "exports_to_keep",
 )
 
 
@@ -192,7 +195,12 @@ class FinetuningRun(Run):
             )
             ready[name] = (examples, rows, dataset)
         return FinetuningEvaluator(
-            self.model, self.data.task, self.data.labels, ready, self.strategy
+            self.model,
+            self.data.task,
+            self.data.labels,
+            ready,
+            self.strategy,
+            self.check_stop,
         )
 
     def describe(self):
@@ -257,7 +265,7 @@ class FinetuningRun(Run):
             return
         self.write_model()
         self._write_results(metrics, examples, decoded)
-        shutil.rmtree(self.output / "checkpoints", ignore_errors=True)
+        remove(self.output / "checkpoints")
 
     def _restore_best(self):
         """Assigns the weights of the best evaluation to the model."""

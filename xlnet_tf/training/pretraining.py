@@ -2,20 +2,22 @@
 
 import dataclasses
 import hashlib
-import pathlib
-import shutil
 import sys
 
 from data_pipeline.pretraining import PretrainingData
 from data_pipeline.tokenization.tokenizer import Tokenizer
 from xlnet_tf.config import XLNetConfig
+from xlnet_tf.files import as_path
+from xlnet_tf.files import copy_tree
 from xlnet_tf.files import digest_of_weights
 from xlnet_tf.files import read_json
+from xlnet_tf.files import written_whole
 from xlnet_tf.training.pretraining_step import PretrainingEvaluator
 from xlnet_tf.training.pretraining_step import PretrainingTrainer
 from xlnet_tf.training.pretraining_step import build
 from xlnet_tf.training.pretraining_step import distribute_records
 from xlnet_tf.training.pretraining_step import make_memory
+from xlnet_tf.training.runs.exports import keep_newest
 from xlnet_tf.training.runs.run import MODEL_FILE
 from xlnet_tf.training.runs.run import Run
 from xlnet_tf.training.strategy import describe
@@ -159,6 +161,7 @@ class PretrainingRun(Run):
             make_memory(self.model, config, self.strategy),
             distribute_records(self.held_out, config, self.strategy),
             self.strategy,
+            self.check_stop,
         )
 
     def describe(self):
@@ -236,7 +239,8 @@ class PretrainingRun(Run):
         if not self.is_chief:
             return
         self.write_model()
-        shutil.copyfile(self._vocabulary(), self.output / "spiece.model")
+        with written_whole(self.output / "spiece.model") as temporary:
+            copy_tree(self._vocabulary(), temporary)
         self._save("preset")
         sys.stdout.write(f"wrote {self.output / MODEL_FILE}\n")
 
@@ -250,16 +254,18 @@ class PretrainingRun(Run):
         )
         self.model.save_to_preset(self.output / name, tokenizer=tokenizer)
         if self.options.export:
-            directory = pathlib.Path(self.options.export)
-            self._export(
-                self.model,
-                tokenizer,
-                directory / str(int(self.global_step.numpy())),
-                manifest.sequence_length,
+            exports, step = as_path(self.options.export), int(self.global_step)
+            directory, length = exports / str(step), manifest.sequence_length
+            self._export(self.model, tokenizer, directory, length)
+            keep_newest(
+                exports,
+                step,
+                self.config.exports_to_keep,
+                self.output / "exports.json",
             )
 
     def _vocabulary(self):
-        return pathlib.Path(self.options.records) / "spiece.model"
+        return as_path(self.options.records) / "spiece.model"
 
 
 def model_config(options, manifest):
@@ -271,7 +277,7 @@ def model_config(options, manifest):
     vocabulary_size = manifest.tokenizer["vocabulary_size"]
     if options.preset:
         config = read_config(options.preset)
-    elif pathlib.Path(options.config).suffix == ".json":
+    elif as_path(options.config).suffix == ".json":
         config = XLNetConfig.from_json(options.config)
     else:
         config = XLNetConfig.from_size(
@@ -317,8 +323,8 @@ def _gives_memory_length(options):
     The released format has no such field, so its files leave the default.
     """
     if options.preset:
-        return detect(pathlib.Path(options.preset)) != "tensorflow"
-    file = pathlib.Path(options.config)
+        return detect(as_path(options.preset)) != "tensorflow"
+    file = as_path(options.config)
     if file.suffix != ".json":
         return False
     values = read_json(file)
@@ -362,7 +368,7 @@ def start_from(model, preset, manifest):
     Raises:
         ValueError: if the preset has another tokenizer than the records.
     """
-    preset = pathlib.Path(preset)
+    preset = as_path(preset)
     for name in (VOCABULARY_FILE, "spiece.model"):
         file = preset / name
         if file.is_file():

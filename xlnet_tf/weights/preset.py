@@ -2,6 +2,7 @@
 
 import pathlib
 
+from xlnet_tf.files import as_path
 from xlnet_tf.files import read_json
 from xlnet_tf.weights import own
 from xlnet_tf.weights.own import VOCABULARY_FILE  # noqa: F401
@@ -100,7 +101,7 @@ class Preset:
             tokenizer: object with `model_proto` (bytes) and `lowercase`
                 (bool), or None to leave the tokenizer out.
         """
-        own.save_preset(self, pathlib.Path(path), tokenizer)
+        own.save_preset(self, as_path(path), tokenizer)
 
 
 def split_overrides(source, overrides):
