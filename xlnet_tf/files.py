@@ -210,29 +210,39 @@ def sha256_of(file):
     return digest.hexdigest()
 
 
-def write_checksums(directory, names=None):
-    """Writes the SHA-256 of files of a directory to its `SHA256SUMS`.
+def write_checksums(directory):
+    """Writes the SHA-256 of all files of a directory to its `SHA256SUMS`.
 
     Args:
         directory: path. `sha256sum -c SHA256SUMS` checks it too.
-        names: list of str, paths below the directory, whose entries are
-            written anew, while those of other files that are still there
-            stay; None for all files.
     """
     directory = as_path(directory)
-    lines = []
-    if names is not None and (directory / CHECKSUMS_FILE).is_file():
-        text = (directory / CHECKSUMS_FILE).read_text(encoding="utf-8")
-        for line in text.splitlines(keepends=True):
-            name = line.rstrip("\n").partition("  ")[2]
-            if name not in names and (directory / name).is_file():
-                lines.append(line)
-    lines += [
+    lines = [
         f"{sha256_of(directory / name)}  {name}\n"
-        for name in (_names_below(directory) if names is None else names)
+        for name in _names_below(directory)
         if name != CHECKSUMS_FILE
     ]
     write_bytes(directory / CHECKSUMS_FILE, "".join(lines).encode())
+
+
+def add_checksums(directory, names):
+    """Writes the SHA-256 of new files to the `SHA256SUMS` of a directory.
+
+    Entries of files that are no longer there are dropped.
+
+    Args:
+        directory: path.
+        names: list of str, paths below the directory.
+    """
+    directory = as_path(directory)
+    listing, lines = directory / CHECKSUMS_FILE, []
+    if listing.is_file():
+        for line in listing.read_text(encoding="utf-8").splitlines(True):
+            name = line.rstrip("\n").partition("  ")[2]
+            if name not in names and (directory / name).is_file():
+                lines.append(line)
+    lines += [f"{sha256_of(directory / x)}  {x}\n" for x in names]
+    write_bytes(listing, "".join(lines).encode())
 
 
 def verify_checksums(directory, names=None):

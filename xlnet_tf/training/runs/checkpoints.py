@@ -17,10 +17,10 @@ import zipfile
 import numpy as np
 import tensorflow as tf
 
+from xlnet_tf.files import add_checksums
 from xlnet_tf.files import as_path
 from xlnet_tf.files import local_copy
 from xlnet_tf.files import verify_checksums
-from xlnet_tf.files import write_checksums
 from xlnet_tf.files import written_whole
 from xlnet_tf.training.strategy import checkpoint_options
 
@@ -205,7 +205,7 @@ class RunCheckpoints(tf.train.CheckpointManager):
         kept = {_step(path) for path in _indices(self._found_in)}
         self._memory_rows.delete_but(kept | {step})
         if self._is_chief:
-            write_checksums(self._found_in, self._names(step))
+            add_checksums(self._found_in, self._names(step))
         return path
 
     def _names(self, step):

@@ -14,11 +14,11 @@ import orbit
 import tensorflow as tf
 
 from xlnet_tf.files import CHECKSUMS_FILE
+from xlnet_tf.files import add_checksums
 from xlnet_tf.files import as_path
 from xlnet_tf.files import read_json
 from xlnet_tf.files import remove
 from xlnet_tf.files import verify_checksums
-from xlnet_tf.files import write_checksums
 from xlnet_tf.files import write_json
 from xlnet_tf.files import written_whole
 from xlnet_tf.training.runs.checkpoints import MemoryRows
@@ -205,7 +205,7 @@ class Run(abc.ABC):
         remove(self.output / CHECKSUMS_FILE)
         write_json(self.output / RUN_FILE, identity)
         write_json(self.output / TRAINING_FILE, self.config.to_dict())
-        write_checksums(self.output, [RUN_FILE, TRAINING_FILE])
+        add_checksums(self.output, [RUN_FILE, TRAINING_FILE])
 
     def _differences(self, before, now):
         """list of str, one for each entry of two identities that differs."""
