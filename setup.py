@@ -51,6 +51,8 @@ EXTRAS = {
     "serving": ["tensorflow-serving-api>=2.20,<2.21"],
     "parity": ["torch>=2.13,<3", "transformers>=5.23,<6"],
     "jax": ["jax>=0.6.2"],
+    # The TPU compiler. To train on a TPU, tensorflow-tpu takes the place of
+    # tensorflow, which no extra can say: docs/training.md has the commands.
     "tpu": ["jax>=0.10", "libtpu"],
     "bench": [
         "psutil",

@@ -148,8 +148,10 @@ def exported(artefacts):
 def bucket(monkeypatch, tmp_path):
     """Path of a bucket, str: TensorFlow's file system in memory.
 
-    Nothing but the scheme is another one than that of `gs://`.
+    It is another one than that of `gs://` in its scheme, and in that it writes
+    behind the content of a file that exists; so the file is removed first.
     """
+    import tensorflow as tf
     from etils.epath import backend
     from etils.epath import gpath
     from etils.epath import register
@@ -164,6 +166,17 @@ def bucket(monkeypatch, tmp_path):
         },
     }.items():
         monkeypatch.setattr(gpath, name, value)
+    kind = type(backend.tf_backend)
+    open_file = kind.open
+
+    def open_anew(self, path, mode):
+        path = str(path)
+        is_there = path.startswith("ram:") and tf.io.gfile.exists(path)
+        if "w" in mode and is_there:
+            tf.io.gfile.remove(path)
+        return open_file(self, path, mode)
+
+    monkeypatch.setattr(kind, "open", open_anew)
     monkeypatch.setitem(
         register._URI_PREFIXES_TO_CLS, "ram://", gpath.PosixGPath
     )

@@ -236,13 +236,16 @@ def write_checksums(directory):
 def add_checksums(directory, names):
     """Writes the SHA-256 of new files to the `SHA256SUMS` of a directory.
 
+    Entries of files that are no longer there are dropped.
+
     Args:
         directory: path.
         names: list of str, paths below the directory.
     """
     directory = as_path(directory)
     listing = directory / CHECKSUMS_FILE
-    digests = _read_digests(listing) if listing.is_file() else {}
+    known = _read_digests(listing) if listing.is_file() else {}
+    digests = {k: v for k, v in known.items() if (directory / k).is_file()}
     digests |= {name: sha256_of(directory / name) for name in names}
     _write_digests(directory, digests)
 

@@ -13,12 +13,13 @@ import argparse
 import copy
 import dataclasses
 import os
-import pathlib
 import sys
+import time
 
 from data_pipeline import command_line
 from data_pipeline.settings import add_options
 from data_pipeline.tasks.catalog import TASKS
+from xlnet_tf.files import as_path
 from xlnet_tf.training.config import PRETRAINING_ONLY
 from xlnet_tf.training.config import FinetuningConfig
 
@@ -90,6 +91,7 @@ def parse_arguments(argv=None):
 def main(argv=None):
     """Runs the command; see the module's text."""
     options = parse_arguments(argv)
+    options.begun = time.monotonic()  # what --time-limit counts from
     if options.compilation_cache:
         flag = (
             f"--tf_xla_persistent_cache_directory={options.compilation_cache}"
@@ -120,7 +122,7 @@ def main(argv=None):
     results = []
     for seed in range(config.seed, config.seed + options.seeds):
         of_seed = copy.copy(options)
-        of_seed.output = str(pathlib.Path(options.output) / f"seed-{seed}")
+        of_seed.output = str(as_path(options.output) / f"seed-{seed}")
         seeded = dataclasses.replace(config, seed=seed)
         status, result = run_task(of_seed, seeded, strategy, data)
         if status:

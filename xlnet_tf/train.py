@@ -12,6 +12,7 @@ import argparse
 import dataclasses
 import os
 import sys
+import time
 
 from data_pipeline import command_line
 from data_pipeline.settings import add_options
@@ -75,6 +76,7 @@ def parse_arguments(argv=None):
 def main(argv=None):
     """Runs the command; see the module's text."""
     options = parse_arguments(argv)
+    options.begun = time.monotonic()  # what --time-limit counts from
     if options.compilation_cache:
         flag = (
             f"--tf_xla_persistent_cache_directory={options.compilation_cache}"

@@ -4,6 +4,8 @@ Every kind of task is run in `test_earlier_runs.py`.
 """
 
 import json
+import os
+import signal
 
 import keras
 import numpy as np
@@ -19,7 +21,6 @@ from tests.support.finetuning_steps import make_examples
 from tests.support.finetuning_steps import setup
 from tests.support.replicas import two_replicas
 from xlnet_tf.training import finetuning_step
-from xlnet_tf.training import progress
 from xlnet_tf.training.finetuning import FinetuningRun
 from xlnet_tf.training.step import make_optimizer
 
@@ -105,17 +106,23 @@ def test_a_resumed_run_equals_an_uninterrupted_one(
         directory.mkdir()
     assert fixtures.run(*options(whole, preset)) == 0
     calls = []
+    score = finetuning_step.FinetuningEvaluator.evaluate
 
-    def stop(self, output):
-        calls.append(output)
-        if len(calls) == 3:  # at step 4, before its evaluation
-            raise progress.StopRequested
+    def evaluate(self, num_steps=None):
+        calls.append(num_steps)
+        if len(calls) == 2:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return score(self, num_steps)
 
     arguments = options(parts, preset)
     with monkeypatch.context() as patch:
-        patch.setattr(progress.StopSignals, "__call__", stop)
+        patch.setattr(finetuning_step.FinetuningEvaluator, "evaluate", evaluate)
         assert fixtures.run(*arguments) == 143
     assert not (parts / "run" / "results.json").exists()
+    assert [
+        (m["kind"], m["step"]) for m in lines(parts / "run" / "metrics.jsonl")
+    ] == [("train", 2), ("eval", 2), ("train", 4)]
+    assert fixtures.run(*arguments, "--time-limit", "30.001") == 143
     assert fixtures.run(*arguments) == 0
     models = [
         keras.models.load_model(x / "run" / "model.keras")

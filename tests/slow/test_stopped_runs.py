@@ -2,6 +2,7 @@
 
 import json
 import os
+import pathlib
 import re
 import shutil
 import signal
@@ -16,8 +17,10 @@ from data_pipeline import command_line
 from tests.conftest import ROOT
 from tests.support import artefacts
 from xlnet_tf import train
+from xlnet_tf.files import as_path
 from xlnet_tf.training import pretraining
 from xlnet_tf.training import pretraining_step
+from xlnet_tf.training.runs.checkpoints import has_steps
 
 pytestmark = pytest.mark.slow
 
@@ -61,7 +64,10 @@ def lines(output):
 
 
 def weights_at(output, step):
-    reader = tf.train.load_checkpoint(str(output / f"checkpoints/ckpt-{step}"))
+    # `tf.train.load_checkpoint` looks for local files.
+    reader = tf.compat.v1.train.NewCheckpointReader(
+        str(output / f"checkpoints/ckpt-{step}")
+    )
     return {
         name: reader.get_tensor(name)
         for name, dtype in reader.get_variable_to_dtype_map().items()
@@ -89,6 +95,53 @@ def test_a_signal_stops_it_with_a_checkpoint(
     checkpoints = tmp_path / "run" / "checkpoints"
     assert (checkpoints / f"ckpt-{step}.index").is_file()
     assert list(checkpoints.glob(f"memory-{step}-rows-*.npz"))
+
+
+@pytest.mark.parametrize(
+    ("owner", "name"),
+    [
+        (pretraining_step.PretrainingTrainer, "loss_sums"),
+        (pretraining_step.PretrainingEvaluator, "eval_reduce"),
+        (pretraining.PretrainingRun, "save_best"),
+    ],
+)
+def test_a_run_in_a_bucket_stops_in_time_and_goes_on(
+    arguments, pretrained, bucket, monkeypatch, owner, name
+):
+    """In a step, in an evaluation and before its weights are written."""
+    terminated = getattr(owner, name)
+
+    def terminate(*values, **named):
+        os.kill(os.getpid(), signal.SIGTERM)
+        return terminated(*values, **named)
+
+    output = f"{bucket}/run"
+    argv = [*arguments(), "--output", output]
+    with monkeypatch.context() as patch:
+        patch.setattr(owner, name, terminate)
+        assert run_train(argv) == 143
+    output = as_path(output)
+    # Traced at the first of the two steps of a loop, the signal ends it there.
+    stopped_at = 1 if name == "loss_sums" else 2
+    assert has_steps(output / "checkpoints")
+    assert (output / f"checkpoints/ckpt-{stopped_at}.index").is_file()
+    assert not (output / "best").exists()
+    assert {x["kind"] for x in lines(output)} == {"train"}
+    # It is as if there were no time at all.
+    assert run_train([*argv, "--time-limit", "30.001"]) == 143
+    assert run_train(argv) == 0
+    found = [
+        [(x["step"], x["loss"]) for x in lines(run) if x["kind"] == "eval"]
+        for run in (pretrained, output)
+    ]
+    assert found[0] == found[1]
+    resumed = weights_at(output, 6)
+    for name, value in weights_at(pretrained, 6).items():
+        np.testing.assert_array_equal(value, resumed[name], err_msg=name)
+    written = {x.name for x in output.iterdir()}
+    assert written == {x.name for x in pretrained.iterdir()}
+    assert (output / "preset" / "config.json").is_file()
+    assert not list(pathlib.Path.cwd().glob("ram:*"))
 
 
 def test_a_killed_run_resumes_to_the_same_weights(

@@ -48,7 +48,7 @@ RANGES = {
         (0, -1),
         "steps batch_size gradient_accumulation_steps steps_per_loop "
         "evaluation_interval evaluation_steps checkpoint_interval "
-        "checkpoints_to_keep",
+        "checkpoints_to_keep exports_to_keep",
     ),
     "an integer from 0 up": ((-1,), "warmup_steps seed"),
     "a positive number": (
@@ -57,7 +57,7 @@ RANGES = {
     ),
     "a number from 0 up": (
         (-1e-9, float("inf")),
-        "weight_decay max_gradient_norm next_sentence_weight",
+        "weight_decay max_gradient_norm next_sentence_weight grace_period",
     ),
     r"in \[0, 1\)": ((-0.1, 1, 1.5), "adam_beta_1 adam_beta_2"),
     r"in \[0, 1\]": ((-0.1, 1.1), "final_learning_rate_fraction"),

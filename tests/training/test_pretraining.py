@@ -16,6 +16,7 @@ from tests.support import artefacts
 from xlnet_tf import train
 from xlnet_tf.training.config import TrainingConfig
 from xlnet_tf.training.pretraining import PretrainingRun
+from xlnet_tf.training.runs.exports import keep_newest
 from xlnet_tf.training.strategy import make_strategy
 
 
@@ -228,6 +229,27 @@ def test_exports_go_to_the_step(records, files, tmp_path):
     run.finish()
     assert len(asked) == 2
     assert (tmp_path / "run/preset/config.json").is_file()
+
+
+def test_the_newest_exports_are_kept(tmp_path):
+    """Of this run: others in the directory are not its own."""
+    exports, note = tmp_path / "mine", tmp_path / "exports.json"
+    (exports / "1").mkdir(parents=True)
+    for step, left in (
+        (2, {1, 2}),
+        (4, {1, 2, 4}),
+        (6, {1, 4, 6}),
+        (4, {1, 4, 6}),  # resumed before step 6, which it makes again
+        (5, {1, 4, 5, 6}),
+        (6, {1, 5, 6}),
+    ):
+        (exports / f"{step}").mkdir(exist_ok=True)
+        keep_newest(exports, step, 2, note)
+        assert {int(x.name) for x in exports.iterdir()} == left
+    other = tmp_path / "other"
+    (other / "7").mkdir(parents=True)
+    keep_newest(other, 7, 1, note)
+    assert len(list(exports.iterdir())) == 3
 
 
 def test_ways_of_computing_reach_the_model(records, files, tmp_path):

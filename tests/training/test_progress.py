@@ -1,14 +1,11 @@
 """The log, the evaluations and the best weights of a run, with no model."""
 
 import json
-import os
-import signal
-import types
 
 import pytest
 import tensorflow as tf
 
-from xlnet_tf.training import progress
+from xlnet_tf.training.runs import progress
 
 ONE_DEVICE = tf.distribute.OneDeviceStrategy("CPU:0")
 
@@ -157,28 +154,3 @@ def test_a_failed_save_is_not_the_best(tmp_path):
     with pytest.raises(OSError, match="disk full"):
         best({"loss": 0.3})
     assert not (tmp_path / "best.json").exists()
-
-
-def test_signals_stop_between_loops():
-    for number, status in ((signal.SIGTERM, 143), (signal.SIGINT, 130)):
-        before = signal.getsignal(number)
-        with progress.StopSignals(ONE_DEVICE) as stop:
-            stop({})
-            os.kill(os.getpid(), number)
-            with pytest.raises(progress.StopRequested):
-                stop({})
-            assert stop.exit_status == status
-            with pytest.raises(KeyboardInterrupt):  # a second one
-                os.kill(os.getpid(), number)
-        assert signal.getsignal(number) is before
-
-
-def test_all_workers_stop_together(monkeypatch):
-    """One that got no signal stops with its peers, as by SIGTERM."""
-    monkeypatch.setattr(
-        progress, "largest_and_smallest", lambda strategy, value: (1.0, value)
-    )
-    stop = progress.StopSignals(types.SimpleNamespace())
-    with pytest.raises(progress.StopRequested):
-        stop({})
-    assert stop.exit_status == 143

@@ -1,5 +1,6 @@
 """Results of runs, their summary over seeds, reports and pictures."""
 
+import errno
 import json
 import pathlib
 
@@ -164,11 +165,27 @@ def test_a_confusion_matrix(monkeypatch, tmp_path):
         for text in axes.texts
     }
     assert shown == dict(np.ndenumerate(counts))
+    # Dark is a large share of a class, however rare it is.
+    shares = counts / counts.sum(axis=1, keepdims=True).clip(1)
+    np.testing.assert_allclose(axes.images[0].get_array(), shares)
+    assert axes.images[0].get_clim() == (0, 1)
     assert [text.get_text() for text in axes.get_yticklabels()] == list(LABELS)
     assert axes.get_xlabel() == "Predicted label"
     assert axes.get_ylabel() == "True label"
     assert axes.get_title(loc="left") == "mine $x_{$"
     assert matplotlib.image.imread(file).std() > 0.01
+
+
+def test_official_files_are_written_all_or_none(monkeypatch, tmp_path):
+    spec = find_task("squad-2.0")
+    decoded = [{"id": "a", "answer": "x", "n_best": [], "no_answer_odds": 0.5}]
+    results.write_report(tmp_path, spec, [], decoded)
+    before = {x.name: x.read_text() for x in tmp_path.iterdir()}
+    assert set(before) == set(results.OFFICIAL_FILES.values())
+    damaged = [{"id": "a", "answer": "y", "n_best": []}]
+    with pytest.raises(KeyError):
+        results.write_report(tmp_path, spec, [], damaged)
+    assert {x.name: x.read_text() for x in tmp_path.iterdir()} == before
 
 
 def test_many_classes_stay_legible(monkeypatch, tmp_path):
@@ -276,7 +293,7 @@ def test_a_picture_of_numbers(monkeypatch, tmp_path):
     before = file.read_bytes()
 
     def full_disk(*names):
-        raise OSError("no space left")
+        raise OSError(errno.ENOSPC, "no space left")
 
     monkeypatch.setattr("os.replace", full_disk)
     with pytest.raises(OSError, match="no space"):

@@ -11,10 +11,11 @@ import xlnet_tf
 from data_pipeline.tasks.catalog import find_task
 from data_pipeline.tasks.examples import TextExample
 from data_pipeline.tasks.reading import TaskData
-from xlnet_tf.training import progress
 from xlnet_tf.training.config import FinetuningConfig
 from xlnet_tf.training.finetuning import FinetuningRun
-from xlnet_tf.training.run import Run
+from xlnet_tf.training.runs.progress import PatienceExhausted
+from xlnet_tf.training.runs.run import Run
+from xlnet_tf.training.runs.stopping import StopRequested
 from xlnet_tf.weights.tensor_files import digest_of_weights
 
 EXAMPLES = [TextExample(str(i), f"text {i}", None, "no") for i in range(4)]
@@ -117,11 +118,25 @@ def test_a_run_of_an_older_version_resumes(enter):
     for name in ("scan_layers", "attention_kernel"):
         del values["training"][name]
     file.write_text(json.dumps(values))
+    digests = file.with_name("SHA256SUMS")
+    digests.unlink()
     enter()
     assert json.loads(file.read_text())["training_examples"]
+    digests.unlink()
     file.write_text("{")
     with pytest.raises(ValueError, match=r"run.json is not a JSON file"):
         enter()
+
+
+def test_a_changed_file_of_settings_is_not_resumed_from(enter):
+    for name in ("run.json", "training.json"):
+        file = enter() / name
+        text = file.read_text()
+        file.write_text(text.replace('"seed": 0', '"seed": 1'))
+        with pytest.raises(ValueError, match=f"{name} is damaged"):
+            enter()
+        file.write_text(text)
+    enter()
 
 
 def test_weights_are_known_by_their_values(tmp_path):
@@ -158,20 +173,25 @@ class EndsWith(FinetuningRun):
         self.global_step = tf.Variable(3)
         self.saved = []
         self.checkpoints = types.SimpleNamespace(
-            save=lambda check_interval: self.saved.append(check_interval)
+            save=lambda check_interval: self.saved.append(check_interval),
+            close=lambda: None,
         )
 
-    def _loop(self, stop):
+    def _loop(self):
         raise self.error
 
 
 def test_how_a_loop_ends(tmp_path, capsys):
-    stopped = EndsWith(tmp_path, progress.StopRequested())
+    stopped = EndsWith(tmp_path, StopRequested())
     assert stopped.loop() == 143
     assert stopped.saved == [False]
     said = "stopped at step 3; the same command goes on from there\n"
     assert capsys.readouterr().err == said
-    patient = EndsWith(tmp_path, progress.PatienceExhausted())
+    early = EndsWith(tmp_path, StopRequested())
+    early.global_step.assign(0)  # it may begin again with other settings
+    assert early.loop() == 143
+    assert early.saved == []
+    patient = EndsWith(tmp_path, PatienceExhausted())
     assert patient.loop() == 0
     assert patient.saved == [False]
 
@@ -210,13 +230,40 @@ def test_errors_of_tensorflow_say_what_to_do(tmp_path):
             RuntimeError,
             "a worker stopped answering",
         ),
+        (
+            errors.UnavailableError,
+            "Error executing an HTTP request",
+            RuntimeError,
+            "a bucket does not answer",
+        ),
+        (
+            errors.ResourceExhaustedError,
+            "train-0; Too many open files",
+            RuntimeError,
+            "may not open more files: .*ulimit.*says: train-0; Too many",
+        ),
         (errors.InternalError, "something\nelse", RuntimeError, "^something$"),
+        (errors.InternalError, "", RuntimeError, "^InternalError$"),
     ):
         run = EndsWith(tmp_path, kind(None, None, text))
-        with pytest.raises(expected, match=message) as caught:
+        with pytest.raises(expected, match=message) as caught, run:
             run.loop()
         assert isinstance(caught.value.__cause__, kind)
         assert run.saved == []
+
+
+def test_errors_of_the_machine_say_what_to_do(tmp_path):
+    """Wherever a run meets them, as in its last evaluation."""
+    for error, expected, message in (
+        (MemoryError(), RuntimeError, "out of memory: take a smaller --batch"),
+        (OSError(24, "Too many open files"), RuntimeError, "ulimit -n"),
+        (OSError(122, "Disk quota exceeded", "x"), OSError, "No space left"),
+        (FileNotFoundError(2, "none", "x"), FileNotFoundError, "none: 'x'"),
+        (ValueError("what users did"), ValueError, "what users did"),
+    ):
+        run = EndsWith(tmp_path, None)
+        with pytest.raises(expected, match=message), run:
+            raise error
 
 
 def test_nan_is_worse_than_any_loss(tmp_path):

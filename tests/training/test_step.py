@@ -64,8 +64,8 @@ def test_parts_add_up_to_the_whole():
         np.testing.assert_allclose(a.value, b.value, atol=1e-5)
 
 
-def test_sums_and_their_weight():
-    trainer, model, _ = make_trainer()
+def test_sums_their_weight_and_the_memory():
+    trainer, model, memory = make_trainer()
     features = batch()
     _, metrics, weight = trainer.gradients(features, SEED)
     assert float(weight) == features["target_weights"].numpy().sum()
@@ -74,13 +74,6 @@ def test_sums_and_their_weight():
     np.testing.assert_allclose(
         metrics["loss"] / weight, outputs["loss"], rtol=1e-5
     )
-
-
-def test_the_memory_is_what_the_backbone_returned():
-    trainer, model, memory = make_trainer()
-    trainer.gradients(batch(), SEED)
-    zeros = tf.zeros([BATCH, 6, 22])
-    outputs = model({**batch(), "memories": (zeros, zeros)})
     for held, returned in zip(
         memory.memories, outputs["memories"], strict=True
     ):

@@ -113,35 +113,21 @@ def test_describe():
     )
 
 
-@pytest.mark.parametrize("gpus", [0, 1])
-def test_auto_takes_the_one_device(monkeypatch, gpus):
-    with_gpus(monkeypatch, gpus)
-    assert strategies._best(None) == "one_device"
-
-
-def test_auto_takes_several_gpus(monkeypatch):
-    with_gpus(monkeypatch, 2)
-    assert strategies._best(None) == "mirrored"
-    assert strategies._replica_devices() == ["/device:GPU:0", "/device:GPU:1"]
-
-
-def test_auto_takes_the_workers_of_tf_config(monkeypatch, built):
+def test_what_auto_takes(monkeypatch, built, tpu_asked):
+    """A TPU before the workers of TF_CONFIG, these before all GPUs."""
+    alone = {"cluster": {"worker": ["host0:2222"]}, "task": {"index": 0}}
+    set_cluster(monkeypatch, alone)
+    for gpus, name in ((0, "one_device"), (1, "one_device"), (2, "mirrored")):
+        with monkeypatch.context() as patch:
+            with_gpus(patch, gpus)
+            assert strategies._best(None) == name
+            if gpus:
+                devices = [f"/device:GPU:{i}" for i in range(gpus)]
+                assert strategies._replica_devices() == devices
     with_gpus(monkeypatch, 2)
     set_cluster(monkeypatch, {"cluster": WORKERS, "task": {"index": 0}})
     make_strategy()
     assert len(built) == 1
-
-
-def test_auto_of_a_single_worker_is_local(monkeypatch, built):
-    alone = {"cluster": {"worker": ["host0:2222"]}, "task": {"index": 0}}
-    set_cluster(monkeypatch, alone)
-    assert make_strategy().num_replicas_in_sync == 1
-    assert not built
-
-
-def test_auto_takes_a_tpu_before_all_else(monkeypatch, tpu_asked):
-    with_gpus(monkeypatch, 2)
-    set_cluster(monkeypatch, {"cluster": WORKERS, "task": {"index": 0}})
     make_strategy(tpu="local")
     monkeypatch.setenv("TPU_NAME", "pod")
     make_strategy()
@@ -179,34 +165,38 @@ def test_multi_worker_needs_a_whole_tf_config(monkeypatch, built):
         message = "needs the environment variable TF_"
         with pytest.raises(ValueError, match=message):
             make_strategy("multi_worker")
+    cluster = {"chief": ["h0:1"], "worker": ["h1:1"]}
+    task = {"type": "worker", "index": 0}
+    set_cluster(monkeypatch, {"cluster": cluster, "task": task})
+    for name in ("multi_worker", "auto"):
+        with pytest.raises(ValueError, match="has a chief.*first among the"):
+            make_strategy(name)
     assert not built
 
 
-@pytest.mark.parametrize("by_environment", [False, True])
-def test_no_tpu_here(monkeypatch, by_environment):
+def test_no_tpu_here(monkeypatch):
     monkeypatch.setattr(strategies, "_has_local_tpu", lambda: False)
-    if by_environment:
-        monkeypatch.setenv("TPU_NAME", "local")
-    with pytest.raises(
-        RuntimeError,
-        match="no TPU answers at 'local'.*TPU_NAME.*--tpu=grpc://HOST:8470.*"
-        "without a TPU use --strategy=auto",
-    ):
-        make_strategy("auto" if by_environment else "tpu")
+    message = (
+        "no TPU answers at 'local'.*TPU_NAME.*--tpu=grpc://HOST:8470.*without "
+        "a TPU use --strategy=auto"
+    )
+    with pytest.raises(RuntimeError, match=message):
+        make_strategy("tpu")
+    monkeypatch.setenv("TPU_NAME", "local")
+    with pytest.raises(RuntimeError, match=message):
+        make_strategy("auto")
 
 
-@pytest.mark.parametrize("port", ["closed", "not a number"])
-def test_a_tpu_that_does_not_answer(monkeypatch, port):
-    port = closed_port() if port == "closed" else "http"
-    address = f"grpc://127.0.0.1:{port}"
+def test_a_tpu_that_does_not_answer(monkeypatch):
     connected = []
     monkeypatch.setattr(
         tf.config, "experimental_connect_to_cluster", connected.append
     )
-    with pytest.raises(
-        RuntimeError, match=f"no TPU answers at '{address}'.*--strategy=auto"
-    ):
-        make_strategy("tpu", tpu=address)
+    for port in (closed_port(), "http"):
+        address = f"grpc://127.0.0.1:{port}"
+        message = f"no TPU answers at '{address}'.*--strategy=auto"
+        with pytest.raises(RuntimeError, match=message):
+            make_strategy("tpu", tpu=address)
     assert not connected
 
 
@@ -223,20 +213,55 @@ def test_what_tensorflow_says_is_passed_on(monkeypatch):
         make_strategy("tpu", tpu="pod")
 
 
-def test_a_tpu_vm_is_known_by_its_devices(monkeypatch):
-    there = {"/dev/vfio/0"}
+def test_a_tpu_vm_is_known_by_its_devices(monkeypatch, tmp_path):
+    """A container that was given some of the chips has their numbers."""
+    monkeypatch.setattr(strategies, "_DEVICES", tmp_path)
+    for name, is_tpu in (
+        ("accel0", True),
+        ("accel3", True),
+        ("vfio/0", True),
+        ("vfio/12", True),
+        ("vfio/vfio", False),  # of any machine with virtual machines
+        ("accel/accel0", False),  # of the chips of other makers
+        ("null", False),
+    ):
+        device = tmp_path / name
+        device.parent.mkdir(exist_ok=True)
+        device.touch()
+        assert strategies._has_local_tpu() == is_tpu, name
+        device.unlink()
+
+
+def test_this_process_writes_checkpoints(monkeypatch):
+    """Not the hosts of a TPU, which may not see its paths."""
+    device = strategies.checkpoint_options(make_strategy("one_device"))
+    assert device.experimental_io_device == "/job:localhost"
+    # Workers have no such device, and each writes for itself.
+    monkeypatch.setattr(strategies, "has_peers", lambda strategy: True)
+    device = strategies.checkpoint_options(None)
+    assert device.experimental_io_device is None
+
+
+def test_a_host_of_a_slice_is_not_the_whole(monkeypatch):
+    monkeypatch.setattr(strategies, "_has_local_tpu", lambda: True)
+    asked = []
+
+    def resolver(tpu):
+        asked.append(tpu)
+        raise ValueError("none here")
+
     monkeypatch.setattr(
-        strategies.os.path, "exists", lambda path: path in there
+        tf.distribute.cluster_resolver, "TPUClusterResolver", resolver
     )
-    assert strategies._has_local_tpu()
-    there.clear()
-    assert not strategies._has_local_tpu()
-
-
-@pytest.mark.parametrize("name", ["multi_worker", "auto"])
-def test_a_chief_beside_the_workers_is_refused(monkeypatch, name):
-    cluster = {"chief": ["h0:1"], "worker": ["h1:1"]}
-    task = {"type": "worker", "index": 0}
-    set_cluster(monkeypatch, {"cluster": cluster, "task": task})
-    with pytest.raises(ValueError, match="has a chief.*first among the work"):
-        make_strategy(name)
+    monkeypatch.setenv("TPU_WORKER_HOSTNAMES", "host0,host1")
+    with pytest.raises(RuntimeError, match="one of the 2 hosts.*--tpu=NAME"):
+        make_strategy("tpu")
+    assert not asked
+    # As of one host, and of a process that is told to be alone.
+    monkeypatch.setenv("TPU_PROCESS_BOUNDS", "1,1,1")
+    for hosts in ("host0,host1", "localhost"):
+        monkeypatch.setenv("TPU_WORKER_HOSTNAMES", hosts)
+        with pytest.raises(RuntimeError, match="none here"):
+            make_strategy("tpu")
+        monkeypatch.delenv("TPU_PROCESS_BOUNDS", raising=False)
+    assert asked == ["local", "local"]

@@ -4,6 +4,7 @@ Loads nothing heavy, for the commands list these fields in their `--help`.
 """
 
 import dataclasses
+import re
 
 from data_pipeline.settings import FRACTION
 from data_pipeline.settings import FRACTION_ABOVE_0
@@ -16,6 +17,9 @@ from data_pipeline.settings import given_options
 from data_pipeline.settings import read_file
 from data_pipeline.settings import setting
 from xlnet_tf.training.recipes import recipe
+
+# Units of `time_limit`.
+_SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -110,6 +114,20 @@ class TrainingConfig(Settings):
         500, "steps between checkpoints", POSITIVE
     )
     checkpoints_to_keep: int = setting(3, "newest checkpoints kept", POSITIVE)
+    time_limit: str | None = setting(
+        None,
+        "time from the start of the command until it stops with a checkpoint, "
+        "such as 90s, 45m or 3h (default none)",
+        metavar="TIME",
+    )
+    grace_period: float = setting(
+        30.0,
+        "seconds that stopping may take: --time-limit stops so much earlier",
+        NOT_NEGATIVE,
+    )
+    exports_to_keep: int = setting(
+        3, "newest SavedModels of --export kept", POSITIVE
+    )
     hide_empty_memory: bool = setting(
         False,
         "mask memory that was never written and reset it at the ends of "
@@ -120,7 +138,17 @@ class TrainingConfig(Settings):
     )
 
     def __post_init__(self):
+        limit = self.time_limit
+        if isinstance(limit, (int, float)) and not isinstance(limit, bool):
+            object.__setattr__(self, "time_limit", str(limit))  # of a file
         super().__post_init__()
+        limit = self.time_limit_seconds
+        if limit is not None and limit <= self.grace_period:
+            raise ValueError(
+                "`time_limit` must be more than `grace_period`, which is kept "
+                f"for stopping. Received: time_limit={self.time_limit!r}, "
+                f"grace_period={self.grace_period}."
+            )
         if self.warmup_steps is None and self.steps is not None:
             object.__setattr__(self, "warmup_steps", self._default_warmup())
 
@@ -133,6 +161,20 @@ class TrainingConfig(Settings):
         return {"float32": "float32", "bfloat16": "mixed_bfloat16"}[
             self.precision
         ]
+
+    @property
+    def time_limit_seconds(self):
+        """float, or None without a limit."""
+        if self.time_limit is None:
+            return None
+        found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smhd]?)", self.time_limit)
+        if not found:
+            raise ValueError(
+                "`time_limit` must be a number of seconds, or one with the "
+                "unit s, m, h or d, such as 3h. Received: "
+                f"time_limit={self.time_limit!r}."
+            )
+        return float(found[1]) * _SECONDS[found[2]]
 
     def replica_batch_size(self, num_replicas):
         """Rows of one replica in one step.
@@ -155,6 +197,7 @@ class TrainingConfig(Settings):
 PRETRAINING_ONLY = (
     "next_sentence_weight",
     "evaluation_steps",
+    "exports_to_keep",
     "hide_empty_memory",
 )
 

@@ -3,7 +3,6 @@
 import dataclasses
 import hashlib
 import json
-import shutil
 import sys
 
 import keras
@@ -13,6 +12,7 @@ from data_pipeline.features.batches import Batches
 from data_pipeline.tasks import reading
 from data_pipeline.tokenization.hugging_face import read_tokenizer
 from xlnet_tf.files import read_json
+from xlnet_tf.files import remove
 from xlnet_tf.tasks import task_class
 from xlnet_tf.tasks.metrics import is_better
 from xlnet_tf.training import results
@@ -22,8 +22,8 @@ from xlnet_tf.training.finetuning_step import FinetuningTrainer
 from xlnet_tf.training.finetuning_step import balance_classes
 from xlnet_tf.training.finetuning_step import distribute_examples
 from xlnet_tf.training.finetuning_step import padded_lengths
-from xlnet_tf.training.run import RUN_FILE
-from xlnet_tf.training.run import Run
+from xlnet_tf.training.runs.run import RUN_FILE
+from xlnet_tf.training.runs.run import Run
 from xlnet_tf.training.step import make_optimizer
 from xlnet_tf.training.strategy import describe
 from xlnet_tf.training.strategy import largest_and_smallest
@@ -38,6 +38,9 @@ _MAY_CHANGE = (
     "checkpoints_to_keep",
     "steps_per_loop",
     "patience",
+    "time_limit",
+    "grace_period",
+    "exports_to_keep",
 )
 
 
@@ -212,7 +215,12 @@ class FinetuningRun(Run):
             )
             ready[name] = (examples, rows, dataset)
         return FinetuningEvaluator(
-            self.model, self.data.task, self.data.labels, ready, self.strategy
+            self.model,
+            self.data.task,
+            self.data.labels,
+            ready,
+            self.strategy,
+            self.check_stop,
         )
 
     def describe(self):
@@ -277,7 +285,7 @@ class FinetuningRun(Run):
             return
         self.write_model()
         self._write_results(metrics, examples, decoded)
-        shutil.rmtree(self.output / "checkpoints", ignore_errors=True)
+        remove(self.output / "checkpoints")
 
     def _restore_best(self):
         """Assigns the weights of the best evaluation to the model."""

@@ -108,9 +108,14 @@ class FinetuningEvaluator(orbit.AbstractEvaluator):
         splits: dict of str to (examples, Rows, distributed dataset); the
             first is the main one.
         strategy: tf.distribute.Strategy.
+        between_batches: function without arguments that may raise an error to
+            leave the evaluation, or None.
     """
 
-    def __init__(self, task, spec, labels, splits, strategy):
+    def __init__(
+        self, task, spec, labels, splits, strategy, between_batches=None
+    ):
+        self._between_batches = between_batches
         self._splits = splits
         self._task = task
         self._spec = spec
@@ -165,6 +170,8 @@ class FinetuningEvaluator(orbit.AbstractEvaluator):
         _, rows, dataset = self._splits[name]
         collected = {}
         for features in dataset:
+            if self._between_batches is not None:
+                self._between_batches()
             batch = {
                 key: value.numpy()
                 for key, value in self._step(features).items()

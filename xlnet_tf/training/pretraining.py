@@ -17,8 +17,9 @@ from xlnet_tf.training.pretraining_step import PretrainingTrainer
 from xlnet_tf.training.pretraining_step import build
 from xlnet_tf.training.pretraining_step import distribute_records
 from xlnet_tf.training.pretraining_step import make_memory
-from xlnet_tf.training.run import MODEL_FILE
-from xlnet_tf.training.run import Run
+from xlnet_tf.training.runs.exports import keep_newest
+from xlnet_tf.training.runs.run import MODEL_FILE
+from xlnet_tf.training.runs.run import Run
 from xlnet_tf.training.strategy import describe
 from xlnet_tf.weights.preset import detect
 from xlnet_tf.weights.preset import open_source
@@ -167,6 +168,7 @@ class PretrainingRun(Run):
             make_memory(self.model, config, self.strategy),
             distribute_records(self.held_out, config, self.strategy),
             self.strategy,
+            self.check_stop,
         )
 
     def describe(self):
@@ -255,12 +257,18 @@ class PretrainingRun(Run):
             return
         self.model.save_to_preset(self.output / name, tokenizer=self.tokenizer)
         if self.options.export:
-            directory = as_path(self.options.export)
+            exports, step = as_path(self.options.export), int(self.global_step)
             self._export(
                 self.model,
                 self.tokenizer,
-                directory / str(int(self.global_step.numpy())),
+                exports / str(step),
                 self.data.manifest.sequence_length,
+            )
+            keep_newest(
+                exports,
+                step,
+                self.config.exports_to_keep,
+                self.output / "exports.json",
             )
 
 

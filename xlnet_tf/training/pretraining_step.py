@@ -138,10 +138,13 @@ class PretrainingEvaluator(orbit.StandardEvaluator):
         model, memory: of `build`, the memory not the trainer's.
         dataset: of `distribute_records`.
         strategy: tf.distribute.Strategy.
+        between_batches: function without arguments that may raise an error to
+            leave the evaluation, or None.
     """
 
-    def __init__(self, model, memory, dataset, strategy):
+    def __init__(self, model, memory, dataset, strategy, between_batches=None):
         super().__init__(dataset)
+        self._between_batches = between_batches
         self._model = model
         self._memory = memory
         self._strategy = strategy
@@ -156,6 +159,10 @@ class PretrainingEvaluator(orbit.StandardEvaluator):
 
     def eval_step(self, iterator):
         self._strategy.run(self._replica_step, args=(next(iterator),))
+
+    def eval_reduce(self, state=None, step_outputs=None):
+        if self._between_batches is not None:
+            self._between_batches()
 
     def _replica_step(self, features):
         if self._memory is not None:

@@ -3,20 +3,22 @@
 Shapes: X examples, C classes.
 """
 
+import contextlib
 import importlib.metadata
 import io
 import json
 import math
-import pathlib
 import platform
 import warnings
 
 import numpy as np
 
 from data_pipeline.command_line import warnings_in_a_line
+from xlnet_tf.files import as_path
 from xlnet_tf.files import read_json
 from xlnet_tf.files import write_bytes
 from xlnet_tf.files import write_json
+from xlnet_tf.files import written_whole
 from xlnet_tf.version import __version__
 
 SEEDS_FILE = "seeds.json"
@@ -112,7 +114,7 @@ def write_results(
     }
     if details is not None:
         results["details"] = details
-    write_json(pathlib.Path(directory) / RESULTS_FILE, results)
+    write_json(as_path(directory) / RESULTS_FILE, results)
     return results
 
 
@@ -129,7 +131,7 @@ def read_results(directory):
         FileNotFoundError: if there is no such file.
         ValueError: if it is not JSON, or lacks an entry.
     """
-    file = pathlib.Path(directory) / RESULTS_FILE
+    file = as_path(directory) / RESULTS_FILE
     if not file.is_file():
         raise FileNotFoundError(
             f"there is no {RESULTS_FILE}; a run writes it when it has "
@@ -191,7 +193,7 @@ def write_summary(directory, results, write):
         # Some depend on what was held out.
         if all(name in x["metrics"] for x in results)
     }
-    write_json(pathlib.Path(directory) / SEEDS_FILE, summary)
+    write_json(as_path(directory) / SEEDS_FILE, summary)
     for name, values in summary.items():
         write(
             f"{name}: median {values['median']:.4g} of {len(results)} seeds, "
@@ -220,7 +222,7 @@ def write_report(directory, task, examples, decoded, labels=None):
         decoded: list of X dicts, of `Task.decode`.
         labels: tuple of C str, the classes, or None.
     """
-    directory, title = pathlib.Path(directory), f"{task.name}, held out"
+    directory, title = as_path(directory), f"{task.name}, held out"
     if task.kind == "classification":
         places = {label: place for place, label in enumerate(labels)}
         both = (
@@ -251,11 +253,13 @@ def write_report(directory, task, examples, decoded, labels=None):
 
 
 def _write_official(directory, decoded):
-    """Writes the files that the official scripts of SQuAD read."""
-    for key, name in OFFICIAL_FILES.items():
-        by_id = {one["id"]: one[key] for one in decoded}
-        text = json.dumps(by_id, indent=4, ensure_ascii=False) + "\n"
-        write_bytes(directory / name, text.encode())
+    """Writes the files that the official scripts of SQuAD read, all or none."""
+    with contextlib.ExitStack() as stack:
+        for key, name in OFFICIAL_FILES.items():
+            by_id = {one["id"]: one[key] for one in decoded}
+            text = json.dumps(by_id, indent=4, ensure_ascii=False) + "\n"
+            file = stack.enter_context(written_whole(directory / name))
+            file.write_bytes(text.encode())
 
 
 def classes_text(targets, predictions, labels):
@@ -304,6 +308,7 @@ def entities_text(targets, predictions):
 def draw_confusion(file, targets, predictions, labels, title):
     """Draws the confusion matrix; up to 40 classes with its counts.
 
+    A cell is as dark as its share of the examples of the true class.
     Matplotlib takes the letters of the names from the families of its setting
     `font.family`. Where these lack one, classes are shown by their numbers.
 
@@ -323,18 +328,24 @@ def draw_confusion(file, targets, predictions, labels, title):
 
     places = range(len(labels))
     counts = confusion_matrix(targets, predictions, labels=places)
+    # Of a class that does not occur, each share is 0.
+    shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
 
     def draw(names):
         # A name may hold a "$", which is no formula.
         with rc_context({"text.parse_math": False, "font.size": 7}):
             side = 2.5 + 0.26 * len(names)
             figure = Figure(figsize=(side + 1, side), layout="constrained")
-            ConfusionMatrixDisplay(counts, display_labels=names).plot(
+            shown = ConfusionMatrixDisplay(shares, display_labels=names).plot(
                 ax=figure.subplots(),
                 include_values=len(names) <= _MOST_COUNTED_CLASSES,
                 cmap="Blues",
+                im_kw={"vmin": 0, "vmax": 1},
                 xticks_rotation="vertical",
             )
+            for place, text in np.ndenumerate(shown.text_):
+                if text is not None:
+                    text.set_text(f"{counts[place]}")
             figure.axes[0].set_title(title, loc="left")
             return _png(figure)
 

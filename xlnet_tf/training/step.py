@@ -125,6 +125,10 @@ class Trainer(orbit.StandardTrainer, abc.ABC):
         strategy: tf.distribute.Strategy.
         global_step: tf.Variable, counts optimizer steps.
         memory: StatefulMemory or None.
+
+    Attributes:
+        stop: tf.Variable, bool, that ends a loop of steps after the step under
+            way once it is True; None (default) for whole loops.
     """
 
     metrics = ("loss",)  # names of the sums that `loss_sums` returns
@@ -161,6 +165,7 @@ class Trainer(orbit.StandardTrainer, abc.ABC):
         with strategy.scope():
             self._gradient_norm = keras.metrics.Mean(name="gradient_norm")
         self._begun = None
+        self.stop = None
 
     @abc.abstractmethod
     def loss_sums(self, features):
@@ -190,6 +195,25 @@ class Trainer(orbit.StandardTrainer, abc.ABC):
         self._means.reset()
         self._gradient_norm.reset_state()
         self._begun = (time.monotonic(), int(self._global_step.numpy()))
+
+    def create_train_loop_fn(self):
+        if self.stop is None:
+            return super().create_train_loop_fn()
+
+        @tf.function(autograph=False)
+        def loop(iterator, num_steps):
+            def goes_on(step):
+                # A loop without a step would have no scalars.
+                is_free = tf.logical_not(self.stop.read_value())
+                return (step < num_steps) & (is_free | (step == 0))
+
+            def body(step):
+                self.train_step(iterator)
+                return step + 1
+
+            tf.while_loop(goes_on, body, [tf.constant(0)])
+
+        return loop
 
     def train_step(self, iterator):
         self._strategy.run(self._replica_step, args=(next(iterator),))

@@ -3,8 +3,11 @@
 No other file distinguishes TPU, GPU and CPU strategies.
 """
 
+import functools
 import json
 import os
+import pathlib
+import re
 import socket
 
 import tensorflow as tf
@@ -14,6 +17,7 @@ STRATEGIES = ("auto", "one_device", "mirrored", "multi_worker", "tpu")
 # The class of TensorFlow's default strategy.
 _NO_STRATEGY = type(tf.distribute.get_strategy())
 
+_DEVICES = pathlib.Path("/dev")
 # Without a timeout, workers wait for ever for one that is stuck.
 COLLECTIVE_TIMEOUT_SECONDS = 600.0
 
@@ -116,6 +120,17 @@ def has_peers(strategy):
     return isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy)
 
 
+def checkpoint_options(strategy):
+    """tf.train.CheckpointOptions: this process reads and writes the files.
+
+    The hosts of a TPU would do it otherwise, and may not see the paths that
+    this one sees. Of several workers each has files of its own.
+    """
+    if has_peers(strategy):
+        return tf.train.CheckpointOptions()
+    return tf.train.CheckpointOptions(experimental_io_device="/job:localhost")
+
+
 def largest_and_smallest(strategy, value):
     """The extremes of a number over all processes.
 
@@ -129,14 +144,17 @@ def largest_and_smallest(strategy, value):
     if not has_peers(strategy):
         return float(value), float(value)
 
-    @tf.function
-    def gathered():
-        return strategy.gather(
-            strategy.run(lambda: tf.constant([value], tf.float32)), axis=0
-        )
-
-    values = gathered().numpy()
+    values = _gathered(strategy)(tf.constant([value], tf.float32)).numpy()
     return float(values.max()), float(values.min())
+
+
+@functools.lru_cache(maxsize=1)  # traced once: it is asked after each batch
+def _gathered(strategy):
+    @tf.function
+    def gathered(value):
+        return strategy.gather(strategy.run(lambda: tf.identity(value)), axis=0)
+
+    return gathered
 
 
 def check_together(strategy, step, message):
@@ -214,6 +232,8 @@ def _tpu(address):
     )
     if address == "local" and not _has_local_tpu():
         raise RuntimeError(looked_for)
+    if address == "local":
+        _check_single_host()
     if address.startswith("grpc://"):
         _check_reachable(address, looked_for)
     try:
@@ -231,7 +251,25 @@ def _tpu(address):
 
 def _has_local_tpu():
     # Device files of a TPU VM: the TPU runtime would wait minutes for a chip.
-    return any(os.path.exists(path) for path in ("/dev/accel0", "/dev/vfio/0"))
+    # Containers have those of their chips alone, whose numbers may begin at
+    # any; /dev/vfio/vfio is there without a TPU too.
+    return any(
+        re.fullmatch(r"accel\d+|vfio/\d+", str(path.relative_to(_DEVICES)))
+        for pattern in ("accel*", "vfio/*")
+        for path in _DEVICES.glob(pattern)
+    )
+
+
+def _check_single_host():
+    # The TPU runtime would wait for the other hosts, which run nothing.
+    hosts = os.environ.get("TPU_WORKER_HOSTNAMES", "").split(",")
+    if len(hosts) > 1 and os.environ.get("TPU_PROCESS_BOUNDS") != "1,1,1":
+        raise RuntimeError(
+            f"this machine is one of the {len(hosts)} hosts of a TPU slice, "
+            "and --tpu=local is for a slice of one host. Run the command on "
+            "one of them alone, with --tpu=NAME of the slice; docs/training.md "
+            f"has the steps. Received: TPU_WORKER_HOSTNAMES={','.join(hosts)}."
+        )
 
 
 def _check_reachable(address, looked_for):

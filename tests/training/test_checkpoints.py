@@ -14,8 +14,8 @@ from tests.support.replicas import two_replicas
 from tests.support.training_fixtures import tiny_config
 from xlnet_tf.training import pretraining_step
 from xlnet_tf.training.config import TrainingConfig
-from xlnet_tf.training.run_checkpoints import MemoryRows
-from xlnet_tf.training.run_checkpoints import RunCheckpoints
+from xlnet_tf.training.runs.checkpoints import MemoryRows
+from xlnet_tf.training.runs.checkpoints import RunCheckpoints
 
 
 def one_device():
@@ -44,6 +44,7 @@ class Process:
             ),
             directory,
             MemoryRows(self.memory, self.strategy, directory),
+            self.strategy,
             interval,
             keep,
             is_chief=True,
@@ -97,6 +98,36 @@ def test_saves_at_the_interval_once_a_step_and_keeps_the_newest(tmp_path):
     assert left == ["ckpt-6.index", "ckpt-7.index"]
     memories = sorted(path.name for path in tmp_path.glob("memory-*"))
     assert memories == ["memory-6-rows-0-4.npz", "memory-7-rows-0-4.npz"]
+    digests = (tmp_path / "SHA256SUMS").read_text().splitlines()
+    assert sorted(x.split("  ")[1] for x in digests) == [*left, *memories]
+
+
+def test_checkpoints_in_a_bucket(bucket):
+    """Written, found, deleted and restored, without a local file."""
+    directory = f"{bucket}/run/checkpoints"
+    process = Process(directory, keep=2)
+    assert process.restore() is None
+    for variable in process.memory.memories:
+        variable.assign(tf.fill(variable.shape, 0.5))
+    for _ in range(3):
+        process.pretend(2).checkpoints.save()
+    names = set(tf.io.gfile.listdir(directory))
+    assert names == {
+        "SHA256SUMS",
+        "checkpoint",
+        *(f"ckpt-{x}.index" for x in (4, 6)),
+        *(f"ckpt-{x}.data-00000-of-00001" for x in (4, 6)),
+        *(f"memory-{x}-rows-0-4.npz" for x in (4, 6)),
+    }
+    again = Process(directory)
+    assert again.restore() == f"{directory}/ckpt-6"
+    assert int(again.step) == 6
+    for one, other in zip(
+        [*process.model.weights, *process.memory.memories],
+        [*again.model.weights, *again.memory.memories],
+        strict=True,
+    ):
+        np.testing.assert_array_equal(one.value.numpy(), other.value.numpy())
 
 
 def _flip(file, place=0.5):
@@ -144,6 +175,24 @@ def test_a_damaged_newest_falls_back_to_the_one_before(saved, tmp_path):
         assert checkpoints.restore_or_initialize().endswith("ckpt-2"), name
         assert int(process.step) == 2
         assert "ckpt-4" in checkpoints.skipped[0]
+
+
+def test_files_of_another_save_are_not_mixed(saved, tmp_path):
+    """A memory or an index that is whole, and not of this checkpoint."""
+    process = Process(saved)
+    for name in ("memory-{}-rows-0-4.npz", "ckpt-{}.index"):
+        copy = shutil.copytree(saved, tmp_path / name)
+        file = copy / name.format(4)
+        if name.startswith("memory"):
+            arrays = {k: v + 1 for k, v in np.load(file).items()}
+            np.savez(file, **arrays)
+        else:
+            shutil.copy(copy / name.format(2), file)
+        checkpoints = process.checkpoints_of(copy)
+        assert checkpoints.restore_or_initialize().endswith("ckpt-2"), name
+        assert "SHA-256" in checkpoints.skipped[0]
+    (copy / "SHA256SUMS").unlink()  # as in a run of an earlier version
+    assert process.checkpoints_of(saved).restore_or_initialize()
 
 
 def test_the_state_file_is_not_trusted(saved, tmp_path):

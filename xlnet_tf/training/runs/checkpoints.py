@@ -3,12 +3,12 @@
 A TensorFlow checkpoint holds weights, optimizer and step. The memory differs
 from replica to replica, so each worker writes its rows of it to a file beside
 the checkpoint; the names of files give the rows, so that another number of
-workers or replicas can read them. Data order and random numbers follow from the
-step. `Run.open_directory` in `run.py` refuses to resume another run, and
-`Run.restore` reads the newest checkpoint that is whole.
+workers or replicas can read them. `SHA256SUMS` has the digests of these files
+and of TensorFlow's index, which holds those of all tensors. Data order and
+random numbers follow from the step. `Run.open_directory` in `run.py` refuses to
+resume another run, and `Run.restore` reads the newest checkpoint that is whole.
 """
 
-import pathlib
 import re
 import shutil
 import tempfile
@@ -17,7 +17,12 @@ import zipfile
 import numpy as np
 import tensorflow as tf
 
+from xlnet_tf.files import add_checksums
+from xlnet_tf.files import as_path
+from xlnet_tf.files import local_copy
+from xlnet_tf.files import verify_checksums
 from xlnet_tf.files import written_whole
+from xlnet_tf.training.strategy import checkpoint_options
 
 _DAMAGE = (
     tf.errors.OpError,
@@ -44,7 +49,7 @@ class MemoryRows:
     def __init__(self, memory, strategy, directory):
         self._memory = memory
         self._strategy = strategy
-        self._directory = pathlib.Path(directory)
+        self._directory = as_path(directory)
 
     def save(self, step):
         """Writes this process's rows, whole or not at all."""
@@ -52,7 +57,6 @@ class MemoryRows:
             return
         first, last = self._row_range()
         file = self._directory / f"memory-{step}-rows-{first}-{last}.npz"
-        self._directory.mkdir(parents=True, exist_ok=True)
         with written_whole(file) as temporary, temporary.open("wb") as handle:
             np.savez(handle, **self._arrays())
 
@@ -70,7 +74,7 @@ class MemoryRows:
         for file, file_first, file_last in self._files(step):
             if file_first >= last or file_last <= first:
                 continue
-            with np.load(file) as arrays:
+            with local_copy(file) as local, np.load(local) as arrays:
                 for row in range(max(first, file_first), min(last, file_last)):
                     rows[row] = {
                         name: array[row - file_first]
@@ -142,7 +146,7 @@ class MemoryRows:
 
 def has_steps(directory):
     """bool, whether a directory has a checkpoint of a step after 0."""
-    return any(_step(path) for path in directory.glob("ckpt-*.index"))
+    return any(_step(path) for path in _indices(directory))
 
 
 class RunCheckpoints(tf.train.CheckpointManager):
@@ -152,6 +156,7 @@ class RunCheckpoints(tf.train.CheckpointManager):
         checkpoint: tf.train.Checkpoint with `step`.
         directory: path that the chief writes to and all workers restore from.
         memory_rows: MemoryRows.
+        strategy: tf.distribute.Strategy.
         interval: int, steps between checkpoints.
         max_to_keep: int.
         is_chief: bool. The other workers take part in saving, because variables
@@ -163,11 +168,14 @@ class RunCheckpoints(tf.train.CheckpointManager):
         checkpoint,
         directory,
         memory_rows,
+        strategy,
         interval,
         max_to_keep,
         is_chief,
     ):
-        self._found_in = pathlib.Path(directory)
+        self._found_in = as_path(directory)
+        self._options = checkpoint_options(strategy)
+        self._is_chief = is_chief
         self._scratch = None if is_chief else tempfile.mkdtemp()
         super().__init__(
             checkpoint,
@@ -189,14 +197,21 @@ class RunCheckpoints(tf.train.CheckpointManager):
             return None
         self._memory_rows.save(step)
         path = super().save(
-            checkpoint_number=step, check_interval=False, options=options
+            checkpoint_number=step, check_interval=False, options=self._options
         )
         self._last_step = step
         # The directory is listed: a worker that is not the chief does not know
         # which checkpoints the chief deleted.
-        kept = {_step(path) for path in self._found_in.glob("ckpt-*.index")}
+        kept = {_step(path) for path in _indices(self._found_in)}
         self._memory_rows.delete_but(kept | {step})
+        if self._is_chief:
+            add_checksums(self._found_in, self._names(step))
         return path
+
+    def _names(self, step):
+        """Names of the files of a checkpoint that have digests."""
+        patterns = (f"ckpt-{step}.index", f"memory-{step}-rows-*.npz")
+        return sorted(x.name for p in patterns for x in self._found_in.glob(p))
 
     def restore_or_initialize(self):
         """Restores the newest checkpoint that is whole.
@@ -212,13 +227,14 @@ class RunCheckpoints(tf.train.CheckpointManager):
         """
         if self._last_step is not None:  # restored before
             return self.latest_checkpoint
-        found = sorted(self._found_in.glob("ckpt-*.index"), key=_step)
+        found = sorted(_indices(self._found_in), key=_step)
         failures = []
         for index in reversed(found):
             prefix = str(index).removesuffix(".index")
             step = _step(prefix)
             try:
-                status = self.checkpoint.restore(prefix)
+                verify_checksums(self._found_in, self._names(step))
+                status = self.checkpoint.restore(prefix, self._options)
                 status.assert_existing_objects_matched()
                 self._memory_rows.restore(step)
             except _DAMAGE as error:
@@ -253,6 +269,11 @@ def _worker_index(strategy):
     if resolver is None or resolver.task_id is None:
         return 0
     return int(resolver.task_id)
+
+
+def _indices(directory):
+    """Paths of the index files, each of a whole checkpoint."""
+    return directory.glob("ckpt-*.index") if directory.is_dir() else []
 
 
 def _step(path):

@@ -2,31 +2,37 @@
 
 import abc
 import contextlib
-import errno
 import io
 import json
 import logging
 import math
-import pathlib
 import sys
+import time
 
 import keras
 import orbit
 import tensorflow as tf
 
+from xlnet_tf.files import CHECKSUMS_FILE
+from xlnet_tf.files import add_checksums
+from xlnet_tf.files import as_path
 from xlnet_tf.files import read_json
+from xlnet_tf.files import remove
+from xlnet_tf.files import verify_checksums
 from xlnet_tf.files import write_json
 from xlnet_tf.files import written_whole
-from xlnet_tf.training.progress import BestWeights
-from xlnet_tf.training.progress import Evaluations
-from xlnet_tf.training.progress import MetricsLog
-from xlnet_tf.training.progress import PatienceExhausted
-from xlnet_tf.training.progress import StopRequested
-from xlnet_tf.training.progress import StopSignals
-from xlnet_tf.training.run_checkpoints import MemoryRows
-from xlnet_tf.training.run_checkpoints import RunCheckpoints
-from xlnet_tf.training.run_checkpoints import has_steps
-from xlnet_tf.training.run_checkpoints import is_chief
+from xlnet_tf.training.runs.checkpoints import MemoryRows
+from xlnet_tf.training.runs.checkpoints import RunCheckpoints
+from xlnet_tf.training.runs.checkpoints import has_steps
+from xlnet_tf.training.runs.checkpoints import is_chief
+from xlnet_tf.training.runs.failures import explained
+from xlnet_tf.training.runs.progress import BestWeights
+from xlnet_tf.training.runs.progress import Evaluations
+from xlnet_tf.training.runs.progress import MetricsLog
+from xlnet_tf.training.runs.progress import PatienceExhausted
+from xlnet_tf.training.runs.stopping import Stop
+from xlnet_tf.training.runs.stopping import StopRequested
+from xlnet_tf.training.runs.stopping import time_left
 from xlnet_tf.training.strategy import check_together
 
 RUN_FILE = "run.json"  # the identity of the run
@@ -66,22 +72,31 @@ class Run(abc.ABC):
         self.config = config
         self.strategy = strategy
         self.is_chief = is_chief(strategy)
-        self.output = pathlib.Path(options.output)
+        self.output = as_path(options.output)
         self.model = self.optimizer = self.memory = None
         self.global_step = self.checkpoints = self.restored = None
+        self.stop = None  # while it trains
+        self._begun = getattr(options, "begun", time.monotonic())
 
     def __enter__(self):
         return self
 
-    def __exit__(self, *exception):
+    def __exit__(self, kind, error, traceback):
         if self.checkpoints is not None:
             self.checkpoints.close()
+        if isinstance(error, tf.errors.DataLossError):
+            self.explain_data_loss()
+        if isinstance(error, (tf.errors.OpError, MemoryError, OSError)):
+            better = explained(error, self.output, self.smaller)
+            if better is not error:
+                raise better from error
 
     def train(self):
         """Trains from the newest checkpoint, if any, to the last step.
 
         Returns:
-            int, 0 when done, 130 or 143 when stopped by a signal.
+            int, 0 when done, 143 when stopped by SIGTERM or the time limit,
+            130 by Ctrl-C.
 
         Raises:
             ValueError, FileNotFoundError, RuntimeError: if options, data,
@@ -171,6 +186,8 @@ class Run(abc.ABC):
         now = self.identity()
         file = self.output / RUN_FILE
         if file.is_file() and self.has_progress():
+            if self.is_chief:  # which writes them next
+                verify_checksums(self.output, [RUN_FILE, TRAINING_FILE])
             found = self._differences(read_json(file), now)
             if found:
                 raise ValueError(
@@ -180,8 +197,15 @@ class Run(abc.ABC):
                 )
         if self.is_chief:
             self.output.mkdir(parents=True, exist_ok=True)
-            write_json(file, now)
-            write_json(self.output / TRAINING_FILE, self.config.to_dict())
+            self._write_settings(now)
+
+    def _write_settings(self, identity):
+        """Writes `run.json` and `training.json`, and then their digests."""
+        # Without digests nothing is compared, should this be interrupted.
+        remove(self.output / CHECKSUMS_FILE)
+        write_json(self.output / RUN_FILE, identity)
+        write_json(self.output / TRAINING_FILE, self.config.to_dict())
+        add_checksums(self.output, [RUN_FILE, TRAINING_FILE])
 
     def has_progress(self):
         """Whether the directory holds results or a checkpoint, bool."""
@@ -235,6 +259,7 @@ class Run(abc.ABC):
             ),
             directory,
             MemoryRows(self.memory, self.strategy, directory),
+            self.strategy,
             self.config.checkpoint_interval,
             self.config.checkpoints_to_keep,
             self.is_chief,
@@ -269,26 +294,40 @@ class Run(abc.ABC):
             int, the exit status.
         """
         with contextlib.ExitStack() as stack:
-            stop = stack.enter_context(StopSignals(self.strategy))
+            seconds = time_left(self.config, self._begun)
+            stack.callback(setattr, self, "stop", None)
+            self.stop = stack.enter_context(Stop(self.strategy, seconds))
             # Orbit prints a dict a loop; the progress line replaces it.
             stack.enter_context(contextlib.redirect_stdout(io.StringIO()))
             try:
-                self._loop(stop)
+                self._loop()
+                self.stop.check()
             except PatienceExhausted:
                 self.checkpoints.save(check_interval=False)
             except StopRequested:
-                self.checkpoints.save(check_interval=False)
+                step = int(self.global_step.numpy())
+                if step:  # before the first, other settings may be given
+                    self.checkpoints.save(check_interval=False)
                 sys.stderr.write(
-                    f"stopped at step {int(self.global_step.numpy())}; the "
-                    "same command goes on from there\n"
+                    f"stopped at step {step}; the same command goes on from "
+                    "there\n"
                 )
-                return stop.exit_status
-            except tf.errors.OpError as error:
-                raise self._explained(error) from error
+                return self.stop.exit_status
         return 0
 
-    def _loop(self, stop):
-        config, step = self.config, int(self.global_step.numpy())
+    def check_stop(self):
+        """Leaves an evaluation between two batches, when asked to stop.
+
+        Raises:
+            StopRequested: if this worker or another one was asked to stop.
+        """
+        if self.stop is not None:
+            self.stop.check()
+
+    def _loop(self):
+        self.stop.check()  # the time may be over before the first step
+        config, stop = self.config, self.stop.check
+        step = int(self.global_step.numpy())
         log = MetricsLog(
             self.output if self.is_chief else None,
             config.steps,
@@ -305,6 +344,7 @@ class Run(abc.ABC):
             config.steps,
             config.evaluation_interval,
             self.evaluation_batches,
+            self.stop.interruptible,
         )
         if step >= config.steps and not evaluations.is_missing(step):
             return
@@ -319,7 +359,7 @@ class Run(abc.ABC):
         controller = self._controller(
             [log.train, stop],
             # Log last: an evaluation that is not logged is repeated.
-            [best, log.evaluate, best.check_patience, stop],
+            [stop, best, log.evaluate, best.check_patience, stop],
             self.evaluator(),
         )
         evaluations.evaluate_if_missing(controller)
@@ -328,12 +368,14 @@ class Run(abc.ABC):
 
     def _controller(self, train_actions, eval_actions=None, evaluator=None):
         directory = self.output if self.is_chief else None
+        trainer = self.trainer()
+        trainer.stop = self.stop.flag
         return orbit.Controller(
             global_step=self.global_step,
-            trainer=self.trainer(),
+            trainer=trainer,
             evaluator=evaluator,
             strategy=self.strategy,
-            steps_per_loop=self.config.steps_per_loop,
+            steps_per_loop=self._steps_of_loop,
             checkpoint_manager=self.checkpoints,
             summary_interval=self.config.steps_per_loop,
             summary_dir=directory and str(directory / "train"),
@@ -342,33 +384,11 @@ class Run(abc.ABC):
             eval_actions=eval_actions,
         )
 
-    def _explained(self, error):
-        """An error of TensorFlow's as one that says what to do."""
-        if isinstance(error, tf.errors.DataLossError):
-            self.explain_data_loss()
-        reason = str(error).strip().splitlines()[0]
-        if "No space left" in str(error):
-            return OSError(errno.ENOSPC, "No space left", str(self.output))
-        if isinstance(
-            error,
-            (tf.errors.UnavailableError, tf.errors.DeadlineExceededError),
-        ):
-            return RuntimeError(
-                "a worker stopped answering; start all of them again and they "
-                f"go on from the last checkpoint. TensorFlow says: {reason}"
-            )
-        if "Too many open files" in str(error):
-            return RuntimeError(
-                "too many open files: raise the limit of this process, for "
-                f"example by `ulimit -n 65536`. TensorFlow says: {reason}"
-            )
-        if isinstance(error, tf.errors.ResourceExhaustedError):
-            return RuntimeError(
-                f"out of memory: take a smaller {self.smaller}, or more "
-                "gradient_accumulation_steps in --training. TensorFlow says: "
-                f"{reason}"
-            )
-        return RuntimeError(reason)
+    def _steps_of_loop(self, step):
+        """Steps to the end of a loop, wherever in it a run resumes."""
+        if self.evaluation_batches is not None:
+            step = step % self.config.evaluation_interval
+        return self.config.steps_per_loop - step % self.config.steps_per_loop
 
     def write_model(self):
         """Writes `model.keras`, whole or not at all."""

@@ -1,83 +1,22 @@
-"""Progress of a run: its log, its stop, its evaluations, its best weights."""
+"""Progress of a run: its log, its evaluations, its best weights."""
 
+import contextlib
 import json
-import os
-import pathlib
-import signal
 import sys
 import time
 
+from xlnet_tf.files import as_path
 from xlnet_tf.files import read_json
 from xlnet_tf.files import write_bytes
 from xlnet_tf.files import write_json
 from xlnet_tf.training.strategy import largest_and_smallest
 
 
-class StopRequested(BaseException):
-    """Raised between two loops when the run was asked to stop.
-
-    Not an `Exception`, so that no caller on the way handles it as an error:
-    Orbit has no other way to leave its loop.
-    """
-
-
 class PatienceExhausted(BaseException):
-    """Raised after an evaluation when patience is over; see StopRequested."""
+    """Raised after an evaluation when patience is over.
 
-
-class StopSignals:
-    """Notes SIGTERM and Ctrl-C, and stops the run between two loops.
-
-    A second signal interrupts at once. With several workers all stop at the
-    same step when any of them was asked to, because they write a checkpoint
-    together.
-
-    Args:
-        strategy: tf.distribute.Strategy.
+    Not an `Exception`, see `StopRequested` in `stopping.py`.
     """
-
-    def __init__(self, strategy):
-        self._strategy = strategy
-        self._received = None
-        self._handlers = {}
-
-    def __enter__(self):
-        for number in (signal.SIGTERM, signal.SIGINT):
-            try:
-                self._handlers[number] = signal.signal(number, self._note)
-            except ValueError:  # not in the main thread, as in a notebook
-                break
-        return self
-
-    def __exit__(self, *exception):
-        for number, handler in self._handlers.items():
-            signal.signal(number, handler)
-
-    def _note(self, number, frame):
-        if self._received is not None:
-            raise KeyboardInterrupt
-        self._received = number
-        # Not sys.stderr, which may be in the middle of writing a line.
-        os.write(
-            2,
-            b"stopping after this loop, with a checkpoint; once more to stop "
-            b"at once\n",
-        )
-
-    def __call__(self, output):
-        """Orbit's action after each loop.
-
-        Raises:
-            StopRequested: if any worker received a signal.
-        """
-        received = self._received is not None
-        if largest_and_smallest(self._strategy, received)[0] > 0:
-            raise StopRequested
-
-    @property
-    def exit_status(self):
-        """int, 143 after SIGTERM (here or at a peer), 130 after Ctrl-C."""
-        return 130 if self._received == signal.SIGINT else 143
 
 
 class MetricsLog:
@@ -92,7 +31,7 @@ class MetricsLog:
     """
 
     def __init__(self, directory, total_steps, global_step, describe):
-        self._file = directory and pathlib.Path(directory) / "metrics.jsonl"
+        self._file = directory and as_path(directory) / "metrics.jsonl"
         self._total_steps = total_steps
         self._global_step = global_step
         self._describe = describe
@@ -237,14 +176,25 @@ class Evaluations:
         total_steps: int.
         interval: int, steps.
         batches: int, those of an evaluation, or -1 (default) for all.
+        interruptible: function that returns the context in which a run
+            evaluates, see `Stop`.
     """
 
-    def __init__(self, log, strategy, total_steps, interval, batches=-1):
+    def __init__(
+        self,
+        log,
+        strategy,
+        total_steps,
+        interval,
+        batches=-1,
+        interruptible=contextlib.nullcontext,
+    ):
         self._log = log
         self._strategy = strategy
         self._total_steps = total_steps
         self._interval = interval
         self._batches = batches
+        self._interruptible = interruptible
 
     def is_missing(self, step):
         """Whether the evaluation of this step is due and was not made.
@@ -265,6 +215,10 @@ class Evaluations:
                 an evaluation last.
         """
         if self.is_missing(int(controller.global_step.numpy())):
+            self._evaluate(controller)
+
+    def _evaluate(self, controller):
+        with self._interruptible():
             controller.evaluate(steps=self._batches)
 
     def train_between(self, controller):
@@ -280,5 +234,5 @@ class Evaluations:
                 self._total_steps,
             )
             controller.train(step, checkpoint_at_completion=False)
-            controller.evaluate(steps=self._batches)
+            self._evaluate(controller)
         controller.train(self._total_steps)  # no step is left: saves

@@ -1,0 +1,1 @@
+"""What all runs share: directory, checkpoints, progress, stopping, failures."""

@@ -1,0 +1,50 @@
+"""What TensorFlow's errors mean for a run, and what to do about them."""
+
+import errno
+
+import tensorflow as tf
+
+
+def explained(error, output, smaller):
+    """An error of TensorFlow's or of the machine as one that says what to do.
+
+    Args:
+        error: tf.errors.OpError, MemoryError or OSError.
+        output: path of the run's directory.
+        smaller: str, the options to reduce when memory runs out.
+
+    Returns:
+        Exception; `error` itself where there is nothing to add.
+    """
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    says = f"TensorFlow says: {lines[0]}"
+    if _has(error, errno.EMFILE, "Too many open files"):
+        return RuntimeError(
+            "this process may not open more files: raise the limit, as by "
+            "`ulimit -n 65536`, or take a smaller --batch-size. "
+            f"The system says: {lines[0]}"
+        )
+    if _has(error, errno.ENOSPC, "No space left") or _has(
+        error, errno.EDQUOT, "Disk quota exceeded"
+    ):
+        where = getattr(error, "filename", None) or str(output)
+        return OSError(errno.ENOSPC, "No space left", where)
+    if isinstance(error, (tf.errors.ResourceExhaustedError, MemoryError)):
+        return RuntimeError(
+            f"out of memory: take a smaller {smaller}, or more "
+            f"gradient_accumulation_steps in --training. {says}"
+        )
+    if isinstance(error, OSError):
+        return error
+    if isinstance(
+        error, (tf.errors.UnavailableError, tf.errors.DeadlineExceededError)
+    ):
+        silent = "a worker stopped answering; start all of them again and they"
+        if "HTTP" in str(error):  # the file system of gs:// says so
+            silent = "a bucket does not answer; start the run again and it will"
+        return RuntimeError(f"{silent} go on from the last checkpoint. {says}")
+    return RuntimeError(lines[0])
+
+
+def _has(error, number, text):
+    return getattr(error, "errno", None) == number or text in str(error)
