@@ -72,24 +72,8 @@ def best_spans(outputs, windows, contexts, n_best=5, max_answer_length=64):
         contexts, numbers = tf.unique(valid_utf8(contexts))
         characters = _Characters(contexts)
         spans = _spans(outputs, windows, max_answer_length)
-        rows = spans.pop("row")
-        spans["begin"], spans["end"], is_text = characters.strip(
-            tf.gather(numbers, rows), spans["begin"], spans["end"]
-        )
-        rows = tf.boolean_mask(rows, is_text)
-        spans = {k: tf.boolean_mask(x, is_text) for k, x in spans.items()}
+        found = _best_texts(spans, characters, numbers, n_best)
         count = tf.size(numbers)
-        order = _best_of_rows(
-            rows,
-            characters.digests(
-                tf.gather(numbers, rows), spans["begin"], spans["end"]
-            ),
-            spans["score"],
-            count,
-            n_best,
-        )
-        spans["score"] = tf.cast(spans["score"], tf.float32)
-        found = _chosen(spans, order)
         texts = characters.texts(
             tf.repeat(numbers, n_best),
             tf.reshape(found["begin"], [-1]),
@@ -103,6 +87,24 @@ def best_spans(outputs, windows, contexts, n_best=5, max_answer_length=64):
             **found,
             "null_score": null_score,
         }
+
+
+def _best_texts(spans, characters, numbers, n_best):
+    """The best spans [N, n] of different texts; `numbers` are the contexts."""
+    rows = spans.pop("row")
+    spans["begin"], spans["end"], is_text = characters.strip(
+        tf.gather(numbers, rows), spans["begin"], spans["end"]
+    )
+    rows = tf.boolean_mask(rows, is_text)
+    spans = {k: tf.boolean_mask(x, is_text) for k, x in spans.items()}
+    digests = characters.digests(
+        tf.gather(numbers, rows), spans["begin"], spans["end"]
+    )
+    order = _best_of_rows(
+        rows, digests, spans["score"], tf.size(numbers), n_best
+    )
+    spans["score"] = tf.cast(spans["score"], tf.float32)
+    return _chosen(spans, order)
 
 
 class _Characters:
