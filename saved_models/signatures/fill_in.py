@@ -7,13 +7,13 @@ import tensorflow as tf
 
 from data_pipeline.tokenization.symbols import BLANK
 from data_pipeline.tokenization.symbols import MASK_ID
-from saved_models.signatures.base import ID_MEANING
-from saved_models.signatures.base import Signature
-from saved_models.signatures.base import after
-from saved_models.signatures.base import id_specs
-from saved_models.signatures.base import string_specs
+from saved_models.signatures.checks import after
 from saved_models.signatures.embedding import EmbeddingSignatures
 from saved_models.signatures.serving_model import next_power_of_two
+from saved_models.signatures.signature import ID_MEANING
+from saved_models.signatures.signature import Signature
+from saved_models.signatures.signature import id_specs
+from saved_models.signatures.signature import string_specs
 
 MASK = "<mask>"  # stands for one missing token in a raw text
 

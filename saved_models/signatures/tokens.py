@@ -6,11 +6,11 @@ Shapes: N texts, W words of a text, T tokens, C classes.
 import tensorflow as tf
 
 from data_pipeline.features.packing import word_pieces
-from saved_models.signatures.base import ID_MEANING
-from saved_models.signatures.base import Signature
 from saved_models.signatures.base import TaskSignatures
-from saved_models.signatures.base import id_specs
-from saved_models.signatures.base import string_specs
+from saved_models.signatures.signature import ID_MEANING
+from saved_models.signatures.signature import Signature
+from saved_models.signatures.signature import id_specs
+from saved_models.signatures.signature import string_specs
 from saved_models.signatures.texts import label_names
 
 # RE2 class of the characters that `str.split` splits at.
