@@ -232,15 +232,11 @@ def _spans(outputs, windows, max_answer_length):
 def _best_of_rows(rows, digests, scores, count, n_best):
     """Indices of the best spans of different texts, int32 [N, n], or -1."""
     splits = tf.searchsorted(rows, tf.range(count + 1))
-    ragged = tf.RaggedTensor.from_row_splits(scores, splits, validate=False)
-    least = tf.constant(scores.dtype.min, scores.dtype)
-    scores = ragged.to_tensor(least)
-    # top_k is stable.
-    order = tf.math.top_k(scores, tf.shape(scores)[1]).indices  # [N, K]
-    order = tf.ragged.boolean_mask(
-        order + splits[:-1, None], order < (splits[1:] - splits[:-1])[:, None]
-    )
-    places = order.flat_values
+    # Not as a matrix, which one question with many spans would make large.
+    places = tf.argsort(scores, direction="DESCENDING", stable=True)
+    by_row = tf.argsort(tf.gather(rows, places), stable=True)
+    places = tf.gather(places, by_row)
+    order = tf.RaggedTensor.from_row_splits(places, splits, validate=False)
     # Keep the first, and so the best, span of each text of a question.
     keys = tf.gather(digests, places)
     keys += tf.cast(tf.gather(rows, places), tf.int64) * _ROW_FACTOR

@@ -309,6 +309,10 @@ def test_the_bounds_of_a_request():
             ask(function, **inputs)
         line = e.value.message.split("\n\t [[")[0].strip().rsplit("\n", 1)[-1]
         assert re.search(rf"\[{message}.* Received:\] \[\d+\]", line), line
+    limits = {"max_request_tokens": 40, "sequence_length": 6}
+    module = made(shared_task("tagger"), **limits).module
+    with pytest.raises(tf.errors.InvalidArgumentError, match="40 words in a r"):
+        ask(module.tag, text=["a " * 20, "b", "c"])
     with pytest.raises(ValueError, match="`max_request_bytes` must be a posi"):
         made(shared_task("classifier"), max_request_bytes=0)
 
