@@ -5,6 +5,7 @@ this package hold those of `ALLOWED` only, and nothing else is run unless the
 user trusts it.
 """
 
+from google.protobuf import message
 from tensorflow.core.protobuf import saved_model_pb2
 
 from xlnet_tf.files import as_path
@@ -62,7 +63,7 @@ def check_operations(directory):
     try:
         saved.ParseFromString(file.read_bytes())
         (meta_graph,) = saved.meta_graphs
-    except ValueError as error:  # DecodeError is one
+    except (message.DecodeError, ValueError) as error:
         raise ValueError(
             f"{directory} cannot be loaded as a SavedModel: {error}"
         ) from error
