@@ -153,7 +153,7 @@ def test_embeddings_are_the_content_stream(module, model):
 
 def test_positions_that_are_answered_with_the_whole_vocabulary(module):
     ids = tf.fill([2, 3], 9)
-    match = "at most 4096 target positions in a request. Received:. .6000"
+    match = "at most 4096 target positions in a request"
     with pytest.raises(tf.errors.InvalidArgumentError, match=match):
         module.fill_in_ids(ids, ids * 0, ids, tf.zeros([2, 3000], tf.int32))
 
