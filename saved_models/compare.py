@@ -23,6 +23,7 @@ from data_pipeline.tasks import catalog
 from data_pipeline.tasks import reading
 from data_pipeline.tokenization.symbols import CLS_SEGMENT
 from saved_models.client.client import inputs_of
+from saved_models.client.local import add_trust_options
 from saved_models.client.rows import ask_rows
 from saved_models.client.rows import read_texts
 
@@ -258,8 +259,8 @@ def compare_on_task(model, other, task, examples, batch_size=8):
     task = catalog.find_task(task)
     values, both = [], []
     for export in (model, other):
-        both.append(_decoded(export, task, examples, batch_size))
-        decoded, labels = both[-1], None
+        decoded, labels = _decoded(export, task, examples, batch_size), None
+        both.append(decoded)
         if task.kind == "classification":
             labels = tuple(decoded[0]["probabilities"])
         scores = task_class(task.kind).score(task, examples, decoded, labels)
@@ -296,10 +297,8 @@ def _agreement(task, examples, *both):
         apart = np.abs(
             [a["score"] - b["score"] for a, b in zip(*both, strict=True)]
         )
-        names = ("mean_difference", "largest_difference")
-        return dict(
-            zip(names, map(float, (apart.mean(), apart.max())), strict=True)
-        )
+        mean, largest = float(apart.mean()), float(apart.max())
+        return {"mean_difference": mean, "largest_difference": largest}
     decisions = [_decisions(task, examples, decoded) for decoded in both]
     same = [a == b for a, b in zip(*decisions, strict=True)]
     return {"same_answers": float(np.mean(same))}
@@ -319,7 +318,6 @@ def _decisions(task, examples, decoded):
 
 
 def parse_arguments(argv=None):
-    """Options of the command."""
     parser = argparse.ArgumentParser(
         prog="python -m saved_models.compare",
         description="Measure what the precision of an export costs.",
@@ -334,13 +332,15 @@ def parse_arguments(argv=None):
     add("--columns", help='which ones to read: "text=review,label=stars"')
     add("--limit", type=int, help="texts or examples at most")
     add("--batch-size", type=int, default=8, help="texts at once (default: 8)")
+    add_trust_options(parser)
     return parser.parse_args(argv)
 
 
 def _load(arguments):
-    from saved_models.client.local import Predictor
+    from saved_models.client.local import load
 
-    return Predictor(arguments.model), Predictor(arguments.other)
+    options = arguments.verify, arguments.trust
+    return load(arguments.model, *options), load(arguments.other, *options)
 
 
 def _write(name, *values):

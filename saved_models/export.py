@@ -8,13 +8,21 @@ python -m saved_models.export --settings settings.yaml --model ... --output ...
 """
 
 import argparse
-import pathlib
+import contextlib
 import sys
+import tempfile
 
 from data_pipeline import command_line
 from data_pipeline.settings import add_options
 from saved_models import versions
+from saved_models.batching import write_batching
 from saved_models.settings import ExportSettings
+from xlnet_tf.files import as_path
+from xlnet_tf.files import copy_tree
+from xlnet_tf.files import is_remote
+from xlnet_tf.files import local_copy
+from xlnet_tf.files import write_checksums
+from xlnet_tf.files import written_whole
 
 
 def export_model(
@@ -23,14 +31,16 @@ def export_model(
     """Write a versioned SavedModel.
 
     It appears whole: it is written under a temporary name beside its place and
-    renamed. Its `assets.extra` holds warm-up requests, the settings and
-    `model_card.json`.
+    renamed. (In a bucket its files appear one after the other.) Its
+    `assets.extra` holds warm-up requests, the settings and `model_card.json`;
+    `SHA256SUMS` has the digests of all files.
 
     Args:
         model: a model whose class has signatures (`saved_models.signatures`),
             on any strategy; a copy is exported.
         tokenizer: data_pipeline Tokenizer that the model was trained with.
-        directory: path that ends in the version, a positive integer.
+        directory: path that ends in the version, a positive integer; local
+            or gs://.
         overwrite: bool, whether to replace an existing version.
         source: path of the run that trained it, for the model card.
         **settings: fields of `ExportSettings`.
@@ -55,42 +65,42 @@ def export_model(
     saved_models.export_model(backbone, tokenizer, "tiny/1", memory_length=0)
     ```
     """
-    import tensorflow as tf
-
     from saved_models.model_card import write_card
     from saved_models.signatures import signatures_for
-    from saved_models.warm_up import write_requests
-    from xlnet_tf.files import written_whole
 
-    directory = pathlib.Path(directory)
+    directory = as_path(directory)
     settings = ExportSettings(**settings).for_model(model)
     versions.check(directory)
     _check(model, tokenizer, settings)
+    exists = f"{directory} exists. Give the next version, or --overwrite."
     if directory.exists() and not overwrite:
-        raise FileExistsError(
-            f"{directory} exists. Give the next version, or --overwrite."
-        )
+        raise FileExistsError(exists)
     module = signatures_for(model)(model, tokenizer, settings)
-    signatures = module.signatures()
-    functions = {}
-    for signature in signatures.values():
-        if id(signature) not in functions:
-            functions[id(signature)] = signature.concrete()
-    traced = {
-        name: (signature, functions[id(signature)])
-        for name, signature in signatures.items()
-    }
-    with written_whole(directory, replace_directory=overwrite) as temporary:
-        tf.saved_model.save(
-            module,
-            str(temporary),
-            {name: function for name, (_, function) in traced.items()},
-        )
-        write_requests(temporary, directory.parent.name, signatures)
-        write_card(
-            temporary, model, tokenizer, settings, module, traced, source
-        )
+    traced = module.traced()
+    try:
+        with written_whole(directory, replace_directory=overwrite) as temporary:
+            _save(module, traced, temporary, directory.parent.name)
+            write_card(
+                temporary, model, tokenizer, settings, module, traced, source
+            )
+            if module.joins_requests:
+                write_batching(temporary, settings.max_batch)
+            write_checksums(temporary)
+    except FileExistsError as error:
+        raise FileExistsError(exists) from error  # it was made meanwhile
     return directory
+
+
+def _save(module, traced, directory, name):
+    """Writes the SavedModel and the requests that warm it up."""
+    import tensorflow as tf
+
+    from saved_models.warm_up import write_requests
+
+    functions = {key: function for key, (_, function) in traced.items()}
+    tf.saved_model.save(module, str(directory), functions)
+    signatures = {key: signature for key, (signature, _) in traced.items()}
+    write_requests(directory, name, signatures)
 
 
 def _check(model, tokenizer, settings):
@@ -127,13 +137,19 @@ def load_model(path):
         FileNotFoundError: if there is nothing.
         ValueError: if it holds no model that can be exported.
     """
-    path = pathlib.Path(path)
+    path = as_path(path)
     if path.is_dir() and (path / "model.keras").is_file():
         path = path / "model.keras"
-    if path.is_dir():
-        model = _class_of(path).from_preset(path)
-    else:
-        model = _load_keras_file(path)
+    if not path.exists():
+        raise FileNotFoundError(
+            f"there is no model at {path}; give the --output of a training "
+            "run, a preset directory, or a .keras file."
+        )
+    with local_copy(path) as local:
+        if local.is_dir():
+            model = _class_of(local).from_preset(local)
+        else:
+            model = _load_keras_file(local)
     _read_results(model, path.parent)  # RUN/best and RUN/model.keras
     return model
 
@@ -207,18 +223,42 @@ def load_tokenizer(path, lowercase=None):
     from data_pipeline.tokenization.hugging_face import read_tokenizer
     from data_pipeline.tokenization.tokenizer import Tokenizer
 
-    path = pathlib.Path(path)
+    path = as_path(path)
     if path.is_file() and path.suffix != ".keras":
-        return Tokenizer(path, lowercase=bool(lowercase))
+        with local_copy(path) as local:
+            return Tokenizer(local, lowercase=bool(lowercase))
     directory = path if path.is_dir() else path.parent
     # A run's preset knows the case of its text, the run itself does not.
     for place in (directory / "preset", directory / "best", directory):
-        if place.is_dir() and find_tokenizer_file(place) is not None:
-            return read_tokenizer(place, lowercase)
+        with _local_tokenizer(place) as local:
+            if local.is_dir() and find_tokenizer_file(local) is not None:
+                return read_tokenizer(local, lowercase)
     raise FileNotFoundError(
         f"there is no tokenizer (spiece.model, tokenizer.json) in {directory}; "
         "give the model's with --tokenizer."
     )
+
+
+@contextlib.contextmanager
+def _local_tokenizer(directory):
+    """A local directory with the files of the tokenizer of a model."""
+    from data_pipeline.tokenization import hugging_face
+
+    if not is_remote(directory):
+        yield directory
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        for name in (
+            hugging_face.PRESET_FILE,
+            hugging_face.MODEL_FILE,
+            hugging_face.TOKENIZER_FILE,
+            hugging_face.CONFIG_FILE,
+        ):
+            if (directory / name).is_file():
+                target = as_path(folder) / name
+                target.parent.mkdir(parents=True, exist_ok=True)
+                copy_tree(directory / name, target)
+        yield as_path(folder)
 
 
 def _window_stride(source, model, sequence_length):
@@ -252,7 +292,7 @@ def _parser():
     add(
         "--output",
         required=True,
-        help="NAME/VERSION, or NAME for its next version",
+        help="NAME/VERSION, or NAME for its next version; local or gs://",
     )
     add("--tokenizer", help="default: the one beside the model")
     add("--lowercase", action="store_true", help="for an uncased tokenizer")

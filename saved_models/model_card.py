@@ -7,12 +7,13 @@ signature, the inputs, the outputs and an example request.
 """
 
 import json
-import pathlib
 
 import tensorflow as tf
 
 import xlnet_tf
 from saved_models import warm_up
+from xlnet_tf.files import as_path
+from xlnet_tf.files import read_json
 from xlnet_tf.files import write_json
 
 FILE = "model_card.json"
@@ -75,13 +76,16 @@ def training_facts(source):
     """
     if source is None:
         return None
-    source = pathlib.Path(source)
+    source = as_path(source)
     for directory in (source, source.parent):
         if (directory / "run.json").is_file():
             break
     else:
         return None
-    facts = {"run": _json(directory / "run.json")}
+    try:
+        facts = {"run": read_json(directory / "run.json")}
+    except ValueError:
+        facts = {"run": None}
     metrics = directory / "metrics.jsonl"
     if metrics.is_file():
         names = {"train": "last", "eval": "last_evaluation"}
@@ -93,13 +97,6 @@ def training_facts(source):
             if values.get("kind") in names:
                 facts[names[values["kind"]]] = values
     return facts
-
-
-def _json(file):
-    try:
-        return json.loads(file.read_text(encoding="utf-8"))
-    except ValueError:
-        return None
 
 
 def _described(name, signature, function):

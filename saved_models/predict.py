@@ -20,6 +20,7 @@ import numpy as np
 from data_pipeline import command_line
 from saved_models.client.client import connect
 from saved_models.client.client import inputs_of
+from saved_models.client.local import add_trust_options
 from saved_models.client.local import load
 from saved_models.client.rows import ask_rows
 from saved_models.client.rows import check_rows
@@ -103,13 +104,30 @@ def parse_arguments(argv=None):
     )
     add = parser.add_argument
     add("--model", help="NAME, or NAME/VERSION, of an export")
-    add("--url", help="http://HOST:8501/v1/models/NAME or grpc://HOST:8500")
+    add(
+        "--url",
+        help="http://HOST:8501/v1/models/NAME or grpc://HOST:8500; https:// "
+        "and grpcs:// with TLS",
+    )
     add("--name", help="of the model on a grpc:// server")
     add(
         "--timeout",
         type=float,
         default=30.0,
         help="seconds that a server may take (default: 30)",
+    )
+    add(
+        "--ca-file",
+        metavar="FILE",
+        help="certificates, of https:// or grpcs://",
+    )
+    add(
+        "--header",
+        action="append",
+        default=[],
+        metavar="NAME:VALUE",
+        help="of each request, such as authorization; @FILE reads lines of "
+        "them, which the list of processes does not show; may be repeated",
     )
     add("--text", action="append", default=[], help="may be repeated")
     add("--file", help="texts, one a line")
@@ -120,6 +138,7 @@ def parse_arguments(argv=None):
     )
     add("--signature", default="serving_default")
     add("--batch-size", type=int, default=32, help="rows at once (default: 32)")
+    add_trust_options(parser)
     return parser.parse_args(argv)
 
 
@@ -142,6 +161,21 @@ def _read_rows(arguments):
     return rows, places
 
 
+def _headers(given):
+    """Headers of the request, dict of str to str."""
+    lines = []
+    for text in given:
+        lines += read_texts(text[1:]) if text.startswith("@") else [text]
+    headers = {}
+    for line in lines:
+        name, separator, value = line.partition(":")
+        if not separator or not name.strip():
+            # The line itself may be a secret.
+            raise ValueError("`--header` must be NAME:VALUE.")
+        headers[name.strip()] = value.strip()
+    return headers
+
+
 def main(argv=None):
     """Run the command; see the module's docstring."""
     arguments = parse_arguments(argv)
@@ -149,9 +183,15 @@ def main(argv=None):
     if bool(arguments.model) == bool(arguments.url):
         raise ValueError("give either --model or --url.")
     if arguments.url:
-        export = connect(arguments.url, arguments.name, arguments.timeout)
+        export = connect(
+            arguments.url,
+            arguments.name,
+            arguments.timeout,
+            ca_file=arguments.ca_file,
+            headers=_headers(arguments.header),
+        )
     else:
-        export = load(arguments.model)
+        export = load(arguments.model, arguments.verify, arguments.trust)
     signature = arguments.signature
     signatures = export.signatures()
     takes = inputs_of(signatures, signature)

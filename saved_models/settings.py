@@ -34,12 +34,20 @@ class ExportSettings(settings.Settings):
             question. Default 5.
         precision: "float32" (default: the model's own dtype), "bfloat16"
             (weights and activations) or "int8" (kernels and embeddings are
-            stored in 8 bits and computed in the model's own dtype).
+            stored in 8 bits and computed in the model's own dtype: less disk,
+            no less memory).
         seq_length_buckets: tuple of int, rising. A batch is padded to the
             smallest bucket that fits, so that the model is traced for these
             lengths only. Default (): the length of the longest text.
         max_batch: int, rows that are computed at once; a larger request is
-            computed in several batches. Default None: no limit.
+            computed in several batches. Default None: as many as have 4096
+            tokens together, at least one.
+        max_request_bytes: int, bytes of all texts of a request together.
+            Default 4 MiB.
+        max_request_tokens: int, tokens of all sequences of a request, with
+            padding and without windows. Default 524,288.
+        max_request_windows: int, windows of long texts in a request. Default
+            8192.
         jit_compile: bool, compile the model by XLA. The numbers of rows and
             blanks are then padded to powers of two. Default False.
         memory_length: int, states of a document that `document_segment`
@@ -93,9 +101,27 @@ class ExportSettings(settings.Settings):
     )
     max_batch: int | None = setting(
         None,
-        "compute at most so many texts at once (default: all)",
+        "compute at most so many texts at once (default: 4096 tokens)",
         settings.POSITIVE,
         metavar="ROWS",
+    )
+    max_request_bytes: int = setting(
+        2**22,
+        "refuse requests with more text",
+        settings.POSITIVE,
+        metavar="BYTES",
+    )
+    max_request_tokens: int = setting(
+        2**19,
+        "refuse requests with more tokens, padding included",
+        settings.POSITIVE,
+        metavar="TOKENS",
+    )
+    max_request_windows: int = setting(
+        2**13,
+        "refuse requests with more windows of long texts",
+        settings.POSITIVE,
+        metavar="N",
     )
     jit_compile: bool = setting(False, "compile by XLA")
     memory_length: int | None = setting(

@@ -4,10 +4,11 @@ A version appears whole: it is written under a temporary name beside its place
 and renamed.
 """
 
-import pathlib
+from xlnet_tf.files import as_path
+from xlnet_tf.files import is_remote
 
-_PACKAGE = "saved_models"
-_RESERVED = ("signatures", "client", "serving")  # folders of the package
+# Folders of the package, beside which exports land in a clone of the project.
+_RESERVED = ("signatures", "client", "serving")
 
 
 def is_version(path):
@@ -23,18 +24,21 @@ def check(directory):
 
     Raises:
         ValueError: if it does not end in a number, or is a folder of the
-            package `saved_models` itself.
+            package `saved_models` that holds code.
     """
+    directory = as_path(directory)
     if not is_version(directory):
         raise ValueError(
             "the output must end in a version number, which TensorFlow "
             f"Serving looks for: {directory / '1'}. Received: {directory}."
         )
+    if is_remote(directory):
+        return
     name = directory.absolute().parent
-    if name.name in _RESERVED and name.parent.name == _PACKAGE:
+    if name.name in _RESERVED and (name.parent / "export.py").is_file():
         raise ValueError(
-            f"an export must not be named {name.name}: {name} holds code of "
-            "this package. Choose another name."
+            f"an export must not be named {name.name} in {name.parent}, where "
+            "a folder of code has this name. Choose another name."
         )
 
 
@@ -47,7 +51,7 @@ def next_version(directory):
     Returns:
         path that ends in a number.
     """
-    directory = pathlib.Path(directory)
+    directory = as_path(directory)
     if is_version(directory):
         return directory
     versions = [0]
@@ -68,7 +72,7 @@ def latest_version(directory):
     Raises:
         FileNotFoundError: if there is no SavedModel.
     """
-    directory = pathlib.Path(directory)
+    directory = as_path(directory)
     if (directory / "saved_model.pb").is_file():
         return directory
     versions = []

@@ -122,7 +122,8 @@ def written_whole(path, replace_directory=False):
         _rename(temporary, path, replace_directory)
         _flush(path.parent)
     except OSError as error:
-        error.filename = error.filename or str(path)
+        if error.errno is not None:  # else its text would be lost
+            error.filename = error.filename or str(path)
         raise
     finally:
         remove(temporary)
@@ -159,6 +160,7 @@ def copy_tree(source, target):
             copy_tree(file, target / file.name)
         return
     with source.open("rb") as reader, target.open("wb") as writer:
+        writer.write(b"")  # a bucket has no empty file otherwise
         shutil.copyfileobj(reader, writer, _CHUNK)
 
 

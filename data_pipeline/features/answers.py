@@ -11,8 +11,12 @@ from data_pipeline.tokenization.cleaning import blanks_class
 
 # Released score of an end where no span is possible.
 _NO_END_SCORE = -1e6
+# Odd and large, so that the digests of different texts differ.
+_BASE = 6364136223846793005
+_ROW_FACTOR = 1442695040888963407
+# By code point, up to the first one behind the last blank.
+_IS_BLANK = np.array([chr(code).isspace() for code in range(0x3002)])
 _NO_ANSWER = {
-    "text": "",
     "begin": -1,
     "end": -1,
     "score": 2 * _NO_END_SCORE,
@@ -64,30 +68,112 @@ def best_spans(outputs, windows, contexts, n_best=5, max_answer_length=64):
             f"n_best={n_best}, max_answer_length={max_answer_length}."
         )
     with tf.device("CPU:0"):  # strings live there
-        contexts = valid_utf8(contexts)
+        # Questions share contexts, which are read once.
+        contexts, numbers = tf.unique(valid_utf8(contexts))
+        characters = _Characters(contexts)
         spans = _spans(outputs, windows, max_answer_length)
-        rows, begins = spans["row"], spans.pop("begin")
-        texts = tf.strings.substr(
-            tf.gather(contexts, rows),
-            begins,
-            spans.pop("end") - begins,
-            unit="UTF8_CHAR",
+        found = _best_texts(spans, characters, numbers, n_best)
+        count = tf.size(numbers)
+        texts = characters.texts(
+            tf.repeat(numbers, n_best),
+            tf.reshape(found["begin"], [-1]),
+            tf.reshape(found["end"], [-1]),
         )
-        spans["text"], spans["begin"] = strip(texts, begins)
-        is_text = spans["text"] != ""
-        spans = {k: tf.boolean_mask(x, is_text) for k, x in spans.items()}
-        spans["end"] = spans["begin"] + tf.strings.length(
-            spans["text"], unit="UTF8_CHAR"
-        )
-        count = tf.shape(contexts)[0]
-        order = _best_of_rows(
-            spans.pop("row"), spans["text"], spans["score"], count, n_best
-        )
-        spans["score"] = tf.cast(spans["score"], tf.float32)
         null_score = tf.math.unsorted_segment_min(
             outputs["class_logits"], windows.window_row, count
         )
-        return {**_chosen(spans, order), "null_score": null_score}
+        return {
+            "text": tf.reshape(texts, [count, n_best]),
+            **found,
+            "null_score": null_score,
+        }
+
+
+def _best_texts(spans, characters, numbers, n_best):
+    """The best spans [N, n] of different texts; `numbers` are the contexts."""
+    rows = spans.pop("row")
+    spans["begin"], spans["end"], is_text = characters.strip(
+        tf.gather(numbers, rows), spans["begin"], spans["end"]
+    )
+    rows = tf.boolean_mask(rows, is_text)
+    spans = {k: tf.boolean_mask(x, is_text) for k, x in spans.items()}
+    digests = characters.digests(
+        tf.gather(numbers, rows), spans["begin"], spans["end"]
+    )
+    order = _best_of_rows(
+        rows, digests, spans["score"], tf.size(numbers), n_best
+    )
+    spans["score"] = tf.cast(spans["score"], tf.float32)
+    return _chosen(spans, order)
+
+
+class _Characters:
+    """The characters of contexts, of which spans are compared and cut.
+
+    All takes time and memory by the number of characters and of spans, and
+    not by their product, as cutting the text of every span would.
+
+    Args:
+        contexts: string tensor [M], UTF-8.
+    """
+
+    def __init__(self, contexts):
+        codes = tf.strings.unicode_decode(contexts, "UTF-8")
+        self._codes = codes.flat_values
+        self._starts = tf.cast(codes.row_starts(), tf.int64)
+
+    def strip(self, rows, begins, ends):
+        """Spans without the blanks at both ends, as `str.strip` gives them.
+
+        Args:
+            rows: int tensor [K], the context of each span.
+            begins, ends: int32 tensors [K], in code points, exclusive.
+
+        Returns:
+            begins, ends, and a bool tensor [K], False for nothing but blanks.
+        """
+        is_blank = tf.gather(
+            _IS_BLANK, tf.minimum(self._codes, len(_IS_BLANK) - 1)
+        )
+        places = tf.where(~is_blank)[:, 0]
+        # Characters that are no blank before each place.
+        before = tf.concat(
+            [[0], tf.cumsum(tf.cast(~is_blank, tf.int64))], axis=0
+        )
+        starts = tf.gather(self._starts, rows)
+        first = tf.gather(before, starts + tf.cast(begins, tf.int64))
+        limit = tf.gather(before, starts + tf.cast(ends, tf.int64))
+        # One more, since there may be none at all.
+        places = tf.concat([places, [-1]], 0)
+        begins = tf.gather(places, first) - starts
+        ends = tf.gather(places, tf.maximum(limit - 1, 0)) + 1 - starts
+        return tf.cast(begins, tf.int32), tf.cast(ends, tf.int32), first < limit
+
+    def digests(self, rows, begins, ends):
+        """Numbers that are equal for spans of one text, int64 [K]."""
+        powers = tf.fill([tf.size(self._codes)], tf.constant(_BASE, tf.int64))
+        powers = tf.math.cumprod(powers, exclusive=True)  # modulo 2^64
+        sums = tf.cumsum(tf.cast(self._codes + 1, tf.int64) * powers)
+        sums = tf.concat([tf.constant([0], tf.int64), sums], 0)
+        starts = tf.gather(self._starts, rows)
+        begins = starts + tf.cast(begins, tf.int64)
+        ends = starts + tf.cast(ends, tf.int64)
+        found = tf.gather(sums, ends) - tf.gather(sums, begins)
+        # As if every span began at the last character.
+        last = tf.size(self._codes, tf.int64) - 1
+        return found * tf.gather(powers, last - begins)
+
+    def texts(self, rows, begins, ends):
+        """The texts of spans [K], string [K]; "" where they begin at -1."""
+        starts = tf.gather(self._starts, rows)
+        begins, ends = (
+            starts + tf.cast(tf.maximum(x, 0), tf.int64) for x in (begins, ends)
+        )
+        places = tf.ragged.range(begins, ends)
+        codes = tf.gather(self._codes, places.flat_values)
+        return tf.strings.unicode_encode(
+            places.with_flat_values(codes), "UTF-8"
+        )
 
 
 def _chosen(spans, order):
@@ -143,26 +229,17 @@ def _spans(outputs, windows, max_answer_length):
     }
 
 
-def _best_of_rows(rows, texts, scores, count, n_best):
+def _best_of_rows(rows, digests, scores, count, n_best):
     """Indices of the best spans of different texts, int32 [N, n], or -1."""
     splits = tf.searchsorted(rows, tf.range(count + 1))
-    ragged = tf.RaggedTensor.from_row_splits(scores, splits, validate=False)
-    least = tf.constant(scores.dtype.min, scores.dtype)
-    scores = ragged.to_tensor(least)
-    # top_k is stable.
-    order = tf.math.top_k(scores, tf.shape(scores)[1]).indices  # [N, K]
-    order = tf.ragged.boolean_mask(
-        order + splits[:-1, None], order < (splits[1:] - splits[:-1])[:, None]
-    )
-    places = order.flat_values
+    # Not as a matrix, which one question with many spans would make large.
+    places = tf.argsort(scores, direction="DESCENDING", stable=True)
+    by_row = tf.argsort(tf.gather(rows, places), stable=True)
+    places = tf.gather(places, by_row)
+    order = tf.RaggedTensor.from_row_splits(places, splits, validate=False)
     # Keep the first, and so the best, span of each text of a question.
-    keys = tf.strings.join(
-        [
-            tf.strings.as_string(tf.gather(rows, places)),
-            tf.gather(texts, places),
-        ],
-        " ",
-    )
+    keys = tf.gather(digests, places)
+    keys += tf.cast(tf.gather(rows, places), tf.int64) * _ROW_FACTOR
     keys, numbers = tf.unique(keys)
     positions = tf.range(tf.size(places))
     first = tf.math.unsorted_segment_min(positions, numbers, tf.size(keys))

@@ -10,6 +10,7 @@ Shapes: N texts, M chunks of texts, P pieces of all texts.
 import argparse
 import hashlib
 import sys
+import typing
 
 import numpy as np
 import tensorflow as tf
@@ -22,10 +23,29 @@ from data_pipeline.tokenization.cleaning import final_sigma_patterns
 from data_pipeline.tokenization.commas import CommaTable
 from data_pipeline.tokenization.commas import digit_comma_pattern
 from data_pipeline.tokenization.graph_offsets import PieceOffsets
+from data_pipeline.tokenization.graph_offsets import is_first
 from data_pipeline.tokenization.symbols import UNKNOWN_ID
 from data_pipeline.tokenization.tokenizer import Tokenizer
+from data_pipeline.tokenization.unknown_runs import UnknownRuns
 
 _CHUNK_WORDS = 128
+
+
+class _Chunks(typing.NamedTuple):
+    """Chunks of texts, which SentencePiece reads one by one.
+
+    Attributes:
+        texts: string [M].
+        splits: int64 [N + 1], the first chunk of each text.
+        begins: int64 [M], the byte where each begins if a blank ended each
+            text.
+        continues: bool [M], whether it goes on inside of a word.
+    """
+
+    texts: tf.Tensor
+    splits: tf.Tensor
+    begins: tf.Tensor
+    continues: tf.Tensor
 
 
 class GraphTokenizer(tf.Module):
@@ -69,14 +89,17 @@ class GraphTokenizer(tf.Module):
         with tf.device("CPU:0"):
             self._commas = CommaTable(*map(tf.constant, tokenizer.commas.table))
         self._offsets = PieceOffsets(tokenizer, self._commas)
+        self._unknown_runs = UnknownRuns(tokenizer)
 
     # There is nothing that AutoGraph would rewrite; looking takes seconds.
     @tf.autograph.experimental.do_not_convert
     def __call__(self, texts):
         with tf.device("CPU:0"):  # where strings live
-            chunks, splits, _ = _chunks(self._valid(texts), self._chunk_words)
-            ids = self._sentencepiece.tokenize(chunks)
-            return self._split_commas(_by_text(ids, splits), chunks)[0]
+            chunks = self._chunks(self._valid(texts))
+            ids = self._sentencepiece.tokenize(chunks.texts)
+            firsts, lasts = self._unknown_runs.join(ids, chunks.continues)
+            pieces = _by_text(ids, firsts, chunks.splits)
+            return self._split_commas(pieces, chunks.texts, lasts)[0]
 
     @tf.autograph.experimental.do_not_convert
     def tokenize_with_offsets(self, texts):
@@ -100,19 +123,27 @@ class GraphTokenizer(tf.Module):
         """
         with tf.device("CPU:0"):
             texts = self._valid(texts)
-            chunks, splits, chunk_begins = _chunks(texts, self._chunk_words)
-            ids, starts, limits = self._sentencepiece.tokenize_with_offsets(
-                chunks
+            chunks = self._chunks(texts)
+            ids, *limits = self._sentencepiece.tokenize_with_offsets(
+                chunks.texts
             )
-            pieces = _by_text(ids, splits)
+            firsts, lasts = self._unknown_runs.join(ids, chunks.continues)
+            pieces = _by_text(ids, firsts, chunks.splits)
+            begins = tf.gather(chunks.begins, ids.value_rowids())
+            starts, limits = (
+                begins + tf.cast(x.flat_values, tf.int64) for x in limits
+            )
             spans = self._offsets.of_pieces(
                 # The blank ends the last chunk of a text as it does the others.
                 tf.strings.unicode_decode(texts + " ", "UTF-8"),
-                chunk_begins,
-                (ids, starts, limits),
-                pieces.value_rowids(),
+                pieces,
+                tf.gather(starts, firsts),
+                tf.gather(limits, lasts),
+                tf.gather(is_first(ids), firsts),
             )
-            ids, places, sources = self._split_commas(pieces, chunks)
+            ids, places, sources = self._split_commas(
+                pieces, chunks.texts, lasts
+            )
             begins, ends = self._offsets.of_parts(places, sources, spans)
             return ids, ids.with_flat_values(begins), ids.with_flat_values(ends)
 
@@ -131,8 +162,44 @@ class GraphTokenizer(tf.Module):
             )
         return texts
 
-    def _split_commas(self, pieces, chunks):
-        """Apply the digit-comma rule.
+    def _chunks(self, texts):
+        """Cut texts [N] at blanks, and in long unknown words, into chunks.
+
+        Returns:
+            _Chunks.
+        """
+        words = tf.strings.split(texts, " ")
+        parts = self._unknown_runs.cut(words.flat_values)
+        is_word = ~parts.continues
+        # The first part of each word, and how many parts there are.
+        first_parts = tf.concat(
+            [tf.where(is_word)[:, 0], [tf.size(is_word, tf.int64)]], 0
+        )
+        part_splits = tf.gather(first_parts, words.row_splits)
+        places = tf.range(tf.size(words.flat_values, tf.int64))
+        places -= tf.gather(words.row_splits, words.value_rowids())
+        places = tf.gather(places, tf.cumsum(tf.cast(is_word, tf.int64)) - 1)
+        is_begin = parts.continues | (places % self._chunk_words == 0)
+        ends = tf.concat([[0], tf.cumsum(tf.cast(is_begin, tf.int64))], 0)
+        numbers, count = ends[1:] - 1, ends[-1]
+        chunks = tf.strings.unsorted_segment_join(
+            parts.texts, numbers, count, separator=" "
+        )
+        # A blank follows each word.
+        blanks = 1 - tf.cast(
+            tf.concat([parts.continues, [False]], 0)[1:], tf.int64
+        )
+        sizes = tf.cast(tf.strings.length(parts.texts), tf.int64) + blanks
+        sizes = tf.math.unsorted_segment_sum(sizes, numbers, count)
+        continues = tf.boolean_mask(parts.continues, is_begin)
+        begins = tf.cumsum(sizes)
+        # A chunk lacks the blanks that it would begin with.
+        begins -= tf.cast(tf.strings.length(chunks), tf.int64)
+        begins -= 1 - tf.cast(tf.concat([continues, [False]], 0)[1:], tf.int64)
+        return _Chunks(chunks, tf.gather(ends, part_splits), begins, continues)
+
+    def _split_commas(self, pieces, chunks, sources):
+        """Apply the digit-comma rule to pieces, of `sources` in the chunks.
 
         Returns the ids of the parts, the place of each in the table or behind
         it, and the piece [P] that each came from.
@@ -142,6 +209,7 @@ class GraphTokenizer(tf.Module):
         is_split = tf.gather(table.pieces, rows) == ids
         if self._unknown_pieces is not None:
             texts = self._unknown_pieces.tokenize(chunks).flat_values
+            texts = tf.gather(texts, sources)
             is_unknown = (ids == UNKNOWN_ID) & tf.strings.regex_full_match(
                 texts, digit_comma_pattern()
             )
@@ -257,34 +325,19 @@ def main(argv=None):
     return 1 if differences else 0
 
 
-def _chunks(texts, chunk_words):
-    """Cut texts [N] at blanks into chunks [M].
+def _by_text(ids, firsts, splits):
+    """Pieces of chunks as pieces of the texts that the chunks are of.
 
-    Returns them, the first chunk of each text [N + 1], and the byte where each
-    begins [M] if a blank ended each text.
+    Args:
+        ids: int32 ragged tensor [M, (pieces)].
+        firsts: int64 tensor [P], indices of those that are kept.
+        splits: int64 tensor [N + 1], the first chunk of each text.
     """
-    words = tf.strings.split(texts, " ")
-    rows = words.value_rowids()
-    places = tf.range(tf.size(rows, tf.int64))
-    places -= tf.gather(words.row_splits, rows)
-    firsts = tf.cast(places % chunk_words == 0, tf.int64)
-    ends = tf.concat([[0], tf.cumsum(firsts)], 0)
-    chunks = tf.strings.unsorted_segment_join(
-        words.flat_values, ends[1:] - 1, ends[-1], separator=" "
-    )
-    sizes = tf.cast(tf.strings.length(words.flat_values) + 1, tf.int64)
-    sizes = tf.math.unsorted_segment_sum(sizes, ends[1:] - 1, ends[-1])
-    # A chunk lacks the blanks that it would begin with.
-    begins = tf.cumsum(sizes) - 1
-    begins -= tf.cast(tf.strings.length(chunks), tf.int64)
-    return chunks, tf.gather(ends, words.row_splits), begins
-
-
-def _by_text(ids, splits):
-    """Pieces of chunks as pieces of the texts that the chunks are of."""
-    ids = ids.with_row_splits_dtype(tf.int64)
+    rows = tf.gather(ids.value_rowids(), firsts)
     return tf.RaggedTensor.from_row_splits(
-        ids.flat_values, tf.gather(ids.row_splits, splits), validate=False
+        tf.gather(ids.flat_values, firsts),
+        tf.searchsorted(rows, tf.cast(splits, rows.dtype), out_type=tf.int64),
+        validate=False,
     )
 
 

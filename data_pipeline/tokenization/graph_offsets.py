@@ -1,6 +1,6 @@
 """The characters that the pieces of texts came from, in graph ops.
 
-Shapes: N texts, M chunks of texts, P pieces of all texts, C characters.
+Shapes: N texts, P pieces of all texts, C characters.
 """
 
 import numpy as np
@@ -33,35 +33,29 @@ class PieceOffsets:
             np.int32,
         )
 
-    def of_pieces(self, codes, chunk_begins, chunks, rows):
+    def of_pieces(self, codes, pieces, starts, limits, begins_chunk):
         """Begin, last character and end of each piece, without blanks around.
 
         Args:
             codes: int32 ragged [N, (C)], the characters of the texts, each
                 followed by a blank.
-            chunk_begins: int64 [M], in bytes of all texts.
-            chunks: ids, starts and limits, ragged [M, (pieces)], in bytes of
-                the chunk, limits exclusive.
-            rows: int64 [P], the text of each piece.
+            pieces: int32 ragged [N, (pieces)].
+            starts, limits: int64 [P], in bytes of all texts, limits exclusive.
+            begins_chunk: bool [P], whether SentencePiece put a blank before
+                the piece.
 
         Returns:
             list of int64 [P] in characters of the piece's text: begin, last
             character, end (exclusive).
         """
-        ids, starts, limits = chunks
+        rows = pieces.value_rowids()
         is_blank = tf.reduce_any(
-            ids.flat_values[:, None] == self._blank_ids, axis=1
+            pieces.flat_values[:, None] == self._blank_ids, axis=1
         )
         # Else the blank is inside of a character that became a phrase.
-        is_blank &= _is_first(ids) | (starts.flat_values < limits.flat_values)
+        is_blank &= begins_chunk | (starts < limits)
         characters = _characters_of_bytes(codes.flat_values)
-        chunk_begins = tf.gather(chunk_begins, ids.value_rowids())
-        starts, limits = (
-            tf.gather(
-                characters, chunk_begins + tf.cast(x.flat_values, tf.int64)
-            )
-            for x in (starts, limits)
-        )
+        starts, limits = (tf.gather(characters, x) for x in (starts, limits))
         kinds = tf.gather(
             self._kind_ranges[1],
             tf.searchsorted(
@@ -125,7 +119,7 @@ class PieceOffsets:
         return begins, tf.where(is_digits, part_ends, ends)
 
 
-def _is_first(rows):
+def is_first(rows):
     """True for the first value of each row of a ragged tensor, flat."""
     places = tf.range(tf.size(rows.flat_values, rows.row_splits.dtype))
     return places == tf.gather(rows.row_splits, rows.value_rowids())

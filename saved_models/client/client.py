@@ -5,33 +5,54 @@ client = connect("grpc://localhost:8500", name="mine")
 answer = client.predict({"text": ["The <mask> is open."]})
 """
 
+import itertools
+import random
 import time
 import urllib.parse
 
 import numpy as np
 
 from saved_models.client.errors import Unavailable
+from xlnet_tf.files import as_path
 
-_FIRST_WAIT = 0.1  # seconds before the first retry; doubled for each after
+# Seconds before the first retry, doubled for each after, up to the longest.
+# Half as much or half again, at random, so that clients do not come at once.
+_FIRST_WAIT, _LONGEST_WAIT = 0.1, 2.0
+_MAX_REPLY_BYTES = 2**28
 
 
-def connect(url, name=None, timeout=30.0, retries=4):
+def connect(
+    url,
+    name=None,
+    timeout=30.0,
+    retries=None,
+    ca_file=None,
+    headers=None,
+    max_reply_bytes=_MAX_REPLY_BYTES,
+):
     """Make a client of a model server; the first request connects.
 
     Args:
         url: str, "http://HOST:8501/v1/models/NAME" (REST; "/versions/N" may
-            follow) or "grpc://HOST:8500".
+            follow) or "grpc://HOST:8500"; with TLS https:// or grpcs://.
         name: str, the model's name; only for gRPC.
         timeout: float, seconds that an answer may take, retries included.
             Default 30.
         retries: int, further attempts if the server refuses connections or
-            reports that it is unavailable. Default 4.
+            reports that it is unavailable. Default None: until the time is
+            over.
+        ca_file: str or path of the certificates in PEM of the authorities to
+            trust. Default None: those of the system (of gRPC, for grpcs://).
+        headers: dict of str to str, headers of each request, for gRPC its
+            metadata, such as {"authorization": "Bearer ..."}. Default None.
+        max_reply_bytes: int; larger replies are refused. Default 256 MiB.
 
     Returns:
         Client.
 
     Raises:
         ValueError: if the URL is of neither form.
+        FileNotFoundError: if there is no `ca_file`.
         RuntimeError: if gRPC is asked for and tensorflow-serving-api is not
             installed.
 
@@ -46,17 +67,29 @@ def connect(url, name=None, timeout=30.0, retries=4):
     ```
     """
     parts = urllib.parse.urlsplit(url)
+    is_safe = parts.scheme in ("https", "grpcs")
+    if ca_file is not None:
+        if not is_safe:
+            raise ValueError(
+                "`ca_file` is for https:// and grpcs://. "
+                f"Received: url={url!r}."
+            )
+        if not as_path(ca_file).is_file():
+            raise FileNotFoundError(f"there are no certificates at {ca_file}.")
+    options = ca_file, headers, max_reply_bytes
     if parts.scheme in ("http", "https") and "/models/" in parts.path:
         from saved_models.client.rest import RestTransport
 
-        return Client(RestTransport(url), timeout, retries)
-    if parts.scheme == "grpc" and parts.netloc and name:
+        return Client(RestTransport(url, *options), timeout, retries)
+    if parts.scheme in ("grpc", "grpcs") and parts.netloc and name:
         from saved_models.client.grpc import GrpcTransport
 
-        return Client(GrpcTransport(parts.netloc, name), timeout, retries)
+        transport = GrpcTransport(parts.netloc, name, is_safe, *options)
+        return Client(transport, timeout, retries)
     raise ValueError(
         "the server must be http://HOST:PORT/v1/models/NAME, or "
-        f"grpc://HOST:PORT with a name. Received: url={url!r}, name={name!r}."
+        "grpc://HOST:PORT with a name (https:// and grpcs:// with TLS). "
+        f"Received: url={url!r}, name={name!r}."
     )
 
 
@@ -66,10 +99,10 @@ class Client:
     Args:
         transport: object with `predict`, `signatures` and `close`.
         timeout: float, seconds.
-        retries: int.
+        retries: int, or None.
     """
 
-    def __init__(self, transport, timeout=30.0, retries=4):
+    def __init__(self, transport, timeout=30.0, retries=None):
         self._transport = transport
         self._timeout = timeout
         self._retries = retries
@@ -107,19 +140,28 @@ class Client:
             dict of name to NumPy array; strings are bytes.
 
         Raises:
-            ValueError: if the server refuses the request; not tried again.
+            ValueError: if the server refuses the request, or it has no row;
+                not tried again.
             TimeoutError: if no answer came in time; not tried again.
             ConnectionError: if no attempt reached the server.
-            RuntimeError: if it failed.
+            RuntimeError: if it failed, or its answer does not fit.
         """
         known = self.signatures()
         arrays = request_arrays(inputs, known, signature)
+        counts = {len(array) for array in arrays.values()}
+        if 0 in counts:
+            # A server that joins requests may answer it late, or end.
+            raise ValueError(
+                "a request must have at least one row. Received: 0 rows."
+            )
         _, gives = known[signature]
 
         def send(seconds):
             return self._transport.predict(arrays, signature, gives, seconds)
 
-        return self._attempt(send)
+        answer = self._attempt(send)
+        _check_answer(answer, gives, max(counts))
+        return answer
 
     def __call__(self, texts, signature="serving_default"):
         """Run a signature of raw text on a list of str."""
@@ -159,17 +201,34 @@ class Client:
     def _attempt(self, send):
         """Calls `send(seconds left)`, again if the server is unavailable."""
         end = time.monotonic() + self._timeout
-        for attempt in range(self._retries + 1):
+        for attempt in itertools.count():
             try:
                 return send(max(end - time.monotonic(), 0.001))
             except Unavailable as error:
-                wait = _FIRST_WAIT * 2**attempt
+                # Not a large power of two, which would overflow.
+                wait = min(_FIRST_WAIT * 2 ** min(attempt, 30), _LONGEST_WAIT)
+                wait *= random.uniform(0.5, 1.5)
                 is_last = attempt == self._retries
                 if is_last or time.monotonic() + wait >= end:
                     raise ConnectionError(
                         f"{error} Tried {attempt + 1} times."
                     ) from error
                 time.sleep(wait)
+
+
+def _check_answer(answer, gives, rows):
+    """Refuse an answer whose arrays are not those of the signature."""
+    for name, (_, sizes) in gives.items():
+        array = answer[name]
+        fits = array.ndim == len(sizes) and all(
+            fixed in (-1, size)
+            for size, fixed in zip(array.shape, sizes, strict=True)
+        )
+        if not fits or len(array) != rows:
+            raise RuntimeError(
+                f"the server gave `{name}` in the shape {list(array.shape)}, "
+                f"expected {[rows, *sizes[1:]]}, -1 where any."
+            )
 
 
 def inputs_of(signatures, signature):

@@ -7,10 +7,9 @@ package of Google, not this module.
 import numpy as np
 
 from saved_models.client.errors import Unavailable
+from xlnet_tf.files import as_path
 
-# Memories of a document are larger than gRPC's 4 MB.
 _OPTIONS = (
-    ("grpc.max_receive_message_length", -1),
     ("grpc.max_send_message_length", -1),
     # `Client` retries, within its time limit.
     ("grpc.enable_retries", 0),
@@ -24,12 +23,24 @@ class GrpcTransport:
     Args:
         target: str, "HOST:PORT".
         name: str, the model's name.
+        is_safe: bool, whether to use TLS.
+        ca_file: str or path of certificates in PEM, or None for gRPC's own.
+        headers: dict of str to str, metadata of each call.
+        max_reply_bytes: int; larger replies are refused.
 
     Raises:
         RuntimeError: if tensorflow-serving-api is not installed.
     """
 
-    def __init__(self, target, name):
+    def __init__(
+        self,
+        target,
+        name,
+        is_safe=False,
+        ca_file=None,
+        headers=None,
+        max_reply_bytes=2**28,
+    ):
         try:
             import grpc
             from tensorflow_serving.apis import prediction_service_pb2_grpc
@@ -40,7 +51,20 @@ class GrpcTransport:
             ) from error
         self._name = name
         self._target = target
-        self._channel = grpc.insecure_channel(target, options=_OPTIONS)
+        self._scheme = "grpcs" if is_safe else "grpc"
+        self._metadata = [
+            (key.lower(), value) for key, value in (headers or {}).items()
+        ]
+        # Memories of a document are larger than gRPC's 4 MB.
+        limit = ("grpc.max_receive_message_length", max_reply_bytes)
+        options = [limit, *_OPTIONS]
+        if is_safe:
+            roots = as_path(ca_file).read_bytes() if ca_file else None
+            self._channel = grpc.secure_channel(
+                target, grpc.ssl_channel_credentials(roots), options=options
+            )
+        else:
+            self._channel = grpc.insecure_channel(target, options=options)
         self._stub = prediction_service_pb2_grpc.PredictionServiceStub(
             self._channel
         )
@@ -79,28 +103,36 @@ class GrpcTransport:
                 tf.make_tensor_proto(array, dtype, array.shape)
             )
         reply = self._call(self._stub.Predict, request, timeout)
+        missing = set(gives) - set(reply.outputs)
+        if missing:
+            raise RuntimeError(
+                f"{self._scheme}://{self._target} gave other outputs than its "
+                f"signature {signature!r} has: {', '.join(gives)}."
+            )
         return {name: tf.make_ndarray(reply.outputs[name]) for name in gives}
 
     def _call(self, method, request, timeout):
         import grpc
 
         try:
-            return method(request, timeout=timeout)
+            return method(request, timeout=timeout, metadata=self._metadata)
         except grpc.RpcError as error:
             code, details = error.code(), " ".join(error.details().split())
-            message = f"grpc://{self._target}: {code.name}: {details[:500]}"
+            url = f"{self._scheme}://{self._target}"
+            message = f"{url}: {code.name}: {details[:500]}"
             if code == grpc.StatusCode.UNAVAILABLE:
                 raise Unavailable(message) from error
             if code == grpc.StatusCode.DEADLINE_EXCEEDED:
                 raise TimeoutError(
-                    f"grpc://{self._target} gave no answer within "
-                    f"{timeout:.1f} s."
+                    f"{url} gave no answer within {timeout:.1f} s."
                 ) from error
             refused = (
                 grpc.StatusCode.INVALID_ARGUMENT,
                 grpc.StatusCode.NOT_FOUND,
                 grpc.StatusCode.FAILED_PRECONDITION,
                 grpc.StatusCode.OUT_OF_RANGE,
+                grpc.StatusCode.UNAUTHENTICATED,
+                grpc.StatusCode.PERMISSION_DENIED,
             )
             kind = ValueError if code in refused else RuntimeError
             raise kind(message) from error

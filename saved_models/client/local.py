@@ -4,22 +4,30 @@ import numpy as np
 
 from saved_models.client.client import request_arrays
 from saved_models.versions import latest_version
+from xlnet_tf.files import verify_checksums
 
 _WHERE = "\n\t [["  # TensorFlow's messages name the operation after this
 
 
-def load(directory):
+def load(directory, verify=True, trust=False):
     """Load an export into this process.
 
     Args:
-        directory: str or path, NAME (its largest version) or NAME/VERSION.
+        directory: str or path, NAME (its largest version) or NAME/VERSION;
+            local or gs://.
+        verify: bool, whether to compare the files with `SHA256SUMS`. Default
+            True.
+        trust: bool, whether to run a SavedModel of any operations. It is a
+            program, which may read and write files. Default False: only the
+            operations of exports of this package.
 
     Returns:
         Predictor.
 
     Raises:
         FileNotFoundError: if there is no SavedModel.
-        ValueError: if it cannot be loaded.
+        ValueError: if it is damaged, holds other operations, or cannot be
+            loaded.
 
     Example:
 
@@ -32,25 +40,47 @@ def load(directory):
     embedding = saved_models.load("tiny")(["who sat"])["mean_embedding"]
     ```
     """
-    return Predictor(directory)
+    return Predictor(directory, verify, trust)
+
+
+def add_trust_options(parser):
+    """Add `--trust` and `--no-verify` to the options of a command."""
+    parser.add_argument(
+        "--trust",
+        action="store_true",
+        help="run a SavedModel of any operations: it may read and write files",
+    )
+    parser.add_argument(
+        "--no-verify",
+        dest="verify",
+        action="store_false",
+        help="do not compare the files of the export with its SHA256SUMS",
+    )
 
 
 class Predictor:
     """An export in this process.
 
     Args:
-        directory: str or path, with or without the version.
+        directory, verify, trust: see `load`.
 
     Raises:
         FileNotFoundError: if there is no SavedModel.
-        ValueError: if it cannot be loaded.
+        ValueError: if it is damaged, holds other operations, or cannot be
+            loaded.
     """
 
-    def __init__(self, directory):
+    def __init__(self, directory, verify=True, trust=False):
         import tensorflow as tf
         import tensorflow_text  # noqa: F401  registers SentencePiece's ops
 
+        from saved_models.client.operations import check_operations
+
         path = latest_version(directory)
+        if verify:
+            verify_checksums(path)
+        if not trust:
+            check_operations(path)
         try:
             self._loaded = tf.saved_model.load(str(path))
         # TensorFlow raises IndexError for a file that is cut off.

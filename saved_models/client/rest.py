@@ -1,6 +1,9 @@
 """Transport of `Client` over TensorFlow Serving's REST API."""
 
 import base64
+import json
+import threading
+import time
 import urllib.request
 
 import numpy as np
@@ -16,18 +19,31 @@ _DTYPES = {
     "DT_BOOL": np.dtype("bool"),
     "DT_STRING": np.dtype(object),
 }
+_CHUNK = 1 << 16
+# Of TensorFlow Serving (UNAVAILABLE is 503, RESOURCE_EXHAUSTED 429) and of
+# proxies before it: another attempt may succeed.
+_AWAY = (429, 502, 503)
+# What TensorFlow Serving makes of INTERNAL, UNIMPLEMENTED and so on.
+_FAILED = 500
+_TOO_LATE = 504  # DEADLINE_EXCEEDED
 
 
 class RestTransport:
     """Connections to one model's URL.
 
     Args:
-        url: str, "http://HOST:PORT/v1/models/NAME".
+        url: str, "http://HOST:PORT/v1/models/NAME", or https://.
+        ca_file: str or path of certificates in PEM, for https://, or None for
+            those of the system.
+        headers: dict of str to str, sent with each request.
+        max_reply_bytes: int; larger replies are refused.
     """
 
-    def __init__(self, url):
+    def __init__(self, url, ca_file=None, headers=None, max_reply_bytes=2**28):
         self._url = url.rstrip("/")
-        self._pool = _pool(self._url)
+        self._headers = dict(headers or {})
+        self._max_reply_bytes = max_reply_bytes
+        self._pool = _pool(self._url, ca_file)
 
     def close(self):
         """Close the connections."""
@@ -43,7 +59,7 @@ class RestTransport:
                 for name, entry in found.items()
                 if not name.startswith("__")
             }
-        except (KeyError, TypeError) as error:
+        except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise RuntimeError(
                 f"{self._url}/metadata is not TensorFlow Serving's."
             ) from error
@@ -60,53 +76,156 @@ class RestTransport:
         outputs = reply["outputs"]
         if len(gives) == 1:  # a single one has no name
             outputs = {next(iter(gives)): outputs}
-        return {
-            name: _from_json(outputs[name], dtype, shape)
-            for name, (dtype, shape) in gives.items()
-        }
+        try:
+            return {
+                name: _from_json(outputs[name], dtype, shape)
+                for name, (dtype, shape) in gives.items()
+            }
+        except (KeyError, TypeError, AttributeError, ValueError) as error:
+            raise RuntimeError(
+                f"{self._url} gave other outputs than its signature "
+                f"{signature!r} has: {', '.join(gives)}."
+            ) from error
 
     def _send(self, method, url, body, timeout):
+        """The JSON value of a reply, all of which came within `timeout`."""
+        exchange = _Exchange(
+            self._pool, method, url, body, self._headers, self._max_reply_bytes
+        )
+        reply, content = exchange.run(timeout)
+        if reply.status != 200:
+            raise _refusal(url, reply, content)
         try:
-            # `Client` retries, over REST and gRPC alike, within one time limit.
-            reply = self._pool.request(
-                method, url, json=body, timeout=timeout, retries=False
+            return json.loads(content)
+        except (ValueError, RecursionError) as error:
+            raise RuntimeError(f"{url} did not answer in JSON.") from error
+
+
+class _Exchange:
+    """One request and its reply, in a thread that can be left behind.
+
+    The time limits of sockets are those of each byte: a server that sends one
+    now and then would be waited for without end.
+    """
+
+    def __init__(self, pool, method, url, body, headers, max_bytes):
+        self._request = (pool, method, url, body, headers)
+        self._url = url
+        self._max_bytes = max_bytes
+        self._done = threading.Event()
+        self._found = None
+
+    def run(self, timeout):
+        """The reply and its bytes.
+
+        Raises:
+            TimeoutError: if they did not come in time.
+            ConnectionError: if there is no connection, or it broke off.
+            RuntimeError: if the reply is too large.
+        """
+        self._end = time.monotonic() + timeout
+        threading.Thread(target=self._work, daemon=True).start()
+        self._done.wait(timeout)
+        if self._found is None or isinstance(self._found, TimeoutError):
+            raise TimeoutError(
+                f"{self._url} gave no answer within {timeout:.1f} s."
             )
+        if isinstance(self._found, Exception):
+            raise self._found
+        return self._found
+
+    def _work(self):
+        try:
+            self._found = self._ask()
+        except Exception as error:  # noqa: BLE001 raised again in `run`
+            self._found = error
+        self._done.set()
+
+    def _ask(self):
+        pool, method, url, body, headers = self._request
+        try:
+            # `Client` retries, over REST and gRPC alike, within one time
+            # limit. A POST that is redirected would become a GET.
+            reply = pool.request(
+                method,
+                url,
+                json=body,
+                headers=headers,
+                timeout=max(self._end - time.monotonic(), 0.001),
+                retries=False,
+                redirect=False,
+                preload_content=False,
+            )
+            try:
+                content = self._read(reply)
+            except BaseException:
+                reply.close()
+                raise
+            reply.release_conn()
+            return reply, content
         except exceptions.NewConnectionError as error:
             cause = error.__cause__ or error
             is_away = isinstance(cause, ConnectionRefusedError)
             kind = Unavailable if is_away else ConnectionError
             raise kind(f"{url} cannot be reached: {cause}.") from error
         except exceptions.TimeoutError as error:
-            raise TimeoutError(
-                f"{url} gave no answer within {timeout:.1f} s."
+            raise TimeoutError from error
+        except exceptions.SSLError as error:
+            raise ConnectionError(
+                f"{url} has no certificate that is trusted: {error}. Give the "
+                "authority's with `ca_file` (--ca-file)."
             ) from error
         except exceptions.HTTPError as error:
             raise ConnectionError(
                 f"{url} broke the connection off: {error}."
             ) from error
-        if reply.status != 200:
-            kind = Unavailable if reply.status >= 500 else ValueError
-            raise kind(f"{url}: {reply.status}: {_message(reply)}")
-        try:
-            return reply.json()
-        except ValueError as error:
-            raise RuntimeError(f"{url} did not answer in JSON.") from error
+
+    def _read(self, reply):
+        parts, size = [], 0
+        while part := reply.read(_CHUNK):
+            parts.append(part)
+            size += len(part)
+            if time.monotonic() > self._end:
+                raise TimeoutError
+            if size > self._max_bytes:
+                raise RuntimeError(
+                    f"{self._url} gave more than {self._max_bytes} bytes. Ask "
+                    "for fewer rows at once, or give a larger "
+                    "`max_reply_bytes`."
+                )
+        return b"".join(parts)
 
 
-def _pool(url):
+def _refusal(url, reply, content):
+    """The exception for a reply that is no answer, as gRPC's codes have it."""
+    message = f"{url}: {reply.status}: {_message(content)}"
+    if 300 <= reply.status < 400:
+        place = reply.headers.get("Location", "elsewhere")
+        return ValueError(f"{url} leads to {place}; ask that address.")
+    if reply.status in _AWAY:
+        return Unavailable(message)
+    if reply.status == _TOO_LATE:
+        return TimeoutError(message)
+    if reply.status >= _FAILED:
+        return RuntimeError(message)
+    return ValueError(message)
+
+
+def _pool(url, ca_file):
     """A pool of connections, through the proxy of the environment if any."""
     parts = urllib3.util.parse_url(url)
     proxy = urllib.request.getproxies().get(parts.scheme)
+    options = {"ca_certs": str(ca_file)} if ca_file else {}
     if proxy and not urllib.request.proxy_bypass(parts.host):
-        return urllib3.ProxyManager(proxy)
-    return urllib3.PoolManager()
+        return urllib3.ProxyManager(proxy, **options)
+    return urllib3.PoolManager(**options)
 
 
-def _message(reply):
+def _message(content):
     try:
-        content = reply.json()["error"]
-    except (ValueError, KeyError, TypeError):
-        content = reply.data.decode(errors="replace")
+        content = json.loads(content)["error"]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        content = content.decode(errors="replace")
     return " ".join(str(content).split())[:500]
 
 

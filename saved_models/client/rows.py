@@ -7,12 +7,12 @@ a list of texts, or numbers.
 import codecs
 import itertools
 import json
-import pathlib
 import re
 
 import numpy as np
 
 from saved_models.client.client import inputs_of
+from xlnet_tf.files import as_path
 
 _MOST_SHOWN = 60  # characters of a value in a message
 # NumPy kind of dtype -> one, several of them
@@ -84,7 +84,7 @@ def read_json_lines(file):
 
 def _content(file):
     """bytes of a file without a byte order mark."""
-    return pathlib.Path(file).read_bytes().removeprefix(codecs.BOM_UTF8)
+    return as_path(file).read_bytes().removeprefix(codecs.BOM_UTF8)
 
 
 def check_rows(rows, places, signatures, signature):

@@ -1,12 +1,10 @@
-"""One signature, and what the signatures of all models and tasks share.
+"""What the signatures of all models and tasks share.
 
 `SIGNATURES` in this folder's `__init__.py` names the file of each model's
 signatures: `texts`, `choices`, `tokens`, `questions`, `embedding`, `fill_in`.
 
 Shapes: N rows of a request, R sequences, T tokens.
 """
-
-import dataclasses
 
 import numpy as np
 import tensorflow as tf
@@ -18,88 +16,11 @@ from data_pipeline.tokenization.symbols import CLS_SEGMENT
 from data_pipeline.tokenization.symbols import PADDING_ID
 from data_pipeline.tokenization.symbols import PADDING_SEGMENTS
 from data_pipeline.tokenization.symbols import SEP_ID
+from saved_models.signatures.checks import after
+from saved_models.signatures.checks import at_most
 from saved_models.signatures.serving_model import ForwardPass
 from saved_models.signatures.serving_model import ServedModel
-
-IDS = ("token_ids", "segment_ids", "padding_mask")
-ID_MEANING = {
-    "token_ids": "int32 [N, T], all rows of one length",
-    "segment_ids": "int32 [N, T], 0 for text and 2 for the final [CLS]",
-    "padding_mask": "int32 [N, T], 1 = a real token",
-}
-
-
-@dataclasses.dataclass(frozen=True)
-class Signature:
-    """One function of an export.
-
-    Args:
-        function: callable that takes the inputs by name and returns a flat
-            dict of tensors.
-        inputs: dict of name to tf.TensorSpec.
-        summary: str, one sentence: what the function returns.
-        meaning: dict of str, a line for each input and output.
-        examples: list of dicts of name to NumPy array: requests, one for each
-            bucket; all of them warm a server up, the first is in the model
-            card.
-
-    Raises:
-        ValueError: if a name cannot pass through TensorFlow Serving.
-    """
-
-    function: callable
-    inputs: dict
-    summary: str
-    meaning: dict
-    examples: list
-
-    def __post_init__(self):
-        check_names(self.inputs)
-        for example in self.examples:
-            if set(example) != set(self.inputs):
-                raise ValueError(
-                    f"an example must give {', '.join(self.inputs)}. "
-                    f"Received: {', '.join(example)}."
-                )
-
-    def concrete(self):
-        """The function to save; its outputs keep their names.
-
-        Returns:
-            concrete function.
-
-        Raises:
-            ValueError: if an input or output has no documented meaning.
-        """
-        function = tf.function(self.function)
-        function = function.get_concrete_function(**self.inputs)
-        outputs = function.structured_outputs
-        check_names(outputs)
-        missing = {*self.inputs, *outputs} - set(self.meaning)
-        if missing:
-            raise ValueError(
-                "every input and output needs a line in `meaning`. "
-                f"Missing: {', '.join(sorted(missing))}."
-            )
-        return function
-
-
-def check_names(tensors):
-    """Refuse names that TensorFlow Serving's REST API treats as binary.
-
-    Args:
-        tensors: dict of name to tensor or spec.
-
-    Raises:
-        ValueError: if a string tensor's name ends in `_bytes`, which stands
-            for base64 there.
-    """
-    for name, tensor in tensors.items():
-        if name.endswith("_bytes") and tensor.dtype == tf.string:
-            raise ValueError(
-                f"the string tensor {name!r} must not end in '_bytes': "
-                "TensorFlow Serving would write it in base64."
-            )
+from saved_models.signatures.signature import IDS
 
 
 class ModelSignatures(tf.Module):
@@ -116,6 +37,9 @@ class ModelSignatures(tf.Module):
     """
 
     reads_windows = False  # of texts that are too long, see `ExportSettings`
+    # Whether rows of different requests can be joined, which must be of one
+    # shape but for texts.
+    joins_requests = True
 
     def __init__(self, model, tokenizer, settings):
         super().__init__()
@@ -160,7 +84,25 @@ class ModelSignatures(tf.Module):
         """
         raise NotImplementedError
 
-    def _run(self, function, features, of_tokens=(), minimum=0):
+    def traced(self):
+        """The signatures with the functions to save.
+
+        Returns:
+            dict of str to (Signature, concrete function).
+        """
+        signatures, functions = self.signatures(), {}
+        for signature in signatures.values():
+            if id(signature) not in functions:
+                limit = self._settings.max_request_bytes
+                functions[id(signature)] = signature.concrete(limit)
+        return {
+            name: (signature, functions[id(signature)])
+            for name, signature in signatures.items()
+        }
+
+    def _run(
+        self, function, features, of_tokens=(), minimum=0, are_windows=False
+    ):
         """Computes `function(features)` in the shapes of the settings.
 
         Args:
@@ -168,6 +110,7 @@ class ModelSignatures(tf.Module):
             features: dict of tensors [N, ...].
             of_tokens: names of outputs whose second axis is T.
             minimum: int, tokens that the function needs.
+            are_windows: bool, whether rows are windows of longer texts.
 
         Returns:
             dict of tensors.
@@ -177,6 +120,17 @@ class ModelSignatures(tf.Module):
             with self._served.weights():
                 return function(features)
 
+        shape = tf.shape(features["token_ids"], tf.int64)
+        if are_windows:
+            name, size = "windows", shape[0]
+        else:
+            name, size = "tokens", shape[0] * shape[1]
+        check = at_most(
+            size,
+            getattr(self._settings, f"max_request_{name}"),
+            f"{name} in a request, padding included",
+        )
+        features = after([check], features)
         return self._forward(with_weights, features, of_tokens, minimum)
 
     def _checked(self, features):
@@ -209,6 +163,14 @@ class ModelSignatures(tf.Module):
                         f" some are {message}. Received:",
                         token_ids,
                     ],
+                )
+            )
+        if not self._settings.seq_length_buckets:
+            checks.append(
+                at_most(
+                    shape[1],
+                    self._settings.sequence_length,
+                    "tokens in a row of this export",
                 )
             )
         features = after(checks, features)
@@ -314,12 +276,13 @@ class TaskSignatures(ModelSignatures):
         }
         return ForwardPass(self._settings, fillers, pad_side)
 
-    def _outputs(self, features, minimum=0):
+    def _outputs(self, features, minimum=0, are_windows=False):
         """Outputs of the model for sequences.
 
         Args:
             features: dict of int32 [R, T], and others [R].
             minimum: int, tokens that the model needs.
+            are_windows: see `_run`.
 
         Returns:
             tensor, or dict of tensors, whose first axis is R.
@@ -329,7 +292,9 @@ class TaskSignatures(ModelSignatures):
             outputs = self._call(features)
             return outputs if isinstance(outputs, dict) else {"": outputs}
 
-        outputs = self._run(run, features, minimum=minimum)
+        outputs = self._run(
+            run, features, minimum=minimum, are_windows=are_windows
+        )
         return outputs[""] if "" in outputs else outputs
 
     def _call(self, features):
@@ -353,45 +318,3 @@ class _Words:
     def words(self, num_tokens):
         """Words of `num_tokens` tokens in all, or a few less."""
         return [self._word] * (num_tokens // max(1, self._count(self._word)))
-
-
-def string_specs(**ranks):
-    """dict of tf.TensorSpec of strings, by their number of axes."""
-    return {
-        name: tf.TensorSpec([None] * rank, tf.string, name=name)
-        for name, rank in ranks.items()
-    }
-
-
-def id_specs(rank=2):
-    """dict of tf.TensorSpec of the inputs of ready ids."""
-    return {
-        name: tf.TensorSpec([None] * rank, tf.int32, name=name) for name in IDS
-    }
-
-
-def after(checks, features):
-    """The same features, which nothing reads before the checks passed."""
-    with tf.control_dependencies(checks):
-        return {name: tf.identity(value) for name, value in features.items()}
-
-
-def same_rows(**tensors):
-    """The same tensors, refused where their numbers of rows differ.
-
-    Args:
-        **tensors: the first one's number of rows is the expected one.
-
-    Returns:
-        list of tensors.
-    """
-    (name, first), *others = tensors.items()
-    checks = [
-        tf.debugging.assert_equal(
-            tf.shape(other)[0],
-            tf.shape(first)[0],
-            f"`{other_name}` must have a row for each row of `{name}`",
-        )
-        for other_name, other in others
-    ]
-    return list(after(checks, tensors).values())

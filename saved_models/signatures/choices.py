@@ -5,13 +5,13 @@ Shapes: N questions or queries, O options or documents, T tokens.
 
 import tensorflow as tf
 
-from saved_models.signatures.base import IDS
-from saved_models.signatures.base import Signature
 from saved_models.signatures.base import TaskSignatures
-from saved_models.signatures.base import after
-from saved_models.signatures.base import id_specs
-from saved_models.signatures.base import same_rows
-from saved_models.signatures.base import string_specs
+from saved_models.signatures.checks import after
+from saved_models.signatures.checks import same_rows
+from saved_models.signatures.signature import IDS
+from saved_models.signatures.signature import Signature
+from saved_models.signatures.signature import id_specs
+from saved_models.signatures.signature import string_specs
 
 _FILLER_SCORE = -1e30  # as of XLNetRanker
 _ID_MEANING = {
@@ -43,6 +43,8 @@ _RANKING_MEANING = {
 
 class _ManySignatures(TaskSignatures):
     """Several sequences a row, each of which is scored by itself."""
+
+    joins_requests = False  # their numbers of sequences differ
 
     def _call(self, features):
         # Each sequence as a question with one option.

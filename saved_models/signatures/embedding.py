@@ -12,12 +12,12 @@ from data_pipeline.tokenization.symbols import CLS_ID
 from data_pipeline.tokenization.symbols import CLS_SEGMENT
 from data_pipeline.tokenization.symbols import FIRST_SEGMENT
 from data_pipeline.tokenization.symbols import SEP_ID
-from saved_models.signatures.base import ID_MEANING
 from saved_models.signatures.base import ModelSignatures
-from saved_models.signatures.base import Signature
-from saved_models.signatures.base import after
-from saved_models.signatures.base import id_specs
-from saved_models.signatures.base import string_specs
+from saved_models.signatures.checks import after
+from saved_models.signatures.signature import ID_MEANING
+from saved_models.signatures.signature import Signature
+from saved_models.signatures.signature import id_specs
+from saved_models.signatures.signature import string_specs
 
 _EXAMPLE = {"text": "The door of the house was open."}
 _MEANING = {
@@ -310,7 +310,8 @@ def last_real(memories, memory_mask, memory_length):
     mask = tf.gather(real, order, axis=1, batch_dims=1)
     states = tf.stack([tf.cast(m, tf.float32) for m in memories], axis=1)
     states = tf.gather(states, order[:, None], axis=2, batch_dims=1)[:, :, 0]
-    return {
-        "memories": states * tf.cast(mask, tf.float32)[:, None, :, None],
-        "memory_mask": mask,
-    }
+    states *= tf.cast(mask, tf.float32)[:, None, :, None]
+    # There are M before, and so at least M now.
+    states = tf.ensure_shape(states, [None, None, memory_length, None])
+    mask = tf.ensure_shape(mask, [None, memory_length])
+    return {"memories": states, "memory_mask": mask}

@@ -7,19 +7,21 @@ import tensorflow as tf
 
 from data_pipeline.tokenization.symbols import BLANK
 from data_pipeline.tokenization.symbols import MASK_ID
-from saved_models.signatures.base import ID_MEANING
-from saved_models.signatures.base import Signature
-from saved_models.signatures.base import after
-from saved_models.signatures.base import id_specs
-from saved_models.signatures.base import string_specs
+from saved_models.signatures.checks import after
+from saved_models.signatures.checks import at_most
 from saved_models.signatures.embedding import EmbeddingSignatures
 from saved_models.signatures.serving_model import next_power_of_two
+from saved_models.signatures.signature import ID_MEANING
+from saved_models.signatures.signature import Signature
+from saved_models.signatures.signature import id_specs
+from saved_models.signatures.signature import string_specs
 
 MASK = "<mask>"  # stands for one missing token in a raw text
 
 # Rank of the blanks in the factorization order: one step after the context, so
 # that every blank is predicted from all words that are given, and no other.
 _CONTEXT_RANK, _BLANK_RANK = -1, 0
+_TOKENS_A_TARGET = 128  # that the bound of a request counts for one
 
 _FILL_IN_MEANING = {
     "text": f"string [N], UTF-8, with any number of {MASK}",
@@ -132,6 +134,12 @@ class PretrainerSignatures(EmbeddingSignatures):
         )
         shape = tf.shape(features["token_ids"])
         checks = [
+            # Each is answered with the whole vocabulary.
+            at_most(
+                tf.size(target_positions),
+                max(self._settings.max_request_tokens // _TOKENS_A_TARGET, 1),
+                "target positions in a request",
+            ),
             tf.debugging.assert_equal(
                 tf.shape(target_positions)[0],
                 shape[0],

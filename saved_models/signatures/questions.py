@@ -7,13 +7,13 @@ S starts of a window, E ends of a start.
 import tensorflow as tf
 
 from data_pipeline.features.answers import best_spans
-from saved_models.signatures.base import ID_MEANING
-from saved_models.signatures.base import Signature
 from saved_models.signatures.base import TaskSignatures
-from saved_models.signatures.base import after
-from saved_models.signatures.base import id_specs
-from saved_models.signatures.base import same_rows
-from saved_models.signatures.base import string_specs
+from saved_models.signatures.checks import after
+from saved_models.signatures.checks import same_rows
+from saved_models.signatures.signature import ID_MEANING
+from saved_models.signatures.signature import Signature
+from saved_models.signatures.signature import id_specs
+from saved_models.signatures.signature import string_specs
 
 _MEANING = {
     "question": "string [N], UTF-8",
@@ -123,7 +123,7 @@ class QuestionSignatures(TaskSignatures):
             {"question": question, "context": context}
         )
         spans = best_spans(
-            self._outputs(windows.features, self._min_tokens),
+            self._outputs(windows.features, self._min_tokens, True),
             windows,
             context,
             self._settings.num_candidates,

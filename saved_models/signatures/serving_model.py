@@ -13,6 +13,8 @@ import tensorflow as tf
 # which `embedding.last_real` keeps some.
 _ALL_STATES = 2**30
 _LARGEST = 127  # of int8 without -128, so that the range is symmetric
+# The scores of attention take 145 MB for a sequence of 512 tokens (base).
+_TOKENS_AT_ONCE = 4096
 
 
 class ServedModel:
@@ -142,7 +144,7 @@ class ForwardPass:
         outputs [5, ...], those of tokens [5, 100, ...]
 
     Without buckets T is the length of the longest row, and without
-    `max_batch` and `jit_compile` all rows are one batch.
+    `max_batch` a batch has as many rows as 4096 tokens are, a power of two.
 
     Args:
         settings: ExportSettings, whose `seq_length_buckets`, `max_batch` and
@@ -180,10 +182,12 @@ class ForwardPass:
             step = tf.function(function, jit_compile=True)
         if self._buckets:
             step = self._in_bucket(step)
-        if self._max_batch or self._jit_compile:
-            outputs = self._in_batches(step, features, shape[0])
+        width = tf.shape(features["token_ids"])[1]
+        limit = self._max_batch or _rows_at_once(width)
+        if tf.executing_eagerly() and shape[0] <= limit:
+            outputs = step(features)  # tracing takes longer
         else:
-            outputs = step(features)
+            outputs = self._in_batches(step, features, shape[0], limit)
         return {
             name: value[:, : shape[1]] if name in of_tokens else value
             for name, value in outputs.items()
@@ -244,15 +248,12 @@ class ForwardPass:
 
         return choose
 
-    def _in_batches(self, step, features, count):
-        """Runs at most `max_batch` rows at once, one batch after another."""
-        limit = self._max_batch or count
+    def _in_batches(self, step, features, count, limit):
+        """Runs at most `limit` rows at once, one batch after another."""
         size = tf.maximum(tf.minimum(count, limit), 1)
         if self._jit_compile:
             # XLA compiles every number of rows anew.
-            size = next_power_of_two(size)
-            if self._max_batch:
-                size = tf.minimum(size, self._max_batch)
+            size = tf.minimum(next_power_of_two(size), limit)
         num_batches = tf.maximum((count + size - 1) // size, 1)
         batches = {}
         for name, value in features.items():
@@ -268,8 +269,8 @@ class ForwardPass:
             name: tf.TensorSpec(batch.shape[1:], batch.dtype)
             for name, batch in batches.items()
         }
-        outputs = tf.function(step).get_concrete_function(specs)
-        outputs = outputs.structured_outputs
+        step = tf.function(step).get_concrete_function(specs)
+        outputs = step.structured_outputs
         results = tf.map_fn(
             step,
             batches,
@@ -287,6 +288,12 @@ class ForwardPass:
                 rows[:count], [None, *outputs[name].shape[1:]]
             )
         return joined
+
+
+def _rows_at_once(num_tokens):
+    """The largest power of two of rows with at most 4096 tokens, or 1."""
+    rows = _TOKENS_AT_ONCE // tf.maximum(num_tokens, 1)
+    return next_power_of_two(rows // 2 + 1)
 
 
 def next_power_of_two(number):

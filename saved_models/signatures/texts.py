@@ -6,12 +6,12 @@ Shapes: N texts, T tokens, C classes.
 import tensorflow as tf
 
 from data_pipeline.features.windows import windows_of_texts
-from saved_models.signatures.base import ID_MEANING
-from saved_models.signatures.base import Signature
 from saved_models.signatures.base import TaskSignatures
-from saved_models.signatures.base import id_specs
-from saved_models.signatures.base import same_rows
-from saved_models.signatures.base import string_specs
+from saved_models.signatures.checks import same_rows
+from saved_models.signatures.signature import ID_MEANING
+from saved_models.signatures.signature import Signature
+from saved_models.signatures.signature import id_specs
+from saved_models.signatures.signature import string_specs
 
 _MEANING = {
     "text": "string [N], UTF-8",
@@ -75,7 +75,9 @@ class _TextSignatures(TaskSignatures):
         windows, rows = windows_of_texts(
             self._tokenizer(text), self._settings.sequence_length - 2, stride
         )
-        outputs = self._outputs(self._preprocessor.pack(windows))
+        outputs = self._outputs(
+            self._preprocessor.pack(windows), are_windows=True
+        )
         return self._answer(
             tf.math.unsorted_segment_mean(outputs, rows, tf.size(text))
         )

@@ -6,11 +6,12 @@ Shapes: N texts, W words of a text, T tokens, C classes.
 import tensorflow as tf
 
 from data_pipeline.features.packing import word_pieces
-from saved_models.signatures.base import ID_MEANING
-from saved_models.signatures.base import Signature
 from saved_models.signatures.base import TaskSignatures
-from saved_models.signatures.base import id_specs
-from saved_models.signatures.base import string_specs
+from saved_models.signatures.checks import at_most
+from saved_models.signatures.signature import ID_MEANING
+from saved_models.signatures.signature import Signature
+from saved_models.signatures.signature import id_specs
+from saved_models.signatures.signature import string_specs
 from saved_models.signatures.texts import label_names
 
 # RE2 class of the characters that `str.split` splits at.
@@ -86,6 +87,15 @@ class TaggerSignatures(TaskSignatures):
         text = tf.strings.unicode_transcode(text, "UTF-8", "UTF-8")
         words = tf.strings.regex_replace(text, f"[{_BLANKS}]+", " ")
         words = tf.strings.split(words)  # [N, (W)]
+        # What is answered is as wide as the text of most words.
+        longest = tf.reduce_max(tf.concat([[0], words.row_lengths()], 0))
+        check = at_most(
+            tf.size(text, tf.int64) * longest,
+            self._settings.max_request_tokens,
+            "words in a request, padding included",
+        )
+        with tf.control_dependencies([check]):
+            words = tf.identity(words)
         # [all words, (pieces)]
         ids = word_pieces(self._tokenizer, words.flat_values)
         pieces = words.with_flat_values(ids).merge_dims(1, 2)  # [N, (T)]

@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 import tensorflow as tf
+from tensorflow.python.framework import op_callbacks
 
 from data_pipeline.features.answers import best_spans
 from data_pipeline.features.answers import n_best_answers
@@ -155,6 +156,30 @@ def test_bytes_that_are_not_utf8(tokenizer, graph):
         texts, found["begin"][0], found["end"][0], strict=False
     ):
         assert text[begin:end] == answer
+
+
+def test_memory_grows_with_the_context_and_not_with_its_square(graph):
+    sizes = []
+
+    def record(op_type, inputs, attributes, outputs, *others):
+        sizes.extend(
+            sum(map(len, x.numpy().ravel()))
+            if x.dtype == tf.string
+            else np.prod(x.shape) * 8
+            for x in outputs
+        )
+
+    context = " ".join(CONTEXTS)
+    context *= 40_000 // len(context) + 1
+    windows = make_windows(graph, ["ba"], [context], LENGTH, STRIDE, QUESTION)
+    outputs = random_outputs(windows)
+    op_callbacks.add_op_callback(record)
+    try:
+        found = best_spans(outputs, windows, [context], n_best=9)
+    finally:
+        op_callbacks.remove_op_callback(record)
+    assert max(sizes) < 40 * len(context)
+    assert len({*found["text"][0].numpy()} - {b""}) == 9
 
 
 def test_no_questions_and_wrong_numbers(windows, graph):

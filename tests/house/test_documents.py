@@ -42,6 +42,7 @@ def test_options_named_exist():
         "--tf_xla_persistent_cache_directory",
         "--direct_num_workers",
         "--direct_running_mode",
+        "--enable_per_model_batching_parameters",  # TensorFlow Serving
     }
     for file in DOCUMENTS:
         text = file.read_text(encoding="utf-8")

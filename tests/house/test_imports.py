@@ -38,6 +38,7 @@ FLOORS = [
     ["xlnet_tf"],
     ["xlnet_tf.training"],
     [
+        "saved_models.batching",
         "saved_models.settings",
         "saved_models.versions",
         "saved_models.warm_up",

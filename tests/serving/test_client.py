@@ -1,6 +1,7 @@
 """The client, against servers in this process that are not TF Serving."""
 
 import json
+import re
 import socket
 import sys
 import threading
@@ -19,6 +20,7 @@ from tests.support.export_fixtures import refused
 from tests.support.export_servers import NAME
 from tests.support.export_servers import grpc_server
 from tests.support.export_servers import rest_server
+from tests.support.export_servers import write_certificate
 
 TEXTS = ["Ba co <mask> fi.", "", "größer 한국 <mask>"]
 
@@ -72,10 +74,6 @@ def test_texts(client, pretrainer_signatures):
                     np.testing.assert_array_equal(answer[name], value)
                 else:
                     np.testing.assert_allclose(answer[name], value, atol=1e-6)
-    answer = client([], "embed")
-    assert answer["embeddings"].dtype == np.float32
-    assert answer["embeddings"].shape[::2] == (0, 22)
-    assert all(len(value) == 0 for value in answer.values())
 
 
 def test_a_single_output_has_its_name(client):
@@ -113,16 +111,29 @@ def test_retries(client, failures, served):
         failures.codes, failures.count = [away] * count, 0
         assert client(TEXTS)["count"].tolist() == [1, 0, 1]
         assert failures.count == count + 1
+    # As long as there is time, if no number is given.
+    failures.codes, failures.count = [away] * 30, 0
+    assert client(TEXTS)["count"].tolist() == [1, 0, 1]
+    assert failures.count == 31
+    client._retries = 4
     failures.codes, failures.count = [away] * 9, 0
     with pytest.raises(ConnectionError, match="told.*Tried 5 times"):
         client(TEXTS)
     assert failures.count == 5
-    # A request that is refused is not tried again.
-    failures.codes = ["INVALID_ARGUMENT" if is_grpc else 400]
-    failures.count = 0
-    with pytest.raises(ValueError, match="400|INVALID_ARGUMENT"):
-        client(TEXTS)
-    assert failures.count == 1
+    # What is refused, and what failed, is not tried again.
+    for codes, error in (
+        (("INVALID_ARGUMENT", 400), ValueError),
+        (("UNAUTHENTICATED", 401), ValueError),
+        (("PERMISSION_DENIED", 403), ValueError),
+        (("INTERNAL", 500), RuntimeError),
+        (("UNIMPLEMENTED", 501), RuntimeError),
+        (("DEADLINE_EXCEEDED", 504), TimeoutError),
+    ):
+        failures.codes, failures.count = [codes[not is_grpc]], 0
+        with pytest.raises(error) as raised:
+            client(TEXTS)
+        assert failures.count == 1, codes
+        assert type(raised.value) is error
     # Nor one that is answered too late.
     client._timeout, failures.seconds, failures.count = 0.2, 0.8, 0
     begun = time.monotonic()
@@ -143,6 +154,7 @@ def test_what_is_refused(client, failures, served):
         ({"text": ["a"]}, "classify", "no signature 'classify'; it has .*emb"),
         ({"text": ["a"]}, "embed_ids", "takes .*token_ids.*Received: text"),
         ({"text": [["a"]]}, "embed", "`text` must have 1 axes.* 2 axes"),
+        ({"text": []}, "embed", "must have at least one row. Received: 0 r"),
     ):
         with pytest.raises(ValueError, match=message):
             client.predict(inputs, signature)
@@ -174,11 +186,20 @@ def test_what_predict_says_of_servers(capsys):
         port = free.getsockname()[1]
     gone = f"http://127.0.0.1:{port}/v1/models/tiny"
     for arguments, *messages in (
-        (["--url", gone], "cannot be reached", "refused", "Tried 5 times"),
+        (
+            ["--url", gone, "--timeout", "0.1"],
+            *("cannot be reached", "refused", "Tried "),
+        ),
         (["--url", "http://host:8501"], "server must be http://HOST:PORT/v1/m"),
         (["--url", "grpc://host:8500"], "with a name"),
         (["--url", "ftp://host/v1/models/a"], "server must be http"),
         (["--url", "http://h/v1/models/a", "--model", "b"], "either --model"),
+        (["--url", gone, "--ca-file", "a"], "is for https:// and grpcs://"),
+        (
+            ["--url", "grpcs://h:1", "--name", "a", "--ca-file", "gone.pem"],
+            "no certificates at gone.pem",
+        ),
+        (["--url", gone, "--header", "secret"], "`--header` must be NAME:VAL"),
         ([], "either --model or --url"),
     ):
         line = refused(capsys, predict.main, *arguments, "--text", "a")
@@ -188,19 +209,133 @@ def test_what_predict_says_of_servers(capsys):
 def test_servers_that_are_not_tensorflow_servings():
     """Bytes that answer a request -> the error."""
     head = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s"
+    moved = b"HTTP/1.1 302 Found\r\nLocation: http://a/b\r\n"
+    moved += b"Content-Length: 0\r\n\r\n"
     for reply, error, message in (
         (head % (2, b"{}"), RuntimeError, "metadata is not TensorFlow Serv"),
         (head % (2, b"no"), RuntimeError, "did not answer in JSON"),
         (head % (9, b"{}"), ConnectionError, "broke the connection off"),
         (b"", ConnectionError, "broke the connection off"),
+        (moved, ValueError, "metadata leads to http://a/b; ask that address"),
+        (head % (300, b"[" * 300), RuntimeError, "gave more than 200 bytes"),
     ):
         with socket.create_server(("127.0.0.1", 0)) as server:
             url = f"http://127.0.0.1:{server.getsockname()[1]}/v1/models/tiny"
             answering = _answer_once(server, reply)
-            with saved_models.connect(url, retries=0) as client:
+            options = {"retries": 0, "max_reply_bytes": 200}
+            with saved_models.connect(url, **options) as client:
                 with pytest.raises(error, match=message):
                     client.signatures()
             answering.join()
+
+
+def test_answers_that_do_not_fit_the_signature():
+    known = {
+        "serving_default": (
+            {"text": (np.dtype(object), [-1])},
+            {
+                "score": (np.dtype("float32"), [-1]),
+                "scores": (np.dtype("float32"), [-1, 3]),
+            },
+        )
+    }
+    head = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s"
+    for outputs, message in (
+        ({"score": [1]}, "gave other outputs than its signature"),
+        ([1, 2], "gave other outputs than its signature"),
+        ({"score": [1], "scores": [[1, 2, 3]]}, "`score` in the shape .1., ex"),
+        ({"score": [1, 2], "scores": [[1, 2]] * 2}, "shape .2, 2., expected"),
+        ({"score": [1, 2], "scores": [[1, 2], [3]]}, "gave other outputs"),
+        ({"score": ["a", 2], "scores": [[1] * 3] * 2}, "gave other outputs"),
+    ):
+        content = json.dumps({"outputs": outputs}).encode()
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            url = f"http://127.0.0.1:{server.getsockname()[1]}/v1/models/tiny"
+            answering = _answer_once(server, head % (len(content), content))
+            with saved_models.connect(url, retries=0) as client:
+                client._signatures = known
+                with pytest.raises(RuntimeError, match=message):
+                    client(["a", "b"])
+            answering.join()
+
+
+def test_one_time_limit_for_all_of_a_reply():
+    """Each byte comes in time, and the reply does not."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        url = f"http://127.0.0.1:{server.getsockname()[1]}/v1/models/tiny"
+        stop = threading.Event()
+
+        def drip():
+            connection, _ = server.accept()
+            with connection:
+                connection.recv(10_000)
+                connection.sendall(b"HTTP/1.1 200 OK\r\n")
+                while not stop.wait(0.05):
+                    connection.sendall(b"a: b\r\n")
+
+        thread = threading.Thread(target=drip)
+        thread.start()
+        with saved_models.connect(url, timeout=0.3) as client:
+            with pytest.raises(TimeoutError, match="no answer within 0.. s"):
+                client.signatures()
+        stop.set()
+        thread.join()
+
+
+def test_waits_between_attempts(monkeypatch):
+    """They grow, differ between clients, and last until the time is over."""
+    now, waits = [0.0], []
+    monkeypatch.setattr(client_module, "_FIRST_WAIT", 0.1)
+    monkeypatch.setattr(client_module.time, "monotonic", lambda: now[0])
+
+    def sleep(seconds):
+        waits[-1].append(seconds)
+        now[0] += seconds
+
+    monkeypatch.setattr(client_module.time, "sleep", sleep)
+
+    class Away:
+        def signatures(self, timeout):
+            raise client_module.Unavailable("away.")
+
+    for _ in range(2):
+        waits.append([])
+        with pytest.raises(ConnectionError, match="away. Tried .. times"):
+            client_module.Client(Away(), timeout=30).signatures()
+    for some in waits:
+        assert 26 < sum(some) <= 30 and max(some) <= 3
+        assert all(0.5 <= some[i] / 0.1 / 2**i <= 1.5 for i in range(5))
+    assert waits[0] != waits[1]
+
+
+def test_headers_and_certificates(
+    capsys, tmp_path, pretrainer_signatures, pretrainer_export
+):
+    """TLS with an authority of one's own, and authorization."""
+    pytest.importorskip("cryptography", reason="makes the certificate")
+    pair = write_certificate(tmp_path)
+    token = tmp_path / "token"
+    token.write_text("authorization: Bearer a:b\n")
+
+    def check(url, made, *name):
+        assert url.split("localhost")[0] in ("https://", "grpcs://")
+        made.authorization = "Bearer a:b"
+        asked = ["--url", url, *name, "--text", TEXTS[0]]
+        asked += ["--ca-file", str(pair[0])]
+        assert run(predict.main, [*asked, "--header", f"@{token}"]) == 0
+        assert "candidates" in capsys.readouterr().out
+        assert re.search("401|UNAUTHEN", refused(capsys, predict.main, *asked))
+
+    with rest_server(pretrainer_signatures, pair) as (url, made):
+        check(url, made)
+        with saved_models.connect(url) as client:
+            with pytest.raises(ConnectionError, match="no certificate that is"):
+                client.signatures()
+    pytest.importorskip(
+        "tensorflow_serving", reason="needs tensorflow-serving-api"
+    )
+    with grpc_server(pretrainer_signatures, pretrainer_export, pair) as made:
+        check(*made, "--name", NAME)
 
 
 def test_a_proxy_of_the_environment_is_used(monkeypatch):

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from data_pipeline.command_line import run
 from data_pipeline.tasks.examples import Answer
 from data_pipeline.tasks.examples import ChoiceExample
 from data_pipeline.tasks.examples import QuestionExample
@@ -14,6 +13,7 @@ from saved_models import compare
 from saved_models.client.local import Predictor
 from saved_models.compare import compare_on_task
 from saved_models.compare import read_labelled
+from tests.support.export_fixtures import compared
 from tests.support.export_fixtures import refused
 from tests.support.export_fixtures import shared_model
 from tests.support.export_fixtures import tiny_tokenizer
@@ -295,18 +295,6 @@ def test_examples_without_labels(tmp_path):
     (tmp_path / "mine.tsv").write_text("\n".join(rows) + "\n")
     found = read_labelled("ranking", tmp_path / "mine.tsv")
     assert [x.relevance for x in found] == [0, 1]
-
-
-def compared(capsys, *arguments):
-    """The table of a successful `compare`: name -> numbers."""
-    capsys.readouterr()
-    assert run(compare.main, [str(x) for x in arguments]) == 0
-    captured = capsys.readouterr()
-    assert captured.err == ""
-    header, *lines = captured.out.splitlines()
-    assert header.split() == ["model", "other", "difference"]
-    split = (line.split() for line in lines)
-    return {name: list(map(float, values)) for name, *values in split}
 
 
 def test_the_command_on_a_task(capsys, tmp_path, classifier_export):

@@ -1,19 +1,23 @@
 """Exports answer as their models, hold what servers need, and appear whole."""
 
 import json
+import pathlib
 
 import numpy as np
 import pytest
 import tensorflow as tf
 import tensorflow_text
 
+import saved_models
 from data_pipeline.tokenization.tokenizer import Tokenizer
 from saved_models import model_card
 from saved_models import warm_up
+from saved_models.client.operations import check_operations
 from saved_models.export import export_model
 from saved_models.settings import ExportSettings
-from saved_models.signatures.base import Signature
+from saved_models.signatures import signatures_for
 from saved_models.signatures.fill_in import PretrainerSignatures
+from saved_models.signatures.signature import Signature
 from saved_models.versions import latest_version
 from saved_models.versions import next_version
 from tests.support import task_export_fixtures as tasks
@@ -30,7 +34,10 @@ from tests.support.export_fixtures import log_probabilities
 from tests.support.export_fixtures import shared_model
 from tests.support.export_fixtures import tiny_tokenizer
 from tests.support.samples import tiny_model
+from xlnet_tf.files import copy_tree
+from xlnet_tf.files import verify_checksums
 
+PACKAGE = pathlib.Path(model_card.__file__).parent
 TEXTS = ["Ba co <mask> fi, 9 code <mask>", "", "größer \u2028 <mask>"]
 
 pytestmark = pytest.mark.xdist_group("exports")
@@ -120,6 +127,7 @@ def test_only_ops_that_a_server_has(exported, tmp_path):
     assert {"Einsum", "GatherV2"} <= ops  # functions were read
     assert TEXT_OPS <= foreign(ops) <= ALLOWED_TEXT_OPS
     assert not ops & PYTHON_OPS
+    check_operations(directory)
 
     class Module(tf.Module):
         @tf.function(input_signature=[tf.TensorSpec([None], tf.string)])
@@ -323,7 +331,9 @@ def test_a_server_sees_the_old_version_or_the_whole_new_one(
     assert seen == [name / "1"] * 2
     assert latest_version(name) == name / "2"
     assert sorted(f.name for f in (name / "2").rglob("*")) == [
+        "SHA256SUMS",
         "assets.extra",
+        "batching_params.pbtxt",
         "model_card.json",
         "saved_model.pb",
         "settings.json",
@@ -361,6 +371,73 @@ def test_an_existing_version_is_kept_or_replaced(
     assert [p.name for p in tmp_path.iterdir()] == ["1"]
 
 
+def test_of_two_exports_at_once_one_is_refused(
+    tmp_path, monkeypatch, without_graphs
+):
+    save = tf.saved_model.save
+    directory = next_version(tmp_path / "tiny")
+
+    def export(**options):
+        export_model(shared_model(), tiny_tokenizer(), directory, **options)
+
+    def other_first(module, path, functions):
+        monkeypatch.setattr(tf.saved_model, "save", save)
+        export(num_candidates=3)
+        save(module, path, functions)
+
+    def candidates():
+        file = directory / "assets.extra" / "settings.json"
+        verify_checksums(directory)
+        return ExportSettings.read(file).num_candidates
+
+    monkeypatch.setattr(tf.saved_model, "save", other_first)
+    with pytest.raises(FileExistsError, match="1 exists. Give the next versi"):
+        export(num_candidates=4)
+    assert candidates() == 3
+
+    def other_overwrites(module, path, functions):
+        monkeypatch.setattr(tf.saved_model, "save", save)
+        export(num_candidates=5, overwrite=True)
+        save(module, path, functions)
+
+    monkeypatch.setattr(tf.saved_model, "save", other_overwrites)
+    # Of two that overwrite the last one is left, whole.
+    export(num_candidates=6, overwrite=True)
+    assert candidates() == 6
+    assert [p.name for p in directory.parent.iterdir()] == ["1"]
+
+
+def test_exports_in_buckets(
+    bucket, tmp_path, monkeypatch, classifier_export, without_graphs
+):
+    """Written, listed and read there, and nothing is made beside them."""
+    monkeypatch.chdir(tmp_path)
+    export = f"{bucket}/tiny"
+    for version in ("1", "2"):
+        directory = next_version(export)
+        export_model(shared_model(), tiny_tokenizer(), directory)
+        assert str(latest_version(export)) == f"{export}/{version}"
+    verify_checksums(f"{export}/2")
+    with pytest.raises(FileExistsError, match="ram://.*1 exists. Give the ne"):
+        export_model(shared_model(), tiny_tokenizer(), f"{export}/1")
+    copy_tree(classifier_export, f"{bucket}/served/1")
+    predictor = saved_models.load(f"{bucket}/served")
+    assert predictor(["ba co"])["label"].shape == (1,)
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_an_export_says_of_batches(tmp_path, without_graphs):
+    for settings, rows in (({}, 32), ({"max_batch": 64}, 64)):
+        directory = next_version(tmp_path)
+        export_model(shared_model(), tiny_tokenizer(), directory, **settings)
+        rules = (directory / "batching_params.pbtxt").read_text()
+        assert f"max_execution_batch_size {{ value: {rows} }}" in rules
+    # Requests with different numbers of these cannot be joined.
+    for name in ("choice", "ranker"):
+        assert not signatures_for(tasks.shared_task(name)).joins_requests
+    assert signatures_for(tasks.shared_task("tagger")).joins_requests
+
+
 def test_what_is_refused_before_anything_is_written(tmp_path, without_graphs):
     for name, settings, message in (
         ("demo", {}, "must end in a version number.*demo/1"),
@@ -370,9 +447,9 @@ def test_what_is_refused_before_anything_is_written(tmp_path, without_graphs):
         ("1", {"num_candidates": 0}, "`num_candidates` must be between 1 and"),
         ("1", {"stride": 3}, "XLNetPretrainer reads no questions: leave --st"),
         ("1", {"window_stride": 3}, "is for classifiers and regressors of te"),
-        ("saved_models/serving/1", {}, "must not be named serving: .*code"),
-        ("saved_models/client/1", {}, "must not be named client: .*code of"),
-        ("saved_models/signatures/1", {}, "must not be named signatures"),
+        (PACKAGE / "serving" / "1", {}, "must not be named serving in .*code"),
+        (PACKAGE / "client" / "1", {}, "must not be named client in"),
+        (PACKAGE / "signatures" / "1", {}, "must not be named signatures"),
     ):
         with pytest.raises(ValueError, match=message):
             export_model(
@@ -385,4 +462,5 @@ def test_what_is_refused_before_anything_is_written(tmp_path, without_graphs):
         export_model(shared_model(), other, tmp_path / "1")
     assert not list(tmp_path.iterdir())
     # Elsewhere these are names like others.
-    export_model(shared_model(), tiny_tokenizer(), tmp_path / "serving" / "1")
+    for name in ("serving", "saved_models/client"):
+        export_model(shared_model(), tiny_tokenizer(), tmp_path / name / "1")

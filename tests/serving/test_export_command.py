@@ -1,6 +1,7 @@
 """`python -m saved_models.export` as it is typed."""
 
 import json
+import pathlib
 import re
 import shutil
 import zipfile
@@ -21,7 +22,10 @@ from tests.support.export_fixtures import tiny_tokenizer
 from tests.support.task_export_fixtures import TASKS
 from tests.support.task_export_fixtures import shared_task
 from tests.support.task_export_fixtures import write_run
+from xlnet_tf.files import copy_tree
 from xlnet_tf.weights.hugging_face_writer import save_hugging_face
+
+PACKAGE = pathlib.Path(export.__file__).parent
 
 
 @pytest.fixture(scope="module")
@@ -99,6 +103,24 @@ def test_what_is_exported_and_where(capsys, exports, keras_file, tmp_path):
         exports, "--model", keras_file.parent, "--output", tmp_path
     )
     assert same_weights(model, shared_model())
+
+
+def test_models_in_buckets(bucket, monkeypatch, exports, keras_file, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    shared_task("classifier").save_to_preset(tmp_path / "run" / "best")
+    for source, name, cls in (
+        (keras_file.parent, "run", type(shared_model())),
+        (tmp_path / "run" / "best", "tuned/best", xlnet_tf.XLNetTextClassifier),
+    ):
+        copy_tree(source, f"{bucket}/{name}")
+        model, tokenizer, directory, options = exported(
+            exports,
+            *("--model", f"{bucket}/{name}", "--output", f"{bucket}/served"),
+        )
+        assert type(model) is cls
+        assert tokenizer.digest == tiny_tokenizer().digest
+        assert str(directory) == f"{bucket}/served/1"
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
 
 
 def test_the_preset_says_whether_text_is_lower_cased(exports, preset, tmp_path):
@@ -272,7 +294,7 @@ def test_export_refuses(capsys, tmp_path, keras_file):
     for options, message in (
         (("--model", tmp_path / "gone"), "there is no model at .*gone"),
         (("--output", tmp_path / "2"), "2 exists. Give the next version, or"),
-        (("--output", tmp_path / "saved_models/client"), "not be named client"),
+        (("--output", PACKAGE / "client"), "not be named client"),
         (("--precision", "int4"), "`precision` must be one of"),
         (("--settings", tmp_path / "gone"), "no file of settings at .*gone"),
         (("--stride", "7"), "XLNetPretrainer reads no questions: leave --str"),

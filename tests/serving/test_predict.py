@@ -6,6 +6,7 @@ import shutil
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 import saved_models
 from data_pipeline.command_line import run
@@ -199,5 +200,39 @@ def test_damaged_exports(capsys, classifier_export, tmp_path):
         file.unlink()
         if kept is not None:
             file.write_bytes(content)
-        line = refused(capsys, predict.main, "--model", place, "--text", "a")
+        options = ("--model", place, "--text", "a")
+        line = refused(capsys, predict.main, *options)
+        assert re.search("SHA256SUMS names it|is damaged, or of another", line)
+        line = refused(capsys, predict.main, *options, "--no-verify")
         assert "1 cannot be loaded as a SavedModel: " in line
+
+
+def test_programs_of_strangers_are_not_run(capsys, tmp_path):
+    """A signature that writes a file, and what loading runs."""
+    written = str(tmp_path / "written")
+
+    class Stranger(tf.Module):
+        def __init__(self):
+            super().__init__()
+            self.table = tf.lookup.StaticHashTable(
+                tf.lookup.KeyValueTensorInitializer(["a"], [1]), 0
+            )
+
+        @tf.function(input_signature=[tf.TensorSpec([None], tf.string, "text")])
+        def serve(self, text):
+            tf.io.write_file(written, text[0])
+            return {"count": tf.cast(tf.ones_like(text, tf.int32), tf.int32)}
+
+    module = Stranger()
+    place = tmp_path / "stranger" / "1"
+    tf.saved_model.save(module, str(place), {"serving_default": module.serve})
+    options = ["--model", place.parent, "--text", "a"]
+    line = refused(capsys, predict.main, *options)
+    assert "that exports of this package do not use: " in line
+    assert "WriteFile" in line and "HashTableV2" in line and "--trust" in line
+    place.joinpath("saved_model.pb").write_bytes(b"\xff" * 9)
+    assert "cannot be loaded as a" in refused(capsys, predict.main, *options)
+    tf.saved_model.save(module, str(place), {"serving_default": module.serve})
+    assert not (tmp_path / "written").exists()
+    assert answered(capsys, *options, "--trust") == [{"text": "a", "count": 1}]
+    assert (tmp_path / "written").read_text() == "a"

@@ -151,6 +151,13 @@ def test_embeddings_are_the_content_stream(module, model):
     np.testing.assert_allclose(alone, expected, atol=TOLERANCE)
 
 
+def test_positions_that_are_answered_with_the_whole_vocabulary(module):
+    ids = tf.fill([2, 3], 9)
+    match = "at most 4096 target positions in a request"
+    with pytest.raises(tf.errors.InvalidArgumentError, match=match):
+        module.fill_in_ids(ids, ids * 0, ids, tf.zeros([2, 3000], tf.int32))
+
+
 def test_long_and_empty_texts(module, model):
     text = "Ba <mask> co" + " bacode fi" * 40 + " <mask>"
     outputs = ask(module.fill_in, [text, "ba"])

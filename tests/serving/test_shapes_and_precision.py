@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from saved_models.settings import ExportSettings
+from saved_models.signatures.serving_model import ForwardPass
 from tests.support.export_fixtures import LENGTH
 from tests.support.export_fixtures import ask
 from tests.support.export_fixtures import check_equal
@@ -58,6 +60,31 @@ def test_batches_of_a_limit(plain):
         shapes = recorded_shapes(module)
         check_equal(ask(module.embed, TEXTS), ask(plain.embed, TEXTS))
         assert max(rows for rows, _ in shapes if rows) <= limit
+
+
+def test_batches_of_as_many_tokens():
+    """Without a limit of rows, 4096 tokens: a power of two of rows."""
+    forward = ForwardPass(ExportSettings(), {"token_ids": 0})
+
+    def step(features):
+        ids = features["token_ids"]
+        rows = tf.shape(ids)[0]
+        return {"rows": tf.fill([rows], rows), "first": ids[:, 0]}
+
+    for rows, width, expected in (
+        (9, 512, 8),
+        (300, 512, 8),
+        (8, 512, 8),
+        (70, 64, 64),
+        (40, 100, 32),
+        (3, 5000, 1),
+        (5000, 1, 4096),
+        (2, 512, 2),
+    ):
+        ids = tf.reshape(tf.range(rows * width), [rows, width])
+        found = forward(step, {"token_ids": ids})
+        assert found["rows"].numpy().tolist() == [expected] * rows
+        assert (found["first"] == ids[:, 0]).numpy().all()
 
 
 def test_warm_up_rows_of_a_compiled_export():

@@ -1,5 +1,7 @@
 """Signatures of tasks, as Python functions, answer as the tasks in Keras."""
 
+import re
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -273,6 +275,46 @@ def test_requests_that_do_not_fit():
     for name, signature, inputs, message in REFUSED:
         with pytest.raises(tf.errors.InvalidArgumentError, match=message):
             ask(functions(name)[signature], **inputs)
+
+
+def test_the_bounds_of_a_request():
+    """Each is a setting, and what is above is refused in one line."""
+    limits = {
+        "max_request_bytes": 30,
+        "max_request_tokens": 12,
+        "max_request_windows": 3,
+        "window_stride": 2,
+        "sequence_length": 6,
+    }
+    module = made(shared_task("classifier"), **limits).module
+    functions = {name: x for name, (_, x) in module.traced().items()}
+    ids = np.ones([1, 6], "int32")
+    names = ("token_ids", "segment_ids", "padding_mask")
+    for signature, inputs, message in (
+        ("serving_default", {"text": ["ba", "ba".ljust(28)]}, ""),
+        ("serving_default", {"text": ["bab", "ba".ljust(28)]}, "30 bytes of "),
+        ("serving_default", {"text": ["ba " * 9]}, "3 windows in a r"),
+        ("pairs", {"text": ["ba"] * 2, "text_pair": ["co"] * 2}, ""),
+        ("pairs", {"text": ["ba"] * 9, "text_pair": ["c"] * 9}, "12 tokens i"),
+        ("ids", dict.fromkeys(names, ids.repeat(2, 0)), ""),
+        ("ids", dict.fromkeys(names, ids.repeat(3, 0)), "12 tokens in a req"),
+        ("ids", dict.fromkeys(names, ids.repeat(2, 1)), "6 tokens in a row"),
+    ):
+        function = functions[signature]
+        if not message:
+            ask(function, **inputs)
+            continue
+        message = f"there may be at most {message}"
+        with pytest.raises(tf.errors.InvalidArgumentError, match=message) as e:
+            ask(function, **inputs)
+        line = e.value.message.split("\n\t [[")[0].strip().rsplit("\n", 1)[-1]
+        assert re.search(rf"\[{message}.* Received:\] \[\d+\]", line), line
+    limits = {"max_request_tokens": 40, "sequence_length": 6}
+    module = made(shared_task("tagger"), **limits).module
+    with pytest.raises(tf.errors.InvalidArgumentError, match="40 words in a r"):
+        ask(module.tag, text=["a " * 20, "b", "c"])
+    with pytest.raises(ValueError, match="`max_request_bytes` must be a posi"):
+        made(shared_task("classifier"), max_request_bytes=0)
 
 
 def test_settings_that_do_not_fit():

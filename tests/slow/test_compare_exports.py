@@ -17,6 +17,7 @@ from saved_models.compare import compare_on_task
 from saved_models.compare import read_labelled
 from tests.support import finetuning_fixtures
 from tests.support.export_fixtures import SMALL
+from tests.support.export_fixtures import compared
 from tests.support.export_fixtures import refused
 from tests.support.export_fixtures import shared_export as pretrainer_export
 from tests.support.oracle import as_numpy
@@ -268,18 +269,6 @@ def write_table(directory, rows):
     lines = ["\t".join(x) for x in [("text", "label"), *rows]]
     file.write_text("\n".join(lines) + "\n", encoding="utf-8")
     return file
-
-
-def compared(capsys, *arguments):
-    """The table of a successful `compare`: name -> numbers."""
-    capsys.readouterr()
-    assert run(compare.main, [str(x) for x in arguments]) == 0
-    captured = capsys.readouterr()
-    assert captured.err == ""
-    header, *lines = captured.out.splitlines()
-    assert header.split() == ["model", "other", "difference"]
-    split = (line.split() for line in lines)
-    return {name: list(map(float, values)) for name, *values in split}
 
 
 def test_eight_bits_cost_something(capsys, tmp_path):

@@ -10,6 +10,7 @@ import pytest
 import tensorflow as tf
 import tensorflow_text
 
+from saved_models.client.operations import check_operations
 from tests.support import export_fixtures as pretrainers
 from tests.support.export_fixtures import ALLOWED_TEXT_OPS
 from tests.support.export_fixtures import PYTHON_OPS
@@ -114,6 +115,7 @@ def test_a_small_export():
     ops = all_ops(directory)
     assert {op.removeprefix("Stateless") for op in ops} >= {"Case", "While"}
     assert TEXT_OPS <= foreign(ops) <= ALLOWED_TEXT_OPS
+    check_operations(directory)
 
 
 def test_a_pretrainer_compiled_by_xla():
@@ -137,6 +139,7 @@ def test_an_export_of_a_task(name):
     expected = ALLOWED_TEXT_OPS if name == "questions" else TEXT_OPS
     assert foreign(ops) == expected
     assert not ops & PYTHON_OPS
+    check_operations(shared_export(name))
     signatures = served(name)
     check_close(
         ask(signatures["serving_default"], **raw(name)),

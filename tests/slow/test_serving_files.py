@@ -1,10 +1,16 @@
 """The files for a server parse, and name the same things."""
 
+import json
 import pathlib
 import re
+import socket
+import subprocess
+import threading
 
 import pytest
 import yaml
+
+from saved_models.batching import write_batching
 
 pytestmark = pytest.mark.slow
 
@@ -39,17 +45,22 @@ def kubernetes():
     return deployment, service, container
 
 
-def test_the_batching_rules_hold():
-    found = fields("batching_parameters.txt")
-    sizes = [int(size) for size in found["allowed_batch_sizes"]]
-    assert sizes == sorted(set(sizes))
-    largest, *others = (int(value) for value in found["value"])
-    assert sizes[-1] == largest and len(others) == 3
-    # Else ids are padded with a 1 in padding_mask.
-    assert found["pad_variable_length_inputs"] == ["false"]
+def test_the_batching_rules_hold(tmp_path):
+    write_batching(tmp_path, 64)
+    for text in (
+        read("batching_parameters.txt"),
+        (tmp_path / "batching_params.pbtxt").read_text(),
+    ):
+        # A batch that is filled up with a row of a request of no rows ends the
+        # server.
+        lines = [line.split("#")[0] for line in text.splitlines()]
+        assert "allowed_batch_sizes" not in "".join(lines)
+        # Else ids are padded with a 1 in padding_mask.
+        assert "pad_variable_length_inputs: false" in lines
+        assert "enable_large_batch_splitting { value: true }" in lines
 
 
-def test_the_official_messages_read_them():
+def test_the_official_messages_read_them(tmp_path):
     pytest.importorskip(
         "tensorflow_serving", reason="needs tensorflow-serving-api"
     )
@@ -67,22 +78,44 @@ def test_the_official_messages_read_them():
         "tensorflow_serving.servables.tensorflow.session_bundle_config_pb2",
         reason="this tensorflow-serving-api has no batching messages",
     )
-    message = text_format.Parse(
-        read("batching_parameters.txt"),
-        session_bundle_config_pb2.BatchingParameters(),
-    )
-    assert message.max_batch_size.value == message.allowed_batch_sizes[-1]
+    for text, rows in (
+        (read("batching_parameters.txt"), 32),
+        (_rules_of_an_export(tmp_path, None), 32),
+        (_rules_of_an_export(tmp_path, 64), 64),
+        (_rules_of_an_export(tmp_path, 5000), 5000),
+    ):
+        message = text_format.Parse(
+            text, session_bundle_config_pb2.BatchingParameters()
+        )
+        assert message.max_execution_batch_size.value == rows
+        # A warm-up request of a compiled export has as many rows.
+        assert message.max_batch_size.value >= rows
+
+
+def _rules_of_an_export(directory, max_batch):
+    write_batching(directory, max_batch)
+    return (directory / "batching_params.pbtxt").read_text()
 
 
 def test_all_files_name_the_same_model_and_files():
     (name,) = fields("models.config")["name"]
     _, service, container = kubernetes()
-    probe = container["readinessProbe"]["httpGet"]
-    assert probe["path"] == f"/v1/models/{name}"
+    for check in (
+        container["readinessProbe"]["exec"]["command"],
+        compose()["healthcheck"]["test"],
+    ):
+        assert f"/v1/models/{name} " in check[-1]
+        for state, code in (("LOADING", 1), ("AVAILABLE", 0)):
+            assert _checked(check[-1], state) == code
+    for probe in ("startupProbe", "livenessProbe"):
+        assert container[probe]["tcpSocket"] == {"port": "rest"}
+    assert compose()["mem_limit"] and container["resources"]["limits"]
     assert fields("models.config")["base_path"] == [f"/models/{name}"]
     for arguments in (compose()["command"], container["args"]):
         options = dict(a.removeprefix("--").split("=") for a in arguments)
         assert options["enable_batching"] == "true"
+        assert options["enable_per_model_batching_parameters"] == "true"
+        assert int(options["model_config_file_poll_wait_seconds"]) > 0
         for option in ("model_config_file", "batching_parameters_file"):
             file = pathlib.PurePosixPath(options[option])
             assert str(file.parent) == "/config"
@@ -96,7 +129,29 @@ def test_all_files_name_the_same_model_and_files():
     assert {
         p["targetPort"]: p["port"] for p in service["spec"]["ports"]
     } == ports
-    assert compose()["ports"] == [f"{p}:{p}" for p in ports.values()]
+    # Without authorization, for this machine alone.
+    expected = [f"127.0.0.1:{p}:{p}" for p in ports.values()]
+    assert compose()["ports"] == expected
+
+
+def _checked(command, state):
+    """Exit code of a health check of a server whose model is in a state."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        place = f"/127.0.0.1/{server.getsockname()[1]}"
+
+        def answer():
+            connection, _ = server.accept()
+            with connection:
+                connection.recv(10_000)
+                connection.sendall(b"HTTP/1.0 200 OK\r\n\r\n" + status)
+
+        status = json.dumps({"state": state}).encode()
+        thread = threading.Thread(target=answer)
+        thread.start()
+        command = command.replace("/127.0.0.1/8501", place)
+        code = subprocess.run(["bash", "-c", command]).returncode
+        thread.join()
+    return code
 
 
 def test_kubernetes_selects_its_own_pods():

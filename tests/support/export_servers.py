@@ -8,8 +8,10 @@ in this process. They can be told to fail first.
 import base64
 import concurrent.futures
 import contextlib
+import datetime
 import http.server
 import json
+import ssl
 import threading
 import time
 
@@ -24,6 +26,7 @@ class Failures:
 
     def __init__(self):
         self.codes, self.seconds, self.count = [], 0, 0
+        self.authorization = None  # the only one that is let in
 
     def next(self):
         """The code to fail with, or None."""
@@ -32,9 +35,46 @@ class Failures:
         return self.codes.pop(0) if self.codes else None
 
 
+def write_certificate(directory):
+    """Paths of a certificate of "localhost", signed by itself, and its key."""
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes
+    from cryptography.hazmat.primitives import serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name(
+        [x509.NameAttribute(x509.NameOID.COMMON_NAME, "localhost")]
+    )
+    now = datetime.datetime.now(datetime.timezone.utc)
+    day = datetime.timedelta(days=1)
+    names = x509.SubjectAlternativeName([x509.DNSName("localhost")])
+    builder = x509.CertificateBuilder(name, name, key.public_key())
+    builder = builder.serial_number(1).add_extension(names, False)
+    builder = builder.not_valid_before(now - day).not_valid_after(now + day)
+    paths = directory / "certificate.pem", directory / "key.pem"
+    pem = serialization.Encoding.PEM
+    certificate = builder.sign(key, hashes.SHA256())
+    paths[0].write_bytes(certificate.public_bytes(pem))
+    paths[1].write_bytes(
+        key.private_bytes(
+            pem,
+            serialization.PrivateFormat.PKCS8,
+            serialization.NoEncryption(),
+        )
+    )
+    return paths
+
+
 @contextlib.contextmanager
-def rest_server(signatures):
-    """Gives the model's URL and the Failures of its predictions."""
+def rest_server(signatures, certificate=None):
+    """Gives the model's URL and the Failures of its predictions.
+
+    Args:
+        signatures: of a SavedModel.
+        certificate: paths of a certificate of "localhost" and of its key, for
+            https://, or None.
+    """
     failures = Failures()
 
     class Handler(http.server.BaseHTTPRequestHandler):
@@ -42,6 +82,8 @@ def rest_server(signatures):
             pass
 
         def do_GET(self):
+            if not self._is_known():
+                return self._reply(401, {"error": "who are you?"})
             if self.path != f"/v1/models/{NAME}/metadata":
                 return self._reply(404, {"error": f"no {self.path}"})
             self._reply(200, _metadata(signatures))
@@ -49,6 +91,8 @@ def rest_server(signatures):
         def do_POST(self):
             length = int(self.headers["Content-Length"])
             body = json.loads(self.rfile.read(length))
+            if not self._is_known():
+                return self._reply(401, {"error": "who are you?"})
             code = failures.next()
             if code:
                 return self._reply(code, {"error": f"told to say {code}"})
@@ -56,6 +100,10 @@ def rest_server(signatures):
                 self._reply(200, _predict(signatures, body))
             except (ValueError, tf.errors.InvalidArgumentError) as error:
                 self._reply(400, {"error": str(error)})
+
+        def _is_known(self):
+            given = self.headers.get("Authorization")
+            return failures.authorization in (None, given)
 
         def _reply(self, code, value):
             content = json.dumps(value).encode()
@@ -65,13 +113,16 @@ def rest_server(signatures):
                 self.wfile.write(content)
 
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    base = f"http://127.0.0.1:{server.server_port}"
+    if certificate:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(*certificate)
+        server.socket = context.wrap_socket(server.socket, server_side=True)
+        base = f"https://localhost:{server.server_port}"
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
     try:
-        yield (
-            f"http://127.0.0.1:{server.server_port}/v1/models/{NAME}",
-            failures,
-        )
+        yield f"{base}/v1/models/{NAME}", failures
     finally:
         server.shutdown()
         thread.join()
@@ -146,8 +197,8 @@ def _json(value):
 
 
 @contextlib.contextmanager
-def grpc_server(signatures, directory):
-    """As `rest_server`; gives "grpc://HOST:PORT"."""
+def grpc_server(signatures, directory, certificate=None):
+    """As `rest_server`; gives "grpc://HOST:PORT", or grpcs:// with TLS."""
     import grpc
     from tensorflow.core.protobuf import saved_model_pb2
     from tensorflow_serving.apis import get_model_metadata_pb2
@@ -170,6 +221,9 @@ def grpc_server(signatures, directory):
             return reply
 
         def Predict(self, request, context):
+            given = dict(context.invocation_metadata()).get("authorization")
+            if failures.authorization not in (None, given):
+                context.abort(grpc.StatusCode.UNAUTHENTICATED, "who are you?")
             code = failures.next()
             if code:
                 context.abort(getattr(grpc.StatusCode, code), f"told: {code}")
@@ -194,10 +248,17 @@ def grpc_server(signatures, directory):
     pool = concurrent.futures.ThreadPoolExecutor(2)
     server = grpc.server(pool, options=options)
     service.add_PredictionServiceServicer_to_server(Servicer(), server)
-    port = server.add_insecure_port("127.0.0.1:0")
+    url = "grpc://127.0.0.1"
+    if certificate:
+        chain, key = (path.read_bytes() for path in certificate)
+        credentials = grpc.ssl_server_credentials([(key, chain)])
+        port = server.add_secure_port("127.0.0.1:0", credentials)
+        url = "grpcs://localhost"
+    else:
+        port = server.add_insecure_port("127.0.0.1:0")
     server.start()
     try:
-        yield f"grpc://127.0.0.1:{port}", failures
+        yield f"{url}:{port}", failures
     finally:
         server.stop(0).wait()
         pool.shutdown()

@@ -192,6 +192,55 @@ def test_long_texts(tokenizer, graph):
     assert len(graph([one_word]).to_list()[0]) > 1000
 
 
+def test_long_runs_of_unknown_characters(tokenizers, monkeypatch):
+    """Cut for the op, whose time grows with their square, and joined again."""
+    runs = [
+        "\u4e00\u9fa5",
+        "\U0001f600",
+        "\u5b57\u0301",  # a mark, of which nothing is left
+        "\u0301\u5b57",
+        "\u1100\u1161",  # a syllable, by a rule for these two
+        "\u1100\u1161\u11a8",
+        "\u32c0",  # becomes a known and an unknown character
+        "\u039f\u03a3",
+        "\u5b57,7,\u5b57",
+        "\u0667,",
+        "\u5b57ba",
+        "\u5b57\u00a0",
+        "\u5b57`'",
+    ]
+    texts = [run * 900 for run in runs]
+    texts += [f"ba  {text} co {text} fi" for text in texts]
+    texts += [f"ba{text}ba\u0301{text}\u0301 \u0301" for text in texts[:13]]
+    texts += ["".join(texts[:13]), "", "ba co"]
+    draw = np.random.default_rng(31)
+    for size in draw.integers(1, 9, 60):
+        some = draw.choice([*runs, " ", "ba", "9,", "\u2028"], size)
+        counts = draw.integers(1, 1500, size).tolist()
+        parts = zip(some.tolist(), counts, strict=True)
+        texts.append("".join(run * count for run, count in parts))
+    others = {"drop": ",", "symbols": ()}, {"drop": "0123456789,"}
+    for tokenizer in (
+        *tokenizers,
+        *(Tokenizer.from_model_proto(tiny_model(**x)) for x in others),
+    ):
+        check(tokenizer, texts)
+    graph, read = GraphTokenizer(tokenizers[0]), []
+    tokenize = graph._sentencepiece.tokenize
+    monkeypatch.setattr(
+        graph._sentencepiece,
+        "tokenize",
+        lambda texts: read.extend(texts.numpy()) or tokenize(texts),
+    )
+    for text in texts[:6]:
+        read.clear()
+        assert graph([text]).to_list() == [tokenizers[0].encode(text)]
+        assert max(len(chunk.decode()) for chunk in read) < 1000
+    monkeypatch.undo()
+    function = tf.function(graph, input_signature=SIGNATURE)
+    assert function(tf.constant(texts)).to_list() == graph(texts).to_list()
+
+
 def test_in_functions_and_data_sets(tokenizer, graph):
     texts = list(random_texts(20, seed=6))
     expected = tokenizer.encode_batch(texts)
@@ -231,7 +280,7 @@ def test_agreement_names_the_lines_that_differ(tokenizer, monkeypatch):
     texts = ["ba co", "in 1, 9, code", "ba"]
     assert agreement(tokenizer, texts, batch_size=2) == []
     monkeypatch.setattr(
-        GraphTokenizer, "_split_commas", lambda self, ids, chunks: (ids,)
+        GraphTokenizer, "_split_commas", lambda self, ids, *chunks: (ids,)
     )
     assert agreement(tokenizer, texts, batch_size=2) == [1]
 

@@ -1,0 +1,39 @@
+"""The batching rules of an export, derived from its settings.
+
+TensorFlow Serving reads `batching_params.pbtxt` in the directory of a version
+under `--enable_per_model_batching_parameters`, and joins no requests where a
+version has no such file.
+"""
+
+from xlnet_tf.files import write_bytes
+
+FILE = "batching_params.pbtxt"
+_ROWS = 32  # of a batch, where the export has no limit of its own
+_MOST_ROWS = 1024  # of a request
+
+_RULES = """\
+# How TensorFlow Serving joins requests for this export.
+# Rows of a request at most, and of a batch: larger requests are divided.
+max_batch_size {{ value: {most_rows} }}
+enable_large_batch_splitting {{ value: true }}
+max_execution_batch_size {{ value: {rows} }}
+# Microseconds that a request waits for others.
+batch_timeout_micros {{ value: 1000 }}
+# Batches that may wait; above it requests are refused with UNAVAILABLE.
+max_enqueued_batches {{ value: 100 }}
+# Not `allowed_batch_sizes`: a request of no rows would end the server.
+# Not true: masks would be padded with the first value of a tensor.
+pad_variable_length_inputs: false
+"""
+
+
+def write_batching(directory, max_batch=None):
+    """Write the batching rules of an export.
+
+    Args:
+        directory: path of the SavedModel.
+        max_batch: int, rows that the export computes at once, or None.
+    """
+    rows = max_batch or _ROWS
+    rules = _RULES.format(rows=rows, most_rows=max(rows, _MOST_ROWS))
+    write_bytes(directory / FILE, rules.encode())

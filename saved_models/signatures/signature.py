@@ -1,0 +1,115 @@
+"""One signature: its function, its inputs, and what is said of them.
+
+Shapes: N rows of a request, T tokens.
+"""
+
+import dataclasses
+
+import tensorflow as tf
+
+from saved_models.signatures.checks import of_bytes
+
+IDS = ("token_ids", "segment_ids", "padding_mask")
+ID_MEANING = {
+    "token_ids": "int32 [N, T], all rows of one length",
+    "segment_ids": "int32 [N, T], 0 for text and 2 for the final [CLS]",
+    "padding_mask": "int32 [N, T], 1 = a real token",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Signature:
+    """One function of an export.
+
+    Args:
+        function: callable that takes the inputs by name and returns a flat
+            dict of tensors.
+        inputs: dict of name to tf.TensorSpec.
+        summary: str, one sentence: what the function returns.
+        meaning: dict of str, a line for each input and output.
+        examples: list of dicts of name to NumPy array: requests, one for each
+            bucket; all of them warm a server up, the first is in the model
+            card.
+
+    Raises:
+        ValueError: if a name cannot pass through TensorFlow Serving.
+    """
+
+    function: callable
+    inputs: dict
+    summary: str
+    meaning: dict
+    examples: list
+
+    def __post_init__(self):
+        check_names(self.inputs)
+        for example in self.examples:
+            if set(example) != set(self.inputs):
+                raise ValueError(
+                    f"an example must give {', '.join(self.inputs)}. "
+                    f"Received: {', '.join(example)}."
+                )
+
+    def concrete(self, max_bytes=None):
+        """The function to save; its outputs keep their names.
+
+        Args:
+            max_bytes: int, of all texts of a request together; more are
+                refused. Default None: any number.
+
+        Returns:
+            concrete function.
+
+        Raises:
+            ValueError: if an input or output has no documented meaning.
+        """
+
+        def limited(**inputs):
+            if max_bytes is not None:
+                inputs = of_bytes(inputs, max_bytes)
+            return self.function(**inputs)
+
+        function = tf.function(limited)
+        function = function.get_concrete_function(**self.inputs)
+        outputs = function.structured_outputs
+        check_names(outputs)
+        missing = {*self.inputs, *outputs} - set(self.meaning)
+        if missing:
+            raise ValueError(
+                "every input and output needs a line in `meaning`. "
+                f"Missing: {', '.join(sorted(missing))}."
+            )
+        return function
+
+
+def check_names(tensors):
+    """Refuse names that TensorFlow Serving's REST API treats as binary.
+
+    Args:
+        tensors: dict of name to tensor or spec.
+
+    Raises:
+        ValueError: if a string tensor's name ends in `_bytes`, which stands
+            for base64 there.
+    """
+    for name, tensor in tensors.items():
+        if name.endswith("_bytes") and tensor.dtype == tf.string:
+            raise ValueError(
+                f"the string tensor {name!r} must not end in '_bytes': "
+                "TensorFlow Serving would write it in base64."
+            )
+
+
+def string_specs(**ranks):
+    """dict of tf.TensorSpec of strings, by their number of axes."""
+    return {
+        name: tf.TensorSpec([None] * rank, tf.string, name=name)
+        for name, rank in ranks.items()
+    }
+
+
+def id_specs(rank=2):
+    """dict of tf.TensorSpec of the inputs of ready ids."""
+    return {
+        name: tf.TensorSpec([None] * rank, tf.int32, name=name) for name in IDS
+    }
