@@ -287,8 +287,7 @@ def verify_checksums(directory, names=None):
             raise ValueError(
                 f"{file} is damaged, or of another save than the files beside "
                 f"it: its SHA-256 is not that of {listing}. Fetch or save it "
-                f"again; `verify=False`, or removing {CHECKSUMS_FILE}, loads "
-                "it all the same."
+                f"again; without {CHECKSUMS_FILE} it is read all the same."
             )
 
 

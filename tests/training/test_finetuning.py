@@ -21,6 +21,7 @@ from tests.support.finetuning_steps import make_examples
 from tests.support.finetuning_steps import setup
 from tests.support.finetuning_steps import tokenizer
 from xlnet_tf import finetune
+from xlnet_tf.files import CHECKSUMS_FILE
 from xlnet_tf.tasks import task_class
 from xlnet_tf.training import finetuning
 from xlnet_tf.training import finetuning_step
@@ -260,6 +261,7 @@ def test_a_run_reads_options_as_it_began(pretrained, tmp_path, monkeypatch):
     began = json.loads(file.read_text())
     began["training"].pop("fill_blanks")
     file.write_text(json.dumps(began))
+    (tmp_path / "run" / CHECKSUMS_FILE).unlink()
     (tmp_path / "run" / "results.json").write_text("{}")
     assert command_line.run(finetune.main, argv) == 143
     assert not seen[-1].model.preprocessor.fill_blanks

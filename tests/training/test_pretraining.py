@@ -14,6 +14,7 @@ from data_pipeline import command_line
 from data_pipeline.pretraining import PretrainingData
 from tests.support import artefacts
 from xlnet_tf import train
+from xlnet_tf.files import CHECKSUMS_FILE
 from xlnet_tf.training.config import TrainingConfig
 from xlnet_tf.training.pretraining import PretrainingRun
 from xlnet_tf.training.runs.exports import keep_newest
@@ -342,6 +343,7 @@ def test_records_of_another_tokenizer_or_permutation(
     values = json.loads((run / "run.json").read_text())
     del values["records"]["permutation_length"]
     (run / "run.json").write_text(json.dumps(values))
+    (run / CHECKSUMS_FILE).unlink()
     prepared(arguments(records, run, *files()))
 
 

@@ -216,7 +216,7 @@ def test_errors_of_tensorflow_say_what_to_do(tmp_path):
             errors.ResourceExhaustedError,
             "train-00000.tfrecord; Too many open files",
             RuntimeError,
-            "too many open files: raise the limit .*ulimit -n",
+            "may not open more files: raise the limit, .*ulimit -n",
         ),
         (
             errors.UnavailableError,

@@ -7,23 +7,21 @@ import sys
 from data_pipeline.pretraining import PretrainingData
 from data_pipeline.records.writer import TOKENIZER
 from data_pipeline.tokenization.hugging_face import check_tokenizer
-from data_pipeline.tokenization.tokenizer import Tokenizer
-from xlnet_tf.config import XLNetConfig
 from xlnet_tf.files import as_path
-from xlnet_tf.files import read_json
 from xlnet_tf.files import write_bytes
 from xlnet_tf.training.pretraining_step import PretrainingEvaluator
 from xlnet_tf.training.pretraining_step import PretrainingTrainer
 from xlnet_tf.training.pretraining_step import build
 from xlnet_tf.training.pretraining_step import distribute_records
 from xlnet_tf.training.pretraining_step import make_memory
+from xlnet_tf.training.records import check_same_text
+from xlnet_tf.training.records import model_config
+from xlnet_tf.training.records import tokenizer_of_records
 from xlnet_tf.training.runs.exports import keep_newest
 from xlnet_tf.training.runs.run import MODEL_FILE
 from xlnet_tf.training.runs.run import Run
 from xlnet_tf.training.strategy import describe
-from xlnet_tf.weights.preset import detect
 from xlnet_tf.weights.preset import open_source
-from xlnet_tf.weights.preset import read_config
 from xlnet_tf.weights.tensor_files import digest_of_weights
 
 
@@ -270,114 +268,6 @@ class PretrainingRun(Run):
                 self.config.exports_to_keep,
                 self.output / "exports.json",
             )
-
-
-def tokenizer_of_records(directory, manifest):
-    """Tokenizer of records.
-
-    Raises:
-        FileNotFoundError: if its file is not beside the records.
-        ValueError: if it is not the one they were built with.
-    """
-    file = as_path(directory) / TOKENIZER
-    settings = manifest.tokenizer
-    if not file.is_file():
-        raise FileNotFoundError(
-            f"{file}, the tokenizer of the records, is missing. Copy it from "
-            "where they were built."
-        )
-    tokenizer = Tokenizer.from_model_proto(
-        file.read_bytes(), settings["lowercase"]
-    )
-    if tokenizer.digest != settings["sha256"]:
-        raise ValueError(
-            f"{file} is not the tokenizer that the records were built with. "
-            "Copy it again from where they were built."
-        )
-    return tokenizer
-
-
-def model_config(options, manifest):
-    """XLNetConfig of the options, fitted to the records.
-
-    Raises:
-        ValueError: if they contradict each other.
-    """
-    vocabulary_size = manifest.tokenizer["vocabulary_size"]
-    if options.preset:
-        config = read_config(options.preset)
-    elif as_path(options.config).suffix == ".json":
-        config = XLNetConfig.from_json(options.config)
-    else:
-        config = XLNetConfig.from_size(
-            options.config, vocabulary_size=vocabulary_size
-        )
-    if config.vocabulary_size != vocabulary_size:
-        raise ValueError(
-            f"the model has {config.vocabulary_size} tokens and the tokenizer "
-            f"of the records in {options.records} has {vocabulary_size}. "
-            "Build the records with the model's tokenizer."
-        )
-    if config.reverse_half_batch and not manifest.both_directions:
-        raise ValueError(
-            "`reverse_half_batch` reads half of each batch backwards, and the "
-            f"records in {options.records} are all forward. Build them with "
-            "--both-directions, or leave it out: the records say which rows "
-            "are reversed."
-        )
-    # A preset's reuse_length describes its earlier training: it may differ.
-    is_given = config.reuse_length and not options.preset
-    if is_given and config.reuse_length != manifest.reuse_length:
-        raise ValueError(
-            f"`reuse_length` is {config.reuse_length} in the config and "
-            f"{manifest.reuse_length} in the records of {options.records}; "
-            "they must be equal, for the reused part is what is remembered."
-        )
-    memory_length = options.memory_length
-    if memory_length is None:
-        memory_length = config.memory_length
-        if not memory_length and not _gives_memory_length(options):
-            memory_length = 3 * manifest.sequence_length // 4
-    return config.replace(
-        memory_length=memory_length,
-        reuse_length=manifest.reuse_length,
-        # Every batch has the feature `is_reversed`.
-        reverse_half_batch=False,
-    )
-
-
-def _gives_memory_length(options):
-    """Whether the config or preset gives memory_length explicitly.
-
-    The released format has no such field, so its files leave the default.
-    """
-    if options.preset:
-        return detect(as_path(options.preset)) != "tensorflow"
-    file = as_path(options.config)
-    if file.suffix != ".json":
-        return False
-    values = read_json(file)
-    return bool({"memory_length", "mem_len"} & set(values))
-
-
-def check_same_text(manifest, other, directory):
-    """Refuses held-out records that do not fit those trained on."""
-    if (
-        manifest.sequence_length != other.sequence_length
-        or manifest.reuse_length != other.reuse_length
-        or manifest.tokenizer["sha256"] != other.tokenizer["sha256"]
-    ):
-        raise ValueError(
-            f"the records in {directory} have another length or tokenizer "
-            "than those trained on, so a loss on them would mean nothing. "
-            "Build them with the same --tokenizer and --sequence-length."
-        )
-    if manifest.tokenizer["lowercase"] != other.tokenizer["lowercase"]:
-        raise ValueError(
-            f"of the records in {directory} and those trained on, one are "
-            "lower-cased and the others not, so a loss on them would mean "
-            "nothing. Build both with --lowercase, or both without."
-        )
 
 
 def head_arguments(preset):

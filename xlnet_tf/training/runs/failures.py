@@ -21,8 +21,7 @@ def explained(error, output, smaller):
     if _has(error, errno.EMFILE, "Too many open files"):
         return RuntimeError(
             "this process may not open more files: raise the limit, as by "
-            "`ulimit -n 65536`, or take a smaller --batch-size. "
-            f"The system says: {lines[0]}"
+            f"`ulimit -n 65536`. The system says: {lines[0]}"
         )
     if _has(error, errno.ENOSPC, "No space left") or _has(
         error, errno.EDQUOT, "Disk quota exceeded"
