@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from data_pipeline.features.answers import strip
 from data_pipeline.features.answers import valid_utf8
+from data_pipeline.tokenization.ragged import row_ids
 
 
 def answer_pieces(windows, contexts, starts, texts, rows=None):
@@ -39,7 +40,7 @@ def answer_pieces(windows, contexts, starts, texts, rows=None):
         contexts, tf.clip_by_value(begins, 0, sizes), lengths, unit="UTF8_CHAR"
     )
     is_found = (starts >= 0) & (lengths > 0) & (texts == there)
-    answer = piece_begins.value_rowids()
+    answer = row_ids(piece_begins)
     offsets = tf.cast(piece_begins.row_starts(), tf.int32)
     # One piece more, since there may be none at all.
     piece_begins, piece_ends = (
@@ -87,7 +88,7 @@ def window_labels(windows, rows, first, last, is_found):
     )
     # Pairs of a window and an answer to its question.
     pairs = tf.gather(answers, windows.window_row)
-    window, answer = pairs.value_rowids(), pairs.flat_values
+    window, answer = row_ids(pairs), pairs.flat_values
     first_piece = tf.gather(windows.first_piece, window)
     # One pair more, which stands for no answer.
     start, end = (

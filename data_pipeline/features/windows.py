@@ -12,6 +12,7 @@ import typing
 import tensorflow as tf
 
 from data_pipeline.features.packing import FILLERS
+from data_pipeline.tokenization.ragged import row_ids
 from data_pipeline.tokenization.symbols import CLS_ID
 from data_pipeline.tokenization.symbols import CLS_SEGMENT
 from data_pipeline.tokenization.symbols import FIRST_SEGMENT
@@ -197,7 +198,7 @@ def max_context(places):
     """
     piece = places.flat_values
     left = tf.ragged.range(places.row_lengths()).flat_values
-    length = tf.gather(places.row_lengths(), places.value_rowids())
+    length = tf.gather(places.row_lengths(), row_ids(places))
     # In float64 as in the released code, so that ties are the same.
     score = tf.cast(tf.minimum(left, length - 1 - left), tf.float64)
     score += tf.constant(0.01, tf.float64) * tf.cast(length, tf.float64)

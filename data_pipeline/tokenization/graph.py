@@ -24,6 +24,7 @@ from data_pipeline.tokenization.commas import CommaTable
 from data_pipeline.tokenization.commas import digit_comma_pattern
 from data_pipeline.tokenization.graph_offsets import PieceOffsets
 from data_pipeline.tokenization.graph_offsets import is_first
+from data_pipeline.tokenization.ragged import row_ids
 from data_pipeline.tokenization.symbols import UNKNOWN_ID
 from data_pipeline.tokenization.tokenizer import Tokenizer
 from data_pipeline.tokenization.unknown_runs import UnknownRuns
@@ -129,7 +130,7 @@ class GraphTokenizer(tf.Module):
             )
             firsts, lasts = self._unknown_runs.join(ids, chunks.continues)
             pieces = _by_text(ids, firsts, chunks.splits)
-            begins = tf.gather(chunks.begins, ids.value_rowids())
+            begins = tf.gather(chunks.begins, row_ids(ids))
             starts, limits = (
                 begins + tf.cast(x.flat_values, tf.int64) for x in limits
             )
@@ -177,7 +178,7 @@ class GraphTokenizer(tf.Module):
         )
         part_splits = tf.gather(first_parts, words.row_splits)
         places = tf.range(tf.size(words.flat_values, tf.int64))
-        places -= tf.gather(words.row_splits, words.value_rowids())
+        places -= tf.gather(words.row_splits, row_ids(words))
         places = tf.gather(places, tf.cumsum(tf.cast(is_word, tf.int64)) - 1)
         is_begin = parts.continues | (places % self._chunk_words == 0)
         ends = tf.concat([[0], tf.cumsum(tf.cast(is_begin, tf.int64))], 0)
@@ -226,7 +227,7 @@ class GraphTokenizer(tf.Module):
             tf.gather(places.row_splits, pieces.row_splits),
             validate=False,
         )
-        return parts, places.flat_values, places.value_rowids()
+        return parts, places.flat_values, row_ids(places)
 
 
 def _sentencepiece(model_proto, out_type):
@@ -333,7 +334,7 @@ def _by_text(ids, firsts, splits):
         firsts: int64 tensor [P], indices of those that are kept.
         splits: int64 tensor [N + 1], the first chunk of each text.
     """
-    rows = tf.gather(ids.value_rowids(), firsts)
+    rows = tf.gather(row_ids(ids), firsts)
     return tf.RaggedTensor.from_row_splits(
         tf.gather(ids.flat_values, firsts),
         tf.searchsorted(rows, tf.cast(splits, rows.dtype), out_type=tf.int64),

@@ -7,6 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from data_pipeline.tokenization.commas import CommaTable
+from data_pipeline.tokenization.ragged import row_ids
 from data_pipeline.tokenization.symbols import BLANK
 
 # What the cleaning leaves of a character. The model's own map drops _DROPPED.
@@ -48,7 +49,7 @@ class PieceOffsets:
             list of int64 [P] in characters of the piece's text: begin, last
             character, end (exclusive).
         """
-        rows = pieces.value_rowids()
+        rows = row_ids(pieces)
         is_blank = tf.reduce_any(
             pieces.flat_values[:, None] == self._blank_ids, axis=1
         )
@@ -122,7 +123,7 @@ class PieceOffsets:
 def is_first(rows):
     """True for the first value of each row of a ragged tensor, flat."""
     places = tf.range(tf.size(rows.flat_values, rows.row_splits.dtype))
-    return places == tf.gather(rows.row_splits, rows.value_rowids())
+    return places == tf.gather(rows.row_splits, row_ids(rows))
 
 
 def _characters_of_bytes(codes):

@@ -18,6 +18,7 @@ import sentencepiece
 import tensorflow as tf
 
 from data_pipeline.tokenization import model_file
+from data_pipeline.tokenization.ragged import row_ids
 from data_pipeline.tokenization.symbols import BLANK
 from data_pipeline.tokenization.symbols import UNKNOWN_ID
 
@@ -108,7 +109,7 @@ class UnknownRuns:
         before = tf.cumsum(tf.cast(kinds != _NOTHING, tf.int64), exclusive=True)
         # The character before that leaves something; -1 = none.
         last = tf.gather(tf.concat([[-1], places], 0), before)
-        starts = tf.gather(codes.row_starts(), codes.value_rowids())
+        starts = tf.gather(codes.row_starts(), row_ids(codes))
         follows = tf.gather(kinds, tf.maximum(last, 0)) == _UNKNOWN
         pairs = tf.concat([flat[:1], flat[:-1]], 0)
         pairs = tf.cast(pairs, tf.int64) * _PAIR + tf.cast(flat, tf.int64)
@@ -129,7 +130,7 @@ class UnknownRuns:
             (firsts, lasts): int64 tensors, index of the first and of the last
             of the K pieces that make each piece of the whole words.
         """
-        rows = ids.value_rowids()
+        rows = row_ids(ids)
         places = tf.range(tf.size(rows, rows.dtype))
         is_head = places == tf.gather(ids.row_starts(), rows)
         is_head &= tf.gather(continues, rows)

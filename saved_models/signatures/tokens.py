@@ -6,6 +6,7 @@ Shapes: N texts, W words of a text, T tokens, C classes.
 import tensorflow as tf
 
 from data_pipeline.features.packing import word_pieces
+from data_pipeline.tokenization.ragged import row_ids
 from saved_models.signatures.base import TaskSignatures
 from saved_models.signatures.checks import at_most
 from saved_models.signatures.signature import ID_MEANING
@@ -103,7 +104,7 @@ class TaggerSignatures(TaskSignatures):
         best = tf.argmax(logits, axis=-1, output_type=tf.int32)
         scores = tf.reduce_max(tf.nn.softmax(logits), axis=-1)
         # Offset of the first piece of each word in its sequence.
-        rows = words.value_rowids()
+        rows = row_ids(words)
         places = ids.row_starts() - tf.gather(pieces.row_starts(), rows)
         is_read = places < self._settings.sequence_length - 2
         first = tf.stack([rows, tf.where(is_read, places, 0)], axis=1)

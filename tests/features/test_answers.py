@@ -5,7 +5,6 @@ import math
 import numpy as np
 import pytest
 import tensorflow as tf
-from tensorflow.python.framework import op_callbacks
 
 from data_pipeline.features.answers import best_spans
 from data_pipeline.features.answers import n_best_answers
@@ -14,6 +13,7 @@ from data_pipeline.tokenization.graph import GraphTokenizer
 from data_pipeline.tokenization.tokenizer import Tokenizer
 from tests.support.samples import tiny_model
 from tests.support.samples import tiny_sentences
+from tests.support.tensor_sizes import recorded_sizes
 
 LENGTH, STRIDE, QUESTION = 24, 6, 8
 STARTS, ENDS = 5, 3
@@ -159,25 +159,12 @@ def test_bytes_that_are_not_utf8(tokenizer, graph):
 
 
 def test_memory_grows_with_the_context_and_not_with_its_square(graph):
-    sizes = []
-
-    def record(op_type, inputs, attributes, outputs, *others):
-        sizes.extend(
-            sum(map(len, x.numpy().ravel()))
-            if x.dtype == tf.string
-            else np.prod(x.shape) * 8
-            for x in outputs
-        )
-
     context = " ".join(CONTEXTS)
     context *= 40_000 // len(context) + 1
     windows = make_windows(graph, ["ba"], [context], LENGTH, STRIDE, QUESTION)
     outputs = random_outputs(windows)
-    op_callbacks.add_op_callback(record)
-    try:
+    with recorded_sizes() as sizes:
         found = best_spans(outputs, windows, [context], n_best=9)
-    finally:
-        op_callbacks.remove_op_callback(record)
     assert max(sizes) < 40 * len(context)
     assert len({*found["text"][0].numpy()} - {b""}) == 9
 

@@ -16,6 +16,7 @@ from tests.support.samples import released_texts
 from tests.support.samples import released_tokenizers
 from tests.support.samples import tiny_model
 from tests.support.samples import tiny_sentences
+from tests.support.tensor_sizes import recorded_sizes
 
 SIGNATURE = [tf.TensorSpec([None], tf.string)]
 INVALID = (
@@ -294,3 +295,12 @@ def test_command(tmp_path, capsys, tokenizer):
     arguments += ["--input", str(tmp_path / "*.txt"), "--lowercase"]
     assert main(arguments) == 0
     assert "20 lines, 0 differ, 100.0000% agree" in capsys.readouterr().out
+
+
+def test_memory_grows_with_the_texts_and_not_with_their_product(tokenizers):
+    graph = GraphTokenizer(tokenizers[0])
+    texts = [" " * 20_000, "\u4e00" * 20_000, "ba co " * 4_000]
+    with recorded_sizes() as sizes:
+        graph(texts)
+        graph.tokenize_with_offsets(texts)
+    assert max(sizes) < 40 * sum(map(len, texts))

@@ -7,6 +7,7 @@ R rows of O sequences.
 import keras
 import numpy as np
 
+from data_pipeline.tokenization.ragged import row_ids
 from xlnet_tf.preprocessing.preprocessor import Preprocessor
 from xlnet_tf.preprocessing.strings import check_rank
 from xlnet_tf.preprocessing.strings import named_strings
@@ -283,8 +284,8 @@ def _fill_blanks(questions, options):
     import tensorflow as tf
 
     parts = tf.strings.split(questions, "_")
-    options = tf.gather(options, parts.value_rowids())
-    is_first = tf.gather(parts.row_starts(), parts.value_rowids()) == tf.range(
+    options = tf.gather(options, row_ids(parts))
+    is_first = tf.gather(parts.row_starts(), row_ids(parts)) == tf.range(
         parts.row_splits[-1]
     )
     filled = tf.strings.join([tf.where(is_first, "", options), parts.values])

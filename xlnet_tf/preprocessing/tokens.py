@@ -6,6 +6,7 @@ Shapes: B batch, W words of a text, N pieces of all texts, T tokens, R rows.
 import keras
 import numpy as np
 
+from data_pipeline.tokenization.ragged import row_ids
 from xlnet_tf.preprocessing.preprocessor import Preprocessor
 from xlnet_tf.preprocessing.preprocessor import add_axis
 from xlnet_tf.preprocessing.preprocessor import first_row
@@ -195,7 +196,7 @@ class XLNetTokenClassifierPreprocessor(Preprocessor):
         if sample_weight is not None:
             sample_weight = tf.cast(sample_weight, "float32")
             if sample_weight.shape.rank == 1:
-                weights *= tf.gather(sample_weight, pieces.value_rowids())
+                weights *= tf.gather(sample_weight, row_ids(pieces))
             else:
                 sample_weight = _ragged(sample_weight).flat_values
                 weights *= tf.gather(sample_weight, numbers)
@@ -212,7 +213,7 @@ class XLNetTokenClassifierPreprocessor(Preprocessor):
         words = _ragged(words)
         ids = word_pieces(self.tokenize, words.flat_values)
         pieces = words.with_flat_values(ids).merge_dims(1, 2)
-        return pieces, ids.value_rowids()
+        return pieces, row_ids(ids)
 
     def _align(self, pieces, values, width):
         """Values of all pieces [N] -> [B, T], 0 for all other tokens."""

@@ -1,0 +1,20 @@
+"""Rows of ragged tensors, in graph ops."""
+
+import tensorflow as tf
+
+
+def row_ids(ragged):
+    """The row of each value of a ragged tensor.
+
+    `RaggedTensor.value_rowids` takes memory by the number of rows times the
+    longest one: gigabytes where one of many words is long.
+
+    Args:
+        ragged: ragged tensor [N, (T)].
+
+    Returns:
+        int64 tensor [values].
+    """
+    splits = tf.cast(ragged.row_splits, tf.int64)
+    places = tf.range(splits[-1])
+    return tf.searchsorted(splits, places, side="right", out_type=tf.int64) - 1
