@@ -7,7 +7,6 @@ R rows of O sequences.
 import keras
 import numpy as np
 
-from data_pipeline.tokenization.ragged import row_ids
 from xlnet_tf.preprocessing.preprocessor import Preprocessor
 from xlnet_tf.preprocessing.strings import check_rank
 from xlnet_tf.preprocessing.strings import named_strings
@@ -283,9 +282,12 @@ def _fill_blanks(questions, options):
     """Questions [N] with each `_` replaced by their option [N]."""
     import tensorflow as tf
 
+    from data_pipeline.tokenization.ragged import row_ids
+
     parts = tf.strings.split(questions, "_")
-    options = tf.gather(options, row_ids(parts))
-    is_first = tf.gather(parts.row_starts(), row_ids(parts)) == tf.range(
+    rows = row_ids(parts)
+    options = tf.gather(options, rows)
+    is_first = tf.gather(parts.row_starts(), rows) == tf.range(
         parts.row_splits[-1]
     )
     filled = tf.strings.join([tf.where(is_first, "", options), parts.values])

@@ -6,7 +6,6 @@ Shapes: B batch, W words of a text, N pieces of all texts, T tokens, R rows.
 import keras
 import numpy as np
 
-from data_pipeline.tokenization.ragged import row_ids
 from xlnet_tf.preprocessing.preprocessor import Preprocessor
 from xlnet_tf.preprocessing.preprocessor import add_axis
 from xlnet_tf.preprocessing.preprocessor import first_row
@@ -184,6 +183,8 @@ class XLNetTokenClassifierPreprocessor(Preprocessor):
     def _labelled(self, words, y, sample_weight):
         import tensorflow as tf
 
+        from data_pipeline.tokenization.ragged import row_ids
+
         pieces, numbers = self._pieces(words)
         words, y = _ragged(words), _ragged(y)
         tf.debugging.assert_equal(
@@ -208,6 +209,7 @@ class XLNetTokenClassifierPreprocessor(Preprocessor):
     def _pieces(self, words):
         """Ids [B, (T)], and the index of the word of each, int64 [N]."""
         from data_pipeline.features.packing import word_pieces
+        from data_pipeline.tokenization.ragged import row_ids
 
         check_rank(words, "words", 2)
         words = _ragged(words)
