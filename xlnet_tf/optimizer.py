@@ -1,9 +1,9 @@
-"""AdamW that clips the gradient of the whole batch, and its schedule.
+"""AdamW that clips by the whole batch's norm, and the learning-rate schedule.
 
 Section A.4 of https://arxiv.org/abs/1906.08237: Adam with decoupled weight
 decay, linear warm-up and linear decay, gradients clipped by their global norm.
 
-COMPATIBILITY: names of Keras 3 that it does not document, used by `AdamW`:
+COMPATIBILITY: `AdamW` uses these undocumented names of Keras 3:
 `_get_variable_index`, `_use_weight_decay`, `_apply_weight_decay`, `_momentums`,
 `_velocities`, `_clip_gradients`, and, of its TensorFlow optimizer alone,
 `_all_reduce_sum_gradients`. A test looks for each.

@@ -1,8 +1,8 @@
 """Documents -> one stream of tokens -> [reused half | A sep B sep cls].
 
-Consecutive sequences of a stream overlap: the stride is `reuse_length` tokens,
-whatever A and B are. So a memory of the first `reuse_length` tokens of a
-sequence holds the tokens right before the next sequence.
+Consecutive sequences overlap: each starts `reuse_length` tokens after the one
+before, however long its parts A and B are. So a memory of the first
+`reuse_length` tokens of a sequence holds the tokens right before the next one.
 
 Shapes: N tokens of the stream, S sequences, T tokens of a sequence.
 """

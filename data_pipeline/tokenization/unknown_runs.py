@@ -1,12 +1,12 @@
 """Cuts in long runs of characters that the vocabulary lacks, in graph ops.
 
-SentencePiece makes one unknown piece of such a run. The release of it in
-TensorFlow Text takes time by the square of the run's length, so that a text of
-some hundred kilobytes in another script would keep a server busy for minutes.
-Here runs are cut before SentencePiece, and the pieces joined behind it.
+SentencePiece makes one unknown piece of such a run. The SentencePiece version
+inside TensorFlow Text takes time quadratic in the length of the run, so that a
+text of some hundred kilobytes in another script would keep a server busy for
+minutes. Here runs are cut before SentencePiece, and the pieces joined after it.
 
-No piece of the vocabulary goes across a cut, for both characters beside it are
-unknown, and no rule of the cleaning, for no rule has these two in a row.
+A cut is safe: the characters on both sides are unknown, so no piece spans it;
+and no cleaning rule contains these two characters in a row.
 
 Shapes: W words, P parts of them, M chunks of parts, K pieces of all chunks.
 """

@@ -1,4 +1,7 @@
-"""One signature: its function, its inputs, and what is said of them.
+"""One signature: its function, its inputs, and their descriptions.
+
+The signatures themselves are in the other files of this folder; `SIGNATURES` in
+its `__init__.py` lists them by model.
 
 Shapes: N rows of a request, T tokens.
 """

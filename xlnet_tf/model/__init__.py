@@ -1,1 +1,4 @@
-"""The network: two-stream relative attention, masks, memory."""
+"""XLNet in Keras' operations alone.
+
+"Released" means the authors' code, https://github.com/zihangdai/xlnet.
+"""

@@ -10,9 +10,8 @@ forward and again in the backward pass, so that no random number is stored; the
 counter-based generators of TensorFlow and JAX cost several times the other
 element-wise work of a layer.
 
-Seeds are hashed too: the seeds of a step, of its segments, of its layers and
-the masks of a layer are derived from each other by `fold_in`, each by numbers
-of its own kind.
+Seeds form a chain: step -> segment -> layer -> mask. `fold_in` hashes each from
+the one before and a number.
 """
 
 import math

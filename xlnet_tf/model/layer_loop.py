@@ -1,10 +1,10 @@
 """Running the stack of layers: in turn, recomputed, or as one loop.
 
 - In turn: the default.
-- `rematerialize`: only the inputs of each layer are kept for the backward
-  pass, which computes the layer again. Memory is that of the layers' inputs
-  and of one layer at work, for about a third more time. Dropout draws the same
-  values again, because they follow from the seed.
+- `rematerialize` (gradient checkpointing): only the inputs of each layer are
+  kept for the backward pass, which recomputes the layer. Memory is that of the
+  layers' inputs and of one layer at work, for about a third more time. Dropout
+  draws the same values again, because they follow from the seed.
 - `scan`: the layers are one program that runs L times. A compiler then sees
   one layer: the program is as large, and compiles as long, as that of a model
   of one layer. The weights of all layers are first copied into one array.

@@ -1,5 +1,9 @@
 """Permutation language modelling: predict tokens in a factorization order.
 
+The orders are drawn in `data_pipeline/objectives/permutation.py`.
+`Objective.loss_sums` sums the losses, and `XLNetPretrainer.compute_loss`
+averages them.
+
 Shapes: B batch, P targets, V vocabulary.
 """
 

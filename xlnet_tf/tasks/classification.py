@@ -1,4 +1,4 @@
-"""Classes and numbers for texts, and classes for words.
+"""Text classification, text regression and word tagging.
 
 Shapes: B batch, R rows of a split, X examples, T tokens, C classes.
 """

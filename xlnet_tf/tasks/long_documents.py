@@ -1,4 +1,4 @@
-"""Tasks with one vector a text, which may be longer than a segment.
+"""Tasks that use one vector per text; a text may be longer than a segment.
 
 Longer ones are read segment by segment with memory.
 

@@ -1,5 +1,7 @@
 """Metrics of tasks, by scikit-learn, SciPy and seqeval.
 
+Those of SQuAD are in `squad.py`.
+
 Shapes: R examples, C classes.
 """
 

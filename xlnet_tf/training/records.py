@@ -1,4 +1,4 @@
-"""What the records of a run say of its model and its tokenizer."""
+"""The tokenizer of the records of a run, and the model's config made to fit."""
 
 from data_pipeline.records.writer import TOKENIZER
 from data_pipeline.tokenization.tokenizer import Tokenizer

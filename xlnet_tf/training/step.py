@@ -1,7 +1,7 @@
 """One optimizer step on any strategy: gradients, accumulation, update.
 
-The loss is summed over all rows of all replicas and divided by their weight, so
-that N replicas equal one.
+The loss is summed over the rows of all replicas and divided by their total
+weight, so that N replicas give the same numbers as one.
 
 Shapes: B rows of one replica.
 """

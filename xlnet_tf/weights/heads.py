@@ -1,4 +1,4 @@
-"""The head of a source that fits a class of task and the user's arguments."""
+"""Choosing the head of a checkpoint that fits a task and its arguments."""
 
 import inspect
 

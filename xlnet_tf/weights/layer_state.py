@@ -1,7 +1,8 @@
 """Frozen and quantized layers of a model, as its config keeps them.
 
-Keras keeps one `trainable` and one precision of a model whose layers are made
-from its config; what differs inside of it is kept here.
+When Keras saves a model that rebuilds its layers from its config, it stores
+one `trainable` flag and one precision for the whole model. The functions here
+store which layers differ.
 """
 
 import keras

@@ -1,7 +1,7 @@
 """Models in other formats, and filling a model with their weights.
 
-Nothing here knows a class of model: a head is known by the name of its task,
-and a variable by its path; see `table`.
+No class of model is imported: a head is identified by the name of its task, and
+a variable by its path (`table.py`).
 """
 
 import contextlib

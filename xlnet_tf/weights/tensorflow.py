@@ -1,7 +1,7 @@
-"""TensorFlow checkpoints: the released ones and Model Garden's.
+"""Reading the tensors of both kinds of TensorFlow checkpoint.
 
-The released code names variables by scopes; TensorFlow 2, and so Model Garden,
-by the objects that hold them. Both are read with TensorFlow's own reader.
+The names of variables are in `released.py` (TensorFlow 1, named by scope) and
+in `model_garden.py` (TensorFlow 2, named by the objects that hold them).
 """
 
 import re

@@ -9,9 +9,9 @@ cheap:
   another matmul.
 - If the scores are very many (long segments, large batches) and B and T are
   known when the step is traced, they are computed for a few heads at a time,
-  and again for the gradient, so that memory does not grow with B x N. Batches
-  whose size is not known keep them; `rematerialize` (`model/layer_loop.py`)
-  is for those.
+  and again for the gradient, so that memory does not grow with B x N. If B or
+  T is unknown then, all scores are kept; use `rematerialize`
+  (`model/layer_loop.py`).
 
 `plain` computes the same, equation by equation.
 

@@ -1,9 +1,9 @@
 """Checkpoints of a run, from which it resumes bit for bit.
 
 A TensorFlow checkpoint holds weights, optimizer and step. The memory differs
-from replica to replica, so each worker writes its rows of it to a file beside
-the checkpoint; the names of files give the rows, so that another number of
-workers or replicas can read them. `SHA256SUMS` has the digests of these files
+from replica to replica, so each worker writes its rows of the memory to a file
+beside the checkpoint. The file's name says which rows, so that a run of another
+number of workers can read them. `SHA256SUMS` has the digests of these files
 and of TensorFlow's index, which holds those of all tensors. Data order and
 random numbers follow from the step. `Run.open_directory` in `run.py` refuses to
 resume another run, and `Run.restore` reads the newest checkpoint that is whole.
