@@ -13,11 +13,14 @@ import numpy as np
 import tensorflow as tf
 
 from data_pipeline.dataset_options import dataset_options
-from data_pipeline.objectives import permutation
+from data_pipeline.objectives import make_reader
+from data_pipeline.objectives.draws import hash_words
+from data_pipeline.objectives.reader import Draw
 from data_pipeline.records.manifest import check_sizes
 from data_pipeline.records.manifest import read_manifest
 from data_pipeline.records.reading import ReadableRecords
 from data_pipeline.records.reading import parse_records
+from data_pipeline.records.reading import tokenizer_of_records
 from data_pipeline.records.reading import without_autograph
 from data_pipeline.records.schema import SPLITS
 from data_pipeline.records.writer import verify_records
@@ -41,7 +44,8 @@ class PretrainingData:
     So a row reads consecutive records, and its memory of one step holds the
     text right before its record of the next step. offset(0) is 0; the offset
     of a later epoch is drawn from (seed, e), so that other records are left
-    over. Permutations are drawn from (seed, e, index of the record).
+    over. Orders, targets and whatever else an objective draws follow from
+    (seed, e, index of the record).
 
     Args:
         directory: path of a set of `build_records`, local or in a bucket.
@@ -53,11 +57,15 @@ class PretrainingData:
         service: str, address of a tf.data service whose workers read the
             records for this process, such as "grpc://host:5000"; default
             None. They need the records under the same path.
+        objective: str or ObjectiveReader, what is predicted: "permutation"
+            (default), "causal", "masked" or "pseudo_masked"; see
+            `data_pipeline.objectives`.
 
     Attributes:
         manifest: Manifest.
         num_records: int, N.
         steps_per_epoch: int, N // B.
+        num_targets: int, P.
         skipped: list of BadRecord, the records left out.
 
     Raises:
@@ -85,6 +93,7 @@ class PretrainingData:
         seed=0,
         skip_corrupt=False,
         service=None,
+        objective="permutation",
     ):
         # A tf.data service reads in another working directory.
         self.directory = os.fspath(directory)
@@ -93,7 +102,10 @@ class PretrainingData:
         self._service = service
         self.split = split
         self.seed = seed
+        self.reader = make_reader(objective)
         self.manifest = read_manifest(directory, check_shards=False)
+        self.reader.check(self.manifest)
+        self.num_targets = self.reader.num_targets(self.manifest)
         if split not in SPLITS or not self.manifest.num_records(split):
             raise ValueError(
                 "`split` must be one that the records have: "
@@ -117,6 +129,10 @@ class PretrainingData:
             self.manifest.frame_bytes,
         )
         self.num_records = self._records.num_records
+        self._starts_word = None
+        if self.reader.reads_words:
+            tokenizer = tokenizer_of_records(directory, self.manifest)
+            self._starts_word = tokenizer.starts_word
         self._set_batch_size(batch_size)
 
     def with_batch_size(self, batch_size):
@@ -164,33 +180,34 @@ class PretrainingData:
            `replica_batch` rows, so a step has `num_rows / replica_batch`
            elements, of successive replicas.
         3. Number the elements: epoch and record index follow from it.
-        4. Parse the records, draw their permutations, select the targets.
+        4. Parse the records, draw and select what the objective predicts.
         5. Let a tf.data service run all this, if one is given; prefetch.
 
-        Features are those of `data_pipeline.records.schema.batch_features`;
-        shapes are static. Records of the form "frozen" always give their
-        stored `perm_mask` and `target_mapping`.
+        Features are those of `data_pipeline.records.schema.batch_features`
+        and, for other objectives, of their readers; shapes are static. Records
+        of the form "frozen" always give their stored permutations.
 
         Args:
             start_step: int, the first step to read.
             first_row: int, the first row of the global batch to read.
             num_rows: int, number of rows to read; default all B.
             replica_batch: int, rows of one element; default `num_rows`.
-            literal: bool, whether to give `perm_mask` and `target_mapping`
-                instead of `factorization_rank` and `target_positions`.
+            literal: bool, "permutation" alone: give `perm_mask` and
+                `target_mapping`, not `factorization_rank` and
+                `target_positions`.
             num_parallel_calls: int, readers; the result does not depend on it.
 
         Returns:
             tf.data.Dataset of dict of str to tensor.
 
         Raises:
-            ValueError: the rows do not lie in the batch, or `replica_batch`
-                does not divide them, or `start_step` is negative.
+            ValueError: the rows do not lie in the batch, or an argument is
+                out of its range.
         """
         num_rows = self.batch_size - first_row if num_rows is None else num_rows
         replica_batch = num_rows if replica_batch is None else replica_batch
         self._check_rows(start_step, first_row, num_rows, replica_batch)
-
+        self._check_literal(literal)
         elements_per_step = num_rows // replica_batch
 
         @without_autograph
@@ -247,6 +264,13 @@ class PretrainingData:
                 "(--skip-corrupt)."
             )
 
+    def _check_literal(self, literal):
+        if literal and not self.reader.takes_literal:
+            raise ValueError(
+                f"the objective {self.reader.name!r} has no literal form. "
+                "Received: literal=True."
+            )
+
     def _check_rows(self, start_step, first_row, num_rows, replica_batch):
         if not 0 <= first_row < first_row + num_rows <= self.batch_size:
             raise ValueError(
@@ -265,46 +289,18 @@ class PretrainingData:
                 f"start_step={start_step}."
             )
 
-    def _features(self, batch, epoch, record_index, is_continuation, literal):
-        manifest = self.manifest
-        token_ids = batch["token_ids"]
-        is_target = permutation.real_targets(token_ids, batch["is_target"])
-        positions, ids, weights = permutation.select_targets(
-            token_ids, is_target, manifest.num_predict
-        )
-        features = {
-            "token_ids": token_ids,
-            "segment_ids": batch["segment_ids"],
-            "target_ids": ids,
-            "target_weights": weights,
-            "is_reversed": batch["is_reversed"],
+    def _features(self, records, epoch, record_index, is_continuation, literal):
+        if self.reader.reads_words:
+            starts = tf.constant(self._starts_word)
+            starts = tf.gather(starts, records["token_ids"])
+            records = {**records, "starts_word": starts}
+        draw = Draw(self.seed, epoch, record_index)
+        kept = ("token_ids", "segment_ids", "is_reversed", "is_next")
+        return {
+            **{name: records[name] for name in kept},
             "is_continuation": is_continuation,
-            "is_next": batch["is_next"],
+            **self.reader.features(records, self.manifest, draw, literal),
         }
-        if manifest.form == "frozen":
-            features["perm_mask"] = tf.cast(batch["perm_mask"], tf.float32)
-            features["target_mapping"] = tf.cast(
-                batch["target_mapping"], tf.float32
-            )
-            return features
-        rank = permutation.draw_ranks(
-            self.seed,
-            epoch,
-            record_index,
-            token_ids,
-            batch["is_target"],
-            manifest.reuse_length,
-            manifest.permutation_length,
-        )
-        if literal:
-            features["perm_mask"] = permutation.perm_mask(rank, is_target)
-            features["target_mapping"] = permutation.target_mapping(
-                positions, weights, manifest.sequence_length
-            )
-        else:
-            features["factorization_rank"] = rank
-            features["target_positions"] = positions
-        return features
 
     def _blocks(self, start_step, first_row, num_rows, num_parallel_calls):
         """Endless dataset of string tensors [num_rows, s], the serialized
@@ -353,7 +349,7 @@ class PretrainingData:
 
     def _epoch_offset(self, epoch):
         """offset(e) of the docstring of the class."""
-        drawn = tf.cast(permutation.hash_words(self.seed, epoch), tf.int64)
+        drawn = tf.cast(hash_words(self.seed, epoch), tf.int64)
         return tf.where(epoch == 0, tf.zeros_like(drawn), drawn) % (
             self.num_records
         )

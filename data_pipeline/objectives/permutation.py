@@ -13,56 +13,94 @@ positions, as the release does, and `factorization_rank` ranks them; it draws
 stored permutations. `draw_ranks` is the fast one: it shuffles only
 the tokens whose order matters and returns their ranks directly; it draws
 permutations while records are read. Equal distributions, different draws.
+
+The loss is in `xlnet_tf/objectives/permutation.py`.
 """
 
-import hashlib
+import dataclasses
+from collections.abc import Callable
 
 import tensorflow as tf
 
 from data_pipeline.objectives.blocks import block_length
 from data_pipeline.objectives.blocks import half_lengths
+from data_pipeline.objectives.draws import SPREAD
+from data_pipeline.objectives.draws import fmix32
+from data_pipeline.objectives.draws import hash_words
+from data_pipeline.objectives.draws import low_bits
+from data_pipeline.objectives.reader import ObjectiveReader
 from data_pipeline.tokenization.symbols import CLS_ID
 from data_pipeline.tokenization.symbols import SEP_ID
 
-# The golden ratio in 32 bits; its multiples differ in all bits.
-_SPREAD = 0x9E3779B9
+ORDERS = ("random", "forward", "backward", "block")
 
 
-def fmix32(x):
-    """MurmurHash3's 32-bit finalizer, in which all bits depend on all bits.
-
-    Args:
-        x: uint32 tensor.
-
-    Returns:
-        uint32 tensor of the same shape.
-
-    Source: Austin Appleby, MurmurHash3.cpp, `fmix32` (public domain).
-    """
-    x = tf.bitwise.bitwise_xor(x, _shift_right(x, 16))
-    x = x * tf.constant(0x85EBCA6B, tf.uint32)
-    x = tf.bitwise.bitwise_xor(x, _shift_right(x, 13))
-    x = x * tf.constant(0xC2B2AE35, tf.uint32)
-    return tf.bitwise.bitwise_xor(x, _shift_right(x, 16))
-
-
-def hash_words(seed, *words):
-    """32-bit hash of integers, in order.
+@dataclasses.dataclass(frozen=True)
+class PermutationReader(ObjectiveReader):
+    """Targets of the records, and a factorization order drawn for each.
 
     Args:
-        seed: int, of any size.
-        *words: int64 tensors that broadcast; low and high 32 bits are hashed.
-
-    Returns:
-        uint32 tensor.
+        order: the order of the targets, within each half of a sequence.
+            "random" (default), as released; "forward" or "backward", the order
+            of the text or its reverse; "block", targets that stand side by side
+            are predicted together, their blocks in random order; or a
+            function of (token_ids int32 [B, T], is_target bool [B, T]) that
+            returns the ranks, int32 [B, T], -1 for context.
     """
-    digest = hashlib.blake2b(str(seed).encode(), digest_size=4).digest()
-    state = tf.constant(int.from_bytes(digest, "little"), tf.uint32)
-    for word in words:
-        high = tf.bitwise.right_shift(word, tf.constant(32, tf.int64))
-        for part in (word, high):
-            state = fmix32(state * tf.constant(5, tf.uint32) + _low_bits(part))
-    return state
+
+    order: str | Callable = "random"
+
+    name = "permutation"
+    takes_literal = True
+
+    def __post_init__(self):
+        if not callable(self.order) and self.order not in ORDERS:
+            raise ValueError(
+                f"`order` must be one of {', '.join(ORDERS)}, or a function. "
+                f"Received: order={self.order!r}."
+            )
+
+    def check(self, manifest):
+        if manifest.form == "frozen" and self.order != "random":
+            raise ValueError(
+                "the records hold permutations of random order, drawn when "
+                "they were built. Build them without --frozen for another "
+                f"`order`. Received: order={self.order!r}."
+            )
+
+    def features(self, records, manifest, draw, literal=False):
+        token_ids = records["token_ids"]
+        is_target = real_targets(token_ids, records["is_target"])
+        positions, ids, weights = select_targets(
+            token_ids, is_target, manifest.num_predict
+        )
+        features = {"target_ids": ids, "target_weights": weights}
+        if manifest.form == "frozen":
+            for name in ("perm_mask", "target_mapping"):
+                features[name] = tf.cast(records[name], tf.float32)
+            return features
+        if callable(self.order):
+            rank = self.order(token_ids, is_target)
+        else:
+            rank = draw_ranks(
+                *draw,
+                token_ids,
+                records["is_target"],
+                manifest.reuse_length,
+                manifest.permutation_length,
+                self.order,
+            )
+        if literal:
+            return features | {
+                "perm_mask": perm_mask(rank, is_target),
+                "target_mapping": target_mapping(
+                    positions, weights, manifest.sequence_length
+                ),
+            }
+        return features | {
+            "factorization_rank": rank,
+            "target_positions": positions,
+        }
 
 
 def draw_shuffles(
@@ -98,7 +136,7 @@ def draw_shuffles(
         block = block_length(half, permutation_length)
         counter = tf.range(begin + 1, begin + 1 + block, dtype=tf.int64)
         keys = fmix32(
-            state + _low_bits(counter) * tf.constant(_SPREAD, tf.uint32)
+            state + low_bits(counter) * tf.constant(SPREAD, tf.uint32)
         )
         # argsort is faster for signed numbers; any order of hashes serves.
         shuffle = tf.argsort(tf.bitcast(keys, tf.int32), axis=-1)
@@ -118,6 +156,7 @@ def draw_ranks(
     is_target,
     reuse_length,
     permutation_length,
+    order="random",
 ):
     """Draw the ranks of a factorization order, the fast way.
 
@@ -135,9 +174,11 @@ def draw_ranks(
         reuse_length: int.
         permutation_length: int; blocks of this length in a half keep the
             order of the text, and share one shuffle of their positions.
+        order: str, one of `ORDERS`. Default "random".
 
     Returns:
-        int32 tensor [B, T], as from `factorization_rank`.
+        int32 tensor [B, T], as from `factorization_rank`. With "block", the
+        tokens of a block have one rank, that of its first.
     """
     length = token_ids.shape[1]
     in_order = tf.logical_or(is_target, functional_tokens(token_ids))
@@ -150,22 +191,28 @@ def draw_ranks(
     # I tokens of the batch are in an order; `index` is [I, 2], row, position.
     index = tf.where(in_order)
     row, position = index[:, 0], index[:, 1]
-    keys = fmix32(tf.gather(state, row) + tf.gather(counter, position))
+    block = tf.gather(block, position)
+    first = number = tf.range(tf.shape(index)[0])
+    if order == "block":
+        real = real_targets(token_ids, is_target)
+        first = _first_of_run(index, block, real)
+    if order in ("random", "block"):
+        drawn = tf.gather(counter, tf.gather(position, first))
+        keys = fmix32(tf.gather(state, row) + drawn)
+    else:
+        keys = position if order == "forward" else length - position
     # The block in the high bits: blocks keep the order of the text.
-    keys = tf.bitwise.bitwise_or(
-        tf.gather(block, position), tf.cast(keys, tf.int64)
-    )
+    keys = tf.bitwise.bitwise_or(block, tf.cast(keys, tf.int64))
     count = tf.reduce_sum(tf.cast(in_order, tf.int64), axis=1)
     rows = tf.RaggedTensor.from_row_lengths(keys, count, validate=False)
-    order = tf.argsort(rows.to_tensor(tf.int64.max), axis=-1)
-    if is_shared:
-        # `order`, the inverse, is as uniform, but not shared by the blocks.
-        order = tf.argsort(order, axis=-1)
-    within = tf.range(tf.shape(index, tf.int64)[0]) - tf.gather(
-        rows.row_starts(), row
-    )
-    widest = tf.shape(order, tf.int64)[1]
-    rank = tf.gather(tf.reshape(order, [-1]), row * widest + within)
+    sorting = tf.argsort(rows.to_tensor(tf.int64.max), axis=-1, stable=True)
+    if is_shared or order != "random":
+        # `sorting`, the inverse of the ranks, is as uniform where they are
+        # random, but not shared by the blocks.
+        sorting = tf.argsort(sorting, axis=-1)
+    within = tf.cast(number, tf.int64) - tf.gather(rows.row_starts(), row)
+    rank = tf.gather_nd(sorting, tf.stack([row, within], axis=1))
+    rank -= number - first  # the rank of the first token of its run
     context = tf.fill(tf.shape(in_order), -1)
     if reuse_length:
         in_first = in_order[:, :reuse_length]
@@ -176,6 +223,33 @@ def draw_ranks(
             tf.range(length) < reuse_length, 0, reuse_length + 1
         )
     return tf.tensor_scatter_nd_update(context, index, rank)
+
+
+def _first_of_run(index, block, is_target):
+    """The first token of the run of targets of each token in the order.
+
+    <sep>, <cls> and a new permutation block end a run.
+
+    Args:
+        index: int64 tensor [I, 2], rows and positions of the tokens.
+        block: int64 tensor [I], their permutation blocks.
+        is_target: bool tensor [B, T].
+
+    Returns:
+        int32 tensor [I], indices among the I tokens.
+    """
+    row, position = index[:, 0], index[:, 1]
+    target = tf.gather_nd(is_target, index)
+    follows = (
+        target[1:]
+        & target[:-1]
+        & (row[1:] == row[:-1])
+        & (position[1:] == position[:-1] + 1)
+        & (block[1:] == block[:-1])
+    )
+    starts = tf.concat([tf.ones_like(target[:1]), ~follows], axis=0)
+    number = tf.cumsum(tf.cast(starts, tf.int32)) - 1
+    return tf.gather(tf.cast(tf.where(starts)[:, 0], tf.int32), number)
 
 
 def _blocks(sequence_length, reuse_length, permutation_length):
@@ -193,7 +267,7 @@ def _blocks(sequence_length, reuse_length, permutation_length):
         first_block = block[-1] + 1 if block else 0
         counter.extend(begin + 1 + i % size for i in range(half))
         block.extend(first_block + i // size for i in range(half))
-    spread = [number * _SPREAD % (1 << 32) for number in counter]
+    spread = [number * SPREAD % (1 << 32) for number in counter]
     return (
         tf.constant(spread, tf.uint32),
         tf.constant([number << 32 for number in block], tf.int64),
@@ -313,13 +387,3 @@ def select_targets(token_ids, is_target, num_predict):
     is_real = tf.range(num_predict) < count[:, None]
     ids = tf.gather(token_ids, positions, batch_dims=1)
     return positions, tf.where(is_real, ids, 0), tf.cast(is_real, tf.float32)
-
-
-def _shift_right(x, bits):
-    return tf.bitwise.right_shift(x, tf.constant(bits, tf.uint32))
-
-
-def _low_bits(x):
-    # A cast of a number out of range is undefined on some devices.
-    mask = tf.constant(0xFFFFFFFF, tf.int64)
-    return tf.cast(tf.bitwise.bitwise_and(x, mask), tf.uint32)

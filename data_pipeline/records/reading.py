@@ -9,6 +9,9 @@ import numpy as np
 import tensorflow as tf
 
 from data_pipeline.records.manifest import shard_path
+from data_pipeline.records.writer import TOKENIZER
+from data_pipeline.tokenization.tokenizer import Tokenizer
+from xlnet_tf.files import as_path
 
 # AutoGraph, which no function here needs, triples the time to build a dataset.
 without_autograph = tf.autograph.experimental.do_not_convert
@@ -198,6 +201,38 @@ def parse_records(serialized, manifest):
         "is_reversed": tf.cast(values["is_reversed"][:, 0], tf.bool),
         "is_next": tf.cast(values["is_next"][:, 0], tf.bool),
     }
+
+
+def tokenizer_of_records(directory, manifest):
+    """The tokenizer that records were built with.
+
+    Args:
+        directory: path of the records.
+        manifest: Manifest.
+
+    Returns:
+        Tokenizer.
+
+    Raises:
+        FileNotFoundError: its file is not beside the records.
+        ValueError: the file is another tokenizer's.
+    """
+    file = as_path(directory) / TOKENIZER
+    settings = manifest.tokenizer
+    if not file.is_file():
+        raise FileNotFoundError(
+            f"{file}, the tokenizer of the records, is missing. Copy it from "
+            "where they were built."
+        )
+    tokenizer = Tokenizer.from_model_proto(
+        file.read_bytes(), settings["lowercase"]
+    )
+    if tokenizer.digest != settings["sha256"]:
+        raise ValueError(
+            f"{file} is not the tokenizer that the records were built with. "
+            "Copy it again from where they were built."
+        )
+    return tokenizer
 
 
 def _unpack_bits(packed):

@@ -19,7 +19,8 @@ from saved_models.signatures.signature import string_specs
 MASK = "<mask>"  # stands for one missing token in a raw text
 
 # Rank of the blanks in the factorization order: one step after the context, so
-# that every blank is predicted from all words that are given, and no other.
+# that every blank is predicted from all words that are given, and no other. A
+# causal model predicts a blank from the words before it.
 _CONTEXT_RANK, _BLANK_RANK = -1, 0
 _TOKENS_A_TARGET = 128  # that the bound of a request counts for one
 
@@ -162,6 +163,9 @@ class PretrainerSignatures(EmbeddingSignatures):
         is_target = tf.reduce_any(
             tf.range(shape[1]) == target_positions[:, :, None], axis=1
         )
+        features["token_ids"] = tf.where(
+            is_target, MASK_ID, features["token_ids"]
+        )
         features["factorization_rank"] = tf.where(
             is_target, _BLANK_RANK, _CONTEXT_RANK
         )
@@ -175,6 +179,7 @@ class PretrainerSignatures(EmbeddingSignatures):
 
     def _at_targets(self, features, choose):
         """`choose` of the log-probabilities [N, P, V] at the targets."""
+        objective = self._model.objectives[0]
         count = tf.shape(features["target_positions"])[1]
         # At least one column, for the model has no place for none.
         wanted = tf.maximum(count, 1)
@@ -185,9 +190,12 @@ class PretrainerSignatures(EmbeddingSignatures):
         )
 
         def run(features):
-            outputs = self._backbone(features, training=False, streams="query")
-            query = outputs["query"]
-            return choose(tf.nn.log_softmax(self._model.logits(query)))
+            inputs = objective.features(features)
+            outputs = self._backbone(
+                inputs, training=False, streams=objective.streams
+            )
+            rows = objective.rows(outputs, features)
+            return choose(tf.nn.log_softmax(self._model.logits(rows)))
 
         outputs = self._run(run, {**features, "target_positions": positions})
         return {name: value[:, :count] for name, value in outputs.items()}

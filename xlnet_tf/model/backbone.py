@@ -92,6 +92,9 @@ class XLNetBackbone(Preset, BaseModel):
     ```
     """
 
+    # Objectives ask for it.
+    has_query_stream = True
+
     def __init__(
         self,
         config,

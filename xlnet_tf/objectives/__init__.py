@@ -1,15 +1,31 @@
-"""Training objectives, by name."""
+"""Training objectives, by name.
 
+docs/objectives.md says how to add one.
+"""
+
+from xlnet_tf.objectives.causal import Causal
+from xlnet_tf.objectives.masked import Masked
 from xlnet_tf.objectives.next_sentence import NextSentence
 from xlnet_tf.objectives.objective import Objective
+from xlnet_tf.objectives.objective import TokenPrediction
 from xlnet_tf.objectives.permutation import Permutation
 
 OBJECTIVES = {
     "permutation": Permutation,
+    "causal": Causal,
+    "masked": Masked,
     "next_sentence": NextSentence,
 }
 
-__all__ = ["OBJECTIVES", "NextSentence", "Objective", "Permutation"]
+__all__ = [
+    "OBJECTIVES",
+    "Causal",
+    "Masked",
+    "NextSentence",
+    "Objective",
+    "Permutation",
+    "TokenPrediction",
+]
 
 
 def make_objectives(objective=None, next_sentence_weight=0.0):

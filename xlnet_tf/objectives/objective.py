@@ -1,13 +1,21 @@
 """Training objectives: inputs, labels and losses of one kind of prediction.
 
-Shapes: B batch, T tokens, P targets.
+Shapes: B batch, T tokens, P targets, D model dim, V vocabulary.
 """
 
+import math
 from typing import Any
 from typing import NamedTuple
 
 import keras
 from keras import ops
+
+_OF_QUERY_STREAM = (
+    "target_positions",
+    "target_mapping",
+    "factorization_rank",
+    "perm_mask",
+)
 
 
 class LossTerms(NamedTuple):
@@ -45,6 +53,8 @@ class Objective:
         layer_names: tuple of str, attributes of the model for `make_layers`.
         keras_metrics: dict of str to str, the metrics of `fit`: attribute of
             the model to name in `LossTerms.metrics`.
+        config_values: dict of fields that a config needs for the objective,
+            which the train command sets.
 
     Example:
 
@@ -64,6 +74,24 @@ class Objective:
     metric_names = ()
     layer_names = ()
     keras_metrics = {}
+    config_values = {}
+
+    def check(self, backbone):
+        """Check that the objective can train a backbone.
+
+        Args:
+            backbone: XLNetBackbone or BertBackbone.
+
+        Raises:
+            ValueError: if it cannot.
+        """
+        for name, value in self.config_values.items():
+            found = getattr(backbone.config, name, None)
+            if found != value:
+                raise ValueError(
+                    f"the objective {self.name!r} needs a backbone with "
+                    f"{name}={value!r}. Received: {name}={found!r}."
+                )
 
     def make_layers(self, config, dtype):
         """Make the built layers that the objective adds to the model.
@@ -150,6 +178,109 @@ class Objective:
     def get_config(self):
         """dict, the name and the arguments of the constructor."""
         return {"name": self.name}
+
+
+class TokenPrediction(Objective):
+    """Base of objectives that predict tokens by the language model head.
+
+    The batch has the labels `target_ids` int [B, P] with `target_weights`
+    [B, P], 0 for rows that are padding (default all 1). The outputs get
+    `token_loss` float32 [B, P] in nats and `token_correct` float32 [B, P], 1
+    where the likeliest token is the target.
+    """
+
+    metric_names = ("loss", "accuracy")
+    keras_metrics = {
+        "accuracy_metric": "accuracy",
+        "bits_metric": "bits_per_token",
+    }
+
+    def has_labels(self, batch):
+        return batch.get("target_ids") is not None
+
+    def rows(self, outputs, batch):
+        """Look up the rows that predict the targets.
+
+        Also used without labels, to fill in blanks at `target_positions`.
+
+        Args:
+            outputs: dict of the backbone's outputs.
+            batch: dict of features.
+
+        Returns:
+            float tensor of shape [B, P, D].
+        """
+        raise NotImplementedError
+
+    def predict(self, model, outputs, batch, training=None):
+        target_ids = ops.cast(batch["target_ids"], "int32")
+        logits = model.logits(self.rows(outputs, batch))  # [B, P, V]
+        loss, correct = token_losses(target_ids, logits)
+        return {"token_loss": loss, "token_correct": correct}
+
+    def terms(self, outputs, batch):
+        token_loss = outputs["token_loss"]
+        metrics = {
+            "loss": token_loss,
+            "accuracy": outputs["token_correct"],
+            "bits_per_token": token_loss / math.log(2),
+        }
+        return LossTerms(token_loss, target_weights(batch, token_loss), metrics)
+
+
+def token_losses(target_ids, logits):
+    """Cross-entropies, and where the likeliest token is the target.
+
+    Args:
+        target_ids: int32 tensor of shape [B, P].
+        logits: float32 tensor of shape [B, P, V].
+
+    Returns:
+        Two float32 tensors of shape [B, P].
+    """
+    loss = ops.sparse_categorical_crossentropy(
+        target_ids, logits, from_logits=True
+    )
+    correct = ops.cast(ops.argmax(logits, axis=-1), "int32") == target_ids
+    return loss, ops.cast(correct, "float32")
+
+
+def rows_at(stream, positions):
+    """Rows of a stream at positions.
+
+    Args:
+        stream: float tensor of shape [B, T, D].
+        positions: int tensor of shape [B, P].
+
+    Returns:
+        float tensor of shape [B, P, D].
+    """
+    positions = ops.cast(positions, "int32")
+    return ops.take_along_axis(stream, positions[:, :, None], axis=1)
+
+
+def without_query_stream(batch):
+    """The features of a batch without an order and targets, a dict."""
+    return {k: v for k, v in batch.items() if k not in _OF_QUERY_STREAM}
+
+
+def needs_positions(batch):
+    """Refuse labels without the positions where they stand.
+
+    Returns:
+        bool, whether the batch has labels.
+    """
+    if batch.get("target_ids") is None:
+        return False
+    if all(
+        batch.get(name) is None
+        for name in ("target_positions", "target_mapping")
+    ):
+        raise ValueError(
+            "`target_ids` need `target_positions` or `target_mapping` to "
+            f"say where they stand. Received: {', '.join(batch)}."
+        )
+    return True
 
 
 def target_weights(batch, token_loss):

@@ -46,8 +46,8 @@ class XLNetPretrainer(Task):
 
     Call arguments:
         features: dict as `XLNetBackbone` takes, with the labels of the
-            objectives: `target_ids` and `target_weights` for `Permutation`,
-            `is_next` for `NextSentence`.
+            objectives: `target_ids` and `target_weights` for predictions of
+            tokens, `is_next` for `NextSentence`.
         training: bool, whether dropout is applied.
         streams: "both", or "query" to leave `content` out. Default None:
             "query" in training with labels, else "both". An objective that
@@ -87,6 +87,8 @@ class XLNetPretrainer(Task):
         **kwargs,
     ):
         objectives = make_objectives(objective, next_sentence_weight)
+        for objective in objectives:
+            objective.check(backbone)
         head = LanguageModelHead(
             backbone.config,
             has_transform=has_transform,

@@ -77,6 +77,26 @@ class TrainingConfig(Settings):
         "norm that gradients are clipped to, 0 for no clipping",
         NOT_NEGATIVE,
     )
+    objective: str = setting(
+        "permutation",
+        "what is predicted: permutation (XLNet), causal (Transformer-XL) or "
+        "masked (BERT)",
+        choices=("permutation", "causal", "masked"),
+    )
+    order: str = setting(
+        "random",
+        "order of the targets of permutation: random, forward, backward, or "
+        "block (neighbours together)",
+        choices=("random", "forward", "backward", "block"),
+    )
+    masked_unit: str = setting(
+        "words",
+        "what masked hides: whole words, or pieces",
+        choices=("words", "pieces"),
+    )
+    masked_fraction: float = setting(
+        0.15, "share of the tokens that masked hides", FRACTION_BETWEEN
+    )
     next_sentence_weight: float = setting(
         0.0,
         "weight of the next-sentence loss beside that of the tokens",
@@ -149,6 +169,15 @@ class TrainingConfig(Settings):
                 f"for stopping. Received: time_limit={self.time_limit!r}, "
                 f"grace_period={self.grace_period}."
             )
+        for name, objectives in _OF_OBJECTIVES.items():
+            value = getattr(self, name)
+            is_set = value != self.__dataclass_fields__[name].default
+            if is_set and self.objective not in objectives:
+                raise ValueError(
+                    f"`{name}` is of the objective {' and '.join(objectives)}. "
+                    f"Received: {name}={value!r}, objective="
+                    f"{self.objective!r}."
+                )
         if self.warmup_steps is None and self.steps is not None:
             object.__setattr__(self, "warmup_steps", self._default_warmup())
 
@@ -193,8 +222,18 @@ class TrainingConfig(Settings):
         return self.batch_size // num_replicas
 
 
+# Settings of some objectives alone.
+_OF_OBJECTIVES = {
+    "order": ("permutation",),
+    "masked_unit": ("masked",),
+    "masked_fraction": ("masked",),
+}
 # Fields that only pretraining uses; fine-tuning accepts them in a file.
 PRETRAINING_ONLY = (
+    "objective",
+    "order",
+    "masked_unit",
+    "masked_fraction",
     "next_sentence_weight",
     "evaluation_steps",
     "exports_to_keep",

@@ -4,11 +4,16 @@ import dataclasses
 import hashlib
 import sys
 
+from data_pipeline.objectives import make_reader
+from data_pipeline.objectives.masked import MaskedReader
+from data_pipeline.objectives.permutation import PermutationReader
 from data_pipeline.pretraining import PretrainingData
+from data_pipeline.records.reading import tokenizer_of_records
 from data_pipeline.records.writer import TOKENIZER
 from data_pipeline.tokenization.hugging_face import check_tokenizer
 from xlnet_tf.files import as_path
 from xlnet_tf.files import write_bytes
+from xlnet_tf.objectives import OBJECTIVES
 from xlnet_tf.training.pretraining_step import PretrainingEvaluator
 from xlnet_tf.training.pretraining_step import PretrainingTrainer
 from xlnet_tf.training.pretraining_step import build
@@ -16,7 +21,6 @@ from xlnet_tf.training.pretraining_step import distribute_records
 from xlnet_tf.training.pretraining_step import make_memory
 from xlnet_tf.training.records import check_same_text
 from xlnet_tf.training.records import model_config
-from xlnet_tf.training.records import tokenizer_of_records
 from xlnet_tf.training.runs.exports import keep_newest
 from xlnet_tf.training.runs.run import MODEL_FILE
 from xlnet_tf.training.runs.run import Run
@@ -46,6 +50,10 @@ class PretrainingRun(Run):
         "batch_size",
         "seed",
         "hide_empty_memory",
+        "objective",
+        "order",
+        "masked_unit",
+        "masked_fraction",
         "next_sentence_weight",
     )
     differences = {
@@ -65,11 +73,16 @@ class PretrainingRun(Run):
             config.batch_size,
             seed=config.seed,
             skip_corrupt=options.skip_corrupt,
+            objective=objective_reader(config),
         )
         self.tokenizer = tokenizer_of_records(
             options.records, self.data.manifest
         )
-        self.model_config = model_config(options, self.data.manifest)
+        self.model_config = model_config(
+            options,
+            self.data.manifest,
+            OBJECTIVES[config.objective].config_values,
+        )
         self.held_out = self._held_out_data()
         self.evaluation_batches = self.held_out and min(
             config.evaluation_steps, self.held_out.steps_per_epoch
@@ -89,6 +102,7 @@ class PretrainingRun(Run):
             split=split,
             seed=self.config.seed,
             skip_corrupt=options.skip_corrupt,
+            objective=self.data.reader,
         )
         check_same_text(found.manifest, self.data.manifest, directory)
         if found.num_records < replicas:
@@ -179,10 +193,13 @@ class PretrainingRun(Run):
         parameters = self.model.count_params()
         # Weights, gradients and two moments; activations; logits and their
         # gradient.
+        targets = self.data.num_targets
         expected = 16 * parameters + self.model.backbone.expected_bytes(
-            rows, manifest.sequence_length, manifest.num_predict
+            rows,
+            manifest.sequence_length,
+            targets if self.model.reads_query else 0,
         )
-        expected += 12 * rows * manifest.num_predict * model.vocabulary_size
+        expected += 12 * rows * targets * model.vocabulary_size
         lines = [
             f"model     XLNet of {model.num_layers} layers x "
             f"{model.hidden_dim}, {model.num_heads} heads, "
@@ -192,8 +209,9 @@ class PretrainingRun(Run):
             f"batch     {config.batch_size} sequences = {replicas} replica(s) "
             f"x {parts} part(s) x {rows}; {tokens:,} tokens a step",
             f"data      {self.data.num_records:,} sequences of "
-            f"{manifest.sequence_length} tokens, {manifest.num_predict} of "
-            f"them predicted; {self.data.steps_per_epoch:,} steps an epoch, "
+            f"{manifest.sequence_length} tokens, {targets} of them predicted "
+            f"({config.objective}); {self.data.steps_per_epoch:,} steps an "
+            f"epoch, "
             f"{config.steps:,} steps are "
             f"{config.steps / self.data.steps_per_epoch:.1f} epochs",
             f"memory    {model.memory_length} tokens remembered, "
@@ -287,10 +305,22 @@ def head_arguments(preset):
     }
 
 
+def objective_reader(config):
+    """ObjectiveReader of the settings of a run."""
+    if config.objective == "permutation":
+        return PermutationReader(config.order)
+    if config.objective == "masked":
+        return MaskedReader(config.masked_fraction, config.masked_unit)
+    return make_reader(config.objective)
+
+
 def start_from(model, preset):
     """Assigns the weights of a preset to a model."""
     source = type(model).from_preset(
-        preset, next_sentence_weight=model.next_sentence_weight
+        preset,
+        objective=list(model.objectives),
+        attention_type=model.config.attention_type,
+        same_length=model.config.same_length,
     )
     for variable, value in zip(
         model.trainable_variables, source.trainable_variables, strict=True

@@ -41,6 +41,7 @@ def build(model_config, config, strategy, head_arguments=None):
                 attention_kernel=config.attention_kernel,
                 dtype=config.policy,
             ),
+            objective=config.objective,
             **(head_arguments or {}),
             next_sentence_weight=config.next_sentence_weight,
         )
@@ -93,7 +94,7 @@ def _scalars(means):
 
 
 class PretrainingTrainer(Trainer):
-    """Orbit's trainer for permutation language modelling.
+    """Orbit's trainer for the objectives of a pretrainer.
 
     Args:
         model, optimizer, memory: of `build`.
@@ -131,8 +132,8 @@ class PretrainingTrainer(Trainer):
 class PretrainingEvaluator(orbit.StandardEvaluator):
     """Loss, bits per token and accuracy on a held-out split.
 
-    Texts are read in order with a memory of its own, and permuted the same way
-    at every evaluation.
+    Texts are read in order with a memory of its own, and what an objective
+    draws is the same at every evaluation.
 
     Args:
         model, memory: of `build`, the memory not the trainer's.

@@ -1,7 +1,5 @@
-"""The tokenizer of the records of a run, and the model's config made to fit."""
+"""The model's config made to fit the records of a run."""
 
-from data_pipeline.records.writer import TOKENIZER
-from data_pipeline.tokenization.tokenizer import Tokenizer
 from xlnet_tf.config import XLNetConfig
 from xlnet_tf.files import as_path
 from xlnet_tf.files import read_json
@@ -9,33 +7,13 @@ from xlnet_tf.weights.preset import detect
 from xlnet_tf.weights.preset import read_config
 
 
-def tokenizer_of_records(directory, manifest):
-    """Tokenizer of records.
+def model_config(options, manifest, values):
+    """XLNetConfig of the options, fitted to the records and the objective.
 
-    Raises:
-        FileNotFoundError: if its file is not beside the records.
-        ValueError: if it is not the one they were built with.
-    """
-    file = as_path(directory) / TOKENIZER
-    settings = manifest.tokenizer
-    if not file.is_file():
-        raise FileNotFoundError(
-            f"{file}, the tokenizer of the records, is missing. Copy it from "
-            "where they were built."
-        )
-    tokenizer = Tokenizer.from_model_proto(
-        file.read_bytes(), settings["lowercase"]
-    )
-    if tokenizer.digest != settings["sha256"]:
-        raise ValueError(
-            f"{file} is not the tokenizer that the records were built with. "
-            "Copy it again from where they were built."
-        )
-    return tokenizer
-
-
-def model_config(options, manifest):
-    """XLNetConfig of the options, fitted to the records.
+    Args:
+        options: object with the attributes of the command line.
+        manifest: Manifest of the records.
+        values: dict of fields that the objective needs.
 
     Raises:
         ValueError: if they contradict each other.
@@ -76,6 +54,7 @@ def model_config(options, manifest):
         if not memory_length and not _gives_memory_length(options):
             memory_length = 3 * manifest.sequence_length // 4
     return config.replace(
+        **values,
         memory_length=memory_length,
         reuse_length=manifest.reuse_length,
         # Every batch has the feature `is_reversed`.

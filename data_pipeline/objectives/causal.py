@@ -1,0 +1,41 @@
+"""Causal language modelling: each token is predicted from those before it.
+
+The loss is in `xlnet_tf/objectives/causal.py`.
+
+Shapes: B batch, T tokens of the sequence.
+"""
+
+import dataclasses
+
+import tensorflow as tf
+
+from data_pipeline.objectives.permutation import functional_tokens
+from data_pipeline.objectives.reader import ObjectiveReader
+
+
+@dataclasses.dataclass(frozen=True)
+class CausalReader(ObjectiveReader):
+    """The next token of each, where the text goes on.
+
+    `target_ids` int32 [B, T] are the tokens one place further, and
+    `target_weights` float32 [B, T] are 0 where that one is not the next of the
+    text: before and behind <sep> and <cls>, and at the end.
+
+    Of records with a reused half, text counts twice: as new text of a record,
+    and as reused text of one of the next, with the memory of that before it.
+    """
+
+    name = "causal"
+
+    def num_targets(self, manifest):
+        return manifest.sequence_length
+
+    def features(self, records, manifest, draw, literal=False):
+        token_ids = records["token_ids"]
+        is_text = ~functional_tokens(token_ids)
+        goes_on = is_text[:, 1:] & is_text[:, :-1]
+        end = [[0, 0], [0, 1]]
+        return {
+            "target_ids": tf.pad(token_ids[:, 1:], end),
+            "target_weights": tf.pad(tf.cast(goes_on, tf.float32), end),
+        }

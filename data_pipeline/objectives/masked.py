@@ -1,0 +1,176 @@
+"""Masked language modelling: about 15 % of the tokens from all others.
+
+The loss is in `xlnet_tf/objectives/masked.py`.
+
+Shapes: B batch, T tokens of the sequence, P targets.
+"""
+
+import dataclasses
+
+import tensorflow as tf
+
+from data_pipeline.objectives import draws
+from data_pipeline.objectives.permutation import select_targets
+from data_pipeline.objectives.reader import ObjectiveReader
+from data_pipeline.tokenization.symbols import MASK_ID
+from data_pipeline.tokenization.symbols import SPECIAL_IDS
+
+UNITS = ("words", "pieces")
+# Of the targets; the others stay as they are.
+MASKED, RANDOM = 0.8, 0.1
+
+# Numbers of the draws of a token.
+_UNIT, _KIND, _TOKEN = range(3)
+
+
+@dataclasses.dataclass(frozen=True)
+class MaskedReader(ObjectiveReader):
+    """Tokens of a sequence replaced, and what they were.
+
+    Drawn afresh in every epoch. Words or pieces come in random order, and are
+    targets as long as they all fit into the share that is asked for. Of the
+    targets 80 % become <mask>, 10 % another token, 10 % stay.
+
+    Args:
+        fraction: float, share of the tokens that are targets. Default 0.15.
+        unit: "words" (default, whole words) or "pieces" (as BERT at first).
+
+    Source: https://arxiv.org/abs/1810.04805, section 3.1 and A.1;
+    `create_masked_lm_predictions`, with `do_whole_word_mask`, of its code.
+    """
+
+    fraction: float = 0.15
+    unit: str = "words"
+
+    name = "masked"
+
+    @property
+    def reads_words(self):
+        return self.unit == "words"
+
+    def __post_init__(self):
+        if not 0 < self.fraction < 1:
+            raise ValueError(
+                "`fraction` of masked tokens must be between 0 and 1. "
+                f"Received: fraction={self.fraction}."
+            )
+        if self.unit not in UNITS:
+            raise ValueError(
+                f"`unit` must be one of {', '.join(UNITS)}. "
+                f"Received: unit={self.unit!r}."
+            )
+
+    def num_targets(self, manifest):
+        return max(1, round(self.fraction * manifest.sequence_length))
+
+    def features(self, records, manifest, draw, literal=False):
+        token_ids = records["token_ids"]
+        if self.unit == "words":
+            starts = word_starts(records)
+        else:
+            starts = tf.ones_like(token_ids, tf.bool)
+        goal = self.num_targets(manifest)
+        state = draws.hash_words(*draw)[:, None]
+        is_target = draw_words(state, token_ids, starts, goal)
+        positions, ids, weights = select_targets(token_ids, is_target, goal)
+        return {
+            "token_ids": corrupt(
+                state,
+                token_ids,
+                is_target,
+                manifest.tokenizer["vocabulary_size"],
+            ),
+            "target_positions": positions,
+            "target_ids": ids,
+            "target_weights": weights,
+        }
+
+
+def word_starts(records):
+    """Where words begin, in the order in which a sequence is stored.
+
+    Args:
+        records: dict with `starts_word` bool [B, T], whether a piece begins a
+            word as it is read, and `is_reversed` bool [B].
+
+    Returns:
+        bool tensor [B, T].
+    """
+    starts = records["starts_word"]
+    # Backwards, the piece that begins a word is its last.
+    behind = tf.pad(starts[:, :-1], [[0, 0], [1, 0]], constant_values=True)
+    return tf.where(records["is_reversed"][:, None], behind, starts)
+
+
+def draw_words(state, token_ids, starts, goal):
+    """Draw whole words, at most `goal` tokens of a row.
+
+    Words come in random order, and the first that does not fit ends the draw.
+    Words of more tokens than the goal are left out.
+
+    Args:
+        state: uint32 tensor [B, 1] of `hash_words`.
+        token_ids: int32 tensor [B, T].
+        starts: bool tensor [B, T], whether a token begins a word.
+        goal: int.
+
+    Returns:
+        bool tensor [B, T], True = target; never a special token.
+    """
+    length = token_ids.shape[1]
+    special = is_special(token_ids)
+    # A special token is a word of its own, and so ends the one before it.
+    behind = tf.pad(special[:, :-1], [[0, 0], [1, 0]], constant_values=True)
+    starts = starts | special | behind
+    word = tf.cumsum(tf.cast(starts, tf.int32), axis=1) - 1  # < T words of row
+    row = tf.range(tf.shape(token_ids)[0])[:, None]
+
+    def of_words(values):
+        sums = tf.math.unsorted_segment_sum(
+            tf.reshape(tf.cast(values, tf.int32), [-1]),
+            tf.reshape(row * length + word, [-1]),
+            tf.size(values),
+        )
+        return tf.reshape(sums, tf.shape(values))
+
+    size = of_words(tf.ones_like(word))
+    may = (size > 0) & (size <= goal) & (of_words(special) == 0)
+    number = tf.range(length, dtype=tf.int64)
+    key = draws.uniform(state, tf.constant(_UNIT, tf.int64), number)
+    order = tf.argsort(tf.where(may, key, 2.0), axis=1)
+    size = tf.gather(size, order, batch_dims=1)
+    taken = tf.gather(may, order, batch_dims=1) & (
+        tf.cumsum(size, axis=1) <= goal
+    )
+    taken = tf.gather(taken, tf.argsort(order, axis=1), batch_dims=1)
+    return tf.gather(taken, word, batch_dims=1)
+
+
+def is_special(token_ids):
+    """bool tensor: the nine special symbols, which are never predicted.
+
+    They have the smallest ids; <unk> is one of them.
+    """
+    return token_ids < len(SPECIAL_IDS)
+
+
+def corrupt(state, token_ids, is_target, vocabulary_size):
+    """Replace targets: 80 % by <mask>, 10 % by another token, 10 % stay.
+
+    Args:
+        state: uint32 tensor [B, 1] of `hash_words`.
+        token_ids: int32 tensor [B, T].
+        is_target: bool tensor [B, T].
+        vocabulary_size: int, V; random tokens are none of the special ones.
+
+    Returns:
+        int32 tensor [B, T].
+    """
+    place = tf.range(token_ids.shape[1], dtype=tf.int64)
+    kind = draws.uniform(state, tf.constant(_KIND, tf.int64), place)
+    token = draws.uniform(state, tf.constant(_TOKEN, tf.int64), place)
+    first = len(SPECIAL_IDS)
+    token = tf.cast(token * float(vocabulary_size - first), tf.int32) + first
+    replaced = tf.where(kind < MASKED, MASK_ID, token)
+    is_replaced = is_target & (kind < MASKED + RANDOM)
+    return tf.where(is_replaced, replaced, token_ids)

@@ -1,0 +1,130 @@
+"""Pseudo-masked language modelling: masked blocks, and an order of them.
+
+The loss, and the tokens that are appended, are in
+`xlnet_tf/objectives/pseudo_masked.py`.
+
+Shapes: B batch, T tokens of the sequence, P targets.
+"""
+
+import dataclasses
+
+import tensorflow as tf
+
+from data_pipeline.objectives import draws
+from data_pipeline.objectives.masked import corrupt
+from data_pipeline.objectives.masked import is_special
+from data_pipeline.objectives.permutation import select_targets
+from data_pipeline.objectives.reader import ObjectiveReader
+
+# Share of the blocks of several tokens, and their longest.
+BLOCKS, LONGEST_BLOCK = 0.4, 6
+# Blocks that are tried for each target: where little room is left, most of
+# them do not fit.
+_TRIES = 3
+
+# Numbers of the draws of a block.
+_IS_BLOCK, _LENGTH, _BEGIN = range(3, 6)
+
+
+@dataclasses.dataclass(frozen=True)
+class PseudoMaskedReader(ObjectiveReader):
+    """Blocks of tokens to predict, in the random order in which they are drawn.
+
+    Drawn afresh in every epoch. 40 % of the blocks have 2 to 6 tokens, the
+    others one, until the share of tokens that is asked for is reached. Blocks
+    do not overlap, and hold no special token. Of the targets 80 % become
+    <mask>, 10 % another token, 10 % stay.
+
+    `target_blocks` int32 [B, P] is the step of each target in the order, from
+    0; targets of equal steps are predicted together.
+
+    Args:
+        fraction: float, share of the tokens that are targets. Default 0.15.
+
+    Source: section 3.1 of https://arxiv.org/abs/2002.12804.
+    """
+
+    fraction: float = 0.15
+
+    name = "pseudo_masked"
+
+    def __post_init__(self):
+        if not 0 < self.fraction < 1:
+            raise ValueError(
+                "`fraction` of masked tokens must be between 0 and 1. "
+                f"Received: fraction={self.fraction}."
+            )
+
+    def num_targets(self, manifest):
+        return max(1, round(self.fraction * manifest.sequence_length))
+
+    def features(self, records, manifest, draw, literal=False):
+        token_ids = records["token_ids"]
+        goal = self.num_targets(manifest)
+        state = draws.hash_words(*draw)
+        step = draw_blocks(state, is_special(token_ids), goal)
+        is_target = step >= 0
+        positions, ids, weights = select_targets(token_ids, is_target, goal)
+        blocks = tf.gather(step, positions, batch_dims=1)
+        return {
+            "token_ids": corrupt(
+                state[:, None],
+                token_ids,
+                is_target,
+                manifest.tokenizer["vocabulary_size"],
+            ),
+            "target_positions": positions,
+            "target_ids": ids,
+            "target_weights": weights,
+            "target_blocks": tf.where(weights > 0, blocks, 0),
+        }
+
+
+def draw_blocks(state, special, goal):
+    """Draw blocks of tokens in a random order.
+
+    Args:
+        state: uint32 tensor [B] of `hash_words`.
+        special: bool tensor [B, T], True = never predicted.
+        goal: int, most tokens of all blocks of a row.
+
+    Returns:
+        int32 tensor [B, T], the step of each token's block, -1 for the others.
+    """
+    length = special.shape[1]
+    place = tf.range(length)
+    longest = min(LONGEST_BLOCK, goal, length)
+
+    def one(number, kind):
+        words = tf.constant(kind, tf.int64), tf.cast(number, tf.int64)
+        return draws.uniform(state, *words)
+
+    def below(number, kind, bound):
+        return tf.cast(one(number, kind) * tf.cast(bound, tf.float32), tf.int32)
+
+    def draw(number, step, taken, num_blocks):
+        size = tf.where(
+            one(number, _IS_BLOCK) < (BLOCKS if longest > 1 else 0),
+            2 + below(number, _LENGTH, longest - 1),
+            1,
+        )
+        begin = below(number, _BEGIN, length - size + 1)[:, None]
+        block = (place >= begin) & (place < begin + size[:, None])
+        blocked = tf.reduce_any(block & (special | (step >= 0)), axis=1)
+        fits = ~blocked & (taken + size <= goal)
+        step = tf.where(block & fits[:, None], num_blocks[:, None], step)
+        return (
+            number + 1,
+            step,
+            taken + tf.where(fits, size, 0),
+            num_blocks + tf.cast(fits, tf.int32),
+        )
+
+    none = tf.zeros_like(special[:, 0], tf.int32)
+    _, step, _, _ = tf.while_loop(
+        lambda number, step, taken, num_blocks: tf.reduce_any(taken < goal),
+        draw,
+        (0, tf.fill(tf.shape(special), -1), none, none),
+        maximum_iterations=_TRIES * goal + LONGEST_BLOCK,
+    )
+    return step

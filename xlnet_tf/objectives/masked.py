@@ -1,0 +1,49 @@
+"""Masked language modelling: restore tokens that were replaced, as BERT does.
+
+Shapes: B batch, T tokens, P targets, D model dim.
+"""
+
+from xlnet_tf.objectives.objective import TokenPrediction
+from xlnet_tf.objectives.objective import needs_positions
+from xlnet_tf.objectives.objective import rows_at
+from xlnet_tf.objectives.objective import without_query_stream
+
+
+class Masked(TokenPrediction):
+    """Predict the tokens at some positions, from a text where they are hidden.
+
+    `token_ids` has <mask>, other tokens or the true ones at
+    `target_positions` int [B, P]; `target_ids` and `target_weights` [B, P] are
+    the labels, and the outputs are those of `TokenPrediction`. The content
+    stream alone is computed, and targets are independent of each other.
+
+    On XLNetBackbone it is the "DAE + Transformer-XL" of the ablation in
+    https://arxiv.org/abs/1906.08237; on BertBackbone it is BERT's.
+
+    Source: https://arxiv.org/abs/1810.04805.
+
+    Example:
+
+    ```python
+    import numpy as np
+    from xlnet_tf.objectives import Masked
+    backbone = xlnet_tf.XLNetBackbone(xlnet_tf.XLNetConfig.from_size("tiny"))
+    model = xlnet_tf.XLNetPretrainer(backbone, objective=Masked())
+    ids, at = np.array([[17, 6, 4, 3]]), np.array([[1]])
+    model(dict(token_ids=ids, target_positions=at, target_ids=at * 23))["loss"]
+    ```
+    """
+
+    name = "masked"
+    streams = "both"
+    reads_query = False
+    config_values = {"attention_type": "bidirectional"}
+
+    def has_labels(self, batch):
+        return needs_positions(batch)
+
+    def features(self, batch):
+        return without_query_stream(batch)
+
+    def rows(self, outputs, batch):
+        return rows_at(outputs["content"], batch["target_positions"])
