@@ -84,8 +84,14 @@ def write_set(
     reuse=REUSE,
     targets=TARGETS,
     vocabulary=VOCABULARY,
+    tokenizer=None,
 ):
-    """Write a set; returns the values of its records."""
+    """Write a set; returns the values of its records.
+
+    `tokenizer` is that of the records, of more pieces than they use.
+    """
+    if tokenizer:
+        vocabulary = tokenizer.vocabulary_size
     stored = schema.stored_features(tokens, targets, vocabulary, form)
     values = random_values(
         sum(shard_records) + validation, 0, tokens, reuse, targets
@@ -94,7 +100,8 @@ def write_set(
         values |= frozen_values(values, reuse, targets)
     frames = writer.encode_records(values, stored)
     splits, names, begin = {}, {}, 0
-    with writer.RecordSetWriter(directory, b"a model", overwrite) as record_set:
+    model = tokenizer.model_proto if tokenizer else b"a model"
+    with writer.RecordSetWriter(directory, model, overwrite) as record_set:
         for split, counts in (
             ("train", shard_records),
             ("validation", (validation,) if validation else ()),
@@ -121,7 +128,7 @@ def write_set(
             end_of_document=True,
             seed=3,
             tokenizer={
-                "sha256": "0a" * 32,
+                "sha256": tokenizer.digest if tokenizer else "0a" * 32,
                 "vocabulary_size": vocabulary,
                 "lowercase": False,
                 "file": "m.model",

@@ -92,8 +92,9 @@ class XLNetBackbone(Preset, BaseModel):
     ```
     """
 
-    # Objectives ask for it.
+    # What objectives ask for.
     has_query_stream = True
+    takes_position_ids = False
 
     def __init__(
         self,

@@ -9,11 +9,13 @@ from xlnet_tf.objectives.next_sentence import NextSentence
 from xlnet_tf.objectives.objective import Objective
 from xlnet_tf.objectives.objective import TokenPrediction
 from xlnet_tf.objectives.permutation import Permutation
+from xlnet_tf.objectives.pseudo_masked import PseudoMasked
 
 OBJECTIVES = {
     "permutation": Permutation,
     "causal": Causal,
     "masked": Masked,
+    "pseudo_masked": PseudoMasked,
     "next_sentence": NextSentence,
 }
 
@@ -24,6 +26,7 @@ __all__ = [
     "NextSentence",
     "Objective",
     "Permutation",
+    "PseudoMasked",
     "TokenPrediction",
 ]
 

@@ -1,0 +1,196 @@
+"""Pseudo-masked language modelling: two models from one forward pass.
+
+The blocks and their order are drawn in
+`data_pipeline/objectives/pseudo_masked.py`.
+
+Shapes: B batch, T tokens, P targets, D model dim, V vocabulary.
+"""
+
+import math
+
+from keras import ops
+
+from xlnet_tf.objectives.objective import LossTerms
+from xlnet_tf.objectives.objective import TokenPrediction
+from xlnet_tf.objectives.objective import needs_positions
+from xlnet_tf.objectives.objective import rows_at
+from xlnet_tf.objectives.objective import target_weights
+from xlnet_tf.objectives.objective import token_losses
+from xlnet_tf.objectives.objective import without_query_stream
+
+LOSSES = ("both", "autoencoding", "partially_autoregressive")
+# <eop>, which no text of the pipeline has; an unused piece of BERT's.
+_PSEUDO_MASK_ID = 8
+_CONTEXT_RANK = -1
+
+
+class PseudoMasked(TokenPrediction):
+    """Predict masked tokens each by itself, and block by block in an order.
+
+    `token_ids` int [B, T] has <mask> ([M]), other tokens or the true ones at
+    `target_positions` [B, P]; `target_ids` and `target_weights` [B, P] are the
+    labels; `target_blocks` int [B, P] is the step of each target in the order.
+    For each target the pseudo mask [P] and the true token are appended, at the
+    target's position. [M] and the context see each other; [P] sees them, the
+    true tokens of earlier steps, and the [P] of its own step; a true token
+    sees them and the true tokens up to its own step. So the rows of the text
+    predict all targets at once (autoencoding), those of [P] step by step
+    (partially autoregressive), and the context is encoded once.
+
+    `token_loss` [B, P] is the sum of both losses, `autoencoding_loss` and
+    `partially_autoregressive_loss` are its parts, in nats; `token_correct` is
+    their mean. Without `target_blocks` the text is read as by `Masked`.
+
+    Args:
+        losses: str, "both" (default), "autoencoding" or
+            "partially_autoregressive".
+        pseudo_mask_id: int, the token of the vocabulary that [P] is. Default
+            8, <eop>.
+
+    Raises:
+        ValueError: if `losses` is unknown.
+
+    Source: https://arxiv.org/abs/2002.12804, section 3.
+
+    Example:
+
+    ```python
+    import numpy as np
+    from xlnet_tf.objectives import PseudoMasked
+    backbone = xlnet_tf.BertBackbone(xlnet_tf.BertConfig.from_size("tiny"))
+    model = xlnet_tf.XLNetPretrainer(backbone, objective=PseudoMasked())
+    ids, at = np.array([[17, 6, 4, 3]]), np.array([[1]])
+    batch = dict(token_ids=ids, target_positions=at, target_blocks=at * 0)
+    model({**batch, "target_ids": at * 23})["autoencoding_loss"]
+    ```
+    """
+
+    name = "pseudo_masked"
+    streams = "both"
+    reads_query = False
+    metric_names = (
+        "loss",
+        "accuracy",
+        "autoencoding_loss",
+        "partially_autoregressive_loss",
+    )
+
+    def __init__(self, losses="both", pseudo_mask_id=_PSEUDO_MASK_ID):
+        if losses not in LOSSES:
+            raise ValueError(
+                f"`losses` must be one of {', '.join(LOSSES)}. "
+                f"Received: losses={losses!r}."
+            )
+        self.losses = losses
+        self.pseudo_mask_id = pseudo_mask_id
+
+    def check(self, backbone):
+        if not backbone.takes_position_ids:
+            raise ValueError(
+                "the objective 'pseudo_masked' puts several tokens at one "
+                "position, which needs a backbone that takes `position_ids`, "
+                "BertBackbone. Received: "
+                f"backbone={type(backbone).__name__}."
+            )
+        size = backbone.config.vocabulary_size
+        if not 0 <= self.pseudo_mask_id < size:
+            raise ValueError(
+                "`pseudo_mask_id` must be a token of the vocabulary, below "
+                f"{size}. Received: pseudo_mask_id={self.pseudo_mask_id}."
+            )
+
+    def has_labels(self, batch):
+        if not needs_positions(batch):
+            return False
+        if batch.get("target_blocks") is None:
+            raise ValueError(
+                "pseudo-masked targets need `target_blocks`, int [B, P], the "
+                f"step of each. Received: {', '.join(batch)}."
+            )
+        return True
+
+    def features(self, batch):
+        inputs = without_query_stream(batch)
+        inputs.pop("target_blocks", None)
+        if batch.get("target_blocks") is None:
+            return inputs
+        return {**inputs, **self._appended(batch)}
+
+    def _appended(self, batch):
+        """Features of the text, then of all [P], then of the true tokens."""
+
+        def cast(name):
+            return ops.cast(batch[name], "int32")
+
+        token_ids, positions = cast("token_ids"), cast("target_positions")
+        target_ids, blocks = cast("target_ids"), cast("target_blocks")
+        of_text = ops.zeros_like(token_ids)
+        of_targets = ops.zeros_like(target_ids)
+        place = of_text + ops.arange(ops.shape(token_ids)[1], dtype="int32")
+        real = of_targets + 1
+        if batch.get("target_weights") is not None:
+            real = ops.cast(ops.cast(batch["target_weights"], "bool"), "int32")
+        padding = batch.get("padding_mask")
+        padding = of_text + 1 if padding is None else cast("padding_mask")
+
+        def join(*parts):
+            return ops.concatenate(parts, axis=1)
+
+        features = {
+            "token_ids": join(
+                token_ids, of_targets + self.pseudo_mask_id, target_ids
+            ),
+            "position_ids": join(place, positions, positions),
+            "padding_mask": join(padding, real, real),
+            "factorization_rank": join(of_text + _CONTEXT_RANK, blocks, blocks),
+            "is_pseudo": join(of_text, of_targets + 1, of_targets),
+        }
+        if batch.get("segment_ids") is not None:
+            segments = cast("segment_ids")
+            at_targets = ops.take_along_axis(segments, positions, axis=1)
+            features["segment_ids"] = join(segments, at_targets, at_targets)
+        return features
+
+    def rows(self, outputs, batch):
+        return rows_at(outputs["content"], batch["target_positions"])
+
+    def predict(self, model, outputs, batch, training=None):
+        target_ids = ops.cast(batch["target_ids"], "int32")
+        num_targets = ops.shape(target_ids)[1]
+        num_tokens = ops.shape(batch["token_ids"])[1]
+        pseudo = outputs["content"][:, num_tokens : num_tokens + num_targets]
+        rows = {
+            "autoencoding": self.rows(outputs, batch),
+            "partially_autoregressive": pseudo,
+        }
+        if self.losses != "both":
+            rows = {self.losses: rows[self.losses]}
+        found = {
+            name: token_losses(target_ids, model.logits(row))
+            for name, row in rows.items()
+        }
+        correct = [correct for _, correct in found.values()]
+        return {
+            "token_loss": sum(loss for loss, _ in found.values()),
+            "token_correct": sum(correct) / len(correct),
+            **{f"{name}_loss": loss for name, (loss, _) in found.items()},
+        }
+
+    def terms(self, outputs, batch):
+        token_loss = outputs["token_loss"]
+        zero = ops.zeros_like(token_loss)
+        metrics = {
+            "loss": token_loss,
+            "accuracy": outputs["token_correct"],
+            "bits_per_token": token_loss / math.log(2),
+        }
+        for name in self.metric_names[2:]:
+            metrics[name] = outputs.get(name, zero)
+        return LossTerms(token_loss, target_weights(batch, token_loss), metrics)
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "losses": self.losses,
+            "pseudo_mask_id": self.pseudo_mask_id,
+        }
