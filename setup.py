@@ -89,6 +89,7 @@ setup(
             "xlnet-build-records = data_pipeline.build_records:command",
             "xlnet-train = xlnet_tf.train:command",
             "xlnet-finetune = xlnet_tf.finetune:command",
+            "xlnet-evaluate = xlnet_tf.evaluate:command",
             "xlnet-convert = xlnet_tf.convert:command",
             "xlnet-export = saved_models.export:command",
             "xlnet-predict = saved_models.predict:command",

@@ -19,6 +19,7 @@ COMMANDS = (
     "saved_models.export",
     "saved_models.predict",
     "xlnet_tf.convert",
+    "xlnet_tf.evaluate",
     "xlnet_tf.finetune",
     "xlnet_tf.train",
 )

@@ -51,7 +51,12 @@ FLOORS = [
         "saved_models.predict",
         "saved_models.compare",
     ],
-    ["xlnet_tf.train", "xlnet_tf.finetune", "xlnet_tf.convert"],
+    [
+        "xlnet_tf.train",
+        "xlnet_tf.finetune",
+        "xlnet_tf.convert",
+        "xlnet_tf.evaluate",
+    ],
 ]
 COMMANDS = {
     "data_pipeline.build_records",
@@ -60,6 +65,7 @@ COMMANDS = {
     "saved_models.export",
     "saved_models.predict",
     "xlnet_tf.convert",
+    "xlnet_tf.evaluate",
     "xlnet_tf.finetune",
     "xlnet_tf.train",
 }

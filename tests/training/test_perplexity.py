@@ -1,0 +1,123 @@
+"""Perplexity of running text: memory, a sliding window, words, characters."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+
+from tests.support.oracle import as_numpy
+from tests.support.oracle import randomize
+from tests.support.oracle import small_backbone
+from tests.support.samples import tiny_model
+from xlnet_tf import XLNetPretrainer
+from xlnet_tf import evaluate
+from xlnet_tf.objectives import Causal
+from xlnet_tf.training import perplexity
+
+N = 23
+TEXT = np.random.default_rng(0).integers(9, 97, N).astype("int32")
+
+
+def causal(**overrides):
+    backbone = small_backbone(
+        attention_type="causal",
+        **{"memory_length": 4, "reuse_length": 2, **overrides},
+    )
+    return randomize(XLNetPretrainer(backbone, objective=Causal()))
+
+
+def losses(model, ids):
+    batch = {"token_ids": ids[None, :-1], "target_ids": ids[None, 1:]}
+    return as_numpy(model(batch)["token_loss"])[0]
+
+
+def test_an_endless_memory_is_one_pass():
+    """Whatever the segments, and the memory of the training."""
+    model = causal()
+    expected = losses(model, TEXT).sum()
+    for segment in (5, 11, N):
+        nats, tokens, seconds = perplexity.evaluate_with_memory(
+            model, TEXT, segment, memory_length=N
+        )
+        assert tokens == N - 1 and seconds > 0
+        assert abs(nats - expected) < 1e-4
+    assert model.config.memory_length == 4  # the model stays as it was
+
+
+def test_rows_and_segments_without_memory_stand_alone():
+    model = causal()
+    parts = [TEXT[0:7], TEXT[6:13], TEXT[12:19], TEXT[18:23]]
+    alone = [losses(model, part).sum() for part in parts]
+    for rows in (1, 2):
+        nats, tokens, _ = perplexity.evaluate_with_memory(
+            model, TEXT, 6, memory_length=0, rows=rows
+        )
+        assert tokens == N - 1
+        assert abs(nats - sum(alone)) < 1e-4
+    # Two rows of two segments each: the third begins without memory.
+    nats, _, _ = perplexity.evaluate_with_memory(
+        model, TEXT, 6, memory_length=N, rows=2
+    )
+    halves = losses(model, TEXT[:13]).sum() + losses(model, TEXT[12:]).sum()
+    assert abs(nats - halves) < 1e-4
+    assert abs(nats - sum(alone)) > 1e-2
+
+
+def test_a_window_predicts_each_token_once():
+    model = causal()
+    for window, stride in ((8, 1), (8, 3), (8, 8), (40, 5)):
+        expected, done = 0.0, 0
+        for begin in range(0, N, stride):
+            found = losses(model, TEXT[begin : begin + window + 1])
+            new = begin + len(found) - done
+            if new > 0:
+                expected += found[-new:].sum()
+                done += new
+        for rows in (1, 4):
+            nats, tokens, _ = perplexity.evaluate_with_window(
+                model, TEXT, window, stride, rows
+            )
+            assert tokens == N - 1 == done
+            assert abs(nats - expected) < 1e-4, (window, stride, rows)
+
+
+def test_what_is_refused():
+    model = randomize(XLNetPretrainer(small_backbone()))
+    for function, arguments, message in (
+        (perplexity.evaluate_with_memory, (model, TEXT, 5, 5), "objective cau"),
+        (perplexity.evaluate_with_window, (model, TEXT, 5, 5), "objective cau"),
+        (perplexity.evaluate_with_window, (causal(), TEXT, 5, 6), "`stride` m"),
+        (perplexity.evaluate_with_memory, (causal(), TEXT, 5, 5, 99), "`rows`"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            function(*arguments)
+
+
+def test_the_command_counts_as_wikitext_does(tmp_path, capsys):
+    (tmp_path / "text.txt").write_text(" = Head = \n\n a b c . \n d\n")
+    (tmp_path / "spiece.model").write_bytes(tiny_model())
+    model = causal(vocabulary_size=300)
+    model.save(tmp_path / "model.keras")
+    command = ["--model", str(tmp_path / "model.keras"), "--text"]
+    command += [str(tmp_path / "text.txt"), "--text-format", "running"]
+    command += ["--output", str(tmp_path / "found.json"), "--segment-length=4"]
+    assert evaluate.main(command) == 0
+    found = json.loads((tmp_path / "found.json").read_text())
+    assert found["words"] == 3 + 4 + 1 + 4  # four lines, one of them empty
+    assert found["characters"] == len(" = Head = \n\n a b c . \n d\n")
+    nats = found["loss"] * found["tokens"]
+    for name, value in (
+        ("perplexity_per_token", math.exp(nats / found["tokens"])),
+        ("perplexity_per_word", math.exp(nats / found["words"])),
+        ("bits_per_character", nats / math.log(2) / found["characters"]),
+    ):
+        assert math.isclose(found[name], value)
+    out = capsys.readouterr().out
+    assert "12 words, 24 characters" in out and "memory 4" in out
+    for options, message in (
+        (["--stride", "2"], "--stride is of --window"),
+        (["--window", "4", "--memory-length", "4"], "reads without memory"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            evaluate.main([*command, *options])

@@ -1,0 +1,195 @@
+"""Perplexity of a causal model on text: `python -m xlnet_tf.evaluate`.
+
+    python -m xlnet_tf.evaluate --model runs/mine --text 'test/*.txt' \\
+        --memory-length 640 --segment-length 128
+    python -m xlnet_tf.evaluate --model runs/mine --text 'test/*.txt' \\
+        --window 512 --stride 128
+
+The model is one of `python -m xlnet_tf.train --objective causal`. The memory
+may be longer than in training.
+"""
+
+import argparse
+import sys
+
+from data_pipeline import command_line
+
+
+def parse_arguments(argv=None):
+    """Options of the command."""
+    parser = argparse.ArgumentParser(
+        prog="python -m xlnet_tf.evaluate",
+        description="Measure the perplexity of a causal model on text.",
+    )
+    add = parser.add_argument
+    add(
+        "--model",
+        required=True,
+        metavar="PATH",
+        help="output of a run, preset or .keras file",
+    )
+    add("--text", required=True, nargs="+", help="text files, or patterns")
+    add(
+        "--tokenizer",
+        metavar="FILE",
+        help="a spiece.model (default: the one beside the model)",
+    )
+    add(
+        "--text-format",
+        default="auto",
+        choices=("auto", "sentences", "running", "jsonl"),
+        help="as of build_records (default auto)",
+    )
+    add("--encoding", default="utf-8", help="of the text (default utf-8)")
+    add(
+        "--segment-length",
+        type=_positive,
+        default=128,
+        metavar="N",
+        help="tokens read at once (default 128)",
+    )
+    add(
+        "--memory-length",
+        type=_not_negative,
+        metavar="N",
+        help="tokens remembered (default: the model's)",
+    )
+    add(
+        "--window",
+        type=_positive,
+        metavar="N",
+        help="slide a window of so many tokens, without memory",
+    )
+    add(
+        "--stride",
+        type=_positive,
+        metavar="N",
+        help="tokens that the window moves on by (default half of it)",
+    )
+    add(
+        "--batch-size",
+        type=_positive,
+        default=1,
+        metavar="N",
+        help="parts of the text, or windows, at once (default 1)",
+    )
+    add("--output", metavar="FILE", help="write the numbers there, as JSON")
+    return parser.parse_args(argv)
+
+
+def _positive(text):
+    return _at_least(text, 1)
+
+
+def _not_negative(text):
+    return _at_least(text, 0)
+
+
+def _at_least(text, least):
+    try:
+        value = int(text)
+    except ValueError:
+        value = least - 1
+    if value < least:
+        raise argparse.ArgumentTypeError(
+            f"must be an integer from {least} on. Received: {text}"
+        )
+    return value
+
+
+def main(argv=None):
+    """Runs the command; see the module's text."""
+    options = parse_arguments(argv)
+    if options.window is None and options.stride is not None:
+        raise ValueError("--stride is of --window, which is not given.")
+    if options.window is not None and options.memory_length:
+        raise ValueError(
+            "--window reads without memory; leave --memory-length out."
+        )
+    from saved_models.export import load_tokenizer
+    from xlnet_tf.files import as_path
+    from xlnet_tf.files import write_json
+    from xlnet_tf.loading import load
+    from xlnet_tf.training import perplexity
+
+    with command_line.warnings_in_a_line():
+        model = load(options.model)
+        tokenizer = load_tokenizer(options.tokenizer or options.model)
+    token_ids, words, characters = read_text(options, tokenizer)
+    rows = options.batch_size
+    if options.window:
+        stride = options.stride or max(options.window // 2, 1)
+        found = perplexity.evaluate_with_window(
+            model, token_ids, options.window, stride, rows, progress=True
+        )
+        how = f"windows of {options.window} tokens, stride {stride}"
+    else:
+        memory = options.memory_length
+        memory = model.config.memory_length if memory is None else memory
+        found = perplexity.evaluate_with_memory(
+            model, token_ids, options.segment_length, memory, rows, True
+        )
+        how = f"segments of {options.segment_length} tokens, memory {memory}"
+    nats, tokens, seconds = found
+    report = perplexity.Perplexity(
+        nats, tokens, words, characters, seconds
+    ).report()
+    sys.stdout.write(
+        f"text        {words:,} words, {characters:,} characters, "
+        f"{tokens:,} tokens predicted\n"
+        f"context     {how}\n"
+        f"perplexity  {report['perplexity_per_token']:.2f} a token, "
+        f"{report['perplexity_per_word']:.2f} a word\n"
+        f"bits        {report['bits_per_character']:.4f} a character\n"
+        f"speed       {report['tokens_per_second']:,.0f} tokens/s\n"
+    )
+    if options.output:
+        write_json(as_path(options.output), report)
+    return 0
+
+
+def read_text(options, tokenizer):
+    """Tokens of text files as one stream, and what is in the files.
+
+    Args:
+        options: object with the attributes of the command line.
+        tokenizer: Tokenizer.
+
+    Returns:
+        (int32 array [N], words, characters), the latter as WikiText counts.
+
+    Raises:
+        ValueError: if the text is a single token, or none.
+    """
+    import itertools
+
+    import numpy as np
+
+    from data_pipeline.records.sequences import join_documents
+    from data_pipeline.text.documents import Corpus
+
+    corpus = Corpus(options.text, options.text_format, options.encoding)
+    if corpus.guess:
+        sys.stderr.write(f"{corpus.guess}\n")
+    sentences, words, characters = [], 0, 0
+    for document in corpus.documents():
+        sentences.append(document.sentences())
+        lines = document.text.split("\n")
+        words += sum(len(line.split()) + 1 for line in lines)
+        characters += len(document.text) + 1
+    stream = join_documents(
+        *tokenizer.encode_flat(list(itertools.chain.from_iterable(sentences))),
+        np.array(list(map(len, sentences)), np.int64),
+    )
+    if len(stream.token_ids) < 2:
+        raise ValueError("the text must have two tokens at least.")
+    return stream.token_ids, words, characters
+
+
+def command():
+    """Entry point of the console script."""
+    return command_line.run(main)
+
+
+if __name__ == "__main__":
+    sys.exit(command())

@@ -1,0 +1,208 @@
+"""Perplexity of a causal language model on running text.
+
+Two ways to give a token its context:
+
+- Memory: the text is read in segments, each with the memory of those before
+  it. Every token is computed once.
+- Sliding window: a window moves on by `stride` tokens, and its last `stride`
+  tokens are predicted. Every token is computed `window / stride` times.
+
+Shapes: N tokens of the text, R rows read side by side, S tokens of a segment
+or window, M memory length, D model dim.
+"""
+
+import dataclasses
+import math
+import time
+
+import numpy as np
+import tensorflow as tf
+import tqdm
+
+
+@dataclasses.dataclass(frozen=True)
+class Perplexity:
+    """Result of an evaluation.
+
+    Attributes:
+        nats: float, the sum of the losses of all predicted tokens.
+        tokens: int, tokens predicted.
+        words: int, as WikiText counts: what blanks separate, and the end of
+            each line.
+        characters: int, ends of lines included.
+        seconds: float, without compiling.
+    """
+
+    nats: float
+    tokens: int
+    words: int
+    characters: int
+    seconds: float
+
+    def report(self):
+        """dict of str to number: loss, perplexities, bits, counts, speed."""
+        return {
+            "loss": self.nats / self.tokens,
+            "perplexity_per_token": math.exp(self.nats / self.tokens),
+            "perplexity_per_word": math.exp(self.nats / self.words),
+            "bits_per_character": self.nats / math.log(2) / self.characters,
+            "tokens": self.tokens,
+            "words": self.words,
+            "characters": self.characters,
+            "tokens_per_second": self.tokens / self.seconds,
+        }
+
+
+def evaluate_with_memory(
+    model, token_ids, segment_length, memory_length, rows=1, progress=False
+):
+    """Sum the losses of a text that is read in segments with memory.
+
+    Args:
+        model: XLNetPretrainer of the objective `Causal`.
+        token_ids: int array [N].
+        segment_length: int, S.
+        memory_length: int, M; may be longer than in training. With 0 a token
+            sees its segment only.
+        rows: int, R parts of the text are read side by side. More are faster,
+            and each begins without memory. Default 1.
+        progress: bool, whether a progress bar is shown.
+
+    Returns:
+        (nats, tokens, seconds): float, int, float.
+
+    Raises:
+        ValueError: if the model is not causal, or the text is too short.
+    """
+    _check_causal(model)
+    model = _with_memory(model, memory_length)
+    num_targets = len(token_ids) - 1
+    steps = -(-num_targets // (rows * segment_length))
+    if num_targets < rows:
+        raise ValueError(
+            f"`rows` must be fewer than the tokens of the text, "
+            f"{len(token_ids)}. Received: rows={rows}."
+        )
+    # Row r predicts the targets from r * steps * S on.
+    places = np.arange(rows * steps * segment_length).reshape(
+        rows, steps, segment_length
+    )
+    shape = (rows, memory_length, model.config.hidden_dim)
+    empty = {}
+    if memory_length:
+        zeros = tf.zeros(shape, model.compute_dtype)
+        empty = {
+            "memories": (zeros,) * model.config.num_layers,
+            "memory_mask": tf.zeros(shape[:2], tf.bool),
+        }
+
+    def batch(step):
+        return _batch(token_ids, places[:, step])
+
+    function = _losses(model, tuple(empty))
+    function(**batch(0), **empty)  # compiles
+    nats, state, begin = 0.0, empty, time.monotonic()
+    for step in tqdm.tqdm(range(steps), disable=not progress):
+        sums, state = function(**batch(step), **state)
+        nats += float(sums)
+    return nats, num_targets, time.monotonic() - begin
+
+
+def evaluate_with_window(
+    model, token_ids, window, stride, rows=1, progress=False
+):
+    """Sum the losses of a text that a window slides over, without memory.
+
+    Every token but the first `window` sees at least `window - stride` tokens.
+
+    Args:
+        model: XLNetPretrainer of the objective `Causal`.
+        token_ids: int array [N].
+        window: int, S.
+        stride: int, tokens that are predicted at each place.
+        rows: int, R places computed at once. Default 1.
+        progress: bool, whether a progress bar is shown.
+
+    Returns:
+        (nats, tokens, seconds): float, int, float.
+
+    Raises:
+        ValueError: if the model is not causal, or the stride is out of range.
+    """
+    _check_causal(model)
+    if not 1 <= stride <= window:
+        raise ValueError(
+            f"`stride` must be between 1 and the window, {window}. Received: "
+            f"stride={stride}."
+        )
+    model = _with_memory(model, 0)
+    num_targets = len(token_ids) - 1
+    first = np.arange(0, max(num_targets - window, 0) + stride, stride)
+    places = first[:, None] + np.arange(window)
+    # The first window predicts all of its tokens, each other its last ones.
+    counts = (np.arange(window) >= window - stride) | (first == 0)[:, None]
+
+    def batch(begin):
+        chosen = slice(begin, begin + rows)
+        missing = rows - len(places[chosen])
+        padding = [[0, missing], [0, 0]]
+        return _batch(
+            token_ids,
+            np.pad(places[chosen], padding),
+            np.pad(counts[chosen], padding),
+        )
+
+    function = _losses(model, ())
+    function(**batch(0))  # compiles
+    nats, begin = 0.0, time.monotonic()
+    for place in tqdm.tqdm(range(0, len(places), rows), disable=not progress):
+        sums, _ = function(**batch(place))
+        nats += float(sums)
+    return nats, num_targets, time.monotonic() - begin
+
+
+def _batch(token_ids, places, counts=True):
+    """Features of the tokens at places [R, S]; behind the text weighs 0."""
+    real = (places < len(token_ids) - 1) & counts
+    last = len(token_ids) - 1
+    return {
+        "token_ids": tf.constant(token_ids[np.minimum(places, last)]),
+        "target_ids": tf.constant(token_ids[np.minimum(places + 1, last)]),
+        "target_weights": tf.constant(real.astype("float32")),
+    }
+
+
+def _losses(model, names):
+    """tf.function of features: sum of the losses, and the next memory."""
+
+    @tf.function
+    def losses(**features):
+        outputs = model(features, training=False)
+        nats, _, _ = model.loss_sums(outputs, features)
+        return nats, {name: outputs[name] for name in names}
+
+    return losses
+
+
+def _check_causal(model):
+    names = [objective.name for objective in model.objectives]
+    if names[0] != "causal":
+        raise ValueError(
+            "perplexity of running text needs a model that was trained with "
+            "--objective causal. The train command evaluates others on "
+            f"held-out records. Received: objective={names[0]!r}."
+        )
+
+
+def _with_memory(model, memory_length):
+    """A copy of a model with another memory, which whole segments enter."""
+    config = model.get_config()
+    config["memory"] = None
+    config["backbone"]["config"] |= {
+        "memory_length": memory_length,
+        "reuse_length": 0,
+    }
+    copy = type(model).from_config(config)
+    copy.backbone.set_weights(model.backbone.get_weights())
+    copy.head.set_weights(model.head.get_weights())
+    return copy
