@@ -36,7 +36,8 @@ class XLNetPretrainer(Task):
     dict. For memory between the batches of `fit`, call `attach_memory` first.
 
     Args:
-        backbone: XLNetBackbone.
+        backbone: XLNetBackbone, or BertBackbone for objectives without a
+            query stream.
         objective: Objective, the name of one, or a list of these, see
             `xlnet_tf.objectives`. Default `Permutation()`.
         has_transform, transform_gelu: see `LanguageModelHead`.
@@ -45,7 +46,7 @@ class XLNetPretrainer(Task):
             is one of them. Default 0, as released.
 
     Call arguments:
-        features: dict as `XLNetBackbone` takes, with the labels of the
+        features: dict as the backbone takes, with the labels of the
             objectives: `target_ids` and `target_weights` for `Permutation`,
             `is_next` for `NextSentence`.
         training: bool, whether dropout is applied.
@@ -163,7 +164,16 @@ class XLNetPretrainer(Task):
         inputs = features
         for objective in self.objectives:
             inputs = objective.features(inputs)
-            if has_labels and objective.streams == "both":
+            if not has_labels:
+                continue
+            if objective.reads_query and not self.backbone.has_query_stream:
+                raise ValueError(
+                    f"the objective {objective.name} reads the query stream, "
+                    f"which a {type(self.backbone).__name__} has not. "
+                    f"Received: objective={objective.name!r}. Choose another "
+                    "objective, or an XLNetBackbone."
+                )
+            if objective.streams == "both":
                 streams = "both"
         outputs = self.backbone(inputs, training=training, streams=streams)
         if reads_memory:
