@@ -17,6 +17,8 @@ _MODULES = {
     "AdamW": "optimizer",
     "StatefulMemory": "model.memory",
     "WarmupSchedule": "optimizer",
+    "BertBackbone": "model.bert.backbone",
+    "BertConfig": "config",
     "XLNetBackbone": "model.backbone",
     "XLNetConfig": "config",
     "XLNetMultipleChoice": "tasks.choices",

@@ -111,7 +111,7 @@ def read(arguments):
     """Reads the model of the arguments.
 
     Returns:
-        (XLNetBackbone or a task, WeightSource, Head or None).
+        (backbone or task, WeightSource, Head or None).
 
     Raises:
         ValueError, FileNotFoundError: see `from_preset`.
@@ -121,7 +121,8 @@ def read(arguments):
     from xlnet_tf.weights.preset import open_source
 
     source = open_source(arguments.source, arguments.config)
-    head, cls = None, loading.XLNetBackbone
+    head, backbone = None, loading.BACKBONES[type(source.config())]
+    cls = backbone
     if arguments.task:
         if arguments.task not in loading.MODELS:
             raise ValueError(
@@ -129,19 +130,19 @@ def read(arguments):
                 f"Received: {arguments.task}."
             )
         cls = loading.MODELS[arguments.task]
-        if cls is not loading.XLNetBackbone:
+        if cls not in loading.BACKBONES.values():
             head = head_for(cls, source, arguments.head)
             if head is None:
                 raise ValueError(
                     f"{source.path} has no head for {cls.__name__}; "
-                    "--task XLNetBackbone leaves the heads out."
+                    f"--task {backbone.__name__} leaves the heads out."
                 )
     elif head := source.main_head(arguments.head):
         cls = loading.class_of_head(head)
         if cls is None:
             raise ValueError(
                 f"{source.path} holds a {head.task}, which is not of this "
-                "library; --task XLNetBackbone leaves its head out."
+                f"library; --task {backbone.__name__} leaves its head out."
             )
     overrides = {"gelu": arguments.gelu} if arguments.gelu else {}
     with source.checked():
@@ -208,7 +209,7 @@ def write(model, target, form, tokenizer=None, head=None):
     """Writes a model into a new directory, whole or not at all.
 
     Args:
-        model: XLNetBackbone, or a task around one.
+        model: a backbone, or a task around one.
         target: path.
         form: str, a key of FORMATS.
         tokenizer: Tokenizer or None.
@@ -220,7 +221,7 @@ def write(model, target, form, tokenizer=None, head=None):
         if form == "keras":
             model.save_to_preset(temporary, tokenizer=tokenizer)
         elif form == "hf":
-            from xlnet_tf.weights.hugging_face_writer import save_hugging_face
+            from xlnet_tf.weights.hugging_face.writer import save_hugging_face
 
             save_hugging_face(model, temporary)
             if tokenizer is not None:

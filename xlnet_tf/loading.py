@@ -3,15 +3,13 @@
 import json
 import math
 import zipfile
-from dataclasses import fields
 
 import keras
 
-from xlnet_tf.config import XLNetConfig
 from xlnet_tf.files import as_path
 from xlnet_tf.files import local_copy
 from xlnet_tf.files import size_of
-from xlnet_tf.model.backbone import XLNetBackbone
+from xlnet_tf.model.backbones import BACKBONES
 from xlnet_tf.objectives.pretrainer import XLNetPretrainer
 from xlnet_tf.tasks.choices import XLNetMultipleChoice
 from xlnet_tf.tasks.choices import XLNetRanker
@@ -31,7 +29,7 @@ _MOST_CONFIG_BYTES = 2**28
 MODELS = {
     cls.__name__: cls
     for cls in (
-        XLNetBackbone,
+        *BACKBONES.values(),
         XLNetMultipleChoice,
         XLNetPretrainer,
         XLNetQuestionAnswering,
@@ -135,8 +133,8 @@ def _check_sizes(local, path):
 
 def _num_parameters(values):
     """About how many weights the models in a config of Keras' have, int."""
-    waiting, names = [values], {field.name for field in fields(XLNetConfig)}
-    count, widths = 0, [0]
+    waiting, count, widths = [values], 0, [0]
+    backbones = {f"xlnet_tf>{x.__name__}": x for x in BACKBONES.values()}
     tasks = []
     while waiting:
         value = waiting.pop()
@@ -149,8 +147,10 @@ def _num_parameters(values):
         if not isinstance(config, dict):
             continue
         kind = value.get("registered_name")
-        if kind == "xlnet_tf>XLNetBackbone":
-            backbone = XLNetConfig.from_dict(
+        if isinstance(kind, str) and kind in backbones:
+            cls = backbones[kind].config_class
+            names = cls.field_names()
+            backbone = cls.from_dict(
                 {k: v for k, v in config.items() if k in names}
             )
             count += backbone.num_parameters()

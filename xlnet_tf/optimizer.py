@@ -22,7 +22,9 @@ NO_WEIGHT_DECAY = ("bias", "gamma", "beta")
 # The layer of a variable, by its path. Biases that all layers share are below
 # the first block, which built them.
 _SHARED = re.compile(
-    r"(^|/)(token_embedding|mask_embedding|shared_biases)(/|$)"
+    r"(^|/)(token_embedding|mask_embedding|shared_biases"
+    r"|segment_embedding|position_embedding|embedding_norm"
+    r"|relative_position_bias)(/|$)"
 )
 _LAYER = re.compile(r"(?:^|/)block_(\d+)/")
 

@@ -14,6 +14,7 @@ from xlnet_tf.model.masks import attention_mask
 from xlnet_tf.model.masks import causal_mask
 from xlnet_tf.model.masks import literal_masks
 from xlnet_tf.model.masks import permutation_masks
+from xlnet_tf.model.masks import pseudo_masks
 
 
 def matrix(text):
@@ -144,3 +145,51 @@ def test_padding_is_hidden_under_a_causal_mask_too():
 def test_without_memory_its_mask_counts_for_nothing():
     features = {"token_ids": ids(3), "memory_mask": np.zeros((1, 2), bool)}
     assert mask_of(features) is None
+
+
+def test_the_example_of_unilmv2():
+    """Masked 2, 4 and 5, predicted in the order {4, 5}, then {2}.
+
+    1 M2 3 M4 M5 6, then P4 P5 4 5 of step 0, then P2 2 of step 1.
+    """
+    rank = np.array([[-1, -1, -1, -1, -1, -1, 0, 0, 0, 0, 1, 1]], "int32")
+    is_pseudo = np.array([[0, 0, 0, 0, 0, 0, 1, 1, 0, 0, 1, 0]], bool)
+    same(
+        pseudo_masks(rank, is_pseudo)[0],
+        """
+        111111000000
+        111111000000
+        111111000000
+        111111000000
+        111111000000
+        111111000000
+        111111110000
+        111111110000
+        111111001100
+        111111001100
+        111111001110
+        111111001101
+        """,
+    )
+
+
+def sees(rank, is_pseudo, i, j):
+    """Whether i sees j: the steps before its own, and peers of its kind."""
+    if is_pseudo[j]:
+        return is_pseudo[i] and rank[i] == rank[j]
+    if is_pseudo[i]:
+        return rank[j] < rank[i]
+    return rank[j] <= rank[i]
+
+
+def test_pseudo_masks_are_those_of_plain_loops():
+    random = np.random.default_rng(0)
+    for num_tokens in (1, 2, 7, 13):
+        rank = random.integers(-1, 5, (5, num_tokens)).astype("int32")
+        is_pseudo = (random.uniform(size=rank.shape) < 0.4) & (rank >= 0)
+        found = as_numpy(pseudo_masks(rank, is_pseudo))
+        for b, i, j in np.ndindex(found.shape):
+            assert found[b, i, j] == sees(rank[b], is_pseudo[b], i, j)
+        none = np.zeros_like(is_pseudo)
+        content, _ = permutation_masks(rank)
+        np.testing.assert_array_equal(pseudo_masks(rank, none), content)

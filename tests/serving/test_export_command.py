@@ -23,7 +23,7 @@ from tests.support.task_export_fixtures import TASKS
 from tests.support.task_export_fixtures import shared_task
 from tests.support.task_export_fixtures import write_run
 from xlnet_tf.files import copy_tree
-from xlnet_tf.weights.hugging_face_writer import save_hugging_face
+from xlnet_tf.weights.hugging_face.writer import save_hugging_face
 
 PACKAGE = pathlib.Path(export.__file__).parent
 

@@ -16,7 +16,7 @@ from xlnet_tf import XLNetPretrainer
 from xlnet_tf import XLNetTextClassifier
 from xlnet_tf.files import verify_checksums
 from xlnet_tf.weights import own
-from xlnet_tf.weights.hugging_face_writer import save_hugging_face
+from xlnet_tf.weights.hugging_face.writer import save_hugging_face
 from xlnet_tf.weights.preset import open_source
 from xlnet_tf.weights.released import save_tf1
 

@@ -18,7 +18,7 @@ from tests.support.weight_models import assert_same
 from xlnet_tf import XLNetBackbone
 from xlnet_tf import XLNetPretrainer
 from xlnet_tf import XLNetTextClassifier
-from xlnet_tf.weights.hugging_face_writer import save_hugging_face
+from xlnet_tf.weights.hugging_face.writer import save_hugging_face
 from xlnet_tf.weights.preset import open_source
 
 STORED = ROOT / "tests" / "golden" / "peers" / "hugging_face"
@@ -169,9 +169,9 @@ def cut(share):
 DAMAGE = [
     *((cut(s), ValueError, "damaged or not") for s in (0.0, 0.001, 0.5, 0.999)),
     (
-        lambda path: edit_config(path, model_type="bert"),
+        lambda path: edit_config(path, model_type="roberta"),
         ValueError,
-        "a model of the type 'bert', not XLN",
+        "a model of the type 'roberta', not XLN",
     ),
     (
         lambda path: edit_config(path, ff_activation="silu"),

@@ -19,7 +19,7 @@ from tests.support.weight_models import assert_same
 from tests.support.weight_models import ours
 from xlnet_tf import XLNetBackbone
 from xlnet_tf import XLNetPretrainer
-from xlnet_tf.weights.hugging_face_writer import save_hugging_face
+from xlnet_tf.weights.hugging_face.writer import save_hugging_face
 from xlnet_tf.weights.preset import read_config
 
 GOLDEN = ROOT / "tests" / "golden" / "base"

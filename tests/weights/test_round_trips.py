@@ -17,7 +17,7 @@ from xlnet_tf import XLNetSpanClassifier
 from xlnet_tf import XLNetTextClassifier
 from xlnet_tf import XLNetTextRegressor
 from xlnet_tf import XLNetTokenClassifier
-from xlnet_tf.weights.hugging_face_writer import save_hugging_face
+from xlnet_tf.weights.hugging_face.writer import save_hugging_face
 from xlnet_tf.weights.released import save_tf1
 
 FORMATS = {"hf": save_hugging_face, "tf1": save_tf1}

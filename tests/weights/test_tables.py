@@ -13,9 +13,9 @@ from xlnet_tf import XLNetSpanClassifier
 from xlnet_tf import XLNetTextClassifier
 from xlnet_tf import XLNetTextRegressor
 from xlnet_tf import XLNetTokenClassifier
-from xlnet_tf.weights import hugging_face
 from xlnet_tf.weights import model_garden
 from xlnet_tf.weights import released
+from xlnet_tf.weights.hugging_face import xlnet as hugging_face
 from xlnet_tf.weights.table import table_head_weights
 from xlnet_tf.weights.table import table_weights
 from xlnet_tf.weights.table import tensors

@@ -18,7 +18,7 @@ from xlnet_tf import XLNetBackbone
 from xlnet_tf import XLNetPretrainer
 from xlnet_tf import XLNetTokenClassifier
 from xlnet_tf import loading
-from xlnet_tf.weights.hugging_face_writer import save_hugging_face
+from xlnet_tf.weights.hugging_face.writer import save_hugging_face
 from xlnet_tf.weights.released import save_tf1
 from xlnet_tf.weights.tensor_files import digest_of_weights
 

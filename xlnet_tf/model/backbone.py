@@ -13,25 +13,22 @@ from xlnet_tf.config import XLNetConfig
 from xlnet_tf.model import kernels
 from xlnet_tf.model.attention import AttentionBiases
 from xlnet_tf.model.attention import attention_context
-from xlnet_tf.model.base_model import BaseModel
+from xlnet_tf.model.base_model import BaseBackbone
 from xlnet_tf.model.block import XLNetBlock
 from xlnet_tf.model.dropout import DRAW_EMBEDDING
 from xlnet_tf.model.dropout import DRAW_OUTPUT
 from xlnet_tf.model.dropout import DRAW_POSITION
 from xlnet_tf.model.dropout import dropout
-from xlnet_tf.model.dropout import seed_of_replica
 from xlnet_tf.model.inputs import check_features
 from xlnet_tf.model.inputs import check_streams
 from xlnet_tf.model.inputs import find_target_positions
 from xlnet_tf.model.layer_loop import run_layers
 from xlnet_tf.model.memory import next_memory
 from xlnet_tf.model.memory import next_memory_mask
-from xlnet_tf.weights.preset import Preset
-from xlnet_tf.weights.preset import split_overrides
 
 
 @keras.saving.register_keras_serializable(package="xlnet_tf")
-class XLNetBackbone(Preset, BaseModel):
+class XLNetBackbone(BaseBackbone):
     """Two-stream Transformer-XL (https://arxiv.org/abs/1906.08237).
 
     `rematerialize`, `scan_layers` and `attention_kernel` say how the model is
@@ -92,9 +89,8 @@ class XLNetBackbone(Preset, BaseModel):
     ```
     """
 
-    # What objectives ask for.
+    config_class = XLNetConfig
     has_query_stream = True
-    takes_position_ids = False
 
     def __init__(
         self,
@@ -147,11 +143,6 @@ class XLNetBackbone(Preset, BaseModel):
         self.seed_generator = keras.random.SeedGenerator(seed)
         self._build_weights()
         self.freeze_if_told()
-
-    @classmethod
-    def for_source(cls, source, head, **overrides):
-        config, arguments = split_overrides(source, overrides)
-        return cls(config, **arguments), None
 
     def _build_weights(self):
         self.token_embedding.build((None, None))
@@ -250,20 +241,6 @@ class XLNetBackbone(Preset, BaseModel):
             scan=self.scan_layers,
         )
 
-    def dropout_seed(self, features):
-        """The seed of a step: from the features, or the generator's next.
-
-        Args:
-            features: dict as the call takes.
-
-        Returns:
-            int tensor of shape [2].
-        """
-        if features.get("dropout_seed") is not None:
-            return features["dropout_seed"]
-        # The generator's state is the same on all replicas of a strategy.
-        return seed_of_replica(self.seed_generator.next())
-
     def _embed(self, token_ids, target_positions):
         """Content rows e(x), then query rows w: [B, T + P, D]."""
         content = self.token_embedding(token_ids)
@@ -329,20 +306,3 @@ class XLNetBackbone(Preset, BaseModel):
             kept = activations + config.num_layers * rows * config.hidden_dim
         width = {"float64": 8, "float32": 4}.get(self.compute_dtype, 2)
         return (4 * heads * scores_of_head + batch_size * kept) * width
-
-    def get_config(self):
-        return {
-            **self.config.to_dict(),
-            "seed": self.seed,
-            **super().get_config(),
-        }
-
-    @classmethod
-    def from_arguments(cls, arguments):
-        fields = dict(arguments)
-        kwargs = {
-            key: fields.pop(key)
-            for key in ("seed", "name", "trainable", "dtype")
-            if key in fields
-        }
-        return cls(XLNetConfig.from_dict(fields), **kwargs)

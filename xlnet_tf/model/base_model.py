@@ -1,4 +1,4 @@
-"""What Keras asks of the backbone and of every task.
+"""What Keras asks of the backbones and of every task.
 
 Shapes: B batch, T tokens.
 """
@@ -7,11 +7,14 @@ import types
 
 import keras
 
+from xlnet_tf.model.dropout import seed_of_replica
 from xlnet_tf.weights.layer_state import STATE_KEYS
 from xlnet_tf.weights.layer_state import layer_state
 from xlnet_tf.weights.layer_state import layers_by_path
 from xlnet_tf.weights.layer_state import restore_layer_state
 from xlnet_tf.weights.layer_state import set_trainable
+from xlnet_tf.weights.preset import Preset
+from xlnet_tf.weights.preset import split_overrides
 
 
 class BaseModel(keras.Model):
@@ -93,7 +96,8 @@ class BaseModel(keras.Model):
         config = backbone.config
         if input_signature is None:
             input_signature = [self.input_signature()]
-            if not getattr(self, "segment_length", None):
+            reads_segments = getattr(self, "segment_length", None)
+            if config.memory_length and not reads_segments:
                 # A SavedModel gives tensors by name, no tuples.
                 backbone.config = config.replace(memory_length=0)
         try:
@@ -130,3 +134,62 @@ class BaseModel(keras.Model):
     def from_arguments(cls, arguments):
         """Makes the model of a dict of arguments, as `get_config` has them."""
         return cls(**arguments)
+
+
+class BaseBackbone(Preset, BaseModel):
+    """Base of the backbones: presets, arguments and seeds.
+
+    Attributes:
+        config_class: class of the config.
+        has_query_stream: bool, whether the call gives rows for targets apart.
+        takes_position_ids: bool, whether several tokens may have one position.
+        config: object of that class.
+        seed: int or None, of `seed_generator`.
+    """
+
+    config_class = None
+    has_query_stream = False
+    takes_position_ids = False
+
+    @classmethod
+    def for_source(cls, source, head, **overrides):
+        config, arguments = split_overrides(source, overrides)
+        if not isinstance(config, cls.config_class):
+            raise ValueError(
+                f"`{cls.__name__}.from_preset` needs a model with a "
+                f"{cls.config_class.__name__}. Received: {source.path}, with a "
+                f"{type(config).__name__}. Use the backbone of that config, or "
+                "a task, which makes the one that fits."
+            )
+        return cls(config, **arguments), None
+
+    def dropout_seed(self, features):
+        """The seed of a step: from the features, or the generator's next.
+
+        Args:
+            features: dict as the call takes.
+
+        Returns:
+            int tensor of shape [2].
+        """
+        if features.get("dropout_seed") is not None:
+            return features["dropout_seed"]
+        # The generator's state is the same on all replicas of a strategy.
+        return seed_of_replica(self.seed_generator.next())
+
+    def get_config(self):
+        return {
+            **self.config.to_dict(),
+            "seed": self.seed,
+            **super().get_config(),
+        }
+
+    @classmethod
+    def from_arguments(cls, arguments):
+        fields = dict(arguments)
+        kwargs = {
+            key: fields.pop(key)
+            for key in ("seed", "name", "trainable", "dtype")
+            if key in fields
+        }
+        return cls(cls.config_class.from_dict(fields), **kwargs)

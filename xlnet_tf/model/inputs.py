@@ -1,4 +1,4 @@
-"""The input features of the backbone: checks and types.
+"""The input features of the backbones: checks and types.
 
 Shapes: B batch, T tokens, P targets.
 """
@@ -14,6 +14,8 @@ _FEATURES = (
     "padding_mask",
     "perm_mask",
     "factorization_rank",
+    "is_pseudo",
+    "position_ids",
     "target_mapping",
     "target_positions",
     "is_reversed",
@@ -21,6 +23,11 @@ _FEATURES = (
     "memory_mask",
     "dropout_seed",
 )
+# Features that a backbone lacks: it would compute something else without them.
+_NOT_OF_XLNET = {
+    "is_pseudo": "pseudo tokens share positions",
+    "position_ids": "its positions are relative",
+}
 # Names of Hugging Face and of the release.
 _NAMES_OF_OTHERS = {
     "attention_mask": "padding_mask",
@@ -61,6 +68,34 @@ def check_features(features, config):
             do not fit the config, or the config reverses half of an odd number
             of rows.
     """
+    features = given_features(features)
+    refuse_features(features, "XLNetBackbone", _NOT_OF_XLNET)
+    memories = features.get("memories")
+    if memories is not None and len(memories) != config.num_layers:
+        raise ValueError(
+            "`memories` must hold one tensor a layer, "
+            f"{config.num_layers} in all. Received: {len(memories)}."
+        )
+    if "is_reversed" in features:
+        features["is_reversed"] = ops.cast(features["is_reversed"], "bool")
+    elif config.reverse_half_batch:
+        features["is_reversed"] = _second_half(features["token_ids"])
+    return features
+
+
+def given_features(features):
+    """The features that are not None, with `token_ids` int32 of shape [B, T].
+
+    Args:
+        features: dict as a backbone takes it, or `token_ids` alone.
+
+    Returns:
+        dict.
+
+    Raises:
+        ValueError: if a feature is misspelt or given in two forms, or
+            `token_ids` is missing or has another shape.
+    """
     features = as_features(features)
     features = {k: v for k, v in features.items() if v is not None}
     _check_names(features)
@@ -75,17 +110,26 @@ def check_features(features, config):
             "`token_ids` must have the shape [B, T]. Received: shape="
             f"{tuple(features['token_ids'].shape)}."
         )
-    memories = features.get("memories")
-    if memories is not None and len(memories) != config.num_layers:
-        raise ValueError(
-            "`memories` must hold one tensor a layer, "
-            f"{config.num_layers} in all. Received: {len(memories)}."
-        )
-    if "is_reversed" in features:
-        features["is_reversed"] = ops.cast(features["is_reversed"], "bool")
-    elif config.reverse_half_batch:
-        features["is_reversed"] = _second_half(features["token_ids"])
     return features
+
+
+def refuse_features(features, backbone, reasons):
+    """Refuses features that a backbone cannot read.
+
+    Args:
+        features: dict.
+        backbone: str, name of its class.
+        reasons: dict of the names of such features to reasons.
+
+    Raises:
+        ValueError: with the first of them.
+    """
+    for name, reason in reasons.items():
+        if name in features:
+            raise ValueError(
+                f"a {backbone} takes no `{name}`: {reason}. Leave it out. "
+                f"Received: {', '.join(features)}."
+            )
 
 
 def _check_names(features):

@@ -33,6 +33,7 @@ def run_layers(
     remember=None,
     rematerialize=False,
     scan=False,
+    shared=(),
 ):
     """Run layers of one shape, each on the rows of the one before.
 
@@ -42,15 +43,17 @@ def run_layers(
         memories: L float tensors of shape [B, M, D], one per layer, or None.
         seed: int tensor of shape [2], or None without dropout. Every layer
             gets its own, by its number.
-        run: callable of (layer, rows, memory or None, seed or None) to float
-            tensor of shape [B, Q, D]. It uses variables of that layer and of
-            no other.
+        run: callable of (layer, rows, memory or None, seed or None, *shared)
+            to float tensor of shape [B, Q, D]. It uses variables of that layer
+            and of no other.
         run_last: the same for the last layer, which may return fewer rows.
             Default `run`.
         remember: callable of (rows, memory or None) to a tensor, the memory
             that a layer leaves to the next segment, or None (default).
         rematerialize: bool, recompute the layers for the gradient.
         scan: bool, one program for all layers, but for a `run_last`.
+        shared: sequence of float tensors, computed from variables, that every
+            layer reads. Gradients flow to them. Default none.
 
     Returns:
         (rows of the last layer; list of L tensors of `remember`, or an empty
@@ -66,7 +69,7 @@ def run_layers(
     if seed is not None:
         numbers = ops.arange(len(layers), dtype="int32")
         per_layer["seed"] = ops.unstack(fold_in(seed, numbers), len(layers))
-    step = functools.partial(_step, remember, rematerialize)
+    step = functools.partial(_step, remember, rematerialize, shared)
     done, new_memories = 0, []
     if scan and len(layers) > 1:
         # A last layer of its own kind is no part of the loop.
@@ -92,15 +95,17 @@ def run_layers(
     return rows, new_memories
 
 
-def _step(remember, rematerialize, run, layer, rows, inputs):
+def _step(remember, rematerialize, shared, run, layer, rows, inputs):
     """One layer: (its rows, list of the memory that it leaves)."""
     memory = inputs.get("memory")
     left = [] if remember is None else [remember(rows, memory)]
 
-    def call(rows, memory=None):
-        return run(layer, rows, memory, inputs.get("seed"))
+    def call(rows, *others):
+        memory = others[len(shared)] if others[len(shared) :] else None
+        seed = inputs.get("seed")
+        return run(layer, rows, memory, seed, *others[: len(shared)])
 
-    tensors = [rows] if memory is None else [rows, memory]
+    tensors = [rows, *shared, *([] if memory is None else [memory])]
     if rematerialize:
         return rematerialized(call, layer, tensors), left
     return call(*tensors), left

@@ -45,6 +45,40 @@ def permutation_masks(factorization_rank, target_positions=None):
     return content, key_rank < query_rank[:, :, None]
 
 
+def pseudo_masks(factorization_rank, is_pseudo):
+    """Mask of pseudo-masked language modelling: one pass for all steps.
+
+    A pseudo token [P] stands for a token that is predicted; the token itself
+    is appended too, for later steps to see. Both have the rank of their step.
+    Row i may attend to
+
+    - a token that is not pseudo, of a step up to that of i; of an earlier one
+      if i is pseudo;
+    - a pseudo token, if i is pseudo too and of the same step.
+
+    So nothing but the pseudo tokens of a step sees them, and without
+    `is_pseudo` it is the content mask of `permutation_masks`.
+
+    Args:
+        factorization_rank: int tensor of shape [B, T], the step at which each
+            token is predicted; -1 for context, and for [M].
+        is_pseudo: bool tensor of shape [B, T], True = a pseudo token [P].
+
+    Returns:
+        bool tensor of shape [B, T, T], True = may attend.
+
+    Source: section 3 of https://arxiv.org/abs/2002.12804.
+    """
+    row, key = factorization_rank[:, :, None], factorization_rank[:, None, :]
+    row_is_pseudo, key_is_pseudo = is_pseudo[:, :, None], is_pseudo[:, None, :]
+    last_step = row - ops.cast(row_is_pseudo, row.dtype)
+    return ops.where(
+        key_is_pseudo,
+        ops.logical_and(row_is_pseudo, key == row),
+        key <= last_step,
+    )
+
+
 def literal_masks(perm_mask, target_positions=None):
     """Masks of both streams from the released `perm_mask`.
 
@@ -136,6 +170,11 @@ def attention_mask(features, target_positions, config, memory_length):
 
 def _order_masks(features, target_positions, token_ids):
     """Content [B, T, T] and query [B, P, T] by the factorization order."""
+    if "is_pseudo" in features:
+        return pseudo_masks(
+            ops.cast(features["factorization_rank"], "int32"),
+            ops.cast(features["is_pseudo"], "bool"),
+        ), None
     if "factorization_rank" in features:
         masks = permutation_masks(
             ops.cast(features["factorization_rank"], "int32"), target_positions

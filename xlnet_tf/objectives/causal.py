@@ -24,7 +24,6 @@ class Causal(TokenPrediction):
     Example:
 
     ```python
-    import numpy as np
     from xlnet_tf.objectives import Causal
     config = xlnet_tf.XLNetConfig.from_size("tiny", attention_type="causal")
     backbone = xlnet_tf.XLNetBackbone(config)

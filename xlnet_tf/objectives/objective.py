@@ -187,6 +187,16 @@ class TokenPrediction(Objective):
     [B, P], 0 for rows that are padding (default all 1). The outputs get
     `token_loss` float32 [B, P] in nats and `token_correct` float32 [B, P], 1
     where the likeliest token is the target.
+
+    Example:
+
+    ```python
+    class OfContent(xlnet_tf.objectives.TokenPrediction):
+        name = "of_content"
+        streams = "both"
+        def rows(self, outputs, batch):
+            return outputs["content"]
+    ```
     """
 
     metric_names = ("loss", "accuracy")

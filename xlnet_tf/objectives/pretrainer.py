@@ -10,6 +10,7 @@ from keras import ops
 
 from xlnet_tf.model.inputs import as_features
 from xlnet_tf.model.memory import StatefulMemory
+from xlnet_tf.objectives import Masked
 from xlnet_tf.objectives import NextSentence
 from xlnet_tf.objectives import Permutation
 from xlnet_tf.objectives import make_objectives
@@ -36,7 +37,8 @@ class XLNetPretrainer(Task):
     dict. For memory between the batches of `fit`, call `attach_memory` first.
 
     Args:
-        backbone: XLNetBackbone.
+        backbone: XLNetBackbone, or BertBackbone for objectives without a
+            query stream.
         objective: Objective, the name of one, or a list of these, see
             `xlnet_tf.objectives`. Default `Permutation()`.
         has_transform, transform_gelu: see `LanguageModelHead`.
@@ -45,7 +47,7 @@ class XLNetPretrainer(Task):
             is one of them. Default 0, as released.
 
     Call arguments:
-        features: dict as `XLNetBackbone` takes, with the labels of the
+        features: dict as the backbone takes, with the labels of the
             objectives: `target_ids` and `target_weights` for predictions of
             tokens, `is_next` for `NextSentence`.
         training: bool, whether dropout is applied.
@@ -86,6 +88,8 @@ class XLNetPretrainer(Task):
         next_sentence_weight=0.0,
         **kwargs,
     ):
+        if objective is None and not backbone.has_query_stream:
+            objective = Masked()
         objectives = make_objectives(objective, next_sentence_weight)
         for objective in objectives:
             objective.check(backbone)

@@ -55,7 +55,6 @@ class PseudoMasked(TokenPrediction):
     Example:
 
     ```python
-    import numpy as np
     from xlnet_tf.objectives import PseudoMasked
     backbone = xlnet_tf.BertBackbone(xlnet_tf.BertConfig.from_size("tiny"))
     model = xlnet_tf.XLNetPretrainer(backbone, objective=PseudoMasked())

@@ -40,8 +40,9 @@ class LanguageModelHead(keras.layers.Layer):
     Args:
         config: XLNetConfig.
         has_transform: bool, a dense layer with GELU and a layer norm before
-            the product, as Model Garden's `XLNetMaskedLM` has them. Default
-            False, as released.
+            the product, as BERT and Model Garden's `XLNetMaskedLM` have them.
+            Default False, as XLNet was released. With a BertConfig the
+            activation is the config's.
         transform_gelu: "tanh" or "erf", the form of that GELU, by default the
             config's.
 
@@ -55,7 +56,8 @@ class LanguageModelHead(keras.layers.Layer):
     Raises:
         ValueError: if `transform_gelu` is none of these.
 
-    Source: `lm_loss` of the released code.
+    Source: `lm_loss` of the released code; with the transform
+    `get_masked_lm_output` of https://github.com/google-research/bert.
     """
 
     def __init__(
@@ -92,16 +94,21 @@ class LanguageModelHead(keras.layers.Layer):
 
     def call(self, inputs, token_embedding):
         if self.has_transform:
-            inner = keras.activations.gelu(
-                self.transform(inputs),
-                approximate=self.transform_gelu == "tanh",
+            inputs = self.transform_norm(
+                self._activation(self.transform(inputs))
             )
-            inputs = self.transform_norm(inner)
         token_embedding = ops.cast(token_embedding, inputs.dtype)
         # One product of all rows: as a batch of products the gradient of the
         # embedding would be [B, V, D] before it is summed.
         logits = ops.tensordot(inputs, token_embedding, axes=[[2], [1]])
         return ops.cast(logits, "float32") + ops.cast(self.bias, "float32")
+
+    def _activation(self, inner):
+        if self.config.transform_activation == "relu":
+            return keras.activations.relu(inner)
+        return keras.activations.gelu(
+            inner, approximate=self.transform_gelu == "tanh"
+        )
 
 
 class ClassificationHead(keras.layers.Layer):

@@ -2,7 +2,7 @@
 
 import keras
 
-from xlnet_tf.model.backbone import XLNetBackbone
+from xlnet_tf.model.backbones import make_backbone
 from xlnet_tf.model.base_model import BaseModel
 from xlnet_tf.model.inputs import as_features
 from xlnet_tf.preprocessing.fitting import RawStringModel
@@ -30,7 +30,7 @@ class Task(Finetuned, RawStringModel, Preset, BaseModel):
     `RawStringModel`.
 
     Args:
-        backbone: XLNetBackbone.
+        backbone: XLNetBackbone or BertBackbone.
         head: layer with the weights that the task has beyond the backbone.
         preprocessor: Preprocessor, or None for features alone.
 
@@ -73,7 +73,7 @@ class Task(Finetuned, RawStringModel, Preset, BaseModel):
 
         Args:
             head_class: class of `xlnet_tf.tasks.heads`.
-            backbone: XLNetBackbone.
+            backbone: XLNetBackbone or BertBackbone.
             kwargs: dict, what the task gives to the constructor of Task.
             **arguments: of the head's class, beyond the config.
         """
@@ -131,7 +131,7 @@ class Task(Finetuned, RawStringModel, Preset, BaseModel):
         if cls.head_has_dropout and "dropout" in overrides:
             arguments["dropout"] = overrides["dropout"]
         found, arguments = choose_head(cls, source, head, arguments)
-        arguments["backbone"] = XLNetBackbone(config, **of_backbone)
+        arguments["backbone"] = make_backbone(config, **of_backbone)
         return cls.from_arguments(arguments), found
 
     def default_loss(self):
@@ -169,19 +169,19 @@ class Task(Finetuned, RawStringModel, Preset, BaseModel):
         # Without targets there is no query stream, so the mask embedding has
         # no gradient: in the list, Keras would warn of that in each `fit`, and
         # AdamW's weight decay would shrink the pretrained values to zero.
-        unused = self.backbone.mask_embedding
+        unused = getattr(self.backbone, "mask_embedding", None)
         return [v for v in variables if v is not unused]
 
     @property
     def config(self):
-        """XLNetConfig of the backbone."""
+        """The config of the backbone, XLNetConfig or BertConfig."""
         return self.backbone.config
 
     def encode(self, features, training=None):
         """Runs the backbone, and gives the seed of the head's own dropout.
 
         Args:
-            features: dict as `XLNetBackbone` takes.
+            features: dict as the backbone takes.
             training: bool, whether dropout is applied.
 
         Returns:

@@ -15,6 +15,7 @@ import warnings
 
 import keras
 
+from xlnet_tf.config import BertConfig
 from xlnet_tf.config import XLNetConfig
 from xlnet_tf.files import CHECKSUMS_FILE
 from xlnet_tf.files import as_path
@@ -47,6 +48,11 @@ TASK_WEIGHTS_FILE = "task.weights.h5"
 PREPROCESSOR_FILE = "preprocessor.json"
 TOKENIZER_FILE = "tokenizer.json"
 VOCABULARY_FILE = "assets/tokenizer/vocabulary.spm"
+# The registered names of the backbones, and the classes of their configs.
+CONFIGS = {
+    "xlnet_tf>XLNetBackbone": XLNetConfig,
+    "xlnet_tf>BertBackbone": BertConfig,
+}
 # Names of the arrays of a layer begin with it.
 _LAYER = re.compile(r"block_(\d+)/")
 # What another model may not leave behind; a tokenizer may.
@@ -67,9 +73,8 @@ def is_preset(path):
     if not file.is_file():
         return False
     values = read_json(file)
-    return (
-        isinstance(values, dict)
-        and values.get("registered_name") == "xlnet_tf>XLNetBackbone"
+    return isinstance(values, dict) and (
+        str(values.get("registered_name")) in CONFIGS
     )
 
 
@@ -87,11 +92,12 @@ class PresetSource(WeightSource):
 
     def config(self):
         file = self.path / CONFIG_FILE
-        values = _saved(file)["config"]
+        saved = _saved(file)
+        values = saved["config"]
         for name in ("seed", "name", "trainable", "dtype", *STATE_KEYS):
             values.pop(name, None)
         try:
-            return XLNetConfig.from_dict(values)
+            return CONFIGS[saved["registered_name"]].from_dict(values)
         except (TypeError, ValueError) as error:
             raise type(error)(f"{file}: {error}") from error
 
@@ -125,12 +131,15 @@ class PresetSource(WeightSource):
         backbone = backbone_of(model)
         saved = self.config()
         file = self._existing(MODEL_WEIGHTS_FILE)
-        if backbone.config.untie_biases != saved.untie_biases:
+        tied = [
+            getattr(config, "untie_biases", None)
+            for config in (backbone.config, saved)
+        ]
+        if tied[0] != tied[1]:
             # Keras would fill them with those of the first layer.
             raise ValueError(
-                f"{file} does not fit "
-                f"untie_biases={backbone.config.untie_biases}: it was saved "
-                f"with untie_biases={saved.untie_biases}."
+                f"{file} does not fit untie_biases={tied[0]}: it was saved "
+                f"with untie_biases={tied[1]}."
             )
         restore_layer_state(backbone, _saved(self.path / CONFIG_FILE)["config"])
         if head is not None:
@@ -161,7 +170,7 @@ def save_preset(model, path, tokenizer=None):
     """Writes the files of `Preset.save_to_preset`.
 
     Args:
-        model: XLNetBackbone, or a task around one.
+        model: a backbone, or a task around one.
         path: str or path of a directory, made if missing.
         tokenizer: object with `model_proto` (bytes) and `lowercase` (bool), or
             None for the tokenizer of the task's preprocessor, if it has one.

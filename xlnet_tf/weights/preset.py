@@ -1,5 +1,7 @@
 """Directories that hold a model: the formats that `from_preset` reads."""
 
+from xlnet_tf.config import CONFIGS
+from xlnet_tf.config import is_bert
 from xlnet_tf.files import as_path
 from xlnet_tf.files import read_json
 from xlnet_tf.weights import own
@@ -55,7 +57,7 @@ class Preset:
                 lists the rest. Default True.
             verify: bool, whether to compare the files with the `SHA256SUMS`
                 beside them, if there is one. Default True.
-            **overrides: fields of XLNetConfig to replace; other names are
+            **overrides: fields of the config to replace; other names are
                 arguments of the class. `dropout` is the head's too, as
                 released.
 
@@ -138,10 +140,13 @@ def split_overrides(source, overrides):
         overrides: dict, see `Preset.from_preset`.
 
     Returns:
-        (XLNetConfig of the source with fields replaced, dict of arguments).
+        (config of the source with fields replaced, dict of arguments).
+
+    Raises:
+        ValueError: if a field is one of another model's config.
     """
     config = source.config()
-    names = set(config.to_dict())
+    names = {name for cls in CONFIGS for name in cls.field_names()}
     fields = {k: v for k, v in overrides.items() if k in names}
     arguments = {k: v for k, v in overrides.items() if k not in names}
     return config.replace(**fields), arguments
@@ -198,6 +203,8 @@ def detect(path, config_file=None):
     file = path / own.CONFIG_FILE
     if file.is_file():
         values = read_json(file)
+        if isinstance(values, dict) and is_bert(values):
+            return "hugging_face"
         model_type = isinstance(values, dict) and values.get("model_type")
         # The first of them, of 2019, do not name their type.
         is_early = isinstance(values, dict) and (
@@ -207,7 +214,8 @@ def detect(path, config_file=None):
             return "hugging_face"
         if model_type:
             raise ValueError(
-                f"{path} holds a model of the type {model_type!r}, not XLNet's."
+                f"{path} holds a model of the type {model_type!r}, not XLNet's "
+                "or BERT's."
             )
     elif (path / PARAMETERS_FILE).is_file():
         return "tensorflow"
@@ -226,7 +234,7 @@ def detect(path, config_file=None):
 
 
 def read_config(path):
-    """The XLNetConfig of a model directory."""
+    """The config of a model directory, XLNetConfig or BertConfig."""
     return open_source(path).config()
 
 
@@ -239,9 +247,9 @@ def _open_preset(path, config_file):
 
 
 def _open_hugging_face(path, config_file):
-    from xlnet_tf.weights.hugging_face import HuggingFaceSource
+    from xlnet_tf.weights.hugging_face import open_directory
 
-    return HuggingFaceSource(path)
+    return open_directory(path)
 
 
 def _open_tensorflow(path, config_file):

@@ -14,6 +14,7 @@ import warnings
 
 import tensorflow as tf
 
+from xlnet_tf.config import XLNetConfig
 from xlnet_tf.files import as_path
 from xlnet_tf.files import write_bytes
 from xlnet_tf.files import written_whole
@@ -254,6 +255,11 @@ def save_tf1(model, path, tokenizer=None, name="task"):
     path = as_path(path)
     check_writable(model)
     backbone = backbone_of(model)
+    if not isinstance(backbone.config, XLNetConfig):
+        raise ValueError(
+            "the released format holds an XLNet. Received: a "
+            f"{type(backbone).__name__}. Choose another format."
+        )
     weights = backbone_weights(backbone)
     if backbone is not model:
         weights += head_weights(model, name)

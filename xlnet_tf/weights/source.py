@@ -56,7 +56,7 @@ class WeightSource:
     gelu = None
 
     def config(self):
-        """XLNetConfig of the model."""
+        """The config of the model, XLNetConfig or BertConfig."""
         raise NotImplementedError
 
     def heads(self):
@@ -95,7 +95,7 @@ class WeightSource:
         raise NotImplementedError
 
     def backbone_weights(self, backbone):
-        """list of Weight of an XLNetBackbone."""
+        """list of Weight of a backbone."""
         raise NotImplementedError
 
     def head_weights(self, task, head):
@@ -168,7 +168,7 @@ class WeightSource:
         """Assigns the weights of the source to a model.
 
         Args:
-            model: XLNetBackbone, or a task around one.
+            model: a backbone, or a task around one.
             head: Head to take the task's head from, or None to leave it as it
                 is.
             strict: bool. If False, weights that fit are assigned, and a
@@ -178,7 +178,7 @@ class WeightSource:
             ValueError: if tensors are missing, unexpected or of another shape;
                 all are listed together.
         """
-        mask = backbone_of(model).mask_embedding
+        mask = getattr(backbone_of(model), "mask_embedding", None)
         shapes = self.shapes()
         weights = self.backbone_weights(backbone_of(model))
         # A model that was never given targets, such as a fine-tuned one of the

@@ -16,7 +16,9 @@ from keras import ops
 # whichever scope it was made in.
 _RELATIVE_PATH = re.compile(
     r"(?:.*/)?"
-    r"((?:token_embedding|block_\d+|shared_biases|(?:\w+_)?head)/.+"
+    r"((?:token_embedding|block_\d+|shared_biases|(?:\w+_)?head"
+    r"|segment_embedding|position_embedding|embedding_norm"
+    r"|relative_position_bias)/.+"
     r"|mask_embedding)"
 )
 

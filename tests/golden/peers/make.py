@@ -2,13 +2,14 @@
 
 Needs transformers with torch and tf-models-official. From the root:
 
-    python -m tests.golden.peers.make
+    python -m tests.golden.peers.make [NAME ...]
 
 Each directory holds a model as that library saves it and, in `expected.npz`,
 its inputs and outputs. The files are never written again.
 """
 
 import pathlib
+import sys
 
 import numpy as np
 
@@ -57,6 +58,50 @@ def make_hugging_face(directory):
     np.savez(directory / "expected.npz", logits=logits.numpy(), **values)
 
 
+def make_bert(directory):
+    """BertForMaskedLM of transformers: logits of two and three axes of mask."""
+    import torch
+    import transformers
+
+    config = transformers.BertConfig(
+        vocab_size=SIZES["vocab"],
+        hidden_size=SIZES["width"],
+        num_attention_heads=SIZES["heads"],
+        intermediate_size=SIZES["inner"],
+        num_hidden_layers=1,
+        max_position_embeddings=11,
+    )
+    model = transformers.BertForMaskedLM(config).eval()
+    random = torch.Generator().manual_seed(0)
+    values = inputs()
+    later = np.triu(np.ones((7, 7), "int32"), 1)
+    values["perm_mask"] = np.stack([later, later])
+    values["position_ids"] = np.array([[0, 1, 1, 2, 10, 3, 4]] * 2, "int32")
+    theirs = dict(
+        input_ids=torch.tensor(values["token_ids"]).long(),
+        token_type_ids=torch.tensor(values["segment_ids"]).long(),
+    )
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.normal_(0, 0.5, generator=random)
+        logits = model(
+            attention_mask=torch.tensor(values["padding_mask"]).long(), **theirs
+        ).logits
+        literal_logits = model(
+            # With an axis of heads that code takes it as it is.
+            attention_mask=torch.tensor(values["perm_mask"][:, None] == 0),
+            position_ids=torch.tensor(values["position_ids"]).long(),
+            **theirs,
+        ).logits
+    model.save_pretrained(directory)
+    np.savez(
+        directory / "expected.npz",
+        logits=logits.numpy(),
+        literal_logits=literal_logits.numpy(),
+        **values,
+    )
+
+
 def make_model_garden(directory):
     """XLNetClassifier of tf-models-official, saved as by its trainer."""
     import tensorflow as tf
@@ -101,9 +146,11 @@ def make_model_garden(directory):
 
 
 if __name__ == "__main__":
-    for name, make in (
-        ("hugging_face", make_hugging_face),
-        ("model_garden", make_model_garden),
-    ):
+    MAKERS = {
+        "bert": make_bert,
+        "hugging_face": make_hugging_face,
+        "model_garden": make_model_garden,
+    }
+    for name in sys.argv[1:] or MAKERS:
         (HERE / name).mkdir(exist_ok=True)
-        make(HERE / name)
+        MAKERS[name](HERE / name)

@@ -12,7 +12,7 @@ from tests.support.oracle import largest_difference
 from tests.support.oracle import literal
 from tests.support.oracle import randomize
 from tests.support.oracle import small_features
-from xlnet_tf.weights.hugging_face_writer import save_hugging_face
+from xlnet_tf.weights.hugging_face.writer import save_hugging_face
 
 # Float32 sums in another order, on outputs of size about 1.
 TOLERANCE = 1e-5

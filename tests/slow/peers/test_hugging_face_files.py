@@ -17,7 +17,7 @@ from tests.support.oracle import largest_difference
 from tests.support.weight_models import ours
 from xlnet_tf import XLNetBackbone
 from xlnet_tf import XLNetPretrainer
-from xlnet_tf.weights.hugging_face_writer import save_hugging_face
+from xlnet_tf.weights.hugging_face.writer import save_hugging_face
 
 torch = pytest.importorskip("torch", reason="compares with Hugging Face's code")
 pytest.importorskip("transformers", reason="compares with Hugging Face's code")

@@ -1,9 +1,7 @@
-"""Hugging Face's XLNet directories, read.
+"""Hugging Face's XLNet: its directories, names and config.
 
-`config.json` beside `model.safetensors`, its shards with an index, or
-`pytorch_model.bin`, which needs torch and is read with weights only. Kernels of
-the attention have our shapes, those of dense layers are transposed; biases of
-the attention always belong to a layer.
+Kernels of the attention have our shapes; biases of the attention always belong
+to a layer.
 """
 
 import re
@@ -11,17 +9,21 @@ import re
 import numpy as np
 
 from xlnet_tf.config import XLNetConfig
-from xlnet_tf.files import read_json_object
-from xlnet_tf.files import size_of
+from xlnet_tf.weights.hugging_face.source import CONFIG_FILE
+from xlnet_tf.weights.hugging_face.source import HuggingFaceSource
+from xlnet_tf.weights.hugging_face.source import activation_value
+from xlnet_tf.weights.hugging_face.source import check_width
+from xlnet_tf.weights.hugging_face.source import dense
+from xlnet_tf.weights.hugging_face.source import label_values
+from xlnet_tf.weights.hugging_face.source import norm
+from xlnet_tf.weights.hugging_face.source import task_head_weights
 from xlnet_tf.weights.source import Head
-from xlnet_tf.weights.source import WeightSource
 from xlnet_tf.weights.source import first_known
+from xlnet_tf.weights.source import head_of
 from xlnet_tf.weights.table import Place
-from xlnet_tf.weights.table import table_head_weights
 from xlnet_tf.weights.table import table_weights
-from xlnet_tf.weights.tensor_files import open_tensors
 
-CONFIG_FILE = "config.json"
+SCOPE = "transformer."
 _EMBEDDING = "word_embedding.weight"
 _HEADS = re.compile(
     r"lm_loss\.|sequence_summary\.|logits_proj\.|classifier\.|qa_outputs\."
@@ -37,55 +39,20 @@ _ARCHITECTURES = {
     "XLNetForQuestionAnsweringSimple": "XLNetSpanClassifier",
 }
 
+# Ours -> their class.
+_THEIR_CLASSES = {
+    "XLNetTextRegressor": "XLNetForSequenceClassification",
+    **{ours: theirs for theirs, ours in _ARCHITECTURES.items()},
+}
 
-class HuggingFaceSource(WeightSource):
-    """A directory written by `save_pretrained`.
 
-    Args:
-        path: path of the directory.
+class XLNetSource(HuggingFaceSource):
+    """A directory with an XLNet; see `HuggingFaceSource`."""
 
-    Raises:
-        FileNotFoundError: if there are no weights.
-        ValueError: if they are not those of an XLNet.
-    """
-
-    kind = "Hugging Face directory"
-
-    def __init__(self, path):
-        self.path = path
-        self.values = read_json_object(path / CONFIG_FILE)
-        self._tensors = None
-
-    @property
-    def gelu(self):
-        """str, the reason for the form of GELU."""
-        name = self.values.get("ff_activation", "gelu")
-        if name == "gelu":
-            return 'Hugging Face\'s code computes the erf form for "gelu"'
-        return f'"ff_activation" is "{name}"'
-
-    @property
-    def tensors(self):
-        """The files of weights, opened when first needed."""
-        if self._tensors is None:
-            self._tensors = open_tensors(self.path)
-            names = [
-                name
-                for name in self._tensors.shapes
-                if name.endswith(_EMBEDDING)
-            ]
-            if len(names) != 1:
-                raise ValueError(
-                    f"{self.path} does not hold an XLNet: expected one tensor "
-                    f"...{_EMBEDDING}, found {len(names)}."
-                )
-            self._scope = names[0].removesuffix(_EMBEDDING)
-        return self._tensors
-
-    @property
-    def scope(self):
-        """str, "transformer." in a task, nothing in a backbone."""
-        return self.tensors and self._scope
+    embedding = _EMBEDDING
+    noun = "an XLNet"
+    architectures = _ARCHITECTURES
+    activation_name = "ff_activation"
 
     def config(self):
         config = XLNetConfig.from_json(self.path / CONFIG_FILE)
@@ -118,10 +85,10 @@ class HuggingFaceSource(WeightSource):
             if classes == 1:
                 heads.append(Head("XLNetTextRegressor", summary))
                 heads.append(Head("XLNetMultipleChoice", summary))
-            arguments = {**self._class_arguments(classes), **summary}
+            arguments = {**self.class_arguments(classes), **summary}
             heads.append(Head("XLNetTextClassifier", arguments))
         if "classifier.weight" in shapes:
-            arguments = self._class_arguments(shapes["classifier.weight"][0])
+            arguments = self.class_arguments(shapes["classifier.weight"][0])
             # Without the key that code applies no dropout there.
             dropout = values.get("classifier_dropout") or 0.0
             heads.append(
@@ -141,27 +108,6 @@ class HuggingFaceSource(WeightSource):
             heads.append(Head("XLNetQuestionAnswering", arguments))
         return heads
 
-    def main_head(self, name=None):
-        heads = self.heads()
-        for architecture in self.values.get("architectures") or []:
-            wanted = _ARCHITECTURES.get(architecture)
-            for head in heads:
-                if head.task == wanted or (
-                    wanted == "XLNetTextClassifier"
-                    and head.task == "XLNetTextRegressor"
-                ):
-                    return head
-        return super().main_head(name)
-
-    def _class_arguments(self, classes):
-        labels = self.values.get("id2label") or {}
-        names = [labels.get(str(i), f"LABEL_{i}") for i in range(classes)]
-        is_default = names == [f"LABEL_{i}" for i in range(classes)]
-        return {
-            "num_classes": classes,
-            "labels": None if is_default else names,
-        }
-
     def _summary_arguments(self):
         values = self.values
         summary = values.get("summary_type", "last")
@@ -174,15 +120,6 @@ class HuggingFaceSource(WeightSource):
             "dropout": values.get("summary_last_dropout", 0.1),
         }
 
-    def shapes(self):
-        return self.tensors.shapes
-
-    def read(self, name):
-        return self.tensors.read(name)
-
-    def stored_bytes(self):
-        return sum(map(size_of, self.tensors.files))
-
     def backbone_weights(self, backbone):
         return backbone_weights(backbone, self.scope)
 
@@ -190,14 +127,7 @@ class HuggingFaceSource(WeightSource):
         return head_weights(task)
 
     def fill(self, model, head=None, strict=True):
-        tied = self.values.get("tie_word_embeddings", True)
-        is_needed = head is not None and head.task == "XLNetPretrainer"
-        if is_needed and not tied and "lm_loss.weight" in self.shapes():
-            raise ValueError(
-                f"{self.path} has an LM head of its own "
-                "(`tie_word_embeddings` is false); XLNet's is the embedding "
-                "table."
-            )
+        self.refuse_own_embedding(head, "lm_loss.weight")
         super().fill(model, head, strict)
 
     def is_leftover(self, name):
@@ -233,10 +163,10 @@ def backbone_table(scope):
                 "segment_encoding": "seg_embed",
             }.items()
         },
-        **_norm(f"{ours}/attention_norm", f"{inside}.layer_norm"),
-        **_dense(f"{ours}/intermediate", f"{theirs}.ff.layer_1"),
-        **_dense(f"{ours}/output_dense", f"{theirs}.ff.layer_2"),
-        **_norm(f"{ours}/output_norm", f"{theirs}.ff.layer_norm"),
+        **norm(f"{ours}/attention_norm", f"{inside}.layer_norm"),
+        **dense(f"{ours}/intermediate", f"{theirs}.ff.layer_1"),
+        **dense(f"{ours}/output_dense", f"{theirs}.ff.layer_2"),
+        **norm(f"{ours}/output_norm", f"{theirs}.ff.layer_norm"),
     }
 
 
@@ -247,23 +177,23 @@ def head_tables():
         dict of str, the name of a task, to its table.
     """
     sequence = {
-        **_dense("head/logits_dense", "logits_proj"),
-        **_dense("head/summary_dense", "sequence_summary.summary"),
+        **dense("head/logits_dense", "logits_proj"),
+        **dense("head/summary_dense", "sequence_summary.summary"),
     }
     return {
         "XLNetPretrainer": {"head/bias": Place("lm_loss.bias")},
         "XLNetTextClassifier": sequence,
         "XLNetTextRegressor": sequence,
         "XLNetMultipleChoice": sequence,
-        "XLNetTokenClassifier": _dense("head/logits_dense", "classifier"),
-        "XLNetSpanClassifier": _dense("head/logits_dense", "qa_outputs"),
+        "XLNetTokenClassifier": dense("head/logits_dense", "classifier"),
+        "XLNetSpanClassifier": dense("head/logits_dense", "qa_outputs"),
         "XLNetQuestionAnswering": {
-            **_dense("head/start_dense", "start_logits.dense"),
-            **_dense("head/end_inner", "end_logits.dense_0"),
-            **_norm("head/end_norm", "end_logits.LayerNorm"),
-            **_dense("head/end_dense", "end_logits.dense_1"),
-            **_dense("head/class_inner", "answer_class.dense_0"),
-            **_dense("head/class_dense", "answer_class.dense_1", False),
+            **dense("head/start_dense", "start_logits.dense"),
+            **dense("head/end_inner", "end_logits.dense_0"),
+            **norm("head/end_norm", "end_logits.LayerNorm"),
+            **dense("head/end_dense", "end_logits.dense_1"),
+            **dense("head/class_inner", "answer_class.dense_0"),
+            **dense("head/class_dense", "answer_class.dense_1", False),
         },
     }
 
@@ -274,40 +204,89 @@ def backbone_weights(backbone, scope):
 
 
 def head_weights(task):
-    """list of Weight of a task's head; see `head_tables`.
-
-    Raises:
-        ValueError: if Hugging Face has no such head.
-    """
-    tables = head_tables()
-    table = tables.get(first_known(type(task), tables))
-    weights = table_head_weights(task, table)
-    if weights is None:
-        raise no_head(task)
-    return weights
-
-
-def no_head(task):
-    """The ValueError for a head that Hugging Face has not."""
-    return ValueError(
-        f"Hugging Face has no head like that of {type(task).__name__} with "
-        "these arguments. Save the backbone, or choose another format."
-    )
-
-
-def _dense(ours, theirs, use_bias=True):
-    kernel = {f"{ours}/kernel": Place(f"{theirs}.weight", axes=(1, 0))}
-    bias = {f"{ours}/bias": Place(f"{theirs}.bias")}
-    return {**kernel, **bias} if use_bias else kernel
-
-
-def _norm(ours, theirs):
-    return {
-        f"{ours}/gamma": Place(f"{theirs}.weight"),
-        f"{ours}/beta": Place(f"{theirs}.bias"),
-    }
+    """list of Weight of a task's head; see `head_tables`."""
+    return task_head_weights(task, head_tables())
 
 
 def _activation(values):
     name = values.get("summary_activation", "tanh")
     return None if name in (None, "", "linear") else name
+
+
+def config_values(model):
+    """The values of Hugging Face's `config.json` for a model.
+
+    Args:
+        model: XLNetBackbone, or a task around one.
+
+    Returns:
+        dict.
+
+    Raises:
+        ValueError: if heads of that width are not possible there.
+    """
+    config = model.config
+    check_width(config, "XLNet")
+    activation = activation_value(config)
+    is_causal = config.attention_type == "causal"
+    # Classes derived from ours are written as ours.
+    task = first_known(type(model), _THEIR_CLASSES)
+    values = {
+        "architectures": [_THEIR_CLASSES.get(task, "XLNetModel")],
+        "model_type": "xlnet",
+        "vocab_size": config.vocabulary_size,
+        "n_layer": config.num_layers,
+        "n_head": config.num_heads,
+        "d_model": config.hidden_dim,
+        "d_head": config.head_dim,
+        "d_inner": config.intermediate_dim,
+        "ff_activation": activation,
+        "untie_r": config.untie_biases,
+        "attn_type": "uni" if is_causal else "bi",
+        "mem_len": config.memory_length or None,
+        "reuse_len": config.reuse_length or None,
+        "clamp_len": config.clamp_length or -1,
+        "same_length": config.same_length,
+        "bi_data": config.reverse_half_batch,
+        "dropout": config.dropout,
+        "initializer_range": config.initializer_range,
+        "layer_norm_eps": config.layer_norm_epsilon,
+        "bos_token_id": 1,
+        "eos_token_id": 2,
+        "pad_token_id": 5,
+        "tie_word_embeddings": True,
+        "dtype": "float32",
+    }
+    if config.attention_dropout != config.dropout:
+        values["attention_dropout"] = config.attention_dropout
+    if activation == "relu":
+        values["gelu"] = config.gelu  # idle, and kept
+    return {**values, **_head_values(model, task)}
+
+
+def _head_values(model, task):
+    """The values of the config that describe a head.
+
+    Args:
+        model: XLNetBackbone, or a task around one.
+        task: str, key of _THEIR_CLASSES, or None.
+    """
+    if task is None:
+        return {}
+    arguments = head_of(model).arguments
+    values = {}
+    if "summary" in arguments:
+        values = {
+            "summary_type": arguments["summary"],
+            "summary_use_proj": arguments["projection"],
+            "summary_activation": arguments["activation"] or "linear",
+            "summary_last_dropout": arguments["dropout"],
+        }
+    values |= label_values(task, arguments)
+    if task in ("XLNetTokenClassifier", "XLNetSpanClassifier"):
+        values["classifier_dropout"] = arguments["dropout"]
+    if task == "XLNetQuestionAnswering":
+        values["start_n_top"] = arguments["num_starts"]
+        values["end_n_top"] = arguments["num_ends"]
+        values["span_dropout"] = arguments["dropout"]
+    return values

@@ -1,0 +1,255 @@
+"""The sizes and switches of a BERT, and the files that hold them.
+
+The config reads Hugging Face's `config.json` of BERT and MPNet, UniLM's, and
+its own output.
+"""
+
+import dataclasses
+
+from xlnet_tf.config.fields import LENGTH
+from xlnet_tf.config.fields import POSITIVE
+from xlnet_tf.config.fields import RATE
+from xlnet_tf.config.fields import SIZE
+from xlnet_tf.config.fields import CheckedConfig
+from xlnet_tf.config.fields import check_model_type
+from xlnet_tf.config.fields import check_sizes
+from xlnet_tf.config.fields import field
+from xlnet_tf.config.fields import one_of
+from xlnet_tf.config.fields import take_fields
+from xlnet_tf.files import write_json
+
+MODEL_TYPE = "bert"
+# Of files that hold this model, under these or other names.
+MODEL_TYPES = (MODEL_TYPE, "mpnet", "unilm")
+# MPNet's first position is 2: 1 is that of padding, and 0 is never used.
+MPNET_FIRST_POSITION = 2
+_MPNET_BUCKETS, _MPNET_MAX_DISTANCE = 32, 128
+
+
+@dataclasses.dataclass(frozen=True)
+class BertConfig(CheckedConfig):
+    """Sizes and switches that decide the numbers of a BERT.
+
+    The defaults are BERT-Base as released, uncased. With
+    `relative_position_buckets=32` the model is UniLMv2's. There is no memory:
+    `memory_length` and `reuse_length` are 0, and `attention_type` is
+    "bidirectional".
+
+    Args:
+        vocabulary_size: int, V.
+        num_layers: int, L, at most 1000.
+        num_heads: int, N.
+        hidden_dim: int, D.
+        head_dim: int, H; by default `hidden_dim // num_heads`.
+        intermediate_dim: int, F, the inner width of the feed-forward.
+        activation: "gelu" or "relu", in the feed-forward.
+        gelu: "erf" (default, as released) or "tanh".
+        max_positions: int, how many absolute positions have an embedding.
+            Default 512.
+        num_segments: int, how many segments have an embedding; 0 means none.
+            Default 2.
+        relative_position_buckets: int, rows of the table of a bias by relative
+            position, one for all layers; half of them are for keys that come
+            later. An even number from 4 on, or 0 (default) for no bias.
+        relative_position_max_distance: int, distances from it on share a
+            bucket. Default 128.
+        dropout: float in [0, 1), default 0.1.
+        attention_dropout: float in [0, 1), default 0.1, on attention
+            probabilities.
+        initializer_range: float, standard deviation of the initial weights,
+            default 0.02.
+        layer_norm_epsilon: float, default 1e-12 as released.
+
+    Raises:
+        TypeError: if a value is of the wrong kind.
+        ValueError: if a value is out of its range.
+
+    Source: `BertConfig` of https://github.com/google-research/bert.
+
+    Example:
+
+    ```python
+    config = xlnet_tf.BertConfig.from_size("tiny", vocabulary_size=1000)
+    config = config.replace(relative_position_buckets=32)
+    assert xlnet_tf.BertConfig.from_dict(config.to_dict()) == config
+    ```
+    """
+
+    vocabulary_size: int = field(30522, SIZE, hugging_face="vocab_size")
+    num_layers: int = field(12, SIZE, hugging_face="num_hidden_layers")
+    num_heads: int = field(12, SIZE, hugging_face="num_attention_heads")
+    hidden_dim: int = field(768, SIZE, hugging_face="hidden_size")
+    head_dim: int | None = field(None, SIZE)
+    intermediate_dim: int = field(3072, SIZE, hugging_face="intermediate_size")
+    activation: str = field(
+        "gelu", one_of("gelu", "relu"), hugging_face="hidden_act"
+    )
+    gelu: str = field("erf", one_of("tanh", "erf"))
+    max_positions: int = field(
+        512, SIZE, hugging_face="max_position_embeddings"
+    )
+    num_segments: int = field(2, LENGTH, hugging_face="type_vocab_size")
+    relative_position_buckets: int = field(
+        0, LENGTH, hugging_face="rel_pos_bins"
+    )
+    relative_position_max_distance: int = field(
+        128, SIZE, hugging_face="max_rel_pos"
+    )
+    dropout: float = field(0.1, RATE, hugging_face="hidden_dropout_prob")
+    attention_dropout: float = field(
+        0.1, RATE, hugging_face="attention_probs_dropout_prob"
+    )
+    initializer_range: float = field(0.02, POSITIVE)
+    layer_norm_epsilon: float = field(
+        1e-12, POSITIVE, hugging_face="layer_norm_eps"
+    )
+
+    def __post_init__(self):
+        self.check_fields()
+        buckets = self.relative_position_buckets
+        if buckets and (buckets < 4 or buckets % 2):
+            raise ValueError(
+                "`relative_position_buckets` must be 0 or an even number from "
+                f"4 on. Received: relative_position_buckets={buckets}."
+            )
+        if buckets and self.relative_position_max_distance <= buckets // 4:
+            raise ValueError(
+                "`relative_position_max_distance` must be larger than a "
+                "quarter of `relative_position_buckets`, distances that have a "
+                "bucket each. Received: relative_position_max_distance="
+                f"{self.relative_position_max_distance}, "
+                f"relative_position_buckets={buckets}."
+            )
+
+    # What other models have a field for.
+
+    @property
+    def memory_length(self):
+        """0: there is no memory."""
+        return 0
+
+    @property
+    def reuse_length(self):
+        """0: there is no memory."""
+        return 0
+
+    @property
+    def attention_type(self):
+        """str, "bidirectional": masks are inputs."""
+        return "bidirectional"
+
+    @property
+    def transform_activation(self):
+        """str, the activation of the layer before the tied softmax."""
+        return self.activation
+
+    @classmethod
+    def from_dict(cls, values):
+        """The config of a dict with our, Hugging Face's or UniLM's names.
+
+        Args:
+            values: dict. Keys of Hugging Face's that do not concern the
+                model's numbers are ignored.
+
+        Returns:
+            BertConfig.
+
+        Raises:
+            ValueError: if a needed size is missing, a key is unknown, or the
+                model is a decoder or has no absolute positions.
+        """
+        check_model_type(values, MODEL_TYPES, "a BERT")
+        is_hugging_face = is_of_hugging_face(values)
+        values = dict(values)
+        model_type = values.pop("model_type", MODEL_TYPE)
+        fields = take_fields(cls, values, ("hugging_face",))
+        check_sizes(
+            fields,
+            {
+                "num_layers": "num_hidden_layers",
+                "num_heads": "num_attention_heads",
+                "hidden_dim": "hidden_size",
+            },
+            "a BERT",
+        )
+        if values and not is_hugging_face:
+            raise ValueError(
+                f"the config has unknown keys: {', '.join(sorted(values))}. "
+                "Known are those of Hugging Face's BERT and: "
+                f"{', '.join(cls.field_names())}."
+            )
+        if is_hugging_face:
+            _check_kind(values)
+            _translate_values(fields, values, model_type)
+        return cls(**fields)
+
+    def to_dict(self):
+        """All fields under our names, and `model_type`, for `from_dict`."""
+        return {"model_type": MODEL_TYPE, **super().to_dict()}
+
+    def to_json(self, path):
+        """Writes all fields under our names, and `model_type`.
+
+        Args:
+            path: str or path of the file to write.
+        """
+        write_json(path, self.to_dict(), sort_keys=True)
+
+    def num_parameters(self):
+        """The number of weights of a backbone of these sizes, int."""
+        width, heads = self.hidden_dim, self.num_heads * self.head_dim
+        tables = self.vocabulary_size + self.max_positions + self.num_segments
+        # With biases, and a norm after each half.
+        attention = 4 * width * heads + 3 * heads + width
+        feed_forward = 2 * width * self.intermediate_dim + self.intermediate_dim
+        layer = attention + feed_forward + 5 * width
+        bias = self.relative_position_buckets * self.num_heads
+        return (tables + 2) * width + self.num_layers * layer + bias
+
+
+def is_of_hugging_face(values):
+    """Whether a dict has the names of Hugging Face's BERT and its relatives."""
+    return {"num_hidden_layers", "num_attention_heads", "hidden_size"} <= set(
+        values
+    )
+
+
+def _check_kind(values):
+    """Refuses a decoder, and positions that are not absolute."""
+    for name in ("is_decoder", "add_cross_attention"):
+        if values.get(name):
+            raise ValueError(
+                f"`{name}` must be false: a BertBackbone is an encoder. "
+                f"Received: {name}={values[name]!r}."
+            )
+    kind = values.get("position_embedding_type") or "absolute"
+    if kind != "absolute":
+        raise ValueError(
+            '`position_embedding_type` must be "absolute". '
+            f"Received: position_embedding_type={kind!r}."
+        )
+
+
+def _translate_values(fields, values, model_type):
+    """Translates the values of other formats, not their names, in place."""
+    # Its "gelu" is the erf form.
+    if fields.get("activation") in ("gelu_new", "gelu_pytorch_tanh"):
+        fields.update(activation="gelu", gelu="tanh")
+    if not fields.get("relative_position_buckets"):
+        fields.pop("relative_position_max_distance", None)
+    if model_type == "mpnet":
+        # That code has numbers for these, and no option.
+        buckets = values.get("relative_attention_num_buckets", _MPNET_BUCKETS)
+        if buckets != _MPNET_BUCKETS:
+            raise ValueError(
+                f"`relative_attention_num_buckets` must be {_MPNET_BUCKETS}, "
+                "which MPNet's code computes whatever its config holds. "
+                f"Received: relative_attention_num_buckets={buckets!r}."
+            )
+        positions = fields.get("max_positions", 512)
+        fields.update(
+            num_segments=0,
+            relative_position_buckets=_MPNET_BUCKETS,
+            relative_position_max_distance=_MPNET_MAX_DISTANCE,
+            max_positions=positions - MPNET_FIRST_POSITION,
+        )

@@ -1,0 +1,267 @@
+"""Fields of a config: their ranges, names in files, and checks.
+
+A config is one frozen object that holds everything that decides the numbers a
+model computes.
+"""
+
+import dataclasses
+import reprlib
+from collections.abc import Callable
+from typing import NamedTuple
+
+from xlnet_tf.files import as_path
+from xlnet_tf.files import read_json_object
+
+# L, N, D and F; heads of all of them have 64 dimensions.
+SIZES = {
+    "tiny": (2, 2, 128, 512),
+    "small": (6, 4, 256, 1024),
+    "base": (12, 12, 768, 3072),
+    "large": (24, 16, 1024, 4096),
+}
+
+
+class Range(NamedTuple):
+    """Values of a field: their types, their range, and the words for both."""
+
+    types: type | tuple
+    kind: str
+    words: str
+    holds: Callable
+
+
+# More would be a damaged file, and take hours to build.
+_MOST_LAYERS = 1000
+SIZE = Range(int, "an integer", "at least 1", lambda x: x >= 1)
+LENGTH = Range(int, "an integer", "at least 0", lambda x: x >= 0)
+SWITCH = Range(bool, "true or false", "", lambda x: True)
+RATE = Range((int, float), "a number", "in [0, 1)", lambda x: 0 <= x < 1)
+POSITIVE = Range((int, float), "a number", "positive", lambda x: x > 0)
+
+
+def one_of(*choices):
+    """The Range of a few values."""
+    words = f"one of {', '.join(map(repr, choices))}"
+    return Range(object, "", words, choices.__contains__)
+
+
+def field(default, values, released=None, hugging_face=None):
+    """A field with its Range and its names in files of others."""
+    names = {"released": released, "hugging_face": hugging_face}
+    return dataclasses.field(
+        default=default, metadata={"range": values, **names}
+    )
+
+
+def _check(name, value, allowed):
+    # bool is an int to Python.
+    is_number = allowed.types in (int, (int, float))
+    is_kind = isinstance(value, allowed.types)
+    is_kind = is_kind and not (is_number and isinstance(value, bool))
+    if not is_kind or not allowed.holds(value):
+        error = ValueError if is_kind else TypeError
+        raise error(
+            f"`{name}` must be {allowed.words if is_kind else allowed.kind}. "
+            # A value of a file may be as long as the file.
+            f"Received: {name}={reprlib.repr(value)}."
+        )
+
+
+def python_number(value):
+    """A number of NumPy's as Python's; other values as they are.
+
+    Keras and JSON take no others.
+    """
+    is_scalar = getattr(value, "shape", None) == () and hasattr(value, "item")
+    return value.item() if is_scalar else value
+
+
+class CheckedConfig:
+    """Checks, named sizes and files of a config. Configs derive from this.
+
+    Subclasses are frozen dataclasses of `field`s, with `from_dict` and
+    `num_layers`, `num_heads`, `hidden_dim`, `head_dim` and
+    `intermediate_dim` among the fields.
+
+    Attributes:
+        transform_activation: "gelu" or "relu", of the layer before the tied
+            softmax, where a head has one.
+    """
+
+    transform_activation = "gelu"
+
+    def check_fields(self):
+        """Checks every field, and sets `head_dim` where it is not given.
+
+        Raises:
+            TypeError: if a value is of the wrong kind.
+            ValueError: if a value is out of its range.
+        """
+        for item in dataclasses.fields(self):
+            value = python_number(getattr(self, item.name))
+            object.__setattr__(self, item.name, value)
+            if not (value is None and item.default is None):
+                _check(item.name, value, item.metadata["range"])
+        if self.num_layers > _MOST_LAYERS:
+            raise ValueError(
+                f"`num_layers` must be at most {_MOST_LAYERS}. "
+                f"Received: num_layers={self.num_layers}."
+            )
+        if self.head_dim is None:
+            if self.hidden_dim % self.num_heads:
+                raise ValueError(
+                    "`hidden_dim` must be a multiple of `num_heads` when "
+                    "`head_dim` is not given. Received: hidden_dim="
+                    f"{self.hidden_dim}, num_heads={self.num_heads}."
+                )
+            head_dim = self.hidden_dim // self.num_heads
+            object.__setattr__(self, "head_dim", head_dim)
+
+    @classmethod
+    def from_size(cls, size, **overrides):
+        """The config of a named size: tiny, small, base or large.
+
+        Args:
+            size: str. "base" and "large" are the released models; "tiny" and
+                "small" are for laptops, tests and demonstrations.
+            **overrides: fields to replace, such as `vocabulary_size`.
+
+        Returns:
+            A config of this class.
+
+        Raises:
+            ValueError: if there is no such size.
+        """
+        if size not in SIZES:
+            raise ValueError(
+                f"`size` must be one of {', '.join(SIZES)}, or use "
+                f"`from_json` for a file. Received: size={size!r}."
+            )
+        names = "num_layers", "num_heads", "hidden_dim", "intermediate_dim"
+        sizes = dict(zip(names, SIZES[size], strict=True), head_dim=64)
+        return cls(**{**sizes, **overrides})
+
+    @classmethod
+    def from_json(cls, path):
+        """Reads a config file: of the release, Hugging Face's, or ours.
+
+        Args:
+            path: str or path of a JSON file.
+
+        Returns:
+            A config of this class.
+
+        Raises:
+            FileNotFoundError: if there is no such file.
+            ValueError: if it is not JSON, or not the config of such a model.
+        """
+        return read_config_file(path, cls.from_dict)
+
+    def to_dict(self):
+        """All fields under our names, ready for `from_dict`."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def field_names(cls):
+        """list of str, the names of all fields."""
+        return [item.name for item in dataclasses.fields(cls)]
+
+    def replace(self, **overrides):
+        """A copy with some fields replaced.
+
+        Raises:
+            ValueError: if a name is not a field.
+        """
+        unknown = set(overrides) - set(self.field_names())
+        if unknown:
+            raise ValueError(
+                f"{type(self).__name__} has no field "
+                f"{', '.join(sorted(unknown))}. "
+                f"Its fields are: {', '.join(self.field_names())}."
+            )
+        return dataclasses.replace(self, **overrides)
+
+
+def read_config_file(path, from_dict):
+    """Reads a config file.
+
+    Args:
+        path: str or path of a JSON file.
+        from_dict: function of the dict in it to a config.
+
+    Returns:
+        What `from_dict` returns.
+
+    Raises:
+        FileNotFoundError: if there is no such file.
+        ValueError: if it is not JSON, or `from_dict` refuses it.
+    """
+    path = as_path(path)
+    if not path.is_file():
+        raise FileNotFoundError(
+            f"there is no config file at {path}; give a file such as "
+            f"xlnet_config.json, or one of the sizes {', '.join(SIZES)}."
+        )
+    values = read_json_object(path)
+    try:
+        return from_dict(values)
+    except (TypeError, ValueError) as error:
+        raise type(error)(f"{path}: {error}") from error
+
+
+def take_fields(cls, values, formats):
+    """Takes the fields of a config out of a dict with names of several formats.
+
+    Args:
+        cls: class of config.
+        values: dict, from which the fields are removed.
+        formats: names of formats whose names count, beside ours: some of
+            "released" and "hugging_face".
+
+    Returns:
+        dict of the fields that were found, by our names.
+    """
+    fields = {}
+    for item in dataclasses.fields(cls):
+        for name in (item.name, *(item.metadata[x] for x in formats)):
+            if name in values:
+                fields[item.name] = values.pop(name)
+    return fields
+
+
+def check_sizes(fields, names, kind):
+    """Refuses a dict without the sizes that no config file leaves out.
+
+    Args:
+        fields: dict, by our names.
+        names: dict of our names to those in files of others.
+        kind: str, of the model: "an XLNet".
+
+    Raises:
+        ValueError: that lists what is missing.
+    """
+    missing = [f"{x} (or {y})" for x, y in names.items() if x not in fields]
+    if missing:
+        raise ValueError(
+            f"the config lacks {', '.join(missing)}. Is this the config of "
+            f"{kind}?"
+        )
+
+
+def check_model_type(values, known, kind):
+    """Refuses a dict whose `model_type` is of another model; none is fine.
+
+    Args:
+        values: dict of a config file.
+        known: tuple of str.
+        kind: str, of the model: "an XLNet".
+
+    Raises:
+        ValueError: with the type.
+    """
+    found = values.get("model_type")
+    if found is not None and found not in known:
+        raise ValueError(
+            f"`model_type` of the config of {kind} must be "
+            f"{' or '.join(known)}. Received: model_type={found!r}."
+        )

@@ -1,0 +1,217 @@
+"""The sizes and switches of an XLNet, and the files that hold them.
+
+The config reads the released `xlnet_config.json`, Hugging Face's `config.json`
+and its own output, and writes the released format with our additions under
+their own names.
+"""
+
+import dataclasses
+
+from xlnet_tf.config.fields import LENGTH
+from xlnet_tf.config.fields import POSITIVE
+from xlnet_tf.config.fields import RATE
+from xlnet_tf.config.fields import SIZE
+from xlnet_tf.config.fields import SWITCH
+from xlnet_tf.config.fields import CheckedConfig
+from xlnet_tf.config.fields import check_model_type
+from xlnet_tf.config.fields import check_sizes
+from xlnet_tf.config.fields import field
+from xlnet_tf.config.fields import one_of
+from xlnet_tf.config.fields import take_fields
+from xlnet_tf.files import write_json
+
+
+@dataclasses.dataclass(frozen=True)
+class XLNetConfig(CheckedConfig):
+    """Sizes and switches that decide the numbers of an XLNet.
+
+    The defaults are XLNet-Base as released (`ff_activation` "gelu" in its tanh
+    form). Values are checked here once; the layers trust them.
+
+    Args:
+        vocabulary_size: int, V.
+        num_layers: int, L, at most 1000.
+        num_heads: int, N.
+        hidden_dim: int, D; even, because half of R is sines, half cosines.
+        head_dim: int, H; by default `hidden_dim // num_heads`.
+        intermediate_dim: int, F, the inner width of the feed-forward.
+        activation: "gelu" or "relu", in the feed-forward.
+        gelu: "tanh" (the approximation of the released code, default) or "erf"
+            (weights trained in Hugging Face's code).
+        untie_biases: bool, whether every layer has its own u, v and segment
+            bias (released `untie_r`). Default True.
+        memory_length: int, M, how many states of a layer the next segment may
+            attend; 0 (default) means no memory.
+        reuse_length: int, how many leading tokens of a segment enter the
+            memory; 0 (default) means all of them.
+        clamp_length: int, largest distance that R tells apart, both ways; 0
+            (default) means no limit. The released -1 is read as 0.
+        same_length: bool, let every token of a causal model see equally many
+            keys. Default False.
+        attention_type: "bidirectional" (default) or "causal" (released
+            `attn_type` "bi", "uni").
+        reverse_half_batch: bool, the second half of every batch reads
+            backwards (released `bi_data`); prefer the feature `is_reversed`.
+        dropout: float in [0, 1), default 0.1.
+        attention_dropout: float in [0, 1), default 0.1, on attention
+            probabilities.
+        initializer_range: float, standard deviation of the initial weights,
+            default 0.02.
+        layer_norm_epsilon: float, default 1e-12 as released.
+
+    Raises:
+        TypeError: if a value is of the wrong kind.
+        ValueError: if a value is out of its range, or values contradict.
+
+    Source: `XLNetConfig` and `RunConfig` of the released code in one.
+
+    Example:
+
+    ```python
+    config = xlnet_tf.XLNetConfig.from_size("tiny", vocabulary_size=1000)
+    config = config.replace(memory_length=64)
+    assert xlnet_tf.XLNetConfig.from_dict(config.to_dict()) == config
+    ```
+    """
+
+    vocabulary_size: int = field(32000, SIZE, "n_token", "vocab_size")
+    num_layers: int = field(12, SIZE, "n_layer")
+    num_heads: int = field(12, SIZE, "n_head")
+    hidden_dim: int = field(768, SIZE, "d_model")
+    head_dim: int | None = field(None, SIZE, "d_head")
+    intermediate_dim: int = field(3072, SIZE, "d_inner")
+    activation: str = field("gelu", one_of("gelu", "relu"), "ff_activation")
+    gelu: str = field("tanh", one_of("tanh", "erf"))
+    untie_biases: bool = field(True, SWITCH, "untie_r")
+    memory_length: int = field(0, LENGTH)
+    reuse_length: int = field(0, LENGTH)
+    clamp_length: int = field(0, LENGTH, hugging_face="clamp_len")
+    same_length: bool = field(False, SWITCH)
+    attention_type: str = field(
+        "bidirectional", one_of("bidirectional", "causal")
+    )
+    reverse_half_batch: bool = field(False, SWITCH, hugging_face="bi_data")
+    dropout: float = field(0.1, RATE)
+    attention_dropout: float = field(0.1, RATE)
+    initializer_range: float = field(0.02, POSITIVE)
+    layer_norm_epsilon: float = field(
+        1e-12, POSITIVE, hugging_face="layer_norm_eps"
+    )
+
+    def __post_init__(self):
+        self.check_fields()
+        if self.hidden_dim % 2:
+            raise ValueError(
+                "`hidden_dim` must be even, because half of the position "
+                "encoding is sines and half cosines. "
+                f"Received: hidden_dim={self.hidden_dim}."
+            )
+        if self.same_length and self.attention_type != "causal":
+            raise ValueError(
+                "`same_length` limits how far back a causal model looks; set "
+                '`attention_type` to "causal" or `same_length` to false. '
+                f"Received: attention_type={self.attention_type!r}."
+            )
+
+    @classmethod
+    def from_dict(cls, values):
+        """The config of a dict with our, the released or Hugging Face's names.
+
+        Args:
+            values: dict. Keys of Hugging Face's that do not concern the
+                model's numbers are ignored.
+
+        Returns:
+            XLNetConfig.
+
+        Raises:
+            ValueError: if a needed size is missing or a key is unknown.
+        """
+        # The first of Hugging Face's, of 2019, name neither type nor class.
+        is_hugging_face = bool(
+            {"model_type", "architectures", "layer_norm_eps"} & set(values)
+        )
+        values = dict(values)
+        check_model_type(values, ("xlnet",), "an XLNet")
+        formats = ("released", "hugging_face")
+        fields = take_fields(
+            cls, values, formats if is_hugging_face else formats[:1]
+        )
+        _translate_values(fields, values, is_hugging_face)
+        check_sizes(
+            fields,
+            {
+                "num_layers": "n_layer",
+                "num_heads": "n_head",
+                "hidden_dim": "d_model",
+            },
+            "an XLNet",
+        )
+        if values and not is_hugging_face:
+            raise ValueError(
+                f"the config has unknown keys: {', '.join(sorted(values))}. "
+                "Known are those of the released xlnet_config.json and: "
+                f"{', '.join(cls.field_names())}."
+            )
+        return cls(**fields)
+
+    def to_json(self, path):
+        """Writes the released format, with other fields under our names.
+
+        Fields without a released name are written where they differ from the
+        default, and `memory_length` always: pretraining takes a file without
+        it for one that leaves the choice open. The released code passes over
+        what it does not know.
+
+        Args:
+            path: str or path of the file to write.
+        """
+        values = {}
+        for item in dataclasses.fields(self):
+            value = getattr(self, item.name)
+            released = item.metadata["released"]
+            is_needed = released or item.name == "memory_length"
+            if is_needed or value != item.default:
+                values[released or item.name] = value
+        write_json(path, values, sort_keys=True)
+
+    def num_parameters(self):
+        """The number of weights of a backbone of these sizes, int."""
+        width, heads = self.hidden_dim, self.num_heads * self.head_dim
+        feed_forward = 2 * width * self.intermediate_dim + self.intermediate_dim
+        # Two norms, the output's bias, and the encoding of segments.
+        layer = 5 * width * heads + feed_forward + 5 * width + 2 * heads
+        biases = 3 * heads * (self.num_layers if self.untie_biases else 1)
+        return (
+            (self.vocabulary_size + 1) * width
+            + self.num_layers * layer
+            + biases
+        )
+
+
+def _translate_values(fields, values, is_hugging_face):
+    """Translates the values of other formats, not their names, in place."""
+    attention_types = {"bi": "bidirectional", "uni": "causal"}
+    if "attn_type" in values:
+        kind = str(values.pop("attn_type"))
+        fields["attention_type"] = attention_types.get(kind, kind)
+    if (fields.get("clamp_length") or 0) == -1:
+        fields["clamp_length"] = 0
+    if is_hugging_face:
+        # Where it is not causal, that code does not look at this.
+        if fields.get("attention_type", "bidirectional") != "causal":
+            fields["same_length"] = False
+        # Its memory is an argument of each call there.
+        for ours, theirs in (
+            ("memory_length", "mem_len"),
+            ("reuse_length", "reuse_len"),
+        ):
+            fields.setdefault(ours, values.get(theirs) or 0)
+        fields.setdefault("attention_dropout", fields.get("dropout", 0.1))
+        # Its "gelu" is the erf form; the released form has other names.
+        if fields.get("activation") in ("gelu_new", "gelu_pytorch_tanh"):
+            fields.update(activation="gelu", gelu="tanh")
+        elif fields.get("activation", "gelu") == "gelu":
+            fields["gelu"] = "erf"
+        else:
+            fields.setdefault("gelu", "erf")

@@ -1,0 +1,1 @@
+"""BERT: absolute positions, and UniLMv2's relative bias beside them."""

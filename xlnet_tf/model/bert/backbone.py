@@ -1,0 +1,238 @@
+"""BERT without a head: embeddings and blocks.
+
+Shapes: B batch, T tokens, L layers, D model dim, V vocabulary.
+"""
+
+import keras
+
+from xlnet_tf.config import BertConfig
+from xlnet_tf.model.base_model import BaseBackbone
+from xlnet_tf.model.bert.block import BertBlock
+from xlnet_tf.model.bert.inputs import check_features
+from xlnet_tf.model.bert.position_bias import RelativePositionBias
+from xlnet_tf.model.dropout import DRAW_EMBEDDING
+from xlnet_tf.model.dropout import dropout
+from xlnet_tf.model.layer_loop import run_layers
+from xlnet_tf.model.masks import attention_mask
+
+
+@keras.saving.register_keras_serializable(package="xlnet_tf")
+class BertBackbone(BaseBackbone):
+    """Transformer with absolute positions (https://arxiv.org/abs/1810.04805).
+
+    With `relative_position_buckets` in the config it is UniLMv2's
+    (https://arxiv.org/abs/2002.12804), which adds a bias by relative position
+    to the scores. `rematerialize` and `scan_layers` say how the model is
+    computed, not what: the numbers are the same. They are attributes too, and
+    files do not keep them.
+
+    Args:
+        config: BertConfig.
+        seed: int or None, for dropout when no `dropout_seed` is given.
+        rematerialize: bool, recompute the layers for the gradient instead of
+            keeping their inner results: less memory, more time. Default False.
+        scan_layers: bool, run the layers as one program that is as large as
+            that of one layer. TensorFlow alone. Default False.
+        attention_kernel: str, "auto" (default) or "plain", which are the same
+            here.
+
+    Call arguments:
+        features: dict; all optional but `token_ids`. Targets
+            (`target_positions`, `target_mapping`) are labels of objectives
+            here, and not read.
+            token_ids: int32 [B, T].
+            segment_ids: int32 [B, T]; values from `num_segments` on count as
+                the last segment, because XLNet's layouts have further ones for
+                the class token and for padding. Default 0.
+            padding_mask: [B, T], 1 = a real token.
+            position_ids: int32 [B, T], below `max_positions`; tokens may share
+                one. Default 0 to T - 1.
+            perm_mask: [B, T, T], 1 = may NOT attend; a token always attends to
+                itself.
+            factorization_rank: int32 [B, T], step of each token, -1 for
+                context: the compact form of `perm_mask`.
+            is_pseudo: bool [B, T], True = a pseudo token, which only those of
+                its step see, see `masks.pseudo_masks`.
+            dropout_seed: int32 [2]; equal seeds drop equal values.
+        training: bool, whether dropout is applied.
+        streams: "both" (default); there is no query stream.
+
+    Returns:
+        dict: `content` [B, T, D].
+
+    Raises:
+        ValueError: if features are missing, do not fit together, or are of
+            other models (memory, reversed rows, the query stream), there are
+            more positions than embeddings, or an argument is unknown.
+
+    Source: `BertModel` of https://github.com/google-research/bert.
+
+    Example:
+
+    ```python
+    import numpy as np
+    import xlnet_tf
+    config = xlnet_tf.BertConfig.from_size("tiny")
+    backbone = xlnet_tf.BertBackbone(config)
+    outputs = backbone({"token_ids": np.array([[17, 23, 4, 3]])})
+    outputs["content"].shape  # (1, 4, config.hidden_dim)
+    ```
+    """
+
+    config_class = BertConfig
+    takes_position_ids = True
+
+    def __init__(
+        self,
+        config,
+        seed=None,
+        rematerialize=False,
+        scan_layers=False,
+        attention_kernel="auto",
+        **kwargs,
+    ):
+        if attention_kernel not in ("auto", "plain"):
+            raise ValueError(
+                "`attention_kernel` of a BertBackbone must be auto or plain. "
+                f"Received: attention_kernel={attention_kernel!r}."
+            )
+        super().__init__(**kwargs)
+        self.config = config
+        self.seed = seed
+        self.rematerialize = rematerialize
+        self.scan_layers = scan_layers
+        self.attention_kernel = attention_kernel
+
+        # === Layers ===
+        self.token_embedding = self._embedding("token", config.vocabulary_size)
+        self.position_embedding = self._embedding(
+            "position", config.max_positions
+        )
+        self.segment_embedding = None
+        if config.num_segments:
+            self.segment_embedding = self._embedding(
+                "segment", config.num_segments
+            )
+        self.embedding_norm = keras.layers.LayerNormalization(
+            epsilon=config.layer_norm_epsilon,
+            dtype=self.dtype_policy,
+            name="embedding_norm",
+        )
+        self.relative_position_bias = None
+        if config.relative_position_buckets:
+            self.relative_position_bias = RelativePositionBias(
+                config.relative_position_buckets,
+                config.relative_position_max_distance,
+                config.num_heads,
+                config.initializer_range,
+                dtype=self.dtype_policy,
+                name="relative_position_bias",
+            )
+        self.blocks = [
+            BertBlock(config, dtype=self.dtype_policy, name=f"block_{layer}")
+            for layer in range(config.num_layers)
+        ]
+        for block in self.blocks:
+            # By name too: TensorFlow's checkpoints skip Keras' lists.
+            setattr(self, block.name, block)
+        self.seed_generator = keras.random.SeedGenerator(seed)
+        self._build_weights()
+        self.freeze_if_told()
+
+    def _embedding(self, kind, length):
+        return keras.layers.Embedding(
+            length,
+            self.config.hidden_dim,
+            embeddings_initializer=keras.initializers.RandomNormal(
+                stddev=self.config.initializer_range
+            ),
+            dtype=self.dtype_policy,
+            name=f"{kind}_embedding",
+        )
+
+    def _build_weights(self):
+        self.token_embedding.build((None, None))
+        self.position_embedding.build((None, None))
+        if self.segment_embedding is not None:
+            self.segment_embedding.build((None, None))
+        self.embedding_norm.build((None, None, self.config.hidden_dim))
+        if self.relative_position_bias is not None:
+            self.relative_position_bias.build()
+        for block in self.blocks:
+            block.build()
+        self.built = True
+
+    def computation(self):
+        settings = self.rematerialize, self.scan_layers
+        return (*settings, *super().computation())
+
+    def call(self, features, training=None, streams="both"):
+        config = self.config
+        features = check_features(features, config, streams)
+        seed = self.dropout_seed(features) if training else None
+
+        # === Embeddings ===
+        rows = self.token_embedding(features["token_ids"])
+        rows = rows + self.position_embedding(features["position_ids"])
+        if self.segment_embedding is not None:
+            rows = rows + self.segment_embedding(features["segment_ids"])
+        rows = self.embedding_norm(rows)
+        rows = dropout(rows, config.dropout, seed, DRAW_EMBEDDING)
+
+        # === Masks and bias ===
+        mask = attention_mask(features, None, config, memory_length=0)
+        biases = []
+        if self.relative_position_bias is not None:
+            biases = [self.relative_position_bias(features["position_ids"])]
+
+        # === Layers ===
+        def run(block, rows, memory, seed, position_bias=None):
+            return block(
+                rows,
+                attention_mask=mask,
+                position_bias=position_bias,
+                seed=seed,
+            )
+
+        rows, _ = run_layers(
+            self.blocks,
+            rows,
+            None,
+            seed,
+            run,
+            # There is a gradient, and a seed, in training alone.
+            rematerialize=self.rematerialize and seed is not None,
+            scan=self.scan_layers,
+            shared=biases,
+        )
+        return {"content": rows}
+
+    def expected_bytes(self, batch_size, num_tokens, num_targets=0):
+        """Estimate the activations that one training step keeps in memory.
+
+        For every layer the activations kept for the backward pass, or its
+        inputs alone if it is recomputed; for one layer at a time the scores
+        and probabilities of attention. Weights, their gradients, the
+        optimizer and logits are not counted.
+
+        Args:
+            batch_size, num_tokens: ints, B and T.
+            num_targets: int, without effect: targets have no rows of their
+                own.
+
+        Returns:
+            int, bytes.
+        """
+        config = self.config
+        scores = config.num_heads * num_tokens**2
+        activations = scores + num_tokens * (
+            10 * config.hidden_dim + 2 * config.intermediate_dim
+        )
+        kept = config.num_layers * activations
+        if self.rematerialize:
+            inputs = config.num_layers * num_tokens * config.hidden_dim
+            kept = activations + inputs
+        if self.relative_position_bias is not None:
+            kept += scores
+        width = {"float64": 8, "float32": 4}.get(self.compute_dtype, 2)
+        return batch_size * (4 * scores + kept) * width

@@ -1,0 +1,90 @@
+"""The input features of BERT: checks, segments and positions.
+
+Shapes: B batch, T tokens.
+"""
+
+from keras import ops
+
+from xlnet_tf.model.inputs import given_features
+from xlnet_tf.model.inputs import refuse_features
+
+_NOT_OF_BERT = {
+    "memories": "there is no memory",
+    "memory_mask": "there is no memory",
+    "is_reversed": "its positions are absolute, so reverse the tokens",
+}
+
+
+def check_features(features, config, streams):
+    """Check the features of a BertBackbone and find all positions.
+
+    Args:
+        features: dict as `BertBackbone` takes it, or `token_ids` alone.
+        config: BertConfig.
+        streams: str, what is asked for.
+
+    Returns:
+        dict without None, with int32 `position_ids` of shape [B or 1, T], and
+        int32 `segment_ids` [B or 1, T] below `num_segments`, if there are
+        segments.
+
+    Raises:
+        ValueError: if features are missing, misspelt, or none of BERT's, or
+            there are more tokens or larger positions than embeddings.
+    """
+    if streams != "both":
+        raise ValueError(
+            'a BertBackbone has no query stream: `streams` must be "both". '
+            f"Received: streams={streams!r}. Choose an objective that reads "
+            "`content`."
+        )
+    features = given_features(features)
+    refuse_features(features, "BertBackbone", _NOT_OF_BERT)
+    if "is_pseudo" in features and "factorization_rank" not in features:
+        raise ValueError(
+            "`is_pseudo` needs `factorization_rank`, the step of each token. "
+            f"Received: {', '.join(features)}."
+        )
+    features["position_ids"] = _positions(features, config)
+    if config.num_segments:
+        features["segment_ids"] = _segments(features, config)
+    return features
+
+
+def _segments(features, config):
+    """int32 [B or 1, T], below S: XLNet's have further ones for padding."""
+    if "segment_ids" not in features:
+        return ops.zeros_like(features["token_ids"][:1])
+    segments = ops.cast(features["segment_ids"], "int32")
+    return ops.minimum(segments, config.num_segments - 1)
+
+
+def _positions(features, config):
+    """int32 [B or 1, T], by default from 0 on."""
+    limit = config.max_positions
+    if "position_ids" not in features:
+        num_tokens = ops.shape(features["token_ids"])[1]
+        if isinstance(num_tokens, int) and num_tokens > limit:
+            raise ValueError(
+                "`token_ids` must have at most `max_positions` tokens a row, "
+                f"{limit}. Received: {num_tokens} tokens. Cut them, or give "
+                "`position_ids`."
+            )
+        return ops.arange(num_tokens, dtype="int32")[None]
+    positions = ops.cast(features["position_ids"], "int32")
+    largest = _largest(positions)
+    if largest is not None and largest >= limit:
+        raise ValueError(
+            f"`position_ids` must be below `max_positions`, {limit}. "
+            f"Received: a position of {largest}."
+        )
+    return positions
+
+
+def _largest(values):
+    """int, the largest of int values; None while a graph is made."""
+    try:
+        return int(ops.max(values))
+    # What TensorFlow, JAX and Keras say of a tensor without values.
+    except (TypeError, ValueError, NotImplementedError):
+        return None

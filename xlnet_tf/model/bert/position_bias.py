@@ -1,0 +1,109 @@
+"""Relative bias: a score for the distance of two tokens, in buckets.
+
+Shapes: B batch, T tokens, N heads.
+"""
+
+import keras
+import numpy as np
+from keras import ops
+
+
+def relative_position_buckets(position_ids, num_buckets, max_distance):
+    """Bucket of every key as a row sees it, by the distance of positions.
+
+    Half of the buckets are for keys at the same or an earlier position, the
+    other half for later ones. In each half one part is for single distances,
+    the other for ranges that grow with the logarithm of the distance, the last
+    of which has no end.
+
+    Args:
+        position_ids: int32 tensor of shape [B, T].
+        num_buckets: int, even.
+        max_distance: int, distances from it on are in the last bucket.
+
+    Returns:
+        int32 tensor of shape [B, T, T], row by key.
+
+    Source: `_relative_position_bucket` of T5, bidirectional, which UniLMv2 and
+    MPNet have too.
+    """
+    table = _distance_buckets(num_buckets // 2, max_distance)
+    offset = position_ids[:, None, :] - position_ids[:, :, None]
+    distance = ops.minimum(ops.abs(offset), max_distance)
+    bucket = ops.take(ops.convert_to_tensor(table), distance, axis=0)
+    return ops.where(offset > 0, bucket + num_buckets // 2, bucket)
+
+
+def _distance_buckets(num_buckets, max_distance):
+    """int32 array, the bucket of each distance from 0 to `max_distance`.
+
+    An array and no operation: backends may round a logarithm differently.
+    """
+    exact = num_buckets // 2
+    distance = np.arange(max_distance + 1)
+    far = np.maximum(distance, exact).astype("float32") / np.float32(exact)
+    growth = np.log(far) / np.float32(np.log(max_distance / exact))
+    bucket = exact + (growth * (num_buckets - exact)).astype("int32")
+    bucket = np.minimum(bucket, num_buckets - 1)
+    return np.where(distance < exact, distance, bucket).astype("int32")
+
+
+@keras.saving.register_keras_serializable(package="xlnet_tf")
+class RelativePositionBias(keras.layers.Layer):
+    """Bias of attention scores by relative position, one for all layers.
+
+    Args:
+        num_buckets: int, even.
+        max_distance: int.
+        num_heads: int, N.
+        initializer_range: float, default 0.02.
+
+    Call arguments:
+        position_ids: int32 tensor of shape [B, T].
+
+    Returns:
+        float tensor of shape [B, N, T, T].
+
+    Source: `rel_pos_bias` of UniLMv2.
+    """
+
+    def __init__(
+        self,
+        num_buckets,
+        max_distance,
+        num_heads,
+        initializer_range=0.02,
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        self.num_buckets = num_buckets
+        self.max_distance = max_distance
+        self.num_heads = num_heads
+        self.initializer_range = initializer_range
+
+    def build(self, input_shape=None):
+        self.table = self.add_weight(
+            name="table",
+            shape=(self.num_buckets, self.num_heads),
+            initializer=keras.initializers.RandomNormal(
+                stddev=self.initializer_range
+            ),
+        )
+        self.built = True
+
+    def call(self, position_ids):
+        buckets = relative_position_buckets(
+            position_ids, self.num_buckets, self.max_distance
+        )
+        table = ops.cast(self.table, self.compute_dtype)
+        bias = ops.take(table, buckets, axis=0)  # [B, T, T, N]
+        return ops.transpose(bias, [0, 3, 1, 2])
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "num_buckets": self.num_buckets,
+            "max_distance": self.max_distance,
+            "num_heads": self.num_heads,
+            "initializer_range": self.initializer_range,
+        }

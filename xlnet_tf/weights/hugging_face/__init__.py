@@ -1,0 +1,23 @@
+"""Hugging Face's directories: one source for each type of model."""
+
+from xlnet_tf.config import is_bert
+from xlnet_tf.files import read_json_object
+from xlnet_tf.weights.hugging_face.bert import BertSource
+from xlnet_tf.weights.hugging_face.mpnet import MPNetSource
+from xlnet_tf.weights.hugging_face.source import CONFIG_FILE
+from xlnet_tf.weights.hugging_face.xlnet import XLNetSource
+
+
+def open_directory(path):
+    """Opens a directory that `save_pretrained` wrote.
+
+    Args:
+        path: path of the directory.
+
+    Returns:
+        HuggingFaceSource.
+    """
+    values = read_json_object(path / CONFIG_FILE)
+    if values.get("model_type") == "mpnet":
+        return MPNetSource(path)
+    return (BertSource if is_bert(values) else XLNetSource)(path)

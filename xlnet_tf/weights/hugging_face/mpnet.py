@@ -1,0 +1,89 @@
+"""Hugging Face's MPNet, read: a BERT with a relative bias and no segments."""
+
+import re
+
+from xlnet_tf.config.bert import MPNET_FIRST_POSITION
+from xlnet_tf.weights.hugging_face.bert import BertSource
+from xlnet_tf.weights.hugging_face.bert import View
+from xlnet_tf.weights.hugging_face.bert import of_config
+from xlnet_tf.weights.hugging_face.source import dense
+from xlnet_tf.weights.hugging_face.source import norm
+from xlnet_tf.weights.hugging_face.source import task_head_weights
+from xlnet_tf.weights.source import Head
+from xlnet_tf.weights.table import Place
+from xlnet_tf.weights.table import table_weights
+
+_POSITIONS = "embeddings.position_embeddings.weight"
+_HEADS = re.compile(
+    r"lm_head\.|classifier\.|qa_outputs\.|(mpnet\.)?pooler\."
+    r"|(mpnet\.)?embeddings\.position_ids$"
+)
+
+
+class MPNetSource(BertSource):
+    """A directory with an MPNet; see `HuggingFaceSource`.
+
+    Its code counts positions from 2, real tokens alone; ours counts from 0, so
+    the first two rows of its table are left out.
+    """
+
+    noun = "an MPNet"
+    architectures = {"MPNetForMaskedLM": "XLNetPretrainer"}
+    scopes = ("", "mpnet.")
+
+    def views_of(self, name, shape):
+        if not name.endswith(_POSITIONS):
+            return {name: View(name, shape)}
+        first = MPNET_FIRST_POSITION
+        rest = View(name, (shape[0] - first, *shape[1:]), lambda x: x[first:])
+        return {name: rest}
+
+    def heads(self):
+        # The transform of its LM head computes GELU in any case.
+        is_ours = self.values.get("hidden_act", "gelu") == "gelu"
+        if is_ours and "lm_head.bias" in self.shapes():
+            return [Head("XLNetPretrainer", {"has_transform": True})]
+        return []
+
+    def backbone_weights(self, backbone):
+        table = of_config(_backbone_table(self.scope), backbone.config)
+        return table_weights(backbone, table)
+
+    def head_weights(self, task, head):
+        table = {
+            "head/bias": Place("lm_head.bias"),
+            **dense("head/transform", "lm_head.dense"),
+            **norm("head/transform_norm", "lm_head.layer_norm"),
+        }
+        return task_head_weights(task, {"XLNetPretrainer": table})
+
+    def fill(self, model, head=None, strict=True):
+        self.refuse_own_embedding(head, "lm_head.decoder.weight")
+        super().fill(model, head, strict)
+
+    def is_leftover(self, name):
+        return bool(_HEADS.match(name))
+
+
+def _backbone_table(scope):
+    """MPNet's name of every variable of a backbone, dict of str to Place."""
+    ours, theirs = "block_{}", f"{scope}encoder.layer.{{}}"
+    inside, embeddings = f"{theirs}.attention", f"{scope}embeddings"
+    return {
+        "token_embedding/embeddings": Place(
+            f"{embeddings}.word_embeddings.weight"
+        ),
+        "position_embedding/embeddings": Place(f"{scope}{_POSITIONS}"),
+        **norm("embedding_norm", f"{embeddings}.LayerNorm"),
+        "relative_position_bias/table": Place(
+            f"{scope}encoder.relative_attention_bias.weight"
+        ),
+        **dense(f"{ours}/attention/query_projection", f"{inside}.attn.q"),
+        **dense(f"{ours}/attention/key_projection", f"{inside}.attn.k"),
+        **dense(f"{ours}/attention/value_projection", f"{inside}.attn.v"),
+        **dense(f"{ours}/attention/output_projection", f"{inside}.attn.o"),
+        **norm(f"{ours}/attention_norm", f"{inside}.LayerNorm"),
+        **dense(f"{ours}/intermediate", f"{theirs}.intermediate.dense"),
+        **dense(f"{ours}/output_dense", f"{theirs}.output.dense"),
+        **norm(f"{ours}/output_norm", f"{theirs}.output.LayerNorm"),
+    }

@@ -1,0 +1,215 @@
+"""Directories that Hugging Face's `save_pretrained` writes, read.
+
+`config.json` beside `model.safetensors`, its shards with an index, or
+`pytorch_model.bin`, which needs torch and is read with weights only. Kernels
+of dense layers are transposed.
+"""
+
+from xlnet_tf.files import read_json_object
+from xlnet_tf.files import size_of
+from xlnet_tf.weights.source import WeightSource
+from xlnet_tf.weights.source import first_known
+from xlnet_tf.weights.table import Place
+from xlnet_tf.weights.table import table_head_weights
+from xlnet_tf.weights.tensor_files import open_tensors
+
+CONFIG_FILE = "config.json"
+
+
+class HuggingFaceSource(WeightSource):
+    """A directory written by `save_pretrained`. Models derive from this.
+
+    Args:
+        path: path of the directory.
+
+    Attributes:
+        values: dict of its `config.json`.
+        embedding: str, how the name of the token embedding ends.
+        noun: str, "an XLNet".
+        architectures: dict of their classes to ours.
+        activation_name: str, the key of the activation in `config.json`.
+
+    Raises:
+        FileNotFoundError: if there are no weights.
+        ValueError: if they are not those of the model.
+    """
+
+    kind = "Hugging Face directory"
+    embedding = None
+    noun = None
+    architectures = {}
+    activation_name = None
+
+    def __init__(self, path):
+        self.path = path
+        self.values = read_json_object(path / CONFIG_FILE)
+        self._tensors = None
+
+    @property
+    def gelu(self):
+        """str, the reason for the form of GELU."""
+        name = self.values.get(self.activation_name, "gelu")
+        if name == "gelu":
+            return 'Hugging Face\'s code computes the erf form for "gelu"'
+        return f'"{self.activation_name}" is "{name}"'
+
+    @property
+    def tensors(self):
+        """The files of weights, opened when first needed."""
+        if self._tensors is None:
+            self._tensors = open_tensors(self.path)
+            names = [
+                name
+                for name in self._tensors.shapes
+                if name.endswith(self.embedding)
+            ]
+            if len(names) != 1:
+                raise ValueError(
+                    f"{self.path} does not hold {self.noun}: expected one "
+                    f"tensor ...{self.embedding}, found {len(names)}."
+                )
+            self._scope = names[0].removesuffix(self.embedding)
+        return self._tensors
+
+    @property
+    def scope(self):
+        """str, such as "transformer." in a task, nothing in a backbone."""
+        return self.tensors and self._scope
+
+    def main_head(self, name=None):
+        heads = self.heads()
+        for architecture in self.values.get("architectures") or []:
+            wanted = self.architectures.get(architecture)
+            for head in heads:
+                if head.task == wanted or (
+                    wanted == "XLNetTextClassifier"
+                    and head.task == "XLNetTextRegressor"
+                ):
+                    return head
+        return super().main_head(name)
+
+    def class_arguments(self, classes):
+        """dict, the number and the names of the classes of a head."""
+        labels = self.values.get("id2label") or {}
+        names = [labels.get(str(i), f"LABEL_{i}") for i in range(classes)]
+        is_default = names == [f"LABEL_{i}" for i in range(classes)]
+        return {
+            "num_classes": classes,
+            "labels": None if is_default else names,
+        }
+
+    def shapes(self):
+        return self.tensors.shapes
+
+    def read(self, name):
+        return self.tensors.read(name)
+
+    def stored_bytes(self):
+        return sum(map(size_of, self.tensors.files))
+
+    def refuse_own_embedding(self, head, name):
+        """Refuses an LM head whose kernel is not the embedding table.
+
+        Args:
+            head: Head that is read, or None.
+            name: str, of that kernel.
+
+        Raises:
+            ValueError: if it has a kernel of its own.
+        """
+        tied = self.values.get("tie_word_embeddings", True)
+        is_needed = head is not None and head.task == "XLNetPretrainer"
+        if is_needed and not tied and name in self.shapes():
+            raise ValueError(
+                f"{self.path} has an LM head of its own "
+                "(`tie_word_embeddings` is false); ours is the embedding table."
+            )
+
+
+def task_head_weights(task, tables):
+    """The weights of a task's head, by the tables of a model.
+
+    Args:
+        task: a task of ours.
+        tables: dict of str, the name of a task, to its table.
+
+    Returns:
+        list of Weight.
+
+    Raises:
+        ValueError: if Hugging Face has no such head.
+    """
+    table = tables.get(first_known(type(task), tables))
+    weights = table_head_weights(task, table)
+    if weights is None:
+        raise no_head(task)
+    return weights
+
+
+def no_head(task):
+    """The ValueError for a head that Hugging Face has not."""
+    return ValueError(
+        f"Hugging Face has no head like that of {type(task).__name__} with "
+        "these arguments. Save the backbone, or choose another format."
+    )
+
+
+def check_width(config, model):
+    """Refuses heads whose widths do not add up to that of the model.
+
+    Args:
+        config: config of ours.
+        model: str, "XLNet".
+
+    Raises:
+        ValueError: with the sizes.
+    """
+    if config.head_dim * config.num_heads != config.hidden_dim:
+        raise ValueError(
+            f"Hugging Face's {model} needs heads that share the model's width: "
+            f"{config.num_heads} heads of {config.head_dim} are not "
+            f"{config.hidden_dim}. Choose another format."
+        )
+
+
+def activation_value(config):
+    """Their name of the activation of the feed-forward, str."""
+    if config.activation == "gelu" and config.gelu == "tanh":
+        return "gelu_new"
+    return config.activation
+
+
+def label_values(task, arguments):
+    """The values of the config that name the classes of a head.
+
+    Args:
+        task: str, name of a class of ours.
+        arguments: dict, of the head.
+    """
+    values, labels = {}, None
+    if task == "XLNetTextRegressor":
+        values["problem_type"] = "regression"
+        labels = ["LABEL_0"]
+    if "num_classes" in arguments:
+        labels = arguments["labels"] or [
+            f"LABEL_{i}" for i in range(arguments["num_classes"])
+        ]
+    if labels:
+        values["id2label"] = {str(i): name for i, name in enumerate(labels)}
+        values["label2id"] = {name: i for i, name in enumerate(labels)}
+    return values
+
+
+def dense(ours, theirs, use_bias=True):
+    """The part of a table for a dense layer."""
+    kernel = {f"{ours}/kernel": Place(f"{theirs}.weight", axes=(1, 0))}
+    bias = {f"{ours}/bias": Place(f"{theirs}.bias")}
+    return {**kernel, **bias} if use_bias else kernel
+
+
+def norm(ours, theirs):
+    """The part of a table for a layer norm."""
+    return {
+        f"{ours}/gamma": Place(f"{theirs}.weight"),
+        f"{ours}/beta": Place(f"{theirs}.bias"),
+    }

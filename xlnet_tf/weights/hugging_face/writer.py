@@ -1,0 +1,113 @@
+"""Directories that Hugging Face's `from_pretrained` reads."""
+
+import fnmatch
+import math
+
+import numpy as np
+from safetensors.numpy import save_file
+
+from xlnet_tf.config import BertConfig
+from xlnet_tf.files import CHECKSUMS_FILE
+from xlnet_tf.files import as_path
+from xlnet_tf.files import write_json
+from xlnet_tf.weights.hugging_face import bert
+from xlnet_tf.weights.hugging_face import xlnet
+from xlnet_tf.weights.hugging_face.source import CONFIG_FILE
+from xlnet_tf.weights.hugging_face.source import no_head
+from xlnet_tf.weights.own import written_directory
+from xlnet_tf.weights.preset import RELEASED_CONFIG_FILE
+from xlnet_tf.weights.source import backbone_of
+from xlnet_tf.weights.source import head_of
+from xlnet_tf.weights.table import check_writable
+from xlnet_tf.weights.table import tensors
+from xlnet_tf.weights.tensor_files import WEIGHTS_FILE
+
+# Transposing copies: shards of this size keep the copies small.
+SHARD_BYTES = 512 * 2**20
+
+
+def save_hugging_face(model, path, shard_bytes=SHARD_BYTES):
+    """Writes `config.json` and `model.safetensors`, or its shards.
+
+    The tanh form of GELU is written as "gelu_new", so that the numbers are
+    equal there. That code has one dropout rate; `attention_dropout` is written
+    to the config too, where that code does not read it.
+
+    Args:
+        model: a backbone, or a task around one.
+        path: str or path of a directory, made if missing.
+        shard_bytes: int, largest size of one file of weights.
+
+    Raises:
+        ValueError: if Hugging Face has no such head, its sizes do not fit, or
+            the directory is one of the released code.
+    """
+    path = as_path(path)
+    check_writable(model)
+    if (path / RELEASED_CONFIG_FILE).exists():
+        raise ValueError(
+            f"{path} holds a {RELEASED_CONFIG_FILE}, which would be read "
+            "before what is written now. Choose another directory."
+        )
+    names = bert if isinstance(model.config, BertConfig) else xlnet
+    values = names.config_values(model)
+    backbone, head = backbone_of(model), head_of(model)
+    weights = names.backbone_weights(backbone, names.SCOPE if head else "")
+    if head is not None:
+        hidden_dim = model.config.hidden_dim
+        if head.arguments.get("inner_dim", hidden_dim) != hidden_dim:
+            raise no_head(model)
+        weights += names.head_weights(model)
+    shards = _shards(weights, shard_bytes)
+    files = [WEIGHTS_FILE]
+    if len(shards) > 1:
+        count = len(shards)
+        files = [
+            f"model-{i + 1:05d}-of-{count:05d}.safetensors"
+            for i in range(count)
+        ]
+    with written_directory(path, _is_of_a_model) as new:
+        for name, shard in zip(files, shards, strict=True):
+            arrays = {
+                # Not `.numpy()`, which copies.
+                key: np.asarray(tensor)
+                for key, tensor in tensors(shard)
+            }
+            save_file(arrays, new / name, metadata={"format": "pt"})
+        if len(shards) > 1:
+            write_json(
+                new / f"{WEIGHTS_FILE}.index.json",
+                {
+                    "metadata": {"total_size": sum(map(_bytes, weights))},
+                    "weight_map": {
+                        weight.name: name
+                        for name, shard in zip(files, shards, strict=True)
+                        for weight in shard
+                    },
+                },
+            )
+        write_json(new / CONFIG_FILE, values)
+
+
+def _is_of_a_model(name):
+    """Whether a file is of the model that was in a directory before."""
+    return (
+        name in (CHECKSUMS_FILE, CONFIG_FILE)
+        or name.startswith(WEIGHTS_FILE)
+        or fnmatch.fnmatch(name, "model-*-of-*.safetensors")
+    )
+
+
+def _bytes(weight):
+    return 4 * math.prod(weight.variable.shape)
+
+
+def _shards(weights, shard_bytes):
+    shards, size = [[]], 0
+    for weight in weights:
+        if shards[-1] and size + _bytes(weight) > shard_bytes:
+            shards.append([])
+            size = 0
+        shards[-1].append(weight)
+        size += _bytes(weight)
+    return shards
