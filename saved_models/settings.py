@@ -180,6 +180,8 @@ class ExportSettings(settings.Settings):
         Args:
             config: XLNetConfig of the model.
         """
+        if "memory_length" not in config.to_dict():
+            return 0  # a model without memory
         if self.memory_length is not None:
             return self.memory_length
         return config.memory_length or self.sequence_length

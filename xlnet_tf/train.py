@@ -41,6 +41,13 @@ def parse_arguments(argv=None):
         default="base",
         help="tiny, small, base, large, or an xlnet_config.json (default base)",
     )
+    add(
+        "--backbone",
+        choices=("xlnet", "bert"),
+        default="xlnet",
+        help="xlnet, or bert (absolute positions, no memory), of a named "
+        "--config (default xlnet)",
+    )
     add("--preset", metavar="DIR", help="directory of weights to start from")
     add_options(parser, TrainingConfig, skip=FURTHER, required=("steps",))
     add(

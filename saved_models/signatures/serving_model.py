@@ -75,11 +75,12 @@ def _copy(model, precision):
     config = model.get_config()
     nested = config.get("backbone")
     of_backbone = config if nested is None else nested["config"]
-    # A row's answer may not depend on its place in the batch.
-    of_backbone.update(reuse_length=0, reverse_half_batch=False)
-    # A task that reads segments keeps the memory length of its training.
-    if not config.get("segment_length"):
-        of_backbone["memory_length"] = _ALL_STATES
+    if "memory_length" in of_backbone:
+        # A row's answer may not depend on its place in the batch.
+        of_backbone.update(reuse_length=0, reverse_half_batch=False)
+        # A task that reads segments keeps the memory length of its training.
+        if not config.get("segment_length"):
+            of_backbone["memory_length"] = _ALL_STATES
     if "memory" in config:
         config["memory"] = None
     if precision == "bfloat16":

@@ -263,14 +263,12 @@ def test_what_a_bert_cannot_do_is_refused():
 
 def test_a_pretrainer_needs_an_objective_without_queries():
     features, model = bert_features(), XLNetPretrainer(bert_backbone())
+    assert [x.name for x in model.objectives] == ["masked"]  # the default
     logits = model.logits(model(features)["content"])
     assert logits.shape == (B, T, 97)
-    ids = features["token_ids"][:, :1]
-    labels = dict(target_positions=ids * 0, target_ids=ids)
-    for training in (False, True):
-        message = "permutation reads the query stream, which a BertBackbone"
-        with pytest.raises(ValueError, match=message):
-            model({**features, **labels}, training=training)
+    for objective in ("permutation", ["permutation", "next_sentence"]):
+        with pytest.raises(ValueError, match="stream, XLNetBackbone. Receiv"):
+            XLNetPretrainer(bert_backbone(), objective=objective)
 
 
 def test_the_transform_of_the_head_has_the_activation_of_the_config():

@@ -116,7 +116,7 @@ def test_an_objective_of_ones_own(tmp_path, monkeypatch):
 
 def test_what_cannot_be_is_refused():
     for arguments, message in (
-        (dict(objective="words"), "must be one of permutation, next_sentence"),
+        (dict(objective="words"), "must be one of permutation, causal"),
         (dict(objective=[]), "must name one objective"),
         (dict(objective=["permutation"] * 2), "several different ones"),
         (dict(objective=NextSentence()), "needs another objective before it"),

@@ -91,6 +91,7 @@ class XLNetBackbone(BaseBackbone):
 
     config_class = XLNetConfig
     has_query_stream = True
+    kind = "XLNet"
 
     def __init__(
         self,

@@ -143,6 +143,7 @@ class BaseBackbone(Preset, BaseModel):
         config_class: class of the config.
         has_query_stream: bool, whether the call gives rows for targets apart.
         takes_position_ids: bool, whether several tokens may have one position.
+        kind: str, the name of the model for users.
         config: object of that class.
         seed: int or None, of `seed_generator`.
     """
@@ -150,6 +151,7 @@ class BaseBackbone(Preset, BaseModel):
     config_class = None
     has_query_stream = False
     takes_position_ids = False
+    kind = None
 
     @classmethod
     def for_source(cls, source, head, **overrides):

@@ -40,7 +40,8 @@ class XLNetPretrainer(Task):
         backbone: XLNetBackbone, or BertBackbone for objectives without a
             query stream.
         objective: Objective, the name of one, or a list of these, see
-            `xlnet_tf.objectives`. Default `Permutation()`.
+            `xlnet_tf.objectives`. Default `Permutation()`, and `Masked()`
+            where the backbone has no query stream.
         has_transform, transform_gelu: see `LanguageModelHead`.
         next_sentence_weight: float; a positive one adds
             `NextSentence(next_sentence_weight)` to the objectives, unless it

@@ -7,6 +7,7 @@ import sys
 from data_pipeline.objectives import make_reader
 from data_pipeline.objectives.masked import MaskedReader
 from data_pipeline.objectives.permutation import PermutationReader
+from data_pipeline.objectives.pseudo_masked import PseudoMaskedReader
 from data_pipeline.pretraining import PretrainingData
 from data_pipeline.records.reading import tokenizer_of_records
 from data_pipeline.records.writer import TOKENIZER
@@ -186,6 +187,7 @@ class PretrainingRun(Run):
     def describe(self):
         config, manifest = self.config, self.data.manifest
         model, held_out = self.model_config, self.held_out
+        kind = self.model.backbone.kind
         replicas = self.strategy.num_replicas_in_sync
         parts = config.gradient_accumulation_steps
         rows = config.replica_batch_size(replicas) // parts
@@ -201,7 +203,7 @@ class PretrainingRun(Run):
         )
         expected += 12 * rows * targets * model.vocabulary_size
         lines = [
-            f"model     XLNet of {model.num_layers} layers x "
+            f"model     {kind} of {model.num_layers} layers x "
             f"{model.hidden_dim}, {model.num_heads} heads, "
             f"{model.vocabulary_size:,} tokens: {parameters:,} parameters, "
             f"{config.precision}",
@@ -292,10 +294,14 @@ def head_arguments(preset):
     """dict of the arguments of XLNetPretrainer that a preset's LM head needs.
 
     Args:
-        preset: str or path, or None. Model Garden's heads have a transform.
+        preset: str or path, or None. The heads of Model Garden and of BERT have
+            a transform.
+
+    Returns:
+        dict, or None without a preset.
     """
     if not preset:
-        return {}
+        return None
     return {
         name: head.arguments[name]
         for head in open_source(preset).heads()
@@ -311,16 +317,18 @@ def objective_reader(config):
         return PermutationReader(config.order)
     if config.objective == "masked":
         return MaskedReader(config.masked_fraction, config.masked_unit)
+    if config.objective == "pseudo_masked":
+        return PseudoMaskedReader(config.masked_fraction)
     return make_reader(config.objective)
 
 
 def start_from(model, preset):
     """Assigns the weights of a preset to a model."""
+    overrides = {}
+    if model.backbone.has_query_stream:
+        overrides = {"attention_type": model.config.attention_type}
     source = type(model).from_preset(
-        preset,
-        objective=list(model.objectives),
-        attention_type=model.config.attention_type,
-        same_length=model.config.same_length,
+        preset, objective=list(model.objectives), **overrides
     )
     for variable, value in zip(
         model.trainable_variables, source.trainable_variables, strict=True

@@ -9,7 +9,8 @@ import keras
 import orbit
 import tensorflow as tf
 
-from xlnet_tf.model.backbone import XLNetBackbone
+from xlnet_tf.config import BertConfig
+from xlnet_tf.model.backbones import make_backbone
 from xlnet_tf.model.memory import StatefulMemory
 from xlnet_tf.objectives.pretrainer import XLNetPretrainer
 from xlnet_tf.training.step import Means
@@ -22,18 +23,22 @@ def build(model_config, config, strategy, head_arguments=None):
     """Model, optimizer and memory on a strategy.
 
     Args:
-        model_config: XLNetConfig.
+        model_config: XLNetConfig or BertConfig.
         config: TrainingConfig.
         strategy: tf.distribute.Strategy.
-        head_arguments: dict of further arguments of the model's LM head.
+        head_arguments: dict of further arguments of the model's LM head, by
+            default those of the head that the backbone was published with.
 
     Returns:
         (XLNetPretrainer, AdamW, StatefulMemory or None).
     """
+    if head_arguments is None:
+        has_transform = isinstance(model_config, BertConfig)
+        head_arguments = {"has_transform": has_transform}
     keras.utils.set_random_seed(config.seed)
     with strategy.scope():
         model = XLNetPretrainer(
-            XLNetBackbone(
+            make_backbone(
                 model_config,
                 seed=config.seed,
                 rematerialize=config.rematerialize,
@@ -42,7 +47,7 @@ def build(model_config, config, strategy, head_arguments=None):
                 dtype=config.policy,
             ),
             objective=config.objective,
-            **(head_arguments or {}),
+            **head_arguments,
             next_sentence_weight=config.next_sentence_weight,
         )
         optimizer = make_optimizer(model, config)

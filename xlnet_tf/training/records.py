@@ -1,6 +1,8 @@
 """The model's config made to fit the records of a run."""
 
+from xlnet_tf.config import BertConfig
 from xlnet_tf.config import XLNetConfig
+from xlnet_tf.config import config_from_json
 from xlnet_tf.files import as_path
 from xlnet_tf.files import read_json
 from xlnet_tf.weights.preset import detect
@@ -22,7 +24,13 @@ def model_config(options, manifest, values):
     if options.preset:
         config = read_config(options.preset)
     elif as_path(options.config).suffix == ".json":
-        config = XLNetConfig.from_json(options.config)
+        config = config_from_json(options.config)
+    elif options.backbone == "bert":
+        config = BertConfig.from_size(
+            options.config,
+            vocabulary_size=vocabulary_size,
+            max_positions=max(512, manifest.sequence_length),
+        )
     else:
         config = XLNetConfig.from_size(
             options.config, vocabulary_size=vocabulary_size
@@ -33,6 +41,9 @@ def model_config(options, manifest, values):
             f"of the records in {options.records} has {vocabulary_size}. "
             "Build the records with the model's tokenizer."
         )
+    if isinstance(config, BertConfig):
+        _check_absolute_positions(config, options, manifest)
+        return config
     if config.reverse_half_batch and not manifest.both_directions:
         raise ValueError(
             "`reverse_half_batch` reads half of each batch backwards, and the "
@@ -60,6 +71,28 @@ def model_config(options, manifest, values):
         # Every batch has the feature `is_reversed`.
         reverse_half_batch=False,
     )
+
+
+def _check_absolute_positions(config, options, manifest):
+    """Refuses what a model with absolute positions cannot read."""
+    if options.memory_length:
+        raise ValueError(
+            "a BertBackbone has no memory; leave --memory-length out. "
+            f"Received: {options.memory_length}."
+        )
+    if manifest.both_directions:
+        raise ValueError(
+            f"half of the records in {options.records} read backwards, which "
+            "a BertBackbone cannot be told. Build them without "
+            "--both-directions."
+        )
+    if config.max_positions < manifest.sequence_length:
+        raise ValueError(
+            f"the records in {options.records} have "
+            f"{manifest.sequence_length} tokens, and the model has "
+            f"{config.max_positions} positions. Build them with a smaller "
+            "--sequence-length."
+        )
 
 
 def _gives_memory_length(options):

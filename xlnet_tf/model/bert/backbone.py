@@ -81,6 +81,7 @@ class BertBackbone(BaseBackbone):
 
     config_class = BertConfig
     takes_position_ids = True
+    kind = "BERT"
 
     def __init__(
         self,

@@ -1,22 +1,18 @@
-"""Settings of runs: each field is an option, a key of a file, and its help.
+"""Settings of pretraining runs.
 
-Loads nothing heavy, for the commands list these fields in their `--help`.
+Loads nothing heavy, for the command lists these fields in its `--help`.
 """
 
 import dataclasses
 import re
 
 from data_pipeline.settings import FRACTION
-from data_pipeline.settings import FRACTION_ABOVE_0
 from data_pipeline.settings import FRACTION_BELOW_1
 from data_pipeline.settings import FRACTION_BETWEEN
 from data_pipeline.settings import NOT_NEGATIVE
 from data_pipeline.settings import POSITIVE
 from data_pipeline.settings import Settings
-from data_pipeline.settings import given_options
-from data_pipeline.settings import read_file
 from data_pipeline.settings import setting
-from xlnet_tf.training.recipes import recipe
 
 # Units of `time_limit`.
 _SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
@@ -79,9 +75,9 @@ class TrainingConfig(Settings):
     )
     objective: str = setting(
         "permutation",
-        "what is predicted: permutation (XLNet), causal (Transformer-XL) or "
-        "masked (BERT)",
-        choices=("permutation", "causal", "masked"),
+        "what is predicted: permutation (XLNet), causal (Transformer-XL), "
+        "masked (BERT) or pseudo_masked (UniLMv2)",
+        choices=("permutation", "causal", "masked", "pseudo_masked"),
     )
     order: str = setting(
         "random",
@@ -95,7 +91,9 @@ class TrainingConfig(Settings):
         choices=("words", "pieces"),
     )
     masked_fraction: float = setting(
-        0.15, "share of the tokens that masked hides", FRACTION_BETWEEN
+        0.15,
+        "share of the tokens that masked and pseudo_masked hide",
+        FRACTION_BETWEEN,
     )
     next_sentence_weight: float = setting(
         0.0,
@@ -226,181 +224,5 @@ class TrainingConfig(Settings):
 _OF_OBJECTIVES = {
     "order": ("permutation",),
     "masked_unit": ("masked",),
-    "masked_fraction": ("masked",),
+    "masked_fraction": ("masked", "pseudo_masked"),
 }
-# Fields that only pretraining uses; fine-tuning accepts them in a file.
-PRETRAINING_ONLY = (
-    "objective",
-    "order",
-    "masked_unit",
-    "masked_fraction",
-    "next_sentence_weight",
-    "evaluation_steps",
-    "exports_to_keep",
-    "hide_empty_memory",
-)
-
-
-@dataclasses.dataclass(frozen=True)
-class FinetuningConfig(TrainingConfig):
-    """Settings of a fine-tuning run: those of TrainingConfig, and these.
-
-    A row is a text, a pair, a question with its options, a query with its
-    documents, or a window of a context.
-
-    Example:
-        ```python
-        from xlnet_tf.training.config import FinetuningConfig
-
-        config = FinetuningConfig.for_task("rte", options={"batch_size": 16})
-        config.resolve(steps_per_epoch=155).steps  # 5 epochs: 775
-        ```
-
-    Raises:
-        TypeError: if a value is of the wrong kind.
-        ValueError: if a value is out of its range.
-    """
-
-    steps: int | None = setting(None, "optimizer steps in all", POSITIVE)
-    epochs: float = setting(
-        3.0, "passes over the examples, unless --steps is given", POSITIVE
-    )
-    warmup_steps: int | None = setting(
-        None, "steps until the peak (default 10% of the steps)", NOT_NEGATIVE
-    )
-    learning_rate: float = setting(2e-5, "peak of the learning rate", POSITIVE)
-    max_gradient_norm: float = setting(
-        1.0,
-        "norm that gradients are clipped to, 0 for no clipping",
-        NOT_NEGATIVE,
-    )
-    evaluation_interval: int | None = setting(
-        None, "steps between evaluations (default ten in the run)", POSITIVE
-    )
-    checkpoint_interval: int | None = setting(
-        None, "steps between checkpoints (default as evaluations)", POSITIVE
-    )
-    seed: int = setting(0, "seed of head, order and dropout", NOT_NEGATIVE)
-    sequence_length: int | None = setting(
-        None, "tokens at most (default the task's)", POSITIVE
-    )
-    layer_decay: float = setting(
-        1.0,
-        "share of the learning rate that each layer has of the one above it; "
-        "0.75 for SQuAD in the paper",
-        FRACTION_ABOVE_0,
-    )
-    layer_decay_on: str = setting(
-        "step",
-        "step, or gradient as released, which Adam mostly undoes",
-        choices=("step", "gradient"),
-    )
-    dropout: float | None = setting(
-        None,
-        "dropout of the model and its head (default the preset's)",
-        FRACTION_BELOW_1,
-    )
-    attention_dropout: float | None = setting(
-        None,
-        "dropout of attention probabilities (default the preset's)",
-        FRACTION_BELOW_1,
-    )
-    class_weights: str = setting(
-        "none",
-        "none, or balanced: each class counts as much as any other",
-        choices=("none", "balanced"),
-    )
-    patience: int | None = setting(
-        None,
-        "evaluations without a better main metric until the run stops "
-        "(default never)",
-        POSITIVE,
-    )
-    hold_out: float = setting(
-        0.1,
-        "share of the training examples kept for evaluation where the task "
-        "has no other",
-        FRACTION_BETWEEN,
-    )
-    long_documents: str = setting(
-        "truncate",
-        "texts beyond the sequence length: truncate, windows (scores are "
-        "averaged), or memory (segments in turn)",
-        choices=("truncate", "windows", "memory"),
-    )
-    stride: int | None = setting(
-        None,
-        "tokens between windows (default 128 for questions, half a window for "
-        "texts)",
-        POSITIVE,
-    )
-    document_length: int | None = setting(
-        None,
-        "tokens at most of a text read with memory (default 8 segments)",
-        POSITIVE,
-    )
-    max_question_length: int = setting(64, "pieces of a question", POSITIVE)
-    fill_blanks: bool | None = setting(
-        None,
-        "put an option in place of each _ of its question, as released, or "
-        "behind every question (default in place; a resumed run goes on as "
-        "it began)",
-    )
-    max_answer_length: int = setting(64, "pieces of an answer", POSITIVE)
-    n_best_size: int = setting(5, "answers kept for a question", POSITIVE)
-    num_documents: int = setting(
-        8, "documents of a query that are compared at once", POSITIVE
-    )
-
-    def _default_warmup(self):
-        return self.steps // 10
-
-    @classmethod
-    def for_task(cls, task, path=None, options=None):
-        """Settings of a task's recipe, of a file and of options.
-
-        Options win over the file, the file over the recipe. Given epochs or
-        steps replace both of the recipe, and its warm-up.
-
-        Args:
-            task: str, its name.
-            path: str or path of a JSON or YAML file, or None.
-            options: argparse.Namespace or dict, or None.
-
-        Raises:
-            FileNotFoundError: if there is no such file.
-            ValueError, TypeError: if values are wrong or contradict each other.
-        """
-        given = given_options(cls, options)
-        if {"steps", "epochs"} <= set(given):
-            raise ValueError("give either --steps or --epochs, not both.")
-        from_file = read_file(cls, path) if path else {}
-        if "epochs" in given:
-            from_file.pop("steps", None)
-        given = {**from_file, **given}
-        defaults = recipe(task)
-        if {"steps", "epochs"} & set(given):
-            # The recipe's warm-up belongs to its own number of steps.
-            for name in ("steps", "epochs", "warmup_steps"):
-                defaults.pop(name, None)
-        return cls(**{**defaults, **given})
-
-    def resolve(self, steps_per_epoch):
-        """The config with all numbers of steps known.
-
-        Args:
-            steps_per_epoch: int.
-
-        Returns:
-            FinetuningConfig.
-        """
-        steps = self.steps or max(1, round(self.epochs * steps_per_epoch))
-        interval = self.evaluation_interval or -(-steps // 10)
-        return dataclasses.replace(
-            self,
-            steps=steps,
-            evaluation_interval=interval,
-            checkpoint_interval=self.checkpoint_interval or interval,
-            # Evaluations and checkpoints come between two loops.
-            steps_per_loop=min(self.steps_per_loop, interval),
-        )

@@ -1,0 +1,7 @@
+"""Settings of runs: each field is an option, a key of a file, and its help."""
+
+from xlnet_tf.training.config.finetuning import PRETRAINING_ONLY
+from xlnet_tf.training.config.finetuning import FinetuningConfig
+from xlnet_tf.training.config.pretraining import TrainingConfig
+
+__all__ = ["PRETRAINING_ONLY", "FinetuningConfig", "TrainingConfig"]
