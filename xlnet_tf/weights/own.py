@@ -22,6 +22,7 @@ from xlnet_tf.files import copy_tree
 from xlnet_tf.files import is_remote
 from xlnet_tf.files import is_unfinished
 from xlnet_tf.files import local_copy
+from xlnet_tf.files import names_below
 from xlnet_tf.files import read_json
 from xlnet_tf.files import read_json_object
 from xlnet_tf.files import remove
@@ -231,15 +232,29 @@ def written_directory(path, is_replaced):
         new = pathlib.Path(name)
         yield new
         write_checksums(new)
+        _remove_links(path, names_below(new))
         copy_tree(new / CHECKSUMS_FILE, path / CHECKSUMS_FILE)
-        written = {item.name for item in new.iterdir()}
         for item in list(path.iterdir()):
-            is_link = not is_remote(item) and item.is_symlink()
-            if is_link and item.name in written:
-                remove(item)
-            elif is_replaced(item.name) and item.name != CHECKSUMS_FILE:
+            if is_replaced(item.name) and item.name != CHECKSUMS_FILE:
                 remove(item)
         copy_tree(new, path)
+
+
+def _remove_links(directory, names):
+    """Removes links below a directory through which files would be written.
+
+    Args:
+        directory: path.
+        names: list of str, the files to write, as paths below it.
+    """
+    if is_remote(directory):
+        return
+    for name in names:
+        path = directory
+        for part in pathlib.PurePath(name).parts:
+            path = path / part
+            if path.is_symlink():
+                path.unlink()
 
 
 def _can_be_renamed(path):
@@ -292,6 +307,7 @@ def write_tokenizer(tokenizer, path):
         tokenizer: object with `model_proto` (bytes) and `lowercase` (bool).
         path: path of a directory.
     """
+    _remove_links(path, [VOCABULARY_FILE])
     write_bytes(path / VOCABULARY_FILE, tokenizer.model_proto)
     write_json(path / TOKENIZER_FILE, {"lowercase": tokenizer.lowercase})
 
