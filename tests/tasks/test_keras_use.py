@@ -61,7 +61,11 @@ def test_quantized_models_score_as_before():
 
 
 def test_functions_are_compiled_again_where_the_computation_changed():
-    model = pretrainer(memory_length=M)
+    model = randomize(
+        xlnet_tf.XLNetPretrainer(
+            small_backbone(memory_length=M), next_sentence_weight=0.5
+        )
+    )
     model.compile()
     made = {}
 
@@ -89,6 +93,14 @@ def test_functions_are_compiled_again_where_the_computation_changed():
         assert remade() == [False] * 3, name
     model.backbone.block_0.intermediate.quantize("int8")
     assert remade() == [True] * 3
+    model.backbone.block_0.output_dense.enable_lora(2)
+    assert remade() == [True] * 3
+    for layer in (model.backbone.block_1, model):
+        layer.trainable = False
+        assert remade() == [True] * 3, layer
+    model.objectives[1].weight = 2.0
+    assert remade() == [True] * 3
+    assert remade() == [False] * 3
     model.memory = None
     assert remade() == [True] * 3
 
