@@ -186,6 +186,23 @@ def test_regularizers_are_added_to_the_loss():
         np.testing.assert_allclose(after - before, added, rtol=1e-4)
 
 
+def test_rows_of_questions_are_weighed():
+    labels = dict(
+        start_positions=np.array([2, 4, 5]),
+        end_positions=np.array([3, 5, 5]),
+        is_impossible=np.array([0, 0, 1]),
+    )
+    x = {**texts(), "start_positions": labels["start_positions"]}
+    weights = np.array([1.0, 0, 2])
+    for cls in (xlnet_tf.XLNetSpanClassifier, xlnet_tf.XLNetQuestionAnswering):
+        model = eagerly(randomize(cls(small_backbone())))
+        expected = model.test_on_batch(x, labels, weights)
+        loss = model.evaluate(x, labels, B, 0, weights)
+        np.testing.assert_allclose(loss, expected, rtol=1e-5)
+        assert abs(loss - model.evaluate(x, labels, B, 0)) > 1e-3
+        assert model.evaluate(x, labels, B, 0, np.zeros(B)) == 0
+
+
 def test_token_ids_alone_may_be_a_tensor():
     ids = small_features()["token_ids"]
     backbone = small_backbone()
