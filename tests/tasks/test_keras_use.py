@@ -326,3 +326,15 @@ def test_no_precision_means_that_of_the_backbone():
         xlnet_tf.XLNetPretrainer(backbone, dtype=None),
     ):
         assert model.compute_dtype == model.head.compute_dtype == "bfloat16"
+
+
+def test_numbers_of_numpy_make_heads(tmp_path):
+    for cls, arguments in (
+        (xlnet_tf.XLNetTextClassifier, dict(num_classes=np.int64(3))),
+        (xlnet_tf.XLNetTokenClassifier, dict(num_classes=np.int32(3))),
+        (xlnet_tf.XLNetQuestionAnswering, dict(inner_dim=np.int64(8))),
+    ):
+        model = cls(small_backbone(), dropout=np.float32(0.25), **arguments)
+        model.save_to_preset(tmp_path)
+        again = cls.from_preset(tmp_path)
+        assert largest_difference(again(texts()), model(texts())) == 0, cls
