@@ -50,6 +50,16 @@ TOKENIZER_FILE = "tokenizer.json"
 VOCABULARY_FILE = "assets/tokenizer/vocabulary.spm"
 # Names of the arrays of a layer begin with it.
 _LAYER = re.compile(r"block_(\d+)/")
+# Fields of a config that decide the shapes of weights.
+_SIZES = (
+    "vocabulary_size",
+    "num_layers",
+    "num_heads",
+    "hidden_dim",
+    "head_dim",
+    "intermediate_dim",
+    "untie_biases",
+)
 # What another model may not leave behind; a tokenizer may.
 _FILES_OF_A_MODEL = (
     CHECKSUMS_FILE,
@@ -126,13 +136,7 @@ class PresetSource(WeightSource):
         backbone = backbone_of(model)
         saved = self.config()
         file = self._existing(MODEL_WEIGHTS_FILE)
-        if backbone.config.untie_biases != saved.untie_biases:
-            # Keras would fill them with those of the first layer.
-            raise ValueError(
-                f"{file} does not fit "
-                f"untie_biases={backbone.config.untie_biases}: it was saved "
-                f"with untie_biases={saved.untie_biases}."
-            )
+        _check_sizes(file, saved.to_dict(), backbone.config.to_dict(), strict)
         restore_layer_state(backbone, _saved(self.path / CONFIG_FILE)["config"])
         if head is not None:
             restore_layer_state(model, _saved(self.path / TASK_FILE)["config"])
@@ -143,6 +147,22 @@ class PresetSource(WeightSource):
                 self._existing(TASK_WEIGHTS_FILE),
                 strict,
             )
+
+
+def _check_sizes(file, saved, now, strict):
+    """Refuses a model of other sizes on one line, before Keras does."""
+    # Keras would fill tied biases with those of the first layer.
+    names = _SIZES if strict else ("untie_biases",)
+    found = [name for name in names if saved[name] != now[name]]
+    if found:
+        before, given = (
+            ", ".join(f"{name}={values[name]}" for name in found)
+            for values in (saved, now)
+        )
+        raise ValueError(
+            f"{file} does not fit: it was saved with {before}. "
+            f"Received: {given}."
+        )
 
 
 def _saved(file):
