@@ -34,7 +34,8 @@ REQUIRED = [
     "fsspec",
     # Paths in buckets, by tf.io.gfile.
     "etils[epath]",
-    "filelock",
+    # Older ones may lock a file that was removed meanwhile.
+    "filelock>=4.1",
     "google-crc32c",
     "urllib3>=2",
     # Metrics; they come with tf-models-official too.

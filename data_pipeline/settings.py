@@ -17,6 +17,7 @@ import dataclasses
 import json
 import math
 import pathlib
+import reprlib
 import types
 import typing
 
@@ -42,6 +43,9 @@ FRACTION_BETWEEN = Range("in (0, 1)", "in (0, 1)", lambda x: 0 < x < 1)
 
 _METAVARS = {int: "N", float: "X", str: "NAME"}
 _ANY = Range("an integer", "a number", lambda x: True)
+# Aliases in a YAML file make lists of lists that have no end when written out.
+_SHOWN = reprlib.Repr()
+_SHOWN.maxlevel, _SHOWN.maxstring, _SHOWN.maxother = 1, 200, 200
 
 
 def setting(default, help, range=None, choices=None, metavar=None):
@@ -124,7 +128,7 @@ def check(field, value):
         error = ValueError if is_kind else TypeError
         raise error(
             f"`{field.name}` must be {expected}. "
-            f"Received: {field.name}={value!r}."
+            f"Received: {field.name}={_SHOWN.repr(value)}."
         )
 
 
@@ -156,7 +160,7 @@ def read_file(cls, path):
         # UnicodeDecodeError is a ValueError too.
         text = path.read_text(encoding="utf-8")
         values = _yaml(text) if is_yaml else json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"{path} is not a {kind} file: {error}.") from error
     if not isinstance(values, dict):
         raise ValueError(f"{path} does not hold a {kind} object.")

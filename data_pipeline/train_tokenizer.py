@@ -199,13 +199,16 @@ def sample(values, limit, seed=0):
 
 
 def _cut(text):
-    while len(text) > _MAX_CHARACTERS:
-        end = text.rfind(" ", 1, _MAX_CHARACTERS)
-        end = end if end > 0 else _MAX_CHARACTERS
-        yield text[:end]
-        text = text[end:].lstrip(" ")
-    if text:
-        yield text
+    begin = 0
+    while len(text) - begin > _MAX_CHARACTERS:
+        end = text.rfind(" ", begin + 1, begin + _MAX_CHARACTERS)
+        end = end if end > 0 else begin + _MAX_CHARACTERS
+        yield text[begin:end]
+        begin = end
+        while text.startswith(" ", begin):
+            begin += 1
+    if begin < len(text):
+        yield text[begin:]
 
 
 def _train(sentences, settings):

@@ -180,13 +180,4 @@ def bucket(monkeypatch, tmp_path):
     monkeypatch.setitem(
         register._URI_PREFIXES_TO_CLS, "ram://", gpath.PosixGPath
     )
-    written_over = backend._TfBackend.open
-
-    def open_anew(self, path, mode):
-        # Of a longer file, that in memory keeps the end.
-        if "w" in mode and self.gfile.exists(path):
-            self.gfile.remove(path)
-        return written_over(self, path, mode)
-
-    monkeypatch.setattr(backend._TfBackend, "open", open_anew)
     return f"ram://{tmp_path.name}-{os.getpid()}"

@@ -208,7 +208,7 @@ def read_manifest(directory, check_shards=True):
         manifest = _from_json(content)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise _broken(path, error) from None
-    if digest not in (None, _digest(content)):
+    if digest not in (None, digest_of_fields(content)):
         raise _broken(path, "its fields are not those that were written")
     if check_shards:
         check_sizes(directory, manifest)
@@ -306,11 +306,12 @@ def manifest_bytes(manifest):
     content = {"format_version": content.pop("format_version"), **content}
     # As it will be read: tuples become lists.
     content = json.loads(json.dumps(content))
-    content[_DIGEST] = _digest(content)
+    content[_DIGEST] = digest_of_fields(content)
     return (json.dumps(content, indent=2) + "\n").encode()
 
 
-def _digest(content):
+def digest_of_fields(content):
+    """SHA-256 of a dict that JSON can hold, str."""
     text = json.dumps(content, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
 

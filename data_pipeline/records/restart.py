@@ -15,6 +15,7 @@ import numpy as np
 import sentencepiece
 
 from data_pipeline.records.manifest import MANIFEST
+from data_pipeline.records.manifest import digest_of_fields
 from data_pipeline.records.manifest import read_manifest
 from data_pipeline.records.part import BuiltPart
 from data_pipeline.records.writer import PLAN
@@ -27,6 +28,7 @@ INPUT = ".input.json"
 # Increase it when the same text, settings and seed give other records.
 _BUILDING_VERSION = 2
 _DONE = ".done"
+_DIGEST = "sha256"  # of its other fields
 _FINISHED = "finished.json"
 # A file may change again without another time of change for so long.
 _CLOCK_NS = 2_000_000_000
@@ -93,11 +95,6 @@ def absolute(path):
     return path if files.is_remote(path) else os.path.abspath(path)
 
 
-def write_plan(directory, values):
-    """Write the plan of a build to the directory of its temporary files."""
-    files.write_json(os.path.join(directory, PLAN), values)
-
-
 def write_finished_plan(directory, plan, digests):
     """Write the plan of a set that is complete, with digests of its text.
 
@@ -125,9 +122,21 @@ def read_plan(directory):
         dict, or None without a valid plan.
     """
     try:
-        return files.read_json_object(os.path.join(directory, PLAN))
+        values = files.read_json_object(os.path.join(directory, PLAN))
     except (FileNotFoundError, NotADirectoryError, ValueError):
         return None
+    return values if _is_plan(values) else None
+
+
+def _is_plan(values):
+    """Whether the lists and dicts of a plan are some, bool."""
+    files_and_sizes = values.get("input", [])
+    return (
+        isinstance(files_and_sizes, list)
+        and all(isinstance(x, list) and len(x) == 2 for x in files_and_sizes)
+        and isinstance(values.get("input_sha256", []), list)
+        and isinstance(values.get("libraries", {}), dict)
+    )
 
 
 def _difference(before, now, ignored=()):
@@ -221,7 +230,8 @@ def save_part(path, digest, built):
         digest: str of `text_digest`.
         built: BuiltPart.
     """
-    content = json.dumps({"text": digest, **built._asdict()})
+    content = {"text": digest, **built._asdict()}
+    content = json.dumps({**content, _DIGEST: digest_of_fields(content)})
     files.write_bytes(path + _DONE, content.encode())
 
 
@@ -235,7 +245,7 @@ def load_part(path, digest=None, may_differ=False):
 
     Returns:
         BuiltPart, or None if the part must be built: it was not finished, or
-        the SHA-256 of a shard differs.
+        the SHA-256 of a shard or of its own fields differs.
 
     Raises:
         ChangedTextError: the part was built from other text.
@@ -244,7 +254,9 @@ def load_part(path, digest=None, may_differ=False):
         content = files.read_json_object(path + _DONE)
     except (FileNotFoundError, ValueError):
         return None
-    if content.pop("text", None) != digest and digest is not None:
+    if content.pop(_DIGEST, None) != digest_of_fields(content):
+        return None
+    if content.pop("text") != digest and digest is not None:
         if may_differ:
             return None
         raise ChangedTextError(
@@ -275,11 +287,18 @@ def can_resume(directory, plan, overwrite):
         bool.
 
     Raises:
-        ValueError: the interrupted build has another plan.
+        ValueError: the interrupted build has another plan, or a damaged one.
     """
-    before = read_plan(directory)
-    if before is None or not count_parts(directory):
+    before, count = read_plan(directory), count_parts(directory)
+    if not count or before is None and overwrite:
         return False
+    if before is None:
+        raise ValueError(
+            f"{directory} holds {count} finished part(s) of a build that was "
+            f"stopped, and its {PLAN} is missing or damaged. Put it back, "
+            "give `overwrite` (--overwrite) to start again, or another "
+            "`output`."
+        )
     ignored = ["input"] if is_in_repair(before) else []
     differs = _difference(before, plan.values, ignored)
     if differs and not overwrite:
@@ -306,7 +325,7 @@ def begin(directory, plan):
         mark_for_repair(directory, plan)
         return True
     if before != plan.values:
-        write_plan(directory, plan.values)
+        files.write_json(os.path.join(directory, PLAN), plan.values)
     return False
 
 
@@ -318,7 +337,7 @@ def mark_for_repair(directory, plan):
         plan: Plan.
     """
     values = {k: v for k, v in plan.values.items() if k != "input"}
-    write_plan(directory, values)
+    files.write_json(os.path.join(directory, PLAN), values)
 
 
 def is_in_repair(values):

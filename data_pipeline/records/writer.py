@@ -83,8 +83,8 @@ def encode_records(values, stored):
         if feature.packed:
             encoded[name] = np.packbits(value.astype(bool), axis=1)
         else:
-            value = np.ascontiguousarray(value, "<" + _code(feature.dtype))
-            encoded[name] = value.view(np.uint8)
+            dtype = np.dtype(feature.dtype).newbyteorder("<")
+            encoded[name] = np.ascontiguousarray(value, dtype).view(np.uint8)
     return tfrecord.frame_records(encoded, _sizes(stored))
 
 
@@ -155,24 +155,22 @@ class RecordSetWriter:
         self._lock = self._claim()
         try:
             owner = f"process {os.getpid()} on {socket.gethostname()}"
-            (self._building / _OWNER).write_text(owner)
+            write_bytes(self._building / _OWNER, owner.encode())
             self._check_names()
             is_kept = self._is_kept(os.fspath(self._building))
         except BaseException:
             self._leave()
             raise
-        for path in list(self._building.iterdir()):
-            if path.name.rstrip("/") in (_LOCK, _OWNER):
-                continue
-            if not is_kept or is_unfinished(path):
-                remove(path)
+        self._clear(lambda path: is_kept and not is_unfinished(path))
         return self
 
     def __exit__(self, kind, error, traceback):
         for path, temporary in reversed(self._placed):
             path.replace(temporary)
         if self._finished or not self.keep:
-            remove(self._building)
+            self._clear(lambda path: False)
+            if is_remote(self.directory):
+                remove(self._building)
         self._leave()
 
     def temporary_path(self, name):
@@ -204,8 +202,19 @@ class RecordSetWriter:
         for file in old_files - set(names):
             remove(self.directory / file)
 
+    def _clear(self, is_kept):
+        """Removes temporary files, but not the lock, which is still held."""
+        for path in list(self._building.iterdir()):
+            is_lock = path.name.rstrip("/") in (_LOCK, _OWNER)
+            if not is_lock and not is_kept(path):
+                remove(path)
+
     def _claim(self):
         """The held lock of the temporary directory, which is made."""
+        if not is_remote(self._building) and self._building.is_symlink():
+            raise FileExistsError(
+                f"{self._building} is a link, not a directory. Remove it."
+            )
         self._building.mkdir(parents=True, exist_ok=True)
         if is_remote(self.directory):
             warnings.warn(
@@ -214,7 +223,8 @@ class RecordSetWriter:
                 stacklevel=3,
             )
             return contextlib.nullcontext()
-        lock = filelock.FileLock(self._building / _LOCK)
+        file = self._building / _LOCK
+        lock = filelock.FileLock(file, fallback_to_soft=False)
         try:
             lock.acquire(blocking=False)
         except filelock.Timeout:
@@ -235,8 +245,7 @@ class RecordSetWriter:
         """Gives up the lock, and the directory if it is empty as before."""
         if is_remote(self.directory):
             return
-        # Their removal is safe: who gets a lock looks whether its file is one
-        # that is still there.
+        # This is safe: who gets a lock looks whether its file is still there.
         for name in (_OWNER, _LOCK):
             remove(self._building / name)
         with contextlib.suppress(OSError):  # not empty, or not there
@@ -276,7 +285,9 @@ class RecordSetWriter:
         except (FileNotFoundError, ValueError):
             return
         for file, temporary in names.items():
-            path, temporary = self.directory / file, self._building / temporary
+            path = self.directory / file
+            # A list from elsewhere may name any file.
+            temporary = self._building / os.path.basename(str(temporary))
             if _is_of_a_set(file) and not temporary.exists() and path.exists():
                 path.replace(temporary)
         remove(self._building / _PLACING)
@@ -377,10 +388,6 @@ def records_at_once(stored):
 
 def _sizes(stored):
     return {name: feature.num_bytes for name, feature in stored.items()}
-
-
-def _code(dtype):
-    return {"uint8": "u1", "uint16": "u2", "int32": "i4"}[dtype]
 
 
 def _flush_directory(path):

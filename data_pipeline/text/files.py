@@ -76,15 +76,8 @@ def _local_matches(pattern):
     pattern = os.path.expanduser(pattern)
     if os.path.isfile(pattern):
         return [pattern]
-    base, is_recursive, _ = pattern.partition("**")
-    rounds = {}  # of each directory, whether the way to it is one
     files = []
-    for path in glob.glob(pattern, recursive=True):
-        directory = os.path.dirname(path)
-        if is_recursive and directory not in rounds:
-            rounds[directory] = _goes_round(directory, base)
-        if rounds.get(directory):
-            continue
+    for path in _expanded(pattern):
         if os.path.islink(path) and not os.path.exists(path):
             raise FileNotFoundError(
                 f"{path}: `input` names this link, and it leads to no file. "
@@ -95,17 +88,30 @@ def _local_matches(pattern):
     return files
 
 
-def _goes_round(directory, base):
-    """Whether a link on the way from `base` leads back to a place before it."""
-    seen = set()
-    while True:
-        place = os.path.realpath(directory)
-        if place in seen:
-            return True
-        seen.add(place)
-        if len(directory) <= len(base):
-            return False
-        directory = os.path.dirname(directory)
+def _expanded(pattern):
+    """Paths that match a pattern, in which `**` never goes in circles."""
+    parts = pattern.split(os.sep)
+    if "**" not in parts:
+        yield from glob.glob(pattern)
+        return
+    place = parts.index("**")
+    rest = parts[place + 1 :] or ["*"]
+    base = os.sep.join([*parts[:place], ""])
+    for top in glob.glob(base) if base else [""]:
+        for folder in _folders(top):
+            yield from _expanded(os.path.join(glob.escape(folder), *rest))
+
+
+def _folders(folder, above=frozenset()):
+    """A folder and those below it, but not by links back to one `above`."""
+    place = os.path.realpath(folder)
+    if place in above:
+        return
+    yield folder
+    for name in sorted(os.listdir(folder or ".")):
+        path = os.path.join(folder, name)
+        if not name.startswith(".") and os.path.isdir(path):
+            yield from _folders(path, above | {place})
 
 
 def _remote_matches(pattern):

@@ -74,12 +74,10 @@ def read_lines(path, encoding, on_bad_text="refuse", log=None, longest=None):
         num_read += len(chunk)
         try:
             text = decoder.decode(chunk, final=not chunk)
-        except UnicodeDecodeError as error:
-            # The decoder's input ends with the chunk.
-            offset = num_read - len(error.object) + error.start
+        except UnicodeError as error:
             raise TextError(
-                f"{path}: invalid {encoding.removesuffix('-sig')} at byte "
-                f"{offset} (0x{error.object[error.start]:02x}). Name the right "
+                f"{path}: invalid {encoding.removesuffix('-sig')} "
+                f"{_place(error, num_read)}. Name the right "
                 "`encoding`, for example cp1252, or repair the file; "
                 "`on_bad_text` (--on-bad-text) replaces or skips such bytes."
             ) from None
@@ -105,6 +103,15 @@ def read_lines(path, encoding, on_bad_text="refuse", log=None, longest=None):
     if size:
         lines = ["".join(unfinished)]
         yield from _unmarked(lines, log) if is_marked else lines
+
+
+def _place(error, num_read):
+    """Where a decoder that has read so many bytes has failed, in words."""
+    if not isinstance(error, UnicodeDecodeError):
+        return f"({error})"  # as of UTF-16 without its mark
+    # The decoder's input ends with the chunk.
+    offset = num_read - len(error.object) + error.start
+    return f"at byte {offset} (0x{error.object[error.start]:02x})"
 
 
 def _cut(line, longest):

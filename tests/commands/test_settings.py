@@ -68,6 +68,8 @@ def test_wrong_values_are_refused_in_one_line(tmp_path):
         ("b.json", "[]", "does not hold a JSON object"),
         ("b.yaml", "- 1", "b.yaml does not hold a YAML object"),
         ("c.json", '{"step": 1}', "unknown fields: step. Known are: steps"),
+        ("d.json", "[" * 100_000, "d.json is not a JSON file"),
+        ("d.yaml", "[" * 2_000, "d.yaml is not a YAML file"),
     ):
         (tmp_path / name).write_text(text)
         with pytest.raises(ValueError, match=message):
@@ -77,3 +79,14 @@ def test_wrong_values_are_refused_in_one_line(tmp_path):
         Recipe.read(tmp_path / "d.yaml")
     with pytest.raises(FileNotFoundError, match="no file of settings at"):
         Recipe.read(tmp_path / "none.json")
+
+
+def test_a_file_of_aliases_is_not_written_out(tmp_path):
+    """Some hundred bytes that stand for 9 ** 10 numbers."""
+    lists = ["&a0 [" + "1, " * 9 + "]"]
+    for number in range(9):
+        lists.append(f"&a{number + 1} [" + f"*a{number}, " * 9 + "]")
+    (tmp_path / "a.yaml").write_text(f"steps: [{', '.join(lists)}]")
+    with pytest.raises(TypeError, match="`steps` must be a pos") as caught:
+        Recipe.read(tmp_path / "a.yaml")
+    assert len(str(caught.value)) < 300

@@ -151,7 +151,8 @@ def test_failure_while_renaming(tmp_path, monkeypatch):
 
 def test_full_disk_names_the_file(tmp_path, monkeypatch):
     def flush(file):
-        raise OSError(errno.ENOSPC, "No space left on device")
+        if "part" in file.name:
+            raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr("xlnet_tf.files._flush", flush)
     with pytest.raises(OSError, match="part-train-0") as caught:
@@ -196,13 +197,31 @@ def test_two_builds_at_once(tmp_path):
     assert verify_records(tmp_path / "late") == []
 
 
-def test_disk_without_locks(tmp_path, monkeypatch):
-    def refuse(*arguments, **options):
-        raise OSError(errno.ENOLCK, "No locks available")
+def test_the_lock_goes_last(tmp_path, monkeypatch):
+    """Nothing is removed while another build may begin already."""
+    remove, removed = writer.remove, []
 
-    monkeypatch.setattr("filelock.FileLock.acquire", refuse)
-    with pytest.raises(RuntimeError, match="a disk where files cannot be lock"):
-        write_set(tmp_path / "set")
+    def note(path):
+        removed.append(path.name)
+        remove(path)
+
+    monkeypatch.setattr(writer, "remove", note)
+    write_set(tmp_path / "set")
+    assert {"placing.json"} < {*removed}
+    assert removed[-2:] == ["owner", "lock"]
+    assert ".building" not in os.listdir(tmp_path / "set")
+
+
+def test_disk_without_locks(tmp_path, monkeypatch):
+    """Its system knows none, or has no room for more."""
+    for number in (errno.ENOSYS, errno.ENOLCK):
+
+        def refuse(*arguments, number=number):
+            raise OSError(number, os.strerror(number))
+
+        monkeypatch.setattr("fcntl.flock", refuse)
+        with pytest.raises(RuntimeError, match="disk where files cannot be lo"):
+            write_set(tmp_path / "set")
 
 
 def test_files_that_are_not_ours_stay(tmp_path):
@@ -234,6 +253,35 @@ def test_files_that_are_not_ours_stay(tmp_path):
         write_set(tmp_path / "set", (5,), overwrite=True)
         for file in (outside, tmp_path / "set" / "notes.txt"):
             assert file.read_text() == "precious"
+
+
+def test_what_links_and_lists_lead_to_stays(tmp_path):
+    """Those of a temporary directory that came from elsewhere."""
+    for file in (tmp_path / "a" / "thesis", tmp_path / "b" / "thesis"):
+        file.parent.mkdir()
+        file.write_text("precious")
+    (tmp_path / "set").mkdir()
+    building = tmp_path / "set" / ".building"
+    building.symlink_to(tmp_path / "a")
+    with pytest.raises(FileExistsError, match="building is a link, .* Remove"):
+        write_set(tmp_path / "set", overwrite=True)
+    building.unlink()
+    building.mkdir()
+    for name in ("owner", "build.json", "part-train-0"):
+        (building / name).symlink_to(tmp_path / "b" / "thesis")
+    shard = tmp_path / "set" / "train-00000.tfrecord"
+    shard.write_text("mine")
+    for path in ("../../moved", str(tmp_path / "moved"), 7, "..", ""):
+        write_json(building / "placing.json", {shard.name: path})
+        with pytest.raises(KeyboardInterrupt):
+            with writer.RecordSetWriter(tmp_path / "set", b"", True) as again:
+                again.keep = True
+                raise KeyboardInterrupt
+    write_set(tmp_path / "set", overwrite=True)
+    assert sorted(os.listdir(tmp_path)) == ["a", "b", "set"]
+    for name in "ab":
+        assert os.listdir(tmp_path / name) == ["thesis"]
+        assert (tmp_path / name / "thesis").read_text() == "precious"
 
 
 def test_killed_while_renaming(tmp_path, monkeypatch):

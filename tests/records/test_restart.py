@@ -104,11 +104,18 @@ def test_finished_parts_are_verified(made, corpus, tmp_path, built_parts):
         content[-30] ^= 1
         shard.write_bytes(content)
 
+    def change(mark):
+        fields = json.loads(mark.read_text())
+        fields["documents"] += 1
+        mark.write_text(json.dumps(fields))
+
     for damage, name in (
         (flip, "train-1-backward"),
         (lambda x: os.truncate(x, x.stat().st_size - 1), "train-1-backward"),
         (lambda shard: shard.unlink(), "train-1-backward"),
         (lambda mark: mark.write_text("{"), "train-1.done"),
+        (lambda mark: mark.write_text('{"text": ""}'), "train-1.done"),
+        (change, "train-1.done"),
     ):
         shutil.rmtree(tmp_path / "set", ignore_errors=True)
         output = shutil.copytree(made / "stopped", tmp_path / "set")
@@ -157,6 +164,31 @@ def test_another_build_is_refused(made, stopped, tmp_path, capsys):
         assert error.count("\n") == 1
         assert message in error and "--overwrite" in error
         assert digests(stopped / ".building").items() >= before.items()
+
+
+def test_damaged_plans(made, corpus, tmp_path, capsys):
+    """Finished parts are not deleted for want of one, unless that is wanted."""
+    whole = json.loads((made / "complete" / "build.json").read_text())
+    plan = tmp_path / "set" / ".building" / "build.json"
+    for content in (
+        None,
+        "{",
+        json.dumps(whole | {"input": 7}),
+        json.dumps(whole | {"input": [["a.txt"], ["b.txt"]]}),
+        json.dumps(whole | {"libraries": []}),
+        json.dumps(whole | {"input_sha256": 7}),
+    ):
+        shutil.rmtree(tmp_path / "set", ignore_errors=True)
+        shutil.copytree(made / "stopped", tmp_path / "set")
+        plan.unlink() if content is None else plan.write_text(content)
+        before = digests(plan.parent)
+        assert run(corpus, tmp_path / "set") == 1
+        error = capsys.readouterr().err
+        assert "3 finished part(s)" in error and error.count("\n") == 1
+        assert "build.json is missing or damaged" in error
+        assert digests(plan.parent) == before
+    assert run(corpus, tmp_path / "set", "--overwrite") == 0
+    assert digests(tmp_path / "set") == digests(made / "complete")
 
 
 def test_overwriting(made, corpus, stopped, tmp_path, built_parts):

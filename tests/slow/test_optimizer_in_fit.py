@@ -99,3 +99,20 @@ def test_a_compiled_pretrainer_keeps_its_optimizer(tmp_path):
     ):
         # moments, step and what is not decayed came along: the same step
         np.testing.assert_array_equal(one.numpy(), other.numpy())
+
+
+def test_what_is_frozen_after_a_fit_is_left_alone():
+    model = XLNetPretrainer(
+        XLNetBackbone(tiny_config(num_layers=1, memory_length=0))
+    )
+    model.compile(optimizer=AdamW(0.1))
+    data = ArrayData().dataset()
+    model.fit(data, steps_per_epoch=1, verbose=0)
+    model.backbone.trainable = False
+    before = [v.numpy() for v in model.backbone.weights]
+    bias = model.head.bias.numpy()
+    model.fit(data, steps_per_epoch=1, verbose=0)
+    for one, other in zip(before, model.backbone.weights, strict=True):
+        if "seed" not in other.path:
+            np.testing.assert_array_equal(one, other.numpy(), other.path)
+    assert np.abs(bias - model.head.bias.numpy()).max() > 0.01

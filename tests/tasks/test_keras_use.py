@@ -61,7 +61,11 @@ def test_quantized_models_score_as_before():
 
 
 def test_functions_are_compiled_again_where_the_computation_changed():
-    model = pretrainer(memory_length=M)
+    model = randomize(
+        xlnet_tf.XLNetPretrainer(
+            small_backbone(memory_length=M), next_sentence_weight=0.5
+        )
+    )
     model.compile()
     made = {}
 
@@ -89,6 +93,14 @@ def test_functions_are_compiled_again_where_the_computation_changed():
         assert remade() == [False] * 3, name
     model.backbone.block_0.intermediate.quantize("int8")
     assert remade() == [True] * 3
+    model.backbone.block_0.output_dense.enable_lora(2)
+    assert remade() == [True] * 3
+    for layer in (model.backbone.block_1, model):
+        layer.trainable = False
+        assert remade() == [True] * 3, layer
+    model.objectives[1].weight = 2.0
+    assert remade() == [True] * 3
+    assert remade() == [False] * 3
     model.memory = None
     assert remade() == [True] * 3
 
@@ -172,6 +184,23 @@ def test_regularizers_are_added_to_the_loss():
         after = model.test_on_batch(*data, return_dict=True)["loss"]
         added = 0.5 * np.square(as_numpy(kernel)).sum()
         np.testing.assert_allclose(after - before, added, rtol=1e-4)
+
+
+def test_rows_of_questions_are_weighed():
+    labels = dict(
+        start_positions=np.array([2, 4, 5]),
+        end_positions=np.array([3, 5, 5]),
+        is_impossible=np.array([0, 0, 1]),
+    )
+    x = {**texts(), "start_positions": labels["start_positions"]}
+    weights = np.array([1.0, 0, 2])
+    for cls in (xlnet_tf.XLNetSpanClassifier, xlnet_tf.XLNetQuestionAnswering):
+        model = eagerly(randomize(cls(small_backbone())))
+        expected = model.test_on_batch(x, labels, weights)
+        loss = model.evaluate(x, labels, B, 0, weights)
+        np.testing.assert_allclose(loss, expected, rtol=1e-5)
+        assert abs(loss - model.evaluate(x, labels, B, 0)) > 1e-3
+        assert model.evaluate(x, labels, B, 0, np.zeros(B)) == 0
 
 
 def test_token_ids_alone_may_be_a_tensor():
@@ -297,3 +326,15 @@ def test_no_precision_means_that_of_the_backbone():
         xlnet_tf.XLNetPretrainer(backbone, dtype=None),
     ):
         assert model.compute_dtype == model.head.compute_dtype == "bfloat16"
+
+
+def test_numbers_of_numpy_make_heads(tmp_path):
+    for cls, arguments in (
+        (xlnet_tf.XLNetTextClassifier, dict(num_classes=np.int64(3))),
+        (xlnet_tf.XLNetTokenClassifier, dict(num_classes=np.int32(3))),
+        (xlnet_tf.XLNetQuestionAnswering, dict(inner_dim=np.int64(8))),
+    ):
+        model = cls(small_backbone(), dropout=np.float32(0.25), **arguments)
+        model.save_to_preset(tmp_path)
+        again = cls.from_preset(tmp_path)
+        assert largest_difference(again(texts()), model(texts())) == 0, cls

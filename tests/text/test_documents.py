@@ -253,11 +253,14 @@ def test_files_of_patterns(tmp_path):
         (folder / f"{name}.txt").write_text(name)
     one, other = str(folder / "a.txt"), str(folder / "b.txt")
     assert files.find_files([other, str(folder / "[ab].txt")]) == [one, other]
-    (folder / "round").symlink_to(folder)
+    for name in ("round", "and_round"):  # together 2 ** 40 ways
+        (folder / name).symlink_to(folder)
     (folder / "same.txt").symlink_to(one)
     found = files.find_files(str(tmp_path / "**" / "*.txt"))
     names = [os.path.relpath(path, folder) for path in found]
     assert names == ["a.txt", "b.txt", "c.txt", "same.txt"]
+    found = files.find_files(str(tmp_path / "**" / "t*" / "**" / "[a-b]*"))
+    assert found == [one, other]
     (folder / "gone.txt").symlink_to(folder / "nothing")
     for pattern in ("gone.txt", "*.txt"):
         with pytest.raises(FileNotFoundError, match="gone.txt: .* no file"):
@@ -362,6 +365,12 @@ def test_errors(tmp_path):
         ("a.jsonl", fine + "7" * 5000, {}, "a.jsonl:3: .* not JSON"),
         ("a.txt", "a", {"encoding": "zlib"}, "`encoding` is not one"),
         ("a.txt", "a", {"encoding": "hex"}, "`encoding` is not one"),
+        (
+            "a.txt",
+            "ab",
+            {"encoding": "utf-16"},
+            "a.txt: invalid utf-16 .UTF",
+        ),
         ("a.txt", "a", {"on_bad_text": "no"}, "`on_bad_text` must be one of"),
         ("a.txt", "a", {"text_format": "html"}, "`text_format` must be one of"),
         ("a.txt", "a", {"encoding": "utf-9"}, "`encoding` is not one"),

@@ -4,6 +4,7 @@ import collections
 import errno
 import json
 import os
+import tracemalloc
 
 import pytest
 import sentencepiece
@@ -109,6 +110,16 @@ def test_long_lines_are_not_left_out(output):
     assert " ".join(cut) == text
     unbroken = "".join(text.split())
     assert "".join(module._cut(unbroken)) == unbroken
+
+
+def test_long_lines_are_not_copied_for_each_piece():
+    text = "a word " * 200_000
+    tracemalloc.start()
+    try:
+        assert sum(map(len, module._cut(text))) > 1_300_000
+        assert tracemalloc.get_traced_memory()[1] < 100_000
+    finally:
+        tracemalloc.stop()
 
 
 def test_keeps_the_old_file_when_it_fails(output):

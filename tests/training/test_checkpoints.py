@@ -14,6 +14,7 @@ from tests.support.replicas import two_replicas
 from tests.support.training_fixtures import tiny_config
 from xlnet_tf.training import pretraining_step
 from xlnet_tf.training.config import TrainingConfig
+from xlnet_tf.training.runs import checkpoints
 from xlnet_tf.training.runs.checkpoints import MemoryRows
 from xlnet_tf.training.runs.checkpoints import RunCheckpoints
 
@@ -100,6 +101,20 @@ def test_saves_at_the_interval_once_a_step_and_keeps_the_newest(tmp_path):
     assert memories == ["memory-6-rows-0-4.npz", "memory-7-rows-0-4.npz"]
     digests = (tmp_path / "SHA256SUMS").read_text().splitlines()
     assert sorted(x.split("  ")[1] for x in digests) == [*left, *memories]
+
+
+def test_the_device_that_writes_and_reads_is_chosen(tmp_path, monkeypatch):
+    process = Process(tmp_path).pretend(2)
+    process.checkpoints.save(check_interval=False)
+    elsewhere = tf.train.CheckpointOptions(experimental_io_device="/job:else")
+    monkeypatch.setattr(
+        checkpoints, "checkpoint_options", lambda strategy: elsewhere
+    )
+    other = process.checkpoints_of(tmp_path)
+    with pytest.raises(RuntimeError, match="none can be restored.*/job:else"):
+        other.restore_or_initialize()
+    with pytest.raises(tf.errors.InvalidArgumentError, match="/job:else"):
+        other.save(check_interval=False)
 
 
 def test_checkpoints_in_a_bucket(bucket):

@@ -199,6 +199,16 @@ def test_starts_from_a_preset_with_its_head(
         model.trainable_variables, run.model.trainable_variables, strict=True
     ):
         np.testing.assert_array_equal(one.numpy(), other.numpy())
+    # All weights are trained, and a new optimizer has slots for all.
+    frozen = tmp_path / "frozen"
+    model.backbone.block_0.trainable = False
+    model.save_to_preset(frozen)
+    argv = arguments(records, tmp_path / "other", "--preset", frozen)
+    capsys.readouterr()
+    assert command_line.run(train.main, argv) == 1
+    error = capsys.readouterr().err.strip()
+    assert error.endswith("Received: the layer backbone/block_0."), error
+    assert "\n" not in error
 
 
 def test_memory_length(records, files, tmp_path):

@@ -196,6 +196,38 @@ def test_files_of_others_stay(preset, tmp_path):
     assert "task.json" not in files_below(preset)
 
 
+def test_nothing_is_written_through_links(kept, classifier, tmp_path):
+    """Of whole directories that are replaced, written in place, or in part."""
+    saved = {
+        "renamed": classifier.save_to_preset,
+        "in place": classifier.save_to_preset,
+        "in part": classifier.preprocessor.save_to_preset,
+    }
+    for how, save in saved.items():
+        for name in ("assets", "assets/tokenizer", own.VOCABULARY_FILE):
+            path = shutil.copytree(kept, tmp_path / how / name / "preset")
+            outside = tmp_path / how / name / "outside"
+            shutil.move(path / name, outside)
+            (path / name).symlink_to(outside)
+            file = next(
+                x for x in (outside, *outside.rglob("*.spm")) if x.is_file()
+            )
+            file.write_bytes(b"precious")
+            if how == "in place":
+                (path / "runs").mkdir()
+            save(path)
+            assert file.read_bytes() == b"precious", (how, name)
+            XLNetTextClassifier.from_preset(path)
+    path = tmp_path / "listed"
+    shutil.copytree(kept, path)
+    (path / "runs").mkdir()
+    (path / "SHA256SUMS").rename(tmp_path / "sums")
+    (path / "SHA256SUMS").symlink_to(tmp_path / "sums")
+    (tmp_path / "sums").write_text("precious")
+    pretrainer().save_to_preset(path)
+    assert (tmp_path / "sums").read_text() == "precious"
+
+
 def test_a_directory_that_cannot_be_renamed_is_written_in_place(
     preset, monkeypatch
 ):

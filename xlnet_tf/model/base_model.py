@@ -44,7 +44,12 @@ class BaseModel(keras.Model):
     def computation(self):
         """tuple of what compiled functions have taken for constant."""
         return tuple(
-            layer.quantization_mode for layer in layers_by_path(self).values()
+            (
+                layer.trainable,
+                layer.quantization_mode,
+                getattr(layer, "lora_enabled", False),
+            )
+            for layer in (self, *layers_by_path(self).values())
         )
 
     def make_train_function(self, force=False):

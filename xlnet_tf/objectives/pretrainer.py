@@ -149,7 +149,8 @@ class XLNetPretrainer(Task):
     remember = attach_memory
 
     def computation(self):
-        return (self.memory is None, *super().computation())
+        objectives = [objective.get_config() for objective in self.objectives]
+        return (self.memory is None, objectives, *super().computation())
 
     def input_signature(self):
         features = super().input_signature()

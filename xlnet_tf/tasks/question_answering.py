@@ -43,6 +43,9 @@ class _SpanTask(Task):
         """The loss of `compile`, or `SpanLoss` of all outputs without one."""
         if self.loss is not None:
             return super().compute_loss(x, y, y_pred, sample_weight, training)
+        if isinstance(sample_weight, dict):
+            # Keras gives an array of weights to each of the labels.
+            sample_weight = sample_weight["start_positions"]
         loss = self.span_loss(y, y_pred, sample_weight)
         if self.losses:  # of regularizers
             loss = loss + super().compute_loss(x, y, y_pred)

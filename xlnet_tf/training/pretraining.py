@@ -26,6 +26,7 @@ from xlnet_tf.training.runs.exports import keep_newest
 from xlnet_tf.training.runs.run import MODEL_FILE
 from xlnet_tf.training.runs.run import Run
 from xlnet_tf.training.strategy import describe
+from xlnet_tf.weights.layer_state import layers_by_path
 from xlnet_tf.weights.preset import open_source
 from xlnet_tf.weights.tensor_files import digest_of_weights
 
@@ -323,13 +324,29 @@ def objective_reader(config):
 
 
 def start_from(model, preset):
-    """Assigns the weights of a preset to a model."""
+    """Assigns the weights of a preset to a model.
+
+    Args:
+        model: XLNetPretrainer, all of whose weights are trained.
+        preset: str or path.
+
+    Raises:
+        ValueError: if layers of the preset are frozen or quantized.
+    """
     overrides = {}
     if model.backbone.has_query_stream:
         overrides = {"attention_type": model.config.attention_type}
     source = type(model).from_preset(
         preset, objective=list(model.objectives), **overrides
     )
+    for path, layer in layers_by_path(source).items():
+        if not layer.trainable or layer.quantization_mode:
+            raise ValueError(
+                f"pretraining trains all weights, and {preset} was saved with "
+                "layers that are frozen or quantized. Save it once more after "
+                "`model.trainable = False` and `model.trainable = True`, and "
+                f"before `quantize`. Received: the layer {path}."
+            )
     for variable, value in zip(
         model.trainable_variables, source.trainable_variables, strict=True
     ):

@@ -23,6 +23,7 @@ from xlnet_tf.files import copy_tree
 from xlnet_tf.files import is_remote
 from xlnet_tf.files import is_unfinished
 from xlnet_tf.files import local_copy
+from xlnet_tf.files import names_below
 from xlnet_tf.files import read_json
 from xlnet_tf.files import read_json_object
 from xlnet_tf.files import remove
@@ -55,6 +56,19 @@ CONFIGS = {
 }
 # Names of the arrays of a layer begin with it.
 _LAYER = re.compile(r"block_(\d+)/")
+# Fields of a config that decide the shapes of weights.
+_SIZES = (
+    "vocabulary_size",
+    "num_layers",
+    "num_heads",
+    "hidden_dim",
+    "head_dim",
+    "intermediate_dim",
+    "untie_biases",
+    "max_positions",
+    "num_segments",
+    "relative_position_buckets",
+)
 # What another model may not leave behind; a tokenizer may.
 _FILES_OF_A_MODEL = (
     CHECKSUMS_FILE,
@@ -131,16 +145,7 @@ class PresetSource(WeightSource):
         backbone = backbone_of(model)
         saved = self.config()
         file = self._existing(MODEL_WEIGHTS_FILE)
-        tied = [
-            getattr(config, "untie_biases", None)
-            for config in (backbone.config, saved)
-        ]
-        if tied[0] != tied[1]:
-            # Keras would fill them with those of the first layer.
-            raise ValueError(
-                f"{file} does not fit untie_biases={tied[0]}: it was saved "
-                f"with untie_biases={tied[1]}."
-            )
+        _check_sizes(file, saved.to_dict(), backbone.config.to_dict(), strict)
         restore_layer_state(backbone, _saved(self.path / CONFIG_FILE)["config"])
         if head is not None:
             restore_layer_state(model, _saved(self.path / TASK_FILE)["config"])
@@ -151,6 +156,22 @@ class PresetSource(WeightSource):
                 self._existing(TASK_WEIGHTS_FILE),
                 strict,
             )
+
+
+def _check_sizes(file, saved, now, strict):
+    """Refuses a model of other sizes on one line, before Keras does."""
+    # Keras would fill tied biases with those of the first layer.
+    names = _SIZES if strict else ("untie_biases",)
+    found = [name for name in names if saved.get(name) != now.get(name)]
+    if found:
+        before, given = (
+            ", ".join(f"{name}={values.get(name)}" for name in found)
+            for values in (saved, now)
+        )
+        raise ValueError(
+            f"{file} does not fit: it was saved with {before}. "
+            f"Received: {given}."
+        )
 
 
 def _saved(file):
@@ -240,15 +261,29 @@ def written_directory(path, is_replaced):
         new = pathlib.Path(name)
         yield new
         write_checksums(new)
+        _remove_links(path, names_below(new))
         copy_tree(new / CHECKSUMS_FILE, path / CHECKSUMS_FILE)
-        written = {item.name for item in new.iterdir()}
         for item in list(path.iterdir()):
-            is_link = not is_remote(item) and item.is_symlink()
-            if is_link and item.name in written:
-                remove(item)
-            elif is_replaced(item.name) and item.name != CHECKSUMS_FILE:
+            if is_replaced(item.name) and item.name != CHECKSUMS_FILE:
                 remove(item)
         copy_tree(new, path)
+
+
+def _remove_links(directory, names):
+    """Removes links below a directory through which files would be written.
+
+    Args:
+        directory: path.
+        names: list of str, the files to write, as paths below it.
+    """
+    if is_remote(directory):
+        return
+    for name in names:
+        path = directory
+        for part in pathlib.PurePath(name).parts:
+            path = path / part
+            if path.is_symlink():
+                path.unlink()
 
 
 def _can_be_renamed(path):
@@ -301,6 +336,7 @@ def write_tokenizer(tokenizer, path):
         tokenizer: object with `model_proto` (bytes) and `lowercase` (bool).
         path: path of a directory.
     """
+    _remove_links(path, [VOCABULARY_FILE])
     write_bytes(path / VOCABULARY_FILE, tokenizer.model_proto)
     write_json(path / TOKENIZER_FILE, {"lowercase": tokenizer.lowercase})
 

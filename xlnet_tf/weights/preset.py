@@ -42,8 +42,9 @@ class Preset:
         and the arguments fit; else it gets a new head.
 
         Layers that were frozen or quantized when `save_to_preset` wrote the
-        directory still are. To train all, set `model.trainable` to False and
-        then to True: Keras passes over a value that it has.
+        directory still are; LoRA is merged into the weights of files, and the
+        model that is read has none. To train all, set `model.trainable` to
+        False and then to True: Keras passes over a value that it has.
 
         Args:
             path: str or path of a directory, or of a TensorFlow checkpoint's
