@@ -9,7 +9,7 @@ import keras
 import orbit
 import tensorflow as tf
 
-from xlnet_tf.model.backbone import XLNetBackbone
+from xlnet_tf.model.backbones import make_backbone
 from xlnet_tf.model.memory import StatefulMemory
 from xlnet_tf.objectives.pretrainer import XLNetPretrainer
 from xlnet_tf.training.step import Means
@@ -22,7 +22,7 @@ def build(model_config, config, strategy, head_arguments=None):
     """Model, optimizer and memory on a strategy.
 
     Args:
-        model_config: XLNetConfig.
+        model_config: XLNetConfig or BertConfig.
         config: TrainingConfig.
         strategy: tf.distribute.Strategy.
         head_arguments: dict of further arguments of the model's LM head.
@@ -33,7 +33,7 @@ def build(model_config, config, strategy, head_arguments=None):
     keras.utils.set_random_seed(config.seed)
     with strategy.scope():
         model = XLNetPretrainer(
-            XLNetBackbone(
+            make_backbone(
                 model_config,
                 seed=config.seed,
                 rematerialize=config.rematerialize,
