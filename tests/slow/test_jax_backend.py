@@ -160,7 +160,7 @@ def test_a_long_document_trains_under_jax():
 
 
 def test_the_core_passes_its_own_tests_under_jax():
-    names = ("masks", "relative_position", "attention", "config")
+    names = ("masks", "relative_position", "attention", "config", "bert_config")
     files = [str(ROOT / f"tests/model/test_{name}.py") for name in names]
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", *files],

@@ -99,7 +99,7 @@ def call(model, features, **more):
         return model(**for_theirs(features), **more)
 
 
-def agree(model, cls, directory, compare, **arguments):
+def agree(model, cls, directory, compare, loading=None, **arguments):
     """Holds a model of theirs and ours to each other, both ways.
 
     Theirs is saved and read by ours; then ours, with other weights, is saved
@@ -110,6 +110,7 @@ def agree(model, cls, directory, compare, **arguments):
         cls: class of ours.
         directory: path.
         compare: function of theirs and ours, giving two structures of arrays.
+        loading: dict of arguments of their `from_pretrained`, or None.
         **arguments: of `from_preset`.
 
     Returns:
@@ -125,7 +126,7 @@ def agree(model, cls, directory, compare, **arguments):
     assert largest_difference(*compare(model, mine)) > 100 * TOLERANCE
     save_hugging_face(mine, directory / "ours")
     again, report = type(model).from_pretrained(
-        directory / "ours", output_loading_info=True
+        directory / "ours", output_loading_info=True, **(loading or {})
     )
     assert not any(report.values()), report
     written = largest_difference(*compare(again.eval(), mine))
