@@ -61,6 +61,9 @@ class Preprocessor:
     pad_side = "left"
     # Rank of the strings of one example; a batch has one axis more.
     string_rank = 0
+    # Refuses too many sequences before they are made, see
+    # `data_pipeline.features.packing.checked_size`; set by exports.
+    check_size = None
     # Settings that files of earlier versions lack, as they were then.
     earlier_settings = {}
     _num_symbols = 3
@@ -195,7 +198,7 @@ class Preprocessor:
                 self._graph_tokenizer = GraphTokenizer(self.tokenizer)
         return self._graph_tokenizer
 
-    def pack(self, first, second=None, truncate=None):
+    def pack(self, first, second=None, truncate=None, check_size=None):
         """Padded sequences of ragged ids; see `features.packing.pack`."""
         from data_pipeline.features.packing import pack
 
@@ -206,6 +209,7 @@ class Preprocessor:
             truncate or self.truncate,
             self.pad_side,
             self.pad_to_longest,
+            check_size or self.check_size,
         )
 
     def settings(self):
