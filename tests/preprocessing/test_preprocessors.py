@@ -215,6 +215,7 @@ def test_models_of_earlier_versions_read_options_behind_questions(tmp_path):
     settings = json.loads(file.read_text())
     settings["config"].pop("fill_blanks")
     file.write_text(json.dumps(settings))
+    (tmp_path / "SHA256SUMS").unlink()
     again = XLNetMultipleChoicePreprocessor.from_preset(tmp_path)
     assert not again.fill_blanks
 

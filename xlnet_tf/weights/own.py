@@ -288,11 +288,19 @@ def _keep_tokenizer(old, new):
 def write_tokenizer(tokenizer, path):
     """Writes `tokenizer.json` and `assets/tokenizer/vocabulary.spm`.
 
+    Links in place of these folders are replaced: what they lead to belongs to
+    others.
+
     Args:
         tokenizer: object with `model_proto` (bytes) and `lowercase` (bool).
         path: path of a directory.
     """
-    write_bytes(path / VOCABULARY_FILE, tokenizer.model_proto)
+    vocabulary = path / VOCABULARY_FILE
+    if not is_remote(path):
+        for folder in (vocabulary.parent.parent, vocabulary.parent):
+            if folder.is_symlink():
+                folder.unlink()
+    write_bytes(vocabulary, tokenizer.model_proto)
     write_json(path / TOKENIZER_FILE, {"lowercase": tokenizer.lowercase})
 
 
