@@ -17,10 +17,12 @@ from data_pipeline.settings import add_options
 from saved_models import versions
 from saved_models.batching import write_batching
 from saved_models.settings import ExportSettings
+from xlnet_tf.files import CHECKSUMS_FILE
 from xlnet_tf.files import as_path
 from xlnet_tf.files import copy_tree
 from xlnet_tf.files import is_remote
 from xlnet_tf.files import local_copy
+from xlnet_tf.files import verify_checksums
 from xlnet_tf.files import write_checksums
 from xlnet_tf.files import written_whole
 
@@ -198,6 +200,7 @@ def _read_results(model, run):
 
     file = run / "results.json"
     if isinstance(model, xlnet_tf.XLNetQuestionAnswering) and file.is_file():
+        verify_checksums(run, [file.name])
         details = read_json(file).get("details") or {}
         if "threshold" in details:
             model.null_threshold = details["threshold"]
@@ -253,6 +256,7 @@ def _local_tokenizer(directory):
             hugging_face.MODEL_FILE,
             hugging_face.TOKENIZER_FILE,
             hugging_face.CONFIG_FILE,
+            CHECKSUMS_FILE,
         ):
             if (directory / name).is_file():
                 target = as_path(folder) / name

@@ -15,7 +15,6 @@ from data_pipeline import command_line
 from xlnet_tf.files import as_path
 from xlnet_tf.files import names_below
 from xlnet_tf.files import size_of
-from xlnet_tf.files import write_checksums
 from xlnet_tf.files import written_whole
 
 FORMATS = {
@@ -226,7 +225,6 @@ def write(model, target, form, tokenizer=None, head=None):
             save_hugging_face(model, temporary)
             if tokenizer is not None:
                 write_tokenizer(tokenizer, temporary)
-                write_checksums(temporary)
         else:
             from xlnet_tf.weights.released import save_tf1
 

@@ -60,6 +60,7 @@ def pack(
     truncate="longest_first",
     pad_side="left",
     pad_to_longest=False,
+    check_size=None,
 ):
     """Pack one or two segments into each sequence.
 
@@ -72,6 +73,8 @@ def pack(
         pad_side: "left" (default) or "right".
         pad_to_longest: bool, whether T is the length of the longest sequence,
             at least 2, rather than `sequence_length`. Default False.
+        check_size: function that refuses too many before they are made; see
+            `checked_size`. Default None.
 
     Returns:
         dict of int32 tensors [B, T]: `token_ids`, `segment_ids` and
@@ -104,6 +107,7 @@ def pack(
     if pad_to_longest:
         # An empty batch is two tokens wide: reshapes need a size above 0.
         width = tf.reduce_max(tf.concat([lengths, [2]], 0))
+    lengths = checked_size(lengths, check_size, first.nrows(), width)
     return _lay_out(
         first,
         second,
@@ -111,6 +115,23 @@ def pack(
         width,
         pad_side,
     )
+
+
+def checked_size(values, check_size, count, num_tokens):
+    """The same tensor, which nothing reads before sizes were checked.
+
+    Args:
+        values: tensor.
+        check_size: function of `count` and `num_tokens` that gives an
+            operation which refuses too many, or None to check nothing.
+        count: int64 tensor [], sequences.
+        num_tokens: int or int tensor [], of the longest.
+    """
+    if check_size is None:
+        return values
+    check = check_size(count, tf.cast(num_tokens, tf.int64))
+    with tf.control_dependencies([check]):
+        return tf.identity(values)
 
 
 def _lay_out(first, second, lengths, width, pad_side):

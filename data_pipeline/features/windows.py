@@ -12,6 +12,7 @@ import typing
 import tensorflow as tf
 
 from data_pipeline.features.packing import FILLERS
+from data_pipeline.features.packing import checked_size
 from data_pipeline.tokenization.ragged import row_ids
 from data_pipeline.tokenization.symbols import CLS_ID
 from data_pipeline.tokenization.symbols import CLS_SEGMENT
@@ -91,6 +92,7 @@ def make_windows(
     stride=128,
     max_question_length=64,
     pad_to_longest=False,
+    check_size=None,
 ):
     """Windows `context sep question sep cls`, padded on the right.
 
@@ -105,6 +107,7 @@ def make_windows(
             Default 64.
         pad_to_longest: bool, whether T is the length of the longest window.
             Default False.
+        check_size: see `features.packing.checked_size`. Default None.
 
     Returns:
         QuestionWindows, at least one window for each question.
@@ -131,6 +134,7 @@ def make_windows(
         ids.row_starts(),
         room,
         tf.minimum(room, tf.constant(stride, tf.int64)),
+        check_size,
     )
 
     def in_windows(values):
@@ -212,7 +216,7 @@ def max_context(places):
     return numbers == tf.gather(first, piece)
 
 
-def window_places(lengths, starts, room, stride):
+def window_places(lengths, starts, room, stride, check_size=None):
     """Indices into the values of a ragged tensor that each window reads.
 
     A text of at most `room` ids has one window; each begun stride beyond adds
@@ -224,6 +228,7 @@ def window_places(lengths, starts, room, stride):
         room: int64 tensor [N], most ids of a window, above 0.
         stride: int64 tensor [N], from the start of one window to that of the
             next, from 1 to `room`.
+        check_size: see `features.packing.checked_size`. Default None.
 
     Returns:
         (places, rows, first): ragged int64 tensor [W, (room)] of indices,
@@ -233,6 +238,8 @@ def window_places(lengths, starts, room, stride):
     Source: `doc_spans` of the released run_squad.
     """
     counts = 1 + (tf.maximum(lengths - room, 0) + stride - 1) // stride
+    longest = tf.reduce_max(tf.concat([[0], room], 0))
+    counts = checked_size(counts, check_size, tf.reduce_sum(counts), longest)
     rows = tf.repeat(tf.range(tf.size(counts, tf.int64)), counts)
     first = tf.ragged.range(counts).flat_values * tf.gather(stride, rows)
     size = tf.minimum(tf.gather(room, rows), tf.gather(lengths, rows) - first)
@@ -240,13 +247,14 @@ def window_places(lengths, starts, room, stride):
     return tf.ragged.range(begins, begins + size), rows, first
 
 
-def windows_of_texts(ids, room, stride):
+def windows_of_texts(ids, room, stride, check_size=None):
     """Windows of texts as ragged ids.
 
     Args:
         ids: ragged int32 tensor [N, (tokens)].
         room: int, most ids of a window.
         stride: int, from 1 to `room`.
+        check_size: see `features.packing.checked_size`. Default None.
 
     Returns:
         (ragged int32 tensor [W, (room)], int64 tensor [W], the text of each).
@@ -257,6 +265,7 @@ def windows_of_texts(ids, room, stride):
         ids.row_starts(),
         tf.fill(tf.shape(lengths), tf.constant(room, tf.int64)),
         tf.fill(tf.shape(lengths), tf.constant(stride, tf.int64)),
+        check_size,
     )
     windows = places.with_flat_values(
         tf.gather(ids.flat_values, places.flat_values)

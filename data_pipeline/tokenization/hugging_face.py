@@ -17,7 +17,9 @@ from data_pipeline.tokenization.hugging_face_format import added_tokens
 from data_pipeline.tokenization.hugging_face_format import damaged
 from data_pipeline.tokenization.hugging_face_format import normalizers
 from data_pipeline.tokenization.tokenizer import Tokenizer
+from xlnet_tf.files import add_checksums
 from xlnet_tf.files import as_path
+from xlnet_tf.files import verify_checksums
 from xlnet_tf.files import write_bytes
 
 PRESET_FILE = "assets/tokenizer/vocabulary.spm"
@@ -25,6 +27,9 @@ MODEL_FILE = "spiece.model"
 TOKENIZER_FILE = "tokenizer.json"
 CONFIG_FILE = "tokenizer_config.json"
 ADDED_TOKENS_FILE = "added_tokens.json"
+# All that `read_tokenizer` reads.
+_FILES = (PRESET_FILE, MODEL_FILE, TOKENIZER_FILE, CONFIG_FILE)
+_FILES += (ADDED_TOKENS_FILE,)
 
 _KNOWN_NORMALIZERS = {
     "Replace",
@@ -53,7 +58,7 @@ def find_tokenizer_file(directory):
     return None
 
 
-def read_tokenizer(directory, lowercase=None):
+def read_tokenizer(directory, lowercase=None, verify=True):
     """Read the tokenizer of a model directory, in whichever format it is.
 
     The first file that `find_tokenizer_file` knows counts. Whether texts are
@@ -66,6 +71,8 @@ def read_tokenizer(directory, lowercase=None):
         directory: str or path.
         lowercase: bool, or None for what the files say, False if they say
             nothing.
+        verify: bool, whether to compare the files with the `SHA256SUMS` beside
+            them, if there is one. Default True.
 
     Returns:
         Tokenizer. Its `path` is None where the vocabulary came from a
@@ -79,6 +86,9 @@ def read_tokenizer(directory, lowercase=None):
     file = find_tokenizer_file(directory)
     if file is None:
         _refuse(directory)
+    if verify:
+        found = [name for name in _FILES if (directory / name).is_file()]
+        verify_checksums(directory, found)
     values = _read_json(directory / TOKENIZER_FILE)
     config = _read_json(directory / CONFIG_FILE)
     if "lowercase" in values and file.name == TOKENIZER_FILE:
@@ -163,8 +173,8 @@ def write_tokenizer(tokenizer, directory):
     """Write a tokenizer for `transformers.AutoTokenizer.from_pretrained`.
 
     Makes `spiece.model`, `tokenizer_config.json` and `tokenizer.json`, each
-    under a temporary name that is then renamed. `read_tokenizer` gets the same
-    ids from any of them.
+    under a temporary name that is then renamed, and adds their digests to
+    `SHA256SUMS`. `read_tokenizer` gets the same ids from any of them.
 
     Args:
         tokenizer: Tokenizer.
@@ -185,6 +195,7 @@ def write_tokenizer(tokenizer, directory):
         directory / TOKENIZER_FILE,
         json.dumps(values, ensure_ascii=False).encode(),
     )
+    add_checksums(directory, [MODEL_FILE, CONFIG_FILE, TOKENIZER_FILE])
 
 
 def _refuse(directory):

@@ -121,17 +121,23 @@ class ModelSignatures(tf.Module):
                 return function(features)
 
         shape = tf.shape(features["token_ids"], tf.int64)
-        if are_windows:
-            name, size = "windows", shape[0]
-        else:
-            name, size = "tokens", shape[0] * shape[1]
-        check = at_most(
-            size,
-            getattr(self._settings, f"max_request_{name}"),
-            f"{name} in a request, padding included",
-        )
-        features = after([check], features)
+        check = self._check_windows if are_windows else self._check_tokens
+        features = after([check(shape[0], shape[1])], features)
         return self._forward(with_weights, features, of_tokens, minimum)
+
+    def _check_tokens(self, count, num_tokens):
+        """An operation that refuses too many sequences of so many tokens."""
+        return at_most(
+            count * num_tokens,
+            self._settings.max_request_tokens,
+            "tokens in a request, padding included",
+        )
+
+    def _check_windows(self, count, num_tokens):
+        """An operation that refuses too many windows of whichever length."""
+        return at_most(
+            count, self._settings.max_request_windows, "windows in a request"
+        )
 
     def _checked(self, features):
         """The features of a request of token ids, after they are checked.
@@ -264,6 +270,7 @@ class TaskSignatures(ModelSignatures):
         self._preprocessor = type(preprocessor)(
             tokenizer, **preprocessor.settings()
         )
+        self._preprocessor.check_size = self._check_tokens
         return self._preprocessor.graph_tokenizer
 
     def _make_forward_pass(self):

@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from saved_models.signatures.base import TaskSignatures
 from saved_models.signatures.checks import after
+from saved_models.signatures.checks import at_most
 from saved_models.signatures.checks import same_rows
 from saved_models.signatures.signature import IDS
 from saved_models.signatures.signature import Signature
@@ -137,12 +138,30 @@ class ChoiceSignatures(_ManySignatures):
             "`options` must have at least one option for a question",
         )
         x = {"context": context, "question": question, "options": options}
-        x = after([check], x)
+        x = after([check, self._check_joined(question, options)], x)
         scores = self._scores(self._preprocessor.features(x))
         # Known where there is no row too.
         answers = self._answer(tf.reshape(scores, tf.shape(x["options"])))
         option = tf.gather(options, answers["answer"], batch_dims=1)
         return {**answers, "option": option}
+
+    def _check_joined(self, question, options):
+        """An operation that refuses too long questions with their options.
+
+        A question stands with each option, and an option in each `_`.
+        """
+        length = tf.strings.length(question)
+        others = tf.strings.regex_replace(question, "_", "")
+        blanks = tf.maximum(length - tf.strings.length(others), 1)
+        length, blanks, of_options = (
+            tf.cast(x, tf.int64)
+            for x in (length, blanks, tf.strings.length(options))
+        )
+        return at_most(
+            tf.reduce_sum(length[:, None] + blanks[:, None] * of_options),
+            self._settings.max_request_bytes,
+            "bytes of questions with their options in a request",
+        )
 
     def ids(self, token_ids, segment_ids, padding_mask):
         """Scores of ready ids, int32 [N, O, T] each."""

@@ -158,7 +158,7 @@ class EmbeddingSignatures(ModelSignatures):
         """
         ids = self._tokenizer(text)
         kept = ids[:, : self._settings.sequence_length]
-        features = padded(kept)
+        features = self._padded(kept)
         return {
             **self._segment(features, memories, memory_mask),
             "token_ids": features["token_ids"],
@@ -228,7 +228,14 @@ class EmbeddingSignatures(ModelSignatures):
     def _text_features(self, ids):
         """Ragged ids -> features of `[ids sep cls]`."""
         length = self._settings.sequence_length
-        return padded(with_ends(ids, length), minimum=2)
+        return self._padded(with_ends(ids, length), minimum=2)
+
+    def _padded(self, ids, minimum=1):
+        """Ragged ids -> features, refused before padding where too many."""
+        check = self._check_tokens(ids.nrows(), ids.bounding_shape(axis=1))
+        with tf.control_dependencies([check]):
+            ids = tf.identity(ids)
+        return padded(ids, minimum)
 
 
 def _pooled(content, padding_mask):

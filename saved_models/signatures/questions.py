@@ -66,6 +66,7 @@ class QuestionSignatures(TaskSignatures):
 
     def __init__(self, model, tokenizer, settings):
         super().__init__(model, tokenizer, settings)
+        self._preprocessor.check_size = self._check_windows
         self._null_threshold = model.null_threshold
         self._max_answer_length = model.max_answer_length
         # The head chooses as many of the tokens.

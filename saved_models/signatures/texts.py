@@ -73,11 +73,15 @@ class _TextSignatures(TaskSignatures):
             features = self._preprocessor.features({"text": text})
             return self._answer(self._outputs(features))
         windows, rows = windows_of_texts(
-            self._tokenizer(text), self._settings.sequence_length - 2, stride
+            self._tokenizer(text),
+            self._settings.sequence_length - 2,
+            stride,
+            self._check_windows,
         )
-        outputs = self._outputs(
-            self._preprocessor.pack(windows), are_windows=True
+        features = self._preprocessor.pack(
+            windows, check_size=self._check_windows
         )
+        outputs = self._outputs(features, are_windows=True)
         return self._answer(
             tf.math.unsorted_segment_mean(outputs, rows, tf.size(text))
         )

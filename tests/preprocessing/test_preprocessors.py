@@ -13,6 +13,7 @@ from tests.features.test_packing import oracle
 from tests.support.export_fixtures import tiny_tokenizer
 from tests.support.samples import TEXTS
 from tests.support.samples import tiny_sentences
+from tests.support.tensor_sizes import recorded_sizes
 from xlnet_tf.preprocessing.choices import XLNetMultipleChoicePreprocessor
 from xlnet_tf.preprocessing.choices import XLNetRankerPreprocessor
 from xlnet_tf.preprocessing.texts import XLNetTextClassifierPreprocessor
@@ -214,6 +215,7 @@ def test_models_of_earlier_versions_read_options_behind_questions(tmp_path):
     settings = json.loads(file.read_text())
     settings["config"].pop("fill_blanks")
     file.write_text(json.dumps(settings))
+    (tmp_path / "SHA256SUMS").unlink()
     again = XLNetMultipleChoicePreprocessor.from_preset(tmp_path)
     assert not again.fill_blanks
 
@@ -304,6 +306,21 @@ def test_documents_of_a_query_are_its_options():
     features = preprocessor({"query": FIRSTS[:3], "documents": filled})
     check(features, rows)
     assert np.all(features["document_mask"])
+
+
+def test_memory_grows_with_the_texts_and_not_with_their_product():
+    long, many = "ba " * 2000, ["co"] * 100
+    for cls, x in (
+        (XLNetRankerPreprocessor, {"query": [long], "documents": [many]}),
+        (
+            XLNetMultipleChoicePreprocessor,
+            {"context": [long], "question": ["a"], "options": [many]},
+        ),
+    ):
+        preprocessor = cls(tiny_tokenizer(), sequence_length=16)
+        with recorded_sizes() as sizes:
+            preprocessor(x)
+        assert max(sizes) < 50_000, cls
 
 
 def test_configs_and_presets_make_the_same_preprocessor(tmp_path):

@@ -22,6 +22,7 @@ from tests.support.export_fixtures import tiny_tokenizer
 from tests.support.task_export_fixtures import TASKS
 from tests.support.task_export_fixtures import shared_task
 from tests.support.task_export_fixtures import write_run
+from xlnet_tf.files import add_checksums
 from xlnet_tf.files import copy_tree
 from xlnet_tf.weights.hugging_face.writer import save_hugging_face
 
@@ -199,6 +200,11 @@ def test_the_directory_of_a_run_says_which_task_it_is(tmp_path):
             )
             tokenizer = export.load_tokenizer(path)
             assert tokenizer.digest == tiny_tokenizer().digest
+    file = tmp_path / "questions" / "results.json"
+    add_checksums(file.parent, [file.name])
+    file.write_text(file.read_text().replace("1.5", "5.5"))
+    with pytest.raises(ValueError, match="results.json is damaged, or of ano"):
+        export.load_model(file.parent)
 
 
 def of_a_width_that_others_have(cls, **arguments):

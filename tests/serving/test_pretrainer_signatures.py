@@ -21,6 +21,7 @@ from tests.support.export_fixtures import pretrainer
 from tests.support.export_fixtures import shared_model
 from tests.support.export_fixtures import tiny_tokenizer
 from tests.support.oracle import as_numpy
+from tests.support.tensor_sizes import recorded_sizes
 from xlnet_tf import XLNetBackbone
 from xlnet_tf import XLNetPretrainer
 
@@ -156,6 +157,27 @@ def test_positions_that_are_answered_with_the_whole_vocabulary(module):
     match = "at most 4096 target positions in a request"
     with pytest.raises(tf.errors.InvalidArgumentError, match=match):
         module.fill_in_ids(ids, ids * 0, ids, tf.zeros([2, 3000], tf.int32))
+
+
+def test_what_is_refused_takes_no_memory():
+    module = module_of(max_request_tokens=2000)
+    texts = ["<mask> " * 60, *[""] * 999]
+    memory = dict.fromkeys(("memories", "memory_mask"))
+    for function, others in (
+        (module.fill_in, {}),
+        (module.embed, {}),
+        (module.document_segment, memory),
+    ):
+        with (
+            recorded_sizes() as sizes,
+            pytest.raises(
+                tf.errors.InvalidArgumentError,
+                match="at most 2000 tokens in a request, padding included",
+            ),
+        ):
+            function(tf.constant(texts), **others)
+        # 1000 sequences of 47 tokens would take 376,000 bytes.
+        assert max(sizes) < 60_000
 
 
 def test_long_and_empty_texts(module, model):

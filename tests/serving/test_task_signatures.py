@@ -27,6 +27,7 @@ from tests.support.task_export_fixtures import raw
 from tests.support.task_export_fixtures import shared_task
 from tests.support.task_export_fixtures import softmax
 from tests.support.task_export_fixtures import threshold
+from tests.support.tensor_sizes import recorded_sizes
 
 
 def of_ids(name, x):
@@ -315,6 +316,59 @@ def test_the_bounds_of_a_request():
         ask(module.tag, text=["a " * 20, "b", "c"])
     with pytest.raises(ValueError, match="`max_request_bytes` must be a posi"):
         made(shared_task("classifier"), max_request_bytes=0)
+
+
+def test_what_is_refused_takes_no_memory():
+    """Not even for the sequences: all are as wide as the longest."""
+    limits = {"max_request_tokens": 2000, "max_request_windows": 999}
+    tasks = {
+        name: made(shared_task(name), **limits)
+        for name in ("classifier", "ranker", "choice", "questions")
+    }
+    tasks["windows"] = made(
+        shared_task("classifier"), **limits, window_stride=1
+    )
+    long, many = "ba " * 1500, [""] * 999
+    a_pair = {"text": [long, *many], "text_pair": [long, *many]}
+    a_question = {"question": ["a"], "context": [long], "options": [many]}
+    documents = {"query": [long], "documents": [many]}
+    questions = {"question": [long, *many], "context": [long, *many]}
+    for name, signature, inputs, message in (
+        ("classifier", "serving_default", {"text": [long, *many]}, "2000 tok"),
+        ("classifier", "pairs", a_pair, "2000 tokens in a request, padding"),
+        ("windows", "serving_default", {"text": [long]}, "999 windows in a r"),
+        ("ranker", "serving_default", documents, "2000 tokens in a request"),
+        ("choice", "serving_default", a_question, "2000 tokens in a request"),
+        ("questions", "serving_default", questions, "999 windows in a request"),
+    ):
+        message = f"there may be at most {message}"
+        with (
+            recorded_sizes() as sizes,
+            pytest.raises(tf.errors.InvalidArgumentError, match=message),
+        ):
+            ask(tasks[name][signature].function, **inputs)
+        # 1000 sequences of 24 tokens would take 192,000 bytes.
+        assert max(sizes) < 60_000, name
+
+
+def test_options_repeat_their_question_within_bounds():
+    function = made(shared_task("choice"), max_request_bytes=2000)
+    function = function["serving_default"].function
+    for question, options in (
+        ("why " * 99, ["ba"] * 9),
+        ("_" * 99, ["ba" * 20]),
+    ):
+        x = {"context": ["co"], "question": [question], "options": [options]}
+        with (
+            recorded_sizes() as sizes,
+            pytest.raises(
+                tf.errors.InvalidArgumentError,
+                match="at most 2000 bytes of questions with their options in",
+            ),
+        ):
+            ask(function, **x)
+        assert max(sizes) < 2000
+    ask(function, context=["co"], question=["_" * 9], options=[["ba" * 9] * 9])
 
 
 def test_settings_that_do_not_fit():

@@ -43,7 +43,14 @@ def test_results_round_trip(tmp_path):
         "seed": 3,
         "details": {"learning_rate": 2e-5},
     }
-    assert [path.name for path in tmp_path.iterdir()] == ["results.json"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "SHA256SUMS",
+        "results.json",
+    ]
+    file = tmp_path / "results.json"
+    file.write_text(file.read_text().replace("0.75", "0.76"))
+    with pytest.raises(ValueError, match="results.json is damaged, or of an"):
+        results.read_results(tmp_path)
 
 
 def test_results_errors(tmp_path):

@@ -128,8 +128,10 @@ def test_a_run_of_an_older_version_resumes(enter):
         enter()
 
 
-def test_a_changed_file_of_settings_is_not_resumed_from(enter):
-    for name in ("run.json", "training.json"):
+def test_a_changed_file_is_not_resumed_from(enter):
+    results = enter() / "results.json"
+    results.write_text('{"seed": 0}')
+    for name in ("run.json", "training.json", "results.json"):
         file = enter() / name
         text = file.read_text()
         file.write_text(text.replace('"seed": 0', '"seed": 1'))

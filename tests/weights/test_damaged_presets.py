@@ -7,7 +7,10 @@ import numpy as np
 import pytest
 
 import xlnet_tf
+from data_pipeline.tokenization.hugging_face import read_tokenizer
+from data_pipeline.tokenization.hugging_face import write_tokenizer
 from data_pipeline.tokenization.tokenizer import Tokenizer
+from saved_models.export import load_tokenizer
 from tests.support.samples import tiny_model
 from tests.support.weight_models import assert_same
 from tests.support.weight_models import ours
@@ -102,6 +105,40 @@ def test_a_flipped_bit_in_any_file_is_found(preset, tmp_path):
     ]
 
 
+def test_what_is_read_without_the_model_is_checked_too(
+    preset, tmp_path, classifier
+):
+    tokenizer = classifier.preprocessor.tokenizer
+    write_tokenizer(tokenizer, tmp_path / "hf")
+    save_tf1(classifier.backbone, tmp_path / "tf1", tokenizer)
+    read_preprocessor = xlnet_tf.XLNetTextClassifierPreprocessor.from_preset
+    of_a_preset = [own.VOCABULARY_FILE, own.TOKENIZER_FILE]
+    for directory, names, readers in (
+        (preset, of_a_preset, [read_tokenizer, load_tokenizer]),
+        (preset, ["preprocessor.json", *of_a_preset], [read_preprocessor]),
+        (tmp_path / "tf1", ["spiece.model"], [read_tokenizer]),
+        (
+            tmp_path / "hf",
+            ["spiece.model", "tokenizer.json", "tokenizer_config.json"],
+            [read_tokenizer, read_preprocessor],
+        ),
+    ):
+        for name in names:
+            content = (directory / name).read_bytes()
+            flip(directory / name, 8 * len(content) - 15)
+            for reader in readers:
+                with pytest.raises(ValueError, match="is damaged, or of anoth"):
+                    reader(directory)
+            (directory / name).write_bytes(content)
+        for reader in readers:
+            reader(directory)
+    settings = preset / "preprocessor.json"
+    settings.write_text(settings.read_text().replace("16", "17"))
+    model = XLNetTextClassifier.from_preset(preset, verify=False)
+    assert model.preprocessor.sequence_length == 17
+    assert read_preprocessor(preset, verify=False).sequence_length == 17
+
+
 def test_files_of_two_models_are_found_unless_that_is_wanted(preset, tmp_path):
     pretrainer(3).save_to_preset(tmp_path / "other")
     shutil.copy(tmp_path / "other" / "model.weights.h5", preset)
@@ -189,6 +226,14 @@ def test_files_of_others_stay(preset, tmp_path):
     )
     assert files_below(outside) == before
     assert not (preset / "assets").is_symlink()
+    shutil.rmtree(preset / "assets")
+    (outside / "tokenizer" / "vocabulary.spm").write_bytes(b"mine")
+    (preset / "assets").symlink_to(outside)
+    xlnet_tf.XLNetTextClassifierPreprocessor(
+        Tokenizer.from_model_proto(tiny_model()), 9
+    ).save_to_preset(preset)
+    assert files_below(outside)["tokenizer/vocabulary.spm"] == b"mine"
+    assert not (preset / "assets").is_symlink()
     # A link to the directory itself stays one.
     (tmp_path / "again").symlink_to(preset)
     model.backbone.save_to_preset(tmp_path / "again")
@@ -273,7 +318,7 @@ def test_directories_in_buckets(bucket, tmp_path, monkeypatch):
         path = f"{bucket}/{save.__name__}"
         save(model, path)
         assert_same(model, XLNetTextClassifier.from_preset(path))
-    verify_checksums(f"{bucket}/save_hugging_face")
+        verify_checksums(path)
     model.config.to_json(f"{bucket}/config.json")
     assert model.config == model.config.from_json(f"{bucket}/config.json")
     model.save(tmp_path / "model.keras")

@@ -190,6 +190,7 @@ def test_a_released_directory_can_be_written_over(tmp_path, models):
     model = ours(XLNetTextRegressor, seed=1)
     save_tf1(model, tmp_path)
     assert sorted(file.name for file in tmp_path.iterdir()) == [
+        "SHA256SUMS",
         "xlnet_config.json",
         "xlnet_model.ckpt.data-00000-of-00001",
         "xlnet_model.ckpt.index",

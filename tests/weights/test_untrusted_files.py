@@ -173,6 +173,7 @@ def test_aliases_are_not_written_out(tmp_path):
     for encoder, message in (
         ("type: *a8", "type is <class 'list'>, not 'xlnet'"),
         (f"type: xlnet, xlnet: {{{values}}}", "xlnet.vocab_size must be one"),
+        ("type: xlnet, xlnet: *a8", "lacks task.model.encoder.xlnet, a map"),
     ):
         end = f"task: {{model: {{encoder: {{{encoder}}}}}}}"
         (path / "params.yaml").write_text("\n".join([*lines, end]))

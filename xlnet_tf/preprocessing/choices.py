@@ -81,7 +81,7 @@ class XLNetMultipleChoicePreprocessor(Preprocessor):
             check_rank(x[name], name, rank)
         num_options = tf.shape(x["options"])[1]
         contexts = self.tokenize(x["context"])
-        rows = tf.repeat(tf.range(contexts.nrows()), num_options)
+        rows = tf.repeat(tf.range(tf.size(x["context"])), num_options)
         options = tf.reshape(x["options"], [-1])
         questions = tf.gather(x["question"], rows)
         with_options = tf.strings.join([questions, options], " ")
@@ -96,7 +96,7 @@ class XLNetMultipleChoicePreprocessor(Preprocessor):
             self.max_question_length,
             self.sequence_length,
         )
-        packed = self.pack(tf.gather(contexts, rows), questions)
+        packed = self.pack(_repeated(self, contexts, rows), questions)
         return _unflatten(packed, num_options)
 
     def encode(self, examples, labels=None, training=False, progress=False):
@@ -210,9 +210,9 @@ class XLNetRankerPreprocessor(Preprocessor):
             document_mask = tf.ones_like(documents, tf.int32)
         num_documents = tf.shape(documents)[1]
         queries = self.tokenize(x["query"])
-        rows = tf.repeat(tf.range(queries.nrows()), num_documents)
+        rows = tf.repeat(tf.range(tf.size(x["query"])), num_documents)
         packed = self.pack(
-            tf.gather(queries, rows),
+            _repeated(self, queries, rows),
             self.tokenize(tf.reshape(documents, [-1])),
         )
         features = _unflatten(packed, num_documents)
@@ -276,6 +276,22 @@ class XLNetRankerPreprocessor(Preprocessor):
             "left",
             options=num_documents,
         )
+
+
+def _repeated(preprocessor, ids, rows):
+    """Ragged ids [N, (T)], as much as a sequence can hold, of each row."""
+    import tensorflow as tf
+
+    from data_pipeline.features.packing import checked_size
+
+    ids = ids[:, : preprocessor.sequence_length]
+    rows = checked_size(
+        rows,
+        preprocessor.check_size,
+        tf.size(rows, tf.int64),
+        ids.bounding_shape(axis=1),
+    )
+    return tf.gather(ids, rows)
 
 
 def _fill_blanks(questions, options):

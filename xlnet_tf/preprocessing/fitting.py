@@ -48,13 +48,15 @@ class RawStringModel:
                 )
         self._preprocessor = value
 
-    def find_preprocessor(self, path):
+    def find_preprocessor(self, path, verify=True):
         """Take the preprocessor of a model directory, if there is one.
 
         Args:
             path: str or path of a directory or of a checkpoint in it.
+            verify: bool, whether to compare its files with the `SHA256SUMS`
+                beside them, if there is one. Default True.
         """
-        found = self.preprocessor_cls.find(path)
+        found = self.preprocessor_cls.find(path, verify)
         try:
             self.preprocessor = found
         except ValueError as error:

@@ -14,6 +14,7 @@ import keras
 from xlnet_tf.files import add_checksums
 from xlnet_tf.files import as_path
 from xlnet_tf.files import read_json
+from xlnet_tf.files import verify_checksums
 from xlnet_tf.files import write_json
 from xlnet_tf.weights import own
 
@@ -61,6 +62,9 @@ class Preprocessor:
     pad_side = "left"
     # Rank of the strings of one example; a batch has one axis more.
     string_rank = 0
+    # Refuses too many sequences before they are made, see
+    # `data_pipeline.features.packing.checked_size`; set by exports.
+    check_size = None
     # Settings that files of earlier versions lack, as they were then.
     earlier_settings = {}
     _num_symbols = 3
@@ -195,7 +199,7 @@ class Preprocessor:
                 self._graph_tokenizer = GraphTokenizer(self.tokenizer)
         return self._graph_tokenizer
 
-    def pack(self, first, second=None, truncate=None):
+    def pack(self, first, second=None, truncate=None, check_size=None):
         """Padded sequences of ragged ids; see `features.packing.pack`."""
         from data_pipeline.features.packing import pack
 
@@ -206,6 +210,7 @@ class Preprocessor:
             truncate or self.truncate,
             self.pad_side,
             self.pad_to_longest,
+            check_size or self.check_size,
         )
 
     def settings(self):
@@ -258,7 +263,7 @@ class Preprocessor:
         return cls(**config)
 
     @classmethod
-    def from_preset(cls, path, **settings):
+    def from_preset(cls, path, verify=True, **settings):
         """Make a preprocessor from the tokenizer of a model directory.
 
         Settings are read from a preprocessor of this class that was saved
@@ -266,6 +271,8 @@ class Preprocessor:
 
         Args:
             path: str or path of a directory, ours, released or Hugging Face's.
+            verify: bool, whether to compare the files with the `SHA256SUMS`
+                beside them, if there is one. Default True.
             **settings: constructor arguments that replace saved ones.
 
         Returns:
@@ -278,17 +285,20 @@ class Preprocessor:
         from data_pipeline.tokenization.hugging_face import read_tokenizer
 
         path = as_path(path)
+        if verify and (path / own.PREPROCESSOR_FILE).is_file():
+            verify_checksums(path, [own.PREPROCESSOR_FILE])
         saved_cls, saved = cls._saved(path)
         if "tokenizer" not in settings:
-            settings["tokenizer"] = read_tokenizer(path)
+            settings["tokenizer"] = read_tokenizer(path, verify=verify)
         return saved_cls(**{**saved, **settings})
 
     @classmethod
-    def find(cls, path):
+    def find(cls, path, verify=True):
         """Find the preprocessor of a model directory.
 
         Args:
             path: str or path of a directory or of a checkpoint in it.
+            verify: bool, see `from_preset`.
 
         Returns:
             A preprocessor of this class, or None where there is no tokenizer
@@ -303,7 +313,9 @@ class Preprocessor:
 
         path = as_path(path)
         path = path if path.is_dir() else path.parent
-        return cls.from_preset(path) if find_tokenizer_file(path) else None
+        if find_tokenizer_file(path) is None:
+            return None
+        return cls.from_preset(path, verify=verify)
 
     @classmethod
     def _saved(cls, path):

@@ -146,6 +146,7 @@ class XLNetQuestionAnsweringPreprocessor(Preprocessor):
             self.stride,
             self.max_question_length,
             self.pad_to_longest,
+            self.check_size,
         )
 
     def settings(self):

@@ -117,7 +117,7 @@ class Task(Finetuned, RawStringModel, Preset, BaseModel):
         if not isinstance(preprocessor, str):
             model.preprocessor = preprocessor
         elif cls.preprocessor_cls is not None:
-            model.find_preprocessor(path)
+            model.find_preprocessor(path, verify)
         return model
 
     @classmethod

@@ -55,6 +55,7 @@ class FinetuningRun(Run):
     """
 
     result_file = results.RESULTS_FILE
+    checked_files = (*Run.checked_files, result_file)
     fixed_settings = tuple(
         field.name
         for field in dataclasses.fields(FinetuningConfig)

@@ -14,8 +14,10 @@ import warnings
 import numpy as np
 
 from data_pipeline.command_line import warnings_in_a_line
+from xlnet_tf.files import add_checksums
 from xlnet_tf.files import as_path
 from xlnet_tf.files import read_json
+from xlnet_tf.files import verify_checksums
 from xlnet_tf.files import write_bytes
 from xlnet_tf.files import write_json
 from xlnet_tf.files import written_whole
@@ -37,16 +39,8 @@ OFFICIAL_FILES = {
 _MOST_COUNTED_CLASSES = 40
 _LONGEST_NAME = 28  # letters on an axis
 _KEYS = (
-    "task",
-    "metric",
-    "value",
-    "metrics",
-    "seed",
-    "steps",
-    "examples",
-    "preset",
-    "started_from",
-    "versions",
+    *("task", "metric", "value", "metrics", "seed", "steps", "examples"),
+    *("preset", "started_from", "versions"),
 )
 _PACKAGES = (
     "tensorflow",
@@ -71,7 +65,7 @@ def write_results(
     started_from,
     details=None,
 ):
-    """Writes `results.json` of a run, whole or not at all.
+    """Writes `results.json` of a run, whole or not at all, and its digest.
 
     Args:
         directory: path that exists.
@@ -115,6 +109,7 @@ def write_results(
     if details is not None:
         results["details"] = details
     write_json(as_path(directory) / RESULTS_FILE, results)
+    add_checksums(directory, [RESULTS_FILE])
     return results
 
 
@@ -129,7 +124,7 @@ def read_results(directory):
 
     Raises:
         FileNotFoundError: if there is no such file.
-        ValueError: if it is not JSON, or lacks an entry.
+        ValueError: if it is damaged, is not JSON, or lacks an entry.
     """
     file = as_path(directory) / RESULTS_FILE
     if not file.is_file():
@@ -137,6 +132,7 @@ def read_results(directory):
             f"there is no {RESULTS_FILE}; a run writes it when it has "
             f"evaluated. Received: directory={directory}"
         )
+    verify_checksums(directory, [RESULTS_FILE])
     results = read_json(file)
     known = results if isinstance(results, dict) else {}
     missing = [key for key in _KEYS if key not in known]

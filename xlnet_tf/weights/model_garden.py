@@ -291,7 +291,9 @@ def _encoder(file):
     for key in ("task", "model", "encoder"):
         values = values.get(key) if isinstance(values, dict) else None
     kind = values.get("type") if isinstance(values, dict) else None
-    if kind != "xlnet" or not isinstance(values.get("xlnet"), dict):
+    if kind == "xlnet" and not isinstance(values.get("xlnet"), dict):
+        raise ValueError(f"{file} lacks task.model.encoder.xlnet, a mapping.")
+    if kind != "xlnet":
         if isinstance(kind, (dict, list)):
             kind = type(kind)  # see above
         raise ValueError(

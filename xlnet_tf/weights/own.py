@@ -332,6 +332,9 @@ def _keep_tokenizer(old, new):
 def write_tokenizer(tokenizer, path):
     """Writes `tokenizer.json` and `assets/tokenizer/vocabulary.spm`.
 
+    Links in place of these folders are replaced: what they lead to belongs to
+    others.
+
     Args:
         tokenizer: object with `model_proto` (bytes) and `lowercase` (bool).
         path: path of a directory.

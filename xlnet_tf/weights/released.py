@@ -5,19 +5,16 @@ stacked over layers there, `[L, N, H]` and `[L, 2, N, H]`; tied biases have no
 layer axis. Kernels have our shapes.
 """
 
-import contextlib
-import os
 import re
-import shutil
-import tempfile
 import warnings
 
 import tensorflow as tf
 
 from xlnet_tf.config import XLNetConfig
+from xlnet_tf.files import CHECKSUMS_FILE
 from xlnet_tf.files import as_path
 from xlnet_tf.files import write_bytes
-from xlnet_tf.files import written_whole
+from xlnet_tf.weights.own import written_directory
 from xlnet_tf.weights.source import Head
 from xlnet_tf.weights.source import backbone_of
 from xlnet_tf.weights.source import first_known
@@ -241,7 +238,7 @@ def save_tf1(model, path, tokenizer=None, name="task"):
     the released config lacks are added under our names. The released code
     always computes the tanh form of GELU, and takes from flags which summary is
     read, how many answers are kept, and the names of classes: a warning lists
-    what is not kept.
+    what is not kept. `SHA256SUMS` lists the digests of what was written.
 
     Args:
         model: XLNetBackbone, or a task around one.
@@ -264,30 +261,24 @@ def save_tf1(model, path, tokenizer=None, name="task"):
     if backbone is not model:
         weights += head_weights(model, name)
         _check_options(model, path)
-    _write_checkpoint(path / CHECKPOINT_NAME, dict(tensors(weights)))
-    if tokenizer is not None:
-        write_bytes(path / "spiece.model", tokenizer.model_proto)
-    backbone.config.to_json(path / CONFIG_FILE)
-
-
-def _write_checkpoint(prefix, values):
-    ends = (".index", ".data-00000-of-00001")
-    with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as s:
-        written = os.path.join(folder, CHECKPOINT_NAME)
+    values = dict(tensors(weights))
+    with written_directory(path, _is_of_a_model) as new:
         tf.raw_ops.SaveV2(
-            prefix=written,
+            prefix=str(new / CHECKPOINT_NAME),
             tensor_names=list(values),
             shape_and_slices=[""] * len(values),
             tensors=list(values.values()),
         )
-        # The index first, to be renamed last: it makes a checkpoint of them.
-        for end in ends:
-            temporary = s.enter_context(written_whole(f"{prefix}{end}"))
-            shutil.move(f"{written}{end}", temporary)
-    for file in list(prefix.parent.iterdir()):
-        is_data = file.name.startswith(f"{prefix.name}.data-")
-        if is_data and file.name != f"{prefix.name}{ends[1]}":
-            file.unlink()  # of a checkpoint that was here before
+        if tokenizer is not None:
+            write_bytes(new / "spiece.model", tokenizer.model_proto)
+        backbone.config.to_json(new / CONFIG_FILE)
+
+
+def _is_of_a_model(name):
+    """Whether a file belongs to a model that was there before."""
+    return name in (CHECKSUMS_FILE, CONFIG_FILE) or name.startswith(
+        (f"{CHECKPOINT_NAME}.index", f"{CHECKPOINT_NAME}.data-")
+    )
 
 
 def _check_options(task, path):

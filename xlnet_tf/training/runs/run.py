@@ -54,6 +54,7 @@ class Run(abc.ABC):
     """
 
     result_file = None  # name of the file that a finished run has
+    checked_files = (RUN_FILE, TRAINING_FILE)  # by their digests, on resume
     fixed_settings = ()  # fields of the config that may not differ on resume
     # Values of fields that runs of earlier versions lack, where those are not
     # the defaults.
@@ -187,7 +188,7 @@ class Run(abc.ABC):
         file = self.output / RUN_FILE
         if file.is_file() and self.has_progress():
             if self.is_chief:  # which writes them next
-                verify_checksums(self.output, [RUN_FILE, TRAINING_FILE])
+                verify_checksums(self.output, self._checked_files())
             found = self._differences(read_json(file), now)
             if found:
                 raise ValueError(
@@ -205,7 +206,10 @@ class Run(abc.ABC):
         remove(self.output / CHECKSUMS_FILE)
         write_json(self.output / RUN_FILE, identity)
         write_json(self.output / TRAINING_FILE, self.config.to_dict())
-        add_checksums(self.output, [RUN_FILE, TRAINING_FILE])
+        add_checksums(self.output, self._checked_files())
+
+    def _checked_files(self):
+        return [x for x in self.checked_files if (self.output / x).is_file()]
 
     def has_progress(self):
         """Whether the directory holds results or a checkpoint, bool."""
