@@ -12,7 +12,7 @@ from xlnet_tf import train
 from xlnet_tf.training.config import PRETRAINING_ONLY
 from xlnet_tf.training.config import FinetuningConfig
 from xlnet_tf.training.config import TrainingConfig
-from xlnet_tf.training.recipes import recipe
+from xlnet_tf.training.config.recipes import recipe
 
 FIELDS = {field.name for field in dataclasses.fields(TrainingConfig)}
 

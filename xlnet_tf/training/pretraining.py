@@ -12,6 +12,7 @@ from data_pipeline.pretraining import PretrainingData
 from data_pipeline.records.reading import tokenizer_of_records
 from data_pipeline.records.writer import TOKENIZER
 from data_pipeline.tokenization.hugging_face import check_tokenizer
+from xlnet_tf.config import XLNetConfig
 from xlnet_tf.files import as_path
 from xlnet_tf.files import write_bytes
 from xlnet_tf.objectives import OBJECTIVES
@@ -229,6 +230,11 @@ class PretrainingRun(Run):
                 "--eval-records)"
             ),
         ]
+        before = objective_of_preset(self.options.preset)
+        if before not in (None, config.objective):
+            lines.append(
+                f"preset    trained by {before}, now by {config.objective}"
+            )
         for data in filter(None, (self.data, held_out)):
             if data.skipped:
                 lines.append(
@@ -310,6 +316,22 @@ def head_arguments(preset):
         for name in ("has_transform", "transform_gelu")
         if name in head.arguments
     }
+
+
+def objective_of_preset(preset):
+    """Name of the objective that a preset was trained by, or None.
+
+    Formats of others do not name it: it is that of the published models.
+    """
+    if not preset:
+        return None
+    source = open_source(preset)
+    of_xlnet = isinstance(source.config(), XLNetConfig)
+    published = [{"name": "permutation" if of_xlnet else "masked"}]
+    for head in source.heads():
+        if head.task.split(">")[-1] == "XLNetPretrainer":
+            return (head.arguments.get("objective") or published)[0]["name"]
+    return None
 
 
 def objective_reader(config):

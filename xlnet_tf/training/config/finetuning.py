@@ -14,7 +14,7 @@ from data_pipeline.settings import given_options
 from data_pipeline.settings import read_file
 from data_pipeline.settings import setting
 from xlnet_tf.training.config.pretraining import TrainingConfig
-from xlnet_tf.training.recipes import recipe
+from xlnet_tf.training.config.recipes import recipe
 
 # Fields that only pretraining uses; fine-tuning accepts them in a file.
 PRETRAINING_ONLY = (

@@ -1,0 +1,120 @@
+"""Runs of every objective: resumed, on replicas, exported.
+
+The default tier trains each in `fit`; here the command does, on records, and
+what an objective draws has to be the same for every reader and every start.
+"""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+
+import saved_models
+import xlnet_tf
+from data_pipeline import command_line
+from tests.support import artefacts
+from xlnet_tf import train
+
+pytestmark = pytest.mark.slow
+
+STEPS, KILLED_AT = 4, 2
+NO_DROPOUT = {"dropout": 0.0, "attention_dropout": 0.0}
+BERT = {
+    **artefacts.MODEL,
+    "model_type": "bert",
+    "max_positions": artefacts.LENGTH,
+    "relative_position_buckets": 8,
+}
+KINDS = {
+    "causal": artefacts.MODEL,
+    "masked": BERT,
+    "pseudo_masked": BERT,
+}
+
+
+@pytest.mark.parametrize("objective", KINDS)
+def test_a_run_of_an_objective(objective, records, tmp_path):
+    training = {**artefacts.TRAINING, "objective": objective}
+    (tmp_path / "training.json").write_text(json.dumps(training))
+
+    def trained(name, model, *options):
+        (tmp_path / f"{name}.json").write_text(json.dumps(model))
+        output = tmp_path / name
+        argv = ["--config", tmp_path / f"{name}.json", "--records", records]
+        argv += ["--training", tmp_path / "training.json", "--output", output]
+        argv += ["--steps", STEPS, "--batch-size", 4, *options]
+        assert command_line.run(train.main, [str(x) for x in argv]) == 0
+        return output
+
+    def weights(output):
+        return xlnet_tf.load(output / "preset").get_weights()
+
+    one, two = ("--strategy", "one_device"), ("--strategy", "mirrored")
+    whole = trained("whole", KINDS[objective], *one)
+    expected = weights(whole)
+
+    # What `kill -9` leaves after a checkpoint, then the same command.
+    (tmp_path / "killed" / "checkpoints").mkdir(parents=True)
+    shutil.copy(whole / "run.json", tmp_path / "killed")
+    for kind in ("ckpt", "memory"):
+        for file in (whole / "checkpoints").glob(f"{kind}-{KILLED_AT}[.-]*"):
+            shutil.copy(file, tmp_path / "killed" / "checkpoints")
+    export = tmp_path / "export"
+    killed = trained("killed", KINDS[objective], *one, "--export", export)
+    for found, value in zip(weights(killed), expected, strict=True):
+        np.testing.assert_array_equal(found, value)
+
+    answers = saved_models.load(export / str(STEPS)).predict(
+        {"text": ["Ba co <mask> fi, 9 <mask>", "Ba"]}
+    )
+    assert answers["count"].tolist() == [2, 0]
+    assert np.isfinite(answers["log_probabilities"][0]).all()
+
+    plain = {**KINDS[objective], **NO_DROPOUT}
+    alone, spread = trained("alone", plain, *one), trained("two", plain, *two)
+    # float32 sums in another order, over four steps of Adam
+    for found, value in zip(weights(spread), weights(alone), strict=True):
+        np.testing.assert_allclose(found, value, atol=1e-5)
+
+
+def test_a_run_goes_on_from_a_preset_of_another_objective(
+    records, pretrained, tmp_path, capsys
+):
+    argv = ["--preset", pretrained / "preset", "--records", records]
+    argv += ["--objective", "masked", "--output", tmp_path / "run"]
+    argv += ["--steps", 2, "--batch-size", 4, "--learning-rate", 1e-12]
+    argv += ["--warmup-steps", 1, "--strategy", "one_device"]
+    assert command_line.run(train.main, [str(x) for x in argv]) == 0
+    assert "preset    trained by permutation, now by masked" in (
+        capsys.readouterr().out
+    )
+    before, after = (
+        xlnet_tf.load(path / "preset").backbone.get_weights()
+        for path in (pretrained, tmp_path / "run")
+    )
+    for one, other in zip(before, after, strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-6)
+
+
+def test_runs_that_cannot_be_end_in_one_line(records, tmp_path, capsys):
+    for options, message in (
+        (["--objective", "pseudo_masked"], "needs a backbone that takes"),
+        (["--backbone", "bert"], "needs a backbone with a query stream"),
+        (
+            ["--backbone", "bert", "--objective", "causal"],
+            "needs a backbone with attention_type='causal'",
+        ),
+        (
+            ["--backbone", "bert", "--objective", "masked"]
+            + ["--memory-length", "4"],
+            "has no memory",
+        ),
+        (["--order", "block", "--objective", "causal"], "`order` is of the"),
+        (["--masked-unit", "pieces"], "`masked_unit` is of the objective"),
+    ):
+        argv = ["--config", "tiny", "--records", str(records), "--steps", "2"]
+        argv += ["--output", str(tmp_path / "run"), "--batch-size", "4"]
+        assert command_line.run(train.main, [*argv, *options]) == 1, options
+        error = capsys.readouterr().err.splitlines()
+        assert len(error) == 1 and message in error[0], error
