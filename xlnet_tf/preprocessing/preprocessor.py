@@ -292,18 +292,18 @@ class Preprocessor:
 
         Returns:
             A preprocessor of this class, or None where there is no tokenizer
-            or TensorFlow Text or SentencePiece is not installed.
+            but a BERT's, or TensorFlow Text or SentencePiece is not installed.
 
         Raises:
             ValueError, FileNotFoundError: if a file is damaged or missing.
         """
         if not can_preprocess():
             return None
-        from data_pipeline.tokenization.hugging_face import find_tokenizer_file
+        from data_pipeline.tokenization.hugging_face import has_tokenizer
 
         path = as_path(path)
         path = path if path.is_dir() else path.parent
-        return cls.from_preset(path) if find_tokenizer_file(path) else None
+        return cls.from_preset(path) if has_tokenizer(path) else None
 
     @classmethod
     def _saved(cls, path):
