@@ -175,7 +175,7 @@ def description(model, source, head, gelu=None):
 
 def find_tokenizer(arguments):
     """The Tokenizer of the arguments, or beside the weights, or None."""
-    from data_pipeline.tokenization.hugging_face import find_tokenizer_file
+    from data_pipeline.tokenization.hugging_face import has_tokenizer
     from data_pipeline.tokenization.hugging_face import read_tokenizer
     from data_pipeline.tokenization.tokenizer import Tokenizer
 
@@ -187,7 +187,7 @@ def find_tokenizer(arguments):
         if file.is_dir():
             return read_tokenizer(file)
         return Tokenizer(file)
-    if find_tokenizer_file(directory) is None:
+    if not has_tokenizer(directory):
         return None
     return read_tokenizer(directory)
 

@@ -58,6 +58,21 @@ def find_tokenizer_file(directory):
     return None
 
 
+def has_tokenizer(directory):
+    """Whether a model directory holds a tokenizer that can be read here.
+
+    The WordPiece tokenizer of a BERT cannot, and its model can.
+
+    Args:
+        directory: str or path.
+    """
+    file = find_tokenizer_file(directory)
+    if file is None or file.name != TOKENIZER_FILE:
+        return file is not None
+    model = _read_json(file).get("model")
+    return not (isinstance(model, dict) and model.get("type") == "WordPiece")
+
+
 def read_tokenizer(directory, lowercase=None, verify=True):
     """Read the tokenizer of a model directory, in whichever format it is.
 

@@ -30,6 +30,7 @@ from xlnet_tf import XLNetSpanClassifier
 from xlnet_tf import XLNetTextClassifier
 from xlnet_tf import XLNetTextRegressor
 from xlnet_tf import XLNetTokenClassifier
+from xlnet_tf import convert
 from xlnet_tf.weights.hugging_face.writer import save_hugging_face
 from xlnet_tf.weights.preset import open_source
 from xlnet_tf.weights.preset import read_config
@@ -200,6 +201,23 @@ def test_names_of_the_first_files_are_read(saved):
         del values[name]
     (path / "config.json").write_text(json.dumps(values))
     assert_same(model, xlnet_tf.load(path))
+
+
+def test_a_tokenizer_of_word_pieces_is_passed_over(saved, tmp_path):
+    model, path = saved
+    values = {"model": {"type": "WordPiece", "vocab": {"[PAD]": 0}}}
+    (path / "tokenizer.json").write_text(json.dumps(values))
+    again = XLNetPretrainer.from_preset(path)
+    assert_same(model, again)
+    assert again.preprocessor is None
+    for form in ("keras", "hf"):
+        new = tmp_path / form
+        convert.main(["--from", str(path), "--to", str(new), "--format", form])
+        assert_same(model, xlnet_tf.load(new))
+        bare = tmp_path / f"{form}-backbone"
+        options = ["--format", form, "--task", "BertBackbone"]
+        convert.main(["--from", str(path), "--to", str(bare), *options])
+        assert_same(model.backbone, BertBackbone.from_preset(bare))
 
 
 def fuse(tensors):

@@ -302,18 +302,18 @@ class Preprocessor:
 
         Returns:
             A preprocessor of this class, or None where there is no tokenizer
-            or TensorFlow Text or SentencePiece is not installed.
+            but a BERT's, or TensorFlow Text or SentencePiece is not installed.
 
         Raises:
             ValueError, FileNotFoundError: if a file is damaged or missing.
         """
         if not can_preprocess():
             return None
-        from data_pipeline.tokenization.hugging_face import find_tokenizer_file
+        from data_pipeline.tokenization.hugging_face import has_tokenizer
 
         path = as_path(path)
         path = path if path.is_dir() else path.parent
-        if find_tokenizer_file(path) is None:
+        if not has_tokenizer(path):
             return None
         return cls.from_preset(path, verify=verify)
 
