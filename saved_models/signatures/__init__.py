@@ -12,6 +12,7 @@ import keras
 SIGNATURES = {
     "XLNetPretrainer": "fill_in.PretrainerSignatures",
     "XLNetBackbone": "embedding.EmbeddingSignatures",
+    "BertBackbone": "embedding.EmbeddingSignatures",
     "XLNetTextClassifier": "texts.ClassifierSignatures",
     "XLNetTextRegressor": "texts.RegressorSignatures",
     "XLNetRanker": "choices.RankerSignatures",

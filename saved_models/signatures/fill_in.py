@@ -166,9 +166,7 @@ class PretrainerSignatures(EmbeddingSignatures):
         features["token_ids"] = tf.where(
             is_target, MASK_ID, features["token_ids"]
         )
-        features["factorization_rank"] = tf.where(
-            is_target, _BLANK_RANK, _CONTEXT_RANK
-        )
+        features |= self._order(is_target)
         return self._at_targets(
             features, lambda values: {"log_probabilities": values}
         )
@@ -233,7 +231,11 @@ class PretrainerSignatures(EmbeddingSignatures):
         features["target_positions"] = tf.RaggedTensor.from_row_lengths(
             tf.cast(tf.where(is_blank)[:, 1], tf.int32), count
         ).to_tensor()
-        features["factorization_rank"] = tf.where(
-            is_blank, _BLANK_RANK, _CONTEXT_RANK
-        )
-        return features, count
+        return {**features, **self._order(is_blank)}, count
+
+    def _order(self, is_blank):
+        """The order of the blanks, for an objective that has orders."""
+        if not self._model.reads_query:
+            return {}
+        rank = tf.where(is_blank, _BLANK_RANK, _CONTEXT_RANK)
+        return {"factorization_rank": rank}

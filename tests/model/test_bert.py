@@ -44,7 +44,6 @@ def test_a_row_alone_is_as_in_a_ragged_batch():
             real = np.flatnonzero(features["padding_mask"][row])
             alone = {k: v[row : row + 1, real] for k, v in features.items()}
             del alone["padding_mask"]
-            alone["position_ids"] = real[None].astype("int32")
             expected = batched[row, real]
             found = content(backbone, alone)[0]
             np.testing.assert_allclose(found, expected, rtol=0, atol=2e-6)
@@ -57,6 +56,7 @@ def test_a_row_alone_is_as_in_a_ragged_batch():
 
 def test_positions_are_those_that_are_given_and_may_be_shared():
     features = bert_features()
+    del features["padding_mask"]
     positions = np.tile(np.arange(T, dtype="int32"), (B, 1))
     positions[:, 5:8] = [[2], [3], [12]]
     order = np.random.default_rng(1).permutation(T)

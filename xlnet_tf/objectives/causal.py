@@ -7,7 +7,7 @@ from keras import ops
 
 from xlnet_tf.objectives.objective import TokenPrediction
 from xlnet_tf.objectives.objective import rows_at
-from xlnet_tf.objectives.objective import without_query_stream
+from xlnet_tf.objectives.objective import without_targets
 
 
 class Causal(TokenPrediction):
@@ -39,7 +39,7 @@ class Causal(TokenPrediction):
     config_values = {"attention_type": "causal"}
 
     def features(self, batch):
-        return without_query_stream(batch)
+        return without_targets(batch)
 
     def rows(self, outputs, batch):
         if batch.get("target_positions") is None:

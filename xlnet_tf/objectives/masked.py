@@ -6,7 +6,7 @@ Shapes: B batch, T tokens, P targets, D model dim.
 from xlnet_tf.objectives.objective import TokenPrediction
 from xlnet_tf.objectives.objective import needs_positions
 from xlnet_tf.objectives.objective import rows_at
-from xlnet_tf.objectives.objective import without_query_stream
+from xlnet_tf.objectives.objective import without_targets
 
 
 class Masked(TokenPrediction):
@@ -43,7 +43,7 @@ class Masked(TokenPrediction):
         return needs_positions(batch)
 
     def features(self, batch):
-        return without_query_stream(batch)
+        return without_targets(batch)
 
     def rows(self, outputs, batch):
         return rows_at(outputs["content"], batch["target_positions"])

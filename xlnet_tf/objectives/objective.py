@@ -10,12 +10,8 @@ from typing import NamedTuple
 import keras
 from keras import ops
 
-_OF_QUERY_STREAM = (
-    "target_positions",
-    "target_mapping",
-    "factorization_rank",
-    "perm_mask",
-)
+# They ask the backbone for rows of a query stream.
+_TARGETS = ("target_positions", "target_mapping")
 
 
 class LossTerms(NamedTuple):
@@ -269,9 +265,9 @@ def rows_at(stream, positions):
     return ops.take_along_axis(stream, positions[:, :, None], axis=1)
 
 
-def without_query_stream(batch):
-    """The features of a batch without an order and targets, a dict."""
-    return {k: v for k, v in batch.items() if k not in _OF_QUERY_STREAM}
+def without_targets(batch):
+    """The features of a batch for the content stream alone, a dict."""
+    return {k: v for k, v in batch.items() if k not in _TARGETS}
 
 
 def needs_positions(batch):

@@ -16,7 +16,7 @@ from xlnet_tf.objectives.objective import needs_positions
 from xlnet_tf.objectives.objective import rows_at
 from xlnet_tf.objectives.objective import target_weights
 from xlnet_tf.objectives.objective import token_losses
-from xlnet_tf.objectives.objective import without_query_stream
+from xlnet_tf.objectives.objective import without_targets
 
 LOSSES = ("both", "autoencoding", "partially_autoregressive")
 # <eop>, which no text of the pipeline has; an unused piece of BERT's.
@@ -109,7 +109,7 @@ class PseudoMasked(TokenPrediction):
         return True
 
     def features(self, batch):
-        inputs = without_query_stream(batch)
+        inputs = without_targets(batch)
         inputs.pop("target_blocks", None)
         if batch.get("target_blocks") is None:
             return inputs

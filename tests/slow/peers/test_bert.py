@@ -83,7 +83,9 @@ def inputs(num_segments):
     """Features of every kind that both know: masks of two and three axes."""
     features = bert_features()
     features["segment_ids"] %= num_segments
-    padded = dict(features)
+    # Theirs count padding too, where it stands on the left.
+    place = np.tile(np.arange(T, dtype="int32"), (B, 1))
+    padded = dict(features, position_ids=place)
     mask = features.pop("padding_mask")
     hidden = np.random.default_rng(1).uniform(size=(B, T, T)) < 0.4
     hidden &= ~np.eye(T, dtype=bool)

@@ -46,7 +46,8 @@ class BertBackbone(BaseBackbone):
                 the class token and for padding. Default 0.
             padding_mask: [B, T], 1 = a real token.
             position_ids: int32 [B, T], below `max_positions`; tokens may share
-                one. Default 0 to T - 1.
+                one. Default: the number of real tokens before each, so that
+                padding on the left shifts nothing.
             perm_mask: [B, T, T], 1 = may NOT attend; a token always attends to
                 itself.
             factorization_rank: int32 [B, T], step of each token, -1 for

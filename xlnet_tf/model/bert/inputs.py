@@ -60,7 +60,7 @@ def _segments(features, config):
 
 
 def _positions(features, config):
-    """int32 [B or 1, T], by default from 0 on."""
+    """int32 [B or 1, T], by default of the real tokens, from 0 on."""
     limit = config.max_positions
     if "position_ids" not in features:
         num_tokens = ops.shape(features["token_ids"])[1]
@@ -70,6 +70,10 @@ def _positions(features, config):
                 f"{limit}. Received: {num_tokens} tokens. Cut them, or give "
                 "`position_ids`."
             )
+        if "padding_mask" in features:
+            # So that a text reads the same behind padding as without.
+            real = ops.cast(features["padding_mask"], "int32")
+            return ops.maximum(ops.cumsum(real, axis=1) - 1, 0)
         return ops.arange(num_tokens, dtype="int32")[None]
     positions = ops.cast(features["position_ids"], "int32")
     largest = _largest(positions)
