@@ -35,11 +35,12 @@ $(STAMP): setup.py constraints.txt constraints-3.10.txt
 	    --config-settings editable_mode=compat
 	touch $@
 
-# make demo CORPUS=my.txt FORMAT=running STEPS=2000
+# make demo CORPUS=my.txt FORMAT=running STEPS=2000 OBJECTIVE=causal
 demo: $(STAMP)
 	$(RUN) examples/demo.py $(if $(CORPUS),--corpus '$(CORPUS)') \
 	    $(if $(FORMAT),--text-format $(FORMAT)) \
-	    $(if $(STEPS),--steps $(STEPS)) $(if $(OUTPUT),--output $(OUTPUT))
+	    $(if $(STEPS),--steps $(STEPS)) $(if $(OUTPUT),--output $(OUTPUT)) \
+	    $(if $(OBJECTIVE),--objective $(OBJECTIVE))
 
 # make tasks DATA=directory: pretrained beside random start on every task there;
 # SEEDS=3 TASKS='sst-2 sts-b' runs some several times

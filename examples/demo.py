@@ -46,6 +46,18 @@ TRAINING = {
     "checkpoint_interval": 250,
     "checkpoints_to_keep": 2,
 }
+# BERT's backbone, for the objective that XLNet's cannot have.
+BERT = {
+    "model_type": "bert",
+    "max_positions": 64,
+    "relative_position_buckets": 32,
+}
+OBJECTIVES = {
+    "permutation": "Permutation language modelling",
+    "causal": "Causal language modelling",
+    "masked": "Masked language modelling",
+    "pseudo_masked": "Pseudo-masked language modelling, autoencoding",
+}
 SEQUENCE_LENGTH = 64
 VOCABULARY_SIZE = 4000
 BATCH_SIZE = 32
@@ -142,7 +154,7 @@ def run(*command, capture=False):
     return printed
 
 
-def unigram_bits(records):
+def unigram_bits(records, objective):
     """Bits a token of a model that knows nothing but frequencies.
 
     The frequencies are those of the held-out targets themselves, the best that
@@ -150,6 +162,7 @@ def unigram_bits(records):
 
     Args:
         records: directory of records with a validation split.
+        objective: str, whose targets count.
 
     Returns:
         float.
@@ -158,7 +171,9 @@ def unigram_bits(records):
 
     from data_pipeline.pretraining import PretrainingData
 
-    data = PretrainingData(records, batch_size=1, split="validation")
+    data = PretrainingData(
+        records, batch_size=1, split="validation", objective=objective
+    )
     counts = np.zeros(data.manifest.tokenizer["vocabulary_size"])
     for batch in data.dataset().take(data.steps_per_epoch):
         np.add.at(
@@ -168,13 +183,23 @@ def unigram_bits(records):
     return float(-(shares * np.log2(shares)).sum())
 
 
-def draw(run_directory, unigram, picture):
+def bits_per_token(values):
+    """float, of a line of `metrics.jsonl`.
+
+    The loss of pseudo-masked modelling is a sum of two; this is its first.
+    """
+    loss = values.get("autoencoding_loss", values["loss"])
+    return loss / math.log(2)
+
+
+def draw(run_directory, unigram, picture, title):
     """Draws the loss of a run against the unigram entropy.
 
     Args:
         run_directory: path with `metrics.jsonl`.
         unigram: float, bits a token.
         picture: path of the PNG to write.
+        title: str.
 
     Returns:
         float, bits a token of the last evaluation.
@@ -194,18 +219,18 @@ def draw(run_directory, unigram, picture):
         points = [value for value in values if value["kind"] == kind]
         axes.plot(
             [point["step"] for point in points],
-            [point["bits_per_token"] for point in points],
+            [bits_per_token(point) for point in points],
             label=label,
             **style,
         )
     axes.axhline(unigram, color="gray", linestyle="--", label="unigram entropy")
     axes.set_xlabel("step")
     axes.set_ylabel("bits per token")
-    axes.set_title("Permutation language modelling")
+    axes.set_title(title)
     axes.legend()
     axes.grid(alpha=0.3)
     figure.savefig(picture, dpi=120)
-    return [v for v in values if v["kind"] == "eval"][-1]["bits_per_token"]
+    return bits_per_token([v for v in values if v["kind"] == "eval"][-1])
 
 
 def blank_sentences(corpus, tokenizer_file, text_format, count):
@@ -252,6 +277,7 @@ def main():
     add("--text-format", default="auto", help="as build_records takes it")
     add("--output", default="runs/demo")
     add("--steps", type=int, default=1000)
+    add("--objective", choices=OBJECTIVES, default="permutation")
     arguments = parser.parse_args()
 
     sys.path.insert(0, str(ROOT))
@@ -264,9 +290,10 @@ def main():
         corpus = output / "docstrings.txt"
         text_format = "sentences"
         write_corpus(corpus)
-    (output / "model.json").write_text(
-        json.dumps({**MODEL, "vocabulary_size": VOCABULARY_SIZE}, indent=2)
-    )
+    model = {**MODEL, "vocabulary_size": VOCABULARY_SIZE}
+    if arguments.objective == "pseudo_masked":
+        model |= BERT
+    (output / "model.json").write_text(json.dumps(model, indent=2))
     (output / "training.json").write_text(json.dumps(TRAINING, indent=2))
 
     run(
@@ -294,6 +321,7 @@ def main():
         "--training", output / "training.json",
         "--records", output / "records",
         "--output", output / "model",
+        "--objective", arguments.objective,
         "--batch-size", BATCH_SIZE,
         "--steps", arguments.steps,
     )  # fmt: skip
@@ -314,14 +342,15 @@ def main():
         *asked,
         capture=True,
     )  # fmt: skip
-    report(output, sentences, answers.splitlines())
+    report(output, sentences, answers.splitlines(), arguments.objective)
 
 
-def report(output, sentences, answers):
+def report(output, sentences, answers, objective):
     """Prints what was reached and where it lies."""
-    unigram = unigram_bits(output / "records")
+    unigram = unigram_bits(output / "records", objective)
     picture = output / "loss.png"
-    reached = draw(output / "model", unigram, picture)
+    title = OBJECTIVES[objective]
+    reached = draw(output / "model", unigram, picture, title)
     print()
     for (text, word), answer in zip(sentences, answers, strict=True):
         pieces = json.loads(answer)["candidates"][0]
