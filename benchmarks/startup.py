@@ -18,6 +18,7 @@ COMMANDS = (
     "xlnet_tf.train",
     "xlnet_tf.finetune",
     "xlnet_tf.convert",
+    "xlnet_tf.evaluate",
     "saved_models.export",
     "saved_models.predict",
     "saved_models.compare",
