@@ -4,6 +4,7 @@ Three tiers: tests of values and eager models; tests that read an artefact
 (below) and only assert; slow tests, which are those below `tests/slow`.
 """
 
+import gc
 import os
 import pathlib
 import signal
@@ -142,6 +143,18 @@ def exported(artefacts):
     `finetuned["classification"]`, for texts of 32 tokens.
     """
     return ByName(artefacts, "exported")
+
+
+@pytest.fixture
+def frozen_heap():
+    """Objects that are there stay out of the garbage collector's way.
+
+    Keras collects garbage for every layer that it quantizes, which takes
+    seconds where many tests have left models behind.
+    """
+    gc.freeze()
+    yield
+    gc.unfreeze()
 
 
 @pytest.fixture

@@ -381,6 +381,7 @@ def test_labels_pass_through_the_backbone_unread():
     assert largest_difference(labelled, backbone(features)) == 0
 
 
+@pytest.mark.usefixtures("frozen_heap")
 def test_the_symmetry_of_sinusoids_is_used_where_it_holds(monkeypatch):
     """Half of R, unless a value is dropped, narrow or quantized."""
     half, whole = (M + T, D), (2, M + T + T, D)

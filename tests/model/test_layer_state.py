@@ -2,6 +2,7 @@
 
 import keras
 import numpy as np
+import pytest
 
 from tests.support.oracle import as_numpy
 from tests.support.oracle import largest_difference
@@ -109,6 +110,7 @@ def test_a_frozen_model_keeps_its_optimizer(tmp_path):
     assert largest_difference(found, expected) == 0
 
 
+@pytest.mark.usefixtures("frozen_heap")
 def test_a_quantized_model_is_saved_and_loaded(tmp_path):
     features = with_targets(small_features())
     for mode, cls in (
@@ -133,6 +135,7 @@ def test_a_quantized_model_is_saved_and_loaded(tmp_path):
     assert largest_difference(*outputs) == 0
 
 
+@pytest.mark.usefixtures("frozen_heap")
 def test_a_part_of_the_layers_may_be_quantized(tmp_path):
     model, features = classifier(), small_features()
     config = keras.quantizers.Int4QuantizationConfig(block_size=2)

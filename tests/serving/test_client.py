@@ -104,7 +104,10 @@ def test_a_document(client):
         list(client.document(["ba", "ba co fi" * LENGTH]))
 
 
-def test_retries(client, failures, served):
+def test_retries(client, failures, served, monkeypatch):
+    # A fiftieth of the waits, whose number is what counts.
+    monkeypatch.setattr(client_module, "_FIRST_WAIT", 0.002)
+    monkeypatch.setattr(client_module, "_LONGEST_WAIT", 0.04)
     is_grpc = served[0].startswith("grpc")
     away = "UNAVAILABLE" if is_grpc else 503
     for count in (1, 3):

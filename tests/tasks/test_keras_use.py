@@ -41,6 +41,7 @@ def eagerly(model, **arguments):
     return model
 
 
+@pytest.mark.usefixtures("frozen_heap")
 def test_quantized_models_score_as_before():
     """Eight bits a weight are right to a few per cent, four to a third."""
     features = labelled()

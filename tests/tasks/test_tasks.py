@@ -171,7 +171,8 @@ def test_a_preset_gives_the_same_bits(models, tmp_path):
 
 
 def test_outputs_of_low_precision_are_float32_and_near(models):
-    for task in ("classifier", "tokens", "questions"):
+    # Not "questions", whose best spans may be others where scores are close.
+    for task in ("classifier", "tokens", "labelled questions"):
         features = features_of(task)
         mixed = make(task, dtype="mixed_bfloat16")
         assert mixed.head.compute_dtype == "bfloat16"

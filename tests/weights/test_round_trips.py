@@ -125,6 +125,7 @@ def test_a_head_that_a_format_does_not_have_is_refused(tmp_path, models):
 
 
 @both
+@pytest.mark.usefixtures("frozen_heap")
 def test_what_is_no_weight_of_a_format_is_refused(tmp_path, form):
     """LoRA is merged in a preset of ours, and so in what is read from it."""
     model = ours(XLNetTextRegressor)
