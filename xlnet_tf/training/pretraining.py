@@ -369,7 +369,11 @@ def start_from(model, preset):
                 "`model.trainable = False` and `model.trainable = True`, and "
                 f"before `quantize`. Received: the layer {path}."
             )
-    for variable, value in zip(
-        model.trainable_variables, source.trainable_variables, strict=True
-    ):
+    # Those too that this objective does not train, such as the mask embedding.
+    for variable, value in zip(_weights(model), _weights(source), strict=True):
         variable.assign(value)
+
+
+def _weights(model):
+    """Weights of a model without the states of its random generators."""
+    return [x for x in model.weights if "seed_generator" not in x.path]
