@@ -1,0 +1,216 @@
+"""What memory gains a causal language model, and what it saves.
+
+    python benchmarks/recurrence.py --train wiki.train.tokens \\
+        --test wiki.valid.tokens --output runs/recurrence
+
+Trains small causal models with and without memory, several seeds of each, and
+evaluates them with the commands of this project. Writes two tables,
+OUTPUT/results.md: the perplexity of each with its spread, and, by length of
+context, perplexity and speed of reading with memory and with a window that
+slides by one token. A command that is done is not run again.
+"""
+
+import argparse
+import json
+import pathlib
+import shlex
+import statistics
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+LENGTH = 64  # tokens of a record and of a segment
+MEMORY = 96
+CONTEXTS = (64, 128, 256, 512)
+VOCABULARY_SIZE = 4000
+# As `examples/demo.py`: a model that learns something in minutes.
+MODEL = {
+    "vocabulary_size": VOCABULARY_SIZE,
+    "num_layers": 2,
+    "num_heads": 4,
+    "hidden_dim": 128,
+    "head_dim": 32,
+    "intermediate_dim": 512,
+    "initializer_range": 0.08,
+    "dropout": 0.0,
+    "attention_dropout": 0.0,
+}
+TRAINING = {
+    "objective": "causal",
+    "learning_rate": 3e-3,
+    "warmup_steps": 40,
+    "adam_beta_2": 0.98,
+    "max_gradient_norm": 1.0,
+    "jit_compile": True,
+    "hide_empty_memory": True,
+    "evaluation_interval": 10**6,
+    "checkpoint_interval": 500,
+}
+
+
+def run_once(done, *command):
+    """Runs a command of this project unless what it writes is there."""
+    if done.exists():
+        return
+    command = [str(part) for part in command]
+    print(f"\n$ python {shlex.join(command)}", flush=True)
+    result = subprocess.run([sys.executable, *command], cwd=ROOT)
+    if result.returncode:
+        raise SystemExit(result.returncode)
+
+
+def evaluate(model, text, file, *options):
+    """dict of numbers of `python -m xlnet_tf.evaluate`."""
+    run_once(
+        file,
+        *("-m", "xlnet_tf.evaluate", "--model", model, "--text", text),
+        *("--text-format", "running", "--output", file, *options),
+    )
+    return json.loads(file.read_text())
+
+
+def head_of(text, file, characters):
+    """Writes the first lines of a text to a file."""
+    kept, size = [], 0
+    for line in text.read_text(encoding="utf-8").splitlines(keepends=True):
+        kept.append(line)
+        size += len(line)
+        if size > characters:
+            break
+    file.write_text("".join(kept), encoding="utf-8")
+    return file
+
+
+def prepare(options):
+    """Tokenizer, records and settings; returns the path of the records."""
+    output = options.output
+    output.mkdir(parents=True, exist_ok=True)
+    text = ("--input", options.train, "--text-format", "running")
+    run_once(
+        output / "spiece.model",
+        *("-m", "data_pipeline.train_tokenizer", *text),
+        *("--output", output / "spiece.model"),
+        *("--vocabulary-size", VOCABULARY_SIZE),
+    )
+    run_once(
+        output / "records" / "manifest.json",
+        *("-m", "data_pipeline.build_records", *text),
+        *("--tokenizer", output / "spiece.model"),
+        *("--output", output / "records", "--sequence-length", LENGTH),
+    )
+    (output / "model.json").write_text(json.dumps(MODEL))
+    (output / "training.json").write_text(json.dumps(TRAINING))
+    return output / "records"
+
+
+def train(options, records, memory, seed):
+    """Trains a model; returns the path of its run."""
+    run = options.output / f"memory-{memory}-seed-{seed}"
+    run_once(
+        run / "model.keras",
+        *("-m", "xlnet_tf.train", "--records", records, "--output", run),
+        *("--config", options.output / "model.json"),
+        *("--training", options.output / "training.json"),
+        *("--memory-length", memory, "--seed", seed, "--batch-size", 32),
+        *("--steps", options.steps),
+    )
+    return run
+
+
+def gains(options, runs):
+    """Lines of the table of perplexities, with their spread over the seeds."""
+    lines = [
+        "| trained with memory | read with memory | perplexity per token | "
+        "per word | bits per character |",
+        "| ---: | ---: | ---: | ---: | ---: |",
+    ]
+    for trained, memories in ((0, (0,)), (MEMORY, (0, MEMORY, 4 * MEMORY))):
+        for memory in memories:
+            found = [
+                evaluate(
+                    run,
+                    options.test,
+                    run / f"memory-{memory}.json",
+                    *("--segment-length", LENGTH, "--batch-size", 8),
+                    *("--memory-length", memory),
+                )
+                for run in runs[trained]
+            ]
+            cells = [
+                _spread([x[name] for x in found], digits)
+                for name, digits in (
+                    ("perplexity_per_token", 2),
+                    ("perplexity_per_word", 1),
+                    ("bits_per_character", 3),
+                )
+            ]
+            lines.append(f"| {trained} | {memory} | {' | '.join(cells)} |")
+    return lines
+
+
+def _spread(values, digits):
+    middle = statistics.median(values)
+    low, high = min(values), max(values)
+    return f"{middle:.{digits}f} ({low:.{digits}f} to {high:.{digits}f})"
+
+
+def savings(options, run):
+    """Lines of the table of perplexity and speed by length of context."""
+    text = head_of(options.test, options.output / "head.txt", 20_000)
+    lines = [
+        "| context | memory: perplexity | tokens/s | window: perplexity | "
+        "tokens/s | memory is faster by |",
+        "| ---: | ---: | ---: | ---: | ---: | ---: |",
+    ]
+    for context in CONTEXTS:
+        memory = evaluate(
+            run,
+            text,
+            run / f"context-{context}-memory.json",
+            *("--segment-length", LENGTH, "--memory-length", context),
+        )
+        window = evaluate(
+            run,
+            text,
+            run / f"context-{context}-window.json",
+            *("--window", context, "--stride", 1, "--batch-size", 16),
+        )
+        speeds = [x["tokens_per_second"] for x in (memory, window)]
+        lines.append(
+            f"| {context} | {memory['perplexity_per_token']:.2f} | "
+            f"{speeds[0]:,.0f} | {window['perplexity_per_token']:.2f} | "
+            f"{speeds[1]:,.0f} | {speeds[0] / speeds[1]:.0f} times |"
+        )
+    return lines
+
+
+def main(argv=None):
+    """Runs the command; see the module's text."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    add = parser.add_argument
+    add("--train", required=True, type=pathlib.Path, help="text to train on")
+    add("--test", required=True, type=pathlib.Path, help="text to read")
+    add("--output", type=pathlib.Path, default=ROOT / "runs" / "recurrence")
+    add("--steps", type=int, default=1000)
+    add("--seeds", type=int, default=3)
+    options = parser.parse_args(argv)
+    for name in ("train", "test", "output"):
+        setattr(options, name, getattr(options, name).resolve())
+    records = prepare(options)
+    runs = {
+        memory: [
+            train(options, records, memory, seed)
+            for seed in range(options.seeds)
+        ]
+        for memory in (0, MEMORY)
+    }
+    table = "\n".join(
+        [*gains(options, runs), "", *savings(options, runs[MEMORY][0])]
+    )
+    (options.output / "results.md").write_text(table + "\n")
+    print(f"\n{table}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
