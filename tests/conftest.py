@@ -52,6 +52,13 @@ def pytest_configure(config):
     )
 
 
+def pytest_ignore_collect(collection_path, config):
+    # Their imports, of peers above all, take as long as hundreds of tests.
+    if SLOW in (collection_path, *collection_path.parents):
+        return None if config.getoption("--run-slow") else True
+    return None
+
+
 @pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(config, items):
     skip = pytest.mark.skip(reason="slow: give --run-slow")
