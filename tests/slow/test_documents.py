@@ -101,7 +101,7 @@ def test_build_md_and_the_guides_run(tmp_path):
             printed[title] = run(*block, tmp_path)
     assert set(printed) == {
         *("tokenizer", "records", "train", "settings", "finetune", "convert"),
-        *("export", "client", "agreement"),
+        *("export", "client", "causal", "perplexity", "objective", "agreement"),
     }
     assert '"filled": "The ' in printed["export"]
     assert "100" in printed["agreement"]
