@@ -4,21 +4,19 @@
 `xlnet_tf.objectives`. docs/objectives.md says how to add one.
 """
 
-from data_pipeline.objectives.causal import CausalReader
-from data_pipeline.objectives.masked import MaskedReader
-from data_pipeline.objectives.permutation import PermutationReader
-from data_pipeline.objectives.pseudo_masked import PseudoMaskedReader
+import importlib
+
 from data_pipeline.objectives.reader import ObjectiveReader
 
+# Name -> module and class, which load TensorFlow when they are first used.
 READERS = {
-    reader.name: reader
-    for reader in (
-        PermutationReader,
-        CausalReader,
-        MaskedReader,
-        PseudoMaskedReader,
-    )
+    "permutation": "permutation.PermutationReader",
+    "causal": "causal.CausalReader",
+    "masked": "masked.MaskedReader",
+    "pseudo_masked": "pseudo_masked.PseudoMaskedReader",
 }
+
+__all__ = ["READERS", "ObjectiveReader", "make_reader"]
 
 
 def make_reader(objective="permutation"):
@@ -40,4 +38,6 @@ def make_reader(objective="permutation"):
             f"`objective` must be one of {', '.join(READERS)}, or an "
             f"ObjectiveReader. Received: objective={objective!r}."
         )
-    return READERS[objective]()
+    module, name = READERS[objective].split(".")
+    module = importlib.import_module(f"data_pipeline.objectives.{module}")
+    return getattr(module, name)()

@@ -298,3 +298,15 @@ def test_console_scripts_exist():
     }
     for module, function in scripts:
         assert callable(getattr(importlib.import_module(module), function))
+
+
+def test_commands_load_nothing_heavy_for_their_help():
+    wrong = [
+        f"{name} loads {found} when it is imported"
+        for name in sorted(COMMANDS)
+        if (
+            found := (HEAVY | {"keras"})
+            & {x.split(".")[0] for x in loaded(name)}
+        )
+    ]
+    assert not wrong, "\n".join(wrong)
