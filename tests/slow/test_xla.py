@@ -83,8 +83,9 @@ def test_shared_biases_and_bfloat16(way):
 
     in_turn = errors()
     setattr(narrow, way, True)
-    # bfloat16 has 8 bits; sums over layers come in another order.
-    assert np.median(in_turn) < 0.05
+    # bfloat16 has 8 bits; sums over layers come in another order. Processors
+    # with and without instructions for it differ by a few thousandths.
+    assert np.median(in_turn) < 0.06
     for one, other in zip(errors(), in_turn, strict=True):
         assert one < 1.5 * other + 0.005
 
