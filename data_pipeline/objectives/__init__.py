@@ -1,4 +1,4 @@
-"""What objectives take from records: targets, orders and replaced tokens.
+"""Readers of objectives: targets, orders and replaced tokens of records.
 
 `READERS` has a class for each objective, by the name that its loss has in
 `xlnet_tf.objectives`. docs/objectives.md says how to add one.

@@ -1,4 +1,4 @@
-"""Which operations an export may hold to be run in this process.
+"""Operations that an export may hold to be run in this process.
 
 A SavedModel is a program: its operations can read and write files. Exports of
 this package hold those of `ALLOWED` only, and nothing else is run unless the

@@ -1,4 +1,4 @@
-"""What the signatures of all models and tasks share.
+"""Base of the signatures of all models and tasks.
 
 `SIGNATURES` in this folder's `__init__.py` names the file of each model's
 signatures: `texts`, `choices`, `tokens`, `questions`, `embedding`, `fill_in`.

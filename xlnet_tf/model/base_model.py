@@ -1,4 +1,4 @@
-"""What Keras asks of the backbones and of every task.
+"""Base classes of the backbones and of every task, for Keras.
 
 Shapes: B batch, T tokens.
 """

@@ -1,1 +1,1 @@
-"""What all runs share: directory, checkpoints, progress, stopping, failures."""
+"""Parts of every run: directory, checkpoints, progress, stopping, failures."""

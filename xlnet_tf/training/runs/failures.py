@@ -1,4 +1,4 @@
-"""What TensorFlow's errors mean for a run, and what to do about them."""
+"""TensorFlow's errors in words for users, with what to do about them."""
 
 import errno
 
