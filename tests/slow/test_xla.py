@@ -68,7 +68,9 @@ def test_every_way_to_run_the_layers(mode, rematerialize, scan_layers):
 @pytest.mark.parametrize("way", ["rematerialize", "scan_layers"])
 def test_shared_biases_and_bfloat16(way):
     """No way is further from float32 than rounding takes the layers in turn."""
-    settings = dict(untie_biases=False, num_layers=3)
+    # Dropout would add noise of its own; that it is the same is tested above.
+    no_dropout = {"dropout": 0.0, "attention_dropout": 0.0}
+    settings = dict(untie_biases=False, num_layers=3, **no_dropout)
     features = features_of(num_layers=3)
     narrow = backbone_of("mixed_bfloat16", **settings)
     exact = step(backbone_of(**settings), features)[1]
@@ -83,9 +85,8 @@ def test_shared_biases_and_bfloat16(way):
 
     in_turn = errors()
     setattr(narrow, way, True)
-    # bfloat16 has 8 bits; sums over layers come in another order. Processors
-    # with and without instructions for it differ by a few thousandths.
-    assert np.median(in_turn) < 0.06
+    # bfloat16 has 8 bits; sums over layers come in another order.
+    assert np.median(in_turn) < 0.05
     for one, other in zip(errors(), in_turn, strict=True):
         assert one < 1.5 * other + 0.005
 
