@@ -19,11 +19,13 @@ from data_pipeline.objectives.reader import Draw
 from data_pipeline.records.manifest import check_sizes
 from data_pipeline.records.manifest import read_manifest
 from data_pipeline.records.reading import ReadableRecords
+from data_pipeline.records.reading import class_first
 from data_pipeline.records.reading import parse_records
 from data_pipeline.records.reading import tokenizer_of_records
 from data_pipeline.records.reading import without_autograph
 from data_pipeline.records.schema import SPLITS
 from data_pipeline.records.writer import verify_records
+from data_pipeline.tokenization.symbols import LAYOUTS
 from xlnet_tf.files import is_remote
 
 # Records that are read ahead, of all rows together and of a row.
@@ -60,6 +62,9 @@ class PretrainingData:
         objective: str or ObjectiveReader, what is predicted: "permutation"
             (default), "causal", "masked" or "pseudo_masked"; see
             `data_pipeline.objectives`.
+        layout: str, "xlnet" (default): sequences as they are stored, with
+            [CLS] at the end; or "bert": with [CLS] in front. The second is
+            not for "permutation".
 
     Attributes:
         manifest: Manifest.
@@ -94,6 +99,7 @@ class PretrainingData:
         skip_corrupt=False,
         service=None,
         objective="permutation",
+        layout="xlnet",
     ):
         # A tf.data service reads in another working directory.
         self.directory = os.fspath(directory)
@@ -105,6 +111,7 @@ class PretrainingData:
         self.reader = make_reader(objective)
         self.manifest = read_manifest(directory, check_shards=False)
         self.reader.check(self.manifest)
+        self._layout = LAYOUTS[layout]
         self.num_targets = self.reader.num_targets(self.manifest)
         if split not in SPLITS or not self.manifest.num_records(split):
             raise ValueError(
@@ -290,6 +297,8 @@ class PretrainingData:
             )
 
     def _features(self, records, epoch, record_index, is_continuation, literal):
+        if self._layout.class_first:
+            records = class_first(records, self._layout.class_segment)
         if self.reader.reads_words:
             starts = tf.constant(self._starts_word)
             starts = tf.gather(starts, records["token_ids"])

@@ -21,6 +21,7 @@ import numpy as np
 from data_pipeline import command_line
 from data_pipeline.tasks import catalog
 from data_pipeline.tasks import reading
+from data_pipeline.tokenization.symbols import CLS_ID
 from data_pipeline.tokenization.symbols import CLS_SEGMENT
 from saved_models.client.client import inputs_of
 from saved_models.client.local import add_trust_options
@@ -96,9 +97,10 @@ def _targets(model, batch):
     """Features of texts; target positions [N, P], and which of them count."""
     embedded = model.predict({"text": batch}, "embed")
     token_ids, mask = embedded["token_ids"], embedded["padding_mask"]
-    segments = np.zeros_like(token_ids)
+    # In BERT's layout [CLS] comes first, and is of the first segment.
+    is_class = (token_ids == CLS_ID) & (np.arange(token_ids.shape[1]) > 0)
+    segments = np.where(is_class, CLS_SEGMENT, 0).astype("int32")
     lengths = mask.sum(1)
-    segments[np.arange(len(batch)), lengths - 1] = CLS_SEGMENT
     columns = np.arange(_FIRST, max(token_ids.shape[1], 2), _EVERY)
     is_target = columns < lengths[:, None] - 2  # [SEP] and [CLS]
     # Shorter rows repeat a target: another would hide one more token.

@@ -38,8 +38,8 @@ def best_spans(outputs, windows, contexts, n_best=5, max_answer_length=64):
             `start_positions`: `start_top_scores` and `start_top_positions`
             [W, S], `end_top_scores` and `end_top_positions` [W, S, E],
             `class_logits` [W].
-        windows: QuestionWindows; only `window_row`, `begins`, `ends` and
-            `is_max_context` are read.
+        windows: QuestionWindows; only `window_row`, `begins`, `ends`,
+            `is_max_context` and the feature `class_index` are read.
         contexts: string tensor [N], UTF-8, the contexts of the windows.
         n_best: int, n. Default 5.
         max_answer_length: int, pieces. Default 64.
@@ -189,8 +189,9 @@ def _chosen(spans, order):
 
 def _spans(outputs, windows, max_answer_length):
     """Possible spans: dict of tensors [K]; `score` is float64."""
-    starts = outputs["start_top_positions"]
-    ends = outputs["end_top_positions"]
+    begin = windows.context_position
+    starts = outputs["start_top_positions"] - begin[:, None]
+    ends = outputs["end_top_positions"] - begin[:, None, None]
     limits = windows.num_pieces[:, None]
     # Index of the first piece of each window among those of all windows.
     first = tf.cast(windows.begins.row_starts(), tf.int32)[:, None]

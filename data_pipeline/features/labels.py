@@ -90,16 +90,15 @@ def window_labels(windows, rows, first, last, is_found):
     pairs = tf.gather(answers, windows.window_row)
     window, answer = row_ids(pairs), pairs.flat_values
     first_piece = tf.gather(windows.first_piece, window)
-    # One pair more, which stands for no answer.
-    start, end = (
-        tf.concat([tf.gather(x, answer) - first_piece, [-1]], 0)
-        for x in (first, last)
-    )
+    start, end = (tf.gather(x, answer) - first_piece for x in (first, last))
     holds = (
         tf.gather(is_found, answer)
-        & (start[:-1] >= 0)
-        & (end[:-1] < tf.gather(windows.num_pieces, window))
+        & (start >= 0)
+        & (end < tf.gather(windows.num_pieces, window))
     )
+    begin = tf.gather(windows.context_position, window)
+    # One pair more, which stands for no answer.
+    start, end = (tf.concat([x + begin, [-1]], 0) for x in (start, end))
     none = tf.size(answer)
     chosen = tf.math.unsorted_segment_min(
         tf.where(holds, tf.range(none), none),
@@ -140,8 +139,12 @@ def training_windows(windows, contexts, answer_starts, answer_texts):
         start, end = window_labels(
             windows, tf.range(count), first, last, is_found
         )
+        begin = windows.context_position
+        last_piece = windows.num_pieces - 1
         context = tf.where(
-            start >= 0, tf.minimum(start, windows.num_pieces - 1 - end), -1
+            start >= 0,
+            tf.minimum(start - begin, last_piece - (end - begin)),
+            -1,
         )
         best = tf.math.unsorted_segment_max(context, rows, count)
         numbers = tf.range(tf.size(rows))

@@ -1,7 +1,8 @@
 """Token ids packed into sequences of the model, as TensorFlow ops.
 
-The layouts are the released ones: `A sep cls` or `A sep B sep cls`. Only
-TensorFlow's own ops are used, so that TensorFlow Serving can load an export.
+The layouts are the released ones: XLNet's, `A sep cls` or `A sep B sep cls`,
+and BERT's, with the `cls` in front. Only TensorFlow's own ops are used, so that
+TensorFlow Serving can load an export.
 
 Shapes: B sequences, T tokens, W words.
 """
@@ -9,19 +10,14 @@ Shapes: B sequences, T tokens, W words.
 import tensorflow as tf
 
 from data_pipeline.tokenization.symbols import CLS_ID
-from data_pipeline.tokenization.symbols import CLS_SEGMENT
 from data_pipeline.tokenization.symbols import FIRST_SEGMENT
+from data_pipeline.tokenization.symbols import LAYOUTS
 from data_pipeline.tokenization.symbols import PADDING_ID
-from data_pipeline.tokenization.symbols import PADDING_SEGMENTS
 from data_pipeline.tokenization.symbols import SECOND_SEGMENT
 from data_pipeline.tokenization.symbols import SEP_ID
 from data_pipeline.tokenization.symbols import UNKNOWN_ID
 
-# What pads a sequence, by the padded side.
-FILLERS = {
-    side: {"token_ids": PADDING_ID, "segment_ids": segment}
-    for side, segment in PADDING_SEGMENTS.items()
-}
+_SIDES = ("left", "right")
 # What each segment of a pair may keep, however long the other one is.
 _LEAST_KEPT = {
     "longest_first": lambda room: ((room + 1) // 2, room // 2),
@@ -61,6 +57,7 @@ def pack(
     pad_side="left",
     pad_to_longest=False,
     check_size=None,
+    layout="xlnet",
 ):
     """Pack one or two segments into each sequence.
 
@@ -75,6 +72,7 @@ def pack(
             at least 2, rather than `sequence_length`. Default False.
         check_size: function that refuses too many before they are made; see
             `checked_size`. Default None.
+        layout: str, "xlnet" (default) or "bert".
 
     Returns:
         dict of int32 tensors [B, T]: `token_ids`, `segment_ids` and
@@ -87,7 +85,7 @@ def pack(
     """
     num_symbols = 2 if second is None else 3
     check_packing(sequence_length, truncate, num_symbols)
-    if pad_side not in PADDING_SEGMENTS:
+    if pad_side not in _SIDES:
         raise ValueError(
             '`pad_side` must be "left" or "right". Received: '
             f"pad_side={pad_side!r}."
@@ -114,6 +112,7 @@ def pack(
         (first_lengths[:, None], second_lengths[:, None], lengths[:, None]),
         width,
         pad_side,
+        LAYOUTS[layout],
     )
 
 
@@ -134,7 +133,7 @@ def checked_size(values, check_size, count, num_tokens):
         return tf.identity(values)
 
 
-def _lay_out(first, second, lengths, width, pad_side):
+def _lay_out(first, second, lengths, width, pad_side, layout):
     """Features of width T; lengths int32 [B, 1] of A, B and the sequence."""
     first_lengths, second_lengths, lengths = lengths
     # The position of each column in its sequence; below 0 = left padding.
@@ -142,7 +141,8 @@ def _lay_out(first, second, lengths, width, pad_side):
     if pad_side == "left":
         places += lengths - width
     is_real = (places >= 0) & (places < lengths)
-    is_cls = places == lengths - 1
+    is_cls = places == (0 if layout.class_first else lengths - 1)
+    places -= layout.text_begin
     token_ids = _at(first, places, first_lengths, SEP_ID)
     if second is not None:
         token_ids = _at(
@@ -152,8 +152,8 @@ def _lay_out(first, second, lengths, width, pad_side):
         places > first_lengths, SECOND_SEGMENT, FIRST_SEGMENT
     )
     token_ids = tf.where(is_cls, CLS_ID, token_ids)
-    segment_ids = tf.where(is_cls, CLS_SEGMENT, segment_ids)
-    padding = PADDING_SEGMENTS[pad_side]
+    segment_ids = tf.where(is_cls, layout.class_segment, segment_ids)
+    padding = layout.padding_segments[pad_side]
     return {
         "token_ids": tf.where(is_real, token_ids, PADDING_ID),
         "segment_ids": tf.where(is_real, segment_ids, padding),
@@ -204,19 +204,20 @@ def last_tokens(values, longest, sequence_length):
     return tf.ragged.boolean_mask(values, is_kept)
 
 
-def align(values, width, default=0):
+def align(values, width, default=0, begin=0):
     """Pad values of the tokens of segment A to the length of the sequence.
 
     Args:
         values: ragged tensor [B, (T)].
         width: int or int32 scalar, T of the sequences.
         default: value of all other tokens.
+        begin: int, the position of the first token. Default 0.
 
     Returns:
         tensor [B, T].
     """
     lengths = tf.cast(values.row_lengths(), tf.int32)[:, None]
-    places = tf.range(width)[None] + tf.zeros_like(lengths)
+    places = tf.range(width)[None] - begin + tf.zeros_like(lengths)
     return _at(values, places, lengths, default)
 
 

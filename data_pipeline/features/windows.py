@@ -11,16 +11,13 @@ import typing
 
 import tensorflow as tf
 
-from data_pipeline.features.packing import FILLERS
 from data_pipeline.features.packing import checked_size
 from data_pipeline.tokenization.ragged import row_ids
 from data_pipeline.tokenization.symbols import CLS_ID
-from data_pipeline.tokenization.symbols import CLS_SEGMENT
 from data_pipeline.tokenization.symbols import FIRST_SEGMENT
+from data_pipeline.tokenization.symbols import LAYOUTS
 from data_pipeline.tokenization.symbols import SECOND_SEGMENT
 from data_pipeline.tokenization.symbols import SEP_ID
-
-_FILLERS = FILLERS["right"]
 
 
 class QuestionWindows(typing.NamedTuple):
@@ -54,6 +51,11 @@ class QuestionWindows(typing.NamedTuple):
     def num_pieces(self):
         """int32 [W], pieces of the context in each window."""
         return tf.cast(self.begins.row_lengths(), tf.int32)
+
+    @property
+    def context_position(self):
+        """int32 [W], where the context begins: behind a class token or at 0."""
+        return tf.cast(tf.equal(self.features["class_index"], 0), tf.int32)
 
 
 def check_windows(sequence_length, stride, max_question_length):
@@ -93,8 +95,11 @@ def make_windows(
     max_question_length=64,
     pad_to_longest=False,
     check_size=None,
+    layout="xlnet",
 ):
     """Windows `context sep question sep cls`, padded on the right.
+
+    In the layout "bert" `cls` comes first.
 
     Args:
         tokenizer: GraphTokenizer.
@@ -108,6 +113,7 @@ def make_windows(
         pad_to_longest: bool, whether T is the length of the longest window.
             Default False.
         check_size: see `features.packing.checked_size`. Default None.
+        layout: str, "xlnet" (default) or "bert".
 
     Returns:
         QuestionWindows, at least one window for each question.
@@ -150,6 +156,7 @@ def make_windows(
             in_windows(ids),
             tf.gather(question_ids, rows),
             None if pad_to_longest else sequence_length,
+            LAYOUTS[layout],
         ),
         first_piece=tf.cast(first, tf.int32),
         context_begins=begins,
@@ -158,27 +165,31 @@ def make_windows(
     )
 
 
-def _features(pieces, questions, width):
+def _features(pieces, questions, width, layout):
     """Windows of ragged ids [W, (C)] and [W, (question)]."""
+    fillers = layout.fillers("right")
     count = pieces.nrows()
 
     def symbol(index):
         return tf.RaggedTensor.from_tensor(tf.fill([count, 1], index))
 
-    parts = (pieces, symbol(SEP_ID), questions, symbol(SEP_ID), symbol(CLS_ID))
+    parts = [pieces, symbol(SEP_ID), questions, symbol(SEP_ID)]
+    parts.insert(0 if layout.class_first else len(parts), symbol(CLS_ID))
     ids = tf.concat(parts, axis=1)
     # A known width makes a static shape, which XLA needs.
-    token_ids = ids.to_tensor(_FILLERS["token_ids"], shape=[None, width])
+    token_ids = ids.to_tensor(fillers["token_ids"], shape=[None, width])
     places = tf.range(tf.shape(token_ids)[1], dtype=tf.int32)[None]
-    class_index = tf.cast(ids.row_lengths(), tf.int32) - 1
+    lengths = tf.cast(ids.row_lengths(), tf.int32)
+    class_index = tf.zeros_like(lengths) if layout.class_first else lengths - 1
     size = tf.cast(pieces.row_lengths(), tf.int32)[:, None]
     is_class = places == class_index[:, None]
-    is_real = places <= class_index[:, None]
+    is_real = places < lengths[:, None]
+    places -= layout.text_begin
     segment_ids = tf.where(places <= size, FIRST_SEGMENT, SECOND_SEGMENT)
-    segment_ids = tf.where(is_class, CLS_SEGMENT, segment_ids)
+    segment_ids = tf.where(is_class, layout.class_segment, segment_ids)
     return {
         "token_ids": token_ids,
-        "segment_ids": tf.where(is_real, segment_ids, _FILLERS["segment_ids"]),
+        "segment_ids": tf.where(is_real, segment_ids, fillers["segment_ids"]),
         "padding_mask": tf.cast(is_real, tf.int32),
         "answer_mask": tf.cast((places < size) | is_class, tf.int32),
         "class_index": class_index,

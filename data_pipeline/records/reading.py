@@ -203,6 +203,26 @@ def parse_records(serialized, manifest):
     }
 
 
+def class_first(records, class_segment):
+    """Records with the class token, which is stored last, in front.
+
+    Args:
+        records: dict of `parse_records`.
+        class_segment: int, the segment of the class token.
+
+    Returns:
+        dict of tensors.
+    """
+    moved = {
+        name: tf.roll(records[name], 1, axis=1)
+        for name in ("token_ids", "segment_ids", "is_target")
+    }
+    segments = moved["segment_ids"]
+    first = tf.fill(tf.shape(segments[:, :1]), class_segment)
+    moved["segment_ids"] = tf.concat([first, segments[:, 1:]], axis=1)
+    return {**records, **moved}
+
+
 def tokenizer_of_records(directory, manifest):
     """The tokenizer that records were built with.
 

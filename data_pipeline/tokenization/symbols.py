@@ -1,8 +1,10 @@
 """The nine special symbols, the first pieces of every XLNet vocabulary.
 
-Ids as released, and the segments of the layouts. The records, the tokenizers
-and the exports share them.
+Ids as released, and the layouts of sequences. The records, the tokenizers and
+the exports share them.
 """
+
+import dataclasses
 
 UNKNOWN_ID = 0
 BEGIN_ID = 1
@@ -29,8 +31,55 @@ SPECIAL_SYMBOLS = tuple(SPECIAL_IDS)
 
 BLANK = "\u2581"  # SentencePiece writes a space as this block
 
-# Only whether two segments are equal matters to the model; the class token and
+# Only whether two segments are equal matters to XLNet; the class token and
 # padding have one of their own. Padding on the right is that of questions.
 FIRST_SEGMENT, SECOND_SEGMENT, CLS_SEGMENT = range(3)
 PADDING_SEGMENTS = {"left": 4, "right": 3}
 PADDING_ID = 0  # as released, not that of <pad>
+
+
+@dataclasses.dataclass(frozen=True)
+class Layout:
+    """Where the symbols and the padding of a sequence stand.
+
+    Attributes:
+        name: str, as in the config of a model.
+        class_first: bool, whether [CLS] begins a sequence or ends it.
+        class_segment: int, the segment of [CLS].
+        padding_segments: dict of "left" and "right" to int.
+    """
+
+    name: str
+    class_first: bool
+    class_segment: int
+    padding_segments: dict
+
+    @property
+    def text_begin(self):
+        """int, the position of the first token of the text."""
+        return int(self.class_first)
+
+    def pad_side(self, usual):
+        """The padded side: "left" or "right".
+
+        Args:
+            usual: the side for a class token at the end.
+        """
+        # Absolute positions count from the left.
+        return "right" if self.class_first else usual
+
+    def fillers(self, pad_side):
+        """dict of a feature's name to its value in padding."""
+        segment = self.padding_segments[pad_side]
+        return {"token_ids": PADDING_ID, "segment_ids": segment}
+
+
+LAYOUTS = {
+    layout.name: layout
+    for layout in (
+        # `A sep cls` and `A sep B sep cls`
+        Layout("xlnet", False, CLS_SEGMENT, PADDING_SEGMENTS),
+        # `cls A sep` and `cls A sep B sep`
+        Layout("bert", True, FIRST_SEGMENT, {"left": 0, "right": 0}),
+    )
+}

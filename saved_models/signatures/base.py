@@ -13,8 +13,6 @@ from data_pipeline.tokenization.graph import GraphTokenizer
 from data_pipeline.tokenization.symbols import BLANK
 from data_pipeline.tokenization.symbols import CLS_ID
 from data_pipeline.tokenization.symbols import CLS_SEGMENT
-from data_pipeline.tokenization.symbols import PADDING_ID
-from data_pipeline.tokenization.symbols import PADDING_SEGMENTS
 from data_pipeline.tokenization.symbols import SEP_ID
 from saved_models.signatures.checks import after
 from saved_models.signatures.checks import at_most
@@ -276,8 +274,7 @@ class TaskSignatures(ModelSignatures):
     def _make_forward_pass(self):
         pad_side = self._preprocessor.pad_side
         fillers = {
-            "token_ids": PADDING_ID,
-            "segment_ids": PADDING_SEGMENTS[pad_side],
+            **self._preprocessor.fillers,
             "padding_mask": 0,
             "answer_mask": 0,
         }

@@ -112,7 +112,8 @@ class ChoiceSignatures(_ManySignatures):
             "ids": Signature(
                 self.ids,
                 id_specs(rank=3),
-                "Scores of options as ready ids, padded on the left.",
+                f"Scores of options as ready ids, padded on the "
+                f"{self._preprocessor.pad_side}.",
                 _CHOICE_MEANING,
                 self._example_ids(),
             ),
@@ -201,7 +202,8 @@ class RankerSignatures(_ManySignatures):
             "ids": Signature(
                 self.ids,
                 id_specs(rank=3),
-                "Scores of documents as ready ids, padded on the left.",
+                f"Scores of documents as ready ids, padded on the "
+                f"{self._preprocessor.pad_side}.",
                 _RANKING_MEANING,
                 self._example_ids(),
             ),

@@ -9,8 +9,8 @@ import numpy as np
 import tensorflow as tf
 
 from data_pipeline.tokenization.symbols import CLS_ID
-from data_pipeline.tokenization.symbols import CLS_SEGMENT
 from data_pipeline.tokenization.symbols import FIRST_SEGMENT
+from data_pipeline.tokenization.symbols import LAYOUTS
 from data_pipeline.tokenization.symbols import SEP_ID
 from saved_models.signatures.base import ModelSignatures
 from saved_models.signatures.checks import after
@@ -226,16 +226,20 @@ class EmbeddingSignatures(ModelSignatures):
         return self._run(run, features, ["embeddings"])
 
     def _text_features(self, ids):
-        """Ragged ids -> features of `[ids sep cls]`."""
+        """Ragged ids -> features of `[ids sep cls]` or `[cls ids sep]`."""
         length = self._settings.sequence_length
-        return self._padded(with_ends(ids, length), minimum=2)
+        return self._padded(with_ends(ids, length, self._layout), minimum=2)
+
+    @property
+    def _layout(self):
+        return LAYOUTS[self._served.config.layout]
 
     def _padded(self, ids, minimum=1):
         """Ragged ids -> features, refused before padding where too many."""
         check = self._check_tokens(ids.nrows(), ids.bounding_shape(axis=1))
         with tf.control_dependencies([check]):
             ids = tf.identity(ids)
-        return padded(ids, minimum)
+        return padded(ids, minimum, self._layout)
 
 
 def _pooled(content, padding_mask):
@@ -248,16 +252,17 @@ def _pooled(content, padding_mask):
     }
 
 
-def padded(ids, minimum=1):
+def padded(ids, minimum=1, layout=LAYOUTS["xlnet"]):
     """Ragged ids -> features, padded on the right.
 
     Args:
         ids: int32 ragged tensor [N, (T)].
         minimum: int, the least number of columns: a reshape needs one.
+        layout: Layout.
 
     Returns:
-        dict of int32 [N, T]: `token_ids`, `segment_ids` (2 for [CLS], as in
-        pretraining, else 0), `padding_mask`.
+        dict of int32 [N, T]: `token_ids`, `segment_ids` (that of the layout
+        for [CLS], as in pretraining, else 0), `padding_mask`.
     """
     token_ids = ids.to_tensor()
     missing = tf.maximum(minimum - tf.shape(token_ids)[1], 0)
@@ -265,7 +270,7 @@ def padded(ids, minimum=1):
     return {
         "token_ids": token_ids,
         "segment_ids": tf.where(
-            token_ids == CLS_ID, CLS_SEGMENT, FIRST_SEGMENT
+            token_ids == CLS_ID, layout.class_segment, FIRST_SEGMENT
         ),
         "padding_mask": tf.sequence_mask(
             ids.row_lengths(), tf.shape(token_ids)[1], dtype=tf.int32
@@ -273,12 +278,18 @@ def padded(ids, minimum=1):
     }
 
 
-def with_ends(ids, sequence_length):
-    """Ragged ids -> `[ids sep cls]` of at most `sequence_length` tokens."""
+def with_ends(ids, sequence_length, layout=LAYOUTS["xlnet"]):
+    """Ragged ids with [SEP] and [CLS], at most `sequence_length` tokens."""
     ids = ids[:, : sequence_length - 2]
-    rows = ids.nrows(out_type=tf.int32)
-    ends = tf.tile([[SEP_ID, CLS_ID]], [rows, 1])
-    return tf.concat([ids, tf.RaggedTensor.from_tensor(ends)], axis=1)
+    parts = [ids, _symbols(ids, SEP_ID)]
+    parts.insert(0 if layout.class_first else 2, _symbols(ids, CLS_ID))
+    return tf.concat(parts, axis=1)
+
+
+def _symbols(ids, symbol):
+    """A symbol for each row, ragged [N, (1)]."""
+    symbols = tf.fill([ids.nrows(out_type=tf.int32), 1], symbol)
+    return tf.RaggedTensor.from_tensor(symbols)
 
 
 def read_memory(memories, memory_mask):

@@ -60,7 +60,8 @@ class _TextSignatures(TaskSignatures):
             "ids": Signature(
                 self.ids,
                 id_specs(),
-                f"{self.answers} of ready ids, padded on the left.",
+                f"{self.answers} of ready ids, padded on the "
+                f"{self._preprocessor.pad_side}.",
                 _MEANING,
                 self._example_ids(),
             ),

@@ -139,6 +139,11 @@ class BertConfig(CheckedConfig):
         return "bidirectional"
 
     @property
+    def layout(self):
+        """str, "bert": [CLS] begins a sequence."""
+        return "bert"
+
+    @property
     def transform_activation(self):
         """str, the activation of the layer before the tied softmax."""
         return self.activation

@@ -113,6 +113,11 @@ class XLNetConfig(CheckedConfig):
                 f"Received: attention_type={self.attention_type!r}."
             )
 
+    @property
+    def layout(self):
+        """str, "xlnet": [CLS] ends a sequence."""
+        return "xlnet"
+
     @classmethod
     def from_dict(cls, values):
         """The config of a dict with our, the released or Hugging Face's names.

@@ -105,7 +105,11 @@ def decode(
     _check_ids(examples)
     _check_numbers(outputs)
     contexts = [one.context for one in examples]
-    windows = QuestionWindows(encoded.dense["example"], **encoded.unbatched)
+    windows = QuestionWindows(
+        encoded.dense["example"],
+        features={"class_index": encoded.dense["class_index"]},
+        **encoded.unbatched,
+    )
     spans = best_spans(
         outputs, windows, of_examples(contexts), n_best, max_answer_length
     )

@@ -64,8 +64,11 @@ class XLNetMultipleChoicePreprocessor(Preprocessor):
         pad_to_longest=False,
         max_question_length=128,
         fill_blanks=True,
+        layout="xlnet",
     ):
-        super().__init__(tokenizer, sequence_length, truncate, pad_to_longest)
+        super().__init__(
+            tokenizer, sequence_length, truncate, pad_to_longest, layout
+        )
         self.max_question_length = max_question_length
         self.fill_blanks = fill_blanks
 
@@ -117,7 +120,6 @@ class XLNetMultipleChoicePreprocessor(Preprocessor):
         """
         from data_pipeline.features.batches import EncodedExamples
         from data_pipeline.features.batches import encode_in_chunks
-        from data_pipeline.features.packing import FILLERS
         from data_pipeline.features.packing import unpack
 
         def columns(some):
@@ -141,8 +143,8 @@ class XLNetMultipleChoicePreprocessor(Preprocessor):
                 ),
                 "row_weight": np.ones(len(examples), np.float32),
             },
-            FILLERS["left"],
-            "left",
+            self.fillers,
+            self.pad_side,
             options=len(examples[0].options),
         )
 
@@ -158,7 +160,7 @@ class XLNetMultipleChoicePreprocessor(Preprocessor):
 class XLNetRankerPreprocessor(Preprocessor):
     """Features of queries and their documents, a sequence for each document.
 
-    A sequence is the query, then the document, padded on the left.
+    A sequence is the query, then the document.
 
     Args: see `Preprocessor`.
 
@@ -245,7 +247,6 @@ class XLNetRankerPreprocessor(Preprocessor):
         """
         from data_pipeline.features.batches import EncodedExamples
         from data_pipeline.features.batches import encode_in_chunks
-        from data_pipeline.features.packing import FILLERS
         from data_pipeline.features.packing import unpack
 
         def columns(some):
@@ -272,8 +273,8 @@ class XLNetRankerPreprocessor(Preprocessor):
                 "example": chosen,
                 "row_weight": np.ones(len(groups), np.float32),
             },
-            FILLERS["left"],
-            "left",
+            self.fillers,
+            self.pad_side,
             options=num_documents,
         )
 

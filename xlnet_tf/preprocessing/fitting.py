@@ -29,7 +29,8 @@ class RawStringModel:
 
     Attributes:
         preprocessor: Preprocessor or None; may be set at any time. ValueError
-            if its tokenizer has more pieces than the model tokens.
+            if its tokenizer has more pieces than the model tokens, or its
+            layout is another than the model's.
     """
 
     @property
@@ -46,6 +47,13 @@ class RawStringModel:
                     f"{self.config.vocabulary_size} tokens. Give the "
                     "tokenizer that the model was trained with."
                 )
+            layout = self.config.layout
+            if getattr(value, "layout", layout) != layout:
+                raise ValueError(
+                    f"the preprocessor has the layout {value.layout!r} and the "
+                    f"model {layout!r}. Give the preprocessor "
+                    f"layout={layout!r}."
+                )
         self._preprocessor = value
 
     def find_preprocessor(self, path, verify=True):
@@ -56,7 +64,8 @@ class RawStringModel:
             verify: bool, whether to compare its files with the `SHA256SUMS`
                 beside them, if there is one. Default True.
         """
-        found = self.preprocessor_cls.find(path, verify)
+        layout = self.config.layout
+        found = self.preprocessor_cls.find(path, verify, layout)
         try:
             self.preprocessor = found
         except ValueError as error:

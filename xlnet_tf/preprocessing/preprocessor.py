@@ -44,6 +44,9 @@ class Preprocessor:
         pad_to_longest: bool, whether a batch is as wide as its longest
             sequence rather than `sequence_length`. Faster without XLA.
             Default False.
+        layout: str, "xlnet" (default), where [CLS] ends a sequence, or "bert",
+            where it begins one that is padded on the right: as `config.layout`
+            of the model.
 
     Call arguments:
         x: raw input of a batch, or of a single example.
@@ -59,7 +62,7 @@ class Preprocessor:
         ValueError: if a setting is out of range.
     """
 
-    pad_side = "left"
+    usual_pad_side = "left"
     # Rank of the strings of one example; a batch has one axis more.
     string_rank = 0
     # Refuses too many sequences before they are made, see
@@ -75,6 +78,7 @@ class Preprocessor:
         sequence_length=512,
         truncate="longest_first",
         pad_to_longest=False,
+        layout="xlnet",
     ):
         if not hasattr(tokenizer, "model_proto"):
             raise TypeError(
@@ -82,10 +86,26 @@ class Preprocessor:
                 f"tokenizer={tokenizer!r}."
             )
         self.tokenizer = tokenizer
+        self.layout = _checked_layout(layout)
         self.truncate = truncate
         self.pad_to_longest = pad_to_longest
         self.sequence_length = sequence_length
         self._graph_tokenizer = None
+
+    @property
+    def pad_side(self):
+        """The padded side of sequences: "left" or "right"."""
+        return _layouts()[self.layout].pad_side(self.usual_pad_side)
+
+    @property
+    def fillers(self):
+        """dict of a feature's name to its value in padding."""
+        return _layouts()[self.layout].fillers(self.pad_side)
+
+    @property
+    def text_begin(self):
+        """int, the position of a sequence's first piece, if none is padding."""
+        return _layouts()[self.layout].text_begin
 
     @property
     def sequence_length(self):
@@ -211,6 +231,7 @@ class Preprocessor:
             self.pad_side,
             self.pad_to_longest,
             check_size or self.check_size,
+            self.layout,
         )
 
     def settings(self):
@@ -219,6 +240,7 @@ class Preprocessor:
             "sequence_length": self.sequence_length,
             "truncate": self.truncate,
             "pad_to_longest": self.pad_to_longest,
+            "layout": self.layout,
         }
 
     def with_settings(self, **settings):
@@ -293,12 +315,13 @@ class Preprocessor:
         return saved_cls(**{**saved, **settings})
 
     @classmethod
-    def find(cls, path, verify=True):
+    def find(cls, path, verify=True, layout="xlnet"):
         """Find the preprocessor of a model directory.
 
         Args:
             path: str or path of a directory or of a checkpoint in it.
             verify: bool, see `from_preset`.
+            layout: str, where no preprocessor of this class was saved.
 
         Returns:
             A preprocessor of this class, or None where there is no tokenizer
@@ -315,7 +338,9 @@ class Preprocessor:
         path = path if path.is_dir() else path.parent
         if not has_tokenizer(path):
             return None
-        return cls.from_preset(path, verify=verify)
+        saved = cls._saved(path)[1]
+        settings = {} if saved else {"layout": layout}
+        return cls.from_preset(path, verify=verify, **settings)
 
     @classmethod
     def _saved(cls, path):
@@ -360,6 +385,21 @@ class Preprocessor:
             "config": self.settings(),
         }
         write_json(path / own.PREPROCESSOR_FILE, saved)
+
+
+def _layouts():
+    from data_pipeline.tokenization.symbols import LAYOUTS
+
+    return LAYOUTS
+
+
+def _checked_layout(layout):
+    if layout not in _layouts():
+        raise ValueError(
+            f"`layout` must be one of {', '.join(_layouts())}. Received: "
+            f"layout={layout!r}."
+        )
+    return layout
 
 
 def _unconverted(function):

@@ -32,10 +32,11 @@ _COUNTS = (
 class XLNetQuestionAnsweringPreprocessor(Preprocessor):
     """Features of questions about contexts, padded on the right.
 
-    A sequence is `context sep question sep cls`. A context that is too long is
-    read in overlapping windows. To predict, a batch has a row for every
-    window; to train, a row for each question, the window that holds the
-    answer. `XLNetQuestionAnswering.answer` merges the predictions of windows.
+    A sequence is `context sep question sep cls`, in BERT's layout `cls context
+    sep question sep`. A context that is too long is read in overlapping
+    windows. To predict, a batch has a row for every window; to train, a row for
+    each question, the window that holds the answer.
+    `XLNetQuestionAnswering.answer` merges the predictions of windows.
 
     Args:
         tokenizer: data_pipeline Tokenizer.
@@ -46,6 +47,7 @@ class XLNetQuestionAnsweringPreprocessor(Preprocessor):
             Default 64.
         pad_to_longest: bool, whether a batch is as wide as its longest window
             rather than `sequence_length`. Faster without XLA. Default False.
+        layout: str, "xlnet" (default) or "bert"; see `Preprocessor`.
 
     Call arguments:
         x: dict of strings "question" [B] and "context" [B].
@@ -80,7 +82,7 @@ class XLNetQuestionAnsweringPreprocessor(Preprocessor):
     Source: run_squad.py of the released code.
     """
 
-    pad_side = "right"
+    usual_pad_side = "right"
     decode = staticmethod(decode)  # the way back from `encode`
 
     def __init__(
@@ -90,11 +92,15 @@ class XLNetQuestionAnsweringPreprocessor(Preprocessor):
         stride=128,
         max_question_length=64,
         pad_to_longest=False,
+        layout="xlnet",
     ):
         self.stride = stride
         self.max_question_length = max_question_length
         super().__init__(
-            tokenizer, sequence_length, pad_to_longest=pad_to_longest
+            tokenizer,
+            sequence_length,
+            pad_to_longest=pad_to_longest,
+            layout=layout,
         )
 
     def check_length(self, value):
@@ -147,6 +153,7 @@ class XLNetQuestionAnsweringPreprocessor(Preprocessor):
             self.max_question_length,
             self.pad_to_longest,
             self.check_size,
+            self.layout,
         )
 
     def settings(self):
@@ -155,6 +162,7 @@ class XLNetQuestionAnsweringPreprocessor(Preprocessor):
             "stride": self.stride,
             "max_question_length": self.max_question_length,
             "pad_to_longest": self.pad_to_longest,
+            "layout": self.layout,
         }
 
     def encode(
@@ -193,7 +201,6 @@ class XLNetQuestionAnsweringPreprocessor(Preprocessor):
         """
         from data_pipeline.features.batches import EncodedExamples
         from data_pipeline.features.batches import encode_in_chunks
-        from data_pipeline.features.packing import FILLERS
 
         if training:
             _check_answers(examples)
@@ -207,8 +214,8 @@ class XLNetQuestionAnsweringPreprocessor(Preprocessor):
         return EncodedExamples(
             sequences,
             columns,
-            {**FILLERS["right"], "answer_mask": 0},
-            "right",
+            {**self.fillers, "answer_mask": 0},
+            self.pad_side,
             notes=[f"windows   {_line(encoder.counts)}"],
             unbatched=unbatched,
             counts=encoder.counts,

@@ -14,7 +14,9 @@ from xlnet_tf.preprocessing.strings import of_examples
 
 @keras.saving.register_keras_serializable(package="xlnet_tf")
 class XLNetTextClassifierPreprocessor(Preprocessor):
-    """Features of texts, or of pairs of texts, padded on the left.
+    """Features of texts, or of pairs of texts.
+
+    Padded on the left, in BERT's layout on the right.
 
     Args: see `Preprocessor`.
 
@@ -93,7 +95,6 @@ class XLNetTextClassifierPreprocessor(Preprocessor):
         """
         from data_pipeline.features.batches import EncodedExamples
         from data_pipeline.features.batches import encode_in_chunks
-        from data_pipeline.features.packing import FILLERS
 
         label = _labels(examples, labels)
         self._check_stride(examples, stride)
@@ -118,8 +119,8 @@ class XLNetTextClassifierPreprocessor(Preprocessor):
                 "example": example.astype(np.int32),
                 "row_weight": (1 / windows[example]).astype(np.float32),
             },
-            FILLERS["left"],
-            "left",
+            self.fillers,
+            self.pad_side,
             notes=notes,
         )
 

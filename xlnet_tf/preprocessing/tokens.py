@@ -52,7 +52,7 @@ class XLNetTokenClassifierPreprocessor(Preprocessor):
     ```
     """
 
-    pad_side = "right"
+    usual_pad_side = "right"
     string_rank = 1
     _num_symbols = 2
 
@@ -108,7 +108,6 @@ class XLNetTokenClassifierPreprocessor(Preprocessor):
         """
         from data_pipeline.features.batches import EncodedExamples
         from data_pipeline.features.batches import encode_in_chunks
-        from data_pipeline.features.packing import FILLERS
 
         _check_tags(examples, labels)
         known = {label: index for index, label in enumerate(labels)}
@@ -133,11 +132,11 @@ class XLNetTokenClassifierPreprocessor(Preprocessor):
                 "row_weight": np.ones(len(examples), np.float32),
             },
             {
-                **FILLERS["right"],
+                **self.fillers,
                 "token_labels": _NO_LABEL,
                 "is_first_piece": 0,
             },
-            "right",
+            self.pad_side,
             notes=notes,
         )
 
@@ -168,8 +167,12 @@ class XLNetTokenClassifierPreprocessor(Preprocessor):
         def with_symbols(values, filler):
             values = pieces.with_flat_values(values)
             values = values[:, : self.sequence_length - 2]
-            ends = tf.fill([len(examples), 2], tf.cast(filler, values.dtype))
-            return tf.concat([values, ends], axis=1)
+            symbols = tf.cast(filler, values.dtype)
+            before, behind = (
+                tf.fill([len(examples), count], symbols)
+                for count in (self.text_begin, 2 - self.text_begin)
+            )
+            return tf.concat([before, values, behind], axis=1)
 
         is_first = with_symbols(is_first, 0)
         kept = tf.reduce_sum(tf.cast(is_first, tf.int32), axis=1)
@@ -222,7 +225,8 @@ class XLNetTokenClassifierPreprocessor(Preprocessor):
         from data_pipeline.features.packing import align
 
         values = pieces.with_flat_values(values)
-        return align(values[:, : self.sequence_length - 2], width)
+        values = values[:, : self.sequence_length - 2]
+        return align(values, width, begin=self.text_begin)
 
 
 def _check_tags(examples, labels):

@@ -61,8 +61,8 @@ class _TextTask(SequenceTask):
 class XLNetTextClassifier(_TextTask):
     """Puts a text, or a pair of texts, in one of several classes.
 
-    Pad on the left: `ClassificationHead` reads the last token, which must be
-    the class token.
+    `ClassificationHead` reads the class token: the last one of an XLNet, so pad
+    on the left; the first one of a BERT, so pad on the right.
 
     Args:
         backbone: XLNetBackbone.

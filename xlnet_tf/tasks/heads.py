@@ -117,8 +117,8 @@ class ClassificationHead(keras.layers.Layer):
     Args:
         config: XLNetConfig.
         num_classes: int, C.
-        summary: "last" (default, where the class token stands), "first" or
-            "mean", over all T tokens, padding included, as released.
+        summary: "last" (default) or "first", where the class token stands,
+            or "mean", over all T tokens, padding included, as released.
         projection: bool, a dense layer on the summary. Default True.
         activation: "tanh" (default) or None, after the projection.
         dropout: float, on the summary. Default 0.1.

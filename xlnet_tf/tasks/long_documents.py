@@ -33,7 +33,7 @@ class SequenceTask(Task):
         self,
         backbone,
         num_classes,
-        summary="last",
+        summary=None,
         projection=True,
         activation="tanh",
         dropout=0.1,
@@ -43,7 +43,7 @@ class SequenceTask(Task):
         _check_memory(backbone.config, segment_length)
         _check_reuse(backbone.config, segment_length)
         summary_arguments = {
-            "summary": summary,
+            "summary": summary or _place_of_class(backbone.config),
             "projection": projection,
             "activation": activation,
             "dropout": dropout,
@@ -103,6 +103,10 @@ class SequenceTask(Task):
             **self.summary_arguments,
             "segment_length": self.segment_length,
         }
+
+
+def _place_of_class(config):
+    return "first" if config.layout == "bert" else "last"
 
 
 def _check_memory(config, segment_length):

@@ -91,6 +91,7 @@ class FinetuningRun(Run):
         config = self._as_it_began(config)
         self.preprocessor = preprocessor_cls.from_preset(
             self.options.preset,
+            layout=read_config(self.options.preset).layout,
             **self.task_class.preprocessor_settings(data.task, config),
         )
         self.rows = self._encode(data.train, True)

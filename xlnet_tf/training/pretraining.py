@@ -9,6 +9,7 @@ from data_pipeline.objectives.masked import MaskedReader
 from data_pipeline.objectives.permutation import PermutationReader
 from data_pipeline.objectives.pseudo_masked import PseudoMaskedReader
 from data_pipeline.pretraining import PretrainingData
+from data_pipeline.records.manifest import read_manifest
 from data_pipeline.records.reading import tokenizer_of_records
 from data_pipeline.records.writer import TOKENIZER
 from data_pipeline.tokenization.hugging_face import check_tokenizer
@@ -71,21 +72,21 @@ class PretrainingRun(Run):
     def read_data(self):
         options, config = self.options, self.config
         config.replica_batch_size(self.strategy.num_replicas_in_sync)
+        reader = objective_reader(config)
+        manifest = read_manifest(options.records, check_shards=False)
+        reader.check(manifest)
+        self.model_config = model_config(
+            options, manifest, OBJECTIVES[config.objective].config_values
+        )
         self.data = PretrainingData(
             options.records,
             config.batch_size,
             seed=config.seed,
             skip_corrupt=options.skip_corrupt,
-            objective=objective_reader(config),
+            objective=reader,
+            layout=self.model_config.layout,
         )
-        self.tokenizer = tokenizer_of_records(
-            options.records, self.data.manifest
-        )
-        self.model_config = model_config(
-            options,
-            self.data.manifest,
-            OBJECTIVES[config.objective].config_values,
-        )
+        self.tokenizer = tokenizer_of_records(options.records, manifest)
         self.held_out = self._held_out_data()
         self.evaluation_batches = self.held_out and min(
             config.evaluation_steps, self.held_out.steps_per_epoch
@@ -106,6 +107,7 @@ class PretrainingRun(Run):
             seed=self.config.seed,
             skip_corrupt=options.skip_corrupt,
             objective=self.data.reader,
+            layout=self.model_config.layout,
         )
         check_same_text(found.manifest, self.data.manifest, directory)
         if found.num_records < replicas:
