@@ -77,6 +77,8 @@ def all_measurements(sizes, files):
     return [
         training_step(sizes, sizes.memory_length),
         training_step(sizes, 0),
+        objective_step(sizes),
+        pseudo_masks(sizes),
         *(inference(sizes, *shape) for shape in sizes.inference),
         *(long_document(sizes, length) for length in sizes.document_lengths),
         fine_tuning(sizes, *sizes.fine_tuning),
@@ -126,6 +128,87 @@ def training_step(sizes, memory_length):
             ),
             *_garden(garden, shape),
             *_hugging_face(step, shape),
+        ),
+    )
+
+
+def objective_step(sizes):
+    """Forward, backward and AdamW of BERT's and the other objectives."""
+    shape = {
+        "model": sizes.model,
+        "batch_size": sizes.batch_size,
+        "num_tokens": sizes.num_tokens,
+        "num_targets": round(0.15 * sizes.num_tokens),
+    }
+    ours = [
+        ("masked, XLA", "masked", "bert", True),
+        ("masked, no XLA", "masked", "bert", False),
+        ("masked on XLNet, XLA", "masked", "xlnet", True),
+        ("causal on XLNet, XLA", "causal", "xlnet", True),
+        ("pseudo_masked, XLA", "pseudo_masked", "bert", True),
+    ]
+    step = "masked_step"
+    return Measurement(
+        name="objective_step",
+        group="objective_step",
+        title=f"Pretraining step by objective, {_model_name(sizes)}, batch "
+        f"{sizes.batch_size}, {sizes.num_tokens} tokens, "
+        f"{shape['num_targets']} targets (causal: all), no memory; peers: BERT",
+        item="tokens",
+        items=sizes.batch_size * sizes.num_tokens,
+        contenders=(
+            *(
+                Contender(
+                    f"{OURS}, {label}",
+                    OURS,
+                    "ours:objective_step",
+                    {
+                        **shape,
+                        "objective": objective,
+                        "backbone": backbone,
+                        "jit_compile": jit_compile,
+                    },
+                )
+                for label, objective, backbone, jit_compile in ours
+            ),
+            *_garden(f"model_garden:{step}", shape),
+            *_hugging_face(f"hugging_face:{step}", shape),
+        ),
+    )
+
+
+def pseudo_masks(sizes):
+    """UniLMv2's one pass beside a pass for every factorization step."""
+    model = workload.SMALL if sizes.model == workload.BASE else sizes.model
+    shape = {
+        "model": model,
+        "batch_size": sizes.batch_size,
+        "num_tokens": sizes.num_tokens,
+        "num_targets": round(0.15 * sizes.num_tokens),
+        "jit_compile": True,
+    }
+    of_one = {"objective": "pseudo_masked", "backbone": "bert"}
+    return Measurement(
+        name="pseudo_masks",
+        group="pseudo_masks",
+        title=f"Pseudo-masked step, {model['num_layers']} layers of "
+        f"{model['hidden_dim']}, batch {sizes.batch_size}, "
+        f"{sizes.num_tokens} tokens, {shape['num_targets']} targets",
+        item="tokens",
+        items=sizes.batch_size * sizes.num_tokens,
+        contenders=(
+            Contender(
+                f"{OURS}, one pass",
+                OURS,
+                "ours:objective_step",
+                {**shape, **of_one},
+            ),
+            Contender(
+                f"{OURS}, a pass for every step",
+                OURS,
+                "ours:step_by_step",
+                shape,
+            ),
         ),
     )
 

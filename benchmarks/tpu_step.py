@@ -30,13 +30,13 @@ CHIPS = {
 }
 
 
-def lower_training_step(config, training, sequence_length, num_predict):
+def lower_training_step(config, training, features):
     """The StableHLO of the step that `xlnet_tf.train` makes on each replica.
 
     Args:
-        config: XLNetConfig.
+        config: XLNetConfig or BertConfig.
         training: TrainingConfig.
-        sequence_length, num_predict: ints, T and P.
+        features: dict of arrays, a batch of one replica.
 
     Returns:
         str.
@@ -44,7 +44,6 @@ def lower_training_step(config, training, sequence_length, num_predict):
     import orbit
     import tensorflow as tf
 
-    from data_pipeline.records.schema import batch_features
     from xlnet_tf.training import pretraining_step
 
     strategy = tf.distribute.get_strategy()
@@ -60,12 +59,7 @@ def lower_training_step(config, training, sequence_length, num_predict):
         strategy,
         orbit.utils.create_global_step(),
     )
-    sizes = {"B": training.batch_size, "T": sequence_length, "P": num_predict}
-    features = {
-        name: tf.zeros([sizes[axis] for axis in entry.shape], entry.dtype)
-        for name, entry in batch_features().items()
-        if name != "is_reversed"
-    }
+    features = {name: tf.constant(x) for name, x in features.items()}
     step = tf.function(trainer._replica_step, jit_compile=True)
     return step.experimental_get_compiler_ir(features)(stage="stablehlo")
 
@@ -155,11 +149,51 @@ def least_seconds(report, topology):
     }
 
 
+def model_config(arguments):
+    """XLNetConfig or BertConfig of the options."""
+    import xlnet_tf
+    from xlnet_tf.objectives import OBJECTIVES
+
+    if arguments.backbone == "bert":
+        config = xlnet_tf.BertConfig.from_size(
+            arguments.config, max_positions=arguments.sequence_length
+        )
+    else:
+        config = xlnet_tf.XLNetConfig.from_size(
+            arguments.config,
+            memory_length=arguments.memory_length,
+            reuse_length=arguments.reuse_length,
+            **OBJECTIVES[arguments.objective].config_values,
+        )
+    if arguments.num_layers is not None:
+        config = config.replace(num_layers=arguments.num_layers)
+    return config
+
+
+def batch_of(arguments, vocabulary_size):
+    """dict of arrays, the batch of a replica."""
+    import numpy as np
+
+    from benchmarks import workload
+
+    features = workload.objective_batch(
+        arguments.objective,
+        {"vocabulary_size": vocabulary_size},
+        arguments.batch_size,
+        arguments.sequence_length,
+        arguments.num_predict,
+    )
+    continues = np.ones(arguments.batch_size, bool)
+    return {**features, "is_continuation": continues}
+
+
 def main(argv=None):
     """Prints a report; an error in the options is one line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     add = parser.add_argument
     add("--config", default="base")
+    add("--objective", default="permutation")
+    add("--backbone", default="xlnet", choices=["xlnet", "bert"])
     add("--batch-size", type=int, default=8)
     add("--sequence-length", type=int, default=512)
     add("--memory-length", type=int, default=384)
@@ -172,19 +206,13 @@ def main(argv=None):
     add("--topology", default="v5e", choices=["cpu", *sorted(TOPOLOGIES)])
     arguments = parser.parse_args(argv)
 
-    import xlnet_tf
     from xlnet_tf.training.config import TrainingConfig
 
     begun = time.process_time()
     try:
-        config = xlnet_tf.XLNetConfig.from_size(
-            arguments.config,
-            memory_length=arguments.memory_length,
-            reuse_length=arguments.reuse_length,
-        )
-        if arguments.num_layers is not None:
-            config = config.replace(num_layers=arguments.num_layers)
+        config = model_config(arguments)
         training = TrainingConfig(
+            objective=arguments.objective,
             batch_size=arguments.batch_size,
             precision=arguments.precision,
             rematerialize=arguments.rematerialize,
@@ -193,12 +221,13 @@ def main(argv=None):
     except ValueError as error:
         parser.error(str(error))
     text = lower_training_step(
-        config, training, arguments.sequence_length, arguments.num_predict
+        config, training, batch_of(arguments, config.vocabulary_size)
     )
     lower_cpu_seconds = time.process_time() - begun
     compiled = compile_for_tpu(text, arguments.topology)
     report = {
         "config": arguments.config,
+        "objective": arguments.objective,
         "batch_size": arguments.batch_size,
         "topology": arguments.topology,
         "lower_cpu_seconds": lower_cpu_seconds,

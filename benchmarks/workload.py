@@ -77,6 +77,7 @@ TINY_SIZES = Sizes(
 
 
 _FIRST_WORD = 9  # ids below are special symbols
+_MASK = 6
 
 
 def token_batch(model, batch_size, num_tokens, seed=0):
@@ -126,6 +127,50 @@ def pretraining_batch(model, batch_size, num_tokens, num_targets, seed=0):
         "perm_mask": (hidden & is_target[:, None, :]).astype(np.float32),
         "target_mapping": np.eye(num_tokens, dtype=np.float32)[positions],
     }
+
+
+def objective_batch(
+    objective, model, batch_size, num_tokens, num_targets, seed=0
+):
+    """A batch as `PretrainingData` gives it for an objective.
+
+    Args:
+        objective: str, of the registry.
+        num_targets: int, P; a causal model predicts all T tokens.
+
+    Returns:
+        dict of arrays.
+    """
+    batch = pretraining_batch(model, batch_size, num_tokens, num_targets, seed)
+    kept = ["token_ids", "segment_ids", "target_positions", "target_ids"]
+    kept.append("target_weights")
+    if objective == "permutation":
+        kept.append("factorization_rank")
+    features = {name: batch[name] for name in kept}
+    if objective == "causal":
+        del features["target_positions"]
+        features["target_ids"] = np.roll(batch["token_ids"], -1, axis=1)
+        features["target_weights"] = np.ones(
+            (batch_size, num_tokens), np.float32
+        )
+    if "masked" in objective:
+        masked = batch["token_ids"].copy()
+        np.put_along_axis(masked, batch["target_positions"], _MASK, axis=1)
+        features["token_ids"] = masked
+    if objective == "pseudo_masked":
+        blocks = block_numbers(num_targets, seed)
+        features["target_blocks"] = np.tile(blocks, (batch_size, 1))
+    return features
+
+
+def block_numbers(num_targets, seed=0):
+    """int32 [P], the step of each target; 40 % of the blocks have 2 to 6."""
+    rng = np.random.default_rng([seed, 2])
+    sizes = []
+    while sum(sizes) < num_targets:
+        sizes.append(int(rng.integers(2, 7)) if rng.random() < 0.4 else 1)
+    steps = rng.permutation(len(sizes)).astype(np.int32)
+    return np.repeat(steps, sizes)[:num_targets]
 
 
 def zero_memories(model, batch_size, memory_length):

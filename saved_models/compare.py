@@ -97,12 +97,10 @@ def _targets(model, batch):
     """Features of texts; target positions [N, P], and which of them count."""
     embedded = model.predict({"text": batch}, "embed")
     token_ids, mask = embedded["token_ids"], embedded["padding_mask"]
-    # In BERT's layout [CLS] comes first, and is of the first segment.
-    is_class = (token_ids == CLS_ID) & (np.arange(token_ids.shape[1]) > 0)
-    segments = np.where(is_class, CLS_SEGMENT, 0).astype("int32")
-    lengths = mask.sum(1)
+    segments = np.where(token_ids == CLS_ID, CLS_SEGMENT, 0).astype("int32")
+    segments[:, 0] = 0  # BERT's layout, [CLS] in front
     columns = np.arange(_FIRST, max(token_ids.shape[1], 2), _EVERY)
-    is_target = columns < lengths[:, None] - 2  # [SEP] and [CLS]
+    is_target = columns < mask.sum(1)[:, None] - 2  # [SEP] and [CLS]
     # Shorter rows repeat a target: another would hide one more token.
     positions = np.where(is_target, columns, _FIRST).astype("int32")
     features = {"token_ids": token_ids, "segment_ids": segments}

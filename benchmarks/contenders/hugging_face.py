@@ -1,4 +1,4 @@
-"""Hugging Face's XLNet (transformers, PyTorch)."""
+"""Hugging Face's XLNet and BERT (transformers, PyTorch)."""
 
 import shutil
 
@@ -54,6 +54,33 @@ def training_step(
             mems = [memory.detach() for memory in outputs.mems]
 
     return run
+
+
+def masked_step(model, batch_size, num_tokens, num_targets, compiled=False):
+    """The same of its BERT, whose head sees every token."""
+    config = transformers.BertConfig(
+        vocab_size=model["vocabulary_size"],
+        hidden_size=model["hidden_dim"],
+        num_hidden_layers=model["num_layers"],
+        num_attention_heads=model["num_heads"],
+        intermediate_size=model["intermediate_dim"],
+        max_position_embeddings=num_tokens,
+    )
+    network = transformers.BertForMaskedLM(config).train()
+    batch = workload.objective_batch(
+        "masked", model, batch_size, num_tokens, num_targets
+    )
+    positions = torch.tensor(batch["target_positions"]).long()
+    labels = torch.full((batch_size, num_tokens), -100)
+    labels.scatter_(1, positions, torch.tensor(batch["target_ids"]).long())
+    inputs = {
+        "input_ids": torch.tensor(batch["token_ids"]).long(),
+        "token_type_ids": torch.tensor(batch["segment_ids"]).long(),
+        "labels": labels,
+    }
+    forward = _compiled(network, compiled)
+    update = _update(network, clip=0.25)
+    return lambda: update(forward(**inputs).loss)
 
 
 def inference(model, batch_size, num_tokens, compiled=False):

@@ -5,7 +5,9 @@ Masks are its own: 1 = may attend.
 
 import tensorflow as tf
 import tf_keras
+from official.nlp.modeling.models import bert_pretrainer
 from official.nlp.modeling.models import xlnet
+from official.nlp.modeling.networks import bert_encoder
 from official.nlp.modeling.networks import xlnet_base
 
 from benchmarks import workload
@@ -65,6 +67,45 @@ def training_step(
         loss.numpy()
 
     return run
+
+
+def masked_step(model, batch_size, num_tokens, num_targets, jit_compile):
+    """The same of its BERT, whose head sees the targets alone."""
+    network = bert_encoder.BertEncoderV2(
+        vocab_size=model["vocabulary_size"],
+        hidden_size=model["hidden_dim"],
+        num_layers=model["num_layers"],
+        num_attention_heads=model["num_heads"],
+        max_sequence_length=num_tokens,
+        type_vocab_size=2,
+        inner_dim=model["intermediate_dim"],
+        initializer=_initializer(),
+    )
+    pretrainer = bert_pretrainer.BertPretrainerV2(
+        network, mlm_activation="gelu", mlm_initializer=_initializer()
+    )
+    batch = workload.objective_batch(
+        "masked", model, batch_size, num_tokens, num_targets
+    )
+    inputs = {
+        "input_word_ids": tf.constant(batch["token_ids"]),
+        "input_type_ids": tf.constant(batch["segment_ids"]),
+        "input_mask": tf.ones([batch_size, num_tokens], tf.int32),
+        "masked_lm_positions": tf.constant(batch["target_positions"]),
+    }
+    pretrainer(inputs)
+    update = _update(pretrainer, clip=0.25)
+    target_ids = tf.constant(batch["target_ids"])
+
+    @tf.function(jit_compile=jit_compile)
+    def step():
+        with tf.GradientTape() as tape:
+            logits = pretrainer(inputs, training=True)["mlm_logits"]
+            loss = _cross_entropy(target_ids, logits)
+        update(tape, loss)
+        return loss
+
+    return lambda: step().numpy()
 
 
 def inference(model, batch_size, num_tokens, jit_compile):

@@ -10,9 +10,11 @@ import tensorflow as tf
 from benchmarks import machine
 from benchmarks import workload
 from benchmarks.contenders import NotAvailable
+from xlnet_tf import BertConfig
 from xlnet_tf import XLNetBackbone
 from xlnet_tf import XLNetConfig
 from xlnet_tf import XLNetTextClassifier
+from xlnet_tf.objectives import OBJECTIVES
 from xlnet_tf.optimizer import AdamW
 from xlnet_tf.training import pretraining_step
 from xlnet_tf.training.config import TrainingConfig
@@ -50,6 +52,58 @@ def training_step(
     )
     features = {name: batch[name] for name in STEP_FEATURES}
     return trainer_step(config, settings, features)
+
+
+def objective_step(
+    objective, backbone, model, batch_size, num_tokens, num_targets, **options
+):
+    """A step of `xlnet_tf.train` by an objective, without memory.
+
+    Args:
+        objective: str, of the registry.
+        backbone: "xlnet" or "bert".
+    """
+    batch = workload.objective_batch(
+        objective, model, batch_size, num_tokens, num_targets
+    )
+    settings = TrainingConfig(
+        objective=objective, batch_size=batch_size, **options
+    )
+    return trainer_step(
+        objective_config(objective, backbone, model, num_tokens),
+        settings,
+        batch,
+    )
+
+
+def objective_config(objective, backbone, model, num_tokens, **others):
+    """The config of a backbone that an objective can train."""
+    if backbone == "bert":
+        buckets = 32 if objective == "pseudo_masked" else 0
+        return BertConfig(
+            **model, max_positions=num_tokens, relative_position_buckets=buckets
+        )
+    return XLNetConfig(**model, **others, **OBJECTIVES[objective].config_values)
+
+
+def step_by_step(model, batch_size, num_tokens, num_targets, **options):
+    """The targets of `pseudo_masked` by a forward pass for each step.
+
+    One pass hides all targets; the pass of a step has the tokens of the steps
+    before it in place, and predicts its own. Gradients are added up.
+    """
+    passes = 1 + int(workload.block_numbers(num_targets).max()) + 1
+    rows = batch_size * passes
+    # At most as many targets as a block has; the first pass has all of them.
+    batch = workload.objective_batch("masked", model, rows, num_tokens, 6)
+    settings = TrainingConfig(
+        objective="masked",
+        batch_size=rows,
+        gradient_accumulation_steps=passes,
+        **options,
+    )
+    config = objective_config("pseudo_masked", "bert", model, num_tokens)
+    return trainer_step(config, settings, batch)
 
 
 def trainer_step(config, training, features):

@@ -99,8 +99,6 @@ def make_windows(
 ):
     """Windows `context sep question sep cls`, padded on the right.
 
-    In the layout "bert" `cls` comes first.
-
     Args:
         tokenizer: GraphTokenizer.
         questions: string tensor [N].
@@ -113,7 +111,7 @@ def make_windows(
         pad_to_longest: bool, whether T is the length of the longest window.
             Default False.
         check_size: see `features.packing.checked_size`. Default None.
-        layout: str, "xlnet" (default) or "bert".
+        layout: str, "xlnet" (default), or "bert" for `cls` in front.
 
     Returns:
         QuestionWindows, at least one window for each question.

@@ -166,7 +166,7 @@ def test_what_hugging_face_has_not_is_refused(tmp_path):
         ),
         (model_of(XLNetPretrainer), "no head like that of XLNetPretrainer"),
         (
-            model_of(XLNetTextClassifier, num_classes=3),
+            model_of(XLNetTextClassifier, num_classes=3, summary="last"),
             "no head like that of XLNetTextClassifier",
         ),
         (model_of(XLNetQuestionAnswering), "no head like that of XLNetQuest"),

@@ -6,7 +6,7 @@ from xlnet_tf.model.backbones import make_backbone
 from xlnet_tf.model.base_model import BaseModel
 from xlnet_tf.model.inputs import as_features
 from xlnet_tf.preprocessing.fitting import RawStringModel
-from xlnet_tf.preprocessing.preprocessor import can_preprocess
+from xlnet_tf.preprocessing.preset import can_preprocess
 from xlnet_tf.preprocessing.texts import XLNetTextClassifierPreprocessor
 from xlnet_tf.tasks.finetuned import Finetuned
 from xlnet_tf.weights.heads import choose_head

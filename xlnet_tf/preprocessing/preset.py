@@ -1,0 +1,138 @@
+"""Files of preprocessors: the tokenizer and the settings in a directory."""
+
+import importlib.util
+
+import keras
+
+from xlnet_tf.files import add_checksums
+from xlnet_tf.files import as_path
+from xlnet_tf.files import read_json
+from xlnet_tf.files import verify_checksums
+from xlnet_tf.files import write_json
+from xlnet_tf.weights import own
+
+_NEEDED = ("tensorflow", "tensorflow_text", "sentencepiece", "data_pipeline")
+# Written where they are others, as files were before there were these settings.
+_DEFAULTS = {"layout": "xlnet"}
+
+
+def can_preprocess():
+    """Whether the packages of a preprocessor are installed; imports none."""
+    try:
+        return all(importlib.util.find_spec(name) for name in _NEEDED)
+    except ImportError:
+        return False
+
+
+class PreprocessorPreset:
+    """Mixin of a preprocessor that is read from and written to presets.
+
+    The preprocessor has `tokenizer`, `settings` and `earlier_settings`.
+    """
+
+    @classmethod
+    def from_preset(cls, path, verify=True, **settings):
+        """Make a preprocessor from the tokenizer of a model directory.
+
+        Settings are read from a preprocessor of this class that was saved
+        there, else they have their defaults.
+
+        Args:
+            path: str or path of a directory, ours, released or Hugging Face's.
+            verify: bool, whether to compare the files with the `SHA256SUMS`
+                beside them, if there is one. Default True.
+            **settings: constructor arguments that replace saved ones.
+
+        Returns:
+            A preprocessor of this class.
+
+        Raises:
+            FileNotFoundError: if there is no tokenizer.
+            ValueError: if a file is damaged.
+        """
+        from data_pipeline.tokenization.hugging_face import read_tokenizer
+
+        path = as_path(path)
+        if verify and (path / own.PREPROCESSOR_FILE).is_file():
+            verify_checksums(path, [own.PREPROCESSOR_FILE])
+        saved_cls, saved = cls._saved(path)
+        if "tokenizer" not in settings:
+            settings["tokenizer"] = read_tokenizer(path, verify=verify)
+        return saved_cls(**{**saved, **settings})
+
+    @classmethod
+    def find(cls, path, verify=True, layout="xlnet"):
+        """Find the preprocessor of a model directory.
+
+        Args:
+            path: str or path of a directory or of a checkpoint in it.
+            verify: bool, see `from_preset`.
+            layout: str, where no preprocessor of this class was saved.
+
+        Returns:
+            A preprocessor of this class, or None where there is no tokenizer
+            but a BERT's, or TensorFlow Text or SentencePiece is not installed.
+
+        Raises:
+            ValueError, FileNotFoundError: if a file is damaged or missing.
+        """
+        if not can_preprocess():
+            return None
+        from data_pipeline.tokenization.hugging_face import has_tokenizer
+
+        path = as_path(path)
+        path = path if path.is_dir() else path.parent
+        if not has_tokenizer(path):
+            return None
+        saved = cls._saved(path)[1]
+        settings = {} if saved else {"layout": layout}
+        return cls.from_preset(path, verify=verify, **settings)
+
+    @classmethod
+    def _saved(cls, path):
+        """Class and settings of a saved preprocessor of this kind of task."""
+        file = path / own.PREPROCESSOR_FILE
+        if not file.is_file():
+            return cls, {}
+        saved = read_json(file)
+        if not isinstance(saved, dict) or not isinstance(
+            saved.get("config"), dict
+        ):
+            raise ValueError(
+                f"{file} is damaged: it does not hold a preprocessor."
+            )
+        name = saved.get("registered_name")
+        saved_cls = cls
+        if name != keras.saving.get_registered_name(cls):
+            saved_cls = keras.saving.get_registered_object(name)
+        # A user's subclass; a preprocessor of another task is left alone.
+        if isinstance(saved_cls, type) and issubclass(saved_cls, cls):
+            return saved_cls, {**saved_cls.earlier_settings, **saved["config"]}
+        return cls, {}
+
+    def save_to_preset(self, path):
+        """Write the settings and the tokenizer to a directory.
+
+        Args:
+            path: str or path of a directory, made if missing.
+        """
+        path = as_path(path)
+        own.write_tokenizer(self.tokenizer, path)
+        self.save_settings(path)
+        written = own.TOKENIZER_FILE, own.VOCABULARY_FILE, own.PREPROCESSOR_FILE
+        add_checksums(path, written)
+
+    def save_settings(self, path):
+        """Write preprocessor.json, the settings without the tokenizer."""
+        config = {
+            name: value
+            for name, value in self.settings().items()
+            if value != _DEFAULTS.get(name)
+        }
+        saved = {
+            "module": type(self).__module__,
+            "class_name": type(self).__name__,
+            "registered_name": keras.saving.get_registered_name(type(self)),
+            "config": config,
+        }
+        write_json(path / own.PREPROCESSOR_FILE, saved)
