@@ -184,6 +184,9 @@ def test_a_layout_that_does_not_fit_is_refused(tokenizer):
     backbone = xlnet_tf.BertBackbone(config)
     with pytest.raises(ValueError, match="Give the preprocessor layout='bert'"):
         xlnet_tf.XLNetTextClassifier(backbone, 2, preprocessor=make(tokenizer))
+    with pytest.raises(ValueError, match="at most the positions of the model"):
+        preprocessor = make(tokenizer, 17, layout="bert")
+        xlnet_tf.XLNetTextClassifier(backbone, 2, preprocessor=preprocessor)
     task = xlnet_tf.XLNetTextClassifier(
         backbone, 2, preprocessor=make(tokenizer, 16, layout="bert")
     )

@@ -50,7 +50,7 @@ EXAMPLES = {
 
 def backbone(objective):
     if objective in ("masked", "pseudo_masked"):
-        config = xlnet_tf.BertConfig(**SIZES, max_positions=LENGTH)
+        config = xlnet_tf.BertConfig(**SIZES, max_positions=3 * LENGTH)
         return xlnet_tf.BertBackbone(config)
     attention = "causal" if objective == "causal" else "bidirectional"
     return xlnet_tf.XLNetBackbone(

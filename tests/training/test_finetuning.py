@@ -27,6 +27,7 @@ from xlnet_tf.training import finetuning
 from xlnet_tf.training import finetuning_step
 from xlnet_tf.training.config import FinetuningConfig
 from xlnet_tf.training.finetuning import FinetuningRun
+from xlnet_tf.weights import own
 
 
 @pytest.fixture
@@ -228,6 +229,22 @@ def test_errors_are_one_line(pretrained, tmp_path, capsys):
         assert message in error
     # Nothing was lost by the last: it may begin with other settings.
     assert (tmp_path / "run" / "run.json").is_file()
+
+
+def test_what_a_bert_cannot_read_is_one_line(tmp_path, capsys):
+    config = xlnet_tf.BertConfig.from_size(
+        "tiny", vocabulary_size=300, max_positions=30
+    )
+    xlnet_tf.BertBackbone(config).save_to_preset(tmp_path / "bert")
+    own.write_tokenizer(tokenizer(), tmp_path / "bert")
+    argv = options(tmp_path / "bert", tmp_path / "run")
+    for change, message in (
+        (["--long-documents", "memory"], "needs a model with memory, which a"),
+        (["--sequence-length", "31"], "at most the positions of the model, 30"),
+    ):
+        assert command_line.run(finetune.main, [*argv, *change]) == 1, change
+        error = capsys.readouterr().err.strip().splitlines()[-1]
+        assert error.startswith("error: ") and message in error, error
 
 
 def test_ways_of_computing_reach_the_model(pretrained, tmp_path, monkeypatch):

@@ -5,6 +5,7 @@ TensorFlow is imported when the first raw input comes.
 
 import contextlib
 import inspect
+import math
 import warnings
 
 import keras
@@ -29,8 +30,9 @@ class RawStringModel:
 
     Attributes:
         preprocessor: Preprocessor or None; may be set at any time. ValueError
-            if its tokenizer has more pieces than the model tokens, or its
-            layout is another than the model's.
+            if its tokenizer has more pieces than the model tokens, its layout
+            is another than the model's, or its sequences have more tokens
+            than a BERT positions.
     """
 
     @property
@@ -54,6 +56,7 @@ class RawStringModel:
                     f"model {layout!r}. Give the preprocessor "
                     f"layout={layout!r}."
                 )
+            check_positions(self.config, value.sequence_length)
         self._preprocessor = value
 
     def find_preprocessor(self, path, verify=True):
@@ -64,9 +67,11 @@ class RawStringModel:
             verify: bool, whether to compare its files with the `SHA256SUMS`
                 beside them, if there is one. Default True.
         """
-        layout = self.config.layout
+        layout, longest = self.config.layout, _positions(self.config)
         found = self.preprocessor_cls.find(path, verify, layout)
         try:
+            if found is not None and found.sequence_length > longest:
+                found = found.with_settings(sequence_length=longest)
             self.preprocessor = found
         except ValueError as error:
             # Features can still be given, and another preprocessor.
@@ -233,6 +238,24 @@ class RawStringModel:
             strategy = getattr(self, "_distribute_strategy", None)
             with strategy.scope() if strategy else contextlib.nullcontext():
                 self.compile()
+
+
+def _positions(config):
+    return getattr(config, "max_positions", math.inf)
+
+
+def check_positions(config, sequence_length):
+    """Refuse sequences of more tokens than a model has positions.
+
+    Raises:
+        ValueError: if so.
+    """
+    if sequence_length > _positions(config):
+        raise ValueError(
+            "`sequence_length` must be at most the positions of the model, "
+            f"{config.max_positions}. Received: "
+            f"sequence_length={sequence_length}."
+        )
 
 
 def check_weights(x, y, sample_weight, class_weight=None):

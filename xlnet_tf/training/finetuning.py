@@ -13,6 +13,7 @@ from data_pipeline.tasks import reading
 from data_pipeline.tokenization.hugging_face import read_tokenizer
 from xlnet_tf.files import read_json
 from xlnet_tf.files import remove
+from xlnet_tf.preprocessing.fitting import check_positions
 from xlnet_tf.tasks import task_class
 from xlnet_tf.tasks.metrics import is_better
 from xlnet_tf.training import results
@@ -89,11 +90,14 @@ class FinetuningRun(Run):
         preprocessor_cls = self.task_class.preprocessor_cls
         self.earlier_settings = preprocessor_cls.earlier_settings
         config = self._as_it_began(config)
+        model_config = read_config(self.options.preset)
         self.preprocessor = preprocessor_cls.from_preset(
             self.options.preset,
-            layout=read_config(self.options.preset).layout,
+            layout=model_config.layout,
             **self.task_class.preprocessor_settings(data.task, config),
         )
+        config.check_model(model_config)
+        check_positions(model_config, self.preprocessor.sequence_length)
         self.rows = self._encode(data.train, True)
         if config.class_weights == "balanced" and data.labels:
             if "label" in self.rows.dense:

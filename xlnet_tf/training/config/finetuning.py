@@ -173,6 +173,21 @@ class FinetuningConfig(TrainingConfig):
                 defaults.pop(name, None)
         return cls(**{**defaults, **given})
 
+    def check_model(self, model_config):
+        """Refuse settings that a model cannot have.
+
+        Args:
+            model_config: XLNetConfig or BertConfig.
+
+        Raises:
+            ValueError: if there is one.
+        """
+        if self.long_documents == "memory" and model_config.layout == "bert":
+            raise ValueError(
+                '`long_documents` "memory" needs a model with memory, which a '
+                'BERT does not have. Use "windows" or "truncate".'
+            )
+
     def resolve(self, steps_per_epoch):
         """The config with all numbers of steps known.
 
