@@ -10,7 +10,9 @@ text is lowered on a CPU; what TensorFlow hands to a real TPU may be better.
 """
 
 import argparse
+import itertools
 import json
+import math
 import os
 import pathlib
 import re
@@ -64,6 +66,32 @@ def lower_training_step(config, training, features):
     return step.experimental_get_compiler_ir(features)(stage="stablehlo")
 
 
+def of_newer_mlir(text):
+    """StableHLO of TensorFlow 2.20 as the MLIR of JAX reads it."""
+    # mhlo.copy, an identity, is left in the text.
+    text = re.sub(
+        r"(%\d+) = mhlo\.copy (%\w+) : (tensor<[^>]*>)",
+        r"\1 = stablehlo.reshape \2 : (\3) -> \3",
+        text,
+    )
+
+    def a_byte_each(found):
+        """Truth values, of which eight were in a byte."""
+        packed, shape = found.groups()
+        count = math.prod(map(int, shape.split("x")))
+        bits = (
+            byte >> place & 1
+            for byte in bytes.fromhex(packed)
+            for place in range(8)
+        )
+        values = bytes(itertools.islice(bits, count)).hex().upper()
+        return f'dense<"0x{values}"> : tensor<{shape}xi1>'
+
+    return re.sub(
+        r'dense<"0x([0-9A-F]+)"> : tensor<([0-9x]+)xi1>', a_byte_each, text
+    )
+
+
 def compile_for_tpu(text, topology="v5e"):
     """Compiles StableHLO for one core.
 
@@ -86,12 +114,7 @@ def compile_for_tpu(text, topology="v5e"):
     from jax.experimental import topologies
     from jaxlib.mlir import ir
 
-    # TensorFlow 2.20 leaves mhlo.copy, an identity, in the text.
-    text = re.sub(
-        r"(%\d+) = mhlo\.copy (%\w+) : (tensor<[^>]*>)",
-        r"\1 = stablehlo.reshape \2 : (\3) -> \3",
-        text,
-    )
+    text = of_newer_mlir(text)
     if topology == "cpu":
         devices = jax.devices()
     else:

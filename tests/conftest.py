@@ -69,9 +69,21 @@ def pytest_collection_modifyitems(config, items):
             item.add_marker(skip)
         names = [GROUPS[x] for x in GROUPS if x in item.fixturenames]
         group = names[0] if names else str(item.path.relative_to(ROOT))
-        item.add_marker(pytest.mark.xdist_group(group))
+        # xdist would make a group of its own of two names.
+        if not item.get_closest_marker("xdist_group"):
+            item.add_marker(pytest.mark.xdist_group(group))
     # Groups of artefacts first: they take longest.
     items.sort(key=lambda item: not set(GROUPS) & set(item.fixturenames))
+
+
+def pytest_collection_finish(session):
+    # Without groups every process makes the fixtures of all files.
+    is_grouped = getattr(session.config.option, "loadgroup", False)
+    if is_grouped and any("@" not in item.nodeid for item in session.items):
+        raise pytest.UsageError(
+            "pytest-xdist has lost the groups of tests, as with pytest 9.2. "
+            "Install the versions of constraints.txt."
+        )
 
 
 @pytest.fixture(scope="session")

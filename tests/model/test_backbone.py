@@ -111,34 +111,37 @@ def test_a_row_depends_on_exactly_the_tokens_that_its_mask_shows():
 
 
 def check_dependence(backbone, features, given):
-    embeddings = backbone.token_embedding.embeddings
-    # All of a row's tokens differ, so a token's row of the table is its
-    # embedding; one row of the batch at a time keeps the rows apart.
+    embedding = backbone.token_embedding
     for b in range(B):
-        one = rows_of(given, slice(b, b + 1))
-        with tf.GradientTape(persistent=True) as tape:
-            outputs = backbone(one)
-            # Squared, because a normalised row sums to a constant.
-            content = tf.unstack(tf.reduce_sum(outputs["content"][0] ** 3, 1))
-            query = tf.unstack(tf.reduce_sum(outputs["query"][0] ** 3, 1))
-        for stream, places, is_query in (
-            (content, range(T), False),
-            (query, features["target_positions"][b], True),
-        ):
-            depends, expected = [], []
-            for value, i in zip(stream, places, strict=True):
-                gradient = tape.gradient(value, embeddings.value)
-                if gradient is None:
-                    table = np.zeros(embeddings.shape)
-                else:
-                    table = tf.convert_to_tensor(gradient).numpy()
-                of_token = table[features["token_ids"][b]]
-                depends.append(np.abs(of_token).max(axis=-1) > 0)
-                expected.append(
-                    [may_attend(features, b, i, j, is_query) for j in range(T)]
-                )
-            np.testing.assert_array_equal(depends, expected)
-            assert 0 < np.mean(expected) < 1
+        positions = features["target_positions"][b]
+        places = [*range(T), *positions]
+        # A copy of the row for each output, so that one gradient has them all.
+        rows = rows_of(given, [b] * len(places))
+        content = tf.Variable(
+            tf.gather(embedding.embeddings.value, rows["token_ids"])
+        )
+        original = embedding.call
+        embedding.call = lambda token_ids, content=content: content.value()
+        try:
+            with tf.GradientTape() as tape:
+                outputs = backbone(rows)
+                streams = [outputs["content"][i, i] for i in range(T)]
+                streams += [
+                    outputs["query"][T + p, p] for p in range(len(positions))
+                ]
+                # Cubed, because a normalised row sums to a constant.
+                value = tf.reduce_sum(tf.stack(streams) ** 3)
+            gradient = tape.gradient(value, content).numpy()
+        finally:
+            embedding.call = original
+        depends = np.abs(gradient).max(axis=-1) > 0
+        expected = [
+            [may_attend(features, b, i, j, n >= T) for j in range(T)]
+            for n, i in enumerate(places)
+        ]
+        np.testing.assert_array_equal(depends, expected)
+        for some in (expected[:T], expected[T:]):
+            assert 0 < np.mean(some) < 1
 
 
 def test_two_causal_segments_with_memory_equal_one_long_one():

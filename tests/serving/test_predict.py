@@ -1,5 +1,6 @@
 """`python -m saved_models.predict` as it is typed."""
 
+import functools
 import json
 import re
 import shutil
@@ -145,9 +146,9 @@ def test_predict_takes_the_largest_version(tmp_path):
     assert latest_version(tmp_path / "9") == tmp_path / "9"
 
 
-def test_predict_refuses(
-    capsys, tmp_path, classifier_export, pretrainer_export
-):
+def test_predict_refuses(capsys, tmp_path, classifier_export, monkeypatch):
+    # An export is loaded once, for it takes a second.
+    monkeypatch.setattr(predict, "load", functools.cache(predict.load))
     rows = tmp_path / "rows.jsonl"
     for content, options, message in (
         (None, ["--text", "a", "--signature", "classify"], "no signature 'cl"),
