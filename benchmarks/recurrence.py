@@ -18,30 +18,20 @@ import statistics
 import subprocess
 import sys
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+
+from examples import demo
+
 ROOT = pathlib.Path(__file__).resolve().parents[1]
+
 LENGTH = 64  # tokens of a record and of a segment
 MEMORY = 96
 CONTEXTS = (64, 128, 256, 512)
 VOCABULARY_SIZE = 4000
-# As `examples/demo.py`: a model that learns something in minutes.
-MODEL = {
-    "vocabulary_size": VOCABULARY_SIZE,
-    "num_layers": 2,
-    "num_heads": 4,
-    "hidden_dim": 128,
-    "head_dim": 32,
-    "intermediate_dim": 512,
-    "initializer_range": 0.08,
-    "dropout": 0.0,
-    "attention_dropout": 0.0,
-}
+MODEL = {**demo.MODEL, "vocabulary_size": VOCABULARY_SIZE}
 TRAINING = {
+    **demo.TRAINING,
     "objective": "causal",
-    "learning_rate": 3e-3,
-    "warmup_steps": 40,
-    "adam_beta_2": 0.98,
-    "max_gradient_norm": 1.0,
-    "jit_compile": True,
     "hide_empty_memory": True,
     "evaluation_interval": 10**6,
     "checkpoint_interval": 500,

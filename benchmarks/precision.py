@@ -1,0 +1,88 @@
+"""Training in bfloat16 beside float32, by every objective.
+
+    make demo
+    python benchmarks/precision.py --records runs/demo/records \\
+        --output runs/precision
+
+Trains the demo's model in both precisions with `python -m xlnet_tf.train` and
+writes the held-out bits per token to OUTPUT/results.md. A run that is done is
+not run again.
+"""
+
+import argparse
+import json
+import pathlib
+import sys
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+
+from benchmarks.recurrence import run_once
+from data_pipeline.records.manifest import read_manifest
+from examples import demo
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+
+PRECISIONS = ("float32", "bfloat16")
+
+
+def held_out_bits(options, objective, precision):
+    """float, of the last evaluation of a run."""
+    name = f"{objective}-{precision}"
+    run = options.output / name
+    manifest = read_manifest(options.records, check_shards=False)
+    vocabulary_size = manifest.tokenizer["vocabulary_size"]
+    model = {**demo.MODEL, "vocabulary_size": vocabulary_size}
+    if objective == "pseudo_masked":
+        model |= demo.BERT
+    training = {
+        **demo.TRAINING,
+        "objective": objective,
+        "precision": precision,
+        "evaluation_interval": options.steps,
+        "checkpoint_interval": options.steps,
+    }
+    for kind, values in (("model", model), ("training", training)):
+        file = options.output / f"{name}-{kind}.json"
+        file.write_text(json.dumps(values))
+    run_once(
+        run / "model.keras",
+        *("-m", "xlnet_tf.train", "--records", options.records),
+        *("--config", options.output / f"{name}-model.json"),
+        *("--training", options.output / f"{name}-training.json"),
+        *("--output", run, "--steps", options.steps),
+        *("--batch-size", demo.BATCH_SIZE),
+    )
+    lines = map(json.loads, (run / "metrics.jsonl").read_text().splitlines())
+    return demo.bits_per_token([x for x in lines if x["kind"] == "eval"][-1])
+
+
+def main(argv=None):
+    """Runs the command; see the module's text."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    add = parser.add_argument
+    add("--records", required=True, type=pathlib.Path)
+    add("--output", type=pathlib.Path, default=ROOT / "runs" / "precision")
+    add("--steps", type=int, default=300)
+    options = parser.parse_args(argv)
+    options.records = options.records.resolve()
+    options.output = options.output.resolve()
+    options.output.mkdir(parents=True, exist_ok=True)
+    lines = [
+        "| objective | float32 | bfloat16 | difference |",
+        "| --- | ---: | ---: | ---: |",
+    ]
+    for objective in demo.OBJECTIVES:
+        one, other = (
+            held_out_bits(options, objective, precision)
+            for precision in PRECISIONS
+        )
+        cells = f"{one:.3f} | {other:.3f} | {other / one - 1:+.2%}"
+        lines.append(f"| {objective} | {cells} |")
+    table = "\n".join(lines)
+    (options.output / "results.md").write_text(table + "\n")
+    print(f"\n{table}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
