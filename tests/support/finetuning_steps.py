@@ -1,5 +1,7 @@
 """A model, examples and their rows for single steps of fine-tuning."""
 
+import functools
+
 import tensorflow as tf
 
 import xlnet_tf
@@ -68,6 +70,7 @@ def make_model(name, config):
     )
 
 
+@functools.cache
 def tokenizer():
     return Tokenizer.from_model_proto(tiny_model())
 

@@ -59,15 +59,23 @@ def backbone(objective):
 
 
 @pytest.mark.parametrize(
-    "objective", ["permutation", "causal", "masked", "pseudo_masked"]
+    ("objective", "names"),
+    [
+        ("permutation", list(EXAMPLES)[:1]),
+        ("causal", list(EXAMPLES)[1:2]),
+        ("masked", list(EXAMPLES)[2:3]),
+        # In BERT's layout, and by the weights' names as `masked`.
+        ("pseudo_masked", list(EXAMPLES)),
+    ],
 )
-def test_tasks_learn_from_a_preset(objective, tmp_path):
+def test_tasks_learn_from_a_preset(objective, names, tmp_path):
     keras.utils.set_random_seed(1)
     pretrained = XLNetPretrainer(backbone(objective), objective=objective)
     pretrained.save_to_preset(tmp_path)
     own.write_tokenizer(Tokenizer.from_model_proto(tiny_model()), tmp_path)
     is_bert = "masked" in objective
-    for name, (x, y, arguments) in EXAMPLES.items():
+    for name in names:
+        x, y, arguments = EXAMPLES[name]
         task = getattr(xlnet_tf, name).from_preset(tmp_path, **arguments)
         for one, other in zip(
             task.backbone.get_weights(),
