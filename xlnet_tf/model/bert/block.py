@@ -1,16 +1,16 @@
-"""One layer of BERT: attention, then a feed-forward, each with a residual.
+"""One layer of BERT: attention, then a feed-forward.
 
-Shapes: B batch, T tokens, D model dim, F feed-forward dim.
+Shapes: B batch, T tokens, D model dim.
 """
 
 import keras
 
 from xlnet_tf.model.bert.attention import BertAttention
-from xlnet_tf.model.dropout import dropout
+from xlnet_tf.model.post_norm import PostNormBlock
 
 
 @keras.saving.register_keras_serializable(package="xlnet_tf")
-class BertBlock(keras.layers.Layer):
+class BertBlock(PostNormBlock):
     """Attention and a position-wise feed-forward, post-norm.
 
     Args:
@@ -27,64 +27,22 @@ class BertBlock(keras.layers.Layer):
     """
 
     def __init__(self, config, **kwargs):
-        super().__init__(**kwargs)
-        self.config = config
-        self.attention = BertAttention(
+        attention = BertAttention(
             config.num_heads,
             config.head_dim,
             config.hidden_dim,
             dropout=config.attention_dropout,
             initializer_range=config.initializer_range,
-            dtype=self.dtype_policy,
+            dtype=kwargs.get("dtype"),
             name="attention",
         )
-        self.attention_norm = self._norm("attention_norm")
-        self.intermediate = self._dense("intermediate", config.intermediate_dim)
-        self.output_dense = self._dense("output_dense", config.hidden_dim)
-        self.output_norm = self._norm("output_norm")
-
-    def _norm(self, name):
-        return keras.layers.LayerNormalization(
-            epsilon=self.config.layer_norm_epsilon,
-            dtype=self.dtype_policy,
-            name=name,
-        )
-
-    def _dense(self, name, units):
-        return keras.layers.Dense(
-            units,
-            kernel_initializer=keras.initializers.RandomNormal(
-                stddev=self.config.initializer_range
-            ),
-            dtype=self.dtype_policy,
-            name=name,
-        )
-
-    def build(self, input_shape=None):
-        config = self.config
-        self.attention.build()
-        self.attention_norm.build((None, None, config.hidden_dim))
-        self.intermediate.build((None, None, config.hidden_dim))
-        self.output_dense.build((None, None, config.intermediate_dim))
-        self.output_norm.build((None, None, config.hidden_dim))
-        self.built = True
+        super().__init__(config, attention, **kwargs)
 
     def call(self, rows, attention_mask=None, position_bias=None, seed=None):
-        rate = self.config.dropout
         attended = self.attention(
             rows,
             attention_mask=attention_mask,
             position_bias=position_bias,
             seed=seed,
         )
-        rows = self.attention_norm(rows + dropout(attended, rate, seed, 1))
-
-        inner = self.intermediate(rows)
-        if self.config.activation == "gelu":
-            inner = keras.activations.gelu(
-                inner, approximate=self.config.gelu == "tanh"
-            )
-        else:
-            inner = keras.activations.relu(inner)
-        inner = dropout(self.output_dense(inner), rate, seed, 2)
-        return self.output_norm(rows + inner)
+        return self.finish(rows, attended, seed)
