@@ -27,7 +27,7 @@ PRECISIONS = ("float32", "bfloat16")
 
 def held_out_bits(options, objective, precision):
     """float, of the last evaluation of a run."""
-    name = f"{objective}-{precision}"
+    name = f"{objective}-{precision}-{options.steps}"
     run = options.output / name
     manifest = read_manifest(options.records, check_shards=False)
     vocabulary_size = manifest.tokenizer["vocabulary_size"]

@@ -178,8 +178,11 @@ def model_config(arguments):
     from xlnet_tf.objectives import OBJECTIVES
 
     if arguments.backbone == "bert":
+        is_pseudo = arguments.objective == "pseudo_masked"
         config = xlnet_tf.BertConfig.from_size(
-            arguments.config, max_positions=arguments.sequence_length
+            arguments.config,
+            max_positions=arguments.sequence_length,
+            relative_position_buckets=32 if is_pseudo else 0,
         )
     else:
         config = xlnet_tf.XLNetConfig.from_size(
@@ -233,7 +236,6 @@ def main(argv=None):
 
     begun = time.process_time()
     try:
-        config = model_config(arguments)
         training = TrainingConfig(
             objective=arguments.objective,
             batch_size=arguments.batch_size,
@@ -241,6 +243,7 @@ def main(argv=None):
             rematerialize=arguments.rematerialize,
             scan_layers=arguments.scan_layers,
         )
+        config = model_config(arguments)
     except ValueError as error:
         parser.error(str(error))
     text = lower_training_step(

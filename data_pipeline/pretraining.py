@@ -7,6 +7,7 @@ Shapes: B global batch, b rows of one element, T tokens, P targets.
 """
 
 import copy
+import dataclasses
 import os
 
 import numpy as np
@@ -25,7 +26,7 @@ from data_pipeline.records.reading import tokenizer_of_records
 from data_pipeline.records.reading import without_autograph
 from data_pipeline.records.schema import SPLITS
 from data_pipeline.records.writer import verify_records
-from data_pipeline.tokenization.symbols import LAYOUTS
+from data_pipeline.tokenization.symbols import find_layout
 from xlnet_tf.files import is_remote
 
 # Records that are read ahead, of all rows together and of a row.
@@ -111,7 +112,12 @@ class PretrainingData:
         self.reader = make_reader(objective)
         self.manifest = read_manifest(directory, check_shards=False)
         self.reader.check(self.manifest)
-        self._layout = LAYOUTS[layout]
+        self._layout = find_layout(layout)
+        if self._layout.class_first and self.reader.name == "permutation":
+            raise ValueError(
+                f"the objective {self.reader.name!r} reads sequences as they "
+                f"are stored. Received: layout={layout!r}."
+            )
         self.num_targets = self.reader.num_targets(self.manifest)
         if split not in SPLITS or not self.manifest.num_records(split):
             raise ValueError(
@@ -297,18 +303,22 @@ class PretrainingData:
             )
 
     def _features(self, records, epoch, record_index, is_continuation, literal):
+        manifest = self.manifest
+        kept = ("token_ids", "segment_ids", "is_reversed", "is_next")
         if self._layout.class_first:
             records = class_first(records, self._layout.class_segment)
+            # A BERT has no memory, and is not told of a direction.
+            manifest = dataclasses.replace(manifest, reuse_length=0)
+            kept = tuple(name for name in kept if name != "is_reversed")
         if self.reader.reads_words:
             starts = tf.constant(self._starts_word)
             starts = tf.gather(starts, records["token_ids"])
             records = {**records, "starts_word": starts}
         draw = Draw(self.seed, epoch, record_index)
-        kept = ("token_ids", "segment_ids", "is_reversed", "is_next")
         return {
             **{name: records[name] for name in kept},
             "is_continuation": is_continuation,
-            **self.reader.features(records, self.manifest, draw, literal),
+            **self.reader.features(records, manifest, draw, literal),
         }
 
     def _blocks(self, start_step, first_row, num_rows, num_parallel_calls):

@@ -23,6 +23,7 @@ from data_pipeline.tasks import catalog
 from data_pipeline.tasks import reading
 from data_pipeline.tokenization.symbols import CLS_ID
 from data_pipeline.tokenization.symbols import CLS_SEGMENT
+from data_pipeline.tokenization.symbols import SEP_ID
 from saved_models.client.client import inputs_of
 from saved_models.client.local import add_trust_options
 from saved_models.client.rows import ask_rows
@@ -62,16 +63,16 @@ def compare(model, other, texts, batch_size=8):
 def _of_pretrainers(model, other, batches):
     bits, differences, agree = [], [], []
     for batch in batches:
-        features, positions, is_target = _targets(model, batch)
+        request, is_target = _targets(model, batch)
         if not is_target.any():
             continue
-        request = {**features, "target_positions": positions}
         exact, rounded = (
             export.predict(request, "fill_in_ids")["log_probabilities"]
             for export in (model, other)
         )
         exact, rounded = exact[is_target], rounded[is_target]
-        true = np.take_along_axis(features["token_ids"], positions, axis=1)
+        positions = request["target_positions"]
+        true = np.take_along_axis(request["token_ids"], positions, axis=1)
         true, tokens = true[is_target], np.arange(len(exact))
         bits.extend(
             zip(exact[tokens, true], rounded[tokens, true], strict=True)
@@ -94,17 +95,17 @@ def _of_pretrainers(model, other, batches):
 
 
 def _targets(model, batch):
-    """Features of texts; target positions [N, P], and which of them count."""
+    """A request to fill in texts, and which target positions [N, P] count."""
     embedded = model.predict({"text": batch}, "embed")
-    token_ids, mask = embedded["token_ids"], embedded["padding_mask"]
-    segments = np.where(token_ids == CLS_ID, CLS_SEGMENT, 0).astype("int32")
+    ids, mask = embedded["token_ids"], embedded["padding_mask"]
+    segments = np.where(ids == CLS_ID, CLS_SEGMENT, 0).astype("int32")
     segments[:, 0] = 0  # BERT's layout, [CLS] in front
-    columns = np.arange(_FIRST, max(token_ids.shape[1], 2), _EVERY)
-    is_target = columns < mask.sum(1)[:, None] - 2  # [SEP] and [CLS]
+    columns = np.arange(_FIRST, max(ids.shape[1], 2), _EVERY)
+    is_target = ~(np.isin(ids, (SEP_ID, CLS_ID)) | (mask == 0))[:, columns]
     # Shorter rows repeat a target: another would hide one more token.
     positions = np.where(is_target, columns, _FIRST).astype("int32")
-    features = {"token_ids": token_ids, "segment_ids": segments}
-    return {**features, "padding_mask": mask}, positions, is_target
+    request = dict(token_ids=ids, segment_ids=segments, padding_mask=mask)
+    return {**request, "target_positions": positions}, is_target
 
 
 def _of_answers(model, other, batches):

@@ -107,14 +107,20 @@ def _save(module, traced, directory, name):
 
 def _check(model, tokenizer, settings):
     from saved_models.signatures import signatures_for
+    from xlnet_tf.preprocessing.fitting import check_positions
 
-    vocabulary_size = getattr(model, "backbone", model).config.vocabulary_size
+    config = getattr(model, "backbone", model).config
+    vocabulary_size = config.vocabulary_size
     if tokenizer.vocabulary_size != vocabulary_size:
         raise ValueError(
             f"the tokenizer has {tokenizer.vocabulary_size} pieces and the "
             f"model {vocabulary_size} tokens. Give the tokenizer that the "
             "model was trained with."
         )
+    longest = max(
+        settings.sequence_length or 0, *settings.seq_length_buckets, 0
+    )
+    check_positions(config, longest)
     if settings.window_stride and not signatures_for(model).reads_windows:
         raise ValueError(
             "`window_stride` is for classifiers and regressors of texts. "

@@ -172,6 +172,8 @@ class ExportSettings(settings.Settings):
             length = self.seq_length_buckets[-1]
         elif preprocessor is not None:
             length = preprocessor.sequence_length
+        config = getattr(model, "backbone", model).config
+        length = min(length, getattr(config, "max_positions", length))
         return dataclasses.replace(self, sequence_length=length)
 
     def memory_of(self, config):

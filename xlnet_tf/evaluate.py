@@ -106,6 +106,7 @@ def main(argv=None):
         raise ValueError(
             "--window reads without memory; leave --memory-length out."
         )
+    from data_pipeline.tokenization.symbols import UNKNOWN_ID
     from saved_models.export import load_tokenizer
     from xlnet_tf.files import as_path
     from xlnet_tf.files import write_json
@@ -134,9 +135,11 @@ def main(argv=None):
     report = perplexity.Perplexity(
         nats, tokens, words, characters, seconds
     ).report()
+    unknown = int((token_ids == UNKNOWN_ID).sum())
+    report["unknown_tokens"] = unknown
     sys.stdout.write(
         f"text        {words:,} words, {characters:,} characters, "
-        f"{tokens:,} tokens predicted\n"
+        f"{tokens:,} tokens predicted, {unknown:,} unknown\n"
         f"context     {how}\n"
         f"perplexity  {report['perplexity_per_token']:.2f} a token, "
         f"{report['perplexity_per_word']:.2f} a word\n"
@@ -156,7 +159,7 @@ def read_text(options, tokenizer):
         tokenizer: Tokenizer.
 
     Returns:
-        (int32 array [N], words, characters), the latter as WikiText counts.
+        (int32 array [N], words, characters), without ends of lines.
 
     Raises:
         ValueError: if the text is a single token, or none.
@@ -175,8 +178,8 @@ def read_text(options, tokenizer):
     for document in corpus.documents():
         sentences.append(document.sentences())
         lines = document.text.split("\n")
-        words += sum(len(line.split()) + 1 for line in lines)
-        characters += len(document.text) + 1
+        words += sum(len(line.split()) for line in lines)
+        characters += sum(map(len, lines))
     stream = join_documents(
         *tokenizer.encode_flat(list(itertools.chain.from_iterable(sentences))),
         np.array(list(map(len, sentences)), np.int64),

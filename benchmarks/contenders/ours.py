@@ -76,14 +76,14 @@ def objective_step(
     )
 
 
-def objective_config(objective, backbone, model, num_tokens, **others):
+def objective_config(objective, backbone, model, num_tokens):
     """The config of a backbone that an objective can train."""
     if backbone == "bert":
         buckets = 32 if objective == "pseudo_masked" else 0
         return BertConfig(
             **model, max_positions=num_tokens, relative_position_buckets=buckets
         )
-    return XLNetConfig(**model, **others, **OBJECTIVES[objective].config_values)
+    return XLNetConfig(**model, **OBJECTIVES[objective].config_values)
 
 
 def step_by_step(model, batch_size, num_tokens, num_targets, **options):
@@ -94,7 +94,7 @@ def step_by_step(model, batch_size, num_tokens, num_targets, **options):
     """
     passes = 1 + int(workload.block_numbers(num_targets).max()) + 1
     rows = batch_size * passes
-    # At most as many targets as a block has; the first pass has all of them.
+    # As many targets as the longest block has, in every pass.
     batch = workload.objective_batch("masked", model, rows, num_tokens, 6)
     settings = TrainingConfig(
         objective="masked",

@@ -11,11 +11,11 @@ import tensorflow as tf
 
 from data_pipeline.tokenization.symbols import CLS_ID
 from data_pipeline.tokenization.symbols import FIRST_SEGMENT
-from data_pipeline.tokenization.symbols import LAYOUTS
 from data_pipeline.tokenization.symbols import PADDING_ID
 from data_pipeline.tokenization.symbols import SECOND_SEGMENT
 from data_pipeline.tokenization.symbols import SEP_ID
 from data_pipeline.tokenization.symbols import UNKNOWN_ID
+from data_pipeline.tokenization.symbols import find_layout
 
 _SIDES = ("left", "right")
 # What each segment of a pair may keep, however long the other one is.
@@ -112,7 +112,7 @@ def pack(
         (first_lengths[:, None], second_lengths[:, None], lengths[:, None]),
         width,
         pad_side,
-        LAYOUTS[layout],
+        find_layout(layout),
     )
 
 

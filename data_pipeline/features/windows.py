@@ -15,9 +15,9 @@ from data_pipeline.features.packing import checked_size
 from data_pipeline.tokenization.ragged import row_ids
 from data_pipeline.tokenization.symbols import CLS_ID
 from data_pipeline.tokenization.symbols import FIRST_SEGMENT
-from data_pipeline.tokenization.symbols import LAYOUTS
 from data_pipeline.tokenization.symbols import SECOND_SEGMENT
 from data_pipeline.tokenization.symbols import SEP_ID
+from data_pipeline.tokenization.symbols import find_layout
 
 
 class QuestionWindows(typing.NamedTuple):
@@ -154,7 +154,7 @@ def make_windows(
             in_windows(ids),
             tf.gather(question_ids, rows),
             None if pad_to_longest else sequence_length,
-            LAYOUTS[layout],
+            find_layout(layout),
         ),
         first_piece=tf.cast(first, tf.int32),
         context_begins=begins,

@@ -31,6 +31,9 @@ class MaskedReader(ObjectiveReader):
     targets as long as they all fit into the share that is asked for. Of the
     targets 80 % become <mask>, 10 % another token, 10 % stay.
 
+    In records with a reused half that half sees nothing of the other one,
+    which would tell, through memory, what is hidden in the next record.
+
     Args:
         fraction: float, share of the tokens that are targets. Default 0.15.
         unit: "words" (default, whole words) or "pieces" (as BERT at first).
@@ -60,8 +63,11 @@ class MaskedReader(ObjectiveReader):
                 f"Received: unit={self.unit!r}."
             )
 
+    def check(self, manifest):
+        check_share(self.fraction, manifest)
+
     def num_targets(self, manifest):
-        return max(1, round(self.fraction * manifest.sequence_length))
+        return round(self.fraction * manifest.sequence_length)
 
     def features(self, records, manifest, draw, literal=False):
         token_ids = records["token_ids"]
@@ -73,7 +79,13 @@ class MaskedReader(ObjectiveReader):
         state = draws.hash_words(*draw)[:, None]
         is_target = draw_words(state, token_ids, starts, goal)
         positions, ids, weights = select_targets(token_ids, is_target, goal)
-        return {
+        features = {}
+        if manifest.reuse_length:
+            place = tf.range(manifest.sequence_length)
+            rank = tf.where(place < manifest.reuse_length, -1, 0)
+            rank += tf.zeros_like(token_ids)
+            features["factorization_rank"] = rank
+        return features | {
             "token_ids": corrupt(
                 state,
                 token_ids,
@@ -84,6 +96,20 @@ class MaskedReader(ObjectiveReader):
             "target_ids": ids,
             "target_weights": weights,
         }
+
+
+def check_share(fraction, manifest):
+    """Refuse records whose sequences are too short for a single target.
+
+    Raises:
+        ValueError: if they are.
+    """
+    if round(fraction * manifest.sequence_length) < 1:
+        raise ValueError(
+            f"a share of {fraction:g} of the {manifest.sequence_length} tokens "
+            "of a sequence is no token at all. Build longer records, or raise "
+            "`masked_fraction`."
+        )
 
 
 def word_starts(records):
@@ -105,8 +131,7 @@ def word_starts(records):
 def draw_words(state, token_ids, starts, goal):
     """Draw whole words, at most `goal` tokens of a row.
 
-    Words come in random order, and the first that does not fit ends the draw.
-    Words of more tokens than the goal are left out.
+    Words come in random order; those that do not fit any more are left out.
 
     Args:
         state: uint32 tensor [B, 1] of `hash_words`.
@@ -138,12 +163,42 @@ def draw_words(state, token_ids, starts, goal):
     number = tf.range(length, dtype=tf.int64)
     key = draws.uniform(state, tf.constant(_UNIT, tf.int64), number)
     order = tf.argsort(tf.where(may, key, 2.0), axis=1)
-    size = tf.gather(size, order, batch_dims=1)
-    taken = tf.gather(may, order, batch_dims=1) & (
-        tf.cumsum(size, axis=1) <= goal
+    taken = _take_in_turn(
+        tf.gather(size, order, batch_dims=1),
+        tf.gather(may, order, batch_dims=1),
+        goal,
     )
     taken = tf.gather(taken, tf.argsort(order, axis=1), batch_dims=1)
     return tf.gather(taken, word, batch_dims=1)
+
+
+def _take_in_turn(size, may, goal):
+    """Take words in turn, as long as each fits into what is left.
+
+    Args:
+        size: int32 tensor [B, T], tokens of each word.
+        may: bool tensor [B, T], whether a word may be taken.
+        goal: int, most tokens of a row.
+
+    Returns:
+        bool tensor [B, T].
+    """
+
+    def take(left, taken, room):
+        left &= size <= room[:, None]
+        total = tf.cumsum(tf.where(left, size, 0), axis=1)
+        # All up to the first that does not fit, which the next turn leaves out.
+        fits = left & (total <= room[:, None])
+        used = tf.reduce_sum(tf.where(fits, size, 0), axis=1)
+        return left & ~fits, taken | fits, room - used
+
+    room = tf.fill([tf.shape(size)[0]], goal)
+    _, taken, _ = tf.while_loop(
+        lambda left, taken, room: tf.reduce_any(left),
+        take,
+        (may, tf.zeros_like(may), room),
+    )
+    return taken
 
 
 def is_special(token_ids):

@@ -45,13 +45,20 @@ class PermutationReader(ObjectiveReader):
             of the text or its reverse; "block", targets that stand side by side
             are predicted together, their blocks in random order; or a
             function of (token_ids int32 [B, T], is_target bool [B, T]) that
-            returns the ranks, int32 [B, T], -1 for context.
+            returns the ranks, int32 [B, T], -1 for context. Where a half of
+            the records is reused, ranks of the other half must be above all of
+            it, its context included: what is remembered must not have seen
+            what comes.
     """
 
     order: str | Callable = "random"
 
     name = "permutation"
-    takes_literal = True
+
+    @property
+    def takes_literal(self):
+        # Released masks cannot say that targets do not see their neighbours.
+        return not callable(self.order) and self.order != "block"
 
     def __post_init__(self):
         if not callable(self.order) and self.order not in ORDERS:

@@ -11,6 +11,7 @@ import dataclasses
 import tensorflow as tf
 
 from data_pipeline.objectives import draws
+from data_pipeline.objectives.masked import check_share
 from data_pipeline.objectives.masked import corrupt
 from data_pipeline.objectives.masked import is_special
 from data_pipeline.objectives.permutation import select_targets
@@ -31,8 +32,9 @@ class PseudoMaskedReader(ObjectiveReader):
     """Blocks of tokens to predict, in the random order in which they are drawn.
 
     Drawn afresh in every epoch. 40 % of the blocks have 2 to 6 tokens, the
-    others one, until the share of tokens that is asked for is reached. Blocks
-    do not overlap, and hold no special token. Of the targets 80 % become
+    others one, until the share of tokens that is asked for is reached; the
+    last block may pass it. A block that overlaps another one, or holds a
+    special token, is drawn again. Of the targets 80 % become
     <mask>, 10 % another token, 10 % stay.
 
     `target_blocks` int32 [B, P] is the step of each target in the order, from
@@ -55,16 +57,22 @@ class PseudoMaskedReader(ObjectiveReader):
                 f"Received: fraction={self.fraction}."
             )
 
+    def check(self, manifest):
+        check_share(self.fraction, manifest)
+
+    def _goal(self, manifest):
+        return round(self.fraction * manifest.sequence_length)
+
     def num_targets(self, manifest):
-        return max(1, round(self.fraction * manifest.sequence_length))
+        return self._goal(manifest) + LONGEST_BLOCK - 1
 
     def features(self, records, manifest, draw, literal=False):
         token_ids = records["token_ids"]
-        goal = self.num_targets(manifest)
+        goal, most = self._goal(manifest), self.num_targets(manifest)
         state = draws.hash_words(*draw)
         step = draw_blocks(state, is_special(token_ids), goal)
         is_target = step >= 0
-        positions, ids, weights = select_targets(token_ids, is_target, goal)
+        positions, ids, weights = select_targets(token_ids, is_target, most)
         blocks = tf.gather(step, positions, batch_dims=1)
         return {
             "token_ids": corrupt(
@@ -86,14 +94,14 @@ def draw_blocks(state, special, goal):
     Args:
         state: uint32 tensor [B] of `hash_words`.
         special: bool tensor [B, T], True = never predicted.
-        goal: int, most tokens of all blocks of a row.
+        goal: int, tokens of a row with which no further block is drawn.
 
     Returns:
         int32 tensor [B, T], the step of each token's block, -1 for the others.
     """
     length = special.shape[1]
     place = tf.range(length)
-    longest = min(LONGEST_BLOCK, goal, length)
+    longest = min(LONGEST_BLOCK, length)
 
     def one(number, kind):
         words = tf.constant(kind, tf.int64), tf.cast(number, tf.int64)
@@ -111,7 +119,7 @@ def draw_blocks(state, special, goal):
         begin = below(number, _BEGIN, length - size + 1)[:, None]
         block = (place >= begin) & (place < begin + size[:, None])
         blocked = tf.reduce_any(block & (special | (step >= 0)), axis=1)
-        fits = ~blocked & (taken + size <= goal)
+        fits = ~blocked & (taken < goal)
         step = tf.where(block & fits[:, None], num_blocks[:, None], step)
         return (
             number + 1,

@@ -65,7 +65,7 @@ class Layout:
         Args:
             usual: the side for a class token at the end.
         """
-        # Absolute positions count from the left.
+        # The token at position 0 stands for the sequence.
         return "right" if self.class_first else usual
 
     def fillers(self, pad_side):
@@ -83,3 +83,17 @@ LAYOUTS = {
         Layout("bert", True, FIRST_SEGMENT, {"left": 0, "right": 0}),
     )
 }
+
+
+def find_layout(name):
+    """The Layout of a name.
+
+    Raises:
+        ValueError: if there is none.
+    """
+    if name not in LAYOUTS:
+        raise ValueError(
+            f"`layout` must be one of {', '.join(LAYOUTS)}. Received: "
+            f"layout={name!r}."
+        )
+    return LAYOUTS[name]

@@ -12,13 +12,14 @@ import tensorflow as tf
 from data_pipeline.tokenization.graph import GraphTokenizer
 from data_pipeline.tokenization.symbols import BLANK
 from data_pipeline.tokenization.symbols import CLS_ID
-from data_pipeline.tokenization.symbols import CLS_SEGMENT
+from data_pipeline.tokenization.symbols import LAYOUTS
 from data_pipeline.tokenization.symbols import SEP_ID
 from saved_models.signatures.checks import after
 from saved_models.signatures.checks import at_most
 from saved_models.signatures.serving_model import ForwardPass
 from saved_models.signatures.serving_model import ServedModel
 from saved_models.signatures.signature import IDS
+from saved_models.signatures.signature import id_meaning
 
 
 class ModelSignatures(tf.Module):
@@ -69,6 +70,14 @@ class ModelSignatures(tf.Module):
     @property
     def _model(self):
         return self._served.model
+
+    @property
+    def _layout(self):
+        return LAYOUTS[self._served.config.layout]
+
+    def _id_meaning(self, **arguments):
+        """See `id_meaning`."""
+        return id_meaning(self._layout, **arguments)
 
     @property
     def _backbone(self):
@@ -241,7 +250,10 @@ class ModelSignatures(tf.Module):
             for rows in self._batches():
                 ids = np.full([rows, length], 9, "int32")
                 ids[:, -2:] = [SEP_ID, CLS_ID]
-                segments = np.where(ids == CLS_ID, CLS_SEGMENT, 0)
+                if self._layout.class_first:
+                    ids = np.roll(ids, 1, axis=1)
+                class_segment = self._layout.class_segment
+                segments = np.where(ids == CLS_ID, class_segment, 0)
                 values = (ids, segments.astype("int32"), np.ones_like(ids))
                 examples.append(dict(zip(IDS, values, strict=True)))
         return examples
@@ -257,7 +269,11 @@ class TaskSignatures(ModelSignatures):
     """
 
     def _make_tokenizer(self, model, tokenizer):
-        preprocessor = model.preprocessor or model.preprocessor_cls(tokenizer)
+        preprocessor = model.preprocessor
+        if preprocessor is None:
+            preprocessor = model.preprocessor_cls.of_settings(
+                {"layout": self._layout.name}, tokenizer
+            )
         given = {
             name: getattr(self._settings, name)
             for name in ("sequence_length", "stride", "max_question_length")

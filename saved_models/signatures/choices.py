@@ -15,16 +15,7 @@ from saved_models.signatures.signature import id_specs
 from saved_models.signatures.signature import string_specs
 
 _FILLER_SCORE = -1e30  # as of XLNetRanker
-_ID_MEANING = {
-    "token_ids": "int32 [N, O, T], all sequences of one length",
-    "segment_ids": (
-        "int32 [N, O, T], 0 for the first part and its [SEP], 1 for the "
-        "second, 2 for [CLS], 4 for padding"
-    ),
-    "padding_mask": "int32 [N, O, T], 1 = a real token; padding comes first",
-}
 _CHOICE_MEANING = {
-    **_ID_MEANING,
     "context": "string [N], UTF-8",
     "question": "string [N], UTF-8",
     "options": "string [N, O], UTF-8",
@@ -34,7 +25,6 @@ _CHOICE_MEANING = {
     "logits": "float32 [N, O]",
 }
 _RANKING_MEANING = {
-    **_ID_MEANING,
     "query": "string [N], UTF-8",
     "documents": "string [N, O], UTF-8, '' where a query has fewer",
     "scores": "float32 [N, O], logits; -1e30 for no document",
@@ -46,6 +36,14 @@ class _ManySignatures(TaskSignatures):
     """Several sequences a row, each of which is scored by itself."""
 
     joins_requests = False  # their numbers of sequences differ
+
+    def _meaning(self, meaning):
+        return meaning | self._id_meaning(
+            pad_side=self._preprocessor.pad_side,
+            first="the first part and its [SEP]",
+            second="the second",
+            axes="N, O, T",
+        )
 
     def _call(self, features):
         # Each sequence as a question with one option.
@@ -106,7 +104,7 @@ class ChoiceSignatures(_ManySignatures):
                 string_specs(context=1, question=1, options=2),
                 "The option that answers each question; a context that is too "
                 "long loses its end.",
-                _CHOICE_MEANING,
+                self._meaning(_CHOICE_MEANING),
                 self._examples(shown, "context", 3),
             ),
             "ids": Signature(
@@ -114,7 +112,7 @@ class ChoiceSignatures(_ManySignatures):
                 id_specs(rank=3),
                 f"Scores of options as ready ids, padded on the "
                 f"{self._preprocessor.pad_side}.",
-                _CHOICE_MEANING,
+                self._meaning(_CHOICE_MEANING),
                 self._example_ids(),
             ),
         }
@@ -196,7 +194,7 @@ class RankerSignatures(_ManySignatures):
                 string_specs(query=1, documents=2),
                 "How well documents answer their query; what is too long "
                 "loses its end.",
-                _RANKING_MEANING,
+                self._meaning(_RANKING_MEANING),
                 self._examples(shown, "query", 3),
             ),
             "ids": Signature(
@@ -204,7 +202,7 @@ class RankerSignatures(_ManySignatures):
                 id_specs(rank=3),
                 f"Scores of documents as ready ids, padded on the "
                 f"{self._preprocessor.pad_side}.",
-                _RANKING_MEANING,
+                self._meaning(_RANKING_MEANING),
                 self._example_ids(),
             ),
         }

@@ -14,7 +14,6 @@ from data_pipeline.tokenization.symbols import LAYOUTS
 from data_pipeline.tokenization.symbols import SEP_ID
 from saved_models.signatures.base import ModelSignatures
 from saved_models.signatures.checks import after
-from saved_models.signatures.signature import ID_MEANING
 from saved_models.signatures.signature import Signature
 from saved_models.signatures.signature import id_specs
 from saved_models.signatures.signature import string_specs
@@ -22,7 +21,6 @@ from saved_models.signatures.signature import string_specs
 _EXAMPLE = {"text": "The door of the house was open."}
 _MEANING = {
     "text": "string [N], UTF-8",
-    **ID_MEANING,
     "embeddings": "float32 [N, T, D], the content stream",
     "mean_embedding": "float32 [N, D], over real tokens",
     "memories": (
@@ -55,14 +53,14 @@ class EmbeddingSignatures(ModelSignatures):
                 text,
                 "Contextual embeddings of raw text; longer texts lose their "
                 "end.",
-                _MEANING,
+                _MEANING | self._id_meaning(),
                 self._examples(_EXAMPLE, "text", 2),
             ),
             "embed_ids": Signature(
                 self.embed_ids,
                 id_specs(),
                 "Contextual embeddings of ready ids.",
-                _MEANING,
+                _MEANING | self._id_meaning(),
                 self._example_ids(),
             ),
         }
@@ -105,14 +103,14 @@ class EmbeddingSignatures(ModelSignatures):
                 self.document_segment,
                 text | memory,
                 summary + " No [SEP] and [CLS] are added.",
-                _MEANING,
+                _MEANING | self._id_meaning(),
                 list(with_memory(texts)),
             ),
             "document_segment_ids": Signature(
                 self.document_segment_ids,
                 ids | memory,
                 summary,
-                _MEANING,
+                _MEANING | self._id_meaning(),
                 list(with_memory(id_examples)),
             ),
         }
@@ -229,10 +227,6 @@ class EmbeddingSignatures(ModelSignatures):
         """Ragged ids -> features of `[ids sep cls]` or `[cls ids sep]`."""
         length = self._settings.sequence_length
         return self._padded(with_ends(ids, length, self._layout), minimum=2)
-
-    @property
-    def _layout(self):
-        return LAYOUTS[self._served.config.layout]
 
     def _padded(self, ids, minimum=1):
         """Ragged ids -> features, refused before padding where too many."""

@@ -11,7 +11,6 @@ from saved_models.signatures.checks import after
 from saved_models.signatures.checks import at_most
 from saved_models.signatures.embedding import EmbeddingSignatures
 from saved_models.signatures.serving_model import next_power_of_two
-from saved_models.signatures.signature import ID_MEANING
 from saved_models.signatures.signature import Signature
 from saved_models.signatures.signature import id_specs
 from saved_models.signatures.signature import string_specs
@@ -32,7 +31,6 @@ _FILL_IN_MEANING = {
     "count": "int32 [N], blanks of each text; rows of P from there are filler",
 }
 _FILL_IN_IDS_MEANING = {
-    **ID_MEANING,
     "target_positions": "int32 [N, P]; what stands there is not seen",
     "log_probabilities": "float32 [N, P, V], natural logarithms",
 }
@@ -87,7 +85,7 @@ class PretrainerSignatures(EmbeddingSignatures):
                 self.fill_in_ids,
                 {**id_specs(), "target_positions": positions},
                 "Log-probabilities at chosen positions, given the rest.",
-                _FILL_IN_IDS_MEANING,
+                _FILL_IN_IDS_MEANING | self._id_meaning(),
                 examples,
             ),
         }

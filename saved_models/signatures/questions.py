@@ -7,10 +7,10 @@ S starts of a window, E ends of a start.
 import tensorflow as tf
 
 from data_pipeline.features.answers import best_spans
+from data_pipeline.tokenization.symbols import CLS_ID
 from saved_models.signatures.base import TaskSignatures
 from saved_models.signatures.checks import after
 from saved_models.signatures.checks import same_rows
-from saved_models.signatures.signature import ID_MEANING
 from saved_models.signatures.signature import Signature
 from saved_models.signatures.signature import id_specs
 from saved_models.signatures.signature import string_specs
@@ -34,12 +34,6 @@ _MEANING = {
     "n_best_scores": "float32 [N, n]",
 }
 _IDS_MEANING = {
-    **ID_MEANING,
-    "segment_ids": (
-        "int32 [N, T], 0 for the context and its [SEP], 1 for the question, 2 "
-        "for [CLS], 3 for padding"
-    ),
-    "padding_mask": "int32 [N, T], 1 = a real token; padding comes last",
     "answer_mask": "int32 [N, T], 1 = an answer may begin or end here",
     "class_index": "int32 [N], where [CLS] stands",
     "class_logits": "float32 [N], above 0 = no answer",
@@ -88,7 +82,8 @@ class QuestionSignatures(TaskSignatures):
         examples = self._example_ids()
         for example in examples:
             example["answer_mask"] = example["padding_mask"]
-            example["class_index"] = example["padding_mask"].sum(1) - 1
+            is_class = example["token_ids"] == CLS_ID
+            example["class_index"] = is_class.argmax(1).astype("int32")
         return {
             "serving_default": Signature(
                 self.answer,
@@ -102,7 +97,12 @@ class QuestionSignatures(TaskSignatures):
                 self.ids,
                 ids,
                 "The best spans of ready ids, padded on the right.",
-                _IDS_MEANING,
+                _IDS_MEANING
+                | self._id_meaning(
+                    pad_side="right",
+                    first="the context and its [SEP]",
+                    second="the question",
+                ),
                 examples,
             ),
         }

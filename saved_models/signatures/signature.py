@@ -13,11 +13,34 @@ import tensorflow as tf
 from saved_models.signatures.checks import of_bytes
 
 IDS = ("token_ids", "segment_ids", "padding_mask")
-ID_MEANING = {
-    "token_ids": "int32 [N, T], all rows of one length",
-    "segment_ids": "int32 [N, T], 0 for text and 2 for the final [CLS]",
-    "padding_mask": "int32 [N, T], 1 = a real token",
-}
+
+
+def id_meaning(layout, pad_side=None, first="text", second=None, axes="N, T"):
+    """The lines of a model card on ready ids.
+
+    Args:
+        layout: Layout of the model.
+        pad_side: "left" or "right", or None where there need be no padding.
+        first, second: str, what the segments 0 and 1 hold, or None.
+        axes: str, of the inputs.
+
+    Returns:
+        dict of str.
+    """
+    segments = [f"0 for {first}"]
+    if second:
+        segments.append(f"1 for {second}")
+    place = "first" if layout.class_first else "final"
+    segments.append(f"{layout.class_segment} for the {place} [CLS]")
+    mask = f"int32 [{axes}], 1 = a real token"
+    if pad_side:
+        segments.append(f"{layout.padding_segments[pad_side]} for padding")
+        mask += f"; padding comes {'first' if pad_side == 'left' else 'last'}"
+    return {
+        "token_ids": f"int32 [{axes}], all rows of one length",
+        "segment_ids": f"int32 [{axes}], {', '.join(segments)}",
+        "padding_mask": mask,
+    }
 
 
 @dataclasses.dataclass(frozen=True)

@@ -8,7 +8,6 @@ import tensorflow as tf
 from data_pipeline.features.windows import windows_of_texts
 from saved_models.signatures.base import TaskSignatures
 from saved_models.signatures.checks import same_rows
-from saved_models.signatures.signature import ID_MEANING
 from saved_models.signatures.signature import Signature
 from saved_models.signatures.signature import id_specs
 from saved_models.signatures.signature import string_specs
@@ -16,12 +15,6 @@ from saved_models.signatures.signature import string_specs
 _MEANING = {
     "text": "string [N], UTF-8",
     "text_pair": "string [N], UTF-8, what each text is paired with",
-    **ID_MEANING,
-    "segment_ids": (
-        "int32 [N, T], 0 for a text and its [SEP], 1 for what it is paired "
-        "with, 2 for [CLS], 4 for padding"
-    ),
-    "padding_mask": "int32 [N, T], 1 = a real token; padding comes first",
     "label": "string [N], the likeliest class",
     "labels": "string [N, C], all classes, the same in each row",
     "scores": "float32 [N, C], their probabilities",
@@ -42,19 +35,24 @@ class _TextSignatures(TaskSignatures):
         long = _AVERAGED if self._settings.window_stride else _CUT
         text = {"text": "The acting was good."}
         pair = {"text": "It rains.", "text_pair": "The street is wet."}
+        meaning = _MEANING | self._id_meaning(
+            pad_side=self._preprocessor.pad_side,
+            first="a text and its [SEP]",
+            second="what it is paired with",
+        )
         return {
             "serving_default": Signature(
                 self.texts,
                 string_specs(text=1),
                 f"{self.answers} of each text; {long}.",
-                _MEANING,
+                meaning,
                 self._examples(text, "text", 2),
             ),
             "pairs": Signature(
                 self.pairs,
                 string_specs(text=1, text_pair=1),
                 f"{self.answers} of each pair of texts; {_CUT}.",
-                _MEANING,
+                meaning,
                 self._examples(pair, "text", 3),
             ),
             "ids": Signature(
@@ -62,7 +60,7 @@ class _TextSignatures(TaskSignatures):
                 id_specs(),
                 f"{self.answers} of ready ids, padded on the "
                 f"{self._preprocessor.pad_side}.",
-                _MEANING,
+                meaning,
                 self._example_ids(),
             ),
         }

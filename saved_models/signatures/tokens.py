@@ -9,7 +9,6 @@ from data_pipeline.features.packing import word_pieces
 from data_pipeline.tokenization.ragged import row_ids
 from saved_models.signatures.base import TaskSignatures
 from saved_models.signatures.checks import at_most
-from saved_models.signatures.signature import ID_MEANING
 from saved_models.signatures.signature import Signature
 from saved_models.signatures.signature import id_specs
 from saved_models.signatures.signature import string_specs
@@ -27,11 +26,6 @@ _MEANING = {
     "beyond the longest sequence",
     "scores": "float32 [N, W], probability of each tag; 0 for none",
     "count": "int32 [N], words of each text",
-    **ID_MEANING,
-    "segment_ids": (
-        "int32 [N, T], 0 for text and its [SEP], 2 for [CLS], 3 for padding"
-    ),
-    "padding_mask": "int32 [N, T], 1 = a real token; padding comes last",
 }
 _IDS_MEANING = {
     **_MEANING,
@@ -56,20 +50,23 @@ class TaggerSignatures(TaskSignatures):
 
     def signatures(self):
         shown = {"text": "Mary Shelley was born in London ."}
+        ids = self._id_meaning(
+            pad_side=self._preprocessor.pad_side, first="text and its [SEP]"
+        )
         return {
             "serving_default": Signature(
                 self.tag,
                 string_specs(text=1),
                 "A tag for each word of each text; words are what blanks "
                 "separate.",
-                _MEANING,
+                _MEANING | ids,
                 self._examples(shown, "text", 2),
             ),
             "ids": Signature(
                 self.ids,
                 id_specs(),
                 "Classes of ready ids, padded on the right.",
-                _IDS_MEANING,
+                _IDS_MEANING | ids,
                 self._example_ids(),
             ),
         }
@@ -107,6 +104,7 @@ class TaggerSignatures(TaskSignatures):
         rows = row_ids(words)
         places = ids.row_starts() - tf.gather(pieces.row_starts(), rows)
         is_read = places < self._settings.sequence_length - 2
+        places += self._preprocessor.text_begin
         first = tf.stack([rows, tf.where(is_read, places, 0)], axis=1)
         tags = tf.gather(self._labels, tf.gather_nd(best, first))
         scores = tf.gather_nd(scores, first)

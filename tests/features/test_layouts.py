@@ -191,3 +191,5 @@ def test_a_layout_that_does_not_fit_is_refused(tokenizer):
         backbone, 2, preprocessor=make(tokenizer, 16, layout="bert")
     )
     assert task.get_config()["summary"] == "first"
+    pretrainer = xlnet_tf.XLNetPretrainer(backbone, next_sentence_weight=0.5)
+    assert pretrainer.next_sentence_head.summary == "first"

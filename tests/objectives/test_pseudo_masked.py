@@ -193,6 +193,23 @@ def test_one_of_the_losses_alone():
         assert [float(metrics[name]) for name in other] == [0.0]
 
 
+def test_padding_on_the_left_changes_nothing():
+    """Positions count real tokens; or they are those that are given."""
+    model, features = pretrainer(), batch()
+    expected = as_numpy(model(features)["token_loss"])
+    shifted = dict(features)
+    for name in ("token_ids", "segment_ids"):
+        shifted[name] = np.pad(features[name], [[0, 0], [2, 0]])
+    shifted["padding_mask"] = np.pad(np.ones((B, T), "int32"), [[0, 0], [2, 0]])
+    shifted["target_positions"] = features["target_positions"] + 2
+    real = features["target_weights"] > 0
+    found = as_numpy(model(shifted)["token_loss"])
+    np.testing.assert_allclose(found[real], expected[real], 0, TOLERANCE)
+    place = np.tile(np.arange(T, dtype="int32")[::-1], (B, 1))
+    other = as_numpy(model({**features, "position_ids": place})["token_loss"])
+    assert np.abs(other - expected)[real].min() > 1e-4
+
+
 def test_one_batch_is_learnt():
     model, features = pretrainer(), batch(rows=2)
     model.compile(keras.optimizers.Adam(1e-2), jit_compile=False)

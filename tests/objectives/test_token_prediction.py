@@ -153,6 +153,29 @@ def test_a_masked_model_sees_all_tokens_that_are_given():
     assert (at != true).all()
 
 
+def test_memory_tells_a_masked_model_nothing_of_the_next_record():
+    """With the ranks of `MaskedReader`, and not without them."""
+    reuse, ids = T // 2, tokens(length=T)
+    changed = ids.copy()
+    changed[:, reuse + 1] = 9 + (changed[:, reuse + 1] - 8) % 80
+    assert (changed != ids).any(axis=1).all()
+    model = pretrainer(Masked(), memory_length=T, reuse_length=reuse)
+    rank = np.where(np.arange(T) < reuse, -1, 0).astype("int32")
+    # The record after: what was new text is its reused half.
+    after = hidden(np.concatenate([ids[:, reuse:], tokens(seed=1)], axis=1))
+    for ranks, is_hidden in (
+        ({"factorization_rank": np.tile(rank, (B, 1))}, True),
+        ({}, False),
+    ):
+        losses = []
+        for before in (ids, changed):
+            outputs = model({"token_ids": before, **ranks})
+            memories = {"memories": outputs["memories"]}
+            losses.append(model({**after, **memories, **ranks})["token_loss"])
+        difference = np.abs(losses[0] - losses[1]).max()
+        assert difference < 1e-6 if is_hidden else difference > 1e-5
+
+
 def test_losses_by_hand():
     ids = tokens()
     for objective, model, features in (

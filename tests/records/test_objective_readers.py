@@ -142,7 +142,8 @@ def test_blocks_of_pseudo_masks():
     special = tokens() < 9
     steps = pseudo_masked.draw_blocks(states(), special, GOAL).numpy()
     assert not (steps[special] >= 0).any()
-    assert ((steps >= 0).sum(1) == GOAL).mean() > 0.95
+    counts = (steps >= 0).sum(1)
+    assert (counts >= GOAL).mean() > 0.95 and counts.max() <= GOAL + 5
     sizes, gaps = [], []
     for step in steps:
         for number in range(step.max() + 1):
@@ -151,9 +152,9 @@ def test_blocks_of_pseudo_masks():
             sizes.append(len(at))
             gaps.append(at[0])
     share = np.bincount(sizes) / len(sizes)
-    # Long blocks fit less often, and the room left at last is for single ones.
-    assert len(share) == 7 and 0.55 < share[1] < 0.75
-    assert share[2:].min() > 0.02
+    # Long blocks overlap others more often.
+    assert len(share) == 7 and 0.57 < share[1] < 0.68
+    assert share[2:].min() > 0.04
     assert np.corrcoef(gaps[1:], gaps[:-1])[0, 1] < 0.2
 
 
@@ -202,6 +203,39 @@ def test_what_readers_refuse(tmp_path):
     for arguments in ({"fraction": 1.0}, {"unit": "letters"}):
         with pytest.raises(ValueError, match=f"`{next(iter(arguments))}`"):
             masked.MaskedReader(**arguments)
+
+
+def test_a_share_of_less_than_a_token_is_refused(tmp_path):
+    write_set(tmp_path / "set", tokenizer=Tokenizer(TOKENIZER))
+    for reader in (
+        masked.MaskedReader(fraction=0.01),
+        pseudo_masked.PseudoMaskedReader(fraction=0.01),
+    ):
+        with pytest.raises(ValueError, match="is no token at all"):
+            PretrainingData(tmp_path / "set", 4, objective=reader)
+
+
+def test_layouts_of_the_batches(tmp_path):
+    """A reused half is restricted where there is memory: not for a BERT."""
+    write_set(tmp_path / "set", tokenizer=Tokenizer(TOKENIZER))
+    with pytest.raises(ValueError, match="reads sequences as they are stored"):
+        PretrainingData(tmp_path / "set", 4, layout="bert")
+    with pytest.raises(ValueError, match="`layout` must be one of"):
+        PretrainingData(tmp_path / "set", 4, layout="gpt")
+    for layout in ("xlnet", "bert"):
+        data = PretrainingData(
+            tmp_path / "set", 4, objective="masked", layout=layout
+        )
+        batch = next(iter(data.dataset()))
+        reuse = data.manifest.reuse_length
+        assert 0 < reuse < TOKENS
+        assert ("is_reversed" in batch) == (layout == "xlnet")
+        if layout == "bert":
+            assert "factorization_rank" not in batch
+        else:
+            expected = [-1] * reuse + [0] * (TOKENS - reuse)
+            ranks = batch["factorization_rank"].numpy()
+            np.testing.assert_array_equal(ranks, [expected] * 4)
 
 
 def test_an_order_of_the_callers(tmp_path):

@@ -29,9 +29,9 @@ BERT = {
     "max_positions": artefacts.LENGTH,
     "relative_position_buckets": 8,
 }
-# `masked` reads its records as `pseudo_masked` does; resuming with dropout is
-# tested with `permutation`.
+# Resuming with dropout is tested with `permutation`.
 KINDS = {
+    "masked": {**artefacts.MODEL, **NO_DROPOUT},
     "causal": {**artefacts.MODEL, **NO_DROPOUT},
     "pseudo_masked": {**BERT, **NO_DROPOUT},
 }

@@ -14,7 +14,8 @@ from xlnet_tf.tasks.heads import ClassificationHead
 class NextSentence(Objective):
     """Predict whether segment B continues A, from the class token.
 
-    The class token is the last token of a row. The batch has the label
+    The class token is the last token of an XLNet's row, the first of a BERT's.
+    The batch has the label
     `is_next` bool [B], True where B continues A. The outputs get
     `next_sentence_loss` and `next_sentence_correct`, float32 [B]; each row
     weighs as much as its targets together. Outside of training, a batch

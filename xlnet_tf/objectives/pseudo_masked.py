@@ -19,7 +19,7 @@ from xlnet_tf.objectives.objective import token_losses
 from xlnet_tf.objectives.objective import without_targets
 
 LOSSES = ("both", "autoencoding", "partially_autoregressive")
-# <eop>, which no text of the pipeline has; an unused piece of BERT's.
+# <eop>, which is in no text but by its name; an unused piece of BERT's.
 _PSEUDO_MASK_ID = 8
 _CONTEXT_RANK = -1
 
@@ -125,12 +125,15 @@ class PseudoMasked(TokenPrediction):
         target_ids, blocks = cast("target_ids"), cast("target_blocks")
         of_text = ops.zeros_like(token_ids)
         of_targets = ops.zeros_like(target_ids)
-        place = of_text + ops.arange(ops.shape(token_ids)[1], dtype="int32")
         real = of_targets + 1
         if batch.get("target_weights") is not None:
             real = ops.cast(ops.cast(batch["target_weights"], "bool"), "int32")
         padding = batch.get("padding_mask")
         padding = of_text + 1 if padding is None else cast("padding_mask")
+        place = ops.maximum(ops.cumsum(padding, axis=1) - 1, 0)
+        if batch.get("position_ids") is not None:
+            place = cast("position_ids") + of_text
+        at_targets = ops.take_along_axis(place, positions, axis=1)
 
         def join(*parts):
             return ops.concatenate(parts, axis=1)
@@ -139,7 +142,7 @@ class PseudoMasked(TokenPrediction):
             "token_ids": join(
                 token_ids, of_targets + self.pseudo_mask_id, target_ids
             ),
-            "position_ids": join(place, positions, positions),
+            "position_ids": join(place, at_targets, at_targets),
             "padding_mask": join(padding, real, real),
             "factorization_rank": join(of_text + _CONTEXT_RANK, blocks, blocks),
             "is_pseudo": join(of_text, of_targets + 1, of_targets),

@@ -50,7 +50,7 @@ class RawStringModel:
                     "tokenizer that the model was trained with."
                 )
             layout = self.config.layout
-            if getattr(value, "layout", layout) != layout:
+            if value.layout != layout:
                 raise ValueError(
                     f"the preprocessor has the layout {value.layout!r} and the "
                     f"model {layout!r}. Give the preprocessor "

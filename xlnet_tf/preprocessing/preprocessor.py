@@ -70,26 +70,31 @@ class Preprocessor(PreprocessorPreset):
                 f"tokenizer={tokenizer!r}."
             )
         self.tokenizer = tokenizer
-        self.layout = _checked_layout(layout)
+        self._layout = _find_layout(layout)
         self.truncate = truncate
         self.pad_to_longest = pad_to_longest
         self.sequence_length = sequence_length
         self._graph_tokenizer = None
 
     @property
+    def layout(self):
+        """str, "xlnet" or "bert"."""
+        return self._layout.name
+
+    @property
     def pad_side(self):
         """The padded side of sequences: "left" or "right"."""
-        return _layouts()[self.layout].pad_side(self.usual_pad_side)
+        return self._layout.pad_side(self.usual_pad_side)
 
     @property
     def fillers(self):
         """dict of a feature's name to its value in padding."""
-        return _layouts()[self.layout].fillers(self.pad_side)
+        return self._layout.fillers(self.pad_side)
 
     @property
     def text_begin(self):
         """int, the position of a sequence's first piece, if none is padding."""
-        return _layouts()[self.layout].text_begin
+        return self._layout.text_begin
 
     @property
     def sequence_length(self):
@@ -224,8 +229,12 @@ class Preprocessor(PreprocessorPreset):
             "sequence_length": self.sequence_length,
             "truncate": self.truncate,
             "pad_to_longest": self.pad_to_longest,
-            "layout": self.layout,
+            **self.layout_setting(),
         }
+
+    def layout_setting(self):
+        """The setting `layout`, dict; empty where it is the default."""
+        return {} if self.layout == "xlnet" else {"layout": self.layout}
 
     def with_settings(self, **settings):
         """A copy with other settings.
@@ -239,14 +248,14 @@ class Preprocessor(PreprocessorPreset):
         Raises:
             ValueError: if it has no such setting, or one is out of range.
         """
-        own_settings = self.settings()
+        own_settings = {"layout": self.layout, **self.settings()}
         unknown = ", ".join(sorted(set(settings) - set(own_settings)))
         if unknown:
             raise ValueError(
                 f"{type(self).__name__} has no setting {unknown}; it has "
                 f"{', '.join(own_settings)}."
             )
-        return type(self)(self.tokenizer, **{**own_settings, **settings})
+        return self.of_settings({**own_settings, **settings}, self.tokenizer)
 
     def get_config(self):
         model_proto = base64.b64encode(self.tokenizer.model_proto)
@@ -269,19 +278,10 @@ class Preprocessor(PreprocessorPreset):
         return cls(**config)
 
 
-def _layouts():
-    from data_pipeline.tokenization.symbols import LAYOUTS
+def _find_layout(name):
+    from data_pipeline.tokenization.symbols import find_layout
 
-    return LAYOUTS
-
-
-def _checked_layout(layout):
-    if layout not in _layouts():
-        raise ValueError(
-            f"`layout` must be one of {', '.join(_layouts())}. Received: "
-            f"layout={layout!r}."
-        )
-    return layout
+    return find_layout(name)
 
 
 def _unconverted(function):

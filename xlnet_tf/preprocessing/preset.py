@@ -12,8 +12,6 @@ from xlnet_tf.files import write_json
 from xlnet_tf.weights import own
 
 _NEEDED = ("tensorflow", "tensorflow_text", "sentencepiece", "data_pipeline")
-# Written where they are others, as files were before there were these settings.
-_DEFAULTS = {"layout": "xlnet"}
 
 
 def can_preprocess():
@@ -58,7 +56,17 @@ class PreprocessorPreset:
         saved_cls, saved = cls._saved(path)
         if "tokenizer" not in settings:
             settings["tokenizer"] = read_tokenizer(path, verify=verify)
-        return saved_cls(**{**saved, **settings})
+        return saved_cls.of_settings({**saved, **settings})
+
+    @classmethod
+    def of_settings(cls, settings, *arguments):
+        """A preprocessor of settings; the default layout is not given.
+
+        Classes of users may have no such setting.
+        """
+        if settings.get("layout") == "xlnet":
+            settings = {k: v for k, v in settings.items() if k != "layout"}
+        return cls(*arguments, **settings)
 
     @classmethod
     def find(cls, path, verify=True, layout="xlnet"):
@@ -124,15 +132,10 @@ class PreprocessorPreset:
 
     def save_settings(self, path):
         """Write preprocessor.json, the settings without the tokenizer."""
-        config = {
-            name: value
-            for name, value in self.settings().items()
-            if value != _DEFAULTS.get(name)
-        }
         saved = {
             "module": type(self).__module__,
             "class_name": type(self).__name__,
             "registered_name": keras.saving.get_registered_name(type(self)),
-            "config": config,
+            "config": self.settings(),
         }
         write_json(path / own.PREPROCESSOR_FILE, saved)

@@ -158,7 +158,7 @@ class XLNetQuestionAnsweringPreprocessor(Preprocessor):
             "stride": self.stride,
             "max_question_length": self.max_question_length,
             "pad_to_longest": self.pad_to_longest,
-            "layout": self.layout,
+            **self.layout_setting(),
         }
 
     def encode(

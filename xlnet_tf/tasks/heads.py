@@ -13,6 +13,7 @@ from xlnet_tf.model.dropout import DRAW_HEAD
 from xlnet_tf.model.dropout import dropout
 
 SUMMARIES = ("last", "first", "mean")
+_PLACE_OF_CLASS = {"xlnet": "last", "bert": "first"}
 
 
 def dense(name, units, config, **kwargs):
@@ -117,8 +118,9 @@ class ClassificationHead(keras.layers.Layer):
     Args:
         config: XLNetConfig.
         num_classes: int, C.
-        summary: "last" (default) or "first", where the class token stands,
-            or "mean", over all T tokens, padding included, as released.
+        summary: "last", "first", or "mean", over all T tokens, padding
+            included, as released. By default where the class token stands:
+            the last token of an XLNet's sequence, the first of a BERT's.
         projection: bool, a dense layer on the summary. Default True.
         activation: "tanh" (default) or None, after the projection.
         dropout: float, on the summary. Default 0.1.
@@ -140,13 +142,14 @@ class ClassificationHead(keras.layers.Layer):
         self,
         config,
         num_classes,
-        summary="last",
+        summary=None,
         projection=True,
         activation="tanh",
         dropout=0.1,
         **kwargs,
     ):
         super().__init__(**kwargs)
+        summary = summary or _PLACE_OF_CLASS[config.layout]
         if summary not in SUMMARIES:
             raise ValueError(
                 f"`summary` must be one of {', '.join(SUMMARIES)}. "

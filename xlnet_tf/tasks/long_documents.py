@@ -43,7 +43,7 @@ class SequenceTask(Task):
         _check_memory(backbone.config, segment_length)
         _check_reuse(backbone.config, segment_length)
         summary_arguments = {
-            "summary": summary or _place_of_class(backbone.config),
+            "summary": summary,
             "projection": projection,
             "activation": activation,
             "dropout": dropout,
@@ -57,7 +57,7 @@ class SequenceTask(Task):
         )
         super().__init__(backbone, head, **kwargs)
         self.num_classes = num_classes
-        self.summary_arguments = summary_arguments
+        self.summary_arguments = {**summary_arguments, "summary": head.summary}
         self.segment_length = segment_length
 
     @classmethod
@@ -103,10 +103,6 @@ class SequenceTask(Task):
             **self.summary_arguments,
             "segment_length": self.segment_length,
         }
-
-
-def _place_of_class(config):
-    return "first" if config.layout == "bert" else "last"
 
 
 def _check_memory(config, segment_length):

@@ -153,7 +153,8 @@ class XLNetQuestionAnswering(_SpanTask):
         else:
             hidden = ops.logical_not(ops.cast(answer_mask, "bool"))
         if class_index is None:
-            class_index = ops.full((batch_size,), num_tokens - 1, "int32")
+            index = 0 if self.config.layout == "bert" else num_tokens - 1
+            class_index = ops.full((batch_size,), index, "int32")
 
         start_scores = self.head.start_scores(content, hidden)
         answers = {

@@ -27,9 +27,10 @@ class Perplexity:
     Attributes:
         nats: float, the sum of the losses of all predicted tokens.
         tokens: int, tokens predicted.
-        words: int, as WikiText counts: what blanks separate, and the end of
-            each line.
-        characters: int, ends of lines included.
+        words: int, what blanks separate. Ends of lines, which are no tokens
+            here, do not count; published figures of WikiText predict and count
+            them.
+        characters: int, without ends of lines.
         seconds: float, without compiling.
     """
 

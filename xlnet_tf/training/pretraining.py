@@ -75,9 +75,11 @@ class PretrainingRun(Run):
         reader = objective_reader(config)
         manifest = read_manifest(options.records, check_shards=False)
         reader.check(manifest)
-        self.model_config = model_config(
-            options, manifest, OBJECTIVES[config.objective].config_values
-        )
+        values = OBJECTIVES[config.objective].config_values
+        if objective_of_preset(options.preset) == "causal":
+            # What a causal model was made for another objective need not keep.
+            values = {"attention_type": "bidirectional", **values}
+        self.model_config = model_config(options, manifest, values)
         self.data = PretrainingData(
             options.records,
             config.batch_size,

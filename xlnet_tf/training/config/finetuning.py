@@ -182,7 +182,8 @@ class FinetuningConfig(TrainingConfig):
         Raises:
             ValueError: if there is one.
         """
-        if self.long_documents == "memory" and model_config.layout == "bert":
+        has_memory = "memory_length" in model_config.to_dict()
+        if self.long_documents == "memory" and not has_memory:
             raise ValueError(
                 '`long_documents` "memory" needs a model with memory, which a '
                 'BERT does not have. Use "windows" or "truncate".'

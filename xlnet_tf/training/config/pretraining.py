@@ -6,6 +6,7 @@ Loads nothing heavy, for the command lists these fields in its `--help`.
 import dataclasses
 import re
 
+from data_pipeline.objectives import READERS
 from data_pipeline.settings import FRACTION
 from data_pipeline.settings import FRACTION_BELOW_1
 from data_pipeline.settings import FRACTION_BETWEEN
@@ -77,7 +78,7 @@ class TrainingConfig(Settings):
         "permutation",
         "what is predicted: permutation (XLNet), causal (Transformer-XL), "
         "masked (BERT) or pseudo_masked (UniLMv2)",
-        choices=("permutation", "causal", "masked", "pseudo_masked"),
+        choices=tuple(READERS),
     )
     order: str = setting(
         "random",
