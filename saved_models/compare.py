@@ -71,12 +71,11 @@ def _of_pretrainers(model, other, batches):
             for export in (model, other)
         )
         exact, rounded = exact[is_target], rounded[is_target]
-        positions = request["target_positions"]
-        true = np.take_along_axis(request["token_ids"], positions, axis=1)
+        ids, positions = request["token_ids"], request["target_positions"]
+        true = np.take_along_axis(ids, positions, axis=1)
         true, tokens = true[is_target], np.arange(len(exact))
-        bits.extend(
-            zip(exact[tokens, true], rounded[tokens, true], strict=True)
-        )
+        of_true = exact[tokens, true], rounded[tokens, true]
+        bits.extend(zip(*of_true, strict=True))
         apart = np.abs(exact - rounded)
         differences.extend(zip(apart.max(-1), apart.mean(-1), strict=True))
         agree.extend(exact.argmax(-1) == rounded.argmax(-1))

@@ -167,13 +167,12 @@ class ExportSettings(settings.Settings):
         if self.sequence_length is not None:
             return self
         preprocessor = getattr(model, "preprocessor", None)
-        length = 512
+        config = getattr(model, "backbone", model).config
+        length = min(512, getattr(config, "max_positions", 512))
         if self.seq_length_buckets:
             length = self.seq_length_buckets[-1]
         elif preprocessor is not None:
             length = preprocessor.sequence_length
-        config = getattr(model, "backbone", model).config
-        length = min(length, getattr(config, "max_positions", length))
         return dataclasses.replace(self, sequence_length=length)
 
     def memory_of(self, config):
