@@ -6,8 +6,9 @@
 Trains small causal models with and without memory, several seeds of each, and
 evaluates them with the commands of this project. Writes two tables,
 OUTPUT/results.md: the perplexity of each with its spread, and, by length of
-context, perplexity and speed of reading with memory and with a window that
-slides by one token. A command that is done is not run again.
+context, perplexity and speed of reading with memory, one segment at a time, and
+with 16 windows at a time, each of which predicts one token. A command that is
+done is not run again.
 """
 
 import argparse
