@@ -5,6 +5,7 @@ import types
 
 import pytest
 
+import xlnet_tf
 from saved_models.settings import ExportSettings
 
 WRONG = [
@@ -55,8 +56,10 @@ def test_the_length_of_a_model():
     def length(**settings):
         return ExportSettings(**settings).for_model(model).sequence_length
 
-    model = types.SimpleNamespace()
+    model = types.SimpleNamespace(config=xlnet_tf.XLNetConfig.from_size("tiny"))
     assert length() == 512
+    model.config = xlnet_tf.BertConfig.from_size("tiny", max_positions=30)
+    assert length() == 30
     model.preprocessor = types.SimpleNamespace(sequence_length=24)
     assert length() == 24
     assert length(seq_length_buckets=[8, 40]) == 40

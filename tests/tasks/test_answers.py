@@ -265,7 +265,9 @@ def test_words_that_were_not_read_have_no_tag(models):
 def test_tags_are_collected_in_one_length(models):
     model = models["token_classification"]
     model.preprocessor = types.SimpleNamespace(
-        sequence_length=6, tokenizer=types.SimpleNamespace(vocabulary_size=9)
+        sequence_length=6,
+        layout="xlnet",
+        tokenizer=types.SimpleNamespace(vocabulary_size=9),
     )
     outputs = keras.ops.one_hot(np.array([[2, 0, 1], [1, 1, 0]]), 3)
     tags = as_numpy(model.collect(outputs)["tags"])

@@ -248,7 +248,7 @@ class Preprocessor(PreprocessorPreset):
         Raises:
             ValueError: if it has no such setting, or one is out of range.
         """
-        own_settings = {"layout": self.layout, **self.settings()}
+        own_settings = {**self.settings(), "layout": self.layout}
         unknown = ", ".join(sorted(set(settings) - set(own_settings)))
         if unknown:
             raise ValueError(
