@@ -115,8 +115,9 @@ class PretrainingData:
         self._layout = find_layout(layout)
         if self._layout.class_first and self.reader.name == "permutation":
             raise ValueError(
-                f"the objective {self.reader.name!r} reads sequences as they "
-                f"are stored. Received: layout={layout!r}."
+                "the objective 'permutation' needs a backbone with a query "
+                "stream, XLNetBackbone, which reads sequences as they are "
+                f"stored. Received: layout={layout!r}."
             )
         self.num_targets = self.reader.num_targets(self.manifest)
         if split not in SPLITS or not self.manifest.num_records(split):

@@ -218,7 +218,7 @@ def test_a_share_of_less_than_a_token_is_refused(tmp_path):
 def test_layouts_of_the_batches(tmp_path):
     """A reused half is restricted where there is memory: not for a BERT."""
     write_set(tmp_path / "set", tokenizer=Tokenizer(TOKENIZER))
-    with pytest.raises(ValueError, match="reads sequences as they are stored"):
+    with pytest.raises(ValueError, match="needs a backbone with a query"):
         PretrainingData(tmp_path / "set", 4, layout="bert")
     with pytest.raises(ValueError, match="`layout` must be one of"):
         PretrainingData(tmp_path / "set", 4, layout="gpt")
