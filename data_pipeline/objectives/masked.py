@@ -31,8 +31,8 @@ class MaskedReader(ObjectiveReader):
     targets as long as they all fit into the share that is asked for. Of the
     targets 80 % become <mask>, 10 % another token, 10 % stay.
 
-    In records with a reused half that half sees nothing of the other one,
-    which would tell, through memory, what is hidden in the next record.
+    In records with a reused half, the reused half does not see the other one.
+    Else memory would hold tokens that are hidden in the next record.
 
     Args:
         fraction: float, share of the tokens that are targets. Default 0.15.

@@ -94,7 +94,7 @@ def draw_blocks(state, special, goal):
     Args:
         state: uint32 tensor [B] of `hash_words`.
         special: bool tensor [B, T], True = never predicted.
-        goal: int, tokens of a row with which no further block is drawn.
+        goal: int; blocks are drawn until a row has so many target tokens.
 
     Returns:
         int32 tensor [B, T], the step of each token's block, -1 for the others.

@@ -1,4 +1,4 @@
-"""The part that a layer of XLNet and one of BERT share.
+"""Base of the layers of XLNet and BERT: feed-forward, residuals, norms.
 
 Shapes: B batch, Q rows, D model dim, F feed-forward dim.
 """

@@ -19,7 +19,7 @@ from xlnet_tf.objectives.objective import token_losses
 from xlnet_tf.objectives.objective import without_targets
 
 LOSSES = ("both", "autoencoding", "partially_autoregressive")
-# <eop>, which is in no text but by its name; an unused piece of BERT's.
+# <eop>, which a text holds only where it is written out as such.
 _PSEUDO_MASK_ID = 8
 _CONTEXT_RANK = -1
 

@@ -32,7 +32,7 @@ class RawStringModel:
         preprocessor: Preprocessor or None; may be set at any time. ValueError
             if its tokenizer has more pieces than the model tokens, its layout
             is another than the model's, or its sequences have more tokens
-            than a BERT positions.
+            than a BERT has positions.
     """
 
     @property

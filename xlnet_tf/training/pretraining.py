@@ -77,7 +77,7 @@ class PretrainingRun(Run):
         reader.check(manifest)
         values = OBJECTIVES[config.objective].config_values
         if objective_of_preset(options.preset) == "causal":
-            # What a causal model was made for another objective need not keep.
+            # Its preset need not stay causal for another objective.
             values = {"attention_type": "bidirectional", **values}
         self.model_config = model_config(options, manifest, values)
         self.data = PretrainingData(
