@@ -17,6 +17,7 @@ import sys
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
 from benchmarks.recurrence import run_once
+from data_pipeline import command_line
 from data_pipeline.records.manifest import read_manifest
 from examples import demo
 
@@ -85,4 +86,4 @@ def main(argv=None):
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(command_line.run(main))

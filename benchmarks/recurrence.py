@@ -21,6 +21,7 @@ import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
+from data_pipeline import command_line
 from examples import demo
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
@@ -204,4 +205,4 @@ def main(argv=None):
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(command_line.run(main))

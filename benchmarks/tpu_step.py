@@ -244,11 +244,11 @@ def main(argv=None):
             scan_layers=arguments.scan_layers,
         )
         config = model_config(arguments)
+        text = lower_training_step(
+            config, training, batch_of(arguments, config.vocabulary_size)
+        )
     except ValueError as error:
         parser.error(str(error))
-    text = lower_training_step(
-        config, training, batch_of(arguments, config.vocabulary_size)
-    )
     lower_cpu_seconds = time.process_time() - begun
     compiled = compile_for_tpu(text, arguments.topology)
     report = {
