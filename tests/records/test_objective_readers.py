@@ -205,6 +205,16 @@ def test_what_readers_refuse(tmp_path):
             masked.MaskedReader(**arguments)
 
 
+def test_orders_that_released_masks_cannot_say(tmp_path):
+    """Ties, of which the released masks show one target the other."""
+    write_set(tmp_path / "set")
+    for order in ("block", lambda token_ids, is_target: token_ids):
+        reader = permutation.PermutationReader(order=order)
+        data = PretrainingData(tmp_path / "set", 4, objective=reader)
+        with pytest.raises(ValueError, match="has no literal form"):
+            data.dataset(literal=True)
+
+
 def test_a_share_of_less_than_a_token_is_refused(tmp_path):
     write_set(tmp_path / "set", tokenizer=Tokenizer(TOKENIZER))
     for reader in (

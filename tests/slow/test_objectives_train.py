@@ -105,6 +105,21 @@ def test_a_run_goes_on_from_a_preset_of_another_objective(
         np.testing.assert_allclose(one, other, atol=1e-6)
 
 
+def test_a_causal_preset_does_not_stay_causal(records, tmp_path):
+    config = {**artefacts.MODEL, "attention_type": "causal"}
+    model = xlnet_tf.XLNetPretrainer(
+        xlnet_tf.XLNetBackbone(xlnet_tf.XLNetConfig.from_dict(config)),
+        objective="causal",
+    )
+    model.save_to_preset(tmp_path / "causal")
+    argv = ["--preset", tmp_path / "causal", "--records", records]
+    argv += ["--objective", "permutation", "--output", tmp_path / "run"]
+    argv += ["--steps", 1, "--batch-size", 4, "--strategy", "one_device"]
+    assert command_line.run(train.main, [str(x) for x in argv]) == 0
+    config = xlnet_tf.load(tmp_path / "run" / "preset").config
+    assert config.attention_type == "bidirectional"
+
+
 def test_runs_that_cannot_be_end_in_one_line(records, tmp_path, capsys):
     for options, message in (
         (["--objective", "pseudo_masked"], "needs a backbone that takes"),
