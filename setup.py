@@ -92,6 +92,7 @@ setup(
             "xlnet-train = xlnet_tf.train:command",
             "xlnet-finetune = xlnet_tf.finetune:command",
             "xlnet-evaluate = xlnet_tf.evaluate:command",
+            "xlnet-generate = xlnet_tf.generate:command",
             "xlnet-convert = xlnet_tf.convert:command",
             "xlnet-export = saved_models.export:command",
             "xlnet-predict = saved_models.predict:command",

@@ -80,6 +80,7 @@ def all_measurements(sizes, files):
         objective_step(sizes),
         pseudo_masks(sizes),
         *(inference(sizes, *shape) for shape in sizes.inference),
+        *(generation(sizes, length) for length in sizes.prompts),
         *(long_document(sizes, length) for length in sizes.document_lengths),
         fine_tuning(sizes, *sizes.fine_tuning),
         reading(sizes, files),
@@ -240,6 +241,54 @@ def inference(sizes, batch_size, num_tokens):
                     {**shape, "jit_compile": jit_compile},
                 )
                 for label, jit_compile in (("XLA", True), ("no XLA", False))
+            ),
+        ),
+    )
+
+
+def generation(sizes, num_prompt):
+    """New tokens behind a prompt, one at a time."""
+    shape = {
+        "model": sizes.model,
+        "num_prompt": num_prompt,
+        "num_new": sizes.new_tokens,
+    }
+    ours = [
+        ("permutation", "permutation", False),
+        ("permutation, XLA", "permutation", True),
+        ("causal", "causal", False),
+        ("causal, XLA", "causal", True),
+        ("pseudo_masked", "pseudo_masked", False),
+    ]
+    return Measurement(
+        name=f"generation_{num_prompt}",
+        group="generation",
+        title=f"Next tokens, one text, {_model_name(sizes)}, a prompt of "
+        f"{num_prompt} tokens",
+        item="tokens",
+        items=sizes.new_tokens,
+        contenders=(
+            *(
+                Contender(
+                    f"{OURS}, {label}",
+                    OURS,
+                    "our_generation:next_tokens",
+                    {
+                        **shape,
+                        "objective": objective,
+                        "jit_compile": jit_compile,
+                    },
+                )
+                for label, objective, jit_compile in ours
+            ),
+            *(
+                Contender(
+                    f"{HUGGING_FACE}, {label}",
+                    HUGGING_FACE,
+                    f"hugging_face_generation:{function}",
+                    shape,
+                )
+                for label, function in (("XLNet", "xlnet"), ("GPT-2", "gpt2"))
             ),
         ),
     )

@@ -43,6 +43,8 @@ class Sizes:
     memory_length: int = 384
     num_targets: int = 85
     inference: tuple = ((1, 128), (8, 128), (2, 512))
+    prompts: tuple = (64, 512, 2048, 4096)
+    new_tokens: int = 4
     fine_tuning: tuple = (8, 128)
     document_lengths: tuple = (512, 1024, 2048, 4096, 8192, 16384)
     reading_batches: int = 64
@@ -66,6 +68,8 @@ TINY_SIZES = Sizes(
     memory_length=16,
     num_targets=5,
     inference=((1, 8), (2, 8), (2, 32)),
+    prompts=(8, 16),
+    new_tokens=2,
     fine_tuning=(4, 8),
     document_lengths=(32, 64),
     reading_batches=3,

@@ -9,11 +9,13 @@ python -m saved_models.export --settings settings.yaml --model ... --output ...
 
 import argparse
 import contextlib
+import json
 import sys
 import tempfile
 
 from data_pipeline import command_line
 from data_pipeline.settings import add_options
+from data_pipeline.settings import read_file
 from saved_models import versions
 from saved_models.batching import write_batching
 from saved_models.settings import ExportSettings
@@ -25,6 +27,7 @@ from xlnet_tf.files import local_copy
 from xlnet_tf.files import verify_checksums
 from xlnet_tf.files import write_checksums
 from xlnet_tf.files import written_whole
+from xlnet_tf.generation.settings import GenerationSettings
 
 
 def export_model(
@@ -121,6 +124,11 @@ def _check(model, tokenizer, settings):
         settings.sequence_length or 0, *settings.seq_length_buckets, 0
     )
     check_positions(config, longest)
+    if settings.generation and not hasattr(model, "generate"):
+        raise ValueError(
+            "`generation` is for pretrained models. Received: a "
+            f"{type(model).__name__}."
+        )
     if settings.window_stride and not signatures_for(model).reads_windows:
         raise ValueError(
             "`window_stride` is for classifiers and regressors of texts. "
@@ -314,13 +322,20 @@ def _parser():
         "assets.extra/settings.json of another export; options win",
     )
     group = parser.add_argument_group("settings")
-    by_hand = "seq_length_buckets"  # a list
-    add_options(group, ExportSettings, skip=[by_hand])
+    # A list, and settings of their own.
+    by_hand = ("seq_length_buckets", "generation")
+    add_options(group, ExportSettings, skip=by_hand)
     group.add_argument(
         "--seq-length-buckets",
         type=_lengths,
         metavar="64,128,256",
-        help=ExportSettings.__dataclass_fields__[by_hand].metadata["help"],
+        help=ExportSettings.__dataclass_fields__[by_hand[0]].metadata["help"],
+    )
+    group.add_argument(
+        "--generation",
+        metavar="FILE",
+        help="JSON or YAML with settings of xlnet_tf.generate, or the JSON "
+        "itself: adds the signature `generate`",
     )
     return parser
 
@@ -334,9 +349,21 @@ def _lengths(text):
         ) from None
 
 
+def _generation(text):
+    """dict of settings, of a file or as JSON."""
+    if not text.lstrip().startswith("{"):
+        return read_file(GenerationSettings, text)
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise ValueError(f"--generation is not JSON: {error}.") from error
+
+
 def main(argv=None):
     """Run the command; see the module's docstring."""
     arguments = _parser().parse_args(argv)
+    if arguments.generation is not None:
+        arguments.generation = _generation(arguments.generation)
     settings = ExportSettings.read(arguments.settings, arguments)
     directory = versions.next_version(arguments.output)
     versions.check(directory)

@@ -4,6 +4,7 @@ import dataclasses
 
 from data_pipeline import settings
 from data_pipeline.settings import setting
+from xlnet_tf.generation.settings import GenerationSettings
 
 PRECISIONS = ("float32", "bfloat16", "int8")
 
@@ -53,6 +54,9 @@ class ExportSettings(settings.Settings):
         memory_length: int, states of a document that `document_segment`
             returns; 0 leaves that signature out. Default None: the model's
             `memory_length`, or `sequence_length` if the model has no memory.
+        generation: GenerationSettings, or a dict of some of them, of the
+            signature `generate` of pretrained models. Default None: no such
+            signature.
 
     Raises:
         TypeError: if a value is of the wrong kind.
@@ -131,8 +135,14 @@ class ExportSettings(settings.Settings):
         settings.NOT_NEGATIVE,
         metavar="TOKENS",
     )
+    generation: GenerationSettings | dict | None = setting(
+        None, "settings of the signature `generate` (default: none)"
+    )
 
     def __post_init__(self):
+        if isinstance(self.generation, dict):
+            generation = GenerationSettings(**self.generation)
+            object.__setattr__(self, "generation", generation)
         buckets = _tuple_of_lengths(self.seq_length_buckets)
         object.__setattr__(self, "seq_length_buckets", buckets)
         super().__post_init__()

@@ -72,10 +72,20 @@ def load(path, verify=True):
     """
     path = as_path(path)
     if path.is_dir() and (path / "model.keras").is_file():
-        path = path / "model.keras"
+        model = load_keras_file(path / "model.keras")
+        _find_preprocessor(model, path, verify)
+        return model
     if path.is_dir():
         return class_of_directory(path).from_preset(path, verify=verify)
     return load_keras_file(path)
+
+
+def _find_preprocessor(model, run, verify):
+    """Gives a model of a run the preprocessor of the run's preset."""
+    preset = run / "preset"
+    has_none = getattr(model, "preprocessor", True) is None
+    if has_none and model.preprocessor_cls is not None and preset.is_dir():
+        model.find_preprocessor(preset, verify)
 
 
 def load_keras_file(path):

@@ -10,6 +10,7 @@ from data_pipeline.tokenization.symbols import MASK_ID
 from saved_models.signatures.checks import after
 from saved_models.signatures.checks import at_most
 from saved_models.signatures.embedding import EmbeddingSignatures
+from saved_models.signatures.generate import GenerateSignature
 from saved_models.signatures.serving_model import next_power_of_two
 from saved_models.signatures.signature import Signature
 from saved_models.signatures.signature import id_specs
@@ -45,7 +46,8 @@ class PretrainerSignatures(EmbeddingSignatures):
         settings: ExportSettings.
 
     Raises:
-        ValueError: if more candidates are asked for than there are tokens.
+        ValueError: if more candidates are asked for than there are tokens, or
+            `generation` of a model that cannot generate.
     """
 
     def __init__(self, model, tokenizer, settings):
@@ -61,6 +63,15 @@ class PretrainerSignatures(EmbeddingSignatures):
         pieces = map(tokenizer.id_to_piece, range(vocabulary_size))
         with tf.device("CPU:0"):  # GPUs hold no strings
             self._pieces = tf.constant(list(pieces))
+        self._generation = None
+        if settings.generation is not None:
+            self._generation = GenerateSignature(
+                self._served,
+                self._tokenizer,
+                tokenizer,
+                self._layout,
+                settings,
+            )
 
     def signatures(self):
         fill_in = Signature(
@@ -77,9 +88,13 @@ class PretrainerSignatures(EmbeddingSignatures):
         examples = self._example_ids()
         for example in examples:
             example["target_positions"] = example["token_ids"][:, :1] * 0
+        generate = {}
+        if self._generation is not None:
+            generate = {"generate": self._generation.signature()}
         return {
             "serving_default": fill_in,
             "fill_in": fill_in,
+            **generate,
             **self._embedding_signatures(),
             "fill_in_ids": Signature(
                 self.fill_in_ids,

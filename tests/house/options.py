@@ -21,6 +21,7 @@ COMMANDS = (
     "xlnet_tf.convert",
     "xlnet_tf.evaluate",
     "xlnet_tf.finetune",
+    "xlnet_tf.generate",
     "xlnet_tf.train",
 )
 

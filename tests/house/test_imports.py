@@ -56,6 +56,7 @@ FLOORS = [
         "xlnet_tf.finetune",
         "xlnet_tf.convert",
         "xlnet_tf.evaluate",
+        "xlnet_tf.generate",
     ],
 ]
 COMMANDS = {
@@ -67,9 +68,14 @@ COMMANDS = {
     "xlnet_tf.convert",
     "xlnet_tf.evaluate",
     "xlnet_tf.finetune",
+    "xlnet_tf.generate",
     "xlnet_tf.train",
 }
 MAY_IMPORT_TENSORFLOW_AT_TOP = (
+    "xlnet_tf.generation.beam_search",
+    "xlnet_tf.generation.generator",
+    "xlnet_tf.generation.samplers",
+    "xlnet_tf.generation.sampling",
     "xlnet_tf.training",
     "xlnet_tf.weights.tensorflow",
     "xlnet_tf.weights.released",
@@ -78,6 +84,7 @@ MAY_IMPORT_TENSORFLOW_AT_TOP = (
     "saved_models",
 )
 MAY_IMPORT_DATA_PIPELINE = (
+    "xlnet_tf.generation",
     "xlnet_tf.preprocessing",
     "xlnet_tf.training",
     "saved_models",

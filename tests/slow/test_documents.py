@@ -102,6 +102,7 @@ def test_build_md_and_the_guides_run(tmp_path):
     assert set(printed) == {
         *("tokenizer", "records", "train", "settings", "finetune", "convert"),
         *("export", "client", "causal", "perplexity", "objective", "agreement"),
+        *("continue", "generate", "generating", "score", "fill"),
     }
     assert '"filled": "The ' in printed["export"]
     assert "100" in printed["agreement"]

@@ -65,11 +65,14 @@ class XLNetBackbone(BaseBackbone):
         training: bool, whether dropout is applied.
         streams: "both" (default), or "query" to leave `content` out: the last
             layer then computes the rows of the targets alone.
+        layer_inputs: bool, whether to give what each layer read instead of
+            memories, as generation needs it. Default False.
 
     Returns:
         dict: `content` [B, T, D]; `query` [B, P, D] if targets are given;
         `memories`, L tensors of shape [B, M, D], and `memory_mask` bool [B, M]
-        (if the inputs had a mask) if `memory_length` is positive.
+        (if the inputs had a mask) if `memory_length` is positive; or
+        `layer_inputs`, L tensors of shape [B, T, D], if they are asked for.
 
     Raises:
         ValueError: if features are missing or do not fit together, the query
@@ -162,7 +165,7 @@ class XLNetBackbone(BaseBackbone):
         settings = self.rematerialize, self.scan_layers, self.attention_kernel
         return (*settings, *super().computation())
 
-    def call(self, features, training=None, streams="both"):
+    def call(self, features, training=None, streams="both", layer_inputs=False):
         config = self.config
         features = check_features(features, config)
         token_ids = features["token_ids"]
@@ -193,8 +196,8 @@ class XLNetBackbone(BaseBackbone):
         )
 
         # === Layers ===
-        rows, new_memories = self._run_blocks(
-            rows, memories, num_tokens, context, seed, streams
+        rows, remembered = self._run_blocks(
+            rows, memories, num_tokens, context, seed, streams, layer_inputs
         )
 
         # === Outputs ===
@@ -205,10 +208,14 @@ class XLNetBackbone(BaseBackbone):
             rows = rows[:, num_tokens:]
         if positions is not None:
             outputs["query"] = rows
-        return outputs | self._memory_outputs(new_memories, features)
+        if layer_inputs:
+            return {**outputs, "layer_inputs": tuple(remembered)}
+        return outputs | self._memory_outputs(remembered, features)
 
-    def _run_blocks(self, rows, memories, num_tokens, context, seed, streams):
-        """All blocks: (rows, list of L new memories)."""
+    def _run_blocks(
+        self, rows, memories, num_tokens, context, seed, streams, layer_inputs
+    ):
+        """All blocks: (rows, list of L new memories, or inputs of layers)."""
 
         def run(block, rows, memory, seed):
             keys = rows[:, :num_tokens]
@@ -224,8 +231,11 @@ class XLNetBackbone(BaseBackbone):
             )
 
         def remember(rows, memory):
+            rows = rows[:, :num_tokens]
+            if layer_inputs:
+                return rows
             lengths = self.config.memory_length, self.config.reuse_length
-            return next_memory(rows[:, :num_tokens], memory, *lengths)
+            return next_memory(rows, memory, *lengths)
 
         return run_layers(
             self.blocks,
@@ -236,7 +246,9 @@ class XLNetBackbone(BaseBackbone):
             # Only the last layer may skip content rows: in every other layer
             # they are the next layer's keys.
             run_last=run_targets if streams == "query" else None,
-            remember=remember if self.config.memory_length else None,
+            remember=remember
+            if self.config.memory_length or layer_inputs
+            else None,
             # There is a gradient, and a seed, in training alone.
             rematerialize=self.rematerialize and seed is not None,
             scan=self.scan_layers,

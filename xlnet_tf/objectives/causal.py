@@ -34,6 +34,7 @@ class Causal(TokenPrediction):
     """
 
     name = "causal"
+    next_token = "content"
     streams = "both"
     reads_query = False
     config_values = {"attention_type": "causal"}

@@ -51,6 +51,9 @@ class Objective:
             the model to name in `LossTerms.metrics`.
         config_values: dict of fields that a config needs for the objective,
             which the train command sets.
+        next_token: str, the row that predicts the token behind a text in
+            generation: "query", of the query stream; "content", of the last
+            token; "pseudo", of a pseudo token [P]. None: it cannot generate.
 
     Example:
 
@@ -71,6 +74,7 @@ class Objective:
     layer_names = ()
     keras_metrics = {}
     config_values = {}
+    next_token = None
 
     def check(self, backbone):
         """Check that the objective can train a backbone.

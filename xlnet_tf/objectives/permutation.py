@@ -39,6 +39,7 @@ class Permutation(TokenPrediction):
     """
 
     name = "permutation"
+    next_token = "query"
     streams = "query"
 
     def check(self, backbone):

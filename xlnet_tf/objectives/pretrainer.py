@@ -14,6 +14,7 @@ from xlnet_tf.objectives import Masked
 from xlnet_tf.objectives import NextSentence
 from xlnet_tf.objectives import Permutation
 from xlnet_tf.objectives import make_objectives
+from xlnet_tf.objectives.generating import GeneratingModel
 from xlnet_tf.tasks.heads import LanguageModelHead
 from xlnet_tf.tasks.task import Task
 
@@ -29,7 +30,7 @@ class TokenLoss(keras.losses.Loss):
 
 
 @keras.saving.register_keras_serializable(package="xlnet_tf")
-class XLNetPretrainer(Task):
+class XLNetPretrainer(GeneratingModel, Task):
     """A backbone in pretraining, by default to predict tokens in any order.
 
     Works with `fit`: compile it with an optimizer alone, because the loss is

@@ -65,6 +65,7 @@ class PseudoMasked(TokenPrediction):
     """
 
     name = "pseudo_masked"
+    next_token = "pseudo"
     streams = "both"
     reads_query = False
     metric_names = (

@@ -57,9 +57,12 @@ class BertBackbone(BaseBackbone):
             dropout_seed: int32 [2]; equal seeds drop equal values.
         training: bool, whether dropout is applied.
         streams: "both" (default); there is no query stream.
+        layer_inputs: bool, whether to give what each layer read too, as
+            generation needs it. Default False.
 
     Returns:
-        dict: `content` [B, T, D].
+        dict: `content` [B, T, D], and `layer_inputs`, L tensors of shape
+        [B, T, D], if they are asked for.
 
     Raises:
         ValueError: if features are missing, do not fit together, or are of
@@ -168,17 +171,17 @@ class BertBackbone(BaseBackbone):
         settings = self.rematerialize, self.scan_layers
         return (*settings, *super().computation())
 
-    def call(self, features, training=None, streams="both"):
+    def call(self, features, training=None, streams="both", layer_inputs=False):
         config = self.config
         features = check_features(features, config, streams)
         seed = self.dropout_seed(features) if training else None
 
         # === Embeddings ===
-        rows = self.token_embedding(features["token_ids"])
-        rows = rows + self.position_embedding(features["position_ids"])
-        if self.segment_embedding is not None:
-            rows = rows + self.segment_embedding(features["segment_ids"])
-        rows = self.embedding_norm(rows)
+        rows = self.embed(
+            features["token_ids"],
+            features["position_ids"],
+            features.get("segment_ids"),
+        )
         rows = dropout(rows, config.dropout, seed, DRAW_EMBEDDING)
 
         # === Masks and bias ===
@@ -196,18 +199,39 @@ class BertBackbone(BaseBackbone):
                 seed=seed,
             )
 
-        rows, _ = run_layers(
+        rows, inputs = run_layers(
             self.blocks,
             rows,
             None,
             seed,
             run,
+            remember=(lambda rows, memory: rows) if layer_inputs else None,
             # There is a gradient, and a seed, in training alone.
             rematerialize=self.rematerialize and seed is not None,
             scan=self.scan_layers,
             shared=biases,
         )
+        if layer_inputs:
+            return {"content": rows, "layer_inputs": tuple(inputs)}
         return {"content": rows}
+
+    def embed(self, token_ids, position_ids, segment_ids=None):
+        """Sum the embeddings of tokens, before dropout.
+
+        Args:
+            token_ids: int tensor of shape [B, T].
+            position_ids: int tensor of shape [B or 1, T].
+            segment_ids: int tensor of shape [B or 1, T], below `num_segments`;
+                None where the config has no segments.
+
+        Returns:
+            float tensor of shape [B, T, D], normalised.
+        """
+        rows = self.token_embedding(token_ids)
+        rows = rows + self.position_embedding(position_ids)
+        if self.segment_embedding is not None:
+            rows = rows + self.segment_embedding(segment_ids)
+        return self.embedding_norm(rows)
 
     def expected_bytes(self, batch_size, num_tokens, num_targets=0):
         """Estimate the activations that one training step keeps in memory.

@@ -1,6 +1,6 @@
 """Relative bias: a score for the distance of two tokens, in buckets.
 
-Shapes: B batch, T tokens, N heads.
+Shapes: B batch, T tokens, Q rows, N heads.
 """
 
 import keras
@@ -8,7 +8,9 @@ import numpy as np
 from keras import ops
 
 
-def relative_position_buckets(position_ids, num_buckets, max_distance):
+def relative_position_buckets(
+    position_ids, num_buckets, max_distance, row_positions=None
+):
     """Bucket of every key as a row sees it, by the distance of positions.
 
     Half of the buckets are for keys at the same or an earlier position, the
@@ -20,15 +22,19 @@ def relative_position_buckets(position_ids, num_buckets, max_distance):
         position_ids: int32 tensor of shape [B, T].
         num_buckets: int, even.
         max_distance: int, distances from it on are in the last bucket.
+        row_positions: int32 tensor of shape [B, Q], of the rows, or None
+            (default) for those of the keys.
 
     Returns:
-        int32 tensor of shape [B, T, T], row by key.
+        int32 tensor of shape [B, Q, T], row by key.
 
     Source: `_relative_position_bucket` of T5, bidirectional, which UniLMv2 and
     MPNet have too.
     """
     table = _distance_buckets(num_buckets // 2, max_distance)
-    offset = position_ids[:, None, :] - position_ids[:, :, None]
+    if row_positions is None:
+        row_positions = position_ids
+    offset = position_ids[:, None, :] - row_positions[:, :, None]
     distance = ops.minimum(ops.abs(offset), max_distance)
     bucket = ops.take(ops.convert_to_tensor(table), distance, axis=0)
     return ops.where(offset > 0, bucket + num_buckets // 2, bucket)
@@ -60,9 +66,11 @@ class RelativePositionBias(keras.layers.Layer):
 
     Call arguments:
         position_ids: int32 tensor of shape [B, T].
+        row_positions: int32 tensor of shape [B, Q], of the rows, or None
+            (default) for those of the keys.
 
     Returns:
-        float tensor of shape [B, N, T, T].
+        float tensor of shape [B, N, Q, T].
 
     Source: `rel_pos_bias` of UniLMv2.
     """
@@ -91,12 +99,12 @@ class RelativePositionBias(keras.layers.Layer):
         )
         self.built = True
 
-    def call(self, position_ids):
+    def call(self, position_ids, row_positions=None):
         buckets = relative_position_buckets(
-            position_ids, self.num_buckets, self.max_distance
+            position_ids, self.num_buckets, self.max_distance, row_positions
         )
         table = ops.cast(self.table, self.compute_dtype)
-        bias = ops.take(table, buckets, axis=0)  # [B, T, T, N]
+        bias = ops.take(table, buckets, axis=0)  # [B, Q, T, N]
         return ops.transpose(bias, [0, 3, 1, 2])
 
     def get_config(self):

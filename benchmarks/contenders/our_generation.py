@@ -1,0 +1,48 @@
+"""This library's generation: new tokens behind a prompt that was read."""
+
+import tensorflow as tf
+
+from benchmarks import workload
+from benchmarks.contenders.ours import objective_config
+from xlnet_tf import XLNetPretrainer
+from xlnet_tf.generation import sampling
+from xlnet_tf.generation.generator import make_decoder
+from xlnet_tf.generation.settings import GenerationSettings
+from xlnet_tf.generation.symbols import Symbols
+from xlnet_tf.model.backbones import make_backbone
+
+FRAMEWORK = "tensorflow"
+
+
+def next_tokens(model, objective, num_prompt, num_new, jit_compile):
+    """Greedy search, keys and values of the prompt being kept.
+
+    Args:
+        objective: str, of the registry.
+        num_prompt, num_new: ints, tokens.
+    """
+    backbone = "bert" if objective == "pseudo_masked" else "xlnet"
+    config = objective_config(
+        objective, backbone, model, num_prompt + num_new + 1
+    )
+    decoder = make_decoder(
+        XLNetPretrainer(make_backbone(config), objective=objective)
+    )
+    # Of a minimum, so that no text ends.
+    settings = GenerationSettings(
+        max_new_tokens=num_new, min_new_tokens=num_new
+    )
+    symbols = Symbols(model["vocabulary_size"])
+    token_ids, _ = workload.token_batch(model, 1, num_prompt)
+    read = tf.function(decoder.read, autograph=False)
+    context = read({"token_ids": tf.constant(token_ids)}, num_new)
+    state = sampling.begin(decoder, context, tf.constant(token_ids), num_new)
+    uniforms = tf.zeros([1, num_new])
+
+    @tf.function(autograph=False, jit_compile=jit_compile)
+    def extend(context, state):
+        return sampling.extend(
+            decoder, context, state, uniforms, settings, symbols, num_new
+        )
+
+    return lambda: extend(context, state)["history"].numpy()

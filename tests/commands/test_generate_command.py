@@ -1,0 +1,100 @@
+"""`python -m xlnet_tf.generate`: prompts from files, JSON lines, resuming."""
+
+import json
+
+import pytest
+
+from data_pipeline.command_line import run
+from tests.generation.test_generate import PROMPTS
+from tests.generation.test_generate import model_of
+from xlnet_tf import generate
+from xlnet_tf.generation import generator
+
+SETTINGS = ["--max-new-tokens", "4"]
+
+
+@pytest.fixture(scope="module")
+def preset(tmp_path_factory):
+    path = tmp_path_factory.mktemp("generate") / "preset"
+    model_of("permutation").save_to_preset(path)
+    return str(path)
+
+
+def lines(text):
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def test_prompts_of_options_and_files(preset, tmp_path, capsys):
+    file = tmp_path / "prompts.jsonl"
+    file.write_text('{"id": 7, "prompt": "co ba"}\n{"prompt": ""}\n')
+    command = ["--model", preset, "--prompt", PROMPTS[0], *SETTINGS]
+    assert run(generate.main, [*command, "--input", str(file)]) == 1
+    output = capsys.readouterr()
+    first, second, third = lines(output.out)
+    expected = model_of("permutation").generate(
+        [PROMPTS[0], "co ba"], strip_prompt=True, max_new_tokens=4
+    )
+    assert first["prompt"] == PROMPTS[0]
+    assert [first["texts"][0]["text"], second["texts"][0]["text"]] == expected
+    assert second["id"] == 7
+    assert "this one is empty" in third["error"]
+    assert "1 of 3 prompts could not be read" in output.err
+
+
+def test_a_stopped_command_goes_on(preset, tmp_path, monkeypatch, capsys):
+    file, output = tmp_path / "prompts.txt", tmp_path / "out" / "texts.jsonl"
+    file.write_text("\n".join(PROMPTS))
+    command = ["--model", preset, "--input", str(file), *SETTINGS]
+    command += ["--output", str(output), "--batch-size", "1", "--top-k", "9"]
+    assert run(generate.main, command) == 0
+    expected = output.read_text()
+    assert len(lines(expected)) == 3
+    output.unlink()
+
+    made = generator.TextGenerator.generate
+    calls = []
+
+    def stops(self, prompts, numbers):
+        calls.append(numbers)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return made(self, prompts, numbers)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(generator.TextGenerator, "generate", stops)
+        assert run(generate.main, command) == 130
+    assert not output.exists()
+    assert run(generate.main, command) == 0
+    assert "1 of 3 are done" in capsys.readouterr().err
+    assert output.read_text() == expected
+    assert list(output.parent.iterdir()) == [output]
+
+
+def test_a_stream_prints_the_text(preset, capsys):
+    command = ["--model", preset, "--prompt", PROMPTS[0], "--stream"]
+    assert run(generate.main, [*command, *SETTINGS]) == 0
+    expected = model_of("permutation").generate(PROMPTS[0], max_new_tokens=4)
+    assert capsys.readouterr().out == f"{expected}\n"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ([], "there is nothing to continue"),
+        (["--prompt", "b", "--stream", "--num-beams", "2"], "leave --output"),
+        (["--prompt", "b", "--num-sequences", "2"], "as many beams"),
+        (["--prompt", "b", "--segment-length", "2"], "models with memory"),
+    ],
+)
+def test_options_that_do_not_fit(preset, options, message, capsys):
+    assert run(generate.main, ["--model", preset, *options]) == 1
+    error = capsys.readouterr().err
+    assert message in error
+    assert len(error.splitlines()) == 1
+
+
+def test_a_line_without_a_prompt_is_named(preset, tmp_path, capsys):
+    file = tmp_path / "prompts.jsonl"
+    file.write_text('{"prompt": "b"}\n{"text": "b"}\n')
+    assert run(generate.main, ["--model", preset, "--input", str(file)]) == 1
+    assert "prompts.jsonl, line 2" in capsys.readouterr().err

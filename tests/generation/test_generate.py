@@ -1,0 +1,272 @@
+"""`generate` on raw strings: greedy, random, beams, ends, bad prompts."""
+
+import itertools
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.support.bert_models import bert_backbone
+from tests.support.export_fixtures import PIECES
+from tests.support.export_fixtures import tiny_tokenizer
+from tests.support.oracle import as_numpy
+from tests.support.oracle import randomize
+from tests.support.oracle import small_backbone
+from xlnet_tf import XLNetPretrainer
+from xlnet_tf.generation.beam_search import beam_search
+from xlnet_tf.generation.generator import make_decoder
+from xlnet_tf.generation.settings import GenerationSettings
+from xlnet_tf.preprocessing.texts import XLNetTextClassifierPreprocessor
+
+PROMPTS = ["ba co", "b", "co ba d f"]
+SIZES = dict(vocabulary_size=PIECES, num_layers=1)
+
+
+def model_of(objective, seed=0, **overrides):
+    if objective == "pseudo_masked":
+        backbone = bert_backbone(seed, **{**SIZES, "max_positions": 32})
+    else:
+        kind = "causal" if objective == "causal" else "bidirectional"
+        backbone = small_backbone(
+            seed, **{**SIZES, "attention_type": kind, **overrides}
+        )
+    layout = backbone.config.layout
+    return randomize(
+        XLNetPretrainer(
+            backbone,
+            objective=objective,
+            preprocessor=XLNetTextClassifierPreprocessor(
+                tiny_tokenizer(), sequence_length=16, layout=layout
+            ),
+        ),
+        seed,
+    )
+
+
+@pytest.fixture(scope="module")
+def model():
+    return model_of("permutation")
+
+
+def log_probabilities_of(model, prompt, new):
+    """Log-probabilities [len(new) + 1, V] by a pass of the whole for each."""
+    decoder = make_decoder(model)
+    found = []
+    for count in range(len(new) + 1):
+        text = np.array([[*prompt, *new[:count]]], "int32")
+        # What was generated is a prompt as well to a causal model alone.
+        context = decoder.read({"token_ids": np.array([prompt])}, 9)
+        cache = decoder.start(context, 1, 9)
+        for step in range(count + 1):
+            place = len(prompt) - 1 + step
+            logits, cache = decoder.step(context, cache, text[:, place], step)
+        found.append(as_numpy(tf.nn.log_softmax(logits))[0])
+    return np.array(found)
+
+
+@pytest.mark.parametrize(
+    "objective", ["permutation", "causal", "pseudo_masked"]
+)
+def test_greedy_search_takes_the_likeliest_token_of_each_prompt_alone(
+    objective,
+):
+    model = model_of(objective)
+    generator = model.text_generator(max_new_tokens=5, batch_size=2)
+    for prompt, (text,) in generator.all(PROMPTS):
+        values = log_probabilities_of(
+            model, generator.encode(prompt), text.token_ids
+        )
+        values = values[: len(text.token_ids) + text.has_ended]
+        blocked = generator.symbols.blocked(PIECES)
+        best = np.where(blocked, -np.inf, values).argmax(axis=1)
+        assert best[: len(text.token_ids)].tolist() == text.token_ids
+        likelihood = values[np.arange(len(best)), best].sum()
+        assert text.log_probability == pytest.approx(likelihood, abs=1e-4)
+    batch = model.generate(PROMPTS, max_new_tokens=5)
+    alone = [model.generate(x, max_new_tokens=5) for x in PROMPTS]
+    assert batch == alone
+    assert all(x.startswith(y) for x, y in zip(batch, PROMPTS, strict=True))
+
+
+def test_random_texts_depend_on_seed_and_place_alone(model):
+    settings = dict(temperature=1.5, max_new_tokens=6)
+
+    def texts(**others):
+        return model.generate(PROMPTS, **{**settings, **others})
+
+    assert texts() == texts(batch_size=1)
+    assert texts() != texts(seed=1)
+    several = texts(num_sequences=3)
+    assert all(len(set(x)) > 1 for x in several)
+    # The first of several is the only one of one, whatever its likelihood.
+    assert all(x in y for x, y in zip(texts(), several, strict=True))
+
+
+def test_a_stream_is_the_text(model):
+    generator = model.text_generator(max_new_tokens=6)
+    token_ids = generator.encode(PROMPTS[0])
+    parts = list(generator.stream(token_ids))
+    assert len(parts) > 2
+    whole = model.generate(PROMPTS[0], strip_prompt=True, max_new_tokens=6)
+    assert "".join(parts) == whole
+
+
+def test_a_text_ends_before_a_stop_string(model):
+    whole = model.generate(PROMPTS, strip_prompt=True, max_new_tokens=12)
+    stop = whole[0][5:7]
+    cut = model.generate(
+        PROMPTS, strip_prompt=True, max_new_tokens=12, stop=(stop,)
+    )
+    expected = [x.partition(stop)[0] for x in whole]
+    assert cut == expected
+    assert len(cut[0]) < len(whole[0])
+
+
+def test_minimum_and_ngrams_hold_in_every_strategy(model):
+    for others in ({}, dict(num_beams=3), dict(top_k=4)):
+        generator = model.text_generator(
+            max_new_tokens=7, min_new_tokens=7, no_repeat_ngram=1, **others
+        )
+        for prompt, texts in generator.all(PROMPTS):
+            for text in texts:
+                whole = [*generator.encode(prompt), *text.token_ids]
+                assert len(text.token_ids) == 7
+                new = text.token_ids
+                assert len(set(new)) == 7
+                assert not set(new) & set(whole[:-7])
+
+
+def best_texts(model, prompt, num_steps, alpha, few):
+    """All texts of the tokens `few`, that end or not: (score, tokens)."""
+    ends = [3, 4, 7]
+    ended, unfinished = [], []
+    for length in range(num_steps + 1):
+        for new in itertools.product(few, repeat=length):
+            values = log_probabilities_of(model, prompt, list(new))
+            # Beam search gives what is blocked to the others.
+            values = np.where(
+                np.isin(np.arange(PIECES), [*few, *ends]), values, -np.inf
+            )
+            values -= np.log(np.exp(values).sum(axis=1, keepdims=True))
+            before = sum(values[i, x] for i, x in enumerate(new))
+            if length == num_steps:
+                unfinished.append((before, new))
+                continue
+            norm = ((5 + length + 1) / 6) ** alpha
+            for end in ends:
+                ended.append(
+                    ((before + values[length, end]) / norm, (*new, end))
+                )
+    return sorted(ended, reverse=True), sorted(unfinished, reverse=True)
+
+
+@pytest.mark.parametrize("alpha", [0.0, 1.0])
+@pytest.mark.parametrize("is_static", [False, True])
+def test_beam_search_finds_the_best_of_all_texts(model, alpha, is_static):
+    few = [9, 10, 11]
+    generator = model.text_generator(max_new_tokens=3)
+    symbols = generator.symbols
+    blocked = np.ones(PIECES, bool)
+    blocked[[*few, 3, 4, 7]] = False
+
+    class Few(type(symbols)):
+        def blocked(self, vocabulary_size):
+            return blocked
+
+    prompts = [[12, 13], [14, 15]]
+    settings = GenerationSettings(
+        num_beams=12, length_penalty=alpha, max_new_tokens=3
+    )
+    decoder = make_decoder(model)
+
+    def search(history):
+        context = decoder.read({"token_ids": history}, 3)
+        return beam_search(
+            *(decoder, context, history, 3, settings, Few(PIECES))
+        )
+
+    shape = [2, 2] if is_static else [None, None]
+    function = tf.function(
+        search,
+        input_signature=[tf.TensorSpec(shape, tf.int32)],
+        jit_compile=is_static,  # static shapes are what XLA compiles
+    )
+    tokens, scores = function(tf.constant(prompts))
+    for row, prompt in enumerate(prompts):
+        ended, _ = best_texts(model, prompt, 3, alpha, few)
+        found = [tuple(x for x in y if x >= 0) for y in tokens[row].numpy()]
+        expected = [x for _, x in ended[:6]]
+        assert found[:6] == expected
+        np.testing.assert_allclose(
+            scores[row, :6], [x for x, _ in ended[:6]], atol=1e-4
+        )
+
+
+def test_beams_of_which_none_ends_are_answered(model):
+    found = model.generate(
+        PROMPTS,
+        num_beams=3,
+        num_sequences=3,
+        max_new_tokens=4,
+        min_new_tokens=4,
+        early_stopping=True,
+    )
+    assert [len(x) for x in found] == [3, 3, 3]
+    assert all(len(set(x)) == 3 for x in found)
+
+
+def test_more_beams_find_no_worse_text(model):
+    scores = []
+    for num_beams in (1, 2, 8):
+        generator = model.text_generator(
+            max_new_tokens=4, min_new_tokens=4, num_beams=num_beams
+        )
+        scores.append([x[0].log_probability for _, x in generator.all(PROMPTS)])
+    # With a minimum no text ends, so that all have four tokens; one beam is
+    # the greedy search, whose values are of the model without the rules.
+    assert (np.array(scores[2]) >= np.array(scores[1]) - 1e-5).all()
+
+
+def test_a_bad_prompt_leaves_the_others_answered(model):
+    prompts = ["", PROMPTS[0], "b " * 40]
+    expected = model.generate(PROMPTS[0], max_prompt_tokens=20)
+    with pytest.warns(UserWarning) as found:
+        texts = model.generate(prompts, max_prompt_tokens=20)
+    assert texts == [None, expected, None]
+    messages = [str(x.message) for x in found]
+    assert len(messages) == 2
+    assert "this one is empty" in messages[0]
+    assert "at most 20 tokens" in messages[1]
+    with pytest.raises(ValueError, match="this one is empty"):
+        model.generate(" ")
+
+
+def test_positions_of_a_bert_bound_the_prompt():
+    model = model_of("pseudo_masked")
+    with pytest.raises(ValueError, match="at most 24 tokens"):
+        model.generate("b " * 30, max_new_tokens=8)
+
+
+def test_models_that_cannot_generate_say_why(model):
+    with pytest.raises(ValueError, match="is of models with memory"):
+        model.generate("b", segment_length=4)
+    masked = XLNetPretrainer(
+        bert_backbone(), objective="masked", preprocessor=None
+    )
+    with pytest.raises(ValueError, match="needs the tokenizer"):
+        masked.generate("b")
+
+
+def test_long_prompts_are_read_in_segments():
+    model = model_of("causal", memory_length=64)
+    prompt = "ba co d f " * 6
+    whole = model.generate(prompt, max_new_tokens=5)
+    parts = model.generate(prompt, max_new_tokens=5, segment_length=8)
+    # The memory holds all of it, so that nothing is lost.
+    assert parts == whole
+
+
+def test_equal_settings_compile_once(model):
+    generator = model.text_generator(max_new_tokens=3)
+    assert model.text_generator(max_new_tokens=3) is generator
+    assert model.text_generator(max_new_tokens=4) is not generator

@@ -1,0 +1,269 @@
+"""Continue texts by a pretrained model: `python -m xlnet_tf.generate`.
+
+    python -m xlnet_tf.generate --model runs/mine --prompt 'The house' --stream
+    python -m xlnet_tf.generate --model runs/mine --input prompts.jsonl \\
+        --num-beams 4 --output texts.jsonl
+
+Writes a JSON object for every prompt, in their order. With --output the same
+command again goes on where it was stopped. A prompt that cannot be read gets
+an object with `error`, and the exit status is 1.
+"""
+
+import argparse
+import dataclasses
+import hashlib
+import json
+import sys
+
+from data_pipeline import command_line
+from data_pipeline.settings import add_options
+from data_pipeline.settings import given_options
+from xlnet_tf.generation.settings import GenerationSettings
+
+
+def parse_arguments(argv=None):
+    """Options of the command, with a field of GenerationSettings each."""
+    parser = argparse.ArgumentParser(
+        prog="python -m xlnet_tf.generate",
+        usage="%(prog)s --model PATH (--prompt TEXT | --input FILE) [options]",
+        description="Continue texts by a pretrained model.",
+    )
+    add = parser.add_argument
+    add(
+        "--model",
+        required=True,
+        metavar="PATH",
+        help="output of a run, preset or .keras file",
+    )
+    add("--prompt", action="append", default=[], help="may be repeated")
+    add(
+        "--input",
+        metavar="FILE",
+        help="prompts, one a line, or .jsonl of objects with `prompt`",
+    )
+    add("--output", metavar="FILE", help="JSON lines (default: printed)")
+    add(
+        "--stream",
+        action="store_true",
+        help="print the text of each prompt as it grows, instead of JSON",
+    )
+    add(
+        "--tokenizer",
+        metavar="FILE",
+        help="a spiece.model (default: the one beside the model)",
+    )
+    add(
+        "--stop",
+        action="append",
+        default=[],
+        metavar="TEXT",
+        help="a text ends before it; may be repeated",
+    )
+    group = parser.add_argument_group("settings")
+    add_options(group, GenerationSettings, skip=("stop",))
+    return parser.parse_args(argv)
+
+
+def read_prompts(options):
+    """The prompts of the command line.
+
+    Args:
+        options: object with the attributes of the command line.
+
+    Returns:
+        list of dicts with `prompt`; other fields of JSON lines are kept.
+
+    Raises:
+        ValueError: if there are none, or a line has no prompt.
+    """
+    from saved_models.client.rows import read_json_lines
+    from saved_models.client.rows import read_texts
+
+    rows = [{"prompt": text} for text in options.prompt]
+    if options.input and options.input.endswith((".jsonl", ".json")):
+        given, places = read_json_lines(options.input)
+        for row, place in zip(given, places, strict=True):
+            if not isinstance(row.get("prompt"), str):
+                raise ValueError(
+                    f"{place}: an object must have the field `prompt`, a "
+                    f"string. Received: {', '.join(row) or 'none'}."
+                )
+        rows += given
+    elif options.input:
+        rows += [{"prompt": text} for text in read_texts(options.input)]
+    if not rows:
+        raise ValueError(
+            "there is nothing to continue: give --prompt, or --input with a "
+            "line at least."
+        )
+    return rows
+
+
+def as_line(row, found):
+    """A prompt and its texts as one line of JSON.
+
+    Args:
+        row: dict of `read_prompts`.
+        found: list of GeneratedText, or ValueError.
+
+    Returns:
+        str, with its end.
+    """
+    if isinstance(found, ValueError):
+        result = {"error": str(found)}
+    else:
+        result = {
+            "texts": [
+                {
+                    "text": text.text,
+                    "tokens": len(text.token_ids),
+                    "log_probability": round(text.log_probability, 4),
+                    "score": round(text.score, 4),
+                    "has_ended": text.has_ended,
+                }
+                for text in found
+            ]
+        }
+    return json.dumps({**row, **result}, ensure_ascii=False) + "\n"
+
+
+def main(argv=None):
+    """Runs the command; see the module's text."""
+    options = parse_arguments(argv)
+    settings = GenerationSettings(
+        **given_options(
+            GenerationSettings, {**vars(options), "stop": tuple(options.stop)}
+        )
+    )
+    rows = read_prompts(options)
+    if options.stream and (options.output or settings.num_beams > 1):
+        raise ValueError(
+            "--stream prints one text as it grows: leave --output and "
+            "--num-beams out."
+        )
+    if options.stream and settings.num_sequences > 1:
+        raise ValueError("--stream prints one text: leave --num-sequences out.")
+    from saved_models.export import load_tokenizer
+    from xlnet_tf.generation.generator import TextGenerator
+    from xlnet_tf.loading import load
+
+    with command_line.warnings_in_a_line():
+        model = load(options.model)
+        tokenizer = load_tokenizer(options.tokenizer or options.model)
+    if not hasattr(model, "generate"):
+        raise ValueError(
+            f"{options.model} holds a {type(model).__name__}, which cannot "
+            "generate: give a pretrained model."
+        )
+    generator = TextGenerator(model, tokenizer, settings)
+    if options.stream:
+        return _stream(generator, rows)
+    if options.output:
+        return _write(generator, rows, options)
+    return _print(generator, rows)
+
+
+def _stream(generator, rows):
+    status = 0
+    for number, row in enumerate(rows):
+        try:
+            token_ids = generator.encode(row["prompt"])
+        except ValueError as error:
+            sys.stderr.write(f"error: {error}\n")
+            status = 1
+            continue
+        sys.stdout.write(row["prompt"])
+        for text in generator.stream(token_ids, number):
+            sys.stdout.write(text)
+            sys.stdout.flush()
+        sys.stdout.write("\n")
+    return status
+
+
+def _print(generator, rows):
+    failed = 0
+    prompts = (row["prompt"] for row in rows)
+    for row, (_, found) in zip(rows, generator.all(prompts), strict=True):
+        failed += isinstance(found, ValueError)
+        sys.stdout.write(as_line(row, found))
+        sys.stdout.flush()
+    return _status(failed, rows)
+
+
+def _write(generator, rows, options):
+    """Writes the lines beside the output, and renames the file when whole."""
+    import tqdm
+
+    from xlnet_tf.files import as_path
+
+    output = as_path(options.output)
+    output.parent.mkdir(parents=True, exist_ok=True)
+    partial = output.with_name(output.name + ".partial")
+    kept = _lines_kept(partial, _task(options, rows, generator.settings))
+    failed = sum(
+        '"error": ' in line and '"texts": ' not in line for line in kept
+    )
+    if kept:
+        sys.stderr.write(f"{len(kept)} of {len(rows)} are done\n")
+    waiting = rows[len(kept) :]
+    prompts = (row["prompt"] for row in waiting)
+    with partial.open("a", encoding="utf-8") as file:
+        found = generator.all(prompts, first=len(kept))
+        bar = tqdm.tqdm(found, initial=len(kept), total=len(rows), unit="text")
+        for row, (_, texts) in zip(waiting, bar, strict=True):
+            failed += isinstance(texts, ValueError)
+            file.write(as_line(row, texts))
+            file.flush()
+    _finish(partial, output)
+    return _status(failed, rows)
+
+
+def _task(options, rows, settings):
+    """str, a line by which a file knows the command that it is of."""
+    values = {
+        "model": options.model,
+        "tokenizer": options.tokenizer,
+        "settings": dataclasses.asdict(settings),
+        "prompts": rows,
+    }
+    text = json.dumps(values, sort_keys=True)
+    return f"# {hashlib.sha256(text.encode()).hexdigest()}\n"
+
+
+def _lines_kept(partial, task):
+    """Lines of a stopped run of the same command; other files begin anew."""
+    kept = []
+    if partial.is_file():
+        lines = partial.read_text(encoding="utf-8").splitlines(keepends=True)
+        if lines[:1] == [task]:
+            # A last line may be cut off.
+            kept = [line for line in lines[1:] if line.endswith("\n")]
+    partial.write_text(task + "".join(kept), encoding="utf-8")
+    return kept
+
+
+def _finish(partial, output):
+    from xlnet_tf.files import written_whole
+
+    lines = partial.read_text(encoding="utf-8").splitlines(keepends=True)
+    with written_whole(output) as file:
+        file.write_text("".join(lines[1:]), encoding="utf-8")
+    partial.unlink()
+
+
+def _status(failed, rows):
+    if failed:
+        sys.stderr.write(
+            f"error: {failed} of {len(rows)} prompts could not be read; see "
+            "`error` in their lines.\n"
+        )
+    return int(bool(failed))
+
+
+def command():
+    """Entry point of the console script."""
+    return command_line.run(main)
+
+
+if __name__ == "__main__":
+    sys.exit(command())

@@ -1,0 +1,1 @@
+"""Generation of text, one token at a time, with keys and values kept."""

@@ -1,0 +1,131 @@
+"""Reading a context once, then adding tokens that attend to it.
+
+A decoder keeps the keys and values of everything that was read. The context,
+prompt and memory, is read in one pass; then every new token costs one row of
+each layer, and one more for the token that is predicted, unless the row of the
+token before predicts it.
+
+The context is kept apart from the new tokens: it never changes, so that all
+beams of an example share it and no step copies it. The new tokens have slots:
+slot 0 is the last token of the prompt, which the first step reads (again, at
+no loss: nothing in the context differs by it), slot i the i-th new token.
+
+Shapes: B examples, R rows of an example (beams), T tokens of a prompt, C keys
+of the context, S slots, Q rows of a step (1 or 2), N heads, H head dim, D model
+dim, L layers, V vocabulary.
+"""
+
+from keras import ops
+
+from xlnet_tf.model.kernels.scores import MASKED_SCORE
+from xlnet_tf.model.kernels.scores import score_dtype
+
+
+class Decoder:
+    """Incremental forward pass of a pretrained model.
+
+    Args:
+        model: XLNetPretrainer whose first objective has a `next_token`.
+    """
+
+    def __init__(self, model):
+        self.model = model
+        self.backbone = model.backbone
+        self.config = model.config
+
+    def read(self, features, num_steps, segment_length=None):
+        """Read the prompts.
+
+        Args:
+            features: dict of `token_ids` int32 [B, T], of which the last column
+                holds real tokens only, so that prompts of different lengths
+                have their padding on the left; `padding_mask` [B, T] and
+                `segment_ids` [B, T] if wanted.
+            num_steps: int, steps that will follow at most, S.
+            segment_length: int, tokens that are read at a time, those before
+                being remembered as `memory_length` of the config has it;
+                divides T. Default None: all T.
+
+        Returns:
+            dict of tensors, the context.
+        """
+        raise NotImplementedError
+
+    def start(self, context, num_rows, num_steps):
+        """Empty keys and values of new tokens.
+
+        Args:
+            context: dict of `read`.
+            num_rows: int or scalar, B R.
+            num_steps: int, S.
+
+        Returns:
+            dict of `keys` and `values`, lists of L tensors of shape
+            [B R, N, S, H].
+        """
+        config = self.config
+        slots = num_steps + self.further_slots
+        shape = [num_rows, config.num_heads, slots, config.head_dim]
+        empty = ops.zeros(shape, context["keys"][0].dtype)
+        return {
+            "keys": [empty] * config.num_layers,
+            "values": [empty] * config.num_layers,
+        }
+
+    # Slots beyond those of the tokens that are fed.
+    further_slots = 0
+
+    def step(self, context, cache, token_ids, index):
+        """Read one more token of every row, and predict the one behind it.
+
+        Args:
+            context: dict of `read`.
+            cache: dict of `start`, or of the step before.
+            token_ids: int32 tensor of shape [B R]; at step 0 the last ones of
+                the prompts.
+            index: int or int32 scalar, the number of the step.
+
+        Returns:
+            (float32 tensor of shape [B R, V], logits; dict, the new cache).
+        """
+        raise NotImplementedError
+
+
+def put_in_slot(cache, index, values):
+    """A cache [..., S, H] with other values [..., 1, H] in one of its slots."""
+    slots = ops.arange(ops.shape(cache)[-2], dtype="int32")[:, None]
+    return ops.where(slots == index, ops.cast(values, cache.dtype), cache)
+
+
+def attend(query, context, new, extra_scores, mask):
+    """Attention of the rows of a step to the context and to new tokens.
+
+    Args:
+        query: float tensor of shape [B, N, R, Q, H], scaled.
+        context: (key, value), float tensors of shape [B, N, C, H].
+        new: (key, value), float tensors of shape [B, R, N, S, H].
+        extra_scores: float tensor, broadcast to [B, N, R, Q, C + S].
+        mask: bool tensor of shape [B, 1, 1, Q, C + S], True = may attend.
+
+    Returns:
+        float tensor of shape [B, N, R, Q, H].
+    """
+    num_keys = ops.shape(context[0])[2]
+    scores = ops.concatenate(
+        [
+            ops.einsum("bnrqh,bnkh->bnrqk", query, context[0]),
+            ops.einsum("bnrqh,brnsh->bnrqs", query, new[0]),
+        ],
+        axis=-1,
+    )
+    scores = ops.cast(scores + extra_scores, score_dtype(scores.dtype))
+    scores = ops.where(mask, scores, MASKED_SCORE)
+    weights = ops.cast(ops.softmax(scores, axis=-1), query.dtype)
+    return ops.einsum(
+        "bnrqk,bnkh->bnrqh", weights[..., :num_keys], context[1]
+    ) + ops.einsum("bnrqs,brnsh->bnrqh", weights[..., num_keys:], new[1])
+
+
+def by_row(cache, batch_size):
+    """A cache [B R, N, S, H] as [B, R, N, S, H]."""
+    return ops.reshape(cache, [batch_size, -1, *ops.shape(cache)[1:]])

@@ -1,0 +1,248 @@
+"""The best joint filling of blanks: beam search over orders.
+
+Shapes: B rows of a batch, T tokens, P blanks, V vocabulary.
+"""
+
+import dataclasses
+import itertools
+import re
+
+import numpy as np
+import tensorflow as tf
+
+from data_pipeline.tokenization.symbols import BLANK
+from xlnet_tf.generation.sequences import Sequences
+from xlnet_tf.generation.symbols import Symbols
+
+# <mask>, <mask:3> and <mask:1-4>
+_MARK = re.compile(r"<mask(?::(\d+)(?:-(\d+))?)?>")
+_CONTEXT_RANK, _BLANK_RANK = -1, 0
+_MOST_LENGTHS = 64  # ways to choose the lengths of all blanks of a text
+
+
+@dataclasses.dataclass(frozen=True)
+class Filling:
+    """A filling of all blanks of a text.
+
+    Attributes:
+        text: str, the whole text.
+        parts: list of str, what is in each blank.
+        token_ids: list of int, the same, of all blanks.
+        log_probability: float, of all tokens together in `order`, natural.
+        num_tokens: int, tokens of all blanks.
+        order: list of int, the numbers of the tokens, as they were filled in.
+    """
+
+    text: str
+    parts: list
+    token_ids: list
+    log_probability: float
+    num_tokens: int
+    order: list
+
+    @property
+    def score(self):
+        """float, the mean log-probability of a token."""
+        return self.log_probability / self.num_tokens
+
+
+class Filler:
+    """Fills in blanks with a pretrained model.
+
+    Args:
+        model: XLNetPretrainer of an objective that sees both sides.
+        tokenizer: data_pipeline Tokenizer.
+
+    Raises:
+        ValueError: if the model does not see what is behind a blank.
+    """
+
+    def __init__(self, model, tokenizer):
+        objective = model.objectives[0]
+        if objective.next_token == "content":
+            raise ValueError(
+                f"a model of the objective {objective.name!r} does not see "
+                "what is behind a blank: use `generate`, or train one with "
+                "--objective permutation, masked or pseudo_masked."
+            )
+        self._model = model
+        self._tokenizer = tokenizer
+        self._sequences = Sequences(model, tokenizer)
+        symbols = Symbols(tokenizer.vocabulary_size)
+        size = model.config.vocabulary_size
+        self._blocked = symbols.blocked(size) | symbols.ends(size)
+        self._word_mark = tokenizer.piece_to_id(BLANK)
+        self._log_probabilities = tf.function(
+            self._compute, autograph=False, reduce_retracing=True
+        )
+
+    def _compute(self, features):
+        objective = self._model.objectives[0]
+        outputs = self._model.backbone(
+            objective.features(features),
+            training=False,
+            streams=objective.streams,
+        )
+        rows = objective.rows(outputs, features)
+        return tf.nn.log_softmax(self._model.logits(rows))
+
+    def fill(self, text, num_beams, max_blank_tokens):
+        """Fillings of a text, best first.
+
+        Args:
+            text: str, with blanks.
+            num_beams: int.
+            max_blank_tokens: int, of a blank.
+
+        Returns:
+            list of Filling.
+
+        Raises:
+            ValueError: if there are no blanks, or too long ones.
+        """
+        parts, lengths = parse(text, max_blank_tokens)
+        found = []
+        for chosen in itertools.product(*lengths):
+            found += self._fill(parts, chosen, num_beams)
+        return sorted(found, key=lambda x: x.score, reverse=True)
+
+    def _fill(self, parts, lengths, num_beams):
+        """Fillings of blanks of known lengths."""
+        ids, blanks = self._tokens(parts, lengths)
+        beams = [(0.0, {}, ())]  # log-probability, tokens by place, places
+        for _ in blanks:
+            candidates = {}
+            for beam, values in zip(
+                beams, self._distributions(ids, blanks, beams), strict=True
+            ):
+                for extended in _extensions(beam, blanks, values, num_beams):
+                    # The same tokens in another order are no other filling.
+                    key = tuple(sorted(extended[1].items()))
+                    best = candidates.get(key)
+                    if best is None or extended[0] > best[0]:
+                        candidates[key] = extended
+            beams = sorted(candidates.values(), key=lambda x: -x[0])
+            beams = beams[:num_beams]
+        return [self._filling(parts, lengths, blanks, beam) for beam in beams]
+
+    def _tokens(self, parts, lengths):
+        """Tokens of a text with `<mask>` in its blanks, and their places."""
+        ids, blanks = [], []
+        for number, part in enumerate(parts):
+            if number:
+                places = range(len(ids), len(ids) + lengths[number - 1])
+                blanks += places
+                ids += [self._sequences.mask_id] * len(places)
+            encoded = self._tokenizer.encode(part)
+            # A part that touches its blank, as in "<mask>.", begins no word.
+            touches = number and part and not part[0].isspace()
+            if touches and encoded[:1] == [self._word_mark]:
+                encoded = encoded[1:]
+            ids += encoded
+        return ids, blanks
+
+    def _distributions(self, ids, blanks, beams):
+        """float array [B, P, V], -inf for what may not be chosen."""
+        rows = []
+        for _, tokens, _ in beams:
+            row = list(ids)
+            for place, token in tokens.items():
+                row[place] = token
+            rows.append(row)
+        features, begins = self._sequences.batch(rows)
+        places = np.array(blanks)[None] + np.array(begins)[:, None]
+        features["target_positions"] = places.astype(np.int32)
+        if self._model.reads_query:
+            rank = np.full(features["token_ids"].shape, _CONTEXT_RANK)
+            for row, (begin, (_, tokens, _)) in enumerate(
+                zip(begins, beams, strict=True)
+            ):
+                waiting = [x + begin for x in blanks if x not in tokens]
+                rank[row, waiting] = _BLANK_RANK
+            features["factorization_rank"] = rank.astype(np.int32)
+        features = {name: tf.constant(x) for name, x in features.items()}
+        values = self._log_probabilities(features).numpy()
+        return np.where(self._blocked, -np.inf, values)
+
+    def _filling(self, parts, lengths, blanks, beam):
+        value, tokens, order = beam
+        texts, chosen, begin = [parts[0]], [], 0
+        for part, length in zip(parts[1:], lengths, strict=True):
+            pieces = [
+                self._tokenizer.id_to_piece(tokens[place])
+                for place in blanks[begin : begin + length]
+            ]
+            begin += length
+            filled = "".join(pieces).replace(BLANK, " ")
+            if texts[-1][-1:].isspace() or not "".join(texts):
+                filled = filled.removeprefix(" ")
+            chosen.append(filled.strip())
+            texts += [filled, part]
+        numbers = {place: number for number, place in enumerate(blanks)}
+        return Filling(
+            "".join(texts),
+            chosen,
+            [tokens[place] for place in blanks],
+            float(value),
+            len(blanks),
+            [numbers[place] for place in order],
+        )
+
+
+def _extensions(beam, blanks, values, count):
+    """Yields the likeliest beams with one more token, of any blank."""
+    score, tokens, order = beam
+    waiting = [x for x, place in enumerate(blanks) if place not in tokens]
+    flat = values[waiting].ravel()
+    best = np.argpartition(-flat, min(count, flat.size - 1))[:count]
+    for index in best:
+        blank, token = divmod(int(index), values.shape[1])
+        if flat[index] == -np.inf:
+            continue
+        place = blanks[waiting[blank]]
+        yield (
+            score + float(flat[index]),
+            {**tokens, place: token},
+            (*order, place),
+        )
+
+
+def parse(text, max_blank_tokens):
+    """The parts of a text around its blanks, and the lengths of these.
+
+    Args:
+        text: str, with `<mask>` for one token, `<mask:3>` for three, or
+            `<mask:1-4>` for one to four.
+        max_blank_tokens: int, of a blank.
+
+    Returns:
+        (list of P + 1 str; list of P ranges).
+
+    Raises:
+        ValueError: if there are no blanks, or lengths out of range.
+    """
+    parts, lengths, begin = [], [], 0
+    for match in _MARK.finditer(text):
+        first = int(match[1] or 1)
+        last = int(match[2] or first)
+        if not 1 <= first <= last <= max_blank_tokens:
+            raise ValueError(
+                f"a blank must have from 1 to {max_blank_tokens} tokens, the "
+                f"smaller number first. Received: {match[0]}."
+            )
+        parts.append(text[begin : match.start()])
+        lengths.append(range(first, last + 1))
+        begin = match.end()
+    if not lengths:
+        raise ValueError(
+            "a text must have a blank, <mask>, <mask:3> or <mask:1-4>. "
+            f"Received: {text[:60]!r}."
+        )
+    ways = np.prod([float(len(x)) for x in lengths])
+    if ways > _MOST_LENGTHS:
+        raise ValueError(
+            f"the blanks of a text may have {_MOST_LENGTHS} combinations of "
+            f"lengths, these have {ways:.0f}: {text[:60]!r}. Give fewer "
+            "lengths."
+        )
+    return [*parts, text[begin:]], lengths

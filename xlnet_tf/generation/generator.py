@@ -1,0 +1,400 @@
+"""Generation for raw strings: prompts in, texts out.
+
+Shapes: B prompts, R texts of a prompt, N = B R rows, T tokens, S steps.
+"""
+
+import collections
+import dataclasses
+import math
+
+import numpy as np
+import tensorflow as tf
+
+from data_pipeline.tokenization.symbols import BLANK
+from data_pipeline.tokenization.symbols import CLS_ID
+from data_pipeline.tokenization.symbols import LAYOUTS
+from xlnet_tf.generation import sampling
+from xlnet_tf.generation.beam_search import beam_search
+from xlnet_tf.generation.bert import BertDecoder
+from xlnet_tf.generation.symbols import Symbols
+from xlnet_tf.generation.xlnet import XLNetDecoder
+
+# By `Objective.next_token`, the row that predicts the next token.
+DECODERS = {
+    "query": XLNetDecoder,
+    "content": XLNetDecoder,
+    "pseudo": BertDecoder,
+}
+# Steps between two looks for the strings that end a text.
+_STEPS_BETWEEN_LOOKS = 8
+
+
+@dataclasses.dataclass(frozen=True)
+class GeneratedText:
+    """A text that follows a prompt.
+
+    Attributes:
+        text: str, what was generated, without the prompt; it begins with a
+            blank where it begins a word.
+        token_ids: list of int, without the token that ended it.
+        log_probability: float, of the tokens and the end under the model.
+        score: float, by which the texts of a prompt are sorted.
+        has_ended: bool, whether the model ended it, or a string of `stop`.
+    """
+
+    text: str
+    token_ids: list
+    log_probability: float
+    score: float
+    has_ended: bool
+
+
+def make_decoder(model):
+    """The decoder of a model.
+
+    Args:
+        model: XLNetPretrainer.
+
+    Returns:
+        Decoder.
+
+    Raises:
+        ValueError: if the objective of the model predicts no next token.
+    """
+    objective = model.objectives[0]
+    if objective.next_token is None:
+        raise ValueError(
+            f"a model of the objective {objective.name!r} cannot generate: it "
+            "does not learn to predict a next token. Train one with "
+            "--objective permutation, causal or pseudo_masked."
+        )
+    return DECODERS[objective.next_token](model)
+
+
+def room_for_prompts(config, settings):
+    """Tokens of a prompt that a model has positions for.
+
+    Args:
+        config: XLNetConfig or BertConfig.
+        settings: GenerationSettings.
+
+    Returns:
+        int, or None where positions have no end.
+
+    Raises:
+        ValueError: if there is no room beside the new tokens.
+    """
+    positions = getattr(config, "max_positions", None)
+    if positions is None:
+        return None
+    # A symbol and a token at least.
+    if positions - settings.max_new_tokens < 2:
+        raise ValueError(
+            f"`max_new_tokens` must be at most {positions - 2}, because the "
+            f"model has {positions} positions. Received: max_new_tokens="
+            f"{settings.max_new_tokens}."
+        )
+    return positions - settings.max_new_tokens
+
+
+class TextGenerator:
+    """Generates texts that follow prompts.
+
+    Args:
+        model: XLNetPretrainer.
+        tokenizer: data_pipeline Tokenizer.
+        settings: GenerationSettings.
+
+    Raises:
+        ValueError: if the model cannot generate, or reads no segments.
+    """
+
+    def __init__(self, model, tokenizer, settings):
+        self.decoder = make_decoder(model)
+        self.tokenizer = tokenizer
+        self.settings = settings
+        config = model.config
+        self._begin_ids = [CLS_ID] * LAYOUTS[config.layout].class_first
+        self._max_tokens = settings.max_prompt_tokens
+        room = room_for_prompts(config, settings)
+        if room is not None:
+            self._max_tokens = min(self._max_tokens, room)
+        self._segment_length = self._find_segment_length(config)
+        self.symbols = Symbols(tokenizer.vocabulary_size)
+        self._read, self._extend, self._search = (
+            # There is nothing that AutoGraph would rewrite.
+            tf.function(function, autograph=False, reduce_retracing=relaxes)
+            for function, relaxes in (
+                # Segments are counted when it is traced.
+                (self._read_prompts, self._segment_length is None),
+                (self._extend_rows, True),
+                (self._search_beams, True),
+            )
+        )
+
+    def _find_segment_length(self, config):
+        length = self.settings.segment_length
+        memory = getattr(config, "memory_length", 0)
+        if length is not None and not memory:
+            raise ValueError(
+                "`segment_length` is of models with memory; this one has "
+                "none. Leave it out. Received: "
+                f"segment_length={length}."
+            )
+        return length
+
+    def encode(self, prompt):
+        """Tokens of a prompt.
+
+        Args:
+            prompt: str.
+
+        Returns:
+            list of int.
+
+        Raises:
+            ValueError: if there are none, or too many.
+        """
+        token_ids = self.tokenizer.encode(prompt)
+        if not token_ids:
+            raise ValueError(
+                "a prompt must have a token at least; this one is empty: "
+                f"{prompt!r}."
+            )
+        token_ids = [*self._begin_ids, *token_ids]
+        if len(token_ids) > self._max_tokens:
+            raise ValueError(
+                f"a prompt must have at most {self._max_tokens} tokens; this "
+                f"one has {len(token_ids)}: {prompt[:40]!r}... Cut it, or see "
+                "`max_prompt_tokens` and `max_new_tokens`."
+            )
+        return token_ids
+
+    def all(self, prompts, first=0):
+        """Texts for any number of prompts, in their order.
+
+        Args:
+            prompts: iterable of str.
+            first: int, the number of the first one, which random tokens follow
+                from. Default 0.
+
+        Yields:
+            (prompt, list of GeneratedText), or (prompt, ValueError) for one
+            that cannot be read.
+        """
+        number = first
+        for batch in _batches(prompts, self.settings.batch_size):
+            encoded = []
+            for prompt in batch:
+                try:
+                    encoded.append(self.encode(prompt))
+                except ValueError as error:
+                    encoded.append(error)
+            places = [
+                place
+                for place, token_ids in enumerate(encoded)
+                if not isinstance(token_ids, ValueError)
+            ]
+            if places:
+                found = self.generate(
+                    [encoded[place] for place in places],
+                    [number + place for place in places],
+                )
+                for place, texts in zip(places, found, strict=True):
+                    encoded[place] = texts
+            number += len(batch)
+            yield from zip(batch, encoded, strict=True)
+
+    def generate(self, prompts, numbers=None):
+        """Texts for a batch of prompts.
+
+        Args:
+            prompts: list of B lists of int, of `encode`.
+            numbers: list of B ints, which random tokens follow from. Default
+                from 0 on.
+
+        Returns:
+            list of B lists of GeneratedText.
+        """
+        numbers = range(len(prompts)) if numbers is None else numbers
+        if self.settings.num_beams > 1:
+            features, history = self._batch(prompts)
+            context = self._read(features)
+            tokens, scores = self._search(context, history)
+            return self._from_beams(tokens.numpy(), scores.numpy())
+        states = self._states(prompts, numbers, _STEPS_BETWEEN_LOOKS)
+        (state,) = collections.deque(states, maxlen=1)
+        return self._texts(state)
+
+    def stream(self, prompt, number=0):
+        """The text of one prompt, as it grows.
+
+        Args:
+            prompt: list of int, of `encode`.
+            number: int, see `generate`.
+
+        Yields:
+            str, what is new since the last one.
+        """
+        shown = ""
+        for state in self._states([prompt], [number], 1):
+            ((text,),) = self._texts(state)
+            # What follows may still change a word's last bytes.
+            if not text.text.endswith("\N{REPLACEMENT CHARACTER}"):
+                yield text.text[len(shown) :]
+                shown = text.text
+
+    def _states(self, prompts, numbers, steps):
+        """Yields states, each some steps after the last."""
+        settings = self.settings
+        rows = settings.num_sequences
+        features, history = self._batch(prompts)
+        context = self._read(features)
+        uniforms = np.stack(
+            [
+                np.random.default_rng([settings.seed, number, row]).random(
+                    settings.max_new_tokens, np.float32
+                )
+                for number in numbers
+                for row in range(rows)
+            ]
+        )
+        uniforms = tf.constant(uniforms)
+        state = sampling.begin(
+            self.decoder,
+            context,
+            tf.repeat(history, rows, axis=0),
+            settings.max_new_tokens,
+        )
+        if not settings.stop and steps > 1:
+            steps = settings.max_new_tokens
+        done = 0
+        while done < settings.max_new_tokens:
+            done = min(done + steps, settings.max_new_tokens)
+            state = self._extend(context, state, uniforms, tf.constant(done))
+            is_done = state["is_done"]
+            if settings.stop:
+                is_done = is_done | self._has_stop(state)
+                state = {**state, "is_done": is_done}
+            yield state
+            if bool(tf.reduce_all(is_done)):
+                return
+
+    def _batch(self, prompts):
+        """Features and history of prompts, padded on the left."""
+        longest = max(map(len, prompts))
+        if self._segment_length:
+            size = self._segment_length
+            longest = math.ceil(longest / size) * size
+        history = np.full([len(prompts), longest], -1, np.int32)
+        for row, token_ids in zip(history, prompts, strict=True):
+            row[longest - len(token_ids) :] = token_ids
+        real = history >= 0
+        features = {
+            "token_ids": tf.constant(np.maximum(history, 0)),
+            "padding_mask": tf.constant(real.astype(np.int32)),
+        }
+        return features, tf.constant(history)
+
+    def _read_prompts(self, features):
+        return self.decoder.read(
+            features, self.settings.max_new_tokens, self._segment_length
+        )
+
+    def _extend_rows(self, context, state, uniforms, last_step):
+        return sampling.extend(
+            *(self.decoder, context, state, uniforms, self.settings),
+            *(self.symbols, last_step),
+        )
+
+    def _search_beams(self, context, history):
+        return beam_search(
+            *(self.decoder, context, history),
+            *(self.settings.max_new_tokens, self.settings, self.symbols),
+        )
+
+    def _new_tokens(self, state):
+        """int array [N, S], -1 where there is no token (yet)."""
+        return state["history"].numpy()[:, -self.settings.max_new_tokens :]
+
+    def _has_stop(self, state):
+        return tf.constant(
+            [
+                self._text(row).has_stop
+                for row in self._new_tokens(state).tolist()
+            ]
+        )
+
+    def _texts(self, state):
+        """list of B lists of GeneratedText, of a state."""
+        found = []
+        log_probabilities = state["log_probabilities"].numpy()
+        for row, values in zip(
+            self._new_tokens(state).tolist(), log_probabilities, strict=True
+        ):
+            value = float(values.sum(dtype=np.float64))
+            found.append(self._text(row).generated(value, value))
+        rows = self.settings.num_sequences
+        of_prompts = [
+            found[begin : begin + rows] for begin in range(0, len(found), rows)
+        ]
+        return [
+            sorted(texts, key=lambda x: x.score, reverse=True)
+            for texts in of_prompts
+        ]
+
+    def _from_beams(self, tokens, scores):
+        found = []
+        for rows, values in zip(tokens.tolist(), scores.tolist(), strict=True):
+            texts = []
+            for row, score in zip(rows, values, strict=True):
+                if score == -math.inf:
+                    continue
+                length = sum(token >= 0 for token in row)
+                penalty = ((5 + length) / 6) ** self.settings.length_penalty
+                texts.append(self._text(row).generated(score * penalty, score))
+            found.append(texts[: self.settings.num_sequences])
+        return found
+
+    def _text(self, row):
+        """_Text of a list of S ints."""
+        return _Text(self.tokenizer, row, self.symbols, self.settings.stop)
+
+
+def _batches(values, size):
+    """Yields lists of `size` values; the last may have fewer."""
+    batch = []
+    for value in values:
+        batch.append(value)
+        if len(batch) == size:
+            yield batch
+            batch = []
+    if batch:
+        yield batch
+
+
+class _Text:
+    """New tokens of a row as text, cut before the first stop string."""
+
+    def __init__(self, tokenizer, row, symbols, stop):
+        given = [token for token in row if token >= 0]
+        self.token_ids = [x for x in given if x not in symbols.end_ids]
+        self.has_ended = len(self.token_ids) < len(given)
+        text = tokenizer.decode(self.token_ids)
+        if self.token_ids:
+            piece = tokenizer.id_to_piece(self.token_ids[0])
+            if piece.startswith(BLANK):
+                text = f" {text}"
+        places = [text.find(x) for x in stop]
+        places = [place for place in places if place >= 0]
+        self.has_stop = bool(places)
+        self.text = text[: min(places)] if places else text
+
+    def generated(self, log_probability, score):
+        return GeneratedText(
+            self.text,
+            self.token_ids,
+            log_probability,
+            score,
+            self.has_ended or self.has_stop,
+        )

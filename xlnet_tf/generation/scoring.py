@@ -1,0 +1,213 @@
+"""Joint log-probabilities of texts under any order of their tokens.
+
+Shapes: N texts, B rows of a batch, T tokens, P targets.
+"""
+
+import dataclasses
+import math
+
+import numpy as np
+import tensorflow as tf
+
+from xlnet_tf.generation.sequences import Sequences
+
+_CONTEXT_RANK = -1
+ORDERS = ("forward", "backward", "random", "independent")
+
+
+@dataclasses.dataclass(frozen=True)
+class TextScore:
+    """What a model thinks of a text.
+
+    Attributes:
+        log_probability: float, of all targets together, natural; the mean of
+            the orders.
+        log_probabilities: list of float, of each order.
+        num_tokens: int, targets.
+    """
+
+    log_probability: float
+    log_probabilities: list
+    num_tokens: int
+
+    @property
+    def perplexity(self):
+        """float, per target."""
+        return math.exp(-self.log_probability / max(self.num_tokens, 1))
+
+
+class Scorer:
+    """Scores texts with a pretrained model.
+
+    Args:
+        model: XLNetPretrainer.
+        tokenizer: data_pipeline Tokenizer.
+    """
+
+    def __init__(self, model, tokenizer):
+        self._model = model
+        self._sequences = Sequences(model, tokenizer)
+        self._kind = model.objectives[0].name
+        self._losses = tf.function(
+            self._compute, autograph=False, reduce_retracing=True
+        )
+
+    def _compute(self, batch):
+        outputs = self._model(batch, training=False)
+        name = "partially_autoregressive_loss"
+        return outputs.get(name, outputs["token_loss"])
+
+    def score(self, texts, orders, spans, batch_size):
+        """Log-probabilities of texts.
+
+        Args:
+            texts: list of N str.
+            orders: list of functions (number of the text, P) to int array [P],
+                the step at which each target is predicted.
+            spans: list of N lists of (begin, end), characters of the targets,
+                or None for all tokens.
+            batch_size: int, rows at a time.
+
+        Returns:
+            list of N TextScore.
+
+        Raises:
+            ValueError: if a text has no target.
+        """
+        rows, counts = [], []
+        for number, text in enumerate(texts):
+            of_text = None if spans is None else spans[number]
+            ids, targets = self._sequences.encode(text, of_text)
+            if self._kind == "causal":
+                # Nothing predicts the first token.
+                targets = targets[targets > 0]
+            if not len(targets):
+                raise ValueError(
+                    "a text must have a token to be scored. Received: "
+                    f"{text[:40]!r}."
+                )
+            counts.append(len(targets))
+            for order in orders:
+                steps = np.asarray(order(number, len(targets)))
+                _check_order(steps, len(targets))
+                rows.append((ids, targets, steps))
+        values = []
+        for begin in range(0, len(rows), batch_size):
+            values += self._sums(rows[begin : begin + batch_size])
+        values = np.reshape(values, [len(texts), len(orders)])
+        return [
+            TextScore(float(row.mean()), row.tolist(), count)
+            for row, count in zip(values, counts, strict=True)
+        ]
+
+    def _sums(self, rows):
+        """list of float, log-probabilities of a batch of rows."""
+        sequences = self._sequences
+        batch, begins = sequences.batch([ids for ids, _, _ in rows])
+        token_ids = batch["token_ids"]
+        size = max(len(targets) for _, targets, _ in rows)
+        positions = np.zeros([len(rows), size], np.int32)
+        steps, weights = np.zeros_like(positions), np.zeros_like(positions)
+        rank = np.full(token_ids.shape, _CONTEXT_RANK, np.int32)
+        for row, (begin, (_, targets, order)) in enumerate(
+            zip(begins, rows, strict=True)
+        ):
+            count = len(targets)
+            positions[row, :count] = targets + begin
+            steps[row, :count] = order
+            weights[row, :count] = 1
+            rank[row, targets + begin] = order
+        target_ids = np.take_along_axis(token_ids, positions, axis=1)
+        if self._kind == "causal":
+            losses = self._of_next_tokens(batch, positions)
+        else:
+            batch |= {
+                "target_positions": positions,
+                "target_ids": target_ids,
+                "target_weights": weights.astype(np.float32),
+            }
+            if self._kind == "permutation":
+                batch["factorization_rank"] = rank
+            else:
+                batch["token_ids"] = np.where(
+                    rank >= 0, sequences.mask_id, token_ids
+                )
+            if self._kind == "pseudo_masked":
+                batch["target_blocks"] = steps
+            losses = self._losses(_tensors(batch)).numpy()
+        return (-(losses * weights).sum(axis=1, dtype=np.float64)).tolist()
+
+    def _of_next_tokens(self, batch, positions):
+        token_ids = batch["token_ids"]
+        inputs = {name: x[:, :-1] for name, x in batch.items()}
+        inputs["target_ids"] = token_ids[:, 1:]
+        losses = self._losses(_tensors(inputs)).numpy()
+        return np.take_along_axis(losses, np.maximum(positions - 1, 0), axis=1)
+
+
+def make_orders(kind, order, num_orders, seed):
+    """Orders by name.
+
+    Args:
+        kind: str, name of the model's objective.
+        order: str of `ORDERS`; a function of a number of targets, or a list,
+            that gives the step of each target.
+        num_orders: int, of random ones.
+        seed: int.
+
+    Returns:
+        list of functions, as `Scorer.score` takes.
+
+    Raises:
+        ValueError: if the model has no such order.
+    """
+    name = order if isinstance(order, str) else "given"
+    if isinstance(order, str) and order not in ORDERS:
+        raise ValueError(
+            f"`order` must be one of {', '.join(ORDERS)}, a list of steps or a "
+            f"function. Received: order={order!r}."
+        )
+    if num_orders < 1 or (num_orders > 1 and name != "random"):
+        raise ValueError(
+            "`num_orders` must be at least 1, and above it for "
+            f"order='random' alone. Received: num_orders={num_orders} with "
+            f"order={order!r}."
+        )
+    allowed = {"causal": ("forward",), "masked": ("independent",)}
+    if name not in allowed.get(kind, (*ORDERS, "given")):
+        raise ValueError(
+            f"a model of the objective {kind!r} scores in the order "
+            f"{allowed[kind][0]!r} alone. Received: order={order!r}."
+        )
+    if name == "random":
+
+        def drawn(place):
+            return lambda number, count: np.random.default_rng(
+                [seed, number, place]
+            ).permutation(count)
+
+        return [drawn(place) for place in range(num_orders)]
+    if callable(order):
+        return [lambda number, count: order(count)]
+    functions = {
+        "forward": np.arange,
+        "backward": lambda count: np.arange(count)[::-1],
+        "independent": lambda count: np.zeros(count, np.int32),
+        "given": lambda count: order,
+    }
+    return [lambda number, count: functions[name](count)]
+
+
+def _check_order(steps, count):
+    if steps.shape != (count,) or steps.dtype.kind not in "iu":
+        raise ValueError(
+            f"an order must give a whole number, its step, for each of the "
+            f"{count} targets. Received: {steps.dtype} of shape "
+            f"{list(steps.shape)}."
+        )
+    if count and steps.min() < 0:
+        raise ValueError("the steps of an order must not be negative.")
+
+
+def _tensors(batch):
+    return {name: tf.constant(value) for name, value in batch.items()}

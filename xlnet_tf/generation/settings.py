@@ -1,0 +1,139 @@
+"""Settings of generation: how many tokens, chosen how."""
+
+import dataclasses
+
+from data_pipeline import settings
+from data_pipeline.settings import setting
+
+_ABOVE_0 = settings.POSITIVE
+
+
+@dataclasses.dataclass(frozen=True)
+class GenerationSettings(settings.Settings):
+    """Settings of generation; every field is an option of the command too.
+
+    The likeliest token is taken (greedy search), unless `sample`, or one of
+    `temperature`, `top_k` and `top_p`, asks for a random one, or `num_beams`
+    for beam search.
+
+    Args:
+        max_new_tokens: int, tokens that a text gets at most. Default 64.
+        min_new_tokens: int, tokens before a text may end. Default 0.
+        num_sequences: int, texts for every prompt, best first. More than one
+            needs sampling or beams. Default 1.
+        sample: bool, draw tokens at random. Default False.
+        temperature: float, divides the logits before a token is drawn. Default
+            1.
+        top_k: int, draw from so many likeliest tokens; 0 (default) from all.
+        top_p: float, draw from the fewest tokens whose probabilities sum up to
+            it. Default 1.
+        repetition_penalty: float, divides positive logits of tokens that were
+            there before, prompt included, and multiplies negative ones (as
+            CTRL, https://arxiv.org/abs/1909.05858, has it). Default 1.
+        no_repeat_ngram: int, size of n-grams that may come only once, prompt
+            included; 0 (default) allows all.
+        num_beams: int, beams of beam search. Default 1.
+        length_penalty: float, alpha of https://arxiv.org/abs/1609.08144: a
+            text's score is its log-probability divided by
+            ((5 + tokens) / 6)^alpha. Default 0.
+        early_stopping: bool, stop as soon as `num_beams` texts have ended; by
+            default beam search goes on until no other can be better.
+        stop: tuple of str; a text ends before the first of them.
+        seed: int, of the random tokens; equal seeds draw equal texts, whatever
+            the size of a batch. Default 0.
+        max_prompt_tokens: int, longer prompts are refused. Default 4096.
+        segment_length: int, tokens of a prompt that are read at a time, the
+            others being remembered as `memory_length` of the model has it.
+            Default None: a prompt is read at once.
+        batch_size: int, prompts at a time. Default 8.
+
+    Raises:
+        TypeError: if a value is of the wrong kind.
+        ValueError: if a value is out of its range, or settings exclude each
+            other.
+    """
+
+    max_new_tokens: int = setting(
+        64, "tokens that a text gets at most", settings.POSITIVE
+    )
+    min_new_tokens: int = setting(
+        0, "tokens before a text may end", settings.NOT_NEGATIVE
+    )
+    num_sequences: int = setting(
+        1, "texts for every prompt, best first", settings.POSITIVE
+    )
+    sample: bool = setting(False, "draw tokens at random")
+    temperature: float = setting(
+        1.0, "divides the logits before a token is drawn", _ABOVE_0
+    )
+    top_k: int = setting(
+        0,
+        "draw from so many likeliest tokens; 0: from all",
+        settings.NOT_NEGATIVE,
+    )
+    top_p: float = setting(
+        1.0,
+        "draw from the fewest tokens of so much probability",
+        settings.FRACTION_ABOVE_0,
+    )
+    repetition_penalty: float = setting(
+        1.0, "above 1: tokens that were there before are less likely", _ABOVE_0
+    )
+    no_repeat_ngram: int = setting(
+        0,
+        "n-grams of this size come only once; 0: any number of times",
+        settings.NOT_NEGATIVE,
+    )
+    num_beams: int = setting(1, "beams of beam search", settings.POSITIVE)
+    length_penalty: float = setting(
+        0.0, "above 0: longer texts score higher", settings.NOT_NEGATIVE
+    )
+    early_stopping: bool = setting(
+        False, "stop as soon as so many texts as there are beams have ended"
+    )
+    stop: tuple = setting((), "a text ends before the first of these strings")
+    seed: int = setting(0, "of the random tokens", settings.NOT_NEGATIVE)
+    max_prompt_tokens: int = setting(
+        4096, "refuse longer prompts", settings.POSITIVE
+    )
+    segment_length: int | None = setting(
+        None,
+        "tokens of a prompt read at a time, with memory of those before "
+        "(default: all)",
+        settings.POSITIVE,
+    )
+    batch_size: int = setting(8, "prompts at a time", settings.POSITIVE)
+
+    def __post_init__(self):
+        super().__post_init__()
+        if isinstance(self.stop, str):
+            object.__setattr__(self, "stop", (self.stop,))
+        for value in self.stop:
+            if not isinstance(value, str) or not value:
+                raise ValueError(
+                    "`stop` must be strings of a character at least. "
+                    f"Received: stop={list(self.stop)}."
+                )
+        if self.min_new_tokens > self.max_new_tokens:
+            raise ValueError(
+                "`min_new_tokens` must not be above `max_new_tokens`. "
+                f"Received: {self.min_new_tokens} and {self.max_new_tokens}."
+            )
+        if self.samples and self.num_beams > 1:
+            raise ValueError(
+                "beam search draws nothing at random: leave `num_beams`, or "
+                "`sample`, `temperature`, `top_k` and `top_p`, out. Received: "
+                f"num_beams={self.num_beams}."
+            )
+        if not self.samples and self.num_sequences > self.num_beams:
+            raise ValueError(
+                "several texts for a prompt need as many beams (`num_beams`), "
+                "or random ones (`sample`). Received: "
+                f"num_sequences={self.num_sequences}."
+            )
+
+    @property
+    def samples(self):
+        """bool, whether tokens are drawn at random."""
+        given = self.temperature != 1 or self.top_k > 0 or self.top_p != 1
+        return self.sample or given
