@@ -19,6 +19,7 @@ COMMANDS = (
     "xlnet_tf.finetune",
     "xlnet_tf.convert",
     "xlnet_tf.evaluate",
+    "xlnet_tf.generate",
     "saved_models.export",
     "saved_models.predict",
     "saved_models.compare",

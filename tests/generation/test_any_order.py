@@ -30,6 +30,14 @@ def pseudo_masked():
     return model_of("pseudo_masked")
 
 
+@pytest.fixture(autouse=True)
+def eager():
+    """Functions without graphs: tracing takes longer than a few steps."""
+    tf.config.run_functions_eagerly(True)
+    yield
+    tf.config.run_functions_eagerly(False)
+
+
 def ids_of(model, text):
     return model.preprocessor.tokenizer.encode(text)
 

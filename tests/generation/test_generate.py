@@ -16,6 +16,7 @@ from xlnet_tf import XLNetPretrainer
 from xlnet_tf.generation.beam_search import beam_search
 from xlnet_tf.generation.generator import make_decoder
 from xlnet_tf.generation.settings import GenerationSettings
+from xlnet_tf.generation.symbols import Symbols
 from xlnet_tf.preprocessing.texts import XLNetTextClassifierPreprocessor
 
 PROMPTS = ["ba co", "b", "co ba d f"]
@@ -48,20 +49,27 @@ def model():
     return model_of("permutation")
 
 
+@pytest.fixture(autouse=True)
+def eager():
+    """Functions without graphs: tracing takes longer than a few steps."""
+    tf.config.run_functions_eagerly(True)
+    yield
+    tf.config.run_functions_eagerly(False)
+
+
 def log_probabilities_of(model, prompt, new):
-    """Log-probabilities [len(new) + 1, V] by a pass of the whole for each."""
+    """Log-probabilities [N, S + 1, V] behind a prompt and N texts [N, S]."""
     decoder = make_decoder(model)
-    found = []
-    for count in range(len(new) + 1):
-        text = np.array([[*prompt, *new[:count]]], "int32")
-        # What was generated is a prompt as well to a causal model alone.
-        context = decoder.read({"token_ids": np.array([prompt])}, 9)
-        cache = decoder.start(context, 1, 9)
-        for step in range(count + 1):
-            place = len(prompt) - 1 + step
-            logits, cache = decoder.step(context, cache, text[:, place], step)
-        found.append(as_numpy(tf.nn.log_softmax(logits))[0])
-    return np.array(found)
+    steps = new.shape[1] + 1
+    context = decoder.read({"token_ids": np.array([prompt], "int32")}, steps)
+    cache, found = decoder.start(context, len(new), steps), []
+    token = np.full(len(new), prompt[-1], "int32")
+    for step in range(steps):
+        logits, cache = decoder.step(context, cache, token, step)
+        found.append(as_numpy(tf.nn.log_softmax(logits)))
+        if step < steps - 1:
+            token = new[:, step]
+    return np.stack(found, axis=1)
 
 
 @pytest.mark.parametrize(
@@ -73,9 +81,8 @@ def test_greedy_search_takes_the_likeliest_token_of_each_prompt_alone(
     model = model_of(objective)
     generator = model.text_generator(max_new_tokens=5, batch_size=2)
     for prompt, (text,) in generator.all(PROMPTS):
-        values = log_probabilities_of(
-            model, generator.encode(prompt), text.token_ids
-        )
+        new = np.array([text.token_ids], "int32")
+        values = log_probabilities_of(model, generator.encode(prompt), new)[0]
         values = values[: len(text.token_ids) + text.has_ended]
         blocked = generator.symbols.blocked(PIECES)
         best = np.where(blocked, -np.inf, values).argmax(axis=1)
@@ -137,43 +144,37 @@ def test_minimum_and_ngrams_hold_in_every_strategy(model):
 
 
 def best_texts(model, prompt, num_steps, alpha, few):
-    """All texts of the tokens `few`, that end or not: (score, tokens)."""
+    """All texts of the tokens `few` that end: sorted (score, tokens)."""
     ends = [3, 4, 7]
-    ended, unfinished = [], []
-    for length in range(num_steps + 1):
-        for new in itertools.product(few, repeat=length):
-            values = log_probabilities_of(model, prompt, list(new))
-            # Beam search gives what is blocked to the others.
-            values = np.where(
-                np.isin(np.arange(PIECES), [*few, *ends]), values, -np.inf
-            )
-            values -= np.log(np.exp(values).sum(axis=1, keepdims=True))
-            before = sum(values[i, x] for i, x in enumerate(new))
-            if length == num_steps:
-                unfinished.append((before, new))
-                continue
-            norm = ((5 + length + 1) / 6) ** alpha
+    rows = list(itertools.product(few, repeat=num_steps - 1))
+    values = log_probabilities_of(model, prompt, np.array(rows, "int32"))
+    # Beam search gives what is blocked to the others.
+    allowed = np.isin(np.arange(PIECES), [*few, *ends])
+    values = np.where(allowed, values, -np.inf)
+    values -= np.log(np.exp(values).sum(axis=-1, keepdims=True))
+    found = {}
+    for row, tokens in enumerate(rows):
+        before = 0.0
+        for step in range(num_steps):
+            norm = ((5 + step + 1) / 6) ** alpha
             for end in ends:
-                ended.append(
-                    ((before + values[length, end]) / norm, (*new, end))
-                )
-    return sorted(ended, reverse=True), sorted(unfinished, reverse=True)
+                score = (before + values[row, step, end]) / norm
+                found[(*tokens[:step], end)] = score
+            if step < num_steps - 1:
+                before += values[row, step, tokens[step]]
+    return sorted(((x, y) for y, x in found.items()), reverse=True)
 
 
-@pytest.mark.parametrize("alpha", [0.0, 1.0])
-@pytest.mark.parametrize("is_static", [False, True])
-def test_beam_search_finds_the_best_of_all_texts(model, alpha, is_static):
+def few_beams(model, prompts, alpha, is_static, jit_compile=False):
+    """Asserts that beam search finds the best of all texts of few tokens."""
     few = [9, 10, 11]
-    generator = model.text_generator(max_new_tokens=3)
-    symbols = generator.symbols
     blocked = np.ones(PIECES, bool)
     blocked[[*few, 3, 4, 7]] = False
 
-    class Few(type(symbols)):
+    class Few(Symbols):
         def blocked(self, vocabulary_size):
             return blocked
 
-    prompts = [[12, 13], [14, 15]]
     settings = GenerationSettings(
         num_beams=12, length_penalty=alpha, max_new_tokens=3
     )
@@ -189,17 +190,25 @@ def test_beam_search_finds_the_best_of_all_texts(model, alpha, is_static):
     function = tf.function(
         search,
         input_signature=[tf.TensorSpec(shape, tf.int32)],
-        jit_compile=is_static,  # static shapes are what XLA compiles
+        jit_compile=jit_compile,
     )
     tokens, scores = function(tf.constant(prompts))
     for row, prompt in enumerate(prompts):
-        ended, _ = best_texts(model, prompt, 3, alpha, few)
+        expected = best_texts(model, prompt, 3, alpha, few)[:6]
         found = [tuple(x for x in y if x >= 0) for y in tokens[row].numpy()]
-        expected = [x for _, x in ended[:6]]
-        assert found[:6] == expected
+        assert found[:6] == [x for _, x in expected]
         np.testing.assert_allclose(
-            scores[row, :6], [x for x, _ in ended[:6]], atol=1e-4
+            scores[row, :6], [x for x, _ in expected], atol=1e-4
         )
+
+
+@pytest.mark.parametrize(
+    ("alpha", "is_static"), [(0.0, True), (1.0, True), (1.0, False)]
+)
+def test_beam_search_finds_the_best_of_all_texts(model, alpha, is_static):
+    if not is_static:  # shapes are known where there is no graph
+        tf.config.run_functions_eagerly(False)
+    few_beams(model, [[12, 13], [14, 15]], alpha, is_static)
 
 
 def test_beams_of_which_none_ends_are_answered(model):
@@ -264,6 +273,15 @@ def test_long_prompts_are_read_in_segments():
     parts = model.generate(prompt, max_new_tokens=5, segment_length=8)
     # The memory holds all of it, so that nothing is lost.
     assert parts == whole
+
+
+def test_graphs_generate_the_same(model):
+    settings = dict(max_new_tokens=4, top_k=5)
+    expected = model.generate(PROMPTS, **settings)
+    tf.config.run_functions_eagerly(False)
+    assert model.generate(PROMPTS, **settings) == expected
+    # Prompts of other lengths are no reason to trace again.
+    assert model.generate(PROMPTS[:1], **settings) == expected[:1]
 
 
 def test_equal_settings_compile_once(model):
