@@ -86,6 +86,16 @@ def pytest_collection_finish(session):
         )
 
 
+@pytest.fixture
+def eager_functions():
+    """No graphs: tracing takes longer than a few steps of a tiny model."""
+    import tensorflow as tf
+
+    tf.config.run_functions_eagerly(True)
+    yield
+    tf.config.run_functions_eagerly(False)
+
+
 @pytest.fixture(scope="session")
 def shared():
     """Path of the data that is too big or not free to be in the project."""

@@ -6,7 +6,7 @@ from benchmarks import workload
 from benchmarks.contenders.ours import objective_config
 from xlnet_tf import XLNetPretrainer
 from xlnet_tf.generation import sampling
-from xlnet_tf.generation.generator import make_decoder
+from xlnet_tf.generation.decoders import make_decoder
 from xlnet_tf.generation.settings import GenerationSettings
 from xlnet_tf.generation.symbols import Symbols
 from xlnet_tf.model.backbones import make_backbone

@@ -13,7 +13,7 @@ from saved_models.signatures.signature import Signature
 from saved_models.signatures.signature import string_specs
 from xlnet_tf.generation import sampling
 from xlnet_tf.generation.beam_search import beam_search
-from xlnet_tf.generation.generator import make_decoder
+from xlnet_tf.generation.decoders import make_decoder
 from xlnet_tf.generation.generator import room_for_prompts
 from xlnet_tf.generation.symbols import Symbols
 

@@ -10,6 +10,7 @@ from tests.generation.test_generate import model_of
 from xlnet_tf import generate
 from xlnet_tf.generation import generator
 
+pytestmark = pytest.mark.usefixtures("eager_functions")
 SETTINGS = ["--max-new-tokens", "4"]
 
 

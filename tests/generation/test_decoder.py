@@ -11,7 +11,7 @@ from tests.support.oracle import as_numpy
 from tests.support.oracle import randomize
 from tests.support.oracle import small_backbone
 from xlnet_tf import XLNetPretrainer
-from xlnet_tf.generation.generator import make_decoder
+from xlnet_tf.generation.decoders import make_decoder
 
 NO_DROPOUT = {"dropout": 0.0, "attention_dropout": 0.0}
 # float32 sums in another order, on log-probabilities of about 5

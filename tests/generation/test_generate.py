@@ -14,7 +14,7 @@ from tests.support.oracle import randomize
 from tests.support.oracle import small_backbone
 from xlnet_tf import XLNetPretrainer
 from xlnet_tf.generation.beam_search import beam_search
-from xlnet_tf.generation.generator import make_decoder
+from xlnet_tf.generation.decoders import make_decoder
 from xlnet_tf.generation.settings import GenerationSettings
 from xlnet_tf.generation.symbols import Symbols
 from xlnet_tf.preprocessing.texts import XLNetTextClassifierPreprocessor
@@ -44,17 +44,12 @@ def model_of(objective, seed=0, **overrides):
     )
 
 
+pytestmark = pytest.mark.usefixtures("eager_functions")
+
+
 @pytest.fixture(scope="module")
 def model():
     return model_of("permutation")
-
-
-@pytest.fixture(autouse=True)
-def eager():
-    """Functions without graphs: tracing takes longer than a few steps."""
-    tf.config.run_functions_eagerly(True)
-    yield
-    tf.config.run_functions_eagerly(False)
 
 
 def log_probabilities_of(model, prompt, new):
@@ -202,13 +197,9 @@ def few_beams(model, prompts, alpha, is_static, jit_compile=False):
         )
 
 
-@pytest.mark.parametrize(
-    ("alpha", "is_static"), [(0.0, True), (1.0, True), (1.0, False)]
-)
-def test_beam_search_finds_the_best_of_all_texts(model, alpha, is_static):
-    if not is_static:  # shapes are known where there is no graph
-        tf.config.run_functions_eagerly(False)
-    few_beams(model, [[12, 13], [14, 15]], alpha, is_static)
+@pytest.mark.parametrize("alpha", [0.0, 1.0])
+def test_beam_search_finds_the_best_of_all_texts(model, alpha):
+    few_beams(model, [[12, 13], [14, 15]], alpha, is_static=True)
 
 
 def test_beams_of_which_none_ends_are_answered(model):
@@ -238,9 +229,10 @@ def test_more_beams_find_no_worse_text(model):
 
 def test_a_bad_prompt_leaves_the_others_answered(model):
     prompts = ["", PROMPTS[0], "b " * 40]
-    expected = model.generate(PROMPTS[0], max_prompt_tokens=20)
+    settings = dict(max_prompt_tokens=20, max_new_tokens=3)
+    expected = model.generate(PROMPTS[0], **settings)
     with pytest.warns(UserWarning) as found:
-        texts = model.generate(prompts, max_prompt_tokens=20)
+        texts = model.generate(prompts, **settings)
     assert texts == [None, expected, None]
     messages = [str(x.message) for x in found]
     assert len(messages) == 2
@@ -266,6 +258,19 @@ def test_models_that_cannot_generate_say_why(model):
         masked.generate("b")
 
 
+def test_models_of_both_directions_read_forwards():
+    """Released ones reverse half of a batch in training."""
+    found = [
+        model_of("permutation", reverse_half_batch=both)
+        for both in (False, True)
+    ]
+    one, other = (x.generate(PROMPTS, max_new_tokens=4) for x in found)
+    assert one == other
+    one, other = (x.score(PROMPTS) for x in found)
+    for x, y in zip(one, other, strict=True):
+        assert x.log_probability == pytest.approx(y.log_probability, abs=1e-4)
+
+
 def test_long_prompts_are_read_in_segments():
     model = model_of("causal", memory_length=64)
     prompt = "ba co d f " * 6
@@ -284,7 +289,9 @@ def test_graphs_generate_the_same(model):
     assert model.generate(PROMPTS[:1], **settings) == expected[:1]
 
 
-def test_equal_settings_compile_once(model):
-    generator = model.text_generator(max_new_tokens=3)
-    assert model.text_generator(max_new_tokens=3) is generator
-    assert model.text_generator(max_new_tokens=4) is not generator
+def test_settings_that_no_graph_depends_on_compile_nothing(model):
+    programs = model.text_generator(max_new_tokens=3)._programs
+    others = dict(seed=5, batch_size=2, stop=("x",), max_prompt_tokens=9)
+    same = model.text_generator(max_new_tokens=3, **others)
+    assert same._programs is programs
+    assert model.text_generator(max_new_tokens=4)._programs is not programs

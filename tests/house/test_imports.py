@@ -73,9 +73,12 @@ COMMANDS = {
 }
 MAY_IMPORT_TENSORFLOW_AT_TOP = (
     "xlnet_tf.generation.beam_search",
+    "xlnet_tf.generation.filling",
     "xlnet_tf.generation.generator",
+    "xlnet_tf.generation.programs",
     "xlnet_tf.generation.samplers",
     "xlnet_tf.generation.sampling",
+    "xlnet_tf.generation.scoring",
     "xlnet_tf.training",
     "xlnet_tf.weights.tensorflow",
     "xlnet_tf.weights.released",

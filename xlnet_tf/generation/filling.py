@@ -11,6 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from data_pipeline.tokenization.symbols import BLANK
+from data_pipeline.tokenization.symbols import MASK_ID
 from xlnet_tf.generation.sequences import Sequences
 from xlnet_tf.generation.symbols import Symbols
 
@@ -132,7 +133,7 @@ class Filler:
             if number:
                 places = range(len(ids), len(ids) + lengths[number - 1])
                 blanks += places
-                ids += [self._sequences.mask_id] * len(places)
+                ids += [MASK_ID] * len(places)
             encoded = self._tokenizer.encode(part)
             # A part that touches its blank, as in "<mask>.", begins no word.
             touches = number and part and not part[0].isspace()

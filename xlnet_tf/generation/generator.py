@@ -14,17 +14,10 @@ from data_pipeline.tokenization.symbols import BLANK
 from data_pipeline.tokenization.symbols import CLS_ID
 from data_pipeline.tokenization.symbols import LAYOUTS
 from xlnet_tf.generation import sampling
-from xlnet_tf.generation.beam_search import beam_search
-from xlnet_tf.generation.bert import BertDecoder
-from xlnet_tf.generation.symbols import Symbols
-from xlnet_tf.generation.xlnet import XLNetDecoder
+from xlnet_tf.generation.kept import kept
+from xlnet_tf.generation.programs import Programs
+from xlnet_tf.generation.programs import of_graph
 
-# By `Objective.next_token`, the row that predicts the next token.
-DECODERS = {
-    "query": XLNetDecoder,
-    "content": XLNetDecoder,
-    "pseudo": BertDecoder,
-}
 # Steps between two looks for the strings that end a text.
 _STEPS_BETWEEN_LOOKS = 8
 
@@ -47,28 +40,6 @@ class GeneratedText:
     log_probability: float
     score: float
     has_ended: bool
-
-
-def make_decoder(model):
-    """The decoder of a model.
-
-    Args:
-        model: XLNetPretrainer.
-
-    Returns:
-        Decoder.
-
-    Raises:
-        ValueError: if the objective of the model predicts no next token.
-    """
-    objective = model.objectives[0]
-    if objective.next_token is None:
-        raise ValueError(
-            f"a model of the objective {objective.name!r} cannot generate: it "
-            "does not learn to predict a next token. Train one with "
-            "--objective permutation, causal or pseudo_masked."
-        )
-    return DECODERS[objective.next_token](model)
 
 
 def room_for_prompts(config, settings):
@@ -110,7 +81,6 @@ class TextGenerator:
     """
 
     def __init__(self, model, tokenizer, settings):
-        self.decoder = make_decoder(model)
         self.tokenizer = tokenizer
         self.settings = settings
         config = model.config
@@ -120,17 +90,9 @@ class TextGenerator:
         if room is not None:
             self._max_tokens = min(self._max_tokens, room)
         self._segment_length = self._find_segment_length(config)
-        self.symbols = Symbols(tokenizer.vocabulary_size)
-        self._read, self._extend, self._search = (
-            # There is nothing that AutoGraph would rewrite.
-            tf.function(function, autograph=False, reduce_retracing=relaxes)
-            for function, relaxes in (
-                # Segments are counted when it is traced.
-                (self._read_prompts, self._segment_length is None),
-                (self._extend_rows, True),
-                (self._search_beams, True),
-            )
-        )
+        self._programs = kept(Programs, model, tokenizer, of_graph(settings))
+        self.decoder = self._programs.decoder
+        self.symbols = self._programs.symbols
 
     def _find_segment_length(self, config):
         length = self.settings.segment_length
@@ -219,8 +181,8 @@ class TextGenerator:
         numbers = range(len(prompts)) if numbers is None else numbers
         if self.settings.num_beams > 1:
             features, history = self._batch(prompts)
-            context = self._read(features)
-            tokens, scores = self._search(context, history)
+            context = self._programs.read(features)
+            tokens, scores = self._programs.search(context, history)
             return self._from_beams(tokens.numpy(), scores.numpy())
         states = self._states(prompts, numbers, _STEPS_BETWEEN_LOOKS)
         (state,) = collections.deque(states, maxlen=1)
@@ -249,7 +211,7 @@ class TextGenerator:
         settings = self.settings
         rows = settings.num_sequences
         features, history = self._batch(prompts)
-        context = self._read(features)
+        context = self._programs.read(features)
         uniforms = np.stack(
             [
                 np.random.default_rng([settings.seed, number, row]).random(
@@ -271,7 +233,9 @@ class TextGenerator:
         done = 0
         while done < settings.max_new_tokens:
             done = min(done + steps, settings.max_new_tokens)
-            state = self._extend(context, state, uniforms, tf.constant(done))
+            state = self._programs.extend(
+                context, state, uniforms, tf.constant(done)
+            )
             is_done = state["is_done"]
             if settings.stop:
                 is_done = is_done | self._has_stop(state)
@@ -295,23 +259,6 @@ class TextGenerator:
             "padding_mask": tf.constant(real.astype(np.int32)),
         }
         return features, tf.constant(history)
-
-    def _read_prompts(self, features):
-        return self.decoder.read(
-            features, self.settings.max_new_tokens, self._segment_length
-        )
-
-    def _extend_rows(self, context, state, uniforms, last_step):
-        return sampling.extend(
-            *(self.decoder, context, state, uniforms, self.settings),
-            *(self.symbols, last_step),
-        )
-
-    def _search_beams(self, context, history):
-        return beam_search(
-            *(self.decoder, context, history),
-            *(self.settings.max_new_tokens, self.settings, self.symbols),
-        )
 
     def _new_tokens(self, state):
         """int array [N, S], -1 where there is no token (yet)."""

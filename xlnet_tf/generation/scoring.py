@@ -9,6 +9,7 @@ import math
 import numpy as np
 import tensorflow as tf
 
+from data_pipeline.tokenization.symbols import MASK_ID
 from xlnet_tf.generation.sequences import Sequences
 
 _CONTEXT_RANK = -1
@@ -129,9 +130,7 @@ class Scorer:
             if self._kind == "permutation":
                 batch["factorization_rank"] = rank
             else:
-                batch["token_ids"] = np.where(
-                    rank >= 0, sequences.mask_id, token_ids
-                )
+                batch["token_ids"] = np.where(rank >= 0, MASK_ID, token_ids)
             if self._kind == "pseudo_masked":
                 batch["target_blocks"] = steps
             losses = self._losses(_tensors(batch)).numpy()
@@ -139,7 +138,9 @@ class Scorer:
 
     def _of_next_tokens(self, batch, positions):
         token_ids = batch["token_ids"]
-        inputs = {name: x[:, :-1] for name, x in batch.items()}
+        inputs = {
+            name: x[:, :-1] if x.ndim > 1 else x for name, x in batch.items()
+        }
         inputs["target_ids"] = token_ids[:, 1:]
         losses = self._losses(_tensors(inputs)).numpy()
         return np.take_along_axis(losses, np.maximum(positions - 1, 0), axis=1)

@@ -7,7 +7,6 @@ import numpy as np
 
 from data_pipeline.tokenization.symbols import CLS_ID
 from data_pipeline.tokenization.symbols import LAYOUTS
-from data_pipeline.tokenization.symbols import MASK_ID
 from data_pipeline.tokenization.symbols import SEP_ID
 
 
@@ -20,17 +19,15 @@ class Sequences:
     Args:
         model: XLNetPretrainer.
         tokenizer: data_pipeline Tokenizer.
-
-    Attributes:
-        mask_id: int, `<mask>`.
     """
-
-    mask_id = MASK_ID
 
     def __init__(self, model, tokenizer):
         self._tokenizer = tokenizer
         self._layout = LAYOUTS[model.config.layout]
         self._is_causal = model.objectives[0].next_token == "content"
+        self._has_directions = getattr(
+            model.config, "reverse_half_batch", False
+        )
         self._longest = getattr(model.config, "max_positions", None)
 
     def encode(self, text, spans=None):
@@ -72,7 +69,8 @@ class Sequences:
 
         Returns:
             (dict of int32 arrays [B, T]: `token_ids`, `segment_ids` and
-            `padding_mask`; list of B ints).
+            `padding_mask`, and for models of both directions `is_reversed` [B];
+            list of B ints).
 
         Raises:
             ValueError: if a text has more tokens than a model has positions.
@@ -110,4 +108,7 @@ class Sequences:
             "segment_ids": segment_ids,
             "padding_mask": padding_mask,
         }
+        if self._has_directions:
+            # Half of the rows would be read backwards.
+            features["is_reversed"] = np.zeros(len(rows), bool)
         return features, begins

@@ -105,9 +105,11 @@ class GenerationSettings(settings.Settings):
     batch_size: int = setting(8, "prompts at a time", settings.POSITIVE)
 
     def __post_init__(self):
+        stop = (self.stop,) if isinstance(self.stop, str) else self.stop
+        if isinstance(stop, list):  # of JSON and YAML
+            stop = tuple(stop)
+        object.__setattr__(self, "stop", stop)
         super().__post_init__()
-        if isinstance(self.stop, str):
-            object.__setattr__(self, "stop", (self.stop,))
         for value in self.stop:
             if not isinstance(value, str) or not value:
                 raise ValueError(

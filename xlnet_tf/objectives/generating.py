@@ -70,11 +70,9 @@ class GeneratingModel:
         """
         tokenizer = self._tokenizer("generate")
         from xlnet_tf.generation.generator import TextGenerator
-        from xlnet_tf.generation.kept import kept
         from xlnet_tf.generation.settings import GenerationSettings
 
-        settings = GenerationSettings(**settings)
-        return kept(TextGenerator, self, tokenizer, settings)
+        return TextGenerator(self, tokenizer, GenerationSettings(**settings))
 
     def score(
         self,

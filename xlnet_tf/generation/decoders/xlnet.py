@@ -11,10 +11,10 @@ distances.
 
 from keras import ops
 
-from xlnet_tf.generation.decoder import Decoder
-from xlnet_tf.generation.decoder import attend
-from xlnet_tf.generation.decoder import by_row
-from xlnet_tf.generation.decoder import put_in_slot
+from xlnet_tf.generation.decoders.decoder import Decoder
+from xlnet_tf.generation.decoders.decoder import attend
+from xlnet_tf.generation.decoders.decoder import by_row
+from xlnet_tf.generation.decoders.decoder import put_in_slot
 from xlnet_tf.model.kernels.scores import score_dtype
 from xlnet_tf.model.relative_position import relative_position_encoding
 
@@ -59,13 +59,19 @@ class XLNetDecoder(Decoder):
         if padding is None:
             padding = ops.ones_like(token_ids)
         inputs["padding_mask"] = ops.cast(padding, "bool")
+        if self.config.reverse_half_batch:
+            # Half of the prompts would be read backwards.
+            inputs["is_reversed"] = ops.zeros_like(token_ids[:, 0])
         if self._has_query:
             rank = ops.zeros_like(token_ids) + _CONTEXT_RANK
             inputs["factorization_rank"] = rank
         if size is None:
             return [inputs]
         return [
-            {name: x[:, begin : begin + size] for name, x in inputs.items()}
+            {
+                name: x[:, begin : begin + size] if x.ndim > 1 else x
+                for name, x in inputs.items()
+            }
             for begin in range(0, token_ids.shape[1], size)
         ]
 

@@ -8,10 +8,10 @@ Shapes: as in `decoder`; C = T - 1.
 
 from keras import ops
 
-from xlnet_tf.generation.decoder import Decoder
-from xlnet_tf.generation.decoder import attend
-from xlnet_tf.generation.decoder import by_row
-from xlnet_tf.generation.decoder import put_in_slot
+from xlnet_tf.generation.decoders.decoder import Decoder
+from xlnet_tf.generation.decoders.decoder import attend
+from xlnet_tf.generation.decoders.decoder import by_row
+from xlnet_tf.generation.decoders.decoder import put_in_slot
 
 
 class BertDecoder(Decoder):
