@@ -55,6 +55,6 @@ def gpt2(model, num_prompt, num_new):
         for _ in range(num_new):
             outputs = network(token, past_key_values=past, use_cache=True)
             token = outputs.logits[:, -1:].argmax(-1)
-        past.crop(num_prompt - 1)
+        past.crop(-num_new)
 
     return run
