@@ -36,7 +36,7 @@ def held_out_bits(options, objective, precision):
     if objective == "pseudo_masked":
         model |= demo.BERT
     training = {
-        **demo.TRAINING,
+        **demo.training_settings(objective, options.steps),
         "objective": objective,
         "precision": precision,
         "evaluation_interval": options.steps,

@@ -67,6 +67,23 @@ NUM_SENTENCES = 5
 _PROSE = re.compile(r"[A-Z][A-Za-z0-9 ,;:'\"()\-]{30,400}[.!?]$")
 
 
+def training_settings(objective, steps):
+    """Settings of the train command.
+
+    Args:
+        objective: str, of `OBJECTIVES`.
+        steps: int.
+
+    Returns:
+        dict.
+    """
+    if objective != "pseudo_masked":
+        return TRAINING
+    # Where its rate rises sooner, BERT learns how frequent tokens are and for
+    # thousands of steps no context.
+    return {**TRAINING, "warmup_steps": min(300, steps // 3)}
+
+
 def collect_docstrings(directory, max_characters=MAX_CHARACTERS):
     """English sentences of the docstrings below a directory.
 
@@ -294,7 +311,8 @@ def main():
     if arguments.objective == "pseudo_masked":
         model |= BERT
     (output / "model.json").write_text(json.dumps(model, indent=2))
-    (output / "training.json").write_text(json.dumps(TRAINING, indent=2))
+    training = training_settings(arguments.objective, arguments.steps)
+    (output / "training.json").write_text(json.dumps(training, indent=2))
 
     run(
         "-m", "data_pipeline.train_tokenizer",
