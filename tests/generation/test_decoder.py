@@ -142,10 +142,13 @@ def test_segments_of_prompts_and_of_what_follows(name):
             )
 
 
-@pytest.mark.parametrize("same_length", [False, True])
-def test_prompt_in_segments_equals_memory(same_length):
+@pytest.mark.parametrize(
+    ("objective", "same_length"),
+    [("causal", False), ("causal", True), ("permutation", False)],
+)
+def test_prompt_in_segments_equals_memory(objective, same_length):
     """Two segments of a prompt, the first as memory of the second."""
-    model = pretrainer("causal", memory_length=MEMORY, same_length=same_length)
+    model = pretrainer(objective, memory_length=MEMORY, same_length=same_length)
     random = np.random.default_rng(1)
     token_ids = random.integers(9, 97, (2, 8 + STEPS)).astype("int32")
     decoder = make_decoder(model)
@@ -158,29 +161,51 @@ def test_prompt_in_segments_equals_memory(same_length):
             "memories": (np.zeros(shape, "float32"),) * SIZES["num_layers"],
             "memory_mask": np.zeros(shape[:2], bool),
         }
-    first = model.backbone(
-        {"token_ids": token_ids[:, :4], **empty}, layer_inputs=True
-    )["layer_inputs"]
+    memories = as_numpy(
+        model.backbone(
+            {"token_ids": token_ids[:, :4], **empty}, layer_inputs=True
+        )["layer_inputs"]
+    )
     mask = np.ones((2, 4), bool)
     if same_length:
         # One token of the memory that was empty is left.
-        first = [np.pad(x, [[0, 0], [1, 0], [0, 0]]) for x in as_numpy(first)]
+        memories = [np.pad(x, [[0, 0], [1, 0], [0, 0]]) for x in memories]
         mask = np.pad(mask, [[0, 0], [1, 0]])
     for step in range(STEPS):
         logits, cache = decoder.step(
             context, cache, token_ids[:, 7 + step], step
         )
-        outputs = model.backbone(
-            {
-                "token_ids": token_ids[:, 4 : 8 + step],
-                "memories": tuple(first),
-                "memory_mask": mask,
-            }
-        )
-        expected = log_softmax(model.logits(outputs["content"][:, -1:]))[:, 0]
+        text, row = token_ids[:, 4 : 8 + step], "content"
+        features = {"memories": tuple(memories), "memory_mask": mask}
+        if objective == "permutation":
+            row = "query"
+            text = np.pad(text, [[0, 0], [0, 1]])
+            rank = np.r_[[-1] * 4, range(step + 1)]
+            features["factorization_rank"] = np.stack([rank, rank])
+            features["target_positions"] = np.full((2, 1), 4 + step)
+        outputs = model.backbone({"token_ids": text, **features})
+        expected = log_softmax(model.logits(outputs[row][:, -1:]))[:, 0]
         np.testing.assert_allclose(
             log_softmax(logits), expected, atol=TOLERANCE
         )
+
+
+@pytest.mark.parametrize("name", ["permutation", "causal"])
+def test_a_prompt_of_one_token(name):
+    """Nothing of it is in the context: the first step reads it."""
+    model = pretrainer(name)
+    token_ids, _ = texts()
+    token_ids = token_ids[:, LONGEST - 1 :]
+    decoder = make_decoder(model)
+    context = decoder.read({"token_ids": token_ids[:, :1]}, STEPS)
+    cache = decoder.start(context, 3, STEPS)
+    for step in range(STEPS):
+        logits, cache = decoder.step(context, cache, token_ids[:, step], step)
+        for row in range(3):
+            expected = uncached(model, token_ids[row, : 1 + step], count=step)
+            np.testing.assert_allclose(
+                log_softmax(logits)[row], expected, atol=TOLERANCE
+            )
 
 
 @pytest.mark.parametrize("name", ["permutation", "pseudo_masked"])

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from data_pipeline.tokenization.symbols import SEP_ID
 from tests.support.bert_models import bert_backbone
 from tests.support.export_fixtures import PIECES
 from tests.support.export_fixtures import tiny_tokenizer
@@ -295,3 +296,28 @@ def test_settings_that_no_graph_depends_on_compile_nothing(model):
     same = model.text_generator(max_new_tokens=3, **others)
     assert same._programs is programs
     assert model.text_generator(max_new_tokens=4)._programs is not programs
+
+
+def test_early_stopping_takes_fewer_steps():
+    model = model_of("permutation")
+    bias = model.head.bias.numpy()
+    bias[SEP_ID] += 2  # texts end soon
+    model.head.bias.assign(bias)
+    steps = {}
+    for early in (False, True):
+        generator = model.text_generator(
+            num_beams=3,
+            num_sequences=3,
+            max_new_tokens=12,
+            length_penalty=1.0,
+            early_stopping=early,
+        )
+        decoder, calls = generator.decoder, []
+        step = decoder.step
+        decoder.step = lambda *x, step=step, calls=calls: (
+            calls.append(1) or step(*x)
+        )
+        (texts,) = generator.generate([generator.encode(PROMPTS[0])])
+        assert all(text.has_ended for text in texts)
+        steps[early] = len(calls)
+    assert steps[True] < steps[False]

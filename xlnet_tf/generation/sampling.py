@@ -14,9 +14,9 @@ def begin(decoder, context, prompt, num_steps):
 
     Args:
         decoder: Decoder.
-        context: dict of `Decoder.read`, with one row for every row of the
-            prompt.
-        prompt: int32 tensor of shape [N, T], -1 where there is no token.
+        context: dict of `Decoder.read`, of B prompts.
+        prompt: int32 tensor of shape [N, T], N / B rows of each prompt side
+            by side; -1 where there is no token.
         num_steps: int, S.
 
     Returns:

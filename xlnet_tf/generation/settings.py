@@ -5,8 +5,6 @@ import dataclasses
 from data_pipeline import settings
 from data_pipeline.settings import setting
 
-_ABOVE_0 = settings.POSITIVE
-
 
 @dataclasses.dataclass(frozen=True)
 class GenerationSettings(settings.Settings):
@@ -64,7 +62,7 @@ class GenerationSettings(settings.Settings):
     )
     sample: bool = setting(False, "draw tokens at random")
     temperature: float = setting(
-        1.0, "divides the logits before a token is drawn", _ABOVE_0
+        1.0, "divides the logits before a token is drawn", settings.POSITIVE
     )
     top_k: int = setting(
         0,
@@ -77,7 +75,9 @@ class GenerationSettings(settings.Settings):
         settings.FRACTION_ABOVE_0,
     )
     repetition_penalty: float = setting(
-        1.0, "above 1: tokens that were there before are less likely", _ABOVE_0
+        1.0,
+        "above 1: tokens that were there before are less likely",
+        settings.POSITIVE,
     )
     no_repeat_ngram: int = setting(
         0,

@@ -50,7 +50,7 @@ class XLNetDecoder(Decoder):
         )
 
     def _parts(self, features, size):
-        """Yields the features of `size` tokens each; of all if it is None."""
+        """The features of `size` tokens each, of all at once if it is None."""
         token_ids = ops.cast(features["token_ids"], "int32")
         inputs = {"token_ids": token_ids}
         if features.get("segment_ids") is not None:
