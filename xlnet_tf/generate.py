@@ -200,9 +200,7 @@ def _write(generator, rows, options):
     output.parent.mkdir(parents=True, exist_ok=True)
     partial = output.with_name(output.name + ".partial")
     kept = _lines_kept(partial, _task(options, rows, generator.settings))
-    failed = sum(
-        '"error": ' in line and '"texts": ' not in line for line in kept
-    )
+    failed = sum("error" in json.loads(line) for line in kept)
     if kept:
         sys.stderr.write(f"{len(kept)} of {len(rows)} are done\n")
     waiting = rows[len(kept) :]
@@ -234,10 +232,11 @@ def _lines_kept(partial, task):
     """Lines of a stopped run of the same command; other files begin anew."""
     kept = []
     if partial.is_file():
-        lines = partial.read_text(encoding="utf-8").splitlines(keepends=True)
-        if lines[:1] == [task]:
-            # A last line may be cut off.
-            kept = [line for line in lines[1:] if line.endswith("\n")]
+        # Not `splitlines`: a text may contain U+2028 and the like. What comes
+        # behind the last end of a line was cut off, perhaps in a character.
+        first, *lines = partial.read_bytes().split(b"\n")[:-1] or [b""]
+        if first == task.strip().encode():
+            kept = [f"{line.decode()}\n" for line in lines]
     partial.write_text(task + "".join(kept), encoding="utf-8")
     return kept
 
@@ -245,9 +244,9 @@ def _lines_kept(partial, task):
 def _finish(partial, output):
     from xlnet_tf.files import written_whole
 
-    lines = partial.read_text(encoding="utf-8").splitlines(keepends=True)
+    _, _, lines = partial.read_bytes().partition(b"\n")
     with written_whole(output) as file:
-        file.write_text("".join(lines[1:]), encoding="utf-8")
+        file.write_bytes(lines)
     partial.unlink()
 
 

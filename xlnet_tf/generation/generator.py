@@ -30,7 +30,8 @@ class GeneratedText:
         text: str, what was generated, without the prompt; it begins with a
             blank where it begins a word.
         token_ids: list of int, without the token that ended it.
-        log_probability: float, of the tokens and the end under the model.
+        log_probability: float, of the tokens and the end under the model; of
+            beam search, under its rules too.
         score: float, by which the texts of a prompt are sorted.
         has_ended: bool, whether the model ended it, or a string of `stop`.
     """
