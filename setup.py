@@ -42,6 +42,8 @@ REQUIRED = [
     "scikit-learn",
     "scipy",
     "seqeval",
+    "sacrebleu",
+    "rouge-score",
     # TensorFlow Datasets, which tf-models-official brings, imports it and does
     # not say so.
     "importlib-resources",

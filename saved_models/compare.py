@@ -24,14 +24,11 @@ from data_pipeline.tasks import reading
 from data_pipeline.tokenization.symbols import CLS_ID
 from data_pipeline.tokenization.symbols import CLS_SEGMENT
 from data_pipeline.tokenization.symbols import SEP_ID
-from saved_models.client.client import inputs_of
 from saved_models.client.local import add_trust_options
-from saved_models.client.rows import ask_rows
 from saved_models.client.rows import read_texts
+from saved_models.decoding import answers_of
 
 _FIRST, _EVERY = 1, 7  # tokens of a text that are predicted: 1, 8, 15, ...
-# Fields of examples of which a labelled one has one; "" and () are none.
-_LABELS = ("label", "answer", "tags", "relevance", "answers", "is_impossible")
 
 
 def compare(model, other, texts, batch_size=8):
@@ -130,82 +127,6 @@ def _of_answers(model, other, batches):
     return {"largest_difference": float(largest), "same_answers": same}
 
 
-def _class(example, answer):
-    labels = [label.decode() for label in answer["labels"]]
-    if str(example.label) not in labels:
-        raise ValueError(
-            f"{example.where}: the label {example.label!r} is none of "
-            f"those of the export: {', '.join(labels)}."
-        )
-    scores = dict(zip(labels, answer["scores"].tolist(), strict=True))
-    return {"label": answer["label"].decode(), "probabilities": scores}
-
-
-def _tags(example, answer):
-    # A word of a file may hold a blank, where the export divides it; its tag
-    # is that of the first part, as in fine-tuning.
-    parts = [len(word.split()) for word in example.words]
-    begins = np.cumsum([0, *parts])
-    if begins[-1] != answer["count"]:
-        raise ValueError(
-            f"{example.where}: the export read {answer['count']} words "
-            f"where there are {begins[-1]}."
-        )
-    tags = [tag.decode() for tag in answer["tags"]]
-    pairs = zip(begins, parts, strict=False)
-    # Words that were not read have no tag.
-    return {"tags": [(tags[b] if n else "") or "O" for b, n in pairs]}
-
-
-def _option(example, answer):
-    scores = answer["scores"].tolist()
-    return {"answer": int(answer["answer"]), "probabilities": scores}
-
-
-def _score(example, answer):
-    (score,) = np.ravel(answer["score" if "score" in answer else "scores"])
-    return {"score": float(score)}
-
-
-def _span(example, answer):
-    # The best span, however likely it is that there is none.
-    best = answer["n_best_answers"][0].decode()
-    return {
-        "answer": answer["answer"].decode(),
-        "no_answer_odds": float(answer["null_score"]),
-        "n_best": [{"text": best}],
-    }
-
-
-# kind of task -> (outputs that are read, fields of an example that are asked,
-# and a function that makes an answer a dict as of `Task.decode`)
-_KINDS = {
-    "classification": ("label labels scores", "text text_pair", _class),
-    "regression": ("score", "text text_pair", _score),
-    "multiple_choice": ("answer scores", "context question options", _option),
-    "token_classification": ("tags count", "words", _tags),
-    "ranking": ("scores", "query document", _score),
-    "question_answering": (
-        "answer null_score n_best_answers",
-        "question context",
-        _span,
-    ),
-}
-
-
-def _row(example, names):
-    """The inputs of a signature for one example."""
-    row = {name: getattr(example, name) for name in names}
-    if "words" in row:
-        return {"text": " ".join(row["words"])}
-    if "document" in row:
-        # One a row, for queries differ in how many documents they have.
-        row["documents"] = [row.pop("document")]
-    if "options" in row:
-        row["options"] = list(row["options"])
-    return {name: value for name, value in row.items() if value is not None}
-
-
 def read_labelled(task, path, split=None, columns=None, limit=None):
     """The examples of a task that both exports are asked for.
 
@@ -222,12 +143,11 @@ def read_labelled(task, path, split=None, columns=None, limit=None):
     if split is None:
         # One file stands for any split, and is found under none of these.
         names = ("dev", "test")
-        found = (s for s in names if reading.find_split(task, path, s))
+        found = (s for s in names if reading.find_split(task, path, s, columns))
         split = next(found, "dev")
     examples = reading.read_examples(task, path, split, columns)[:limit]
     for example in examples:
-        given = [getattr(example, name, None) for name in _LABELS]
-        if all(x is None or x is False or x == () for x in given):
+        if not reading.is_labelled(example):
             raise ValueError(
                 f"{example.where or path}: the example has no label; accuracy "
                 "is measured on labelled data."
@@ -259,7 +179,7 @@ def compare_on_task(model, other, task, examples, batch_size=8):
     task = catalog.find_task(task)
     values, both = [], []
     for export in (model, other):
-        decoded, labels = _decoded(export, task, examples, batch_size), None
+        decoded, labels = answers_of(export, task, examples, batch_size), None
         both.append(decoded)
         if task.kind == "classification":
             labels = tuple(decoded[0]["probabilities"])
@@ -269,26 +189,6 @@ def compare_on_task(model, other, task, examples, batch_size=8):
         values.append(scores)
     metrics = {name: tuple(v[name] for v in values) for name in values[0]}
     return metrics, _agreement(task, examples, *both)
-
-
-def _decoded(export, task, examples, batch_size):
-    """Answers of an export, as `Task.decode` gives those of a model."""
-    needed, names, decode = _KINDS[task.kind]
-    needed = needed.split()
-    rows = [_row(example, names.split()) for example in examples]
-    signature = "pairs" if "text_pair" in rows[0] else "serving_default"
-    takes = inputs_of(export.signatures(), signature)
-    gives = export.signatures()[signature][1]
-    if set(takes) != set(rows[0]) or not set(needed) <= set(gives):
-        raise ValueError(
-            f"the task {task.name} needs an export of a model for {task.kind}, "
-            f"whose signature {signature!r} takes "
-            f"{', '.join(sorted(rows[0]))} and gives {', '.join(needed)}. It "
-            f"takes {', '.join(takes)} and gives {', '.join(sorted(gives))}."
-        )
-    places = [x.where for x in examples]
-    answers = ask_rows(export, rows, signature, batch_size, places)
-    return list(map(decode, examples, answers))
 
 
 def _agreement(task, examples, *both):
@@ -313,7 +213,8 @@ def _decisions(task, examples, decoded):
         for example, one in zip(examples, decoded, strict=True):
             queries.setdefault(example.query_id, []).append(one["score"])
         return [int(np.argmax(scores)) for scores in queries.values()]
-    key = "label" if task.kind == "classification" else "answer"
+    keys = {"classification": "label", "sequence_to_sequence": "text"}
+    key = keys.get(task.kind, "answer")
     return [one[key] for one in decoded]
 
 

@@ -28,6 +28,8 @@ _MODULES = {
     "XLNetQuestionAnsweringPreprocessor": "preprocessing.questions",
     "XLNetRanker": "tasks.choices",
     "XLNetRankerPreprocessor": "preprocessing.choices",
+    "XLNetSeq2Seq": "tasks.seq2seq.task",
+    "XLNetSeq2SeqPreprocessor": "preprocessing.seq2seq",
     "XLNetSpanClassifier": "tasks.question_answering",
     "XLNetTextClassifier": "tasks.classification",
     "XLNetTextClassifierPreprocessor": "preprocessing.texts",

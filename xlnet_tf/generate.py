@@ -130,19 +130,29 @@ def as_line(row, found):
 def main(argv=None):
     """Runs the command; see the module's text."""
     options = parse_arguments(argv)
-    settings = GenerationSettings(
-        **given_options(
-            GenerationSettings, {**vars(options), "stop": tuple(options.stop)}
-        )
+    given = given_options(
+        GenerationSettings, {**vars(options), "stop": tuple(options.stop)}
     )
+    GenerationSettings(**given)  # refuses what is wrong before models are read
     rows = read_prompts(options)
+    generator = _generator(options, given)
+    settings = generator.settings
     if options.stream and (options.output or settings.num_beams > 1):
         raise ValueError(
-            "--stream prints one text as it grows: leave --output and "
-            "--num-beams out."
+            "--stream prints one text as it grows: leave --output out, and "
+            f"give --num-beams 1. Received: num_beams={settings.num_beams}."
         )
     if options.stream and settings.num_sequences > 1:
         raise ValueError("--stream prints one text: leave --num-sequences out.")
+    if options.stream:
+        return _stream(generator, rows)
+    if options.output:
+        return _write(generator, rows, options)
+    return _print(generator, rows)
+
+
+def _generator(options, given):
+    """The TextGenerator of the model, with the settings that are given."""
     from saved_models.export import load_tokenizer
     from xlnet_tf.generation.generator import TextGenerator
     from xlnet_tf.loading import load
@@ -153,14 +163,11 @@ def main(argv=None):
     if not hasattr(model, "generate"):
         raise ValueError(
             f"{options.model} holds a {type(model).__name__}, which cannot "
-            "generate: give a pretrained model."
+            "generate: give a pretrained model, or one of sequence to sequence."
         )
-    generator = TextGenerator(model, tokenizer, settings)
-    if options.stream:
-        return _stream(generator, rows)
-    if options.output:
-        return _write(generator, rows, options)
-    return _print(generator, rows)
+    if hasattr(model, "generation_settings"):  # it has settings of its own
+        return model.text_generator(**given)
+    return TextGenerator(model, tokenizer, GenerationSettings(**given))
 
 
 def _stream(generator, rows):
@@ -172,7 +179,8 @@ def _stream(generator, rows):
             sys.stderr.write(f"error: {error}\n")
             status = 1
             continue
-        sys.stdout.write(row["prompt"])
+        if generator.keeps_prompt:
+            sys.stdout.write(row["prompt"])
         for text in generator.stream(token_ids, number):
             sys.stdout.write(text)
             sys.stdout.flush()

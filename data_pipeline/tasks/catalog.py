@@ -4,7 +4,8 @@ from data_pipeline.tasks.examples import TaskSpec
 from data_pipeline.tasks.examples import own_splits
 from data_pipeline.tasks.examples import splits_named
 from data_pipeline.tasks.glue import GLUE_TASKS
-from data_pipeline.tasks.reviews import TOPIC_AND_REVIEW_TASKS
+from data_pipeline.tasks.readers.pairs import PAIR_TASKS
+from data_pipeline.tasks.readers.reviews import TOPIC_AND_REVIEW_TASKS
 
 _ENDINGS = (".tsv", ".csv", ".jsonl", ".json")
 
@@ -180,7 +181,11 @@ _CHOICES_SPANS_TAGS = (
 TASKS = {
     task.name: task
     for task in (
-        GLUE_TASKS + TOPIC_AND_REVIEW_TASKS + _OWN_TABLES + _CHOICES_SPANS_TAGS
+        GLUE_TASKS
+        + TOPIC_AND_REVIEW_TASKS
+        + _OWN_TABLES
+        + _CHOICES_SPANS_TAGS
+        + PAIR_TASKS
     )
 }
 

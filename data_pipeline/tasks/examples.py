@@ -15,6 +15,7 @@ KINDS = (
     "question_answering",
     "token_classification",
     "ranking",
+    "sequence_to_sequence",
 )
 
 
@@ -26,9 +27,10 @@ class TaskSpec:
         name: str.
         kind: str, one of KINDS.
         reader: str, the layout of its files: "table", "review_directory",
-            "race", "dream", "squad", "conll" or "ranking".
+            "race", "dream", "squad", "conll", "ranking", "pairs" or "emails".
         files: dict of split to a tuple of file names, first choice first; of
-            folders for "race" and "review_directory".
+            folders for "race", "review_directory", "emails"; for "pairs" also
+            the beginning of the names of two parallel files.
         columns: dict of role ("text", "text_pair", "label", "id" and so on) to
             a tuple of candidates, first choice first: a name in the header, an
             index from 0 for files without a header, or a tuple of these,
@@ -148,4 +150,13 @@ class RankingExample(typing.NamedTuple):
     document_id: str
     document: str
     relevance: float | None = None
+    where: str = ""
+
+
+class PairExample(typing.NamedTuple):
+    """A source text and the target text that is to be generated from it."""
+
+    id: str
+    source: str
+    target: str | None = None
     where: str = ""

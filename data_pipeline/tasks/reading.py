@@ -8,20 +8,22 @@ import dataclasses
 import os
 import random
 
-from data_pipeline.tasks import choices
-from data_pipeline.tasks import conll
-from data_pipeline.tasks import reviews
-from data_pipeline.tasks import squad
-from data_pipeline.tasks import tables
 from data_pipeline.tasks.archives import open_tree
 from data_pipeline.tasks.catalog import find_task
-from data_pipeline.tasks.columns import parse_columns
 from data_pipeline.tasks.examples import SPLITS
 from data_pipeline.tasks.examples import ChoiceExample
+from data_pipeline.tasks.examples import PairExample
 from data_pipeline.tasks.examples import QuestionExample
 from data_pipeline.tasks.examples import RankingExample
 from data_pipeline.tasks.examples import TaskSpec
 from data_pipeline.tasks.examples import TokensExample
+from data_pipeline.tasks.readers import choices
+from data_pipeline.tasks.readers import conll
+from data_pipeline.tasks.readers import pairs
+from data_pipeline.tasks.readers import reviews
+from data_pipeline.tasks.readers import squad
+from data_pipeline.tasks.readers import tables
+from data_pipeline.tasks.readers.columns import parse_columns
 from data_pipeline.tasks.tfds import read_by_name
 
 _READERS = {
@@ -32,9 +34,11 @@ _READERS = {
     "race": choices.read_race,
     "dream": choices.read_dream,
     "review_directory": reviews.read_examples,
+    "pairs": pairs.read_examples,
+    "emails": pairs.read_emails,
 }
 # Their splits are folders, not files.
-_FOLDER_READERS = ("race", "review_directory")
+_FOLDER_READERS = ("race", "review_directory", "emails")
 _HELD_OUT = ("dev", "dev_mismatched")
 
 
@@ -52,7 +56,8 @@ def read_examples(task, path, split="train", columns=None):
         split: "train", "dev" or "test"; for MNLI also "dev_mismatched" and
             "test_mismatched". Only test splits may lack labels.
         columns: columns to read, "text=review,label=stars" or a dict, see
-            `data_pipeline.tasks.columns.parse_columns`; None: usual names.
+            `data_pipeline.tasks.readers.columns.parse_columns`; None: usual
+            names.
 
     Returns:
         list of examples, see `data_pipeline.tasks.examples`.
@@ -75,7 +80,7 @@ def read_examples(task, path, split="train", columns=None):
     _check_split(split)
     parse_columns(task, columns)
     tree = open_tree(path)
-    name = tree.file if tree.is_file else _find(task, tree, split)
+    name = tree.file if tree.is_file else _find(task, tree, split, columns)
     if name is None or task.reader in _FOLDER_READERS and tree.is_file:
         raise FileNotFoundError(_not_there(task, path, split))
     return _READERS[task.reader](tree, name, task, split, columns)
@@ -94,13 +99,14 @@ def is_file(path):
     return open_tree(path).is_file
 
 
-def find_split(task, path, split):
+def find_split(task, path, split, columns=None):
     """Find the file or folder of a split.
 
     Args:
         task: str or TaskSpec.
         path: as in `read_examples`. A single file is the "train" split only.
         split: str.
+        columns: as in `read_examples`.
 
     Returns:
         str, the path of the file or folder (in an archive: the path of the
@@ -115,7 +121,7 @@ def find_split(task, path, split):
     tree = open_tree(path)
     if tree.is_file:
         return tree.place(tree.file) if split == "train" else None
-    name = _find(task, tree, split)
+    name = _find(task, tree, split, columns)
     return None if name is None else tree.place(name)
 
 
@@ -172,19 +178,26 @@ def _group(example):
         return example.query_id
     if isinstance(example, TokensExample):
         return example.words
+    if isinstance(example, PairExample):
+        return example.source
     return example.text, example.text_pair
 
 
-def _find(task, tree, split):
+def _find(task, tree, split, columns=None):
     """Name of the file or folder of a split in a tree, or None."""
-    has = tree.has
-    if task.reader in _FOLDER_READERS:
-        has = tree.names_under
+
+    def found(name):
+        if task.reader == "pairs":
+            return pairs.find(tree, name, task, columns)
+        in_folders = task.reader in _FOLDER_READERS
+        has = tree.names_under if in_folders else tree.has
+        return name if has(name) else None
+
     for base in tree.bases(task.folder):
         for candidate in task.files.get(split, ()):
             name = f"{base}/{candidate}" if base else candidate
-            if has(name):
-                return name
+            if found(name):
+                return found(name)
     return None
 
 
@@ -327,7 +340,7 @@ def _held_out(task, path, columns):
     return {
         split: read_examples(task, path, split, columns)
         for split in _HELD_OUT
-        if split in task.files and find_split(task, path, split)
+        if split in task.files and find_split(task, path, split, columns)
     }
 
 
@@ -336,10 +349,10 @@ def _to_evaluate(task, path, columns):
     if is_file(path):  # read as any split
         return {"dev": read_examples(task, path, "train", columns)}
     splits = _held_out(task, path, columns)
-    if not splits and find_split(task, path, "test"):
+    if not splits and find_split(task, path, "test", columns):
         splits = {"test": read_examples(task, path, "test", columns)}
         for example in splits["test"]:
-            if not _is_labelled(example):
+            if not is_labelled(example):
                 raise ValueError(
                     f"{example.where}: there is no label, so this test split "
                     "cannot be evaluated on. Give --eval-data a file with "
@@ -353,11 +366,11 @@ def _to_evaluate(task, path, columns):
     return splits
 
 
-def _is_labelled(example):
-    """Whether an example has its label, answer, tags or relevance."""
+def is_labelled(example):
+    """Whether an example has its label, answer, tags, relevance or target."""
     if isinstance(example, QuestionExample):
         return bool(example.answers) or example.is_impossible
     return not any(
         getattr(example, name, "") is None
-        for name in ("label", "answer", "tags", "relevance")
+        for name in ("label", "answer", "tags", "relevance", "target")
     )

@@ -3,6 +3,7 @@
 from data_pipeline.tasks.catalog import find_task
 from data_pipeline.tasks.examples import Answer
 from data_pipeline.tasks.examples import ChoiceExample
+from data_pipeline.tasks.examples import PairExample
 from data_pipeline.tasks.examples import QuestionExample
 from data_pipeline.tasks.examples import TextExample
 from data_pipeline.tasks.examples import TokensExample
@@ -80,7 +81,7 @@ def read_by_name(task, split="train"):
     if task.reader == "squad":
         return [_question(r) for r in _rows(task, task.tfds, splits[split])]
     rows = _rows(task, task.tfds, splits[split])
-    example_of = _sentence if task.reader == "conll" else _text_example
+    example_of = _EXAMPLES.get(task.reader, _text_example)
     return [
         example_of(task, row, index, f"{task.tfds} {split}, example {index}")
         for index, row in enumerate(rows)
@@ -150,6 +151,14 @@ def _sentence(task, row, index, where):
         tuple(task.labels[tag] for tag in row["ner"]),
         where,
     )
+
+
+def _email(task, row, index, where):
+    body, subject = (_str(row[x]) for x in ("email_body", "subject_line"))
+    return PairExample(str(index), body, subject, where)
+
+
+_EXAMPLES = {"conll": _sentence, "emails": _email}
 
 
 def _question(row):

@@ -17,6 +17,7 @@ SIGNATURES = {
     "XLNetTextRegressor": "texts.RegressorSignatures",
     "XLNetRanker": "choices.RankerSignatures",
     "XLNetMultipleChoice": "choices.ChoiceSignatures",
+    "XLNetSeq2Seq": "seq2seq.Seq2SeqSignatures",
     "XLNetTokenClassifier": "tokens.TaggerSignatures",
     "XLNetQuestionAnswering": "questions.QuestionSignatures",
 }

@@ -5,6 +5,7 @@ Shapes: N texts, R generated texts of each, T tokens, S new tokens.
 
 import tensorflow as tf
 
+from data_pipeline.features.pairs import column
 from data_pipeline.tokenization.symbols import BLANK
 from data_pipeline.tokenization.symbols import CLS_ID
 from data_pipeline.tokenization.symbols import SEP_ID
@@ -46,6 +47,11 @@ class GenerateSignature(tf.Module):
             export's.
     """
 
+    _summary = "Texts that follow prompts, by the settings of the export."
+    _meaning = _MEANING
+    _example = "The door of the house was"
+    _end = ()  # tokens behind a prompt
+
     def __init__(self, served, graph_tokenizer, tokenizer, layout, settings):
         super().__init__()
         generation = settings.generation
@@ -67,25 +73,25 @@ class GenerateSignature(tf.Module):
             self._pieces = tf.constant(list(pieces))
         # A negative id is no token.
         self._forward = ForwardPass(settings, {"token_ids": -1}, "left")
-        self._most_tokens = min(
-            settings.sequence_length, generation.max_prompt_tokens
-        )
         room = room_for_prompts(served.config, generation)
-        if room is not None:
-            self._most_tokens = min(self._most_tokens, room)
+        self._most_tokens = min(
+            settings.sequence_length,
+            generation.max_prompt_tokens,
+            *([] if room is None else [room]),
+        )
 
     def signature(self):
         """The Signature."""
         inputs = string_specs(text=1)
-        example = {"text": ["The door of the house was"]}
+        example = {"text": [self._example]}
         if self._settings.samples:
             inputs["seed"] = tf.TensorSpec([None], tf.int64, name="seed")
             example["seed"] = [0]
         return Signature(
             self.generate,
             inputs,
-            "Texts that follow prompts, by the settings of the export.",
-            _MEANING,
+            self._summary,
+            self._meaning,
             [
                 {
                     name: tf.constant(value, inputs[name].dtype).numpy()
@@ -104,11 +110,11 @@ class GenerateSignature(tf.Module):
         Returns:
             dict, see the model card.
         """
-        token_ids = self._tokenizer(text)
+        token_ids = self._cut(self._tokenizer(text))
         lengths = token_ids.row_lengths()
         num_begin = len(self._begin)
         is_empty = lengths == 0
-        is_long = lengths + num_begin > self._most_tokens
+        is_long = lengths + num_begin + len(self._end) > self._most_tokens
         is_bad = is_empty | is_long
         history = self._left_padded(token_ids, is_bad)
         features = {"token_ids": history}
@@ -139,21 +145,35 @@ class GenerateSignature(tf.Module):
             "error": error,
         }
 
+    def _cut(self, token_ids):
+        """The tokens of a text that are read."""
+        return token_ids
+
+    def _inputs(self, history):
+        """Features for a Decoder of prompts [N, T], -1 in padding.
+
+        Returns:
+            (dict of features, int32 tensor of shape [N, T], the tokens that
+            rules look at, -1 where there is none).
+        """
+        features = {
+            "token_ids": tf.maximum(history, 0),
+            "padding_mask": tf.cast(history >= 0, tf.int32),
+        }
+        return features, history
+
     def _left_padded(self, token_ids, is_bad):
         """int32 [N, T], -1 in padding; of a bad prompt [SEP] alone."""
         keeps = tf.repeat(~is_bad, token_ids.row_lengths())
         kept = tf.ragged.boolean_mask(token_ids, token_ids.with_values(keeps))
         count = token_ids.nrows()
-        begin = tf.RaggedTensor.from_tensor(
-            tf.tile(tf.constant([self._begin], tf.int32), [count, 1])
-            if self._begin
-            else tf.zeros([count, 0], tf.int32)
-        )
+        begin = column(self._begin, count)
         filler = tf.RaggedTensor.from_row_lengths(
             tf.fill([tf.reduce_sum(tf.cast(is_bad, tf.int32))], SEP_ID),
             tf.cast(is_bad, tf.int64),
         )
-        rows = tf.concat([begin, kept, filler], axis=1)
+        end = column(self._end, count)
+        rows = tf.concat([begin, kept, filler, end], axis=1)
         backwards = tf.reverse(rows, [1]).to_tensor(-1)
         return tf.reverse(backwards, [1])
 
@@ -162,14 +182,8 @@ class GenerateSignature(tf.Module):
         settings, decoder = self._settings, self._decoder
         steps = settings.max_new_tokens
         with self._served.weights():
-            history = features["token_ids"]
-            context = decoder.read(
-                {
-                    "token_ids": tf.maximum(history, 0),
-                    "padding_mask": tf.cast(history >= 0, tf.int32),
-                },
-                steps,
-            )
+            inputs, history = self._inputs(features["token_ids"])
+            context = decoder.read(inputs, steps)
             if settings.num_beams > 1:
                 tokens, scores = beam_search(
                     *(decoder, context, history),

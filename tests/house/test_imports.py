@@ -44,7 +44,7 @@ FLOORS = [
         "saved_models.warm_up",
     ],
     ["saved_models.signatures", "saved_models.client"],
-    ["saved_models.model_card"],
+    ["saved_models.decoding", "saved_models.model_card"],
     [
         "saved_models",
         "saved_models.export",
@@ -79,6 +79,7 @@ MAY_IMPORT_TENSORFLOW_AT_TOP = (
     "xlnet_tf.generation.samplers",
     "xlnet_tf.generation.sampling",
     "xlnet_tf.generation.scoring",
+    "xlnet_tf.generation.sources",
     "xlnet_tf.training",
     "xlnet_tf.weights.tensorflow",
     "xlnet_tf.weights.released",

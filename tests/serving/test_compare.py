@@ -5,6 +5,7 @@ import pytest
 
 from data_pipeline.tasks.examples import Answer
 from data_pipeline.tasks.examples import ChoiceExample
+from data_pipeline.tasks.examples import PairExample
 from data_pipeline.tasks.examples import QuestionExample
 from data_pipeline.tasks.examples import RankingExample
 from data_pipeline.tasks.examples import TextExample
@@ -136,7 +137,21 @@ def rankings(scores):
     return Told(("query", "documents"), scores=[[score] for score in scores])
 
 
+def targets(texts):
+    values = [[-1.0]] * len(texts)
+    return Told(
+        ("text",), generated=[[x] for x in texts], log_probabilities=values
+    )
+
+
 CASES = {
+    "aeslc": (
+        [PairExample(str(i), "a", "ba co") for i in range(2)],
+        targets([b"ba co", b"fi"]),
+        targets([b"ba co", b"co ba"]),
+        ("rouge1", 0.5, 1),
+        0.5,
+    ),
     "classification": (
         [TextExample(str(i), "a", None, "yes") for i in range(4)],
         texts([b"yes", b"no", b"yes", b"yes"]),

@@ -9,6 +9,9 @@ from tests.generation.test_generate import model_of
 from tests.support.export_fixtures import LENGTH
 from tests.support.export_fixtures import ask
 from tests.support.export_fixtures import module_of
+from tests.tasks.test_seq2seq import SOURCES
+from tests.tasks.test_seq2seq import task_of as seq2seq_of
+from xlnet_tf.generation.settings import GenerationSettings
 
 STEPS = 5
 
@@ -51,6 +54,28 @@ def test_signature_equals_generate(objective, settings):
     np.testing.assert_allclose(answer["log_probabilities"], values, atol=1e-4)
     assert answer["has_ended"].tolist() == ended
     assert answer["error"].tolist() == [b""] * 3
+
+
+@pytest.mark.parametrize("kind", ["query", "pseudo"])
+def test_targets_of_sources(kind):
+    task = seq2seq_of(kind)
+    sources = [*SOURCES, "ba co " * 30]
+    for settings in ({}, {"generation": {"max_new_tokens": 3, "stop": ("a",)}}):
+        module = module_of(task, sequence_length=24, **settings)
+        signatures = module.signatures()
+        assert signatures["serving_default"] is signatures["generate"]
+        answer = ask(signatures["generate"].function, ["", *sources])
+        wanted = settings.get("generation", {})
+        defaults = GenerationSettings().to_dict() if settings else {}
+        if settings:
+            # An export reads what is left beside the targets.
+            task.preprocessor = task.preprocessor.with_settings(target_length=3)
+        texts = task.generate(sources, **{**defaults, **wanted})
+        assert texts_of(answer)[1:] == [[text] for text in texts]
+        assert answer["error"][0] == b"the prompt is empty"
+        assert set(answer["error"][1:].tolist()) == {b""}
+    with pytest.raises(ValueError, match="at least 3 above `max_new_tokens`"):
+        module_of(task, sequence_length=5, generation={"max_new_tokens": 4})
 
 
 def test_settings_of_generation_are_checked():

@@ -14,12 +14,15 @@ import pytest
 import tensorflow as tf
 
 import xlnet_tf
+from data_pipeline import command_line
 from data_pipeline.features.batches import Batches
+from saved_models.export import export_model
 from tests.support import finetuning_fixtures as fixtures
 from tests.support.finetuning_steps import encoded
 from tests.support.finetuning_steps import make_examples
 from tests.support.finetuning_steps import setup
 from tests.support.replicas import two_replicas
+from xlnet_tf import generate
 from xlnet_tf.training import finetuning_step
 from xlnet_tf.training.finetuning import FinetuningRun
 from xlnet_tf.training.step import make_optimizer
@@ -50,7 +53,7 @@ def train(name="classification", strategy=None, **settings):
     return [np.array(v) for v in model.trainable_variables], output["loss"]
 
 
-@pytest.mark.parametrize("name", ["classification", "ner"])
+@pytest.mark.parametrize("name", ["classification", "ner", "seq2seq"])
 def test_replicas_and_parts_equal_one_batch(name):
     whole, loss = train(name)
     for other in (
@@ -177,3 +180,49 @@ def test_a_model_that_reads_segments_can_learn_without(tmp_path, preset):
     assert fixtures.run(*again, "--output", tmp_path / "again") == 0
     model = xlnet_tf.XLNetTextClassifier.from_preset(tmp_path / "again/best")
     assert model.segment_length is None
+
+
+def test_first_words_are_learnt(tmp_path):
+    """From parallel files to an export: training, evaluation, prediction.
+
+    Quicker tests hold each part; none has a run learn and export what it
+    generates.
+    """
+    preset = fixtures.write_preset(tmp_path / "preset", initializer_range=0.1)
+    data = fixtures.write_task(tmp_path / "data", "seq2seq")
+    columns, train = "source=en,target=de", data / "train.en"
+    arguments = ["--task", "seq2seq", "--data", data, "--preset", preset]
+    arguments += ["--columns", columns, "--eval-data", train]
+    arguments += ["--output", tmp_path / "run", "--target-corruption", 0]
+    arguments += ["--label-smoothing", 0, "--target-length", 8]
+    arguments += [
+        *("--training", fixtures.write_training(tmp_path)),
+        *("--steps", 400, "--batch-size", 20, "--learning-rate", 1e-2),
+        *("--evaluation-interval", 400, "--steps-per-loop", 50),
+        *("--dropout", 0, "--attention-dropout", 0),
+    ]
+    assert fixtures.run(*arguments) == 0
+    results = json.loads((tmp_path / "run" / "results.json").read_text())
+    assert results["metric"] == "bleu" and results["metrics"]["rouge1"] > 0.6
+    sources = tmp_path / "sources.en"
+    words = train.read_text("utf-8").splitlines()[:5]
+    sources.write_text("\n".join(words) + "\n", encoding="utf-8")
+    assert fixtures.run(*arguments, "--predict", sources) == 0
+    predicted = [
+        x["text"] for x in lines(tmp_path / "run" / "predictions.jsonl")
+    ]
+    model = xlnet_tf.load(tmp_path / "run")
+    assert model.generate(words) == predicted
+    file = tmp_path / "generated.jsonl"
+    command = ["--model", tmp_path / "run", "--input", sources]
+    command += ["--output", file]
+    assert command_line.run(generate.main, [str(x) for x in command]) == 0
+    assert [x["texts"][0]["text"] for x in lines(file)] == predicted
+    folder = export_model(
+        model, model.preprocessor.tokenizer, tmp_path / "export" / "1"
+    )
+    answer = tf.saved_model.load(str(folder)).signatures["serving_default"](
+        text=tf.constant(words)
+    )
+    found = [x[0].decode() for x in answer["generated"].numpy()]
+    assert found == predicted

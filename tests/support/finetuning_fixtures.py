@@ -157,7 +157,18 @@ def _questions(directory, split, texts):
         file.write_text(json.dumps({"version": version, "data": data}))
 
 
+def _pairs(directory, split, texts):
+    """Parallel files; a target is the first word of its source."""
+    for ending, lines in (
+        ("en", texts),
+        ("de", [text.split()[0] for text in texts]),
+    ):
+        file = directory / f"{split}.{ending}"
+        file.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
 _WRITERS = {
+    "seq2seq": _pairs,
     "classification": _classification,
     "regression": _regression,
     "ranking": _ranking,

@@ -6,6 +6,7 @@ import tensorflow as tf
 
 import xlnet_tf
 from data_pipeline.tasks.catalog import find_task
+from data_pipeline.tasks.examples import PairExample
 from data_pipeline.tasks.examples import TextExample
 from data_pipeline.tasks.examples import TokensExample
 from data_pipeline.tokenization.tokenizer import Tokenizer
@@ -25,6 +26,10 @@ def make_config(**settings):
             "learning_rate": 1e-2,
             "sequence_length": 24,
             "warmup_steps": 1,
+            "target_length": 4,
+            "num_beams": 1,
+            # Each replica would draw its own.
+            "target_corruption": 0.0,
             **settings,
         }
     ).resolve(10)
@@ -39,6 +44,11 @@ def make_examples(name):
                 tuple(text.split()),
                 tuple(LABELS[len(word) % 3] for word in text.split()),
             )
+            for i, text in enumerate(texts)
+        ]
+    if name == "seq2seq":
+        return [
+            PairExample(str(i), text, text.split()[0])
             for i, text in enumerate(texts)
         ]
     return [
@@ -62,7 +72,7 @@ def make_model(name, config):
     task = task_class(spec.kind)
     return task(
         xlnet_tf.XLNetBackbone(size, seed=5),
-        dropout=0.0,
+        **({"dropout": 0.0} if task.head_has_dropout else {}),
         preprocessor=task.preprocessor_cls(
             tokenizer(), **task.preprocessor_settings(spec, config)
         ),

@@ -7,12 +7,12 @@ import zipfile
 
 import pytest
 
-from data_pipeline.tasks.conll import convert_iob1
 from data_pipeline.tasks.examples import Answer
 from data_pipeline.tasks.examples import ChoiceExample
 from data_pipeline.tasks.examples import QuestionExample
 from data_pipeline.tasks.examples import TextExample
 from data_pipeline.tasks.examples import TokensExample
+from data_pipeline.tasks.readers.conll import convert_iob1
 from data_pipeline.tasks.reading import find_split
 from data_pipeline.tasks.reading import read_examples
 

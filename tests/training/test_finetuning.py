@@ -38,7 +38,7 @@ def eager():
 
 
 @pytest.mark.filterwarnings("ignore:Even though the")  # tf.data is no part
-@pytest.mark.parametrize("name", ["classification", "ner"])
+@pytest.mark.parametrize("name", ["classification", "ner", "seq2seq"])
 def test_a_padded_last_batch_changes_no_metric(name, eager):
     examples = make_examples(name)
     found = []

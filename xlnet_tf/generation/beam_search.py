@@ -106,6 +106,8 @@ def _of_ended(tokens, scores, num_steps, settings, symbols):
     return tf.where(is_text[..., None], tokens, -1), scores
 
 
+# It is called while a graph is traced, and makes a class.
+@tf.autograph.experimental.do_not_convert
 def _search_class():
     from official.nlp.modeling.ops import beam_search as library
 

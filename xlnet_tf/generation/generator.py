@@ -14,8 +14,8 @@ from data_pipeline.tokenization.symbols import BLANK
 from data_pipeline.tokenization.symbols import CLS_ID
 from data_pipeline.tokenization.symbols import LAYOUTS
 from xlnet_tf.generation import sampling
-from xlnet_tf.generation.kept import kept
 from xlnet_tf.generation.programs import Programs
+from xlnet_tf.generation.programs import kept
 from xlnet_tf.generation.programs import of_graph
 
 # Steps between two looks for the strings that end a text.
@@ -79,7 +79,12 @@ class TextGenerator:
 
     Raises:
         ValueError: if the model cannot generate, or reads no segments.
+
+    Attributes:
+        keeps_prompt: bool, whether a text goes on from its prompt.
     """
+
+    keeps_prompt = True
 
     def __init__(self, model, tokenizer, settings):
         self.tokenizer = tokenizer

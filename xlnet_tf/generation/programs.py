@@ -4,6 +4,7 @@ Shapes: B prompts, N rows, T tokens, S steps.
 """
 
 import dataclasses
+import weakref
 
 import tensorflow as tf
 
@@ -12,12 +13,36 @@ from xlnet_tf.generation.beam_search import beam_search
 from xlnet_tf.generation.decoders import make_decoder
 from xlnet_tf.generation.symbols import Symbols
 
+# model -> {(class, how the model computes, arguments): object}
+_KEPT = weakref.WeakKeyDictionary()
+
+
+def kept(cls, model, tokenizer, *arguments):
+    """An object with compiled functions of a model, made once.
+
+    Args:
+        cls: class of (model, tokenizer, *arguments).
+        model: XLNetPretrainer or XLNetSeq2Seq; it may be deleted while the
+            object is kept.
+        tokenizer: data_pipeline Tokenizer.
+        *arguments: values that can be compared.
+
+    Returns:
+        object of the class, the same one for equal arguments.
+    """
+    of_model = _KEPT.setdefault(model, {})
+    # What was compiled for a model computes as the model did.
+    key = (cls, repr(model.computation()), id(tokenizer), *arguments)
+    if key not in of_model:
+        of_model[key] = cls(weakref.proxy(model), tokenizer, *arguments)
+    return of_model[key]
+
 
 class Programs:
     """Compiled functions of a model, for settings that decide what they are.
 
     Args:
-        model: XLNetPretrainer.
+        model: XLNetPretrainer or XLNetSeq2Seq.
         tokenizer: data_pipeline Tokenizer.
         settings: GenerationSettings, of `of_graph`.
 

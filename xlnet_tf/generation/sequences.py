@@ -24,7 +24,7 @@ class Sequences:
     def __init__(self, model, tokenizer):
         self._tokenizer = tokenizer
         self._layout = LAYOUTS[model.config.layout]
-        self._is_causal = model.objectives[0].next_token == "content"
+        self._is_causal = model.next_token == "content"
         self._has_directions = getattr(
             model.config, "reverse_half_batch", False
         )

@@ -6,6 +6,7 @@ Shapes: B batch, T tokens.
 import types
 
 import keras
+from keras import ops
 
 from xlnet_tf.model.dropout import seed_of_replica
 from xlnet_tf.weights.layer_state import STATE_KEYS
@@ -169,6 +170,14 @@ class BaseBackbone(Preset, BaseModel):
                 "a task, which makes the one that fits."
             )
         return cls(config, **arguments), None
+
+    def token_table(self):
+        """The embeddings of all tokens, float tensor of shape [V, D]."""
+        embedding = self.token_embedding
+        if embedding.quantization_mode is not None:
+            # The table holds integers, which the layer's call scales.
+            return embedding(ops.arange(self.config.vocabulary_size))
+        return embedding.embeddings
 
     def dropout_seed(self, features):
         """The seed of a step: from the features, or the generator's next.

@@ -105,18 +105,29 @@ def keep_mask(shape, rate, seed, draw=0, slice_of=None):
     """Draw a dropout mask.
 
     Args:
-        shape: sequence of ints, or of scalars of the backend.
         rate: float in [0, 1), the share that is dropped.
-        seed: int tensor of shape [2].
-        draw: int, distinguishes independent masks made from one seed. Default
-            0.
-        slice_of: list of (offset, full length) per axis when `shape` is a
-            slice of a larger tensor: the slice gets the same mask values as
-            the full tensor would. Offsets are ints or int scalars. Default
-            None.
+        shape, seed, draw, slice_of: see `random_bits`.
 
     Returns:
         bool tensor, True = kept.
+    """
+    bits = random_bits(shape, seed, draw, slice_of)
+    return bits >= _uint32(round(rate * 2**32))
+
+
+def random_bits(shape, seed, draw=0, slice_of=None):
+    """Draw 32 random bits for each element of a tensor.
+
+    Args:
+        shape: sequence of ints, or of scalars of the backend.
+        seed: int tensor of shape [2].
+        draw: int, distinguishes independent draws from one seed. Default 0.
+        slice_of: list of (offset, full length) per axis when `shape` is a
+            slice of a larger tensor: the slice gets the same bits as the full
+            tensor would. Offsets are ints or int scalars. Default None.
+
+    Returns:
+        uint32 tensor.
     """
     first, second = _hash(seed, draw)
     *lengths, width = shape
@@ -129,8 +140,7 @@ def keep_mask(shape, rate, seed, draw=0, slice_of=None):
     column = ops.arange(width, dtype="int32")
     if slice_of is not None:
         column = column + slice_of[-1][0]
-    bits = _mix(row + _product(column, _GOLDEN))
-    return bits >= _uint32(round(rate * 2**32))
+    return _mix(row + _product(column, _GOLDEN))
 
 
 def _row_index(lengths):

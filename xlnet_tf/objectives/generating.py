@@ -1,8 +1,8 @@
 """Continuing, scoring and filling in texts by a pretrained model."""
 
-import warnings
-
-import keras
+from xlnet_tf.generation.generating import answers
+from xlnet_tf.generation.generating import check_can_read
+from xlnet_tf.generation.generating import generate_texts
 
 
 class GeneratingModel:
@@ -43,18 +43,8 @@ class GeneratingModel:
         model.generate("The value of the", max_new_tokens=8)
         ```
         """
-        is_single = isinstance(inputs, str)
-        prompts = [inputs] if is_single else list(inputs)
         generator = self.text_generator(**settings)
-        is_one = generator.settings.num_sequences == 1
-        results = []
-        for prompt, found in generator.all(prompts):
-            if not isinstance(found, ValueError):
-                begin = "" if strip_prompt else prompt
-                found = [begin + text.text for text in found]
-                found = found[0] if is_one else found
-            results.append(found)
-        return _answers(results, is_single)
+        return generate_texts(generator, inputs, keeps_prompt=not strip_prompt)
 
     def text_generator(self, **settings):
         """The TextGenerator that `generate` uses, for more than texts.
@@ -118,7 +108,7 @@ class GeneratingModel:
         ```
         """
         tokenizer = self._tokenizer("score")
-        from xlnet_tf.generation.kept import kept
+        from xlnet_tf.generation.programs import kept
         from xlnet_tf.generation.scoring import Scorer
         from xlnet_tf.generation.scoring import make_orders
 
@@ -171,7 +161,7 @@ class GeneratingModel:
         """
         tokenizer = self._tokenizer("fill")
         from xlnet_tf.generation.filling import Filler
-        from xlnet_tf.generation.kept import kept
+        from xlnet_tf.generation.programs import kept
 
         filler = kept(Filler, self, tokenizer)
         is_single = isinstance(inputs, str)
@@ -185,31 +175,8 @@ class GeneratingModel:
                 continue
             one = num_fillings == 1
             results.append(found[0] if one else found[:num_fillings])
-        return _answers(results, is_single)
+        return answers(results, is_single)
 
     def _tokenizer(self, method):
-        if keras.backend.backend() != "tensorflow":
-            raise NotImplementedError(
-                f"`{method}` needs the TensorFlow backend. Received: "
-                f"KERAS_BACKEND={keras.backend.backend()}."
-            )
-        if self.preprocessor is None:
-            raise ValueError(
-                f"`{method}` needs the tokenizer that the model was trained "
-                "with: give the model a `preprocessor`, or load it with "
-                "`from_preset` from a directory with a tokenizer."
-            )
+        check_can_read(self, method)
         return self.preprocessor.tokenizer
-
-
-def _answers(results, is_single):
-    """The results, with None and a warning for what could not be read."""
-    if is_single:
-        (result,) = results
-        if isinstance(result, ValueError):
-            raise result
-        return result
-    for result in results:
-        if isinstance(result, ValueError):
-            warnings.warn(str(result), stacklevel=3)
-    return [None if isinstance(x, ValueError) else x for x in results]

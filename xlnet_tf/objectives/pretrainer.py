@@ -245,6 +245,16 @@ class XLNetPretrainer(GeneratingModel, Task):
         return any(x.reads_query for x in self.objectives)
 
     @property
+    def next_token(self):
+        """str or None, the row that predicts a next token, see `Objective`."""
+        return self.objectives[0].next_token
+
+    @property
+    def pseudo_mask_id(self):
+        """int, the token that is [P], of a model with `next_token` "pseudo"."""
+        return self.objectives[0].pseudo_mask_id
+
+    @property
     def metric_names(self):
         """tuple of str, the metrics of `loss_sums`."""
         return sum((x.metric_names for x in self.objectives), ())
@@ -279,12 +289,7 @@ class XLNetPretrainer(GeneratingModel, Task):
         Returns:
             float32 tensor of shape [B, P, V], unnormalised.
         """
-        embedding = self.backbone.token_embedding
-        table = embedding.embeddings
-        if embedding.quantization_mode is not None:
-            # The table holds integers, which the layer's call scales.
-            table = embedding(ops.arange(self.config.vocabulary_size))
-        return self.head(stream, table)
+        return self.head(stream, self.backbone.token_table())
 
     def compute_loss(
         self,

@@ -130,7 +130,9 @@ def _check_batches(preprocessor, data, y, sample_weight, batch_size):
     spec = data.element_spec
     first, *others = spec if isinstance(spec, tuple) else (spec,)
     # Labels of questions are a dict, with the texts of the answers.
-    if others and not isinstance(others[0], dict) and is_raw(others[0]):
+    is_labels = others and not isinstance(others[0], dict)
+    takes_strings = preprocessor.labels_are_strings
+    if is_labels and not takes_strings and is_raw(others[0]):
         raise ValueError(
             "a data set must give `x`, `(x, y)` or `(x, y, sample_weight)`, "
             "and its `y` are strings. Give pairs of texts as a dict of "

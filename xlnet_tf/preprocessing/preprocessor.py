@@ -47,6 +47,7 @@ class Preprocessor(PreprocessorPreset):
     """
 
     usual_pad_side = "left"
+    labels_are_strings = False
     # Rank of the strings of one example; a batch has one axis more.
     string_rank = 0
     # Refuses too many sequences before they are made, see

@@ -10,6 +10,7 @@ _CLASSES = {
     "question_answering": ("question_answering", "XLNetQuestionAnswering"),
     "token_classification": ("classification", "XLNetTokenClassifier"),
     "ranking": ("choices", "XLNetRanker"),
+    "sequence_to_sequence": ("seq2seq.task", "XLNetSeq2Seq"),
 }
 
 

@@ -26,6 +26,42 @@ def class_metrics():
 
 
 @keras.saving.register_keras_serializable(package="xlnet_tf")
+class SmoothedLoss(keras.losses.Loss):
+    """Cross-entropy of tokens, of which a share is divided among all tokens.
+
+    Keras' own takes one-hot labels [B, P, V], which this leaves out.
+
+    Args:
+        smoothing: float, the share. Default 0.1.
+
+    Call arguments:
+        y_true: int [B, P].
+        y_pred: float [B, P, V], logits.
+
+    Source: section 7 of https://arxiv.org/abs/1512.00567.
+    """
+
+    def __init__(
+        self, smoothing=0.1, reduction=_MEAN, name="smoothed_loss", **kwargs
+    ):
+        super().__init__(reduction=reduction, name=name, **kwargs)
+        self.smoothing = smoothing
+
+    def call(self, y_true, y_pred):
+        logits = ops.cast(y_pred, "float32")
+        total = ops.logsumexp(logits, axis=-1)
+        target = ops.take_along_axis(
+            logits, ops.cast(y_true, "int32")[..., None], axis=-1
+        )[..., 0]
+        mean = ops.mean(logits, axis=-1)
+        share = self.smoothing
+        return total - (1 - share) * target - share * mean
+
+    def get_config(self):
+        return {**super().get_config(), "smoothing": self.smoothing}
+
+
+@keras.saving.register_keras_serializable(package="xlnet_tf")
 class SquaredError(keras.losses.Loss):
     """(y - prediction)^2, one value a row.
 

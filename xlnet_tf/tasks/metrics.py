@@ -1,4 +1,4 @@
-"""Metrics of tasks, by scikit-learn, SciPy and seqeval.
+"""Metrics of tasks, by scikit-learn, SciPy, seqeval, sacreBLEU, rouge-score.
 
 Those of SQuAD are in `squad.py`.
 
@@ -126,6 +126,30 @@ def ndcg(relevances, scores, k=None):
     return float(np.mean(values))
 
 
+def _of_corpus(function):
+    """A metric of all texts together, by sacreBLEU, from 0 to 100."""
+
+    def metric(targets, predictions):
+        import sacrebleu
+
+        return float(getattr(sacrebleu, function)(predictions, [targets]).score)
+
+    return metric
+
+
+def _rouge(name):
+    """F1 of ROUGE, the mean over the texts, from 0 to 1; stemmed."""
+
+    def metric(targets, predictions):
+        from rouge_score.rouge_scorer import RougeScorer
+
+        score = RougeScorer([name], use_stemmer=True).score
+        pairs = zip(targets, predictions, strict=True)
+        return float(np.mean([score(*pair)[name].fmeasure for pair in pairs]))
+
+    return metric
+
+
 METRICS = {
     "accuracy": _from_library("sklearn.metrics", "accuracy_score"),
     "f1": f1,
@@ -142,6 +166,11 @@ METRICS = {
     "entity_precision": _of_entities("precision_score"),
     "entity_recall": _of_entities("recall_score"),
     "ndcg": ndcg,
+    "bleu": _of_corpus("corpus_bleu"),
+    "chrf": _of_corpus("corpus_chrf"),
+    "rouge1": _rouge("rouge1"),
+    "rouge2": _rouge("rouge2"),
+    "rouge_l": _rouge("rougeL"),
 }
 
 

@@ -42,6 +42,7 @@ class Task(Finetuned, RawStringModel, Preset, BaseModel):
             head at its initial weights.
         head_has_dropout: bool, whether the constructor takes a `dropout` of
             the head, which `from_preset` then sets with the backbone's.
+        head_sources: names of other tasks of this library whose head fits.
         reads_query: bool, whether the task has targets. If not, the mask
             embedding, which only the query stream reads, is no trainable
             variable of the task.
@@ -53,6 +54,7 @@ class Task(Finetuned, RawStringModel, Preset, BaseModel):
 
     new_head_arguments = ()
     head_has_dropout = False
+    head_sources = ()
     reads_query = False
     preprocessor_cls = XLNetTextClassifierPreprocessor
     segment_length = None
@@ -133,6 +135,18 @@ class Task(Finetuned, RawStringModel, Preset, BaseModel):
         found, arguments = choose_head(cls, source, head, arguments)
         arguments["backbone"] = make_backbone(config, **of_backbone)
         return cls.from_arguments(arguments), found
+
+    @classmethod
+    def arguments_of_head(cls, head):
+        """Arguments of the constructor that the head of a checkpoint decides.
+
+        Args:
+            head: Head of `xlnet_tf.weights.source`.
+
+        Returns:
+            dict.
+        """
+        return head.arguments
 
     def default_loss(self):
         """The loss that `compile` takes, or None where `call` gives it."""

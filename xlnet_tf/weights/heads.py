@@ -18,6 +18,8 @@ def head_for(cls, source, name=None):
     """
     kinds = {base.__name__ for base in cls.__mro__}
     kinds.add(keras.saving.get_registered_name(cls))
+    for other in cls.head_sources:
+        kinds |= {other, f"xlnet_tf>{other}"}
     heads = [h for h in source.heads() if h.task in kinds]
     if name is not None:
         known = ", ".join(repr(h.name) for h in heads) or "none"
@@ -61,7 +63,7 @@ def choose_head(cls, source, name, arguments):
         found = None
     if found is not None:
         _check_labels(source, found, arguments)
-        arguments = {**found.arguments, **arguments}
+        arguments = {**cls.arguments_of_head(found), **arguments}
     elif "labels" in arguments and "num_classes" in cls.new_head_arguments:
         classes = len(arguments["labels"] or ())
         arguments = {"num_classes": classes, **arguments}

@@ -3,7 +3,7 @@
 from xlnet_tf.generation.decoders.bert import BertDecoder
 from xlnet_tf.generation.decoders.xlnet import XLNetDecoder
 
-# By `Objective.next_token`, the row that predicts the next token.
+# By `next_token` of the model, the row that predicts the next token.
 DECODERS = {
     "query": XLNetDecoder,
     "content": XLNetDecoder,
@@ -15,7 +15,7 @@ def make_decoder(model):
     """The decoder of a model.
 
     Args:
-        model: XLNetPretrainer.
+        model: XLNetPretrainer or XLNetSeq2Seq.
 
     Returns:
         Decoder.
@@ -23,11 +23,11 @@ def make_decoder(model):
     Raises:
         ValueError: if the objective of the model predicts no next token.
     """
-    objective = model.objectives[0]
-    if objective.next_token is None:
+    if model.next_token is None:
+        name = model.objectives[0].name
         raise ValueError(
-            f"a model of the objective {objective.name!r} cannot generate: it "
+            f"a model of the objective {name!r} cannot generate: it "
             "does not learn to predict a next token. Train one with "
             "--objective permutation, causal or pseudo_masked."
         )
-    return DECODERS[objective.next_token](model)
+    return DECODERS[model.next_token](model)

@@ -69,7 +69,7 @@ class BertDecoder(Decoder):
         batch_size, num_keys = ops.shape(context["mask"])
         token_ids = ops.reshape(token_ids, [batch_size, -1])
         num_rows = ops.shape(token_ids)[1]
-        pseudo = self.model.objectives[0].pseudo_mask_id
+        pseudo = self.model.pseudo_mask_id
         tokens = ops.stack(
             [token_ids, ops.zeros_like(token_ids) + pseudo], axis=2
         )  # [B, R, 2]

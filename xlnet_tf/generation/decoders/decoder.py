@@ -25,7 +25,7 @@ class Decoder:
     """Incremental forward pass of a pretrained model.
 
     Args:
-        model: XLNetPretrainer whose first objective has a `next_token`.
+        model: XLNetPretrainer or XLNetSeq2Seq, which has a `next_token`.
     """
 
     def __init__(self, model):

@@ -26,7 +26,7 @@ class XLNetDecoder(Decoder):
 
     def __init__(self, model):
         super().__init__(model)
-        self._has_query = model.objectives[0].next_token == "query"
+        self._has_query = model.next_token == "query"
         self._sees_same_length = (
             self.config.attention_type == "causal" and self.config.same_length
         )

@@ -139,6 +139,33 @@ class FinetuningConfig(TrainingConfig):
     num_documents: int = setting(
         8, "documents of a query that are compared at once", POSITIVE
     )
+    target_length: int = setting(
+        64,
+        "tokens of a target at most; its source may have the others of the "
+        "sequence length",
+        POSITIVE,
+    )
+    label_smoothing: float = setting(
+        0.1,
+        "probability of a target's token that is divided among all",
+        FRACTION_BELOW_1,
+    )
+    target_corruption: float = setting(
+        0.5,
+        "share of a target's tokens that later ones see masked or replaced "
+        "in training",
+        FRACTION_BELOW_1,
+    )
+    num_beams: int = setting(4, "beams that generate targets", POSITIVE)
+    length_penalty: float = setting(
+        0.6, "above 0: longer targets score higher", NOT_NEGATIVE
+    )
+    no_repeat_ngram: int = setting(
+        0,
+        "n-grams of this size come only once in a target; 0: any number of "
+        "times",
+        NOT_NEGATIVE,
+    )
 
     def _default_warmup(self):
         return self.steps // 10

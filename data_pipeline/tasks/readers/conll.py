@@ -6,8 +6,8 @@ import posixpath
 import re
 
 from data_pipeline.tasks import archives
-from data_pipeline.tasks.columns import parse_columns
 from data_pipeline.tasks.examples import TokensExample
+from data_pipeline.tasks.readers.columns import parse_columns
 
 _BLANKS = re.compile(" +")
 _TAG = re.compile("O|[A-Z]-.+")

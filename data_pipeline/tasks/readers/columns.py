@@ -3,7 +3,7 @@
 import operator
 import warnings
 
-LABEL_ROLES = ("label", "relevance")
+LABEL_ROLES = ("label", "relevance", "target")
 
 
 def parse_columns(task, columns):

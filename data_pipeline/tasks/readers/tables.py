@@ -17,10 +17,10 @@ import posixpath
 import warnings
 
 from data_pipeline.tasks import archives
-from data_pipeline.tasks.columns import LABEL_ROLES
-from data_pipeline.tasks.columns import Columns
 from data_pipeline.tasks.examples import RankingExample
 from data_pipeline.tasks.examples import TextExample
+from data_pipeline.tasks.readers.columns import LABEL_ROLES
+from data_pipeline.tasks.readers.columns import Columns
 
 _FIELD_CHARACTERS = 1 << 30
 
@@ -33,7 +33,7 @@ def read_examples(tree, name, task, split, columns=None):
         name: str, the file.
         task: TaskSpec whose reader is "table".
         split: str; in a test split labels may be missing.
-        columns: as in `data_pipeline.tasks.columns.parse_columns`.
+        columns: as in `data_pipeline.tasks.readers.columns.parse_columns`.
 
     Returns:
         list of TextExample.
@@ -88,7 +88,7 @@ def read_ranking(tree, name, task, split, columns=None):
         name: str, the file.
         task: TaskSpec whose reader is "ranking".
         split: str; in a test split the relevance may be missing.
-        columns: as in `data_pipeline.tasks.columns.parse_columns`.
+        columns: as in `data_pipeline.tasks.readers.columns.parse_columns`.
 
     Returns:
         list of RankingExample.

@@ -1,0 +1,103 @@
+"""Sources and targets packed into sequences, as TensorFlow ops.
+
+A target stands behind its source: `A sep B sep`, in BERT's layout with a `cls`
+in front. Only TensorFlow's own ops are used, so that TensorFlow Serving can
+load an export.
+
+Shapes: B pairs, T tokens of a sequence, P tokens of a target.
+"""
+
+import tensorflow as tf
+
+from data_pipeline.tokenization.symbols import CLS_ID
+from data_pipeline.tokenization.symbols import FIRST_SEGMENT
+from data_pipeline.tokenization.symbols import SECOND_SEGMENT
+from data_pipeline.tokenization.symbols import SEP_ID
+from data_pipeline.tokenization.symbols import find_layout
+
+
+def check_lengths(sequence_length, target_length):
+    """Refuse lengths that leave no room for a source or a target.
+
+    Raises:
+        ValueError: if so.
+    """
+    if target_length < 2:
+        raise ValueError(
+            "`target_length` must be at least 2: a token and its end. "
+            f"Received: target_length={target_length}."
+        )
+    if sequence_length - target_length < 3:
+        raise ValueError(
+            "`sequence_length` holds a source and its target, so it must be at "
+            "least 3 above `target_length`: [CLS], a token and [SEP]. "
+            f"Received: sequence_length={sequence_length}, "
+            f"target_length={target_length}."
+        )
+
+
+def pack_sources(sources, room, layout="xlnet"):
+    """Sources with their symbols; what is too long loses its end.
+
+    Args:
+        sources: int32 ragged tensor [B, (T)].
+        room: int, tokens at most, the symbols included.
+        layout: str, "xlnet" (default) or "bert".
+
+    Returns:
+        int32 ragged tensor [B, (T)].
+    """
+    begin = [CLS_ID] * find_layout(layout).class_first
+    kept = sources[:, : room - len(begin) - 1]
+    count = sources.nrows()
+    symbols = [column(begin, count), kept, column([SEP_ID], count)]
+    return tf.concat(symbols, axis=1)
+
+
+def pack_pairs(sources, targets, sequence_length, target_length, layout):
+    """Sources and, behind them, their targets.
+
+    Args:
+        sources, targets: int32 ragged tensors [B, (T)].
+        sequence_length: int, tokens of both at most.
+        target_length: int, P, tokens of a target at most, its end included;
+            what is too long loses its last tokens, but not the end.
+        layout: str, "xlnet" or "bert".
+
+    Returns:
+        (dict of int32 ragged tensors [B, (T)], `token_ids` and `segment_ids`;
+        dict of tensors [B, P]: `target_ids` int32, `target_positions` int32,
+        the place of each in its sequence, and `target_weights` float32, 0
+        where there is no token).
+    """
+    sources = pack_sources(sources, sequence_length - target_length, layout)
+    end = column([SEP_ID], sources.nrows())
+    targets = tf.concat([targets[:, : target_length - 1], end], axis=1)
+    begins = tf.cast(sources.row_lengths(), tf.int32)[:, None]
+    lengths = tf.cast(targets.row_lengths(), tf.int32)[:, None]
+    places = tf.range(target_length)[None]
+    is_real = places < lengths
+    sequences = {
+        "token_ids": tf.concat([sources, targets], axis=1),
+        "segment_ids": tf.concat(
+            [
+                tf.zeros_like(sources) + FIRST_SEGMENT,
+                tf.zeros_like(targets) + SECOND_SEGMENT,
+            ],
+            axis=1,
+        ),
+    }
+    of_targets = {
+        "target_ids": targets.to_tensor(shape=[None, target_length]),
+        # What is no target reads the last token, and weighs nothing.
+        "target_positions": begins + tf.minimum(places, lengths - 1),
+        "target_weights": tf.cast(is_real, tf.float32),
+    }
+    return sequences, of_targets
+
+
+def column(ids, count):
+    """Equal rows of tokens, int32 ragged tensor [count, (len(ids))]."""
+    values = tf.tile(tf.constant(ids, tf.int32), [count])
+    lengths = tf.fill([count], tf.constant(len(ids), tf.int64))
+    return tf.RaggedTensor.from_row_lengths(values, lengths, validate=False)

@@ -1,0 +1,85 @@
+"""Targets generated from sources, by a model for sequence to sequence.
+
+Shapes: N sources, R targets of each, T tokens, S new tokens.
+"""
+
+import dataclasses
+
+import tensorflow as tf
+
+from data_pipeline.tokenization.symbols import SEP_ID
+from saved_models.signatures.base import ModelSignatures
+from saved_models.signatures.generate import GenerateSignature
+from xlnet_tf.generation.sources import of_sources
+
+
+class Seq2SeqSignatures(ModelSignatures):
+    """Targets of raw sources, under the names `serving_default`, `generate`.
+
+    Args:
+        model: XLNetSeq2Seq.
+        tokenizer: data_pipeline Tokenizer.
+        settings: ExportSettings; `sequence_length` is that of a source and its
+            target, and `generation` takes the place of the task's settings.
+    """
+
+    def __init__(self, model, tokenizer, settings):
+        super().__init__(model, tokenizer, settings)
+        generation = settings.generation or model.generation_settings()
+        settings = dataclasses.replace(settings, generation=generation)
+        self._generation = SourceSignature(
+            self._served, self._tokenizer, tokenizer, self._layout, settings
+        )
+
+    def signatures(self):
+        signature = self._generation.signature()
+        return {"serving_default": signature, "generate": signature}
+
+
+class SourceSignature(GenerateSignature):
+    """The signature of `XLNetSeq2Seq`; see `GenerateSignature`.
+
+    Raises:
+        ValueError: if `sequence_length` leaves no room for a source.
+    """
+
+    _summary = "A text generated from each source, by the export's settings."
+    _meaning = {
+        **GenerateSignature._meaning,
+        "text": "string [N], UTF-8; what is too long loses its end",
+        "generated": "string [N, R], the targets of each source, best first",
+        "error": 'string [N], "" but where a source is empty',
+    }
+    _example = "It rains, and the street is wet."
+    _end = (SEP_ID,)
+
+    def __init__(self, served, graph_tokenizer, tokenizer, layout, settings):
+        room = settings.sequence_length - settings.generation.max_new_tokens
+        if room < 3:
+            raise ValueError(
+                "`sequence_length` holds a source and its target, so it must "
+                "be at least 3 above `max_new_tokens` of `generation`. "
+                f"Received: sequence_length={settings.sequence_length}, "
+                f"max_new_tokens={settings.generation.max_new_tokens}."
+            )
+        taken = settings.sequence_length - room
+        buckets = [x - taken for x in settings.seq_length_buckets]
+        settings = dataclasses.replace(
+            settings,
+            sequence_length=room,
+            seq_length_buckets=tuple(x for x in buckets if x >= 3),
+        )
+        super().__init__(served, graph_tokenizer, tokenizer, layout, settings)
+
+    def _cut(self, token_ids):
+        symbols = len(self._begin) + len(self._end)
+        return token_ids[:, : self._most_tokens - symbols]
+
+    def _inputs(self, history):
+        features, _ = super()._inputs(history)
+        return of_sources(features)
+
+    def _texts(self, tokens):
+        texts, has_stop = super()._texts(tokens)
+        # A target is a text of its own, and does not go on.
+        return tf.strings.regex_replace(texts, "^ ", ""), has_stop

@@ -1,0 +1,82 @@
+"""Raw strings in, texts out: what the methods `generate` of models share."""
+
+import warnings
+
+import keras
+
+
+def generate_texts(generator, inputs, keeps_prompt):
+    """Texts for prompts, as `generate` of a model returns them.
+
+    Args:
+        generator: TextGenerator.
+        inputs: str, or list of str.
+        keeps_prompt: bool, whether a text begins with its prompt.
+
+    Returns:
+        str for a str, list of str for a list; with `num_sequences` above 1
+        lists of str in their places. None for a prompt of a list that cannot
+        be read, of which a warning says why.
+
+    Raises:
+        ValueError: if the only prompt cannot be read.
+    """
+    is_single = isinstance(inputs, str)
+    is_one = generator.settings.num_sequences == 1
+    results = []
+    for prompt, found in generator.all([inputs] if is_single else list(inputs)):
+        if not isinstance(found, ValueError):
+            begin = prompt if keeps_prompt else ""
+            found = [begin + text.text for text in found]
+            found = found[0] if is_one else found
+        results.append(found)
+    return answers(results, is_single, stacklevel=4)
+
+
+def answers(results, is_single, stacklevel=3):
+    """The results, with None and a warning for what could not be read.
+
+    Args:
+        results: list of answers, ValueErrors among them.
+        is_single: bool, whether there was one input, not a list.
+        stacklevel: int, see `warnings.warn`.
+
+    Returns:
+        list, or the only result.
+
+    Raises:
+        ValueError: if it is one.
+    """
+    if is_single:
+        (result,) = results
+        if isinstance(result, ValueError):
+            raise result
+        return result
+    for result in results:
+        if isinstance(result, ValueError):
+            warnings.warn(str(result), stacklevel=stacklevel)
+    return [None if isinstance(x, ValueError) else x for x in results]
+
+
+def check_can_read(model, method):
+    """Refuse raw strings for a model that cannot read them.
+
+    Args:
+        model: Task.
+        method: str, its method, for messages.
+
+    Raises:
+        NotImplementedError: if the backend is not TensorFlow.
+        ValueError: if the model has no preprocessor.
+    """
+    if keras.backend.backend() != "tensorflow":
+        raise NotImplementedError(
+            f"`{method}` needs the TensorFlow backend. Received: "
+            f"KERAS_BACKEND={keras.backend.backend()}."
+        )
+    if model.preprocessor is None:
+        raise ValueError(
+            f"`{method}` needs the tokenizer that the model was trained "
+            "with: give the model a `preprocessor`, or load it with "
+            "`from_preset` from a directory with a tokenizer."
+        )

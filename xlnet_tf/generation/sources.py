@@ -1,0 +1,130 @@
+"""Generation of a target from its source, for sequence to sequence.
+
+Shapes: B sources, T tokens of a source, K beams, S steps.
+"""
+
+import numpy as np
+import tensorflow as tf
+
+from data_pipeline.tokenization.symbols import SECOND_SEGMENT
+from data_pipeline.tokenization.symbols import SEP_ID
+from xlnet_tf.generation.beam_search import beam_search
+from xlnet_tf.generation.decoders import make_decoder
+from xlnet_tf.generation.generator import TextGenerator
+from xlnet_tf.generation.symbols import Symbols
+
+
+class SourceGenerator(TextGenerator):
+    """Generates targets of raw sources.
+
+    A source is read as in training: what is too long loses its end, and [SEP]
+    stands behind it. `repetition_penalty` and `no_repeat_ngram` look at the
+    target alone.
+
+    Args:
+        model: XLNetSeq2Seq.
+        preprocessor: XLNetSeq2SeqPreprocessor.
+        settings: GenerationSettings.
+
+    Raises:
+        ValueError: if settings do not fit the model.
+    """
+
+    keeps_prompt = False
+
+    def __init__(self, model, preprocessor, settings):
+        super().__init__(model, preprocessor.tokenizer, settings)
+        self._max_tokens = min(self._max_tokens, preprocessor.source_length)
+
+    def encode(self, prompt):
+        """Tokens of a source.
+
+        Raises:
+            ValueError: if there are none.
+        """
+        token_ids = self.tokenizer.encode(prompt)
+        if not token_ids:
+            raise ValueError(
+                "a source must have a token at least; this one is empty: "
+                f"{prompt!r}."
+            )
+        room = self._max_tokens - len(self._begin_ids) - 1
+        return [*self._begin_ids, *token_ids[:room], SEP_ID]
+
+    def _batch(self, prompts):
+        features, _ = super()._batch(prompts)
+        return of_sources(features)
+
+    def _text(self, row):
+        text = super()._text(row)
+        # A target is a text of its own, and does not go on.
+        text.text = text.text.removeprefix(" ")
+        return text
+
+
+def of_sources(features):
+    """Features for a Decoder, and a history without the sources.
+
+    Args:
+        features: dict of `token_ids` and `padding_mask` int32 [B, T], padded on
+            the left.
+
+    Returns:
+        (dict of features, int32 tensor of shape [B, T], -1 but for the last
+        token).
+    """
+    token_ids = features["token_ids"]
+    is_last = tf.range(tf.shape(token_ids)[1]) == tf.shape(token_ids)[1] - 1
+    return (
+        {
+            "token_ids": token_ids,
+            "padding_mask": features["padding_mask"],
+            "segment_ids": tf.zeros_like(token_ids),
+            "next_segment": tf.zeros_like(token_ids[:, :1]) + SECOND_SEGMENT,
+        },
+        tf.where(is_last, token_ids, -1),
+    )
+
+
+def search_targets(model, features, settings, num_pieces):
+    """The likeliest target of each source of a batch, by beam search.
+
+    Args:
+        model: XLNetSeq2Seq.
+        features: dict as `of_sources` takes it.
+        settings: GenerationSettings.
+        num_pieces: int, pieces of the tokenizer.
+
+    Returns:
+        dict of `tokens` int32 [B, S], -1 behind the end, and
+        `log_probability` float32 [B], natural.
+    """
+    decoder = make_decoder(model)
+    features, history = of_sources(features)
+    steps = settings.max_new_tokens
+    tokens, scores = beam_search(
+        *(decoder, decoder.read(features, steps), history, steps),
+        *(settings, Symbols(num_pieces)),
+    )
+    best = tokens[:, 0]
+    lengths = tf.reduce_sum(tf.cast(best >= 0, tf.float32), axis=-1)
+    penalty = ((5 + lengths) / 6) ** settings.length_penalty
+    return {"tokens": best, "log_probability": scores[:, 0] * penalty}
+
+
+def decode_targets(tokens, tokenizer):
+    """Texts of generated tokens.
+
+    Args:
+        tokens: int array [X, S], -1 behind the end.
+        tokenizer: data_pipeline Tokenizer.
+
+    Returns:
+        list of X str.
+    """
+    end_ids = Symbols(tokenizer.vocabulary_size).end_ids
+    is_text = (tokens >= 0) & ~np.isin(tokens, end_ids)
+    return [
+        tokenizer.decode(row[kept].tolist())
+        for row, kept in zip(tokens, is_text, strict=True)
+    ]

@@ -1,0 +1,1 @@
+"""Sequence to sequence: the task, and the inputs in which it predicts."""

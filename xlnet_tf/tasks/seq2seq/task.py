@@ -1,0 +1,308 @@
+"""Sequence to sequence: a target text generated from a source text.
+
+Source and target are one sequence. The source sees the source, the target the
+source and the target before it; what predicts a token depends on the backbone.
+
+Shapes: B pairs, T tokens of a sequence, P tokens of a target, S steps of
+generation, D model dim, V vocabulary.
+"""
+
+import keras
+from keras import ops
+
+from xlnet_tf.generation.generating import check_can_read
+from xlnet_tf.generation.generating import generate_texts
+from xlnet_tf.generation.settings import GenerationSettings
+from xlnet_tf.model.inputs import as_features
+from xlnet_tf.preprocessing.seq2seq import XLNetSeq2SeqPreprocessor
+from xlnet_tf.tasks import metrics
+from xlnet_tf.tasks.heads import LanguageModelHead
+from xlnet_tf.tasks.losses import SmoothedLoss
+from xlnet_tf.tasks.losses import class_metrics
+from xlnet_tf.tasks.seq2seq.inputs import MASK_ID
+from xlnet_tf.tasks.seq2seq.inputs import TargetInputs
+from xlnet_tf.tasks.task import Task
+
+
+@keras.saving.register_keras_serializable(package="xlnet_tf")
+class XLNetSeq2Seq(Task):
+    """Generates a target text from a source text.
+
+    A target's token is predicted, given the source and the tokens before it,
+
+    - by the query stream of an XLNet: the source has no order, the target that
+      of the text;
+    - by a pseudo token [P] of a BERT, as UniLMv2 is fine-tuned: [P] stands at
+      the token's position and sees the source, the tokens before it, and
+      itself;
+    - by the token before it, of a causal XLNet, whose sources see what is
+      before them alone.
+
+    In training a share of the target's tokens is corrupted where later ones
+    see them (80 % become <mask>, 10 % another token, 10 % stay), as are all [P]
+    but those of the last 10 %.
+
+    Args:
+        backbone: XLNetBackbone or BertBackbone.
+        label_smoothing: float, the probability that is divided among all
+            tokens in the loss. Default 0.1.
+        target_corruption: float, the share of the target's tokens that is
+            corrupted in training. Default 0.5.
+        pseudo_mask_id: int, the token that is [P]. Default 6, <mask>, and for
+            a preset of `PseudoMasked` the one that it was trained with.
+        has_transform, transform_gelu: see `LanguageModelHead`.
+        generation: dict of `xlnet_tf.generation.settings.GenerationSettings`,
+            of `generate` and of evaluations. Default: 4 beams and a length
+            penalty of 0.6. `max_new_tokens` is by default `target_length` of
+            the preprocessor.
+        preprocessor: XLNetSeq2SeqPreprocessor, or None.
+
+    Call arguments:
+        features: dict of `token_ids`, `segment_ids` and `padding_mask` int32
+            [B, T], a source and its target, padded on the right, and
+            `target_positions` int32 [B, P], the places of the target's tokens.
+        training: bool, whether dropout and corruption are applied.
+
+    Returns:
+        float32 tensor of shape [B, P, V], logits of the target's tokens.
+
+    Raises:
+        ValueError: if `target_positions` are missing, or a setting is out of
+            range.
+
+    Source: section 2.3 of https://arxiv.org/abs/1906.08237 (the query stream),
+        section 3 of https://arxiv.org/abs/2002.12804 and the s2s-ft of
+        https://github.com/microsoft/unilm (pseudo masks, corruption,
+        smoothing).
+
+    Example:
+
+    ```python
+    backbone = xlnet_tf.XLNetBackbone(xlnet_tf.XLNetConfig.from_size("tiny"))
+    task = xlnet_tf.XLNetSeq2Seq(backbone)
+    ids, at = np.array([[17, 21, 4, 35, 4]]), np.array([[3, 4]])
+    logits = task({"token_ids": ids, "target_positions": at})  # [1, 2, V]
+    ```
+    """
+
+    kind = "sequence_to_sequence"
+    preprocessor_cls = XLNetSeq2SeqPreprocessor
+    new_head_arguments = ("has_transform",)
+    head_sources = ("XLNetPretrainer",)
+    feature_names = (*Task.feature_names, "target_positions")
+    metric_names = ("bleu", "chrf", "rouge1", "rouge2", "rouge_l")
+
+    def __init__(
+        self,
+        backbone,
+        label_smoothing=0.1,
+        target_corruption=0.5,
+        pseudo_mask_id=MASK_ID,
+        has_transform=False,
+        transform_gelu=None,
+        generation=None,
+        **kwargs,
+    ):
+        for name, share in (
+            ("label_smoothing", label_smoothing),
+            ("target_corruption", target_corruption),
+        ):
+            if not 0 <= share < 1:
+                raise ValueError(
+                    f"`{name}` must be at least 0 and below 1. Received: "
+                    f"{name}={share}."
+                )
+        if getattr(backbone.config, "same_length", False):
+            raise ValueError(
+                "sequence to sequence needs a source that all of the target "
+                "sees: set `same_length` to false. Received: same_length=True."
+            )
+        head = self.make_head(
+            LanguageModelHead,
+            backbone,
+            kwargs,
+            has_transform=has_transform,
+            transform_gelu=transform_gelu,
+        )
+        self.next_token = _row_that_predicts(backbone)
+        self.reads_query = self.next_token == "query"
+        super().__init__(backbone, head, **kwargs)
+        self.label_smoothing = label_smoothing
+        self.target_corruption = target_corruption
+        self.pseudo_mask_id = pseudo_mask_id
+        self._inputs = TargetInputs(
+            self.next_token, self.config, target_corruption, pseudo_mask_id
+        )
+        self.generation = {
+            "num_beams": 4,
+            "length_penalty": 0.6,
+            **(generation or {}),
+        }
+        GenerationSettings(**self.generation)  # refuses what is wrong
+
+    @classmethod
+    def arguments_of_head(cls, head):
+        """See `Task`; of a pretrainer, what its head and its [P] are."""
+        if head.task.rpartition(">")[2] not in cls.head_sources:
+            return head.arguments
+        names = ("has_transform", "transform_gelu")
+        found = {k: v for k, v in head.arguments.items() if k in names}
+        for objective in head.arguments.get("objective") or ():
+            if "pseudo_mask_id" in objective:
+                found["pseudo_mask_id"] = objective["pseudo_mask_id"]
+        return found
+
+    def input_signature(self):
+        features = super().input_signature()
+        return {**features, "target_positions": features["token_ids"]}
+
+    def computation(self):
+        return (self.next_token, self.pseudo_mask_id, *super().computation())
+
+    def call(self, features, training=None):
+        features = as_features(features)
+        if features.get("target_positions") is None:
+            raise ValueError(
+                "targets are predicted at `target_positions`, which are "
+                "missing. To generate a target from a source, call `generate`."
+            )
+        features = {
+            name: value if name == "dropout_seed" else ops.cast(value, "int32")
+            for name, value in features.items()
+            if value is not None
+        }
+        positions = features.pop("target_positions")
+        if "padding_mask" not in features:
+            features["padding_mask"] = ops.ones_like(features["token_ids"])
+        if training:
+            seed = self.backbone.dropout_seed(features)
+            features["dropout_seed"] = seed
+        features, rows = self._inputs(features, positions, training)
+        outputs, _ = self.encode(features, training)
+        return self.logits(rows(outputs))
+
+    def logits(self, stream):
+        """Scores of every token of the vocabulary, see `XLNetPretrainer`."""
+        return self.head(stream, self.backbone.token_table())
+
+    def default_loss(self):
+        return SmoothedLoss(self.label_smoothing)
+
+    def default_metrics(self):
+        return class_metrics()
+
+    def generation_settings(self, **settings):
+        """GenerationSettings of the task, some of them replaced."""
+        defaults = {}
+        if self.preprocessor is not None:
+            defaults["max_new_tokens"] = self.preprocessor.target_length
+        return GenerationSettings(**{**defaults, **self.generation, **settings})
+
+    def generate(self, inputs, **settings):
+        """Generate targets of raw sources, which needs a preprocessor.
+
+        The first call compiles, as does one with other settings.
+
+        Args:
+            inputs: str, or list of str: sources. What is too long loses its
+                end.
+            **settings: of `xlnet_tf.generation.settings.GenerationSettings`,
+                which replace those of the task; drawing at random needs
+                `num_beams=1`.
+
+        Returns:
+            str for a str, list of str for a list; with `num_sequences` above 1
+            lists of str in their places. None for an empty source of a list,
+            of which a warning tells.
+
+        Raises:
+            ValueError: if there is no preprocessor, settings do not fit, or the
+                only source is empty.
+            NotImplementedError: if the backend is not TensorFlow.
+        """
+        generator = self.text_generator(**settings)
+        return generate_texts(generator, inputs, keeps_prompt=False)
+
+    def text_generator(self, **settings):
+        """The SourceGenerator that `generate` uses, for more than texts."""
+        check_can_read(self, "generate")
+        from xlnet_tf.generation.sources import SourceGenerator
+
+        settings = self.generation_settings(**settings)
+        return SourceGenerator(self, self.preprocessor, settings)
+
+    @classmethod
+    def arguments_for(cls, spec, config, labels):
+        return {
+            **super().arguments_for(spec, config, labels),
+            "label_smoothing": config.label_smoothing,
+            "target_corruption": config.target_corruption,
+            "generation": {
+                "num_beams": config.num_beams,
+                "length_penalty": config.length_penalty,
+                "no_repeat_ngram": config.no_repeat_ngram,
+            },
+        }
+
+    @classmethod
+    def preprocessor_settings(cls, spec, config):
+        settings = super().preprocessor_settings(spec, config)
+        return {**settings, "target_length": config.target_length}
+
+    def outputs_of(self, features, training=False):
+        """See `Task`; but in training the likeliest targets, by beam search."""
+        if training:
+            return super().outputs_of(features, training=True)
+        check_can_read(self, "outputs_of")
+        from xlnet_tf.generation.sources import search_targets
+
+        return search_targets(
+            self,
+            features,
+            self.generation_settings(),
+            self.preprocessor.tokenizer.vocabulary_size,
+        )
+
+    def loss_sums(self, outputs, features):
+        losses = self.default_loss().call(features["target_ids"], outputs)
+        weights = features["target_weights"]
+        return ops.sum(losses * weights), ops.sum(weights)
+
+    def collect(self, outputs):
+        return dict(outputs)
+
+    def decode(self, collected, encoded, examples):
+        """dicts of `id`, `text` and `log_probability`, natural."""
+        from xlnet_tf.generation.sources import decode_targets
+
+        texts = decode_targets(collected["tokens"], self.preprocessor.tokenizer)
+        values = collected["log_probability"].tolist()
+        return [
+            {"id": example.id, "text": text, "log_probability": value}
+            for example, text, value in zip(
+                examples, texts, values, strict=True
+            )
+        ]
+
+    @classmethod
+    def compared(cls, examples, decoded, labels):
+        metrics.check_numbers([one["log_probability"] for one in decoded])
+        return [x.target for x in examples], [one["text"] for one in decoded]
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "label_smoothing": self.label_smoothing,
+            "target_corruption": self.target_corruption,
+            "pseudo_mask_id": self.pseudo_mask_id,
+            "has_transform": self.head.has_transform,
+            "transform_gelu": self.head.transform_gelu,
+            "generation": self.generation,
+        }
+
+
+def _row_that_predicts(backbone):
+    """str, see `next_token` of `xlnet_tf.objectives.Objective`."""
+    if not backbone.has_query_stream:
+        return "pseudo"
+    return "content" if backbone.config.attention_type == "causal" else "query"
