@@ -1,5 +1,6 @@
 """`generate` on raw strings: greedy, random, beams, ends, bad prompts."""
 
+import gc
 import itertools
 
 import numpy as np
@@ -46,6 +47,13 @@ def model_of(objective, seed=0, **overrides):
 
 
 pytestmark = pytest.mark.usefixtures("eager_functions")
+
+
+def test_a_generator_keeps_its_model():
+    # As in `xlnet_tf.load(path).text_generator()`.
+    generator = model_of("permutation").text_generator(max_new_tokens=2)
+    gc.collect()
+    assert len(list(generator.all(PROMPTS))) == 3
 
 
 @pytest.fixture(scope="module")

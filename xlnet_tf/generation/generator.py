@@ -81,12 +81,14 @@ class TextGenerator:
         ValueError: if the model cannot generate, or reads no segments.
 
     Attributes:
+        model, tokenizer, settings: as given.
         keeps_prompt: bool, whether a text goes on from its prompt.
     """
 
     keeps_prompt = True
 
     def __init__(self, model, tokenizer, settings):
+        self.model = model  # the programs do not keep it alive
         self.tokenizer = tokenizer
         self.settings = settings
         config = model.config
