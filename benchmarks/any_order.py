@@ -4,23 +4,26 @@
     python benchmarks/any_order.py --model runs/demo/pretraining \\
         --text held_out.txt --output runs/any_order
 
-Takes sentences of the text, hides some spans of tokens in each, and writes two
-tables to OUTPUT/results.md. The first has the perplexity of the hidden tokens
-when each is predicted by itself and when they are predicted one after the
-other, with the difference in bits per token and its standard error over the
-sentences. The second has the share of hidden tokens that are filled in right.
+Takes sentences of the text, which may be running text or WikiText's tokens,
+hides some spans of tokens in each, and writes two tables to OUTPUT/results.md.
+The first has the perplexity of the hidden tokens when each is predicted by
+itself and when they are predicted one after the other, with the difference in
+bits per token and its standard error over the sentences. The second has the
+share of hidden tokens that are filled in right.
 """
 
 import argparse
 import math
 import pathlib
 import random
+import re
 import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
 import numpy as np
 
+from benchmarks.pretraining_gain import split_sentences
 from data_pipeline import command_line
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
@@ -33,6 +36,25 @@ ORDERS = {
 }
 SPANS, SPAN_TOKENS = 2, 3
 TOKENS = (12, 48)  # of a sentence, least and most
+
+
+def read_sentences(path):
+    """Sentences of a text; of WikiText's tokens the marks are undone.
+
+    Args:
+        path: path of UTF-8 text.
+
+    Returns:
+        list of str, without headings and what has unknown words.
+    """
+    text = path.read_text(encoding="utf-8")
+    text = re.sub(r" @(.)@ ", r"\1", text)
+    text = re.sub(r" ([.,;:!?)]|'s\b)", r"\1", text).replace("( ", "(")
+    return [
+        sentence
+        for sentence in split_sentences(text)
+        if "<unk>" not in sentence and not sentence.startswith("=")
+    ]
 
 
 def choose(tokenizer, lines, count, seed):
@@ -153,7 +175,7 @@ def main(argv=None):
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     add = parser.add_argument
     add("--model", required=True, help="run or preset of permutations")
-    add("--text", required=True, type=pathlib.Path, help="a sentence a line")
+    add("--text", required=True, type=pathlib.Path, help="held out")
     add("--output", type=pathlib.Path, default=ROOT / "runs" / "any_order")
     add("--sentences", type=int, default=300)
     add("--seed", type=int, default=0)
@@ -161,7 +183,7 @@ def main(argv=None):
     import xlnet_tf
 
     model = xlnet_tf.load(options.model)
-    lines = options.text.read_text(encoding="utf-8").splitlines()
+    lines = read_sentences(options.text)
     texts, spans, hidden = choose(
         model.preprocessor.tokenizer, lines, options.sentences, options.seed
     )

@@ -24,6 +24,8 @@ from xlnet_tf.objectives import Permutation
 from xlnet_tf.objectives import PseudoMasked
 from xlnet_tf.tasks.losses import SmoothedLoss
 from xlnet_tf.tasks.seq2seq.inputs import TargetInputs
+from xlnet_tf.weights.hugging_face.writer import save_hugging_face
+from xlnet_tf.weights.released import save_tf1
 
 SOURCES = ["ba co fi", "b", "co ba d f gu ha"]
 TARGETS = ["fi co", "gu ha ba", "d"]
@@ -239,6 +241,25 @@ def test_the_head_of_a_pretrainer(tmp_path):
         for a, b in zip(*(x.weights for x in layers), strict=True):
             np.testing.assert_array_equal(a, b)
     assert task.pseudo_mask_id == 6
+    # Of other formats.
+    width = dict(num_heads=2, hidden_dim=16, head_dim=8)
+    plain = randomize(XLNetPretrainer(small_backbone(0, **SIZES, **width)))
+    save_hugging_face(plain, tmp_path / "hugging_face")
+    save_tf1(plain, tmp_path / "released")
+    save_hugging_face(
+        randomize(
+            XLNetPretrainer(bert_backbone(0, **SIZES), has_transform=True)
+        ),
+        tmp_path / "bert",
+    )
+    for name in ("hugging_face", "released", "bert"):
+        task = XLNetSeq2Seq.from_preset(tmp_path / name, preprocessor=None)
+        again = XLNetPretrainer.from_preset(tmp_path / name, preprocessor=None)
+        np.testing.assert_array_equal(task.head.bias, again.head.bias)
+        assert np.any(as_numpy(task.head.bias) != 0)
+        assert task.head.has_transform == again.head.has_transform
+        with pytest.raises(ValueError, match="no head like that of XLNetSeq"):
+            save_hugging_face(task, tmp_path / "no")
     # Back from its own files.
     task = task_of("query", target_corruption=0.2, generation={"num_beams": 2})
     task.save_to_preset(tmp_path / "own")

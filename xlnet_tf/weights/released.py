@@ -112,9 +112,8 @@ class ReleasedSource(TensorFlowSource):
         return backbone_weights(backbone, self.scope)
 
     def head_weights(self, task, head):
-        return head_weights(
-            task, head.name, self.scope, self._summary() or _SUMMARIES[0]
-        )
+        summary = self._summary() or _SUMMARIES[0]
+        return head_weights(task, head.name, self.scope, summary, head.task)
 
     def is_leftover(self, name):
         inner = name.removeprefix(self.scope).removeprefix(self.outer)
@@ -209,14 +208,18 @@ def backbone_weights(backbone, scope="model/"):
     return table_weights(backbone, backbone_table(scope))
 
 
-def head_weights(task, name="", scope="model/", summary=_SUMMARIES[0]):
+def head_weights(
+    task, name="", scope="model/", summary=_SUMMARIES[0], of_task=None
+):
     """list of Weight of a task's head; see `head_tables`.
+
+    `of_task` names the task that it is the head of, where that is another.
 
     Raises:
         ValueError: if the released code has no such head.
     """
     tables = head_tables(name, scope, summary)
-    table = tables.get(first_known(type(task), tables))
+    table = tables.get(first_known(type(task), tables) or of_task)
     weights = table_head_weights(task, table)
     if weights is None:
         raise _no_head(task)

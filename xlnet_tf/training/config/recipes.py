@@ -23,9 +23,11 @@ _CHOICES = {
     "steps": 12_000,
     "warmup_steps": 1000,
 }
+_PAIRS = {"batch_size": 32, "learning_rate": 5e-5, "epochs": 5.0}
 # Source: Table 8 of https://arxiv.org/abs/1906.08237 (RACE, SQuAD, MNLI,
 # Yelp-5) and the released scripts (STS-B, IMDB). Other large sets follow the
-# one of their kind; the small ones of GLUE take a few epochs.
+# one of their kind; the small ones of GLUE take a few epochs. Pairs of a source
+# and a target take the rate of https://github.com/microsoft/unilm, s2s-ft.
 RECIPES = {
     "race": _CHOICES,
     "dream": {**_CHOICES, "sequence_length": 256, "steps": 3000},
@@ -58,6 +60,12 @@ RECIPES = {
     "mrpc": _SMALL,
     "rte": _SMALL,
     "wnli": _SMALL,
+    "seq2seq": _PAIRS,
+    "aeslc": {**_PAIRS, "target_length": 32},
+    **{
+        f"multi30k-{pair}": _PAIRS
+        for pair in ("en-de", "de-en", "en-fr", "fr-en")
+    },
 }
 
 

@@ -143,7 +143,7 @@ class BertSource(HuggingFaceSource):
         return backbone_weights(backbone, self.scope)
 
     def head_weights(self, task, head):
-        return task_head_weights(task, head_tables(self.scope))
+        return task_head_weights(task, head_tables(self.scope), head)
 
     def fill(self, model, head=None, strict=True):
         self.refuse_own_embedding(head, "cls.predictions.decoder.weight")

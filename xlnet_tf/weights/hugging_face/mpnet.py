@@ -55,7 +55,7 @@ class MPNetSource(BertSource):
             **dense("head/transform", "lm_head.dense"),
             **norm("head/transform_norm", "lm_head.layer_norm"),
         }
-        return task_head_weights(task, {"XLNetPretrainer": table})
+        return task_head_weights(task, {"XLNetPretrainer": table}, head)
 
     def fill(self, model, head=None, strict=True):
         self.refuse_own_embedding(head, "lm_head.decoder.weight")

@@ -126,12 +126,13 @@ class HuggingFaceSource(WeightSource):
             )
 
 
-def task_head_weights(task, tables):
+def task_head_weights(task, tables, head=None):
     """The weights of a task's head, by the tables of a model.
 
     Args:
         task: a task of ours.
         tables: dict of str, the name of a task, to its table.
+        head: Head that is read, which may be that of another task, or None.
 
     Returns:
         list of Weight.
@@ -139,7 +140,8 @@ def task_head_weights(task, tables):
     Raises:
         ValueError: if Hugging Face has no such head.
     """
-    table = tables.get(first_known(type(task), tables))
+    name = first_known(type(task), tables) or (head and head.task)
+    table = tables.get(name)
     weights = table_head_weights(task, table)
     if weights is None:
         raise no_head(task)

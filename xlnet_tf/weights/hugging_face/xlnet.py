@@ -124,7 +124,7 @@ class XLNetSource(HuggingFaceSource):
         return backbone_weights(backbone, self.scope)
 
     def head_weights(self, task, head):
-        return head_weights(task)
+        return task_head_weights(task, head_tables(), head)
 
     def fill(self, model, head=None, strict=True):
         self.refuse_own_embedding(head, "lm_loss.weight")
