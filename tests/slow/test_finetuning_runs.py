@@ -16,6 +16,7 @@ import tensorflow as tf
 import xlnet_tf
 from data_pipeline import command_line
 from data_pipeline.features.batches import Batches
+from data_pipeline.tasks.catalog import find_task
 from saved_models.export import export_model
 from tests.support import finetuning_fixtures as fixtures
 from tests.support.finetuning_steps import encoded
@@ -180,6 +181,29 @@ def test_a_model_that_reads_segments_can_learn_without(tmp_path, preset):
     assert fixtures.run(*again, "--output", tmp_path / "again") == 0
     model = xlnet_tf.XLNetTextClassifier.from_preset(tmp_path / "again/best")
     assert model.segment_length is None
+
+
+def test_targets_on_replicas_are_those_of_one_device():
+    """Beam search in each replica, gathered; quicker tests have one device."""
+    found = []
+    for strategy in (None, two_replicas()):
+        strategy, config, model = setup("seq2seq", strategy)
+        examples = make_examples("seq2seq")
+        rows = encoded("seq2seq", examples, False, config)
+        lengths = finetuning_step.padded_lengths(config.sequence_length)
+        dataset = finetuning_step.distribute_examples(
+            Batches(rows, config.batch_size, lengths), config, strategy
+        )
+        evaluator = finetuning_step.FinetuningEvaluator(
+            *(model, find_task("seq2seq"), None),
+            *({"dev": (examples, rows, dataset)}, strategy),
+        )
+        found.append(evaluator.decoded("dev"))
+    for one, other in zip(*found, strict=True):
+        assert one["text"] == other["text"]
+        assert one["log_probability"] == pytest.approx(
+            other["log_probability"], abs=1e-4
+        )
 
 
 def test_first_words_are_learnt(tmp_path):

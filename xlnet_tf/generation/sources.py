@@ -106,7 +106,10 @@ def search_targets(model, features, settings, num_pieces):
         *(decoder, decoder.read(features, steps), history, steps),
         *(settings, Symbols(num_pieces)),
     )
-    best = tokens[:, 0]
+    # The loop forgets the number of rows.
+    batch_size = features["token_ids"].shape[0]
+    best = tf.ensure_shape(tokens[:, 0], [batch_size, steps])
+    scores = tf.ensure_shape(scores, [batch_size, settings.num_beams])
     lengths = tf.reduce_sum(tf.cast(best >= 0, tf.float32), axis=-1)
     penalty = ((5 + lengths) / 6) ** settings.length_penalty
     return {"tokens": best, "log_probability": scores[:, 0] * penalty}

@@ -39,8 +39,8 @@ class XLNetSeq2Seq(Task):
       before them alone.
 
     In training a share of the target's tokens is corrupted where later ones
-    see them (80 % become <mask>, 10 % another token, 10 % stay), as are all [P]
-    but those of the last 10 %.
+    see them: 80 % become <mask>, 10 % another token, 10 % stay. Of the [P] 10 %
+    become another token, and 10 % the one that they predict.
 
     Args:
         backbone: XLNetBackbone or BertBackbone.
