@@ -178,7 +178,9 @@ class XLNetSeq2Seq(Task):
             seed = self.backbone.dropout_seed(features)
             features["dropout_seed"] = seed
         features, rows = self._inputs(features, positions, training)
-        outputs, _ = self.encode(features, training)
+        # The last layer's content is not read where query rows predict.
+        streams = "query" if self.next_token == "query" else "both"
+        outputs = self.backbone(features, training=training, streams=streams)
         return self.logits(rows(outputs))
 
     def logits(self, stream):
