@@ -20,6 +20,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from benchmarks.pretraining_gain import run_once  # noqa: E402
+from data_pipeline import command_line  # noqa: E402
 
 TASK = "aeslc"
 METRICS = ("rouge_l", "rouge1", "rouge2")
@@ -286,7 +287,8 @@ def main(argv=None):
             print(f"{name}, seed {seed}: {time.monotonic() - began:.0f} s")
         (output / "table.md").write_text(table(results) + "\n")
     print(table(results))
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(command_line.run(main))

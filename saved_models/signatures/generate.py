@@ -50,6 +50,7 @@ class GenerateSignature(tf.Module):
     _summary = "Texts that follow prompts, by the settings of the export."
     _meaning = _MEANING
     _example = "The door of the house was"
+    _noun = "prompt"
     _end = ()  # tokens behind a prompt
 
     def __init__(self, served, graph_tokenizer, tokenizer, layout, settings):
@@ -127,7 +128,7 @@ class GenerateSignature(tf.Module):
             tokens[..., None] == tf.constant(self._symbols.end_ids),
             axis=[-2, -1],
         )
-        error = tf.where(is_empty, "the prompt is empty", "")
+        error = tf.where(is_empty, f"the {self._noun} is empty", "")
         error = tf.where(
             is_long,
             f"the prompt has more than {self._most_tokens - num_begin} tokens",

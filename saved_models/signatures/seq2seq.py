@@ -51,6 +51,7 @@ class SourceSignature(GenerateSignature):
         "error": 'string [N], "" but where a source is empty',
     }
     _example = "It rains, and the street is wet."
+    _noun = "source"
     _end = (SEP_ID,)
 
     def __init__(self, served, graph_tokenizer, tokenizer, layout, settings):

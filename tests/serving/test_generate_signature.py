@@ -72,7 +72,7 @@ def test_targets_of_sources(kind):
             task.preprocessor = task.preprocessor.with_settings(target_length=3)
         texts = task.generate(sources, **{**defaults, **wanted})
         assert texts_of(answer)[1:] == [[text] for text in texts]
-        assert answer["error"][0] == b"the prompt is empty"
+        assert answer["error"][0] == b"the source is empty"
         assert set(answer["error"][1:].tolist()) == {b""}
     with pytest.raises(ValueError, match="at least 3 above `max_new_tokens`"):
         module_of(task, sequence_length=5, generation={"max_new_tokens": 4})

@@ -24,7 +24,7 @@ def beam_search(decoder, context, prompt, num_steps, settings, symbols):
         prompt: int32 tensor of shape [B, T], -1 where there is no token.
         num_steps: int, S.
         settings: GenerationSettings.
-        symbols: Symbols of `generate`.
+        symbols: Symbols of `xlnet_tf.generation.symbols`.
 
     Returns:
         (int32 tensor of shape [B, K, S], new tokens, -1 behind the end; float32

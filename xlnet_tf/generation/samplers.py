@@ -17,7 +17,7 @@ def apply_rules(logits, history, length, new_tokens, settings, symbols):
         length: int32 scalar; tokens from there on do not exist yet.
         new_tokens: int32 scalar, tokens that the text already got.
         settings: GenerationSettings.
-        symbols: Symbols of `generate`.
+        symbols: Symbols of `xlnet_tf.generation.symbols`.
 
     Returns:
         float32 tensor of shape [N, V].

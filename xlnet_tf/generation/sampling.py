@@ -44,7 +44,7 @@ def extend(decoder, context, state, uniforms, settings, symbols, last_step):
         state: dict of `begin` or of `extend`.
         uniforms: float32 tensor of shape [N, S], in [0, 1).
         settings: GenerationSettings.
-        symbols: Symbols of `generate`.
+        symbols: Symbols of `xlnet_tf.generation.symbols`.
         last_step: int32 scalar, at most S.
 
     Returns:
