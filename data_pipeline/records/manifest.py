@@ -63,7 +63,7 @@ class Manifest:
         permutation_length: int, tokens that are permuted together.
         num_predict: int, P.
         tokens_per_target: int, K.
-        spans: "words" or "subwords".
+        spans: str, of `SPANS`.
         form: "compact", or "frozen": permutations drawn once and stored.
         both_directions: bool, whether the set has backward shards.
         end_of_document: bool, whether documents end with <eod>.

@@ -19,7 +19,7 @@ from data_pipeline.settings import Settings
 from data_pipeline.settings import setting
 
 SPLITS = ("train", "validation")
-SPANS = ("words", "subwords")
+SPANS = ("words", "subwords", "single_words")
 DIRECTIONS = ("forward", "backward")
 
 
@@ -238,7 +238,8 @@ class RecordSettings(Settings):
     )
     spans: str = setting(
         "words",
-        "predict spans of whole words, or of subwords as released",
+        "predict spans of whole words, of subwords as released, or words one "
+        "by one",
         choices=SPANS,
     )
     both_directions: bool = setting(False, "add records that read backwards")

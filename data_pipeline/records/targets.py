@@ -8,6 +8,7 @@ vocabulary.
 """
 
 import bisect
+import functools
 import itertools
 import typing
 
@@ -49,6 +50,8 @@ def sample_targets(
     counts as whole. If spans leave the goal unmet, further whole words are
     added as long as one fits.
 
+    "single_words" is the same with n = 1, the paper's ablation of spans.
+
     "subwords" takes n tokens, as the released code does: its loop tests the
     first token of the span where the last was meant. If spans leave the goal
     unmet, random single tokens are added. <sep> and <cls> can be drawn; the
@@ -61,7 +64,7 @@ def sample_targets(
         reuse_length: int, length of the first half; 0 = one half only.
         num_predict: int, most targets of a sequence.
         tokens_per_target: int, K.
-        spans: "words" or "subwords".
+        spans: "words", "subwords" or "single_words".
         is_reversed: bool, whether the tokens are in reversed order; words are
             found in reading order.
 
@@ -69,13 +72,14 @@ def sample_targets(
         bool array [S, T], True = target.
 
     Raises:
-        ValueError: `spans` is neither.
+        ValueError: `spans` is none of them.
 
     Source: `_sample_mask`, `create_tfrecords`.
     """
     if spans not in SPANS:
         raise ValueError(
-            f"`spans` must be 'words' or 'subwords'. Received: spans={spans!r}."
+            f"`spans` must be one of {', '.join(SPANS)}. Received: "
+            f"spans={spans!r}."
         )
     sequence_length = token_ids.shape[1]
     first, second = split_goal(num_predict, sequence_length, reuse_length)
@@ -84,7 +88,11 @@ def sample_targets(
         (slice(reuse_length, sequence_length), second),
     )
     is_target = np.zeros(token_ids.shape, bool)
-    sample = _sample_words if spans == "words" else _sample_subwords
+    sample = {
+        "words": _sample_words,
+        "subwords": _sample_subwords,
+        "single_words": functools.partial(_sample_words, longest_span=1),
+    }[spans]
     for begin, (half, goal) in itertools.product(
         range(0, len(token_ids), _ROWS), halves
     ):
@@ -100,9 +108,13 @@ def sample_targets(
     return is_target
 
 
-def _sample_words(starts, special, goal, tokens_per_target, rng):
+def _sample_words(
+    starts, special, goal, tokens_per_target, rng, longest_span=LONGEST_SPAN
+):
     words = whole_words(starts, special)
-    taken, room = sample_spans(words, goal, tokens_per_target, rng)
+    taken, room = sample_spans(
+        words, goal, tokens_per_target, rng, longest_span
+    )
     fill_with_words(words, taken, room, rng)
     # +1 at the begin of a taken word, -1 behind its end; their sum is 1 inside.
     num_rows, length = starts.shape
@@ -179,7 +191,9 @@ def whole_words(starts, special):
     )
 
 
-def sample_spans(words, goal, tokens_per_target, rng):
+def sample_spans(
+    words, goal, tokens_per_target, rng, longest_span=LONGEST_SPAN
+):
     """Sample spans of whole words, in reading order, in all rows at once.
 
     The context of a span of n words has the average length of
@@ -191,6 +205,7 @@ def sample_spans(words, goal, tokens_per_target, rng):
         goal: int, most tokens to choose in a row.
         tokens_per_target: int, K.
         rng: numpy.random.Generator.
+        longest_span: int, most words of a span.
 
     Returns:
         tuple of bool array [W + 1], True = taken, and int64 array [S], the
@@ -208,6 +223,7 @@ def sample_spans(words, goal, tokens_per_target, rng):
     while len(rows):
         draws = rng.random((2, len(rows)))
         wanted = np.searchsorted(_CUMULATIVE, draws[0], "right") + 1
+        wanted = np.minimum(wanted, longest_span)
         context = (wanted * context_of_word[rows]).astype(np.int64)
         left = (draws[1] * context).astype(np.int64)
         place = np.minimum(cursor[rows] + left, stride - 1)

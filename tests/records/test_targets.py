@@ -210,9 +210,25 @@ def test_reversed_equals_flipped():
         np.testing.assert_array_equal(back[:, ::-1], plain)
 
 
+def test_single_words_stand_alone():
+    """A target word is followed by another no more often than any word is."""
+    tokens = random_tokens(400)
+    starts = STARTS[tokens]
+    followed = {}
+    for spans in ("words", "single_words"):
+        chosen = sample(tokens, spans=spans, reuse_length=0)
+        assert chosen.sum(1).mean() > 0.9 * GOAL
+        assert not (chosen & (tokens < 9)).any()
+        pairs = chosen[:, :-1] & starts[:, 1:]
+        followed[spans] = (pairs & chosen[:, 1:]).sum() / pairs.sum()
+    share = GOAL / T
+    assert followed["single_words"] < 1.3 * share < 2 * share
+    assert followed["words"] > 2 * share
+
+
 def test_seed_and_unknown_spans():
     tokens = random_tokens()
     np.testing.assert_array_equal(sample(tokens), sample(tokens))
     assert (sample(tokens) != sample(tokens, seed=1)).any()
-    with pytest.raises(ValueError, match="`spans` must be 'words'"):
+    with pytest.raises(ValueError, match="`spans` must be one of words"):
         sample(tokens, spans="letters")
