@@ -58,6 +58,7 @@ class PretrainingRun(Run):
         "order",
         "masked_unit",
         "masked_fraction",
+        "pseudo_masked_losses",
         "next_sentence_weight",
     )
     differences = {

@@ -12,6 +12,7 @@ import tensorflow as tf
 from xlnet_tf.config import BertConfig
 from xlnet_tf.model.backbones import make_backbone
 from xlnet_tf.model.memory import StatefulMemory
+from xlnet_tf.objectives import OBJECTIVES
 from xlnet_tf.objectives.pretrainer import XLNetPretrainer
 from xlnet_tf.training.step import Means
 from xlnet_tf.training.step import Trainer
@@ -46,12 +47,20 @@ def build(model_config, config, strategy, head_arguments=None):
                 attention_kernel=config.attention_kernel,
                 dtype=config.policy,
             ),
-            objective=config.objective,
+            objective=make_objective(config),
             **head_arguments,
             next_sentence_weight=config.next_sentence_weight,
         )
         optimizer = make_optimizer(model, config)
     return model, optimizer, make_memory(model, config, strategy)
+
+
+def make_objective(config):
+    """Objective of the settings of a run."""
+    objective = OBJECTIVES[config.objective]
+    if config.objective == "pseudo_masked":
+        return objective(losses=config.pseudo_masked_losses)
+    return objective()
 
 
 def make_memory(model, config, strategy):

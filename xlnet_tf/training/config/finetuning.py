@@ -22,6 +22,7 @@ PRETRAINING_ONLY = (
     "order",
     "masked_unit",
     "masked_fraction",
+    "pseudo_masked_losses",
     "next_sentence_weight",
     "evaluation_steps",
     "exports_to_keep",

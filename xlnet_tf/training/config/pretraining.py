@@ -96,6 +96,12 @@ class TrainingConfig(Settings):
         "share of the tokens that masked and pseudo_masked hide",
         FRACTION_BETWEEN,
     )
+    pseudo_masked_losses: str = setting(
+        "both",
+        "losses of pseudo_masked that are trained: both, autoencoding or "
+        "partially_autoregressive",
+        choices=("both", "autoencoding", "partially_autoregressive"),
+    )
     next_sentence_weight: float = setting(
         0.0,
         "weight of the next-sentence loss beside that of the tokens",
@@ -226,4 +232,5 @@ _OF_OBJECTIVES = {
     "order": ("permutation",),
     "masked_unit": ("masked",),
     "masked_fraction": ("masked", "pseudo_masked"),
+    "pseudo_masked_losses": ("pseudo_masked",),
 }
