@@ -2,7 +2,7 @@
 #   make demo    text -> tokenizer -> records -> pretraining -> SavedModel
 #   make test    the tests, but for the slow ones
 # Others: make lint, make test-slow, make bench, make startup, make tasks,
-# make setup PYTHON=python3.12, make clean
+# make comparison, make setup PYTHON=python3.12, make clean
 
 PYTHON ?= python3
 EXTRAS ?= dev,jax
@@ -20,7 +20,7 @@ comma := ,
 CONSTRAINTS = $(if $(filter 3.10,$(shell $(PYTHON) -c \
     'import sys; print("%d.%d" % sys.version_info[:2])')),constraints-3.10.txt,constraints.txt)
 
-.PHONY: setup demo tasks test test-slow bench startup lint clean
+.PHONY: setup demo tasks comparison test test-slow bench startup lint clean
 
 setup: $(STAMP)
 
@@ -49,13 +49,23 @@ tasks: $(STAMP)
 	    $(if $(STEPS),--steps $(STEPS)) $(if $(SEEDS),--seeds $(SEEDS)) \
 	    $(if $(TASKS),--tasks $(TASKS))
 
+# make comparison TEXT='text/*.txt' TASKS='sst-2=SST-2 rte=RTE': the ablation
+# of the paper; STEPS=2000 SEEDS=5 ONLY='bert xlnet-k6' FORMAT=running OUTPUT=dir
+comparison: $(STAMP)
+	$(RUN) examples/compare_objectives.py --text $(TEXT) \
+	    $(if $(FORMAT),--text-format $(FORMAT)) \
+	    $(if $(TASKS),--tasks $(TASKS)) $(if $(STEPS),--steps $(STEPS)) \
+	    $(if $(SEEDS),--seeds $(SEEDS)) $(if $(ONLY),--only $(ONLY)) \
+	    --output $(or $(OUTPUT),runs/comparison)
+
 # make test TESTS='tests/model -k masks'
 test: $(STAMP)
 	$(PYTEST) $(TESTS)
 
 # Those of tests/slow: XLA, replicas, workers, peers, serving, documents.
+# make test-slow TESTS='-k xla'
 test-slow: $(STAMP)
-	$(PYTEST) --run-slow -m slow $(TESTS)
+	$(PYTEST) --run-slow tests/slow $(TESTS)
 
 # make bench BENCH='--only training_step --rounds 5'; installs the peers too
 bench:

@@ -7,20 +7,19 @@ command that is done is not run again, and one that was stopped resumes.
 """
 
 import argparse
-import hashlib
 import json
 import lzma
 import pathlib
 import random
 import re
-import shlex
-import subprocess
 import sys
 
 import yaml
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
+
+from examples.commands import run_once  # noqa: E402
 
 SETTINGS = pathlib.Path(__file__).with_suffix(".yaml")
 # Of SQuAD 2.0 also without unanswerable questions: so small a model scores
@@ -32,29 +31,6 @@ STARTS = ("random", "pretrained")
 def read_settings():
     """dict of the model, the stages of pretraining and the tasks."""
     return yaml.safe_load(SETTINGS.read_text(encoding="utf-8"))
-
-
-def run_once(output, *command, preset=None):
-    """Runs a command of this project unless it is done, with these weights.
-
-    Args:
-        output: path of what it writes; `command.json` there tells it is done.
-        *command: what follows `python`.
-        preset: path of the weights it starts from, or None.
-    """
-    command = [str(part) for part in command]
-    digests = []
-    if preset is not None:
-        for file in sorted(preset.glob("*.weights.h5")):
-            digests.append(hashlib.sha256(file.read_bytes()).hexdigest())
-    done = output / "command.json"
-    if done.is_file() and json.loads(done.read_text()) == [command, digests]:
-        return
-    print(f"\n$ python {shlex.join(command)}", flush=True)
-    result = subprocess.run([sys.executable, *command], cwd=ROOT)
-    if result.returncode:
-        raise SystemExit(result.returncode)
-    done.write_text(json.dumps([command, digests]))
 
 
 def split_sentences(text):

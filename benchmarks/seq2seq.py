@@ -19,7 +19,7 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from benchmarks.pretraining_gain import run_once  # noqa: E402
+from examples.commands import run_once  # noqa: E402
 from data_pipeline import command_line  # noqa: E402
 
 TASK = "aeslc"

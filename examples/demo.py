@@ -13,13 +13,14 @@ import math
 import os
 import pathlib
 import re
-import shlex
 import shutil
-import subprocess
 import sys
 import sysconfig
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from examples.commands import run  # noqa: E402
 
 # A model that learns something in minutes: the point is the whole way. Narrow
 # post-norm layers want larger initial weights than the released 0.02, and so
@@ -144,31 +145,6 @@ def write_corpus(file):
             f"error: only {size} bytes of prose were found below {directory}; "
             "give a text of your own: make demo CORPUS=path"
         )
-
-
-def run(*command, capture=False):
-    """Prints and runs a command of this project.
-
-    Args:
-        *command: what follows `python`.
-        capture: bool, whether to return what it prints, after printing it.
-
-    Returns:
-        str, empty unless captured.
-    """
-    command = [str(part) for part in command]
-    print(f"\n$ python {shlex.join(command)}", flush=True)
-    result = subprocess.run(
-        [sys.executable, *command],
-        cwd=ROOT,
-        stdout=subprocess.PIPE if capture else None,
-        encoding="utf-8",
-    )
-    if result.returncode:
-        raise SystemExit(result.returncode)
-    printed = result.stdout or ""
-    print(printed, end="", flush=True)
-    return printed
 
 
 def unigram_bits(records, objective):
@@ -297,7 +273,6 @@ def main():
     add("--objective", choices=OBJECTIVES, default="permutation")
     arguments = parser.parse_args()
 
-    sys.path.insert(0, str(ROOT))
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     output = (ROOT / arguments.output).resolve()
     output.mkdir(parents=True, exist_ok=True)

@@ -1,0 +1,1 @@
+"""Programs from end to end, each a command."""

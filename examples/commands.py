@@ -1,0 +1,88 @@
+"""Running the commands of this project, each once, whatever stops between."""
+
+import hashlib
+import json
+import pathlib
+import shlex
+import signal
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+
+
+def run(*command, capture=False):
+    """Print and run a command.
+
+    Args:
+        *command: what follows `python`.
+        capture: bool, whether to return what it prints, after printing it.
+
+    Returns:
+        str, empty unless captured.
+
+    Raises:
+        SystemExit: with its status, if it fails or is stopped.
+    """
+    command = [str(part) for part in command]
+    print(f"\n$ python {shlex.join(command)}", flush=True)
+    process = subprocess.Popen(
+        [sys.executable, *command],
+        cwd=ROOT,
+        stdout=subprocess.PIPE if capture else None,
+        encoding="utf-8",
+    )
+
+    def stop(number, frame):
+        # Ctrl-C of a terminal reaches it anyway.
+        if process.poll() is None and number != signal.SIGINT:
+            process.send_signal(number)
+
+    signals = (signal.SIGTERM, signal.SIGINT)
+    before = [signal.signal(number, stop) for number in signals]
+    try:
+        printed = process.communicate()[0] or ""
+    finally:
+        for number, handler in zip(signals, before, strict=True):
+            signal.signal(number, handler)
+    print(printed, end="", flush=True)
+    if process.returncode:
+        # As a shell has it: 128 and the number of the signal.
+        status = process.returncode
+        raise SystemExit(status if status > 0 else 128 - status)
+    return printed
+
+
+def run_once(output, *command, preset=None):
+    """Run a command unless it is done, with these weights.
+
+    Args:
+        output: path of what it writes; `command.json` there tells it is done.
+        *command: what follows `python`.
+        preset: path of the weights it starts from, or None.
+
+    Raises:
+        SystemExit: with its status, if it fails or is stopped.
+    """
+    if is_done(output, *command, preset=preset):
+        return
+    run(*command)
+    record = json.dumps(_identity(command, preset))
+    (output / "command.json").write_text(record)
+
+
+def is_done(output, *command, preset=None):
+    """Whether `run_once` of the same arguments would do nothing."""
+    done = output / "command.json"
+    return done.is_file() and json.loads(done.read_text()) == _identity(
+        command, preset
+    )
+
+
+def _identity(command, preset):
+    """What tells one run from another: command line and first weights."""
+    digests = []
+    if preset is not None:
+        for file in sorted(preset.glob("*.weights.h5")):
+            digests.append(hashlib.sha256(file.read_bytes()).hexdigest())
+    return [[str(part) for part in command], digests]
