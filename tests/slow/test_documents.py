@@ -7,9 +7,11 @@ documents below, made smaller by the replacements and nothing else.
 import os
 import re
 import subprocess
-import sys
+
+import pytest
 
 from tests.conftest import ROOT
+from tests.support.preloaded import preloaded_python
 from tests.support.samples import tiny_sentences
 
 BLOCK = re.compile(r"<!-- run: (\w+) -->\n```(sh|python)\n(.*?)```", re.DOTALL)
@@ -52,53 +54,56 @@ def write_text(directory):
         (directory / file).write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
-def run(kind, body, directory):
-    for long, short in SMALLER.items():
-        body = body.replace(long, short)
-    program = ["bash", "-euo", "pipefail"] if kind == "sh" else [sys.executable]
+@pytest.fixture
+def run(tmp_path):
+    """Function that runs a block in `tmp_path` and returns what it prints."""
     path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
-    # `python` is the one that runs the tests.
-    wrapper = directory / "bin" / "python"
-    if not wrapper.exists():
-        wrapper.parent.mkdir()
-        wrapper.write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
-        wrapper.chmod(0o755)
-    result = subprocess.run(
-        [*program, "-c", body],
-        cwd=directory,
-        capture_output=True,
-        encoding="utf-8",
-        env={
-            **os.environ,
-            "PYTHONPATH": path,
-            "PATH": f"{wrapper.parent}{os.pathsep}{os.environ['PATH']}",
-            "TF_CPP_MIN_LOG_LEVEL": "3",
-        },
-    )
-    assert result.returncode == 0, f"{body}\n{result.stderr[-3000:]}"
-    return result.stdout
+    (tmp_path / "bin").mkdir()
+    environment = {
+        **os.environ,
+        "PYTHONPATH": path,
+        "PATH": f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}",
+        "TF_CPP_MIN_LOG_LEVEL": "3",
+    }
+
+    def run_block(kind, body):
+        for long, short in SMALLER.items():
+            body = body.replace(long, short)
+        shell = ["bash", "-euo", "pipefail"]
+        result = subprocess.run(
+            [*(shell if kind == "sh" else [python]), "-c", body],
+            cwd=tmp_path,
+            capture_output=True,
+            encoding="utf-8",
+            env=environment,
+        )
+        assert result.returncode == 0, f"{body}\n{result.stderr[-3000:]}"
+        return result.stdout
+
+    with preloaded_python(tmp_path / "bin", environment) as python:
+        yield run_block
 
 
-def test_the_readme_runs(tmp_path):
+def test_the_readme_runs(tmp_path, run):
     found = blocks("README.md")
     assert list(found) == ["quickstart", "python", "finetune"]
     write_text(tmp_path)
-    printed = run(*found["quickstart"], tmp_path)
+    printed = run(*found["quickstart"])
     assert '"filled": "The ' in printed
-    printed = run(*found["python"], tmp_path)
+    printed = run(*found["python"])
     assert "(1, 4, 128)" in printed
     assert (tmp_path / "mine.keras").is_file()
-    run(*found["finetune"], tmp_path)
+    run(*found["finetune"])
     assert (tmp_path / "saved_models/reviews/1/saved_model.pb").is_file()
 
 
-def test_build_md_and_the_guides_run(tmp_path):
+def test_build_md_and_the_guides_run(tmp_path, run):
     write_text(tmp_path)
     printed = {}
     names = ["BUILD.md", *(x for x in DOCUMENTS if x.startswith("docs/"))]
     for name in names:
         for title, block in blocks(name).items():
-            printed[title] = run(*block, tmp_path)
+            printed[title] = run(*block)
     assert set(printed) == {
         *("tokenizer", "records", "train", "settings", "finetune", "convert"),
         *("export", "client", "causal", "perplexity", "objective", "agreement"),

@@ -190,10 +190,9 @@ def test_targets_on_replicas_are_those_of_one_device():
         strategy, config, model = setup("seq2seq", strategy)
         examples = make_examples("seq2seq")
         rows = encoded("seq2seq", examples, False, config)
-        lengths = finetuning_step.padded_lengths(config.sequence_length)
-        dataset = finetuning_step.distribute_examples(
-            Batches(rows, config.batch_size, lengths), config, strategy
-        )
+        # One length of rows is one program of each replica.
+        batches = Batches(rows, config.batch_size, [config.sequence_length])
+        dataset = finetuning_step.distribute_examples(batches, config, strategy)
         evaluator = finetuning_step.FinetuningEvaluator(
             *(model, find_task("seq2seq"), None),
             *({"dev": (examples, rows, dataset)}, strategy),

@@ -96,41 +96,6 @@ print("learns")
 """
 
 
-def run(code, tmp_path):
-    """Runs code under JAX with weights that TensorFlow saved."""
-    model = xlnet_tf.XLNetPretrainer.from_preset(
-        GOLDEN, memory_length=8, reuse_length=8, reverse_half_batch=True
-    )
-    model.save_to_preset(tmp_path / "preset")
-    (tmp_path / "path").mkdir()
-    (tmp_path / "path" / "sitecustomize.py").write_text(NO_TENSORFLOW)
-    arguments = [tmp_path / "preset", GOLDEN / "golden.npz", tmp_path / "new"]
-    return subprocess.run(
-        [sys.executable, "-c", SETUP + code, *map(str, arguments)],
-        cwd=ROOT,
-        env={
-            **os.environ,
-            "KERAS_BACKEND": "jax",
-            "JAX_PLATFORMS": "cpu",
-            "PYTHONPATH": f"{tmp_path / 'path'}{os.pathsep}{ROOT}",
-        },
-        capture_output=True,
-        text=True,
-    )
-
-
-def test_jax_agrees_with_the_released_code(tmp_path):
-    done = run(AGREE, tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.count("agrees: ") == 8
-
-
-def test_fit_learns_and_remembers_under_jax(tmp_path):
-    done = run(LEARN, tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.strip() == "learns"
-
-
 DOCUMENTS = """
 import keras, numpy as np, xlnet_tf
 assert keras.backend.backend() == "jax"
@@ -145,32 +110,6 @@ model.fit(features, np.array([0, 1, 0, 1]), batch_size=2, verbose=0)
 assert np.abs(model.head.get_weights()[0] - before).max() > 0
 print("trains")
 """
-
-
-def test_a_long_document_trains_under_jax():
-    done = subprocess.run(
-        [sys.executable, "-c", DOCUMENTS],
-        cwd=ROOT,
-        env={**os.environ, "KERAS_BACKEND": "jax", "JAX_PLATFORMS": "cpu"},
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert done.stdout.strip() == "trains"
-
-
-def test_the_core_passes_its_own_tests_under_jax():
-    names = ("masks", "relative_position", "attention", "config", "bert_config")
-    files = [str(ROOT / f"tests/model/test_{name}.py") for name in names]
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", *files],
-        cwd=ROOT,
-        env={**os.environ, "KERAS_BACKEND": "jax", "JAX_PLATFORMS": "cpu"},
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stdout[-3000:]
-    assert " passed" in done.stdout
 
 
 WAYS = """
@@ -217,48 +156,6 @@ except RuntimeError as error:
     print(error)
 """
 
-
-def test_every_way_to_compute_gives_the_same_gradients_under_jax():
-    done = subprocess.run(
-        [sys.executable, "-c", WAYS],
-        cwd=ROOT,
-        env={**os.environ, "KERAS_BACKEND": "jax", "JAX_PLATFORMS": "cpu"},
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    equal, _, refused = done.stdout.partition("\n")
-    assert equal == "equal"
-    assert "`scan_layers` works on TensorFlow alone" in refused
-
-
-def test_rematerialization_saves_memory():
-    """What XLA wants beside weights, of a step with many small layers."""
-
-    def temporary_bytes(*options):
-        program = str(ROOT / "benchmarks" / "tpu_step.py")
-        sizes = (
-            "--num-layers",
-            "6",
-            "--batch-size",
-            "4",
-            "--memory-length",
-            "8",
-        )
-        done = subprocess.run(
-            [sys.executable, program, "--topology", "cpu", "--config", "tiny"]
-            + [*sizes, "--sequence-length", "64", "--num-predict", "11"]
-            + ["--reuse-length", "16", *options],
-            capture_output=True,
-            encoding="utf-8",
-        )
-        assert done.returncode == 0, done.stderr[-3000:]
-        return json.loads(done.stdout.splitlines()[-1])["temporary_bytes"]
-
-    # 83 of 115 MB: in so small a model the vocabulary, which stays, has most.
-    assert temporary_bytes("--rematerialize") < 0.75 * temporary_bytes()
-
-
 COMPILED = """
 import sys
 import keras, numpy as np
@@ -304,19 +201,92 @@ assert found["query"].shape == (2, 2, 14)
 print("compiled again", backend)
 """
 
+# Runs programs in turn, each in names of its own; what they printed, as JSON.
+RUNNER = """
+import contextlib, io, json, sys, traceback
+printed = {}
+for name, program in json.load(sys.stdin).items():
+    with contextlib.redirect_stdout(io.StringIO()) as out:
+        try:
+            exec(compile(program, name, "exec"), {"__name__": name})
+        except Exception:
+            print(traceback.format_exc())
+    printed[name] = out.getvalue().strip()
+print(json.dumps(printed))
+"""
 
-def test_what_is_changed_after_a_fit_takes_effect():
-    for backend in ("tensorflow", "jax"):
-        done = subprocess.run(
-            [sys.executable, "-c", COMPILED],
-            cwd=ROOT,
-            env={
-                **os.environ,
-                "KERAS_BACKEND": backend,
-                "JAX_PLATFORMS": "cpu",
-            },
-            capture_output=True,
-            text=True,
-        )
-        assert done.returncode == 0, done.stderr[-3000:]
-        assert done.stdout.strip() == f"compiled again {backend}"
+
+@pytest.fixture(scope="module")
+def printed(tmp_path_factory):
+    """What each program prints under JAX: dict of name to str.
+
+    The weights were saved by TensorFlow.
+    """
+    place = tmp_path_factory.mktemp("jax")
+    model = xlnet_tf.XLNetPretrainer.from_preset(
+        GOLDEN, memory_length=8, reuse_length=8, reverse_half_batch=True
+    )
+    model.save_to_preset(place / "preset")
+    (place / "path").mkdir()
+    (place / "path" / "sitecustomize.py").write_text(NO_TENSORFLOW)
+    programs = {
+        "agree": SETUP + AGREE,
+        "learn": SETUP + LEARN,
+        "documents": DOCUMENTS,
+        "ways": WAYS,
+        "compiled": COMPILED,
+    }
+    arguments = [place / "preset", GOLDEN / "golden.npz", place / "new"]
+    done = subprocess.run(
+        [sys.executable, "-c", RUNNER, *map(str, arguments)],
+        cwd=ROOT,
+        env={
+            **os.environ,
+            "KERAS_BACKEND": "jax",
+            "JAX_PLATFORMS": "cpu",
+            "PYTHONPATH": f"{place / 'path'}{os.pathsep}{ROOT}",
+        },
+        input=json.dumps(programs),
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return json.loads(done.stdout)
+
+
+def test_jax_agrees_with_the_released_code(printed):
+    assert printed["agree"].count("agrees: ") == 8, printed["agree"]
+
+
+def test_fit_learns_and_remembers_under_jax(printed):
+    assert printed["learn"] == "learns"
+
+
+def test_a_long_document_trains_under_jax(printed):
+    assert printed["documents"] == "trains"
+
+
+def test_every_way_to_compute_gives_the_same_gradients_under_jax(printed):
+    equal, _, refused = printed["ways"].partition("\n")
+    assert equal == "equal", printed["ways"]
+    assert "`scan_layers` works on TensorFlow alone" in refused
+
+
+def test_what_is_changed_after_a_fit_takes_effect(printed, capsys):
+    assert printed["compiled"] == "compiled again jax"
+    exec(compile(COMPILED, "compiled", "exec"), {"__name__": "compiled"})
+    assert capsys.readouterr().out.strip() == "compiled again tensorflow"
+
+
+def test_the_core_passes_its_own_tests_under_jax():
+    names = ("masks", "relative_position", "attention", "config", "bert_config")
+    files = [str(ROOT / f"tests/model/test_{name}.py") for name in names]
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", *files],
+        cwd=ROOT,
+        env={**os.environ, "KERAS_BACKEND": "jax", "JAX_PLATFORMS": "cpu"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout[-3000:]
+    assert " passed" in done.stdout

@@ -13,7 +13,7 @@ from tests.conftest import ROOT
 pytestmark = pytest.mark.slow
 
 # Scores are far larger than all else that such a layer holds.
-HEADS, TOKENS, LAYERS = 4, 768, (2, 6)
+HEADS, TOKENS, LAYERS = 4, 768, (1, 3)
 SCORES = 4 * HEADS * TOKENS**2  # bytes of one tensor
 
 PROGRAM = """

@@ -70,20 +70,27 @@ def test_a_run_of_an_objective(objective, records, tmp_path, monkeypatch):
         for file in (whole / "checkpoints").glob(f"{kind}-{KILLED_AT}[.-]*"):
             shutil.copy(file, tmp_path / "killed" / "checkpoints")
     export = tmp_path / "export"
-    killed = trained("killed", KINDS[objective], *one, "--export", export)
+    exports = objective == "causal"
+    more = ["--export", export] if exports else []
+    killed = trained("killed", KINDS[objective], *one, *more)
     for found, value in zip(weights(killed), expected, strict=True):
         np.testing.assert_array_equal(found, value)
-
-    answers = saved_models.load(export / str(STEPS)).predict(
-        {"text": ["Ba co <mask> fi, 9 <mask>", "Ba"]}
-    )
-    assert answers["count"].tolist() == [2, 0]
-    assert np.isfinite(answers["log_probabilities"][0]).all()
+    if exports:
+        check_export(export)
 
     spread = trained("two", KINDS[objective], *two)
     # float32 sums in another order, over four steps of Adam
     for found, value in zip(weights(spread), expected, strict=True):
         np.testing.assert_allclose(found, value, atol=1e-5)
+
+
+def check_export(export):
+    """Signatures of other objectives are in the default tier."""
+    answers = saved_models.load(export / str(STEPS)).predict(
+        {"text": ["Ba co <mask> fi, 9 <mask>", "Ba"]}
+    )
+    assert answers["count"].tolist() == [2, 0]
+    assert np.isfinite(answers["log_probabilities"][0]).all()
 
 
 def test_a_run_goes_on_from_a_preset_of_another_objective(

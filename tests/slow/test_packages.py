@@ -53,7 +53,6 @@ def test_keras_finds_the_classes_in_a_fresh_process(tmp_path):
     for number, imports in enumerate(
         (
             "import keras, xlnet_tf",
-            "import xlnet_tf, keras",
             "import xlnet_tf; xlnet_tf.StatefulMemory; import keras",
             "import tensorflow, keras; from xlnet_tf import XLNetConfig",
         )

@@ -184,8 +184,8 @@ def test_rows_do_not_meet(tokenizers):
 
 def test_long_texts(tokenizer, graph):
     sentences = list(tiny_sentences(600))
-    blanks = " ".join(sentences * 25)[: 1 << 20]
-    for text in (blanks, "größer " * 50_000, "\u0301" * 100_000, " " * 99_999):
+    blanks = " ".join(sentences * 25)[: 1 << 18]
+    for text in (blanks, "größer " * 20_000, "\u0301" * 50_000, " " * 99_999):
         assert graph([text]).to_list() == [tokenizer.encode(text)]
     ((ids, offsets),) = with_offsets(graph, [blanks])
     assert (ids, offsets) == tokenizer.encode_with_offsets(blanks)
@@ -210,12 +210,12 @@ def test_long_runs_of_unknown_characters(tokenizers, monkeypatch):
         "\u5b57\u00a0",
         "\u5b57`'",
     ]
-    texts = [run * 900 for run in runs]
+    texts = [run * 400 for run in runs]
     texts += [f"ba  {text} co {text} fi" for text in texts]
     texts += [f"ba{text}ba\u0301{text}\u0301 \u0301" for text in texts[:13]]
     texts += ["".join(texts[:13]), "", "ba co"]
     draw = np.random.default_rng(31)
-    for size in draw.integers(1, 9, 60):
+    for size in draw.integers(1, 9, 30):
         some = draw.choice([*runs, " ", "ba", "9,", "\u2028"], size)
         counts = draw.integers(1, 1500, size).tolist()
         parts = zip(some.tolist(), counts, strict=True)
