@@ -48,9 +48,7 @@ def sample_targets(
     word, a special token, <unk>, or a word that the edge of the half may have
     cut. Only a word that was cut at the end of A or B, to make the two fit,
     counts as whole. If spans leave the goal unmet, further whole words are
-    added as long as one fits.
-
-    "single_words" is the same with n = 1, the paper's ablation of spans.
+    added as long as one fits. "single_words" is the same with n = 1.
 
     "subwords" takes n tokens, as the released code does: its loop tests the
     first token of the span where the last was meant. If spans leave the goal
@@ -88,11 +86,7 @@ def sample_targets(
         (slice(reuse_length, sequence_length), second),
     )
     is_target = np.zeros(token_ids.shape, bool)
-    sample = {
-        "words": _sample_words,
-        "subwords": _sample_subwords,
-        "single_words": functools.partial(_sample_words, longest_span=1),
-    }[spans]
+    sample = _SAMPLERS[spans]
     for begin, (half, goal) in itertools.product(
         range(0, len(token_ids), _ROWS), halves
     ):
@@ -135,6 +129,13 @@ def _sample_subwords(starts, special, goal, tokens_per_target, rng):
         )
         row[positions] = True
     return chosen
+
+
+_SAMPLERS = {
+    "words": _sample_words,
+    "subwords": _sample_subwords,
+    "single_words": functools.partial(_sample_words, longest_span=1),
+}
 
 
 class Words(typing.NamedTuple):
