@@ -23,6 +23,7 @@ import keras
 from keras import ops
 
 from xlnet_tf.model.kernels import find_kernel
+from xlnet_tf.model.kernels.plain import attention_weights
 from xlnet_tf.model.kernels.scores import ScoreRules
 from xlnet_tf.model.kernels.scores import score_dtype
 from xlnet_tf.model.masks import attention_mask
@@ -51,6 +52,8 @@ class AttentionContext:
         target_positions: int32 tensor of shape [B, P], or None without queries.
         streams: "both" (default) for Q = T + P rows, "query" for the P alone.
         kernel: str, see `kernels`. Default "auto".
+        observe: callable that takes the attention weights [B, N, Q, K] of each
+            layer, or None (default).
     """
 
     position_encoding: Any
@@ -60,6 +63,7 @@ class AttentionContext:
     target_positions: Any
     streams: str = "both"
     kernel: str = "auto"
+    observe: Any = None
 
     def of_targets(self, num_tokens):
         """The context of the query stream's rows alone.
@@ -91,6 +95,7 @@ def attention_context(
     drop=None,
     use_sinusoid_symmetry=False,
     kernel="auto",
+    observe=None,
 ):
     """Make the context of a forward pass.
 
@@ -107,6 +112,7 @@ def attention_context(
             is half the work for every layer. Without effect if `drop` is given,
             because dropped values are not symmetric. Default False.
         kernel: str, the attention kernel. Default "auto".
+        observe: callable, see `AttentionContext`, or None (default).
 
     Returns:
         AttentionContext.
@@ -137,6 +143,7 @@ def attention_context(
         other_segment=_other_segment(features, target_positions, memory_length),
         target_positions=target_positions,
         kernel=kernel,
+        observe=observe,
     )
 
 
@@ -322,24 +329,25 @@ class RelativeAttention(keras.layers.Layer):
             query + bias("segment_bias")[:, None],
             (encoding[1] - encoding[0]) * self.head_dim**-0.5,
         )
-        attended = find_kernel(context.kernel)(
+        scored = (
             query,
             bias("content_bias"),
             bias("position_bias"),
             segment_difference,
             key,
-            value,
-            position,
-            ScoreRules(
-                mask=context.mask,
-                other_segment=context.other_segment,
-                is_reversed=context.is_reversed,
-                target_positions=context.target_positions,
-                dropout=self.dropout,
-                seed=seed,
-                streams=context.streams,
-            ),
         )
+        rules = ScoreRules(
+            mask=context.mask,
+            other_segment=context.other_segment,
+            is_reversed=context.is_reversed,
+            target_positions=context.target_positions,
+            dropout=self.dropout,
+            seed=seed,
+            streams=context.streams,
+        )
+        if context.observe is not None:
+            context.observe(attention_weights(*scored, position, rules))
+        attended = find_kernel(context.kernel)(*scored, value, position, rules)
         return self.output_projection(attended)
 
     def _project_distances(self, context, num_tokens):

@@ -67,12 +67,16 @@ class XLNetBackbone(BaseBackbone):
             layer then computes the rows of the targets alone.
         layer_inputs: bool, whether to give what each layer read instead of
             memories, as generation needs it. Default False.
+        attention_weights: bool, whether to give the probabilities of attention
+            too. The layers then run in turn. Default False.
 
     Returns:
         dict: `content` [B, T, D]; `query` [B, P, D] if targets are given;
         `memories`, L tensors of shape [B, M, D], and `memory_mask` bool [B, M]
         (if the inputs had a mask) if `memory_length` is positive; or
-        `layer_inputs`, L tensors of shape [B, T, D], if they are asked for.
+        `layer_inputs`, L tensors of shape [B, T, D], if they are asked for;
+        and if asked for `attention_weights`, L tensors [B, N, T + P, M + T],
+        before dropout: rows of the content stream, then of the query stream.
 
     Raises:
         ValueError: if features are missing or do not fit together, the query
@@ -165,7 +169,14 @@ class XLNetBackbone(BaseBackbone):
         settings = self.rematerialize, self.scan_layers, self.attention_kernel
         return (*settings, *super().computation())
 
-    def call(self, features, training=None, streams="both", layer_inputs=False):
+    def call(
+        self,
+        features,
+        training=None,
+        streams="both",
+        layer_inputs=False,
+        attention_weights=False,
+    ):
         config = self.config
         features = check_features(features, config)
         token_ids = features["token_ids"]
@@ -175,6 +186,8 @@ class XLNetBackbone(BaseBackbone):
         positions = find_target_positions(features)
         check_streams(streams, positions, features)
         seed = self.dropout_seed(features) if training else None
+
+        weights = []
 
         # === Embeddings, positions and masks ===
         rows = self._embed(token_ids, positions)  # [B, T + P, D]
@@ -193,6 +206,7 @@ class XLNetBackbone(BaseBackbone):
             drop,
             use_sinusoid_symmetry=self._can_use_sinusoid_symmetry(),
             kernel=self.attention_kernel,
+            observe=weights.append if attention_weights else None,
         )
 
         # === Layers ===
@@ -208,6 +222,8 @@ class XLNetBackbone(BaseBackbone):
             rows = rows[:, num_tokens:]
         if positions is not None:
             outputs["query"] = rows
+        if attention_weights:
+            outputs["attention_weights"] = tuple(weights)
         if layer_inputs:
             return {**outputs, "layer_inputs": tuple(remembered)}
         return outputs | self._memory_outputs(remembered, features)
@@ -249,9 +265,12 @@ class XLNetBackbone(BaseBackbone):
             remember=remember
             if self.config.memory_length or layer_inputs
             else None,
-            # There is a gradient, and a seed, in training alone.
-            rematerialize=self.rematerialize and seed is not None,
-            scan=self.scan_layers,
+            # There is a gradient, and a seed, in training alone. What is
+            # observed cannot leave a loop or what is computed again.
+            rematerialize=self.rematerialize
+            and seed is not None
+            and context.observe is None,
+            scan=self.scan_layers and context.observe is None,
         )
 
     def _embed(self, token_ids, target_positions):

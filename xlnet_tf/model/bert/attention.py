@@ -30,6 +30,8 @@ class BertAttention(keras.layers.Layer):
         position_bias: float tensor of shape [B or 1, N, T, T], added to the
             scores, or None.
         seed: int tensor of shape [2], or None for no dropout.
+        observe: callable that takes the attention weights [B, N, T, T] before
+            dropout, or None (default).
 
     Returns:
         float tensor of shape [B, T, D], before dropout and the residual. A row
@@ -82,7 +84,14 @@ class BertAttention(keras.layers.Layer):
         )
         self.built = True
 
-    def call(self, rows, attention_mask=None, position_bias=None, seed=None):
+    def call(
+        self,
+        rows,
+        attention_mask=None,
+        position_bias=None,
+        seed=None,
+        observe=None,
+    ):
         batch_size, num_tokens = ops.shape(rows)[:2]
 
         def heads(projection):
@@ -104,6 +113,8 @@ class BertAttention(keras.layers.Layer):
         if attention_mask is not None:
             # Where a row may attend to nothing its softmax is uniform.
             probabilities = ops.where(mask, probabilities, 0.0)
+        if observe is not None:
+            observe(probabilities)
         probabilities = dropout(probabilities, self.dropout, seed, 0)
         probabilities = ops.cast(probabilities, value.dtype)
 

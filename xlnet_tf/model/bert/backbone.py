@@ -59,10 +59,13 @@ class BertBackbone(BaseBackbone):
         streams: "both" (default); there is no query stream.
         layer_inputs: bool, whether to give what each layer read too, as
             generation needs it. Default False.
+        attention_weights: bool, whether to give the probabilities of attention
+            too. The layers then run in turn. Default False.
 
     Returns:
-        dict: `content` [B, T, D], and `layer_inputs`, L tensors of shape
-        [B, T, D], if they are asked for.
+        dict: `content` [B, T, D]; and, if they are asked for, `layer_inputs`,
+        L tensors of shape [B, T, D], and `attention_weights`, L tensors of
+        shape [B, N, T, T], before dropout.
 
     Raises:
         ValueError: if features are missing, do not fit together, or are of
@@ -171,7 +174,14 @@ class BertBackbone(BaseBackbone):
         settings = self.rematerialize, self.scan_layers
         return (*settings, *super().computation())
 
-    def call(self, features, training=None, streams="both", layer_inputs=False):
+    def call(
+        self,
+        features,
+        training=None,
+        streams="both",
+        layer_inputs=False,
+        attention_weights=False,
+    ):
         config = self.config
         features = check_features(features, config, streams)
         seed = self.dropout_seed(features) if training else None
@@ -191,12 +201,15 @@ class BertBackbone(BaseBackbone):
             biases = [self.relative_position_bias(features["position_ids"])]
 
         # === Layers ===
+        weights = []
+
         def run(block, rows, memory, seed, position_bias=None):
             return block(
                 rows,
                 attention_mask=mask,
                 position_bias=position_bias,
                 seed=seed,
+                observe=weights.append if attention_weights else None,
             )
 
         rows, inputs = run_layers(
@@ -207,13 +220,18 @@ class BertBackbone(BaseBackbone):
             run,
             remember=(lambda rows, memory: rows) if layer_inputs else None,
             # There is a gradient, and a seed, in training alone.
-            rematerialize=self.rematerialize and seed is not None,
-            scan=self.scan_layers,
+            rematerialize=self.rematerialize
+            and seed is not None
+            and not attention_weights,
+            scan=self.scan_layers and not attention_weights,
             shared=biases,
         )
+        outputs = {"content": rows}
         if layer_inputs:
-            return {"content": rows, "layer_inputs": tuple(inputs)}
-        return {"content": rows}
+            outputs["layer_inputs"] = tuple(inputs)
+        if attention_weights:
+            outputs["attention_weights"] = tuple(weights)
+        return outputs
 
     def embed(self, token_ids, position_ids, segment_ids=None):
         """Sum the embeddings of tokens, before dropout.

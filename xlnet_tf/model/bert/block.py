@@ -18,7 +18,8 @@ class BertBlock(PostNormBlock):
 
     Call arguments:
         rows: float tensor of shape [B, T, D].
-        attention_mask, position_bias, seed: as `BertAttention` takes them.
+        attention_mask, position_bias, seed, observe: as `BertAttention` takes
+            them.
 
     Returns:
         float tensor of shape [B, T, D].
@@ -38,11 +39,19 @@ class BertBlock(PostNormBlock):
         )
         super().__init__(config, attention, **kwargs)
 
-    def call(self, rows, attention_mask=None, position_bias=None, seed=None):
+    def call(
+        self,
+        rows,
+        attention_mask=None,
+        position_bias=None,
+        seed=None,
+        observe=None,
+    ):
         attended = self.attention(
             rows,
             attention_mask=attention_mask,
             position_bias=position_bias,
             seed=seed,
+            observe=observe,
         )
         return self.finish(rows, attended, seed)

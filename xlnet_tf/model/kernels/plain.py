@@ -42,6 +42,43 @@ def attend(
         float tensor of shape [B, N, Q, H]. A row that may attend to nothing
         gets zeros.
     """
+    probabilities = attention_weights(
+        query,
+        content_bias,
+        position_bias,
+        segment_difference,
+        key,
+        position,
+        rules,
+    )
+    if rules.seed is not None and rules.dropout:
+        shape = ops.shape(probabilities)
+        keep = keep_mask(shape, rules.dropout, rules.seed)
+        kept = probabilities / (1 - rules.dropout)
+        probabilities = ops.where(keep, kept, 0.0)
+    probabilities = ops.cast(probabilities, value.dtype)
+    return ops.einsum("bnqk,bnkh->bnqh", probabilities, value)
+
+
+def attention_weights(
+    query,
+    content_bias,
+    position_bias,
+    segment_difference,
+    key,
+    position,
+    rules,
+):
+    """Probabilities of attention, before dropout.
+
+    Args:
+        query, content_bias, position_bias, segment_difference, key, position,
+            rules: as of `attend`.
+
+    Returns:
+        float tensor of shape [B, N, Q, K]. A row sums to 1, or to 0 if it may
+        attend to nothing.
+    """
     scale = ops.shape(query)[-1] ** -0.5
     # (a) content by content + (c) content bias by content
     content_query = (query + content_bias[:, None]) * scale
@@ -67,12 +104,7 @@ def attend(
     if rules.mask is not None:
         # Where a row may attend to nothing its softmax is uniform.
         probabilities = ops.where(mask, probabilities, 0.0)
-    if rules.seed is not None and rules.dropout:
-        keep = keep_mask(ops.shape(scores), rules.dropout, rules.seed)
-        kept = probabilities / (1 - rules.dropout)
-        probabilities = ops.where(keep, kept, 0.0)
-    probabilities = ops.cast(probabilities, value.dtype)
-    return ops.einsum("bnqk,bnkh->bnqh", probabilities, value)
+    return probabilities
 
 
 def _scores_by_distance(position_query, position, rules):
