@@ -18,6 +18,7 @@ from xlnet_tf.tasks.classification import XLNetTextRegressor
 from xlnet_tf.tasks.classification import XLNetTokenClassifier
 from xlnet_tf.tasks.question_answering import XLNetQuestionAnswering
 from xlnet_tf.tasks.question_answering import XLNetSpanClassifier
+from xlnet_tf.tasks.seq2seq.task import XLNetSeq2Seq
 from xlnet_tf.weights.preset import open_source
 from xlnet_tf.weights.source import check_size
 from xlnet_tf.weights.source import head_parameters
@@ -34,6 +35,7 @@ MODELS = {
         XLNetPretrainer,
         XLNetQuestionAnswering,
         XLNetRanker,
+        XLNetSeq2Seq,
         XLNetSpanClassifier,
         XLNetTextClassifier,
         XLNetTextRegressor,

@@ -92,7 +92,12 @@ def test_the_backbone_alone_and_one_of_several_heads(tmp_path, capsys):
     assert "several heads: XLNetPretrainer, XLNetTextClassifier 'demo'" in error
     assert error.count("\n") == 1
     assert not (tmp_path / "x").exists()
-    for task in ("XLNetBackbone", "XLNetTextRegressor", "XLNetPretrainer"):
+    for task in (
+        "XLNetBackbone",
+        "XLNetTextRegressor",
+        "XLNetPretrainer",
+        "XLNetSeq2Seq",
+    ):
         target = tmp_path / task
         assert run("--from", RELEASED, "--to", target, "--task", task) == 0
         model = getattr(xlnet_tf, task).from_preset(target)
