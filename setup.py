@@ -95,6 +95,7 @@ setup(
             "xlnet-finetune = xlnet_tf.finetune:command",
             "xlnet-evaluate = xlnet_tf.evaluate:command",
             "xlnet-generate = xlnet_tf.generate:command",
+            "xlnet-show = xlnet_tf.show:command",
             "xlnet-convert = xlnet_tf.convert:command",
             "xlnet-export = saved_models.export:command",
             "xlnet-predict = saved_models.predict:command",

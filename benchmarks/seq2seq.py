@@ -19,8 +19,8 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from examples.commands import run_once  # noqa: E402
 from data_pipeline import command_line  # noqa: E402
+from examples.commands import run_once  # noqa: E402
 
 TASK = "aeslc"
 METRICS = ("rouge_l", "rouge1", "rouge2")

@@ -20,6 +20,7 @@ COMMANDS = (
     "xlnet_tf.convert",
     "xlnet_tf.evaluate",
     "xlnet_tf.generate",
+    "xlnet_tf.show",
     "saved_models.export",
     "saved_models.predict",
     "saved_models.compare",

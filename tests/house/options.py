@@ -22,6 +22,7 @@ COMMANDS = (
     "xlnet_tf.evaluate",
     "xlnet_tf.finetune",
     "xlnet_tf.generate",
+    "xlnet_tf.show",
     "xlnet_tf.train",
 )
 
@@ -52,18 +53,26 @@ def options():
 
     That is "flag", "value" or the choices; "required" comes behind.
     """
+    return {
+        command: dict(sorted(_options_of(parser(command)).items()))
+        for command in COMMANDS
+    }
+
+
+def _options_of(parser, prefix=""):
+    """Those of subcommands have its name before them."""
     found = {}
-    for command in COMMANDS:
-        found[command] = {}
-        for action in parser(command)._actions:
-            takes = "flag" if action.nargs == 0 else "value"
-            if action.choices:
-                takes = "|".join(map(str, action.choices))
-            if action.required:
-                takes += ", required"
-            for name in action.option_strings or [action.dest]:
-                found[command][name] = takes
-        found[command] = dict(sorted(found[command].items()))
+    for action in parser._actions:
+        takes = "flag" if action.nargs == 0 else "value"
+        if action.choices:
+            takes = "|".join(map(str, action.choices))
+        if action.required:
+            takes += ", required"
+        for name in action.option_strings or [action.dest]:
+            found[prefix + name] = takes
+        if isinstance(action, argparse._SubParsersAction):
+            for name, subcommand in action.choices.items():
+                found |= _options_of(subcommand, f"{name} ")
     return found
 
 

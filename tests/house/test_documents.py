@@ -31,9 +31,11 @@ def test_files_and_links_exist():
 def test_options_named_exist():
     """Every `--option` is one of a command, of make's programs, or Beam's."""
     kept = json.loads(options.FILE.read_text(encoding="utf-8"))
-    known = {name for command in kept.values() for name in command}
+    # Those of a subcommand have its name before them.
+    known = {x.split()[-1] for command in kept.values() for x in command}
     for file in (
         *(ROOT / "benchmarks").glob("*.py"),
+        *(ROOT / "examples").glob("*.py"),
         ROOT / "tests/conftest.py",
     ):
         known |= set(re.findall(r'"(--[a-z-]+)"', file.read_text("utf-8")))

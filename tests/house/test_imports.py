@@ -36,7 +36,7 @@ FLOORS = [
     ["xlnet_tf.tasks"],
     ["xlnet_tf.objectives"],
     ["xlnet_tf"],
-    ["xlnet_tf.training"],
+    ["xlnet_tf.pictures", "xlnet_tf.training"],
     [
         "saved_models.batching",
         "saved_models.settings",
@@ -57,6 +57,7 @@ FLOORS = [
         "xlnet_tf.convert",
         "xlnet_tf.evaluate",
         "xlnet_tf.generate",
+        "xlnet_tf.show",
     ],
 ]
 COMMANDS = {
@@ -69,6 +70,7 @@ COMMANDS = {
     "xlnet_tf.evaluate",
     "xlnet_tf.finetune",
     "xlnet_tf.generate",
+    "xlnet_tf.show",
     "xlnet_tf.train",
 }
 MAY_IMPORT_TENSORFLOW_AT_TOP = (
@@ -89,6 +91,7 @@ MAY_IMPORT_TENSORFLOW_AT_TOP = (
 )
 MAY_IMPORT_DATA_PIPELINE = (
     "xlnet_tf.generation",
+    "xlnet_tf.pictures",
     "xlnet_tf.preprocessing",
     "xlnet_tf.training",
     "saved_models",

@@ -107,7 +107,7 @@ def test_build_md_and_the_guides_run(tmp_path, run):
     assert set(printed) == {
         *("tokenizer", "records", "train", "settings", "finetune", "convert"),
         *("export", "client", "causal", "perplexity", "objective", "agreement"),
-        *("continue", "generate", "generating", "score", "fill"),
+        *("continue", "generate", "generating", "score", "fill", "show"),
     }
     assert '"filled": "The ' in printed["export"]
     assert "100" in printed["agreement"]

@@ -1,0 +1,156 @@
+"""Attention of a model over a text and its memory, as it is computed.
+
+Shapes: T tokens, M remembered tokens, K = M + T keys, N heads, L layers.
+"""
+
+import dataclasses
+
+import numpy as np
+from keras import ops
+
+from xlnet_tf.pictures.grid import draw_grid
+from xlnet_tf.pictures.grid import figure_of
+
+
+@dataclasses.dataclass(frozen=True)
+class Attention:
+    """Attention weights of one text.
+
+    Attributes:
+        keys: list of K strs, the pieces that are attended to: M of memory,
+            then T of the text.
+        num_remembered: int, M.
+        weights: float array [L, N, T, K]; each row sums to 1.
+    """
+
+    keys: list
+    num_remembered: int
+    weights: np.ndarray
+
+    @property
+    def rows(self):
+        """list of T strs, the pieces of the text."""
+        return self.keys[self.num_remembered :]
+
+
+def read_attention(model, tokenizer, text, memory_text=None):
+    """Attention weights of a text, given what was read before it.
+
+    Args:
+        model: a backbone, or a model that has one.
+        tokenizer: data_pipeline Tokenizer.
+        text: str.
+        memory_text: str, read before; all of it is remembered. Default None.
+
+    Returns:
+        Attention.
+
+    Raises:
+        ValueError: if a text is empty or too long, or memory is given and the
+            model has none.
+    """
+    backbone = getattr(model, "backbone", model)
+    config = backbone.config
+    ids = _encode(tokenizer, text, config.layout)
+    features, remembered = {"token_ids": np.array([ids], "int32")}, []
+    if memory_text is not None:
+        if not backbone.has_query_stream:
+            raise ValueError(
+                f"a {backbone.kind} has no memory. Leave the text before out."
+            )
+        remembered = _encode(tokenizer, memory_text)
+        before = backbone(
+            {"token_ids": np.array([remembered], "int32")},
+            training=False,
+            layer_inputs=True,
+        )
+        features["memories"] = before["layer_inputs"]
+    outputs = backbone(features, training=False, attention_weights=True)
+    weights = [
+        ops.convert_to_numpy(ops.cast(x, "float32"))[0]
+        for x in outputs["attention_weights"]
+    ]
+    pieces = [tokenizer.id_to_piece(x) for x in [*remembered, *ids]]
+    return Attention(pieces, len(remembered), np.stack(weights))
+
+
+def _encode(tokenizer, text, layout=None):
+    from data_pipeline.tokenization.symbols import CLS_ID
+    from data_pipeline.tokenization.symbols import SEP_ID
+
+    ids = tokenizer.encode(text)
+    if not ids:
+        raise ValueError(f"the text has no tokens. Received: {text!r}.")
+    if layout is None:
+        return ids
+    if layout == "bert":
+        return [CLS_ID, *ids, SEP_ID]
+    return [*ids, SEP_ID, CLS_ID]
+
+
+def draw_attention(attention, layer=-1, head=None):
+    """Draw the weights of a head: rows attend to columns.
+
+    Args:
+        attention: Attention.
+        layer: int, from 0 on; negative ones count from the last. Default -1.
+        head: int, or None (default) for the mean of all heads.
+
+    Returns:
+        matplotlib.figure.Figure.
+
+    Raises:
+        ValueError: if there is no such layer or head.
+    """
+    layers, heads = attention.weights.shape[:2]
+    for name, value, count in (("layer", layer, layers), ("head", head, heads)):
+        if value is not None and not -count <= value < count:
+            raise ValueError(
+                f"`{name}` must be from 0 to {count - 1}. Received: "
+                f"{name}={value}."
+            )
+    weights = attention.weights[layer]
+    weights = weights.mean(axis=0) if head is None else weights[head]
+    rows, keys = attention.rows, attention.keys
+    figure = figure_of(len(rows), len(keys))
+    axes = figure.subplots()
+    of_head = "mean of heads" if head is None else f"head {head % heads}"
+    title = f"layer {layer % layers}, {of_head}"
+    if attention.num_remembered:
+        title += f"; {attention.num_remembered} remembered tokens on the left"
+        line = attention.num_remembered - 0.5
+        axes.axvline(line, color="tab:red", linewidth=1.5)
+    draw_grid(axes, weights, rows, keys, title, highest=weights.max())
+    return figure
+
+
+def draw_distances(attention):
+    """Draw how much weight lies how far back and ahead, layer by layer.
+
+    Args:
+        attention: Attention.
+
+    Returns:
+        matplotlib.figure.Figure: of each distance, row minus key, the mean
+        weight of all heads over the rows that have a key there.
+    """
+    import matplotlib
+    from matplotlib.figure import Figure
+
+    layers, _, rows, keys = attention.weights.shape
+    distance = (
+        np.arange(rows)[:, None] + attention.num_remembered - np.arange(keys)
+    )
+    figure = Figure(figsize=(7, 4), layout="constrained")
+    axes = figure.subplots()
+    colours = matplotlib.colormaps["viridis"](np.linspace(0, 0.9, layers))
+    places = np.unique(distance)
+    for layer in range(layers):
+        mean = attention.weights[layer].mean(axis=0)
+        values = [mean[distance == place].mean() for place in places]
+        axes.plot(places, values, color=colours[layer], label=f"layer {layer}")
+    axes.set_xlabel("distance, row minus key: left of 0 is ahead")
+    axes.set_ylabel("mean weight")
+    axes.legend(fontsize=8)
+    axes.grid(alpha=0.3)
+    return figure

@@ -1,0 +1,66 @@
+"""Curves of runs, from their `metrics.jsonl`."""
+
+import json
+
+from xlnet_tf.files import as_path
+
+FILE = "metrics.jsonl"
+
+
+def draw_curves(runs, metric="loss"):
+    """Draw a metric of several runs against the step.
+
+    Args:
+        runs: list of paths of run directories.
+        metric: str, a key of the lines of `metrics.jsonl`. Default "loss".
+
+    Returns:
+        matplotlib.figure.Figure: training as lines, evaluations as dots.
+
+    Raises:
+        FileNotFoundError: if a directory has no `metrics.jsonl`.
+        ValueError: if no line of a run has the metric.
+    """
+    import matplotlib
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(7, 4), layout="constrained")
+    axes = figure.subplots()
+    colours = matplotlib.colormaps["tab10"].colors
+    for number, run in enumerate(runs):
+        lines = _read(as_path(run))
+        colour = colours[number % len(colours)]
+        if not any(metric in line for line in lines):
+            known = sorted({name for line in lines for name in line})
+            raise ValueError(
+                f"no line of {run} has {metric!r}. It has {', '.join(known)}."
+            )
+        for kind, style, suffix in (
+            ("train", {"alpha": 0.6}, ""),
+            ("eval", {"marker": "o", "markersize": 4}, ", held out"),
+        ):
+            points = [x for x in lines if x["kind"] == kind and metric in x]
+            if points:
+                axes.plot(
+                    [x["step"] for x in points],
+                    [x[metric] for x in points],
+                    color=colour,
+                    label=f"{as_path(run).name}{suffix}",
+                    linestyle="-" if kind == "train" else "--",
+                    **style,
+                )
+    axes.set_xlabel("step")
+    axes.set_ylabel(metric.replace("_", " "))
+    axes.legend(fontsize=8)
+    axes.grid(alpha=0.3)
+    return figure
+
+
+def _read(run):
+    file = run / FILE
+    if not file.is_file():
+        raise FileNotFoundError(
+            f"there is no {FILE} in {run}; a run writes it while it trains."
+        )
+    text = file.read_text(encoding="utf-8")
+    return [json.loads(line) for line in text.splitlines()]

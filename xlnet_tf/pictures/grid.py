@@ -1,0 +1,37 @@
+"""A matrix as a grid with a name at each row and column."""
+
+
+def draw_grid(axes, values, rows, columns, title, highest=1.0):
+    """Draw a matrix, darker where it is larger.
+
+    Args:
+        axes: matplotlib.axes.Axes.
+        values: array [R, C], from 0 on.
+        rows, columns: R and C strs; letters, not formulas.
+        title: str.
+        highest: float, the value of the darkest colour. Default 1.
+    """
+    axes.imshow(values, cmap="Blues", vmin=0, vmax=highest, aspect="equal")
+    size = 9 if max(len(rows), len(columns)) <= 24 else 6
+    for axis, names in ((axes.xaxis, columns), (axes.yaxis, rows)):
+        axis.set_ticks(range(len(names)))
+        axis.set_ticklabels(names, fontsize=size)
+        for label in axis.get_ticklabels():
+            label.set_parse_math(False)
+    axes.tick_params(axis="x", labelrotation=90)
+    axes.set_xticks([x - 0.5 for x in range(1, len(columns))], minor=True)
+    axes.set_yticks([y - 0.5 for y in range(1, len(rows))], minor=True)
+    axes.grid(which="minor", color="#dddddd", linewidth=0.5)
+    axes.tick_params(which="minor", length=0)
+    axes.set_title(title, loc="left", fontsize=10, parse_math=False)
+
+
+def figure_of(num_rows, num_columns, panels=1):
+    """A Figure with room for `panels` grids side by side."""
+    from matplotlib.figure import Figure
+
+    cell = 0.32 if max(num_rows, num_columns) <= 24 else 0.2
+    width = 2.0 + cell * num_columns
+    return Figure(
+        figsize=(panels * width, 1.8 + cell * num_rows), layout="constrained"
+    )

@@ -1,0 +1,140 @@
+"""Who may attend to whom: both streams in an order, and pseudo masks.
+
+The masks are those that the models compute with.
+
+Shapes: T tokens.
+"""
+
+import numpy as np
+from keras import ops
+
+from xlnet_tf.model.masks import permutation_masks
+from xlnet_tf.model.masks import pseudo_masks
+from xlnet_tf.pictures.grid import draw_grid
+from xlnet_tf.pictures.grid import figure_of
+
+ORDERS = ("forward", "backward", "random")
+_CONTEXT_RANK = -1
+
+
+def make_order(order, num_tokens, seed=0):
+    """The factorization order of a text, as positions from 0 on.
+
+    Args:
+        order: "forward", "backward", "random", or a list of the positions
+            1 to T in the order in which they are predicted, as the paper
+            writes 3 -> 2 -> 4 -> 1.
+        num_tokens: int, T.
+        seed: int, of a random order. Default 0.
+
+    Returns:
+        int array [T].
+
+    Raises:
+        ValueError: if it is none of these.
+    """
+    positions = np.arange(num_tokens)
+    if isinstance(order, str):
+        if order not in ORDERS:
+            raise ValueError(
+                f"`order` must be {', '.join(ORDERS)} or positions. Received: "
+                f"order={order!r}."
+            )
+        if order == "random":
+            return np.random.default_rng(seed).permutation(positions)
+        return positions[:: -1 if order == "backward" else 1]
+    order = np.asarray(order) - 1
+    if sorted(order.tolist()) != positions.tolist():
+        raise ValueError(
+            f"`order` must hold each position from 1 to {num_tokens} once. "
+            f"Received: order={(order + 1).tolist()}."
+        )
+    return order
+
+
+def draw_masks(pieces, order="random", seed=0):
+    """Draw what the content and the query stream of each token may attend to.
+
+    Args:
+        pieces: list of T strs.
+        order, seed: as of `make_order`.
+
+    Returns:
+        matplotlib.figure.Figure.
+
+    Raises:
+        ValueError: if the order does not fit the pieces.
+
+    Source: figure 1 of https://arxiv.org/abs/1906.08237.
+
+    Example:
+
+    ```python
+    from xlnet_tf.pictures import draw_masks
+    figure = draw_masks(["New", "York", "is", "a", "city"], [3, 4, 5, 1, 2])
+    figure.savefig("masks.png")
+    ```
+    """
+    order = make_order(order, len(pieces), seed)
+    rank = np.empty(len(pieces), "int32")
+    rank[order] = np.arange(len(pieces))
+    figure = figure_of(len(pieces), len(pieces), panels=2)
+    rows = [
+        f"{piece}  {step}" for piece, step in zip(pieces, rank + 1, strict=True)
+    ]
+    titles = ("content stream", "query stream")
+    masks = permutation_masks(rank[None])
+    for axes, mask, title in zip(
+        figure.subplots(1, 2), masks, titles, strict=True
+    ):
+        mask = ops.convert_to_numpy(mask)[0]
+        draw_grid(axes, mask, rows, pieces, title)
+    steps = " → ".join(str(position + 1) for position in order)
+    figure.suptitle(f"row may attend to column, order {steps}", fontsize=10)
+    return figure
+
+
+def draw_pseudo_masks(pieces, blocks):
+    """Draw the mask of pseudo-masked language modelling.
+
+    Args:
+        pieces: list of T strs.
+        blocks: list of lists of positions from 1 on, the targets of each step
+            in the order in which they are predicted.
+
+    Returns:
+        matplotlib.figure.Figure: the text, with [M] for targets, then [P] and
+        the token of every target.
+
+    Raises:
+        ValueError: if a position is outside the text, or comes twice.
+
+    Source: figure 2 of https://arxiv.org/abs/2002.12804.
+    """
+    targets = [position - 1 for block in blocks for position in block]
+    within = all(0 <= x < len(pieces) for x in targets)
+    if not targets or not within or len(set(targets)) < len(targets):
+        raise ValueError(
+            f"`blocks` must hold positions from 1 to {len(pieces)}, each once. "
+            f"Received: blocks={blocks}."
+        )
+    names = ["[M]" if i in targets else x for i, x in enumerate(pieces)]
+    rank = [_CONTEXT_RANK] * len(pieces)
+    is_pseudo = [False] * len(pieces)
+    for step, block in enumerate(blocks):
+        for pseudo in (True, False):
+            for position in block:
+                piece = pieces[position - 1]
+                names.append(f"[P] {piece}" if pseudo else piece)
+                rank.append(step)
+                is_pseudo.append(pseudo)
+    mask = pseudo_masks(np.array([rank], "int32"), np.array([is_pseudo]))
+    figure = figure_of(len(names), len(names))
+    axes = figure.subplots()
+    mask = ops.convert_to_numpy(mask)[0]
+    steps = " → ".join(
+        "{" + ", ".join(map(str, block)) + "}" for block in blocks
+    )
+    title = f"row may attend to column, steps {steps}"
+    draw_grid(axes, mask, names, names, title)
+    return figure

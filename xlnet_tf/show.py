@@ -1,0 +1,170 @@
+"""Draw masks, attention, memory or curves: `python -m xlnet_tf.show`.
+
+    python -m xlnet_tf.show masks --pieces New York is a city --order 3 4 5 1 2
+    python -m xlnet_tf.show attention --model runs/mine --text "A fine film."
+    python -m xlnet_tf.show memory --model runs/mine --before "It rained." \\
+        --text "The street was wet."
+    python -m xlnet_tf.show curve runs/one runs/two --output curves.svg
+
+`--output` is a .png or a .svg. In Python, `xlnet_tf.pictures` has the same as
+functions that return Matplotlib figures.
+"""
+
+import argparse
+import pathlib
+import sys
+
+from data_pipeline import command_line
+
+FORMATS = (".png", ".svg")
+
+
+def parse_arguments(argv=None):
+    """Options of the command."""
+    parser = argparse.ArgumentParser(
+        prog="python -m xlnet_tf.show",
+        description="Draw masks, attention, memory or curves.",
+    )
+    pictures = parser.add_subparsers(dest="picture", required=True)
+
+    def picture(name, text):
+        added = pictures.add_parser(name, help=text, description=text)
+        added.add_argument(
+            "--output",
+            default=f"{name}.png",
+            metavar="FILE",
+            help=f"a .png or .svg (default {name}.png)",
+        )
+        return added.add_argument
+
+    add = picture("masks", "who may attend to whom, in both streams")
+    add("--pieces", nargs="+", metavar="PIECE", help="the tokens, as they are")
+    add("--text", help="a text, cut by --tokenizer")
+    add("--tokenizer", metavar="FILE", help="a spiece.model, run or preset")
+    add(
+        "--order",
+        nargs="+",
+        default=["random"],
+        metavar="ORDER",
+        help="forward, backward, random, or positions from 1 on: 3 2 4 1 "
+        "(default random)",
+    )
+    add(
+        "--blocks",
+        nargs="+",
+        metavar="POSITIONS",
+        help="the pseudo mask of UniLMv2 instead: positions of each step, "
+        "such as 4,5 2",
+    )
+    add("--seed", type=int, default=0, help="of a random order (default 0)")
+    for name, text in (
+        ("attention", "weights of a head over a text"),
+        ("memory", "weights over a text and what was read before it"),
+    ):
+        add = picture(name, text)
+        add("--model", required=True, metavar="PATH", help="run or preset")
+        add("--tokenizer", metavar="FILE", help="default: beside the model")
+        add("--text", required=True)
+        if name == "memory":
+            add("--before", required=True, help="the text that is remembered")
+        add(
+            "--layer", type=int, default=-1, help="from 0 on (default the last)"
+        )
+        add("--head", type=int, help="from 0 on (default the mean of all)")
+        add(
+            "--distances",
+            action="store_true",
+            help="draw weight against distance, of all layers",
+        )
+    add = picture("curve", "a metric of one or several runs")
+    add("runs", nargs="+", metavar="RUN", help="directories of runs")
+    add("--metric", default="loss", help="of metrics.jsonl (default loss)")
+    return parser.parse_args(argv)
+
+
+def main(argv=None):
+    """Runs the command; see the module's text."""
+    options = parse_arguments(argv)
+    output = pathlib.Path(options.output)
+    if output.suffix not in FORMATS:
+        raise ValueError(
+            f"--output must end in {' or '.join(FORMATS)}. Received: {output}."
+        )
+    from xlnet_tf.files import written_whole
+
+    with command_line.warnings_in_a_line():
+        figure = _DRAW[options.picture](options)
+        with written_whole(output) as file:
+            figure.savefig(file, dpi=150, format=output.suffix[1:])
+    sys.stdout.write(f"wrote {output}\n")
+    return 0
+
+
+def _draw_masks(options):
+    from xlnet_tf import pictures
+
+    if (options.pieces is None) == (options.text is None):
+        raise ValueError("give either --pieces or --text.")
+    pieces = options.pieces
+    if pieces is None:
+        if options.tokenizer is None:
+            raise ValueError("--text needs --tokenizer.")
+        from saved_models.export import load_tokenizer
+
+        tokenizer = load_tokenizer(options.tokenizer)
+        ids = tokenizer.encode(options.text)
+        pieces = [tokenizer.id_to_piece(x) for x in ids]
+    if options.blocks:
+        blocks = [_numbers("--blocks", x.split(",")) for x in options.blocks]
+        return pictures.draw_pseudo_masks(pieces, blocks)
+    order = options.order
+    named = len(order) == 1 and not order[0].isdigit()
+    order = order[0] if named else _numbers("--order", order)
+    return pictures.draw_masks(pieces, order, options.seed)
+
+
+def _numbers(name, words):
+    if not all(word.isdigit() for word in words):
+        raise ValueError(
+            f"{name} takes positions from 1 on. Received: {' '.join(words)}."
+        )
+    return [int(word) for word in words]
+
+
+def _draw_attention(options):
+    from saved_models.export import load_tokenizer
+    from xlnet_tf import pictures
+    from xlnet_tf.loading import load
+
+    attention = pictures.read_attention(
+        load(options.model),
+        load_tokenizer(options.tokenizer or options.model),
+        options.text,
+        getattr(options, "before", None),
+    )
+    if options.distances:
+        return pictures.draw_distances(attention)
+    return pictures.draw_attention(attention, options.layer, options.head)
+
+
+def _draw_curve(options):
+    from xlnet_tf import pictures
+
+    return pictures.draw_curves(options.runs, options.metric)
+
+
+_DRAW = {
+    "masks": _draw_masks,
+    "attention": _draw_attention,
+    "memory": _draw_attention,
+    "curve": _draw_curve,
+}
+
+
+def command():
+    """Entry point of the console script."""
+    return command_line.run(main)
+
+
+if __name__ == "__main__":
+    sys.exit(command())
