@@ -28,6 +28,7 @@ from data_pipeline import command_line  # noqa: E402
 from examples import comparison_report as report  # noqa: E402
 from examples.commands import is_done  # noqa: E402
 from examples.commands import run_once  # noqa: E402
+from xlnet_tf.training.runs.progress import duration  # noqa: E402
 
 SETTINGS = pathlib.Path(__file__).with_suffix(".yaml")
 # Steps of the run that measures how fast this machine is.
@@ -233,7 +234,7 @@ def run_all(comparison, names):
     expected = sum(seconds[kind] for kind, _, _ in left)
     print(
         f"\n{len(left)} of {len(parts)} parts to do, about "
-        f"{report.duration(expected)}",
+        f"{duration(expected)}",
         flush=True,
     )
     begun, planned = time.monotonic(), 0.0
@@ -244,7 +245,7 @@ def run_all(comparison, names):
         rest = (expected - planned) * passed / planned
         print(
             f"\npart {number} of {len(left)} done in "
-            f"{report.duration(passed)}; about {report.duration(rest)} left",
+            f"{duration(passed)}; about {duration(rest)} left",
             flush=True,
         )
 

@@ -12,7 +12,6 @@ from xlnet_tf.files import write_json
 from xlnet_tf.files import written_whole
 from xlnet_tf.training.results import SEEDS_FILE
 from xlnet_tf.training.results import read_results as results_of_run
-from xlnet_tf.training.runs.progress import duration  # noqa: F401
 
 PAPER = ("RACE", "SQuAD 2.0 F1", "MNLI", "SST-2")
 NOTE = (

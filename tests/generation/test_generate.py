@@ -122,6 +122,30 @@ def test_a_stream_is_the_text(model):
     assert "".join(parts) == whole
 
 
+def test_tokens_behind_a_stop_string_do_not_count(model):
+    """Whenever the texts were looked at."""
+
+    def first_text(**settings):
+        generator = model.text_generator(**settings)
+        ((_, texts),) = generator.all(PROMPTS[:1])
+        return texts[0]
+
+    whole = first_text(max_new_tokens=12)
+    stop = whole.text[5:7]
+    found = first_text(max_new_tokens=12, stop=(stop,))
+    count = len(found.token_ids)
+    assert found.text == whole.text.partition(stop)[0]
+    assert count < len(whole.token_ids)
+    decode = model.preprocessor.tokenizer.decode
+    assert stop in f" {decode(found.token_ids)}"
+    assert stop not in f" {decode(found.token_ids[:-1])}"
+    short = first_text(max_new_tokens=count)
+    assert short.token_ids == found.token_ids
+    assert found.log_probability == pytest.approx(
+        short.log_probability, abs=1e-5
+    )
+
+
 def test_a_text_ends_before_a_stop_string(model):
     whole = model.generate(PROMPTS, strip_prompt=True, max_new_tokens=12)
     stop = whole[0][5:7]

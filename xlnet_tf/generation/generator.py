@@ -29,9 +29,11 @@ class GeneratedText:
     Attributes:
         text: str, what was generated, without the prompt; it begins with a
             blank where it begins a word.
-        token_ids: list of int, without the token that ended it.
-        log_probability: float, of the tokens and the end under the model; of
-            beam search, under its rules too.
+        token_ids: list of int, without the token that ended it; up to the
+            token that completes a string of `stop`, which `text` leaves out.
+        log_probability: float, of these tokens and the end under the model; of
+            beam search, under its rules too, and of what it found behind a
+            string of `stop`.
         score: float, by which the texts of a prompt are sorted.
         has_ended: bool, whether the model ended it, or a string of `stop`.
     """
@@ -287,8 +289,10 @@ class TextGenerator:
         for row, values in zip(
             self._new_tokens(state).tolist(), log_probabilities, strict=True
         ):
+            text = self._text(row)
+            values = values[: text.num_counted]
             value = float(values.sum(dtype=np.float64))
-            found.append(self._text(row).generated(value, value))
+            found.append(text.generated(value, value))
         rows = self.settings.num_sequences
         of_prompts = [
             found[begin : begin + rows] for begin in range(0, len(found), rows)
@@ -335,15 +339,26 @@ class _Text:
         given = [token for token in row if token >= 0]
         self.token_ids = [x for x in given if x not in symbols.end_ids]
         self.has_ended = len(self.token_ids) < len(given)
-        text = tokenizer.decode(self.token_ids)
-        if self.token_ids:
-            piece = tokenizer.id_to_piece(self.token_ids[0])
-            if piece.startswith(BLANK):
-                text = f" {text}"
-        places = [text.find(x) for x in stop]
-        places = [place for place in places if place >= 0]
-        self.has_stop = bool(places)
-        self.text = text[: min(places)] if places else text
+        # Tokens whose probabilities count, the one that ended the text too.
+        self.num_counted = len(given)
+        self.text = self._decode(tokenizer, self.token_ids)
+        self.has_stop = any(x in self.text for x in stop)
+        if self.has_stop:
+            # Texts are looked at now and then, so tokens may lie behind it.
+            for count in range(1, len(self.token_ids) + 1):
+                text = self._decode(tokenizer, self.token_ids[:count])
+                places = [text.find(x) for x in stop if x in text]
+                if places:
+                    break
+            self.text = text[: min(places)]
+            self.token_ids = self.token_ids[:count]
+            self.num_counted = count
+
+    def _decode(self, tokenizer, token_ids):
+        text = tokenizer.decode(token_ids)
+        if token_ids and tokenizer.id_to_piece(token_ids[0]).startswith(BLANK):
+            return f" {text}"
+        return text
 
     def generated(self, log_probability, score):
         return GeneratedText(
