@@ -38,7 +38,7 @@ _MODULES = {
     "XLNetTokenClassifierPreprocessor": "preprocessing.tokens",
     "load": "loading",
 }
-_FOLDERS = ("objectives",)
+_FOLDERS = ("objectives", "pictures")
 
 __all__ = ["__version__", *_FOLDERS, *_MODULES]
 

@@ -21,6 +21,15 @@ class Attention:
             then T of the text.
         num_remembered: int, M.
         weights: float array [L, N, T, K]; each row sums to 1.
+
+    Example:
+
+    ```python
+    from xlnet_tf.pictures import Attention, draw_distances
+    weights = np.full((1, 2, 3, 3), 1 / 3)  # of one layer with two heads
+    attention = Attention(["a", "b", "c"], num_remembered=0, weights=weights)
+    draw_distances(attention).savefig("distances.svg")
+    ```
     """
 
     keys: list
