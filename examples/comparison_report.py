@@ -202,7 +202,9 @@ def draw(results, tasks):
     for colour, result in zip(colours, results.values(), strict=False):
         if result["curve"]:
             tokens, bits = zip(*result["curve"], strict=True)
-            axes[0].plot(tokens, bits, color=colour, label=result["title"])
+            axes[0].plot(
+                tokens, bits, color=colour, marker=".", label=result["title"]
+            )
     axes[0].set_xlabel("tokens of pretraining")
     axes[0].set_ylabel("bits per target of its own, held-out text")
     axes[0].legend(fontsize=7)
