@@ -20,6 +20,7 @@ from benchmarks.recurrence import run_once
 from data_pipeline import command_line
 from data_pipeline.records.manifest import read_manifest
 from examples import demo
+from xlnet_tf.files import read_json_lines
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 
@@ -53,7 +54,7 @@ def held_out_bits(options, objective, precision):
         *("--output", run, "--steps", options.steps),
         *("--batch-size", demo.BATCH_SIZE),
     )
-    lines = map(json.loads, (run / "metrics.jsonl").read_text().splitlines())
+    lines = read_json_lines(run / "metrics.jsonl")
     return demo.bits_per_token([x for x in lines if x["kind"] == "eval"][-1])
 
 

@@ -14,15 +14,14 @@ done is not run again.
 import argparse
 import json
 import pathlib
-import shlex
 import statistics
-import subprocess
 import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
 from data_pipeline import command_line
 from examples import demo
+from examples.commands import run
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 
@@ -42,13 +41,8 @@ TRAINING = {
 
 def run_once(done, *command):
     """Runs a command of this project unless what it writes is there."""
-    if done.exists():
-        return
-    command = [str(part) for part in command]
-    print(f"\n$ python {shlex.join(command)}", flush=True)
-    result = subprocess.run([sys.executable, *command], cwd=ROOT)
-    if result.returncode:
-        raise SystemExit(result.returncode)
+    if not done.exists():
+        run(*command)
 
 
 def evaluate(model, text, file, *options):

@@ -1,12 +1,14 @@
 """Running the commands of this project, each once, whatever stops between."""
 
-import hashlib
-import json
 import pathlib
 import shlex
 import signal
 import subprocess
 import sys
+
+from xlnet_tf.files import read_json
+from xlnet_tf.files import sha256_of
+from xlnet_tf.files import write_json
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 
@@ -31,14 +33,15 @@ def run(*command, capture=False):
         cwd=ROOT,
         stdout=subprocess.PIPE if capture else None,
         encoding="utf-8",
+        # Out of the terminal's reach, so that Ctrl-C comes once, by `stop`.
+        start_new_session=True,
     )
 
     def stop(number, frame):
-        # Ctrl-C of a terminal reaches it anyway.
-        if process.poll() is None and number != signal.SIGINT:
+        if process.poll() is None:
             process.send_signal(number)
 
-    signals = (signal.SIGTERM, signal.SIGINT)
+    signals = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
     before = [signal.signal(number, stop) for number in signals]
     try:
         printed = process.communicate()[0] or ""
@@ -67,22 +70,17 @@ def run_once(output, *command, preset=None):
     if is_done(output, *command, preset=preset):
         return
     run(*command)
-    record = json.dumps(_identity(command, preset))
-    (output / "command.json").write_text(record)
+    write_json(output / "command.json", _identity(command, preset))
 
 
 def is_done(output, *command, preset=None):
     """Whether `run_once` of the same arguments would do nothing."""
     done = output / "command.json"
-    return done.is_file() and json.loads(done.read_text()) == _identity(
-        command, preset
-    )
+    return done.is_file() and read_json(done) == _identity(command, preset)
 
 
 def _identity(command, preset):
     """What tells one run from another: command line and first weights."""
-    digests = []
-    if preset is not None:
-        for file in sorted(preset.glob("*.weights.h5")):
-            digests.append(hashlib.sha256(file.read_bytes()).hexdigest())
+    files = () if preset is None else sorted(preset.glob("*.weights.h5"))
+    digests = [sha256_of(file) for file in files]
     return [[str(part) for part in command], digests]

@@ -202,8 +202,9 @@ def draw(run_directory, unigram, picture, title):
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    lines = (run_directory / "metrics.jsonl").read_text().splitlines()
-    values = [json.loads(line) for line in lines]
+    from xlnet_tf.files import read_json_lines
+
+    values = read_json_lines(run_directory / "metrics.jsonl")
     figure, axes = pyplot.subplots(figsize=(7, 4), layout="constrained")
     for kind, label, style in (
         ("train", "training", {"color": "tab:blue", "alpha": 0.6}),

@@ -6,14 +6,13 @@ signature, the inputs, the outputs and an example request.
 `--settings` of the next export.
 """
 
-import json
-
 import tensorflow as tf
 
 import xlnet_tf
 from saved_models import warm_up
 from xlnet_tf.files import as_path
 from xlnet_tf.files import read_json
+from xlnet_tf.files import read_json_lines
 from xlnet_tf.files import write_json
 
 FILE = "model_card.json"
@@ -89,11 +88,7 @@ def training_facts(source):
     metrics = directory / "metrics.jsonl"
     if metrics.is_file():
         names = {"train": "last", "eval": "last_evaluation"}
-        for line in metrics.read_text(encoding="utf-8").splitlines():
-            try:
-                values = json.loads(line)
-            except ValueError:
-                continue  # a line cut short by a kill
+        for values in read_json_lines(metrics):
             if values.get("kind") in names:
                 facts[names[values["kind"]]] = values
     return facts

@@ -211,6 +211,15 @@ def read_json_object(file):
     return values
 
 
+def read_json_lines(file):
+    """list of dict, the lines of a file without one that a kill cut short."""
+    lines = []
+    for text in as_path(file).read_text(encoding="utf-8").splitlines():
+        with contextlib.suppress(ValueError):
+            lines.append(json.loads(text))
+    return [line for line in lines if isinstance(line, dict)]
+
+
 def size_of(file):
     """Bytes of a file, int."""
     stat = as_path(file).stat()

@@ -131,7 +131,8 @@ class GenerateSignature(tf.Module):
         error = tf.where(is_empty, f"the {self._noun} is empty", "")
         error = tf.where(
             is_long,
-            f"the prompt has more than {self._most_tokens - num_begin} tokens",
+            f"the {self._noun} has more than "
+            f"{self._most_tokens - num_begin} tokens",
             error,
         )
         return {

@@ -3,13 +3,17 @@
 import json
 import pathlib
 
+import pytest
 import yaml
 
 from data_pipeline import command_line
-from examples import comparison_report as report
 from examples.compare_objectives import SETTINGS
-from examples.compare_objectives import Comparison
 from examples.compare_objectives import main
+from examples.comparison import report
+from examples.comparison.parts import Comparison
+from examples.comparison.parts import check_plan
+from examples.comparison.parts import keep_plan
+from examples.comparison.parts import seconds_of_part
 
 SYSTEMS = yaml.safe_load(SETTINGS.read_text(encoding="utf-8"))["systems"]
 
@@ -103,6 +107,63 @@ def test_a_difference_counts_where_no_seeds_overlap():
     assert [x.get_title("left") for x in figure.axes] == ["", "rte"]
 
 
+def test_results_of_other_settings_are_not_mixed(tmp_path):
+    first = comparison(tmp_path)
+    first.tasks["rte"] = [pathlib.Path("a mistake")]
+    check_plan(first, ["bert"])  # nothing is done yet
+    keep_plan(first)
+    first = comparison(tmp_path)
+    keep_plan(first, ["bert"])
+    keep_plan(first, ["unilm"], ["rte"])
+    check_plan(comparison(tmp_path), ["bert", "unilm"])
+    first.pretraining["steps"] = 41
+    with pytest.raises(ValueError, match="results of other settings: pretrain"):
+        check_plan(first, ["xlnet-k6"])
+    other = comparison(tmp_path)
+    other.settings["systems"]["unilm"]["title"] = "changed"
+    check_plan(other, ["bert"])
+    with pytest.raises(ValueError, match="results of other systems: unilm was"):
+        check_plan(other, ["unilm"])
+    other.tasks["rte"] = [pathlib.Path("elsewhere")]
+    with pytest.raises(ValueError, match="results of other tasks: rte was"):
+        check_plan(other, ["bert"])
+
+
+def test_time_follows_from_steps_and_seeds(tmp_path):
+    one, measured = comparison(tmp_path), {"start": 10.0, "step": 0.5}
+    assert seconds_of_part(one, "pretrain", measured) == 10 + 40 * 0.5
+    # 400 steps of 32 x 128 tokens, where a step of pretraining has 16 x 128.
+    expected = 2 * (10 + 400 * 0.5 * 2)
+    assert seconds_of_part(one, "rte", measured) == expected
+
+
+def test_bad_files_of_settings_end_in_one_line(tmp_path, capsys):
+    whole = yaml.safe_load(SETTINGS.read_text(encoding="utf-8"))
+    file = tmp_path / "settings.yaml"
+    for text, message in (
+        (None, "there is no file of settings at"),
+        ("", "does not hold a YAML object"),
+        ("a: [", "is not a YAML file"),
+        ("a: 1", "has unknown fields: a"),
+        ("tasks: {}", "needs the entry vocabulary_size"),
+        (
+            yaml.safe_dump({**whole, "finetuning": {"steps": 3}}),
+            "needs the entry finetuning with batch_size, sequence_length",
+        ),
+        (
+            yaml.safe_dump({**whole, "systems": {"x": {"title": "X"}}}),
+            "the system x needs a title, and a backbone, which is xlnet or",
+        ),
+    ):
+        if text is not None:
+            file.write_text(text)
+        argv = ["--text", "a.txt", "--output", str(tmp_path / "out")]
+        assert command_line.run(main, [*argv, "--settings", str(file)]) == 1
+        lines = capsys.readouterr().err.splitlines()
+        assert len(lines) == 1 and message in lines[0], lines
+        assert not (tmp_path / "out").exists()
+
+
 def test_bad_options_end_in_one_line(tmp_path, capsys):
     text = ["--text", "a.txt", "--output", str(tmp_path / "out")]
     for options, message in (
@@ -110,6 +171,7 @@ def test_bad_options_end_in_one_line(tmp_path, capsys):
         (["--seeds", "0"], "`--seeds` must be at least 1"),
         (["--steps", "0"], "`--steps` must be at least 1"),
         (["--tasks", "rte"], "a task must be NAME=DATA"),
+        (["--tasks", "rte=a,b,c"], "a task must be NAME=DATA"),
         (["--tasks", "rtx=a"], "rtx"),
         (["--tasks", f"rte={tmp_path}/no"], "rte: there is no"),
     ):

@@ -213,10 +213,9 @@ def test_one_of_the_losses_alone():
         again = type(model).from_config(model.get_config())
         assert again.objectives[0].losses == losses
         _, metrics, _ = model.loss_sums(outputs, features)
-        other = ({*model.metric_names} - {"loss", "accuracy"}) - {
-            f"{losses}_loss"
-        }
-        assert [float(metrics[name]) for name in other] == [0.0]
+        # The other loss is not reported, which would be as a perfect 0.
+        assert set(metrics) == {"loss", "accuracy", f"{losses}_loss"}
+        assert float(metrics[f"{losses}_loss"]) == float(metrics["loss"]) > 0
 
 
 def test_padding_on_the_left_changes_nothing():

@@ -37,6 +37,11 @@ def test_the_order_of_the_papers_figure():
     assert "3 → 2 → 4 → 1" in figure.get_suptitle()
 
 
+def test_no_picture_of_too_many_tokens():
+    with pytest.raises(ValueError, match="at most 150 tokens. Received: 151"):
+        pictures.draw_masks(["x"] * 151)
+
+
 def test_orders():
     make = pictures.make_order
     assert make("forward", 3).tolist() == [0, 1, 2]
@@ -132,7 +137,9 @@ def test_curves_of_runs(tmp_path):
     names = ["one", "one, held out", "two", "two, held out"]
     assert [x.get_label() for x in axes.lines] == names
     assert axes.lines[0].get_ydata().tolist() == [3.0, 2.0]
-    with pytest.raises(ValueError, match="has 'f1'. It has kind, loss, step"):
+    with pytest.raises(
+        ValueError, match="'f1' in its .*, but kind, loss, step"
+    ):
         pictures.draw_curves(runs, "f1")
     with pytest.raises(FileNotFoundError, match="no metrics.jsonl"):
         pictures.draw_curves([tmp_path])

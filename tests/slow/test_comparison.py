@@ -73,6 +73,7 @@ def test_two_systems(tmp_path, started, monkeypatch, capsys):
     assert list(results) == ["bert", "unilm-par"]
     for result in results.values():
         assert [tokens for tokens, _ in result["curve"]] == [256, 512]
+        assert all(bits > 5 for _, bits in result["curve"])  # of 8.2
         assert len(result["tasks"]["classification"]["all"]) == 2
         assert result["tokens"] == 512 and result["parameters"] > 5000
     assert "| BERT |" in (tmp_path / "out" / "table.md").read_text()

@@ -341,24 +341,21 @@ class _Text:
         self.has_ended = len(self.token_ids) < len(given)
         # Tokens whose probabilities count, the one that ended the text too.
         self.num_counted = len(given)
-        self.text = self._decode(tokenizer, self.token_ids)
+        self.text = _decode(tokenizer, self.token_ids)
         self.has_stop = any(x in self.text for x in stop)
         if self.has_stop:
             # Texts are looked at now and then, so tokens may lie behind it.
-            for count in range(1, len(self.token_ids) + 1):
-                text = self._decode(tokenizer, self.token_ids[:count])
-                places = [text.find(x) for x in stop if x in text]
-                if places:
-                    break
-            self.text = text[: min(places)]
-            self.token_ids = self.token_ids[:count]
-            self.num_counted = count
-
-    def _decode(self, tokenizer, token_ids):
-        text = tokenizer.decode(token_ids)
-        if token_ids and tokenizer.id_to_piece(token_ids[0]).startswith(BLANK):
-            return f" {text}"
-        return text
+            self.num_counted = next(
+                count
+                for count in range(1, len(self.token_ids) + 1)
+                if any(
+                    x in _decode(tokenizer, self.token_ids[:count])
+                    for x in stop
+                )
+            )
+            self.token_ids = self.token_ids[: self.num_counted]
+            text = _decode(tokenizer, self.token_ids)
+            self.text = text[: min(text.find(x) for x in stop if x in text)]
 
     def generated(self, log_probability, score):
         return GeneratedText(
@@ -368,3 +365,11 @@ class _Text:
             score,
             self.has_ended or self.has_stop,
         )
+
+
+def _decode(tokenizer, token_ids):
+    """The text of tokens, with a blank before it if it begins a word."""
+    text = tokenizer.decode(token_ids)
+    if token_ids and tokenizer.id_to_piece(token_ids[0]).startswith(BLANK):
+        return f" {text}"
+    return text

@@ -76,7 +76,8 @@ class XLNetBackbone(BaseBackbone):
         (if the inputs had a mask) if `memory_length` is positive; or
         `layer_inputs`, L tensors of shape [B, T, D], if they are asked for;
         and if asked for `attention_weights`, L tensors [B, N, T + P, M + T],
-        before dropout: rows of the content stream, then of the query stream.
+        before dropout: rows of the content stream, then of the query stream
+        (alone in the last layer if `streams` is "query").
 
     Raises:
         ValueError: if features are missing or do not fit together, the query
@@ -186,8 +187,7 @@ class XLNetBackbone(BaseBackbone):
         positions = find_target_positions(features)
         check_streams(streams, positions, features)
         seed = self.dropout_seed(features) if training else None
-
-        weights = []
+        weights = []  # of attention, layer by layer
 
         # === Embeddings, positions and masks ===
         rows = self._embed(token_ids, positions)  # [B, T + P, D]

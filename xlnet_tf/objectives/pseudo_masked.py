@@ -82,6 +82,9 @@ class PseudoMasked(TokenPrediction):
                 f"Received: losses={losses!r}."
             )
         self.losses = losses
+        if losses != "both":
+            # A loss that is not computed is no metric of 0.
+            self.metric_names = ("loss", "accuracy", f"{losses}_loss")
         self.pseudo_mask_id = pseudo_mask_id
 
     def check(self, backbone):

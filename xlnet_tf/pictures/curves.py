@@ -1,8 +1,7 @@
 """Curves of runs, from their `metrics.jsonl`."""
 
-import json
-
 from xlnet_tf.files import as_path
+from xlnet_tf.files import read_json_lines
 
 FILE = "metrics.jsonl"
 
@@ -19,7 +18,7 @@ def draw_curves(runs, metric="loss"):
 
     Raises:
         FileNotFoundError: if a directory has no `metrics.jsonl`.
-        ValueError: if no line of a run has the metric.
+        ValueError: if a run has no such metric, or no lines yet.
     """
     import matplotlib
     from matplotlib.figure import Figure
@@ -33,7 +32,8 @@ def draw_curves(runs, metric="loss"):
         if not any(metric in line for line in lines):
             known = sorted({name for line in lines for name in line})
             raise ValueError(
-                f"no line of {run} has {metric!r}. It has {', '.join(known)}."
+                f"{run} has no {metric!r} in its {FILE}, but "
+                f"{', '.join(known) or 'no lines yet'}."
             )
         for kind, style, suffix in (
             ("train", {"alpha": 0.6}, ""),
@@ -62,5 +62,4 @@ def _read(run):
         raise FileNotFoundError(
             f"there is no {FILE} in {run}; a run writes it while it trains."
         )
-    text = file.read_text(encoding="utf-8")
-    return [json.loads(line) for line in text.splitlines()]
+    return read_json_lines(file)

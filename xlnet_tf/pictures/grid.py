@@ -1,5 +1,7 @@
 """A matrix as a grid with a name at each row and column."""
 
+MOST_TOKENS = 150
+
 
 def draw_grid(axes, values, rows, columns, title, highest=1.0):
     """Draw a matrix, darker where it is larger.
@@ -27,8 +29,19 @@ def draw_grid(axes, values, rows, columns, title, highest=1.0):
 
 
 def figure_of(num_rows, num_columns, panels=1):
-    """A Figure with room for `panels` grids side by side."""
+    """A Figure with room for `panels` grids side by side.
+
+    Raises:
+        ValueError: if there are more rows or columns than anyone can read.
+    """
     from matplotlib.figure import Figure
+
+    count = max(num_rows, num_columns)
+    if count > MOST_TOKENS:
+        raise ValueError(
+            f"a picture shows at most {MOST_TOKENS} tokens. Received: {count}. "
+            "Cut the text."
+        )
 
     cell = 0.32 if max(num_rows, num_columns) <= 24 else 0.2
     width = 2.0 + cell * num_columns

@@ -7,6 +7,7 @@ import time
 
 from xlnet_tf.files import as_path
 from xlnet_tf.files import read_json
+from xlnet_tf.files import read_json_lines
 from xlnet_tf.files import write_bytes
 from xlnet_tf.files import write_json
 from xlnet_tf.training.strategy import largest_and_smallest
@@ -48,15 +49,8 @@ class MetricsLog:
 
     def _lines(self):
         """list of dict, without a line that a kill cut short."""
-        lines = []
-        if self._file.is_file():
-            for text in self._file.read_text(encoding="utf-8").splitlines():
-                try:
-                    line = json.loads(text)
-                    lines.append({**line, "step": int(line["step"])})
-                except (ValueError, KeyError, TypeError):
-                    continue
-        return lines
+        lines = read_json_lines(self._file) if self._file.is_file() else []
+        return [line for line in lines if isinstance(line.get("step"), int)]
 
     def _drop_after(self, step):
         """Drops lines of steps after the checkpoint that a run resumes from."""

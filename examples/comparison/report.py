@@ -4,10 +4,11 @@ A difference counts only where all seeds of one system are above all seeds of
 the other.
 """
 
-import json
 import math
 
 from examples.demo import bits_per_token
+from xlnet_tf.files import read_json
+from xlnet_tf.files import read_json_lines
 from xlnet_tf.files import write_json
 from xlnet_tf.files import written_whole
 from xlnet_tf.training.results import SEEDS_FILE
@@ -20,22 +21,17 @@ NOTE = (
     "against: {against}. Seeds are those of fine-tuning; each system was "
     "pretrained once, and what another seed of pretraining would change is "
     "not in these figures. Bits per target are of each objective's own "
-    "targets, and cannot be compared between objectives."
+    "targets (of UniLMv2's two losses, autoencoding), and cannot be compared "
+    "between objectives."
 )
-
-
-def metrics_lines(directory):
-    """list of dict, the lines of `metrics.jsonl` of a run."""
-    text = (directory / "metrics.jsonl").read_text(encoding="utf-8")
-    return [json.loads(line) for line in text.splitlines()]
 
 
 def seconds_per_step(directory, sequence_length):
     """Seconds of a step of pretraining, at the median rate of a run."""
-    config = json.loads((directory / "training.json").read_text())
+    config = read_json(directory / "training.json")
     rates = sorted(
         line["tokens_per_second"]
-        for line in metrics_lines(directory)
+        for line in read_json_lines(directory / "metrics.jsonl")
         if line["kind"] == "train"
     )
     tokens = config["batch_size"] * sequence_length
@@ -61,7 +57,7 @@ def read_results(output, systems, tasks, sequence_length):
         place = output / name / "pretrained"
         if not (place / "preset").is_dir():
             continue
-        training = json.loads((place / "training.json").read_text())
+        training = read_json(place / "training.json")
         of_step = training["batch_size"] * sequence_length
         found[name] = {
             "title": system["title"],
@@ -71,7 +67,7 @@ def read_results(output, systems, tasks, sequence_length):
             "tokens": training["steps"] * of_step,
             "curve": [
                 (line["step"] * of_step, bits_per_token(line))
-                for line in metrics_lines(place)
+                for line in read_json_lines(place / "metrics.jsonl")
                 if line["kind"] == "eval"
             ],
             "tasks": {
@@ -106,7 +102,7 @@ def _task_summary(directory):
         return None
     first = sorted(directory.glob("seed-*"))[0]
     metric = results_of_run(first)["metric"]
-    return {"metric": metric, **json.loads(file.read_text())[metric]}
+    return {"metric": metric, **read_json(file)[metric]}
 
 
 def verdict(summary, other):

@@ -1,0 +1,1 @@
+"""The comparison of objectives: its settings, its commands, its table."""

@@ -1,0 +1,212 @@
+"""The commands of a comparison, their time, and what they must share."""
+
+from xlnet_tf.files import read_json
+from xlnet_tf.files import write_json
+
+PLAN = "plan.json"
+
+
+class Comparison:
+    """The commands of a comparison, and where each of them writes.
+
+    Args:
+        settings: dict, as compare_objectives.yaml has it.
+        text: list of str, files or patterns.
+        text_format: str, as build_records takes it.
+        tasks: dict of task to list of one or two paths.
+        output: path.
+        seeds: int, runs of every task.
+        steps: int, of pretraining, or None for those of the settings.
+    """
+
+    def __init__(
+        self, settings, text, text_format, tasks, output, seeds, steps
+    ):
+        self.settings, self.tasks, self.output = settings, tasks, output
+        self._text, self._text_format, self.seeds = text, text_format, seeds
+        self.pretraining = dict(settings["pretraining"])
+        if steps is not None:
+            self.pretraining["steps"] = steps
+        warmup = self.pretraining.get("warmup_steps", 0)
+        self.pretraining["warmup_steps"] = min(
+            warmup, self.pretraining["steps"] // 4
+        )
+        self.sequence_length = settings["records"]["sequence_length"]
+        self._tokenizer = output / "tokenizer" / "spiece.model"
+
+    def prepare(self, system):
+        """The commands before pretraining: (output, *command) of each."""
+        vocabulary_size = self.settings["vocabulary_size"]
+        records = self.records(system)
+        options = []
+        for name, value in self._record_settings(system).items():
+            name = name.replace("_", "-")
+            if isinstance(value, bool):
+                options.append(f"--{name}" if value else f"--no-{name}")
+            else:
+                options += [f"--{name}", value]
+        text = ["--input", *self._text, "--text-format", self._text_format]
+        return [
+            (
+                self._tokenizer.parent,
+                *("-m", "data_pipeline.train_tokenizer", *text),
+                *("--output", self._tokenizer),
+                *("--vocabulary-size", vocabulary_size),
+            ),
+            (
+                records,
+                *("-m", "data_pipeline.build_records", *text),
+                *("--tokenizer", self._tokenizer, "--output", records),
+                *options,
+            ),
+        ]
+
+    def _record_settings(self, system):
+        return {**self.settings["records"], **system.get("records", {})}
+
+    def records(self, system):
+        """Path of the records of a system, shared by equal settings."""
+        values = system.get("records", {})
+        name = "-".join(f"{name}={values[name]}" for name in sorted(values))
+        return self.output / "records" / (name or "plain")
+
+    def pretrain(self, name, system, steps=None):
+        """The command of pretraining: (output, *command)."""
+        output = self.output / name / "pretrained"
+        if steps is not None:
+            output = self.output / "timing" / "pretrained"
+        output.mkdir(parents=True, exist_ok=True)
+        model = {
+            "vocabulary_size": self.settings["vocabulary_size"],
+            **self.settings["model"],
+            **self.settings[system["backbone"]],
+            **system.get("model", {}),
+        }
+        training = {**self.pretraining, **system.get("pretraining", {})}
+        if steps is not None:
+            training |= {"steps": steps, "warmup_steps": 1}
+        write_json(output.parent / "model.json", model)
+        write_json(output.parent / "training.json", training)
+        return (
+            output,
+            *("-m", "xlnet_tf.train", "--records", self.records(system)),
+            *("--config", output.parent / "model.json"),
+            *("--training", output.parent / "training.json"),
+            *("--output", output, "--steps", training["steps"]),
+        )
+
+    def finetuning(self, task):
+        """dict of the settings of fine-tuning on a task."""
+        own = self.settings["tasks"].get(task, {})
+        return {**self.settings["finetuning"], **own}
+
+    def finetune(self, name, task):
+        """The command of fine-tuning on a task: (output, *command)."""
+        place = self.output / name
+        place.mkdir(parents=True, exist_ok=True)
+        write_json(place / f"{task}.json", self.finetuning(task))
+        train, *evaluation = self.tasks[task]
+        return (
+            place / task,
+            *("-m", "xlnet_tf.finetune", "--task", task, "--data", train),
+            *(("--eval-data", evaluation[0]) if evaluation else ()),
+            *("--training", place / f"{task}.json", "--output", place / task),
+            *("--preset", self.preset(name), "--seeds", self.seeds),
+        )
+
+    def plan(self, names, tasks):
+        """dict of what decides the results of systems and tasks, by kind."""
+        own = ("systems", "tasks", "finetuning", "pretraining")
+        shared = {k: v for k, v in self.settings.items() if k not in own}
+        return {
+            "settings": {
+                **shared,
+                "pretraining": self.pretraining,
+                "text": self._text,
+                "text_format": self._text_format,
+            },
+            "systems": {x: self.settings["systems"][x] for x in names},
+            "tasks": {
+                task: {
+                    "data": list(map(str, self.tasks[task])),
+                    **self.finetuning(task),
+                }
+                for task in tasks
+            },
+        }
+
+    def preset(self, name):
+        """Path of the weights of a system."""
+        return self.output / name / "pretrained" / "preset"
+
+    def parts(self, names):
+        """What is to be done for some systems, in order.
+
+        Yields:
+            (name, kind, command, preset): a system; "pretrain" or a task;
+            (output, *command); path of the weights it starts from, or None.
+        """
+        systems = self.settings["systems"]
+        for name in names:
+            yield name, "pretrain", self.pretrain(name, systems[name]), None
+            for task in self.tasks:
+                command = self.finetune(name, task)
+                yield name, task, command, self.preset(name)
+
+
+def check_plan(comparison, names):
+    """Refuse to add to a table of other settings.
+
+    Args:
+        comparison: Comparison.
+        names: list of str, the systems that are to be run.
+
+    Raises:
+        ValueError: if what the directory holds was made with other text,
+            tokens or settings, or a system or task of the same name was
+            another.
+    """
+    before = _kept_plan(comparison)
+    for kind, values in comparison.plan(names, comparison.tasks).items():
+        for name, value in values.items():
+            known = before.get(kind, {})
+            if name in known and known[name] != value:
+                raise ValueError(
+                    f"{comparison.output} holds results of other {kind}: "
+                    f"{name} was {known[name]!r}. Received: {value!r}. Give "
+                    "another --output."
+                )
+
+
+def keep_plan(comparison, names=(), tasks=()):
+    """Write down what the results depend on, of what is done.
+
+    Args:
+        comparison: Comparison, whose records are built.
+        names: systems that are pretrained now.
+        tasks: tasks that have a result now.
+    """
+    before = _kept_plan(comparison)
+    merged = {
+        kind: before.get(kind, {}) | values
+        for kind, values in comparison.plan(names, tasks).items()
+    }
+    write_json(comparison.output / PLAN, merged)
+
+
+def _kept_plan(comparison):
+    file = comparison.output / PLAN
+    return read_json(file) if file.is_file() else {}
+
+
+def seconds_of_part(comparison, kind, measured):
+    """About how long a part takes: "pretrain", or all seeds of a task."""
+    start, step = measured["start"], measured["step"]
+    if kind == "pretrain":
+        return start + comparison.pretraining["steps"] * step
+    settings = comparison.finetuning(kind)
+    tokens = settings["batch_size"] * settings["sequence_length"]
+    of_step = comparison.pretraining["batch_size"] * comparison.sequence_length
+    # A token costs about as much; every seed compiles and evaluates.
+    steps = settings["steps"] * step * tokens / of_step
+    return comparison.seeds * (start + steps)
