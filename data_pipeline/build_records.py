@@ -40,12 +40,12 @@ def main(argv=None):
     arguments, beam_options = parser.parse_known_args(argv)
     if beam_options and arguments.runner is None:
         parser.error(f"unrecognized arguments: {' '.join(beam_options)}")
+    command_line.refuse_empty(parser, arguments)
 
     from data_pipeline.records import build
     from data_pipeline.records.manifest import MANIFEST
-    from data_pipeline.tokenization.tokenizer import Tokenizer
 
-    tokenizer = Tokenizer(arguments.tokenizer, lowercase=arguments.lowercase)
+    tokenizer = find_tokenizer(arguments.tokenizer, arguments.lowercase)
     corpus = Corpus(
         arguments.input,
         arguments.text_format,
@@ -98,6 +98,25 @@ def _progress_bar(files):
     )
 
 
+def find_tokenizer(path, lowercase=False):
+    """Tokenizer of a SentencePiece model, or of a model's directory.
+
+    Args:
+        path: str or path.
+        lowercase: bool. False leaves it to the files of a directory.
+
+    Raises:
+        FileNotFoundError, ValueError: as from `Tokenizer`.
+    """
+    from data_pipeline.tokenization import hugging_face
+    from data_pipeline.tokenization.tokenizer import Tokenizer
+
+    path = as_path(path)
+    if path.is_dir():
+        return hugging_face.read_tokenizer(path, lowercase or None)
+    return Tokenizer(path, lowercase=lowercase)
+
+
 def read_settings(arguments):
     """RecordSettings from file and options of a command; options win."""
     from data_pipeline.records import restart
@@ -112,7 +131,9 @@ def read_settings(arguments):
     plan = restart.read_plan(os.path.dirname(arguments.settings) or ".")
     if plan is None:
         raise ValueError(
-            f"{arguments.settings} is not the plan of a set of records."
+            f"{arguments.settings} is not the plan of a set of records, or "
+            "its fields are not those of its `sha256`. Copy it again; without "
+            "`sha256` a plan that was changed by hand is read too."
         )
     given = given_options(schema.RecordSettings, plan)
     return schema.RecordSettings.read(None, arguments, **given)
@@ -172,7 +193,11 @@ def _parser():
         metavar="GLOB",
         help="text files: paths or globs; also gs://BUCKET/...",
     )
-    add("--tokenizer", required=True, help="SentencePiece model, spiece.model")
+    add(
+        "--tokenizer",
+        required=True,
+        help="a SentencePiece model, or the directory of a model",
+    )
     add("--output", required=True, help="directory of the set of records")
     add(
         "--settings",

@@ -48,6 +48,40 @@ def run(main, argv=None):
         return 1
 
 
+def parse(parser, argv=None, may_be_empty=()):
+    """Options of a command, without empty ones.
+
+    Args:
+        parser: argparse.ArgumentParser.
+        argv: list of str, default None for those of the process.
+        may_be_empty: names of options that hold text, which may be "".
+
+    Returns:
+        argparse.Namespace.
+    """
+    options = parser.parse_args(argv)
+    refuse_empty(parser, options, may_be_empty)
+    return options
+
+
+def refuse_empty(parser, options, may_be_empty=()):
+    """End with a usage error if an option is empty, as unset variables are.
+
+    Args:
+        parser, may_be_empty: see `parse`.
+        options: argparse.Namespace.
+    """
+    for name, value in vars(options).items():
+        values = value if isinstance(value, list) else [value]
+        if name not in may_be_empty and any(
+            isinstance(x, str) and not x.strip() for x in values
+        ):
+            parser.error(
+                f"argument {name.replace('_', '-')}: must not be empty; leave "
+                "it out, or give a value"
+            )
+
+
 @contextlib.contextmanager
 def warnings_in_a_line():
     """Context manager that prints warnings in one line each."""

@@ -17,10 +17,11 @@ from data_pipeline.dataset_options import dataset_options
 from data_pipeline.objectives import make_reader
 from data_pipeline.objectives.draws import hash_words
 from data_pipeline.objectives.reader import Draw
-from data_pipeline.records.manifest import check_sizes
+from data_pipeline.records.manifest import check_files
 from data_pipeline.records.manifest import read_manifest
 from data_pipeline.records.reading import ReadableRecords
 from data_pipeline.records.reading import class_first
+from data_pipeline.records.reading import on_service
 from data_pipeline.records.reading import parse_records
 from data_pipeline.records.reading import tokenizer_of_records
 from data_pipeline.records.reading import without_autograph
@@ -129,12 +130,12 @@ class PretrainingData:
         if skip_corrupt:
             self.skipped = verify_records(self.directory, split)
         else:
-            check_sizes(directory, self.manifest, split)
+            check_files(directory, self.manifest, split)
         for bad in self.skipped:
             if bad.record is None:
                 raise ValueError(
-                    f"{bad}. All its records are whole, so they are of "
-                    "another set; copy the file again, or build the set anew."
+                    f"{bad}. Its records are whole, so they are of another "
+                    "shard or set; copy the file again, or build the set anew."
                 )
         self._records = ReadableRecords(
             self.directory,
@@ -249,8 +250,27 @@ class PretrainingData:
             tf.data.experimental.AutoShardPolicy.OFF
         )
         if self._service is not None:
-            dataset = _on_service(dataset, self._service)
+            dataset = on_service(dataset, self._service)
         return dataset.prefetch(2).with_options(options)
+
+    def sources(self, step):
+        """The records of a step, one a row of the global batch.
+
+        Args:
+            step: int, from 0, as in `dataset`.
+
+        Returns:
+            list of (path of the shard, str; number of the record in it, int,
+            from 0).
+        """
+        return self._records.sources(self._positions(step))
+
+    def _positions(self, step):
+        """int64 array [B], positions of the rows' records at a step."""
+        epoch, step = divmod(step, self.steps_per_epoch)
+        rows = tf.range(self.batch_size, dtype=tf.int64)
+        first = self._first_position(tf.constant(epoch, tf.int64), rows)
+        return first.numpy() + step
 
     def explain_data_loss(self, step=0):
         """Name the damaged records, after a `tf.errors.DataLossError`.
@@ -263,12 +283,10 @@ class PretrainingData:
             FileNotFoundError: a shard is missing.
             ValueError: names file, record and byte offset of the first.
         """
-        check_sizes(self.directory, self.manifest, self.split)
-        epoch, step = divmod(step, self.steps_per_epoch)
-        rows = tf.range(self.batch_size, dtype=tf.int64)
-        position = self._first_position(tf.constant(epoch, tf.int64), rows)
-        ahead = min(3 * _MOST_STEPS, self.steps_per_epoch - step)
-        likely = self._records.files(position.numpy() + step, ahead)
+        check_files(self.directory, self.manifest, self.split)
+        left = self.steps_per_epoch - step % self.steps_per_epoch
+        ahead = min(3 * _MOST_STEPS, left)
+        likely = self._records.files(self._positions(step), ahead)
         bad = verify_records(self.directory, self.split, likely)
         if bad:
             more = f" (and {len(bad) - 1} more in it)" if len(bad) > 1 else ""
@@ -373,18 +391,3 @@ class PretrainingData:
         return tf.where(epoch == 0, tf.zeros_like(drawn), drawn) % (
             self.num_records
         )
-
-
-def _on_service(dataset, address):
-    """The same dataset, read by a worker of a tf.data service.
-
-    The service assigns each element of the source to one worker. The source
-    here has a single element, so one worker reads the whole dataset, in order;
-    datasets of other rows or replicas may be read by other workers.
-    """
-    source = tf.data.Dataset.from_tensors(0)
-    return source.flat_map(without_autograph(lambda _: dataset)).apply(
-        tf.data.experimental.service.distribute(
-            tf.data.experimental.service.ShardingPolicy.DYNAMIC, address
-        )
-    )

@@ -18,6 +18,7 @@ import json
 import math
 import pathlib
 import reprlib
+import sys
 import types
 import typing
 
@@ -36,11 +37,14 @@ POSITIVE = Range(
 NOT_NEGATIVE = Range(
     "an integer from 0 up", "a number from 0 up", lambda x: 0 <= x < math.inf
 )
+SEED = Range(*["an integer from 0 to 4294967295"] * 2, lambda x: 0 <= x < 2**32)
 FRACTION = Range("in [0, 1]", "in [0, 1]", lambda x: 0 <= x <= 1)
 FRACTION_BELOW_1 = Range("in [0, 1)", "in [0, 1)", lambda x: 0 <= x < 1)
 FRACTION_ABOVE_0 = Range("in (0, 1]", "in (0, 1]", lambda x: 0 < x <= 1)
 FRACTION_BETWEEN = Range("in (0, 1)", "in (0, 1)", lambda x: 0 < x < 1)
 
+# Of tensors, and of floats.
+_LARGEST = {int: 2**63 - 1, float: sys.float_info.max}
 _METAVARS = {int: "N", float: "X", str: "NAME"}
 _ANY = Range("an integer", "a number", lambda x: True)
 # Aliases in a YAML file make lists of lists that have no end when written out.
@@ -124,7 +128,10 @@ def check(field, value):
     else:
         expected = range_.integer if kind is int else range_.number
         holds = range_.holds
-    if not is_kind or not holds(value):
+    is_held = is_kind and holds(value)
+    if is_held and kind in _LARGEST and abs(value) > _LARGEST[kind]:
+        expected, is_held = f"{expected} of 64 bits", False
+    if not is_held:
         error = ValueError if is_kind else TypeError
         raise error(
             f"`{field.name}` must be {expected}. "
@@ -149,38 +156,42 @@ def read_file(cls, path):
 
     Raises:
         FileNotFoundError: the file does not exist.
-        ValueError: it does not hold an object, or has unknown fields.
+        ValueError: it does not hold an object, has unknown fields, is too
+            long, or is not as the `SHA256SUMS` of its run or export says.
     """
+    # Not at the top: where Keras is imported already, the first import from
+    # `xlnet_tf` imports every class, and their settings need this module whole.
+    from xlnet_tf.checksums import verify_checksums
+    from xlnet_tf.limits import MOST_SETTINGS_BYTES
+    from xlnet_tf.limits import check_length
+    from xlnet_tf.limits import parse_yaml
+
     path = pathlib.Path(path)
     if not path.is_file():
         raise FileNotFoundError(f"there is no file of settings at {path}.")
+    check_length(path, path.stat().st_size, MOST_SETTINGS_BYTES)
+    # Of a run, and of the `assets.extra` of an export.
+    for directory in path.parents[:2]:
+        verify_checksums(directory, [path.relative_to(directory).as_posix()])
     is_yaml = path.suffix in (".yaml", ".yml")
     kind = "YAML" if is_yaml else "JSON"
     try:
         # UnicodeDecodeError is a ValueError too.
         text = path.read_text(encoding="utf-8")
-        values = _yaml(text) if is_yaml else json.loads(text)
+        values = parse_yaml(text) if is_yaml else json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"{path} is not a {kind} file: {error}.") from error
+        reason = str(error).rstrip(".")
+        raise ValueError(f"{path} is not a {kind} file: {reason}.") from error
     if not isinstance(values, dict):
         raise ValueError(f"{path} does not hold a {kind} object.")
     known = [field.name for field in dataclasses.fields(cls)]
-    unknown = sorted(str(name) for name in set(values) - set(known))
+    unknown = sorted(str(name)[:80] for name in set(values) - set(known))
     if unknown:
         raise ValueError(
             f"{path} has unknown fields: {', '.join(unknown)}. Known are: "
             f"{', '.join(known)}."
         )
     return values
-
-
-def _yaml(text):
-    import yaml
-
-    try:
-        return yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise ValueError(" ".join(str(error).split())) from error
 
 
 def add_options(parser, cls, first=(), skip=(), required=()):

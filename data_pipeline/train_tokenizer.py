@@ -10,6 +10,7 @@ import random
 import re
 import sys
 
+from data_pipeline.command_line import parse
 from data_pipeline.command_line import run
 from data_pipeline.text.documents import BAD_TEXT
 from data_pipeline.text.documents import TEXT_FORMATS
@@ -44,7 +45,8 @@ def train_tokenizer(
 
     Args:
         sentences: iterable of str, read once.
-        output: path of the file to write; it appears when complete.
+        output: path of the file to write; it appears when complete, and holds
+            its own SHA-256.
         vocabulary_size: int, default 32000.
         character_coverage: float from 0.98 to 1, default 0.99995: the share
             of all characters that get a piece. 0.9995 suits Chinese.
@@ -71,6 +73,7 @@ def train_tokenizer(
 
     Source: the `trainer_spec` in the released `spiece.model`.
     """
+    from data_pipeline.tokenization import model_file
     from data_pipeline.tokenization.tokenizer import Tokenizer
 
     _check_settings(
@@ -82,7 +85,7 @@ def train_tokenizer(
         "input_sentence_size": sentence_limit,
     }
     sentences = _Sentences(sentences, lowercase, sentence_limit)
-    model_proto = _train(sentences, settings)
+    model_proto = model_file.with_digest(_train(sentences, settings))
     # Refuses what cannot be used before it takes the place of what could.
     Tokenizer.from_model_proto(model_proto, lowercase)
     write_bytes(output, model_proto)
@@ -130,7 +133,7 @@ def main(argv=None):
         default="refuse",
         help="as of build_records (default refuse)",
     )
-    options = parser.parse_args(argv)
+    options = parse(parser, argv)
     corpus = Corpus(
         options.input,
         options.text_format,

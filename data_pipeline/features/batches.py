@@ -137,6 +137,13 @@ class EncodedExamples:
         """int64 array [R], tokens of the longest sequence of each row."""
         return self._lengths
 
+    def examples_of(self, row):
+        """Indices of the examples that a row was made of, list of int."""
+        if "example" not in self.dense:
+            return [int(row)]
+        found = np.atleast_1d(self.dense["example"][row])
+        return list(dict.fromkeys(found.tolist()))
+
 
 class Batches:
     """Batches of encoded examples.
@@ -221,6 +228,11 @@ class Batches:
         filled[: len(order)] = order
         batches = filled.reshape(-1, self.batch_size)
         return self._dataset(batches, first_row, num_rows, replica_batch)
+
+    def rows(self, step):
+        """int64 array [B], the rows of a training step, from 0."""
+        epoch, step = divmod(step, self.steps_per_epoch)
+        return self._order(epoch)[step]
 
     def padding(self, epoch=0):
         """float, the share of an epoch's tokens that is padding."""

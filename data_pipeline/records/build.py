@@ -9,6 +9,7 @@ processes.
 import collections
 import concurrent.futures
 import contextlib
+import ctypes
 import dataclasses
 import functools
 import multiprocessing
@@ -25,13 +26,16 @@ from data_pipeline.records.part import build_part
 from data_pipeline.records.schema import SPLITS
 from data_pipeline.records.schema import RecordSettings
 from data_pipeline.records.schema import stored_features
+from data_pipeline.records.tfrecord import record_bytes
 from data_pipeline.records.writer import TOKENIZER
 from data_pipeline.records.writer import RecordSetWriter
-from data_pipeline.records.writer import record_bytes
+from data_pipeline.records.writer import remove_leftovers
 from data_pipeline.text.documents import Corpus
 from data_pipeline.text.files import ReadLog
 from data_pipeline.text.files import TextError
 from data_pipeline.tokenization.symbols import SPECIAL_IDS
+
+_SET_PARENT_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG of Linux's prctl
 
 _Job = collections.namedtuple("_Job", "split number part path text_digest")
 
@@ -97,6 +101,7 @@ def build_records(
     if not overwrite:
         finished = restart.find_finished_set(output, plan)
         if finished is not None:
+            remove_leftovers(output)
             return finished
     build_parts = build_parts or functools.partial(
         _build_parts, processes=processes, progress=_Progress(progress)
@@ -271,6 +276,10 @@ _worker = {}
 def _start_worker(tokenizer, settings, lifeline):
     # Ctrl-C reaches the whole process group; the parent alone handles it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # At once, so that none writes into the next build: the thread below may
+    # wait long for a library to return. Linux alone can do this.
+    with contextlib.suppress(AttributeError):
+        ctypes.CDLL(None).prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGKILL)
     threading.Thread(
         target=_exit_without_parent, args=(lifeline,), daemon=True
     ).start()
@@ -319,13 +328,13 @@ def make_manifest(built, tokenizer, settings, corpus, bad_text):
         shards = []
         for direction in settings.directions:
             for part in built:
-                for *kind, path, num_records, num_bytes, sha256 in part.shards:
+                for *kind, path, written in part.shards:
                     if kind != [split, direction]:
                         continue
                     file = f"{split}-{len(shards):05d}.tfrecord"
                     names[file] = os.path.basename(path)
                     shards.append(
-                        Shard(file, num_records, num_bytes, sha256, direction)
+                        Shard(file, direction=direction, **written._asdict())
                     )
         if shards:
             splits[split] = tuple(shards)

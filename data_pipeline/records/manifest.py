@@ -1,8 +1,9 @@
 """The manifest of a set of records.
 
-It holds the settings and features of the records and the size of every shard,
-so that a missing or truncated shard is found before the first record is read.
-Its own SHA-256 is a field of it.
+It holds the settings and features of the records, and of every shard the size
+and the checksums of the first and the last record, so that a shard that is
+missing, truncated or another's is found before the first step, without reading
+it. Its own SHA-256 is a field of it.
 """
 
 import concurrent.futures
@@ -23,7 +24,8 @@ from data_pipeline.tokenization.symbols import SPECIAL_IDS
 from xlnet_tf.files import as_path
 from xlnet_tf.files import is_remote
 
-FORMAT_VERSION = 1
+# 2: shards have the checksums of their first and last record.
+FORMAT_VERSION = 2
 MANIFEST = "manifest.json"
 FORMS = ("compact", "frozen")
 _FILE_NAME = re.compile(r"[^/\\\0]+")
@@ -35,21 +37,27 @@ _TOKENIZER = {
     "lowercase": bool,
     "file": str,
 }
-# Shards whose sizes one thread asks for, and threads: a bucket or a network
-# disk takes milliseconds for each.
+OTHER_FILE = "another file than was built"
+# Shards that one thread looks at, and threads: a bucket or a network disk takes
+# milliseconds for each.
 _SHARDS_AT_ONCE = 64
 _THREADS = 32
 
 
 @dataclasses.dataclass(frozen=True)
 class Shard:
-    """A file of a set; `direction` is "forward" or "backward"."""
+    """A file of a set, as `data_pipeline.records.writer.WrittenShard`.
+
+    `direction` is "forward" or "backward".
+    """
 
     file: str
     records: int
     bytes: int
     sha256: str
     direction: str
+    first_crc32c: int | None = None
+    last_crc32c: int | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -136,8 +144,7 @@ class Manifest:
             self.form,
         ):
             raise ValueError("`features` do not follow from the lengths")
-        sizes = {name: x.num_bytes for name, x in self.features.items()}
-        if self.record_bytes != tfrecord.example_size(sizes):
+        if self.record_bytes != tfrecord.record_bytes(self.features):
             raise ValueError("`record_bytes` do not follow from `features`")
         self._check_shards()
 
@@ -159,6 +166,11 @@ class Manifest:
                 shard.bytes != shard.records * self.frame_bytes
             ):
                 raise ValueError(f"{name}: size and records do not agree")
+            ends = shard.first_crc32c, shard.last_crc32c
+            if self.format_version > 1 and (None in ends) == (
+                shard.records > 0
+            ):
+                raise ValueError(f"{name}: checksums and records do not agree")
             if shard.direction not in DIRECTIONS[: 1 + self.both_directions]:
                 raise ValueError(
                     f"{name}: `direction` and `both_directions` do not agree"
@@ -166,11 +178,11 @@ class Manifest:
 
 
 def read_manifest(directory, check_shards=True):
-    """Read the manifest of a set and compare the sizes of the shards.
+    """Read the manifest of a set and compare the shards with it.
 
     Args:
         directory: path.
-        check_shards: bool, whether the shards must exist with their sizes.
+        check_shards: bool, whether to do as `check_files` of all shards.
 
     Returns:
         Manifest.
@@ -178,7 +190,7 @@ def read_manifest(directory, check_shards=True):
     Raises:
         FileNotFoundError: the manifest or a shard is missing.
         ValueError: the manifest is broken or newer than this library, or a
-            shard has another size.
+            shard is not the one of the manifest.
     """
     path = as_path(directory) / MANIFEST
     try:
@@ -211,7 +223,7 @@ def read_manifest(directory, check_shards=True):
     if digest not in (None, digest_of_fields(content)):
         raise _broken(path, "its fields are not those that were written")
     if check_shards:
-        check_sizes(directory, manifest)
+        check_files(directory, manifest)
     return manifest
 
 
@@ -224,8 +236,11 @@ def _broken(path, reason):
     )
 
 
-def check_sizes(directory, manifest, split=None):
-    """Compare the sizes of shards with the manifest.
+def check_files(directory, manifest, split=None):
+    """Compare the shards with the manifest, by their sizes and ends.
+
+    The first and the last record of each shard are read. Those of earlier
+    versions, whose manifests have no checksums of them, are not.
 
     Args:
         directory: path.
@@ -234,13 +249,15 @@ def check_sizes(directory, manifest, split=None):
 
     Raises:
         FileNotFoundError: a shard is missing.
-        ValueError: a shard has another size.
+        ValueError: a shard has another size, its first or last record is
+            damaged, or another than was written.
     """
 
     def check(begin):
         for shard in shards[begin : begin + _SHARDS_AT_ONCE]:
             path = shard_path(directory, shard)
             _check_size(path, shard, manifest.frame_bytes)
+            _check_ends(path, shard, manifest.frame_bytes)
 
     shards = all_shards(manifest, split)
     begins = range(0, len(shards), _SHARDS_AT_ONCE)
@@ -263,6 +280,40 @@ def _check_size(path, shard, frame_bytes):
         f"{path}: the shard has {size} bytes and must have {shard.bytes}: "
         f"{damage}. Copy it again from where the set was built."
     )
+
+
+def _check_ends(path, shard, frame_bytes):
+    for bad in find_bad_ends(path, shard, frame_bytes):
+        advice = "or go on without damaged records by --skip-corrupt."
+        if bad.record is None:
+            advice = "and the manifest too: shards or sets were mixed up."
+        raise ValueError(
+            f"{bad}. Copy it again from where the set was built, {advice}"
+        )
+
+
+def find_bad_ends(path, shard, frame_bytes):
+    """Compare the first and the last record of a shard with the manifest.
+
+    Args:
+        path: str.
+        shard: Shard.
+        frame_bytes: int, F.
+
+    Returns:
+        list of BadRecord, of which `record` is None where the record is whole,
+        but another than was written.
+    """
+    expected = (shard.first_crc32c, shard.last_crc32c)
+    if None in expected:
+        return []
+    found = tfrecord.read_checksums(path, (0, shard.records - 1), frame_bytes)
+    other = tfrecord.BadRecord(path, None, 0, OTHER_FILE)
+    return [
+        x if isinstance(x, tfrecord.BadRecord) else other
+        for x, checksum in zip(found, expected, strict=True)
+        if x != checksum
+    ]
 
 
 def shard_path(directory, shard):

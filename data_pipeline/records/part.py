@@ -10,6 +10,7 @@ import typing
 import numpy as np
 
 from data_pipeline.records import schema
+from data_pipeline.records import tfrecord
 from data_pipeline.records import writer
 from data_pipeline.records.sequences import build_sequences
 from data_pipeline.records.sequences import join_documents
@@ -21,9 +22,7 @@ from data_pipeline.tokenization.symbols import UNKNOWN_ID
 class BuiltPart(typing.NamedTuple):
     """Shards of a part, with counts of its text."""
 
-    shards: (
-        list  # of (split, direction, temporary path, records, bytes, sha256)
-    )
+    shards: list  # of (split, direction, temporary path, WrittenShard)
     documents: int
     characters: int
     tokens: int
@@ -72,7 +71,7 @@ def build_part(split, number, part, path, tokenizer, settings):
         )
         chunks = _encoded_chunks(values, stored, stream_number, settings)
         written = writer.write_shard(shard_path, chunks)
-        shards.append((split, direction, shard_path, *written))
+        shards.append((split, direction, shard_path, written))
     return BuiltPart(
         shards,
         len(part),
@@ -111,7 +110,7 @@ def _record_values(stream, split, number, direction, starts_word, settings):
 
 
 def _encoded_chunks(values, stored, stream_number, settings):
-    at_once = writer.records_at_once(stored)
+    at_once = tfrecord.records_at_once(stored)
     for begin in range(0, len(values["is_next"]), at_once):
         chunk = {
             name: value[begin : begin + at_once]
@@ -119,7 +118,7 @@ def _encoded_chunks(values, stored, stream_number, settings):
         }
         if settings.frozen:
             chunk |= _drawn_permutations(chunk, begin, stream_number, settings)
-        yield writer.encode_records(chunk, stored)
+        yield tfrecord.encode_records(chunk, stored)
 
 
 def _drawn_permutations(chunk, first_record, stream_number, settings):

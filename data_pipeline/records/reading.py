@@ -3,6 +3,7 @@
 Shapes: b records, T tokens of the sequence, P targets.
 """
 
+import hashlib
 import itertools
 
 import numpy as np
@@ -67,6 +68,20 @@ class ReadableRecords:
         begin = tf.gather(self._begin, number)
         index = tf.gather(self._index, number) + position - begin
         return index, tf.equal(position, begin)
+
+    def sources(self, position):
+        """Where the records at positions are stored.
+
+        Args:
+            position: int64 array [n].
+
+        Returns:
+            list of (path of the shard, str; number of the record in it, int).
+        """
+        numbers = np.searchsorted(self._end, position, "right")
+        records = self._first[numbers] + position - self._begin[numbers]
+        files = self._files[numbers % len(self._files)]
+        return list(zip(files.tolist(), records.tolist(), strict=True))
 
     def files(self, position, count):
         """Paths of the shards that hold consecutive records.
@@ -244,15 +259,28 @@ def tokenizer_of_records(directory, manifest):
             f"{file}, the tokenizer of the records, is missing. Copy it from "
             "where they were built."
         )
-    tokenizer = Tokenizer.from_model_proto(
-        file.read_bytes(), settings["lowercase"]
-    )
-    if tokenizer.digest != settings["sha256"]:
+    model_proto = file.read_bytes()
+    if hashlib.sha256(model_proto).hexdigest() != settings["sha256"]:
         raise ValueError(
             f"{file} is not the tokenizer that the records were built with. "
             "Copy it again from where they were built."
         )
-    return tokenizer
+    return Tokenizer.from_model_proto(model_proto, settings["lowercase"])
+
+
+def on_service(dataset, address):
+    """The same dataset, read by a worker of the tf.data service at an address.
+
+    The service assigns each element of the source to one worker. The source
+    here has a single element, so one worker reads the whole dataset, in order;
+    datasets of other rows or replicas may be read by other workers.
+    """
+    source = tf.data.Dataset.from_tensors(0)
+    return source.flat_map(without_autograph(lambda _: dataset)).apply(
+        tf.data.experimental.service.distribute(
+            tf.data.experimental.service.ShardingPolicy.DYNAMIC, address
+        )
+    )
 
 
 def _unpack_bits(packed):

@@ -19,6 +19,7 @@ from data_pipeline.records.manifest import digest_of_fields
 from data_pipeline.records.manifest import read_manifest
 from data_pipeline.records.part import BuiltPart
 from data_pipeline.records.writer import PLAN
+from data_pipeline.records.writer import WrittenShard
 from data_pipeline.text.files import sizes_and_times
 from xlnet_tf import files
 
@@ -107,9 +108,14 @@ def write_finished_plan(directory, plan, digests):
         dict of the names of the files to their temporary ones.
     """
     values = plan.values | {"input_sha256": digests}
-    files.write_json(os.path.join(directory, _FINISHED), values)
+    _write_plan(os.path.join(directory, _FINISHED), values)
     files.write_json(os.path.join(directory, INPUT), {"files": plan.places})
     return {PLAN: _FINISHED, INPUT: INPUT}
+
+
+def _write_plan(file, values):
+    digest = digest_of_fields(values)
+    files.write_json(file, {**values, _DIGEST: digest})
 
 
 def read_plan(directory):
@@ -119,11 +125,15 @@ def read_plan(directory):
         directory: str.
 
     Returns:
-        dict, or None without a valid plan.
+        dict, or None without a valid plan: one whose fields are those of its
+        SHA-256. Those of earlier versions have none.
     """
     try:
         values = files.read_json_object(os.path.join(directory, PLAN))
     except (FileNotFoundError, NotADirectoryError, ValueError):
+        return None
+    digest = values.pop(_DIGEST, None)
+    if digest not in (None, digest_of_fields(values)):
         return None
     return values if _is_plan(values) else None
 
@@ -175,7 +185,7 @@ def find_finished_set(directory, plan):
         return None
     before = read_plan(directory)
     if before is None:
-        differs = "it does not say what it was made from"
+        differs = f"its {PLAN} is missing or damaged"
     else:
         # What is complete may be of any release.
         differs = _difference(before, plan.values, ["libraries"])
@@ -267,11 +277,14 @@ def load_part(path, digest=None, may_differ=False):
         )
     shards = []
     for split, direction, shard, *written in content.pop("shards"):
+        if len(written) != 1:
+            return None  # of an earlier version, which lacks checksums
         # The directory may have been moved.
         shard = os.path.join(os.path.dirname(path), os.path.basename(shard))
-        if not _is_whole(shard, written[-1]):
+        written = WrittenShard(*written[0])
+        if not _is_whole(shard, written.sha256):
             return None
-        shards.append((split, direction, shard, *written))
+        shards.append((split, direction, shard, written))
     return BuiltPart(shards, **content)
 
 
@@ -325,7 +338,7 @@ def begin(directory, plan):
         mark_for_repair(directory, plan)
         return True
     if before != plan.values:
-        files.write_json(os.path.join(directory, PLAN), plan.values)
+        _write_plan(os.path.join(directory, PLAN), plan.values)
     return False
 
 
@@ -337,7 +350,7 @@ def mark_for_repair(directory, plan):
         plan: Plan.
     """
     values = {k: v for k, v in plan.values.items() if k != "input"}
-    files.write_json(os.path.join(directory, PLAN), values)
+    _write_plan(os.path.join(directory, PLAN), values)
 
 
 def is_in_repair(values):

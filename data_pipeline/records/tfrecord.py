@@ -3,18 +3,45 @@
 All records of a set have the same size, so a shard is a matrix of bytes, which
 NumPy writes and checks without TensorFlow.
 
+The checksums find every flipped byte, but not that whole records are missing,
+or another's. So the checksums of a file's first and last record are kept
+elsewhere, in the manifest of the set.
+
 Shapes: n records, L bytes of a record, F = L + 16 bytes of its frame: length
 (8), its checksum (4), the record, its checksum (4).
 
 Source: tensorflow/core/lib/io/record_writer.h, tensorflow/core/example.
 """
 
+import typing
+
 import google_crc32c
 import numpy as np
+
+from xlnet_tf.files import as_path
 
 FRAME_OVERHEAD = 16
 _HEADER = 12
 _MASK_DELTA = np.uint32(0xA282EAD8)
+_SCAN_BYTES = 1 << 25
+_FRAME_BYTES = 1 << 25
+
+
+class BadRecord(typing.NamedTuple):
+    """A damaged record, or with `record` None a file of other content."""
+
+    file: str
+    record: int | None
+    offset: int
+    reason: str
+
+    def __str__(self):
+        if self.record is None:
+            return f"{self.file}: {self.reason}"
+        return (
+            f"{self.file}: record {self.record} at byte offset {self.offset}: "
+            f"{self.reason}"
+        )
 
 
 def example_template(features):
@@ -72,6 +99,27 @@ def frame_records(values, features):
     return frames
 
 
+def encode_records(values, stored):
+    """Serialize and frame records.
+
+    Args:
+        values: dict of name to array [n, ...] of the shape in `stored`.
+        stored: dict of name to StoredFeature.
+
+    Returns:
+        uint8 array [n, frame bytes].
+    """
+    encoded = {}
+    for name, feature in stored.items():
+        value = np.asarray(values[name]).reshape(-1, feature.num_values)
+        if feature.packed:
+            encoded[name] = np.packbits(value.astype(bool), axis=1)
+        else:
+            dtype = np.dtype(feature.dtype).newbyteorder("<")
+            encoded[name] = np.ascontiguousarray(value, dtype).view(np.uint8)
+    return frame_records(encoded, _sizes(stored))
+
+
 def find_bad_frames(frames):
     """Find frames with a wrong length or checksum.
 
@@ -88,6 +136,80 @@ def find_bad_frames(frames):
     return bad | (checksums != stored[:, 0])
 
 
+def find_bad_records(path, num_records, frame_bytes, digest=None):
+    """Check all records of a file.
+
+    As records have a fixed size, the scan continues behind a damaged one.
+
+    Args:
+        path: str.
+        num_records: int, how many it must have.
+        frame_bytes: int, F.
+        digest: object of hashlib that takes all bytes of the file, or None.
+
+    Returns:
+        list of BadRecord, in order.
+    """
+    bad, record = [], 0
+    at_once = max(1, _SCAN_BYTES // frame_bytes)
+    with as_path(path).open("rb") as file:
+        while record < num_records:
+            block = file.read(at_once * frame_bytes)
+            if digest:
+                digest.update(block)
+            count = min(len(block) // frame_bytes, num_records - record)
+            frames = np.frombuffer(block, np.uint8, count * frame_bytes)
+            damaged = find_bad_frames(frames.reshape(-1, frame_bytes))
+            for index in np.flatnonzero(damaged).tolist():
+                bad.append(_bad(path, record + index, frame_bytes))
+            record += count
+            if count < at_once:
+                break
+        while digest and (block := file.read(_SCAN_BYTES)):
+            digest.update(block)
+    for number in range(record, num_records):
+        bad.append(_bad(path, number, frame_bytes, "cut off"))
+    return bad
+
+
+def read_checksums(path, records, frame_bytes):
+    """Checksums of single records of a file.
+
+    Args:
+        path: str.
+        records: iterable of int, their numbers in the file.
+        frame_bytes: int, F.
+
+    Returns:
+        list of int, or of BadRecord where a record is damaged or cut off.
+    """
+    found = []
+    with as_path(path).open("rb") as file:
+        for record in records:
+            file.seek(record * frame_bytes)
+            frame = np.frombuffer(file.read(frame_bytes), np.uint8)
+            if len(frame) < frame_bytes:
+                found.append(_bad(path, record, frame_bytes, "cut off"))
+            elif find_bad_frames(frame[None])[0]:
+                found.append(_bad(path, record, frame_bytes))
+            else:
+                found.append(stored_checksum(frame))
+    return found
+
+
+def stored_checksum(frame):
+    """The checksum at the end of the frame of a record, int.
+
+    Args:
+        frame: uint8 array [F].
+    """
+    return int.from_bytes(frame[-4:].tobytes(), "little")
+
+
+def _bad(path, record, frame_bytes, reason="damaged bytes"):
+    return BadRecord(path, record, record * frame_bytes, reason)
+
+
 def example_size(features):
     """Length of the serialized Example of `example_template`, int.
 
@@ -100,6 +222,20 @@ def example_size(features):
         for name, n in features.items()
     )
     return _field_size(sum(map(_field_size, entries)))
+
+
+def record_bytes(stored):
+    """Bytes of a record without its frame, int."""
+    return example_size(_sizes(stored))
+
+
+def records_at_once(stored):
+    """Number of records to frame at a time, for bounded memory, int."""
+    return max(1, _FRAME_BYTES // record_bytes(stored))
+
+
+def _sizes(stored):
+    return {name: feature.num_bytes for name, feature in stored.items()}
 
 
 def masked_crc32c(rows):

@@ -8,8 +8,8 @@ A set is a directory:
     validation-00000.tfrecord
 
 The checksums of TFRecord find every flipped byte, but not a shard that is
-missing or truncated between two records. The manifest does: it is checked
-before the first record is read, and written last.
+missing, another's or truncated between two records. The manifest does: it is
+checked before the first record is read, and written last.
 """
 
 import contextlib
@@ -21,15 +21,17 @@ import typing
 import warnings
 
 import filelock
-import numpy as np
 
 from data_pipeline.records import tfrecord
 from data_pipeline.records.manifest import MANIFEST
+from data_pipeline.records.manifest import OTHER_FILE
 from data_pipeline.records.manifest import all_shards
+from data_pipeline.records.manifest import find_bad_ends
 from data_pipeline.records.manifest import manifest_bytes
 from data_pipeline.records.manifest import read_manifest
 from data_pipeline.records.manifest import shard_path
 from data_pipeline.records.manifest import shard_size
+from data_pipeline.records.tfrecord import BadRecord
 from xlnet_tf.files import as_path
 from xlnet_tf.files import is_remote
 from xlnet_tf.files import is_unfinished
@@ -46,46 +48,21 @@ _BUILDING = ".building"
 # that the files of a complete set are given, while they are given them.
 _LOCK, _OWNER, _PLACING = "lock", "owner", "placing.json"
 _SHARD = re.compile(r"(train|validation)-\d{5,}\.tfrecord")
-_SCAN_BYTES = 1 << 25
-_FRAME_BYTES = 1 << 25
 
 
-class BadRecord(typing.NamedTuple):
-    """A damaged record, or with `record` None a file of other content."""
+class WrittenShard(typing.NamedTuple):
+    """Size and checksums of a file of records.
 
-    file: str
-    record: int | None
-    offset: int
-    reason: str
-
-    def __str__(self):
-        if self.record is None:
-            return f"{self.file}: {self.reason}"
-        return (
-            f"{self.file}: record {self.record} at byte offset {self.offset}: "
-            f"{self.reason}"
-        )
-
-
-def encode_records(values, stored):
-    """Serialize and frame records.
-
-    Args:
-        values: dict of name to array [n, ...] of the shape in `stored`.
-        stored: dict of name to StoredFeature.
-
-    Returns:
-        uint8 array [n, frame bytes].
+    `sha256` is of the file; `first_crc32c` and `last_crc32c` are the checksums
+    in the frames of its first and last record, None of earlier versions or of
+    an empty file.
     """
-    encoded = {}
-    for name, feature in stored.items():
-        value = np.asarray(values[name]).reshape(-1, feature.num_values)
-        if feature.packed:
-            encoded[name] = np.packbits(value.astype(bool), axis=1)
-        else:
-            dtype = np.dtype(feature.dtype).newbyteorder("<")
-            encoded[name] = np.ascontiguousarray(value, dtype).view(np.uint8)
-    return tfrecord.frame_records(encoded, _sizes(stored))
+
+    records: int
+    bytes: int
+    sha256: str
+    first_crc32c: int | None = None
+    last_crc32c: int | None = None
 
 
 def write_shard(path, chunks):
@@ -96,19 +73,24 @@ def write_shard(path, chunks):
         chunks: iterable of uint8 array [n, frame bytes].
 
     Returns:
-        tuple of int number of records, int number of bytes and str SHA-256.
+        WrittenShard.
 
     Raises:
         OSError: with `path` as its file name, for example a full disk.
     """
     digest, num_records, num_bytes = hashlib.sha256(), 0, 0
+    first = last = None
     with written_whole(path) as temporary, temporary.open("wb") as file:
-        for frames in chunks:
+        for frames in filter(len, chunks):
             file.write(frames.data)
             digest.update(frames.data)
             num_records += len(frames)
             num_bytes += frames.nbytes
-    return num_records, num_bytes, digest.hexdigest()
+            last = tfrecord.stored_checksum(frames[-1])
+            first = (
+                tfrecord.stored_checksum(frames[0]) if first is None else first
+            )
+    return WrittenShard(num_records, num_bytes, digest.hexdigest(), first, last)
 
 
 class RecordSetWriter:
@@ -188,19 +170,22 @@ class RecordSetWriter:
         write_bytes(self._building / TOKENIZER, self._model_proto)
         write_bytes(self._building / MANIFEST, manifest_bytes(manifest))
         names = {**temporary_names, TOKENIZER: TOKENIZER}
-        write_json(self._building / _PLACING, names)
-
-        old_files = self._remove_old_manifest()
+        old_files = self._old_shards() - set(names)
+        write_json(
+            self._building / _PLACING, {**names, **dict.fromkeys(old_files)}
+        )
+        remove(self.directory / MANIFEST)
+        _flush_directory(self.directory)
         for file, temporary in names.items():
             path = self.directory / file
             (self._building / temporary).replace(path)
             self._placed.append((path, self._building / temporary))
+        for file in old_files:
+            remove(self.directory / file)
         _flush_directory(self.directory)
         (self._building / MANIFEST).replace(self.directory / MANIFEST)
         self._placed, self._finished = [], True
         _flush_directory(self.directory)
-        for file in old_files - set(names):
-            remove(self.directory / file)
 
     def _clear(self, is_kept):
         """Removes temporary files, but not the lock, which is still held."""
@@ -279,30 +264,49 @@ class RecordSetWriter:
                 )
 
     def _take_back(self):
-        """Takes back the files of a set that was killed while it finished."""
+        """Takes back the files of a set whose writer was killed at the end.
+
+        What stood there before the set has no temporary name, and goes.
+        """
         try:
             names = read_json_object(self._building / _PLACING)
         except (FileNotFoundError, ValueError):
             return
         for file, temporary in names.items():
             path = self.directory / file
+            if temporary is None and _is_of_a_set(file):
+                remove(path)
+                continue
             # A list from elsewhere may name any file.
             temporary = self._building / os.path.basename(str(temporary))
             if _is_of_a_set(file) and not temporary.exists() and path.exists():
                 path.replace(temporary)
         remove(self._building / _PLACING)
 
-    def _remove_old_manifest(self):
-        path, names = self.directory / MANIFEST, set()
-        if path.exists():
-            # Of a broken one the shards are unknown.
-            with contextlib.suppress(ValueError):
-                old = read_manifest(self.directory, check_shards=False)
-                names = {shard.file for shard in all_shards(old)}
-            remove(path)
-            _flush_directory(self.directory)
+    def _old_shards(self):
+        """Names of the shards of the set that will be replaced, a set."""
+        names = set()
+        # Of a broken manifest the shards are unknown.
+        with contextlib.suppress(FileNotFoundError, ValueError):
+            old = read_manifest(self.directory, check_shards=False)
+            names = {shard.file for shard in all_shards(old)}
         # A manifest from elsewhere may name any file.
         return set(filter(_SHARD.fullmatch, names))
+
+
+def remove_leftovers(directory):
+    """Remove what a writer left beside a set that it had completed.
+
+    Args:
+        directory: path.
+    """
+    building = as_path(directory) / _BUILDING
+    # The manifest is renamed last.
+    if not (building / _PLACING).exists() or (building / MANIFEST).exists():
+        return
+    leftover = RecordSetWriter(directory, b"", True)
+    with contextlib.suppress(RuntimeError), leftover:  # another is at work
+        pass
 
 
 def _is_of_a_set(name):
@@ -326,8 +330,8 @@ def verify_records(directory, split=None, likely=None):
             behind the first damaged shard is checked, and no SHA-256.
 
     Returns:
-        list of BadRecord, in order, empty if nothing is damaged. As records
-        have a fixed size, the scan continues behind a damaged one.
+        list of BadRecord, in order, empty if nothing is damaged. `record` is
+        None of a shard that is none of this set, whatever else is damaged.
 
     Raises:
         FileNotFoundError: the manifest or a shard is missing.
@@ -341,53 +345,25 @@ def verify_records(directory, split=None, likely=None):
         shards.sort(key=lambda shard: shard[0] not in likely)
     bad = []
     for path, shard in shards:
-        digest = hashlib.sha256() if likely is None else None
-        bad += _verify_shard(path, shard, manifest.frame_bytes, digest)
+        bad += _verify_shard(path, shard, manifest.frame_bytes, likely is None)
         if bad and likely is not None:
             break
     return bad
 
 
-def _verify_shard(path, shard, frame_bytes, digest=None):
-    shard_size(path)  # names a missing one
-    bad, record = [], 0
-    at_once = max(1, _SCAN_BYTES // frame_bytes)
-    with as_path(path).open("rb") as file:
-        while record < shard.records:
-            block = file.read(at_once * frame_bytes)
-            if digest:
-                digest.update(block)
-            count = len(block) // frame_bytes
-            frames = np.frombuffer(block, np.uint8, count * frame_bytes)
-            damaged = tfrecord.find_bad_frames(frames.reshape(-1, frame_bytes))
-            for index in np.flatnonzero(damaged).tolist():
-                number = record + index
-                offset = number * frame_bytes
-                bad.append(BadRecord(path, number, offset, "damaged bytes"))
-            record += count
-            if count < at_once:
-                break
-        if digest:
-            digest.update(file.read())
-    for number in range(record, shard.records):
-        bad.append(BadRecord(path, number, number * frame_bytes, "cut off"))
-    if not bad and digest and digest.hexdigest() != shard.sha256:
-        bad.append(BadRecord(path, None, 0, "another file than was built"))
+def _verify_shard(path, shard, frame_bytes, with_digest):
+    whole = shard_size(path) // frame_bytes  # names a missing one
+    digest = hashlib.sha256() if with_digest else None
+    bad = tfrecord.find_bad_records(path, shard.records, frame_bytes, digest)
+    is_other = digest and not bad and digest.hexdigest() != shard.sha256
+    # Behind a lost record stands the next one: the last is too early.
+    is_shifted = 0 < whole < shard.records and tfrecord.read_checksums(
+        path, [whole - 1], frame_bytes
+    ) == [shard.last_crc32c]
+    ends = find_bad_ends(path, shard, frame_bytes)
+    if is_other or is_shifted or any(x.record is None for x in ends):
+        return [BadRecord(path, None, 0, OTHER_FILE)]
     return bad
-
-
-def record_bytes(stored):
-    """Bytes of a record without its frame, int."""
-    return tfrecord.example_size(_sizes(stored))
-
-
-def records_at_once(stored):
-    """Number of records to frame at a time, for bounded memory, int."""
-    return max(1, _FRAME_BYTES // record_bytes(stored))
-
-
-def _sizes(stored):
-    return {name: feature.num_bytes for name, feature in stored.items()}
 
 
 def _flush_directory(path):

@@ -1,6 +1,7 @@
 """Files of a directory or an archive, or a single file, read in place."""
 
 import contextlib
+import errno
 import functools
 import gzip
 import io
@@ -22,6 +23,8 @@ from fsspec.utils import infer_compression
 from xlnet_tf.files import as_path
 from xlnet_tf.files import is_remote
 from xlnet_tf.files import local_copy
+from xlnet_tf.files import size_of
+from xlnet_tf.limits import ExpandedFile
 
 _ARCHIVE_ENDINGS = (
     ".zip",
@@ -37,6 +40,8 @@ _TAR_ENDINGS = {
     ".bz2": "bz2",
     ".xz": "xz",
 }
+# Lists and objects of JSON that is read as a whole: 72 bytes each.
+_MOST_CONTAINERS = 2**24
 _DAMAGE = (
     EOFError,
     zlib.error,
@@ -44,6 +49,8 @@ _DAMAGE = (
     tarfile.TarError,
     zipfile.BadZipFile,
     gzip.BadGzipFile,
+    # Of versions and ways to compress that are unknown, or damaged.
+    NotImplementedError,
 )
 
 
@@ -143,8 +150,17 @@ def parse_json(text, place, first_line=1):
         first_line: int, the number of the first line.
 
     Raises:
-        ValueError: the text is broken; the message names the row.
+        ValueError: the text is broken; the message names the row. Or it
+            opens more lists and objects than any task's.
     """
+    if len(text) > _MOST_CONTAINERS:
+        count = text.count("[") + text.count("{")
+        if count > _MOST_CONTAINERS:
+            raise ValueError(
+                f"{place}, row {first_line} or below: JSON of {count:,} lists "
+                f"and objects; expected at most {_MOST_CONTAINERS:,}. Divide "
+                "it into several files."
+            )
     try:
         return json.loads(text)
     except json.JSONDecodeError as error:
@@ -233,16 +249,28 @@ class Tree:
             path = self.place(name)
             with _damage_named(path), local_copy(path) as copy:
                 # Not `fsspec.open`, which takes "[1]" in a name for a pattern.
-                decompressed = compr[infer_compression(copy.name)]
-                with (
-                    copy.open("rb") as raw,
-                    decompressed(raw, mode="r") as file,
-                ):
-                    yield file
+                compression = infer_compression(copy.name)
+                with copy.open("rb") as raw:
+                    if compression is None:
+                        yield raw
+                        return
+                    with compr[compression](raw, mode="r") as file:
+                        yield _expanded(file, path)
             return
         with _damage_named(self.path):
-            with self._archive.open(self._stored[name]) as file:
-                yield file
+            with self._opened(name) as file:
+                yield _expanded(file, self.path)
+
+    def _opened(self, name):
+        """The binary file of a member of an archive."""
+        try:
+            return self._archive.open(self._stored[name])
+        # Of a link that leads nowhere or to itself, and of a device.
+        except (LookupError, RecursionError, AttributeError) as error:
+            raise ValueError(
+                f"{self.place(name)}: the member of the archive is no file "
+                f"({error})."
+            ) from None
 
     def read_many(self, names):
         """Yield (name, bytes) of each file, in any order."""
@@ -275,8 +303,16 @@ def _archive(path, *version):
 def _file_system(path, file):
     if path.lower().endswith(".zip"):
         return ZipFileSystem(file)
-    ending = os.path.splitext(path.lower())[1]
-    return TarFileSystem(file, compression=_TAR_ENDINGS.get(ending))
+    compression = _TAR_ENDINGS.get(os.path.splitext(path.lower())[1])
+    if compression is not None:
+        file = _expanded(compr[compression](file), path)
+    return TarFileSystem(file)
+
+
+def _expanded(file, path):
+    """The decompressed bytes of a file of the archive or file at a path."""
+    stored_bytes = size_of(path)
+    return io.BufferedReader(ExpandedFile(file, stored_bytes, path))
 
 
 def _is_data(name):
@@ -292,7 +328,11 @@ def _is_data(name):
 def _damage_named(path):
     try:
         yield
-    except _DAMAGE as error:
+    except (OSError, *_DAMAGE) as error:
+        # That of damaged data has no number, or that of a seek before 0.
+        is_damage = isinstance(error, _DAMAGE)
+        if not is_damage and error.errno not in (None, errno.EINVAL):
+            raise
         raise ValueError(
             f"{path}: the compressed file is damaged, cut short or of another "
             f"kind ({error}). Fetch it again."

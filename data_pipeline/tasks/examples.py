@@ -5,6 +5,8 @@ for messages. Labels are kept as written in the file.
 """
 
 import dataclasses
+import hashlib
+import json
 import typing
 
 SPLITS = ("train", "dev", "dev_mismatched", "test", "test_mismatched")
@@ -160,3 +162,21 @@ class PairExample(typing.NamedTuple):
     source: str
     target: str | None = None
     where: str = ""
+
+
+def digest_of_examples(splits):
+    """A short digest of the examples of splits, wherever they were read from.
+
+    Args:
+        splits: dict of str to a list of examples.
+
+    Returns:
+        str, 16 hexadecimal digits.
+    """
+    digest = hashlib.sha256()
+    for name, examples in splits.items():
+        digest.update(json.dumps([name, len(examples)]).encode())
+        for example in examples:
+            content = example._replace(where="")
+            digest.update(json.dumps(content).encode() + b"\n")
+    return digest.hexdigest()[:16]

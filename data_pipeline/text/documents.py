@@ -16,7 +16,8 @@ files of a corpus: in their first 65,536 characters, blank lines separate
 blocks. If blocks have two lines or more on average and at least 4 of 5 lines
 end like a sentence, the format is "sentences", else "running".
 
-A line of text above 800,000 characters counts as several.
+A line of text above 800,000 characters counts as several, and one of jsonl must
+not have more than 64 million: it is one document, which is held in memory.
 """
 
 import json
@@ -40,6 +41,9 @@ DOCUMENT_CHARACTERS = 200_000
 
 # A line above it is cut, so that a file in one line is not one document either.
 _LONGEST_LINE = 4 * DOCUMENT_CHARACTERS
+
+# Of JSON, which cannot be cut.
+_LONGEST_JSON = 1 << 26
 
 _HEAD_CHARACTERS = 1 << 16
 # Files whose heads are looked at, evenly spread over a corpus of more.
@@ -324,7 +328,9 @@ def _read_running(*file):
 
 
 def _read_jsonl(path, encoding, on_bad_text, log):
-    lines = text_lines.read_lines(path, encoding, on_bad_text, log)
+    lines = text_lines.read_lines(
+        path, encoding, on_bad_text, log, _LONGEST_JSON, is_cut=False
+    )
     for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue

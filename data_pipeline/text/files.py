@@ -16,6 +16,8 @@ import zlib
 
 from xlnet_tf.files import as_path
 from xlnet_tf.files import is_remote
+from xlnet_tf.files import size_of
+from xlnet_tf.limits import ExpandedFile
 
 COMPRESSED = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 _CHUNK_BYTES = 1 << 20
@@ -180,12 +182,15 @@ def read_chunks(path, log=None):
         bytes.
 
     Raises:
-        TextError: the compressed data are damaged.
+        TextError: the compressed data are damaged, or unfold to far more
+            than text does.
     """
     opener = COMPRESSED.get(os.path.splitext(path.lower())[1])
     with as_path(path).open("rb") as raw:
         source = raw if log is None else _LoggedFile(raw, log)
-        file = opener(source) if opener else source
+        file = source
+        if opener:
+            file = ExpandedFile(opener(source), size_of(path), path)
         while True:
             try:
                 chunk = file.read(_CHUNK_BYTES)
@@ -196,6 +201,8 @@ def read_chunks(path, log=None):
                     f"{path}: the compressed file is damaged or cut short "
                     f"({error}). Fetch it again."
                 ) from None
+            except ValueError as error:
+                raise TextError(str(error)) from None
             yield chunk
             if not chunk:
                 break

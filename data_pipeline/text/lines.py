@@ -6,6 +6,7 @@ the bytes, and memory does not grow with a file, whatever its lines are.
 
 import codecs
 import io
+import typing
 
 from data_pipeline.text.files import TextError
 from data_pipeline.text.files import read_chunks
@@ -15,6 +16,9 @@ BAD_TEXT = ("refuse", "replace", "skip")
 
 # Stands for bytes that are not text; decoded text has no lone surrogate.
 _MARK = "\udfff"
+_NUL = "\0"
+# Single ones stand in text that was otherwise well read.
+_BINARY_SHARE = 0.25
 _MARKED = "data_pipeline.marked"
 codecs.register_error(_MARKED, lambda error: (_MARK, error.end))
 
@@ -45,31 +49,129 @@ def checked_encoding(encoding):
     return "utf-8-sig" if name == "utf-8" else name
 
 
-def read_lines(path, encoding, on_bad_text="refuse", log=None, longest=None):
+def read_lines(
+    path, encoding, on_bad_text="refuse", log=None, longest=None, is_cut=True
+):
     """Decoded lines of a file, without their ends.
 
     Args:
         path: str.
         encoding: str of `checked_encoding`.
         on_bad_text: one of `BAD_TEXT`: bytes that are not text are an error,
-            become U+FFFD, or their line is left out.
+            become U+FFFD, or their line is left out. So are lines of which a
+            quarter is NUL, as in binary files and in UTF-16 that is read as
+            something else.
         log: ReadLog, or None.
         longest: int, characters of a line above which it is cut, at a blank
             where it has one; None cuts no line.
+        is_cut: bool, False where a line above `longest` must not be cut: it
+            is an error, or left out unless `on_bad_text` is "refuse".
 
     Yields:
         str.
 
     Raises:
-        TextError: there are bytes that are not text, or the compressed data
-            are damaged.
+        TextError: there are bytes that are not text, the compressed data are
+            damaged, or a line is too long.
     """
+    rules = _Rules(path, on_bad_text, log, longest, is_cut)
+    # Joined when the line ends: adding to a str would copy it each time.
+    unfinished, size, number, has_nul = [], 0, 1, False
+    for text in _decoded(path, encoding, on_bad_text, log):
+        has_nul = has_nul or _NUL in text
+        *lines, rest = text.split("\n")
+        if lines:
+            lines[0] = "".join([*unfinished, lines[0]])
+            unfinished, size = [], 0
+            yield from rules.kept(rules.apply(lines, number, has_nul))
+            number += len(lines)
+        unfinished.append(rest)
+        size += len(rest)
+        if longest and size > longest:
+            line = "".join(unfinished)
+            *lines, rest = rules.apply([line], number, has_nul)
+            unfinished, size = [rest], len(rest)
+            yield from rules.kept(lines)
+    if size:
+        lines = ["".join(unfinished)]
+        yield from rules.kept(rules.apply(lines, number, has_nul))
+
+
+class _Rules(typing.NamedTuple):
+    """What becomes of lines that are too long, or no text."""
+
+    path: str
+    on_bad_text: str
+    log: typing.Any
+    longest: int | None
+    is_cut: bool
+
+    def apply(self, lines, number, has_nul):
+        """Lines of which `_MARK` stands in those that are to be left out.
+
+        Args:
+            lines: list of str.
+            number: int, that of the first.
+            has_nul: bool, whether to look for NUL.
+
+        Returns:
+            list of str.
+        """
+        if has_nul:
+            lines = [self._text(x, n) for n, x in enumerate(lines, number)]
+        if self.longest is None or max(map(len, lines)) <= self.longest:
+            return lines
+        if self.is_cut:
+            return [part for x in lines for part in _cut(x, self.longest)]
+        return [self._short(x, n) for n, x in enumerate(lines, number)]
+
+    def kept(self, lines):
+        """Yields the lines without those that are left out, and counts."""
+        if self.on_bad_text == "refuse":
+            yield from lines
+            return
+        for line in lines:
+            if _MARK in line:
+                _count(self.log, "skipped_lines")
+            else:
+                yield line
+
+    def _text(self, line, number):
+        count = line.count(_NUL)
+        if not count or count < _BINARY_SHARE * len(line):
+            return line
+        if self.on_bad_text == "refuse":
+            raise TextError(
+                f"{self.path}:{number}: the line is no text, {count:,} of its "
+                f"{len(line):,} characters are NUL. Is this a binary file, or "
+                "UTF-16? Leave it out, or name the right `encoding`; "
+                "`on_bad_text` (--on-bad-text) replaces or skips such bytes."
+            )
+        if self.on_bad_text == "skip":
+            return _MARK
+        _count(self.log, "replaced_characters", count)
+        return line.replace(_NUL, "\ufffd")
+
+    def _short(self, line, number):
+        if len(line) <= self.longest:
+            return line
+        if self.on_bad_text == "refuse":
+            raise TextError(
+                f"{self.path}:{number}: the line has more than "
+                f"{self.longest:,} characters, and is one document. Make "
+                "several lines of it; `on_bad_text` (--on-bad-text skip) "
+                "leaves it out."
+            )
+        return _MARK
+
+
+def _decoded(path, encoding, on_bad_text, log):
+    """Texts of a file; `_MARK` stands for bytes whose line is left out."""
     errors = "strict" if on_bad_text == "refuse" else _MARKED
     decoder = io.IncrementalNewlineDecoder(
         codecs.getincrementaldecoder(encoding)(errors), translate=True
     )
-    # Joined when the line ends: adding to a str would copy it each time.
-    unfinished, size, num_read, is_marked = [], 0, 0, False
+    num_read = 0
     for chunk in read_chunks(path, log):
         num_read += len(chunk)
         try:
@@ -81,28 +183,10 @@ def read_lines(path, encoding, on_bad_text="refuse", log=None, longest=None):
                 "`encoding`, for example cp1252, or repair the file; "
                 "`on_bad_text` (--on-bad-text) replaces or skips such bytes."
             ) from None
-        if errors == _MARKED and _MARK in text:
-            if on_bad_text == "replace":
-                _count(log, "replaced_characters", text.count(_MARK))
-                text = text.replace(_MARK, "\ufffd")
-            else:
-                is_marked = True
-        *lines, rest = text.split("\n")
-        if lines:
-            lines[0] = "".join([*unfinished, lines[0]])
-            unfinished, size = [], 0
-            if longest and max(map(len, lines)) > longest:
-                lines = [part for x in lines for part in _cut(x, longest)]
-            yield from _unmarked(lines, log) if is_marked else lines
-        unfinished.append(rest)
-        size += len(rest)
-        if longest and size > longest:
-            *lines, rest = _cut("".join(unfinished), longest)
-            unfinished, size = [rest], len(rest)
-            yield from _unmarked(lines, log) if is_marked else lines
-    if size:
-        lines = ["".join(unfinished)]
-        yield from _unmarked(lines, log) if is_marked else lines
+        if on_bad_text == "replace" and _MARK in text:
+            _count(log, "replaced_characters", text.count(_MARK))
+            text = text.replace(_MARK, "\ufffd")
+        yield text
 
 
 def _place(error, num_read):
@@ -124,15 +208,6 @@ def _cut(line, longest):
         pieces.append(line[begin:end])
         begin = end + (line[end] == " ")
     return [*pieces, line[begin:]]
-
-
-def _unmarked(lines, log):
-    """Lines without bytes that are not text."""
-    for line in lines:
-        if _MARK in line:
-            _count(log, "skipped_lines")
-        else:
-            yield line
 
 
 def _count(log, what, number=1):

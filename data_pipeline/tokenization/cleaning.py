@@ -118,6 +118,7 @@ def compile_cleaning(model_proto, lowercase=False):
         CompiledCleaning.
     """
     model = model_file.ModelProto.FromString(model_proto)
+    model.ClearField("sha256")  # of the model that is changed here
     cleaned = _cleaned_characters(lowercase)
     spec = model.normalizer_spec
     singles, sequences = _own_sources(spec.precompiled_charsmap)

@@ -55,7 +55,8 @@ class GraphTokenizer(tf.Module):
     Bytes that are not UTF-8 count as U+FFFD. One case can differ from
     `Tokenizer`: where two ways to split a word have the same score but for
     rounding, TensorFlow Text's SentencePiece may choose the other one (about 1
-    line of 150,000).
+    line of 150,000). It rounds to float32, which is coarse in words of some
+    thousand pieces: runs of digits, or documents in a script without blanks.
 
     Args:
         tokenizer: Tokenizer, whose model and case are built in.

@@ -17,10 +17,13 @@ from data_pipeline.tokenization.hugging_face_format import added_tokens
 from data_pipeline.tokenization.hugging_face_format import damaged
 from data_pipeline.tokenization.hugging_face_format import normalizers
 from data_pipeline.tokenization.tokenizer import Tokenizer
-from xlnet_tf.files import add_checksums
+from xlnet_tf.checksums import add_checksums
+from xlnet_tf.checksums import verify_checksums
 from xlnet_tf.files import as_path
-from xlnet_tf.files import verify_checksums
+from xlnet_tf.files import size_of
 from xlnet_tf.files import write_bytes
+from xlnet_tf.limits import MOST_JSON_BYTES
+from xlnet_tf.limits import check_length
 
 PRESET_FILE = "assets/tokenizer/vocabulary.spm"
 MODEL_FILE = "spiece.model"
@@ -241,8 +244,8 @@ def _read_lowercase(values, config, directory):
         if not isinstance(value, bool):
             raise ValueError(
                 f'"{key}" in {directory / name} must be true or false. '
-                f"Received: {json.dumps(value)}. Correct the file, or give "
-                "`lowercase`."
+                f"Received: {json.dumps(value)[:80]}. Correct the file, or "
+                "give `lowercase`."
             )
         return value
     return any(
@@ -331,6 +334,7 @@ def _read_json(file):
     """Read a JSON object; empty if there is no file."""
     if not file.is_file():
         return {}
+    check_length(file, size_of(file), MOST_JSON_BYTES)
     try:
         values = json.loads(file.read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:

@@ -8,6 +8,7 @@ Source: `XLNetConverter` in Hugging Face's `convert_slow_tokenizer.py`.
 
 import base64
 import re
+import reprlib
 
 from data_pipeline.tokenization import model_file
 from data_pipeline.tokenization.symbols import BLANK
@@ -217,7 +218,7 @@ def _read_vocabulary(unigram, file):
         raise ValueError(
             f"{file} is the tokenizer of another kind of model: expected "
             f"Hugging Face's Unigram tokenizer of an XLNet model. Received: a "
-            f"tokenizer of type {kind!r} with a vocabulary of type "
+            f"tokenizer of type {reprlib.repr(kind)} with a vocabulary of type "
             f"{type(vocabulary).__name__!r}. Give the directory of an XLNet "
             "model, or put its spiece.model there."
         )

@@ -4,8 +4,15 @@
 the others as they came. The classes that sentencepiece brings along cannot be
 imported here: they want a newer protobuf than TensorFlow's packages install.
 
+SentencePiece has no checksum: most flipped bits of a model go unseen. So a
+model that is trained here begins with a field of its own, the SHA-256 of all
+bytes behind it. Other libraries pass over it, and it goes where the file goes.
+Models of others have none.
+
 Source: `sentencepiece_model.proto` of SentencePiece.
 """
+
+import hashlib
 
 from google.protobuf import descriptor_pb2
 from google.protobuf import descriptor_pool
@@ -19,6 +26,10 @@ USER_DEFINED = 4
 BYTE = 6
 
 UNIGRAM = 1  # the kind of model
+
+# The number is one of those that SentencePiece leaves to others.
+_DIGEST_FIELD, _DIGEST_BYTES = 1000, 32
+_DIGEST_HEAD = b"\xc2\x3e\x20"  # number, type and size of the field
 
 _PACKAGE = "xlnet_tf.sentencepiece"
 _Field = descriptor_pb2.FieldDescriptorProto
@@ -45,6 +56,7 @@ _MESSAGES = {
         ("pieces", 1, "SentencePiece", _Field.LABEL_REPEATED),
         ("trainer_spec", 2, "TrainerSpec", _Field.LABEL_OPTIONAL),
         ("normalizer_spec", 3, "NormalizerSpec", _Field.LABEL_OPTIONAL),
+        ("sha256", _DIGEST_FIELD, _Field.TYPE_BYTES, ""),
     ],
 }
 
@@ -75,3 +87,32 @@ def _make_model_proto():
 
 
 ModelProto = _make_model_proto()
+
+
+def with_digest(model_proto):
+    """A model with its SHA-256 in front.
+
+    Args:
+        model_proto: bytes of a model that has none.
+
+    Returns:
+        bytes.
+    """
+    return _DIGEST_HEAD + hashlib.sha256(model_proto).digest() + model_proto
+
+
+def is_damaged(model_proto):
+    """Whether a model is not the one that its SHA-256 is of.
+
+    Args:
+        model_proto: bytes.
+
+    Returns:
+        bool, False of a model without one.
+    """
+    begin = len(_DIGEST_HEAD)
+    end = begin + _DIGEST_BYTES
+    digest = hashlib.sha256(model_proto[end:]).digest()
+    # The head may be what is damaged.
+    has_head = model_proto[:begin] == _DIGEST_HEAD
+    return has_head != (model_proto[begin:end] == digest)

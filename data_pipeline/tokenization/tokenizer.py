@@ -11,6 +11,7 @@ import os
 import numpy as np
 import sentencepiece
 
+from data_pipeline.tokenization import model_file
 from data_pipeline.tokenization.cleaning import check_text
 from data_pipeline.tokenization.cleaning import compile_cleaning
 from data_pipeline.tokenization.cleaning import final_sigma
@@ -20,11 +21,15 @@ from data_pipeline.tokenization.commas import DigitCommas
 from data_pipeline.tokenization.symbols import BLANK
 from data_pipeline.tokenization.symbols import SPECIAL_SYMBOLS
 from xlnet_tf.files import as_path
+from xlnet_tf.files import size_of
+from xlnet_tf.limits import check_length
 
 PUNCTUATION = frozenset('!"#$%&"()*+,-./:;?@[\\]^_`{|}~')
 # The released pieces have 18 bytes at most. TensorFlow Text crashes the process
 # on one of 200 KB.
 MAX_PIECE_BYTES = 1000
+# The released model has 0.8 MB, those of 250,000 pieces 5 MB.
+_MOST_BYTES = 2**26
 
 _TRAIN = "python -m data_pipeline.train_tokenizer"
 
@@ -66,8 +71,8 @@ class Tokenizer:
 
     Raises:
         FileNotFoundError: there is no file at `path`.
-        ValueError: the file is not a SentencePiece model, or lacks the special
-            symbols.
+        ValueError: the file is not a SentencePiece model, lacks the special
+            symbols, or is not as `train_tokenizer` wrote it.
 
     Source: `prepro_utils.preprocess_text`, `prepro_utils.encode_pieces`,
         `data_utils._is_start_piece`.
@@ -87,8 +92,8 @@ class Tokenizer:
                 f"Received: path={path!r}. Train one with `{_TRAIN}`, or use "
                 "the `spiece.model` that came with the weights."
             )
-        model_proto = file.read_bytes()
-        self._set_up(model_proto, lowercase, path)
+        check_length(path, size_of(file), _MOST_BYTES)
+        self._set_up(file.read_bytes(), lowercase, path)
 
     @classmethod
     def from_model_proto(cls, model_proto, lowercase=False):
@@ -117,9 +122,19 @@ class Tokenizer:
         self.model_proto = model_proto
         self.digest = hashlib.sha256(model_proto).hexdigest()
         source = f"path={path!r}" if path else f"{len(model_proto)} bytes"
+        if model_file.is_damaged(model_proto):
+            raise ValueError(
+                "the SentencePiece model is damaged: its bytes are not those "
+                "that `train_tokenizer` wrote, whose SHA-256 it begins with. "
+                f"Received: {source}. Copy the file again."
+            )
         processor = _load(model_proto, source)
         self.vocabulary_size = processor.get_piece_size()
-        self._pieces = processor.id_to_piece(list(range(self.vocabulary_size)))
+        ids = list(range(self.vocabulary_size))
+        try:
+            self._pieces = processor.id_to_piece(ids)
+        except UnicodeDecodeError as error:
+            raise _unfit(source, f"a piece is not UTF-8: {error}") from error
         _check_pieces(self._pieces, source)
         self.cleaning = compile_cleaning(model_proto, self.lowercase)
         self._processor = _load(self.cleaning.model_proto, source)
@@ -345,13 +360,16 @@ def _load(model_proto, source):
             raise RuntimeError("the file is empty")
         processor.LoadFromSerializedProto(model_proto)
     except RuntimeError as error:
-        reason = str(error).rstrip(". ")
-        raise ValueError(
-            "`path` must be a SentencePiece model, and this is not one: "
-            f"{reason}. Received: {source}. Copy the file again, or train one "
-            f"with `{_TRAIN}`."
-        ) from error
+        raise _unfit(source, str(error).rstrip(". ")) from error
     return processor
+
+
+def _unfit(source, reason):
+    return ValueError(
+        "`path` must be a SentencePiece model, and this is not one: "
+        f"{reason}. Received: {source}. Copy the file again, or train one "
+        f"with `{_TRAIN}`."
+    )
 
 
 def _check_pieces(pieces, source):

@@ -1,5 +1,6 @@
 """How commands end: their exit status and the one line that helps."""
 
+import argparse
 import errno
 import os
 import signal
@@ -8,6 +9,7 @@ import warnings
 
 import pytest
 
+from data_pipeline.command_line import parse
 from data_pipeline.command_line import run
 from data_pipeline.command_line import warnings_in_a_line
 
@@ -126,3 +128,23 @@ def test_warnings_are_a_line(capsys):
         for _ in range(2):
             warnings.warn("3 rows left out", stacklevel=1)
     assert capsys.readouterr().err == "warning: 3 rows left out\n" * 2
+
+
+def test_empty_options_are_refused(capsys):
+    """Of a shell, where a variable is not set."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--preset")
+    parser.add_argument("--eval-data", nargs="+")
+    parser.add_argument("--text", action="append", default=[])
+    for argv, name in (
+        (["--preset", ""], "preset"),
+        (["--preset", " \n"], "preset"),
+        (["--eval-data", "a", ""], "eval-data"),
+        (["--text", ""], "text"),
+    ):
+        with pytest.raises(SystemExit, match="2"):
+            parse(parser, argv)
+        last = capsys.readouterr().err.splitlines()[-1]
+        assert f"error: argument {name}: must not be empty" in last
+    given = parse(parser, ["--text", "", "--text", "a"], ["text"])
+    assert vars(given) == {"preset": None, "eval_data": None, "text": ["", "a"]}

@@ -55,6 +55,8 @@ def test_wrong_values_are_refused_in_one_line(tmp_path):
         (TypeError, {"steps": None}, "`steps` must be"),
         (ValueError, {"rate": float("nan")}, "`rate` must be a positive num"),
         (ValueError, {"rate": float("inf")}, "`rate`"),
+        (ValueError, {"steps": 2**63}, "must be a positive integer of 64 bits"),
+        (ValueError, {"rate": 10**400}, "must be a positive number of 64 bits"),
         (ValueError, {"beta": 1.0}, "`beta` must be in"),
         (ValueError, {"warmup": -1}, "an integer from 0 up"),
         (ValueError, {"decay": "steep"}, "one of .'linear', 'cosine'."),

@@ -193,6 +193,19 @@ def test_one_length_is_a_static_shape():
     assert spec["token_ids"].shape.as_list() == [BATCH, 3, 20]
 
 
+def test_which_rows_and_examples_a_step_has():
+    rows = make_rows()
+    batches = Batches(rows, BATCH, LENGTHS, seed=5)
+    steps = range(COUNT // BATCH - 2, COUNT // BATCH + 2)  # of two epochs
+    for step, batch in zip(steps, arrays(batches.training(steps)), strict=True):
+        np.testing.assert_array_equal(batches.rows(step), batch["row_index"])
+    assert rows.examples_of(batches.rows(0)[1]) == [batches.rows(0)[1]]
+    rows.dense["example"] = np.arange(COUNT) // 2  # windows of a text
+    assert rows.examples_of(7) == [3]
+    rows.dense["example"] = np.array([[4, 5, 4]] * COUNT)  # with fillers
+    assert rows.examples_of(7) == [4, 5]
+
+
 def test_rows_that_cannot_be_batched():
     with pytest.raises(ValueError, match="no examples"):
         Batches(make_rows(count=0), BATCH, LENGTHS)

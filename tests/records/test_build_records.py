@@ -248,6 +248,19 @@ def test_several_inputs(corpus, tmp_path):
     assert digests(tmp_path / "one") == digests(tmp_path / "two")
 
 
+def test_tokenizer_of_a_directory(corpus, tmp_path, capsys):
+    build(corpus, tmp_path / "file")
+    build(corpus, tmp_path / "directory", "--tokenizer", corpus)
+    assert digests(tmp_path / "file") == digests(tmp_path / "directory")
+    (tmp_path / "empty").mkdir()
+    capsys.readouterr()
+    options = ("--tokenizer", tmp_path / "empty")
+    assert run_build(corpus, tmp_path / "none", *options) == 1
+    error = capsys.readouterr().err
+    assert "tokenizer" in error and error.count("\n") == 1
+    assert not (tmp_path / "none").exists()
+
+
 def test_guess_is_told_and_kept(corpus, tmp_path, capsys):
     manifest = build(corpus, tmp_path / "auto")
     output = capsys.readouterr().out

@@ -29,8 +29,8 @@ def test_manifests_that_are_refused(manifest, tmp_path):
         (json.dumps(less), "the manifest is broken.*num_predict"),
         (json.dumps(fields | {"format_version": 1e999}), "is broken"),
         (
-            json.dumps(fields | {"format_version": 2, "new": 1}),
-            "format version 2, .* up to 1",
+            json.dumps(fields | {"format_version": 3, "new": 1}),
+            "format version 3, .* up to 2",
         ),
         (
             json.dumps(fields | {"tokens_per_target": 5}),
@@ -81,6 +81,8 @@ SHARD_CHANGES = [
     ({"file": "validation-00000.tfrecord"}, "is named twice"),
     ({"records": 12}, "size and records do not agree"),
     ({"records": -1, "bytes": -1}, "size and records do not agree"),
+    ({"first_crc32c": None}, "checksums and records do not agree"),
+    ({"last_crc32c": "7"}, "`last_crc32c` must be of type int"),
     ({"direction": "backward"}, "`direction` and `both_directions`"),
     ({"direction": "upward"}, "`direction` and `both_directions`"),
 ]
@@ -109,6 +111,20 @@ def test_every_field_is_checked(manifest, tmp_path):
             read_manifest(tmp_path, check_shards=False)
         assert str(manifest) in str(caught.value)
         assert "\n" not in str(caught.value)
+
+
+def test_manifests_of_the_first_version(manifest, tmp_path):
+    """Without checksums of the ends of shards, and without its own."""
+    fields = json.loads(manifest.read_text()) | {"format_version": 1}
+    del fields["manifest_sha256"]
+    for shards in fields["splits"].values():
+        for shard in shards:
+            del shard["first_crc32c"], shard["last_crc32c"]
+    manifest.write_text(json.dumps(fields))
+    assert read_manifest(tmp_path).num_records("train") == 37
+    manifest.write_text(json.dumps(fields | {"format_version": 2}))
+    with pytest.raises(ValueError, match="checksums and records do not agree"):
+        read_manifest(tmp_path)
 
 
 def test_no_flipped_bit_is_silent(manifest, tmp_path):

@@ -198,7 +198,7 @@ def test_what_readers_refuse(tmp_path):
             PretrainingData(tmp_path / "frozen", 4, objective=reader)
     with pytest.raises(ValueError, match="`objective` must be one of permu"):
         PretrainingData(tmp_path / "frozen", 4, objective="next")
-    with pytest.raises(ValueError, match="must be a SentencePiece"):
+    with pytest.raises(ValueError, match="is not the tokenizer that"):
         PretrainingData(tmp_path / "frozen", 4, objective="masked")
     for arguments in ({"fraction": 1.0}, {"unit": "letters"}):
         with pytest.raises(ValueError, match=f"`{next(iter(arguments))}`"):

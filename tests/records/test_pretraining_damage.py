@@ -1,6 +1,7 @@
 """Damaged records are named or skipped; other batches stay the same."""
 
 import os
+import random
 import shutil
 
 import numpy as np
@@ -15,6 +16,7 @@ from tests.support.record_fixtures import join
 from tests.support.record_fixtures import numbers
 from tests.support.record_fixtures import take
 from tests.support.record_fixtures import write_set
+from tests.torture import damaged_records
 
 
 @pytest.fixture(scope="module")
@@ -94,3 +96,11 @@ def test_shards_that_are_cut_missing_or_of_another_set(tmp_path):
     )
     with pytest.raises(ValueError, match="another file than was built"):
         PretrainingData(foreign, 1, skip_corrupt=True)
+
+
+def test_no_damage_is_silent(tmp_path):
+    """One trial of each kind; `make torture` makes hundreds."""
+    trials = damaged_records.trials(
+        len(damaged_records.DAMAGE), tmp_path, random.Random(0)
+    )
+    assert not [trial for trial in trials if trial[1] is not None]

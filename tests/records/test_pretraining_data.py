@@ -4,6 +4,7 @@ import itertools
 import os
 import pathlib
 import resource
+import shutil
 
 import numpy as np
 import pytest
@@ -106,6 +107,26 @@ def test_order_of_records(made):
             assert continues == (not starts)
             seen.add(number)
     assert shard_starts <= seen
+
+
+def test_where_the_records_of_a_step_are_stored(made, tmp_path):
+    """Their numbers in the files, of those that are left out too."""
+    whole = PretrainingData(made[0], 4)
+    begins = {"train-00000": 0, "train-00001": 13, "train-00002": 21}
+    copy = shutil.copytree(made[0], tmp_path / "copy")
+    shard = copy / "train-00001.tfrecord"
+    data = bytearray(shard.read_bytes())
+    data[3 * whole.manifest.frame_bytes + 20] ^= 1
+    shard.write_bytes(data)
+    damaged = PretrainingData(copy, 4, skip_corrupt=True)
+    assert damaged.num_records == RECORDS - 1
+    for data in (whole, damaged):
+        for step, batch in enumerate(take(data, 3 * data.steps_per_epoch)):
+            found = [
+                begins[pathlib.Path(file).stem] + record
+                for file, record in data.sources(step)
+            ]
+            assert found == numbers(batch)
 
 
 def test_start_step_is_skipping(made):

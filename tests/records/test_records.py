@@ -315,6 +315,29 @@ def test_killed_while_renaming(tmp_path, monkeypatch):
     write_set(directory, (3, 4))
 
 
+def test_killed_while_overwriting(tmp_path, monkeypatch):
+    """No shard of the old set stays: it had more."""
+    write_set(tmp_path, (3, 4, 5))
+
+    def fail(path):
+        if path.name == "train-00002.tfrecord":
+            raise KeyboardInterrupt
+        path.unlink(missing_ok=True)
+
+    def killed(self, *error):
+        self._lock.release()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(writer, "remove", fail)
+        patch.setattr(writer.RecordSetWriter, "__exit__", killed)
+        with pytest.raises(KeyboardInterrupt):
+            write_set(tmp_path, (6, 7), overwrite=True)
+    write_set(tmp_path, (6, 7))
+    assert read_manifest(tmp_path).num_records("train") == 13
+    names = {*os.listdir(tmp_path)}
+    assert not {"train-00002.tfrecord", ".building"} & names
+
+
 def test_shards_of_another_size_are_refused(tmp_path):
     """Also if cut between two records, which TFRecord cannot detect."""
     write_set(tmp_path)
@@ -345,7 +368,7 @@ def test_shards_of_another_size_are_refused(tmp_path):
 
 
 def test_damaged_records_are_named(tmp_path, monkeypatch):
-    monkeypatch.setattr(writer, "_SCAN_BYTES", 1000)
+    monkeypatch.setattr(tfrecord, "_SCAN_BYTES", 1000)
     write_set(tmp_path)
     frame = read_manifest(tmp_path).frame_bytes
     for shard, record, byte in ((0, 2, 3), (2, 0, 20), (2, 15, frame - 1)):

@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import resource
 import shutil
 
 import pytest
@@ -109,7 +110,17 @@ def test_finished_parts_are_verified(made, corpus, tmp_path, built_parts):
         fields["documents"] += 1
         mark.write_text(json.dumps(fields))
 
+    def earlier(mark):
+        """Makes it one of a version that noted fewer checksums."""
+        fields = json.loads(mark.read_text())
+        del fields["sha256"]
+        fields["shards"] = [[*x[:3], *x[3][:3]] for x in fields["shards"]]
+        restart.files.write_json(
+            mark, fields | {"sha256": restart.digest_of_fields(fields)}
+        )
+
     for damage, name in (
+        (earlier, "train-1.done"),
         (flip, "train-1-backward"),
         (lambda x: os.truncate(x, x.stat().st_size - 1), "train-1-backward"),
         (lambda shard: shard.unlink(), "train-1-backward"),
@@ -168,11 +179,13 @@ def test_another_build_is_refused(made, stopped, tmp_path, capsys):
 
 def test_damaged_plans(made, corpus, tmp_path, capsys):
     """Finished parts are not deleted for want of one, unless that is wanted."""
-    whole = json.loads((made / "complete" / "build.json").read_text())
+    written = json.loads((made / "complete" / "build.json").read_text())
+    whole = {k: v for k, v in written.items() if k != "sha256"}
     plan = tmp_path / "set" / ".building" / "build.json"
     for content in (
         None,
         "{",
+        json.dumps(written | {"seed": 5}),
         json.dumps(whole | {"input": 7}),
         json.dumps(whole | {"input": [["a.txt"], ["b.txt"]]}),
         json.dumps(whole | {"libraries": []}),
@@ -276,13 +289,35 @@ def test_lack_of_memory_keeps_finished_parts(
     assert digests(tmp_path / "set") == digests(made / "complete")
 
 
+def test_disk_that_fills_up(made, corpus, tmp_path, capsys, built_parts):
+    """One line names the file, nothing is half written, and it goes on."""
+    output = tmp_path / "set"
+    shards = [x.stat().st_size for x in (made / "complete").glob("*.tfrecord")]
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    # The limit of a file stands for that of a disk: no part but the smallest
+    # has room.
+    limit = (min(shards) + max(shards)) // 2
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, before[1]))
+    try:
+        assert run(corpus, output) == 1
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1 and "File too large" in error
+    assert ".building/train-" in error or ".building/validation-" in error
+    left = list(output.rglob("*"))
+    assert not [path for path in left if path.name.startswith(".tmp-")]
+    assert run(corpus, output) == 0
+    assert digests(output) == digests(made / "complete")
+
+
 def test_bad_text_is_replaced_or_skipped(made, corpus, stopped, capsys):
     """And counted; a build that was stopped may go on with either."""
     spoil_bytes(corpus)
     (corpus / "c.txt").write_text(" \n")
     (corpus / "d.jsonl").write_text("[" * 100_000 + '\n{"text": "One."}\n')
     plan = json.loads((stopped / ".building" / "build.json").read_text())
-    del plan["input"]  # as after a first attempt
+    del plan["input"], plan["sha256"]  # as after a first attempt
     (stopped / ".building" / "build.json").write_text(json.dumps(plan))
     skipped = stopped.with_name("skipped")
     shutil.copytree(stopped, skipped)
@@ -317,6 +352,7 @@ def test_other_releases_of_libraries(made, corpus, stopped, tmp_path, capsys):
     complete = shutil.copytree(made / "complete", tmp_path / "complete")
     for directory, status in ((stopped / ".building", 1), (complete, 0)):
         plan = json.loads((directory / "build.json").read_text())
+        del plan["sha256"]  # as of an earlier version
         plan["libraries"]["numpy"] = "1.21"
         (directory / "build.json").write_text(json.dumps(plan))
         output = directory.parent if status else directory
@@ -384,6 +420,25 @@ def test_complete_set_is_recognized(
     os.truncate(output / "train-00001.tfrecord", 100)
     assert run(corpus, output) == 1
     assert "train-00001.tfrecord: the shard has 100" in capsys.readouterr().err
+
+
+def test_killed_when_it_was_complete(made, corpus, tmp_path, monkeypatch):
+    """The next command removes what is left; not a build that goes on."""
+    output = tmp_path / "set"
+
+    def killed(self, *error):
+        self._lock.release()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(build.RecordSetWriter, "__exit__", killed)
+        assert run(corpus, output) == 0
+    assert (output / ".building" / "placing.json").exists()
+    assert run(corpus, output) == 0
+    assert not (output / ".building").exists()
+    assert digests(output) == digests(made / "complete")
+    shutil.copytree(made / "stopped" / ".building", output / ".building")
+    assert run(corpus, output) == 0
+    assert (output / ".building" / "train-0.done").exists()
 
 
 def test_stopped_while_renaming(corpus, tmp_path, monkeypatch, built_parts):

@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import random
 import signal
 import subprocess
 import sys
@@ -23,6 +24,7 @@ from tests.support.record_fixtures import record_options
 from tests.support.record_fixtures import run_build
 from tests.support.record_fixtures import small_parts
 from tests.support.record_fixtures import write_corpus
+from tests.torture import killed_building
 
 pytestmark = pytest.mark.slow
 
@@ -93,9 +95,13 @@ def test_worker_that_dies(corpus, tmp_path, capsys, monkeypatch):
     assert not (tmp_path / "set").exists()
 
 
-@pytest.mark.parametrize(
-    "number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL]
-)
+def test_killed_builds(tmp_path):
+    """Real SIGKILLs; `make torture` makes more, at more moments."""
+    trials = killed_building.trials(2, tmp_path, random.Random(0))
+    assert not [trial for trial in trials if trial[1] is not None]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_stopped_command_is_resumed(tmp_path, number):
     corpus = write_corpus(tmp_path / "corpus", files=2)
     text = (corpus / "a.txt").read_text() + "\n\n"
@@ -121,9 +127,8 @@ def test_stopped_command_is_resumed(tmp_path, number):
             time.sleep(0.01)
         process.send_signal(number)
         error = process.communicate(timeout=60)[1]
-    if number != signal.SIGKILL:
-        assert process.returncode == 128 + number
-        assert error == "stopped\n"
+    assert process.returncode == 128 + number
+    assert error == "stopped\n"
     with pytest.raises(FileNotFoundError, match="there is no manifest"):
         read_manifest(tmp_path / "set")
     with small_parts():

@@ -9,6 +9,7 @@ from data_pipeline import build_records
 from data_pipeline import command_line
 from data_pipeline.objectives import permutation
 from data_pipeline.records import schema
+from data_pipeline.records import tfrecord
 from data_pipeline.records import writer
 from data_pipeline.records.manifest import Manifest
 from data_pipeline.records.manifest import Shard
@@ -85,6 +86,7 @@ def write_set(
     targets=TARGETS,
     vocabulary=VOCABULARY,
     tokenizer=None,
+    seed=0,
 ):
     """Write a set; returns the values of its records.
 
@@ -94,11 +96,11 @@ def write_set(
         vocabulary = tokenizer.vocabulary_size
     stored = schema.stored_features(tokens, targets, vocabulary, form)
     values = random_values(
-        sum(shard_records) + validation, 0, tokens, reuse, targets
+        sum(shard_records) + validation, seed, tokens, reuse, targets
     )
     if form == "frozen":
         values |= frozen_values(values, reuse, targets)
-    frames = writer.encode_records(values, stored)
+    frames = tfrecord.encode_records(values, stored)
     splits, names, begin = {}, {}, 0
     model = tokenizer.model_proto if tokenizer else b"a model"
     with writer.RecordSetWriter(directory, model, overwrite) as record_set:
@@ -114,8 +116,9 @@ def write_set(
                     [frames[begin : begin + count]],
                 )
                 begin += count
-                shard = Shard(file, *written, "forward")
-                splits.setdefault(split, []).append(shard)
+                splits.setdefault(split, []).append(
+                    Shard(file, direction="forward", **written._asdict())
+                )
         manifest = Manifest(
             sequence_length=tokens,
             reuse_length=reuse,
@@ -134,7 +137,7 @@ def write_set(
                 "file": "m.model",
             },
             special_ids=symbols.SPECIAL_IDS,
-            record_bytes=writer.record_bytes(stored),
+            record_bytes=tfrecord.record_bytes(stored),
             features=stored,
             splits={split: tuple(shards) for split, shards in splits.items()},
             totals={"documents": 1},

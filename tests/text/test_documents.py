@@ -6,6 +6,7 @@ import itertools
 import json
 import lzma
 import os
+import random
 import tracemalloc
 
 import pytest
@@ -227,6 +228,58 @@ def test_bad_text(tmp_path):
     # A U+FFFD of the text itself is no fault.
     (tmp_path / "d.txt").write_text("\ufffd.", encoding="utf-8")
     assert read(tmp_path / "d.txt", on_bad_text="skip") == [["\ufffd."]]
+
+
+def test_json_lines_that_are_too_long(tmp_path, monkeypatch):
+    """They cannot be cut: refused with a number, or left out and counted."""
+    path = tmp_path / "a.jsonl"
+    texts = ["One.", "x" * 60, "y" * 200, "Two."]
+    path.write_text("".join(f"{json.dumps({'text': x})}\n" for x in texts))
+    monkeypatch.setattr(documents, "_LONGEST_JSON", 50)
+    for size in (1, 7, 64, 1 << 20):
+        monkeypatch.setattr(files, "_CHUNK_BYTES", size)
+        with pytest.raises(
+            files.TextError, match=r"a.jsonl:2: .* more than 50"
+        ):
+            read(path)
+        for choice in ("skip", "replace"):
+            corpus, log = Corpus(path, on_bad_text=choice), files.ReadLog()
+            found = [document.text for document in corpus.documents(log)]
+            assert found == ["One.", "Two."]
+            assert log.bad_text == {"skipped_lines": 2}
+
+
+def test_files_that_are_no_text(tmp_path):
+    """NUL in any place, and the bytes of a program."""
+    path = tmp_path / "a.txt"
+    for content, line in (
+        (b"\0" * 99, 1),
+        ("One.\nTwo.\n".encode("utf-16-le"), 1),
+        (b"One.\r\nT\0\0\0wo.\n", 2),
+        (b"One.\nTwo.\n" + b"\0" * 99, 3),
+    ):
+        path.write_bytes(content)
+        with pytest.raises(
+            files.TextError, match=f"a.txt:{line}: .* are NUL"
+        ) as x:
+            read(path)
+        assert "\n" not in str(x.value)
+    path.write_bytes(b"One.\nT\0\0o.\nThree.\nF\0our.")
+    for choice, expected in (
+        ("skip", ["One.", "Three.", "F\0our."]),
+        ("replace", ["One.", "T\ufffd\ufffdo.", "Three.", "F\0our."]),
+    ):
+        found = read(path, text_format="sentences", on_bad_text=choice)
+        assert found == [expected]
+    generator = random.Random(0)
+    for _ in range(20):
+        path.write_bytes(generator.randbytes(3000))
+        with pytest.raises(files.TextError, match="a.txt"):
+            read(path)
+        for choice in ("skip", "replace"):
+            for sentences in read(path, on_bad_text=choice):
+                text = "".join(sentences)
+                assert text.count("\0") < len(text) / 4
 
 
 def test_digests_are_those_of_the_files(tmp_path):

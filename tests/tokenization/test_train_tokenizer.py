@@ -2,8 +2,10 @@
 
 import collections
 import errno
+import hashlib
 import json
 import os
+import random
 import tracemalloc
 
 import pytest
@@ -15,6 +17,7 @@ from data_pipeline.tokenization.symbols import SPECIAL_SYMBOLS
 from data_pipeline.tokenization.tokenizer import Tokenizer
 from data_pipeline.train_tokenizer import train_tokenizer
 from tests.support.samples import tiny_sentences
+from tests.torture import damaged_tokenizers
 
 
 @pytest.fixture
@@ -34,6 +37,31 @@ def test_trains_a_usable_tokenizer(output):
     text = "Bacode figu, (halo) 12."
     assert tokenizer.decode(tokenizer.encode(text)) == text
     assert [path.name for path in output.parent.iterdir()] == [output.name]
+
+
+def test_model_holds_its_digest(output):
+    """Other libraries read it, and what it becomes in an export has none."""
+    tokenizer = train_tokenizer(tiny_sentences(), output, vocabulary_size=300)
+    content = output.read_bytes()
+    assert content[3:35] == hashlib.sha256(content[35:]).digest()
+    plain = Tokenizer.from_model_proto(content[35:])
+    assert plain.cleaning.model_proto == tokenizer.cleaning.model_proto
+    for damaged in (
+        content[:-1],
+        content + b"\0",
+        content[:900] + b"\1" + content[901:],
+        b"\xc3" + content[1:],
+        content[:9] + b"\1" + content[10:],
+    ):
+        output.write_bytes(damaged)
+        with pytest.raises(ValueError, match="is damaged: .* Copy the file"):
+            Tokenizer(output)
+
+
+def test_no_flipped_bit_is_silent(tmp_path):
+    """A few of each file; `make torture` makes hundreds."""
+    trials = damaged_tokenizers.trials(36, tmp_path, random.Random(0))
+    assert not [trial for trial in trials if trial[1] is not None]
 
 
 def test_symbols_have_the_released_kinds(output):
