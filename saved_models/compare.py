@@ -234,7 +234,7 @@ def parse_arguments(argv=None):
     add("--limit", type=int, help="texts or examples at most")
     add("--batch-size", type=int, default=8, help="texts at once (default: 8)")
     add_trust_options(parser)
-    return parser.parse_args(argv)
+    return command_line.parse(parser, argv)
 
 
 def _load(arguments):

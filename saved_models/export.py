@@ -19,13 +19,13 @@ from data_pipeline.settings import read_file
 from saved_models import versions
 from saved_models.batching import write_batching
 from saved_models.settings import ExportSettings
-from xlnet_tf.files import CHECKSUMS_FILE
+from xlnet_tf.checksums import CHECKSUMS_FILE
+from xlnet_tf.checksums import verify_checksums
+from xlnet_tf.checksums import write_checksums
 from xlnet_tf.files import as_path
 from xlnet_tf.files import copy_tree
 from xlnet_tf.files import is_remote
 from xlnet_tf.files import local_copy
-from xlnet_tf.files import verify_checksums
-from xlnet_tf.files import write_checksums
 from xlnet_tf.files import written_whole
 from xlnet_tf.generation.settings import GenerationSettings
 
@@ -361,7 +361,7 @@ def _generation(text):
 
 def main(argv=None):
     """Run the command; see the module's docstring."""
-    arguments = _parser().parse_args(argv)
+    arguments = command_line.parse(_parser(), argv)
     if arguments.generation is not None:
         arguments.generation = _generation(arguments.generation)
     settings = ExportSettings.read(arguments.settings, arguments)

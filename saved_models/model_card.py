@@ -10,6 +10,7 @@ import tensorflow as tf
 
 import xlnet_tf
 from saved_models import warm_up
+from xlnet_tf.checksums import verify_checksums
 from xlnet_tf.files import as_path
 from xlnet_tf.files import read_json
 from xlnet_tf.files import read_json_lines
@@ -72,6 +73,9 @@ def training_facts(source):
     Returns:
         dict with `run` (run.json), and `last` and `last_evaluation` (the last
         lines of metrics.jsonl) if these exist; None without a run.
+
+    Raises:
+        ValueError: if run.json is not as it was written.
     """
     if source is None:
         return None
@@ -81,6 +85,7 @@ def training_facts(source):
             break
     else:
         return None
+    verify_checksums(directory, ["run.json"])
     try:
         facts = {"run": read_json(directory / "run.json")}
     except ValueError:

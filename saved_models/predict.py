@@ -139,7 +139,7 @@ def parse_arguments(argv=None):
     add("--signature", default="serving_default")
     add("--batch-size", type=int, default=32, help="rows at once (default: 32)")
     add_trust_options(parser)
-    return parser.parse_args(argv)
+    return command_line.parse(parser, argv, ("header", "text"))
 
 
 def _read_rows(arguments):

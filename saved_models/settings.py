@@ -1,6 +1,7 @@
 """Settings of an export: lengths, precision, static shapes, windows."""
 
 import dataclasses
+import reprlib
 
 from data_pipeline import settings
 from data_pipeline.settings import setting
@@ -92,7 +93,10 @@ class ExportSettings(settings.Settings):
         metavar="TOKENS",
     )
     num_candidates: int = setting(
-        5, "tokens for every blank, answers for every question", metavar="N"
+        5,
+        "tokens for every blank, answers for every question",
+        settings.POSITIVE,
+        metavar="N",
     )
     precision: str = setting(
         "float32",
@@ -206,7 +210,7 @@ def _tuple_of_lengths(value):
     if not is_list:
         raise TypeError(
             "`seq_length_buckets` must be whole numbers. "
-            f"Received: seq_length_buckets={value!r}."
+            f"Received: seq_length_buckets={reprlib.repr(value)}."
         )
     buckets = tuple(value)
     if list(buckets) != sorted(set(buckets)):

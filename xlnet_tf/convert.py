@@ -40,6 +40,13 @@ def parse_arguments(argv=None):
     )
     add("--to", required=True, metavar="DIR", help="new or empty directory")
     add("--format", choices=FORMATS, default="keras", help="default keras")
+    add(
+        "--dtype",
+        choices=("float32", "float16"),
+        default="float32",
+        help="of the weights in a preset: float16 takes half the space "
+        "(default float32)",
+    )
     add("--config", help="the checkpoint's xlnet_config.json, if elsewhere")
     add("--tokenizer", help="its spiece.model, if elsewhere")
     add("--task", help="class to read, such as XLNetTextClassifier")
@@ -54,7 +61,7 @@ def parse_arguments(argv=None):
         action="store_true",
         help="take weights that fit and list the others",
     )
-    return parser.parse_args(argv)
+    return command_line.parse(parser, argv)
 
 
 def main(argv=None):
@@ -66,6 +73,11 @@ def main(argv=None):
             f"{target} is not empty; choose another directory with --to, or "
             "remove it first."
         )
+    if arguments.dtype != "float32" and arguments.format != "keras":
+        raise ValueError(
+            f"--dtype {arguments.dtype} is for presets, not for "
+            f"--format {arguments.format}."
+        )
     with command_line.warnings_in_a_line():
         model, source, head = read(arguments)
         tokenizer = find_tokenizer(arguments)
@@ -73,7 +85,7 @@ def main(argv=None):
     sys.stdout.write(description(model, source, head, arguments.gelu))
     sys.stdout.flush()
     with command_line.warnings_in_a_line():
-        write(model, target, arguments.format, tokenizer, head)
+        write(model, target, arguments.format, tokenizer, head, arguments.dtype)
         _warn_of_differences(model, arguments.format)
     sys.stdout.write(f"wrote {FORMATS[arguments.format]} {target}\n")
     for name in names_below(target):
@@ -204,7 +216,7 @@ def check_vocabulary(model, tokenizer):
         )
 
 
-def write(model, target, form, tokenizer=None, head=None):
+def write(model, target, form, tokenizer=None, head=None, dtype="float32"):
     """Writes a model into a new directory, whole or not at all.
 
     Args:
@@ -213,12 +225,13 @@ def write(model, target, form, tokenizer=None, head=None):
         form: str, a key of FORMATS.
         tokenizer: Tokenizer or None.
         head: Head, whose name the released format keeps, or None.
+        dtype: str, of the weights of a preset.
     """
     from data_pipeline.tokenization.hugging_face import write_tokenizer
 
     with written_whole(target) as temporary:
         if form == "keras":
-            model.save_to_preset(temporary, tokenizer=tokenizer)
+            model.save_to_preset(temporary, tokenizer, dtype)
         elif form == "hf":
             from xlnet_tf.weights.hugging_face.writer import save_hugging_face
 

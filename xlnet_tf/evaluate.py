@@ -74,7 +74,7 @@ def parse_arguments(argv=None):
         help="parts of the text, or windows, at once (default 1)",
     )
     add("--output", metavar="FILE", help="write the numbers there, as JSON")
-    return parser.parse_args(argv)
+    return command_line.parse(parser, argv)
 
 
 def _positive(text):

@@ -1,4 +1,4 @@
-"""Paths, files that exist whole or not at all, JSON files, and digests.
+"""Paths, files that exist whole or not at all, JSON files.
 
 All three packages take paths by `as_path` and write through `written_whole`.
 """
@@ -10,16 +10,15 @@ import hashlib
 import json
 import os
 import pathlib
-import re
 import shutil
 import tempfile
 import uuid
 
+from xlnet_tf.limits import MOST_JSON_BYTES
+from xlnet_tf.limits import check_length
+
 # In front of the names of files that are being written.
 _UNFINISHED = ".tmp-"
-# As `sha256sum` writes and checks it.
-CHECKSUMS_FILE = "SHA256SUMS"
-_CHECKSUM = re.compile("([0-9a-f]{64}) [ *](.+)")
 _CHUNK = 1 << 24
 # AT_FDCWD and RENAME_EXCHANGE of Linux.
 _HERE, _EXCHANGE = -100, 2
@@ -105,9 +104,12 @@ def written_whole(path, replace_directory=False):
 
     Raises:
         FileExistsError: a directory stands there and may not be replaced.
+        ValueError: a device or a socket stands there, such as /dev/null.
         OSError: with `path` as its file name.
     """
     path = as_path(path)
+    if path.exists() and not (path.is_file() or path.is_dir()):
+        raise ValueError(f"{path} is a device or a socket; give another path.")
     path.parent.mkdir(parents=True, exist_ok=True)
     if is_remote(path):
         with tempfile.TemporaryDirectory() as folder:
@@ -191,8 +193,9 @@ def read_json(file):
     """The value of a JSON file.
 
     Raises:
-        ValueError: if it is not JSON.
+        ValueError: if it is not JSON, or too long to be read.
     """
+    check_length(file, size_of(file), MOST_JSON_BYTES)
     try:
         return json.loads(as_path(file).read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:
@@ -200,11 +203,7 @@ def read_json(file):
 
 
 def read_json_object(file):
-    """The dict of a JSON file.
-
-    Raises:
-        ValueError: if it is not JSON, or holds another value.
-    """
+    """The dict of a JSON file; ValueError if it holds another value."""
     values = read_json(file)
     if not isinstance(values, dict):
         raise ValueError(f"{file} does not hold a JSON object.")
@@ -214,8 +213,9 @@ def read_json_object(file):
 def read_json_lines(file):
     """list of dict, the lines of a file without one that a kill cut short."""
     lines = []
-    for text in as_path(file).read_text(encoding="utf-8").splitlines():
-        with contextlib.suppress(ValueError):
+    content = as_path(file).read_bytes().decode(errors="replace")
+    for text in content.splitlines():
+        with contextlib.suppress(ValueError, RecursionError):
             lines.append(json.loads(text))
     return [line for line in lines if isinstance(line, dict)]
 
@@ -233,90 +233,10 @@ def sha256_of(file):
     return digest.hexdigest()
 
 
-def write_checksums(directory):
-    """Writes the SHA-256 of all files of a directory to its `SHA256SUMS`.
-
-    Args:
-        directory: path. `sha256sum -c SHA256SUMS` checks it too.
-    """
-    directory = as_path(directory)
-    names = [x for x in names_below(directory) if x != CHECKSUMS_FILE]
-    _write_digests(directory, {x: sha256_of(directory / x) for x in names})
-
-
-def add_checksums(directory, names):
-    """Writes the SHA-256 of new files to the `SHA256SUMS` of a directory.
-
-    Entries of files that are no longer there are dropped.
-
-    Args:
-        directory: path.
-        names: list of str, paths below the directory.
-    """
-    directory = as_path(directory)
-    listing = directory / CHECKSUMS_FILE
-    known = _read_digests(listing) if listing.is_file() else {}
-    digests = {k: v for k, v in known.items() if (directory / k).is_file()}
-    digests |= {name: sha256_of(directory / name) for name in names}
-    _write_digests(directory, digests)
-
-
-def _write_digests(directory, digests):
-    lines = [f"{digests[name]}  {name}\n" for name in sorted(digests)]
-    write_bytes(directory / CHECKSUMS_FILE, "".join(lines).encode())
-
-
-def verify_checksums(directory, names=None):
-    """Compares files of a directory with its `SHA256SUMS`.
-
-    Args:
-        directory: path. Without the file nothing is compared: directories
-            that were written before it existed have none.
-        names: list of str, paths below the directory, or None for all that
-            are listed. Files that are not listed are passed over.
-
-    Raises:
-        ValueError: if a file is missing or not as it was written.
-    """
-    directory = as_path(directory)
-    listing = directory / CHECKSUMS_FILE
-    if not listing.is_file():
-        return
-    for name, digest in _read_digests(listing).items():
-        if names is not None and name not in names:
-            continue
-        file = directory / name
-        if not is_below(name):
-            raise ValueError(
-                f"{listing} names {name!r}, which is no file of {directory}."
-            )
-        if not file.is_file():
-            raise ValueError(f"{file} is missing; {listing} names it.")
-        if sha256_of(file) != digest:
-            raise ValueError(
-                f"{file} is damaged, or of another save than the files beside "
-                f"it: its SHA-256 is not that of {listing}. Fetch or save it "
-                f"again; without {CHECKSUMS_FILE} it is read all the same."
-            )
-
-
-def _read_digests(listing):
-    """dict of name to digest of a `SHA256SUMS`."""
-    digests = {}
-    for line in listing.read_bytes().splitlines():
-        match = _CHECKSUM.fullmatch(line.decode(errors="replace"))
-        if match is None:
-            raise ValueError(f"{listing} is damaged: {line[:80]!r} is no line.")
-        digests[match[2]] = match[1]
-    return digests
-
-
 def is_below(name):
     """Whether a relative path leads to nothing outside its directory, bool."""
-    return (
-        not os.path.isabs(name)
-        and ".." not in pathlib.PurePosixPath(name).parts
-    )
+    parts = pathlib.PurePosixPath(name).parts
+    return not os.path.isabs(name) and ".." not in parts
 
 
 def names_below(directory, prefix=""):

@@ -61,7 +61,7 @@ def parse_arguments(argv=None):
     )
     group = parser.add_argument_group("settings")
     add_options(group, GenerationSettings, skip=("stop",))
-    return parser.parse_args(argv)
+    return command_line.parse(parser, argv, ("prompt", "stop"))
 
 
 def read_prompts(options):

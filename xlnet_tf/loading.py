@@ -1,14 +1,21 @@
 """Loading a saved model without naming its class."""
 
+import contextlib
+import io
 import json
 import math
+import struct
 import zipfile
+import zlib
 
 import keras
 
 from xlnet_tf.files import as_path
 from xlnet_tf.files import local_copy
 from xlnet_tf.files import size_of
+from xlnet_tf.limits import MOST_JSON_BYTES
+from xlnet_tf.limits import check_length
+from xlnet_tf.limits import in_a_line
 from xlnet_tf.model.backbones import BACKBONES
 from xlnet_tf.objectives.pretrainer import XLNetPretrainer
 from xlnet_tf.tasks.choices import XLNetMultipleChoice
@@ -22,9 +29,43 @@ from xlnet_tf.tasks.seq2seq.task import XLNetSeq2Seq
 from xlnet_tf.weights.preset import open_source
 from xlnet_tf.weights.source import check_size
 from xlnet_tf.weights.source import head_parameters
+from xlnet_tf.weights.tensor_files import check_arrays
 
-# The vocabulary of a preprocessor is in it too, some megabytes.
-_MOST_CONFIG_BYTES = 2**28
+_CONFIG, _WEIGHTS = "config.json", "model.weights.h5"
+# Keras stores what cannot be compressed much.
+_MOST_EXPANSION = 10
+_ALWAYS_ALLOWED = 2**26
+# What zipfile raises for damage: it takes it for passwords and newer formats.
+_DAMAGE = (
+    zipfile.BadZipFile,
+    zlib.error,
+    OSError,
+    EOFError,
+    LookupError,
+    NotImplementedError,
+    OverflowError,
+    RuntimeError,
+    ValueError,
+)
+
+# What Keras raises for a config that is not as it wrote it.
+_UNFIT = (
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    LookupError,
+    OSError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+)
+# Modules of Keras' own layers, of which no model here is made.
+_LAYERS = (
+    "keras.layers",
+    "keras.models",
+    "keras.src.layers",
+    "keras.src.models",
+)
 
 # Every class of model, by its name.
 MODELS = {
@@ -111,12 +152,17 @@ def load_keras_file(path):
     with local_copy(path) as local:
         if not zipfile.is_zipfile(local):
             raise ValueError(f"{path} is not a .keras file, or it is cut off.")
+        values = _checked_config(local, path)
         try:
-            _check_sizes(local, path)
+            _check_classes(values)
+            check_size(path, _num_parameters(values), size_of(local))
             return keras.models.load_model(local)
-        except (OSError, KeyError, zipfile.BadZipFile) as error:
+        except _UNFIT as error:
+            if str(error).startswith(f"{path} "):
+                raise
             raise ValueError(
-                f"{path} is not a .keras file, or it is damaged: {error}"
+                f"{path} cannot be loaded, it may be damaged: "
+                f"{in_a_line(error)}."
             ) from error
         except MemoryError as error:
             raise ValueError(
@@ -124,23 +170,113 @@ def load_keras_file(path):
             ) from error
 
 
-def _check_sizes(local, path):
-    """Refuses a file whose config is far larger than a model's or its own."""
-    with zipfile.ZipFile(local) as archive:
-        size = archive.getinfo("config.json").file_size
-        if size > _MOST_CONFIG_BYTES:
-            raise ValueError(
-                f"{path} is damaged: its config.json says that it has "
-                f"{size:,} bytes."
-            )
-        text = archive.read("config.json")
+def _checked_config(local, path):
+    """The config of a `.keras` file, all of which is whole and not too large.
+
+    Keras reads weights with a wrong checksum all the same.
+    """
     try:
-        values = json.loads(text)
+        with zipfile.ZipFile(local) as archive:
+            _check_members(archive, size_of(local))
+            damaged = archive.testzip()
+            if damaged is not None:
+                raise zipfile.BadZipFile(f"the checksum of {damaged} is wrong")
+            text = archive.read(_CONFIG)
+            with _opened_weights(archive, local) as (file, size):
+                check_arrays(file, size)
+    except _DAMAGE as error:
+        raise ValueError(
+            f"{path} is not a .keras file, or it is damaged: "
+            f"{in_a_line(error)}."
+        ) from error
+    try:
+        return json.loads(text)
     except (ValueError, RecursionError) as error:
         raise ValueError(
-            f"{path} is damaged: its config.json is not JSON: {error}."
+            f"{path} is damaged: its {_CONFIG} is not JSON: {error}."
         ) from error
-    check_size(path, _num_parameters(values), size_of(local))
+
+
+@contextlib.contextmanager
+def _opened_weights(archive, local):
+    """Context of the file of weights of an archive, and its bytes.
+
+    Yields:
+        (binary file, int). A member that was stored as it is is read in place:
+        zipfile would read all before a place for each that is asked for.
+    """
+    member = archive.getinfo(_WEIGHTS)
+    if member.compress_type != zipfile.ZIP_STORED:
+        yield io.BytesIO(archive.read(member)), member.file_size
+        return
+    with local.open("rb") as file:
+        # The header in front of a member: its name and more have these lengths.
+        file.seek(member.header_offset + 26)
+        begin = member.header_offset + 30
+        begin += sum(struct.unpack("<HH", file.read(4)))
+        yield _Section(file, begin, member.file_size), member.file_size
+
+
+class _Section(io.RawIOBase):
+    """A part of a binary file, from `begin` on, as a file of its own."""
+
+    def __init__(self, file, begin, size):
+        self._file, self._begin, self._size = file, begin, size
+        self._place = 0
+
+    def readable(self):
+        return True
+
+    def seekable(self):
+        return True
+
+    def tell(self):
+        return self._place
+
+    def seek(self, offset, whence=io.SEEK_SET):
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._place}
+        self._place = max(0, offset + base.get(whence, self._size))
+        return self._place
+
+    def readinto(self, buffer):
+        left = max(0, self._size - self._place)
+        self._file.seek(self._begin + self._place)
+        data = self._file.read(min(len(buffer), left))
+        buffer[: len(data)] = data
+        self._place += len(data)
+        return len(data)
+
+
+def _check_members(archive, stored_bytes):
+    """Refuses members that are far larger than the file."""
+    members = archive.infolist()
+    if len({member.filename for member in members}) < len(members):
+        raise zipfile.BadZipFile("two members have the same name")
+    declared = sum(member.file_size for member in members)
+    most = max(_ALWAYS_ALLOWED, _MOST_EXPANSION * stored_bytes)
+    check_length("what it unfolds to", declared, most)
+    check_length(_CONFIG, archive.getinfo(_CONFIG).file_size, MOST_JSON_BYTES)
+
+
+def _check_classes(values):
+    """Refuses layers of Keras' in a model of ours: they may be of any size.
+
+    Or run code, as Lambda and TFSMLayer do.
+    """
+    name = values.get("registered_name") if isinstance(values, dict) else None
+    if not str(name).startswith("xlnet_tf>"):
+        return
+    waiting = [values]
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, (dict, list)):
+            waiting += value.values() if isinstance(value, dict) else value
+        module = value.get("module") if isinstance(value, dict) else None
+        if isinstance(module, str) and module.startswith(_LAYERS):
+            raise ValueError(
+                f"it holds a {module}.{value.get('class_name')}, and models of "
+                "this library hold no such layers"
+            )
 
 
 def _num_parameters(values):

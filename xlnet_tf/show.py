@@ -79,7 +79,8 @@ def parse_arguments(argv=None):
     add = picture("curve", "a metric of one or several runs")
     add("runs", nargs="+", metavar="RUN", help="directories of runs")
     add("--metric", default="loss", help="of metrics.jsonl (default loss)")
-    return parser.parse_args(argv)
+    texts = ("before", "pieces", "text")
+    return command_line.parse(parser, argv, texts)
 
 
 def main(argv=None):

@@ -9,6 +9,8 @@ from google.protobuf import message
 from tensorflow.core.protobuf import saved_model_pb2
 
 from xlnet_tf.files import as_path
+from xlnet_tf.files import size_of
+from xlnet_tf.limits import check_length
 
 # Operations that compute, none that reads or writes files, opens connections
 # or calls Python.
@@ -45,6 +47,9 @@ ALLOWED = frozenset(
     """.split()
 )
 
+# Of the graphs alone: weights are in other files.
+_MOST_BYTES = 2**28
+
 
 def check_operations(directory):
     """Refuse a SavedModel that holds operations beside those of exports.
@@ -59,6 +64,7 @@ def check_operations(directory):
         ValueError: if there are others; the message names them.
     """
     file = as_path(directory) / "saved_model.pb"
+    check_length(file, size_of(file), _MOST_BYTES)
     saved = saved_model_pb2.SavedModel()
     try:
         saved.ParseFromString(file.read_bytes())
@@ -73,9 +79,15 @@ def check_operations(directory):
     if others:
         raise ValueError(
             f"{directory} holds operations that exports of this package do not "
-            f"use: {', '.join(sorted(others))}. A SavedModel is a program; if "
+            f"use: {_listed(others)}. A SavedModel is a program; if "
             "you trust this one, give --trust (`trust=True`)."
         )
+
+
+def _listed(names):
+    """Names of a file of strangers, on one line."""
+    shown = [x if x.isprintable() else repr(x) for x in sorted(names)[:20]]
+    return ", ".join(shown + ["..."] * (len(names) > len(shown)))
 
 
 def _operations(meta_graph):

@@ -52,7 +52,7 @@ class PretrainerSignatures(EmbeddingSignatures):
 
     def __init__(self, model, tokenizer, settings):
         vocabulary_size = model.config.vocabulary_size
-        if not 0 < settings.num_candidates <= vocabulary_size:
+        if settings.num_candidates > vocabulary_size:
             raise ValueError(
                 "`num_candidates` must be between 1 and the vocabulary's size, "
                 f"{vocabulary_size}. "

@@ -321,6 +321,5 @@ def test_the_memory_is_that_of_the_model_or_of_the_settings():
 def test_what_has_no_signatures():
     with pytest.raises(ValueError, match="a type cannot be exported; these"):
         signatures_for(XLNetPretrainer)
-    for candidates in (0, 301):
-        with pytest.raises(ValueError, match="between 1 and the voc.*ze, 300"):
-            module_of(num_candidates=candidates)
+    with pytest.raises(ValueError, match="between 1 and the voc.*ze, 300"):
+        module_of(num_candidates=301)

@@ -14,6 +14,7 @@ from tests.conftest import ROOT
 from tests.support.oracle import randomize
 from tests.support.samples import tiny_model
 from xlnet_tf import convert
+from xlnet_tf.weights.tensor_files import open_arrays
 
 RELEASED = ROOT / "tests" / "golden" / "base"
 
@@ -212,3 +213,33 @@ def test_heads_that_a_format_has_no_place_for_are_named(
     assert run("--from", tmp_path / "next", *target) == 0
     error = capsys.readouterr().err
     assert "no place for the head of next-sentence prediction" in error
+
+
+def test_float16_takes_half_the_space(classifier, tmp_path, capsys):
+    model, preset = classifier
+    half = tmp_path / "half"
+    assert run("--from", preset, "--to", half, "--dtype", "float16") == 0
+    for name in ("model.weights.h5", "task.weights.h5"):
+        with open_arrays(half / name) as arrays:
+            kinds = {array.dtype for array in arrays.values()}
+        assert np.dtype("float16") in kinds
+        assert np.dtype("float32") not in kinds
+    loaded = xlnet_tf.load(half)
+    for one, two in zip(model.weights, loaded.weights, strict=True):
+        assert one.dtype == two.dtype
+        one, two = map(keras.ops.convert_to_numpy, (one, two))
+        rounded = one.astype("float16") if one.dtype == "float32" else one
+        np.testing.assert_array_equal(rounded.astype(one.dtype), two)
+    capsys.readouterr()
+
+    refused = tmp_path / "refused"
+    options = ("--from", preset, "--to", refused, "--dtype", "float16")
+    assert run(*options, "--format", "hf") == 1
+    assert "--dtype float16 is for presets" in capsys.readouterr().err
+    weight = model.backbone.weights[0]
+    weight.assign(keras.ops.full(weight.shape, 7e4))
+    with pytest.raises(ValueError, match="vars/0 has values beyond 65,504"):
+        model.save_to_preset(refused, dtype="float16")
+    with pytest.raises(ValueError, match="float32 or float16, not 'int8'"):
+        model.save_to_preset(refused, dtype="int8")
+    assert not refused.exists()

@@ -9,17 +9,17 @@ import sys
 import pytest
 
 from xlnet_tf import files
-from xlnet_tf.files import CHECKSUMS_FILE
-from xlnet_tf.files import add_checksums
+from xlnet_tf.checksums import CHECKSUMS_FILE
+from xlnet_tf.checksums import add_checksums
+from xlnet_tf.checksums import verify_checksums
+from xlnet_tf.checksums import write_checksums
 from xlnet_tf.files import as_path
 from xlnet_tf.files import is_remote
 from xlnet_tf.files import local_copy
 from xlnet_tf.files import read_json
 from xlnet_tf.files import read_json_object
 from xlnet_tf.files import remove
-from xlnet_tf.files import verify_checksums
 from xlnet_tf.files import write_bytes
-from xlnet_tf.files import write_checksums
 from xlnet_tf.files import write_json
 from xlnet_tf.files import written_whole
 from xlnet_tf.weights.tensor_files import digest_of_weights
@@ -60,6 +60,15 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(
         write_bytes(file, b"new")
     assert file.read_bytes() == b"old"
     assert list(tmp_path.iterdir()) == [file]
+
+
+def test_a_device_is_not_replaced(tmp_path):
+    """As root, a file would take the place of /dev/null."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with pytest.raises(ValueError, match="pipe is a device or a socket"):
+        write_bytes(pipe, b"new")
+    assert pipe.is_fifo() and list(tmp_path.iterdir()) == [pipe]
 
 
 def test_a_directory_replaces_an_empty_one(tmp_path):

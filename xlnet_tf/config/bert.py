@@ -5,6 +5,7 @@ its own output.
 """
 
 import dataclasses
+import reprlib
 
 from xlnet_tf.config.fields import LENGTH
 from xlnet_tf.config.fields import POSITIVE
@@ -14,6 +15,7 @@ from xlnet_tf.config.fields import CheckedConfig
 from xlnet_tf.config.fields import check_model_type
 from xlnet_tf.config.fields import check_sizes
 from xlnet_tf.config.fields import field
+from xlnet_tf.config.fields import list_names
 from xlnet_tf.config.fields import one_of
 from xlnet_tf.config.fields import take_fields
 from xlnet_tf.files import write_json
@@ -179,7 +181,7 @@ class BertConfig(CheckedConfig):
         )
         if values and not is_hugging_face:
             raise ValueError(
-                f"the config has unknown keys: {', '.join(sorted(values))}. "
+                f"the config has unknown keys: {list_names(values)}. "
                 "Known are those of Hugging Face's BERT and: "
                 f"{', '.join(cls.field_names())}."
             )
@@ -225,13 +227,13 @@ def _check_kind(values):
         if values.get(name):
             raise ValueError(
                 f"`{name}` must be false: a BertBackbone is an encoder. "
-                f"Received: {name}={values[name]!r}."
+                f"Received: {name}={reprlib.repr(values[name])}."
             )
     kind = values.get("position_embedding_type") or "absolute"
     if kind != "absolute":
         raise ValueError(
             '`position_embedding_type` must be "absolute". '
-            f"Received: position_embedding_type={kind!r}."
+            f"Received: position_embedding_type={reprlib.repr(kind)}."
         )
 
 
@@ -249,7 +251,8 @@ def _translate_values(fields, values, model_type):
             raise ValueError(
                 f"`relative_attention_num_buckets` must be {_MPNET_BUCKETS}, "
                 "which MPNet's code computes whatever its config holds. "
-                f"Received: relative_attention_num_buckets={buckets!r}."
+                "Received: relative_attention_num_buckets="
+                f"{reprlib.repr(buckets)}."
             )
         positions = fields.get("max_positions", 512)
         fields.update(

@@ -229,6 +229,11 @@ def take_fields(cls, values, formats):
     return fields
 
 
+def list_names(values):
+    """Keys of a config file, in order and on one line of some length, str."""
+    return ", ".join(reprlib.repr(name)[1:-1] for name in sorted(values)[:40])
+
+
 def check_sizes(fields, names, kind):
     """Refuses a dict without the sizes that no config file leaves out.
 
@@ -263,5 +268,5 @@ def check_model_type(values, known, kind):
     if found is not None and found not in known:
         raise ValueError(
             f"`model_type` of the config of {kind} must be "
-            f"{' or '.join(known)}. Received: model_type={found!r}."
+            f"{' or '.join(known)}. Received: model_type={reprlib.repr(found)}."
         )

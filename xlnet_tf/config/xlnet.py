@@ -16,6 +16,7 @@ from xlnet_tf.config.fields import CheckedConfig
 from xlnet_tf.config.fields import check_model_type
 from xlnet_tf.config.fields import check_sizes
 from xlnet_tf.config.fields import field
+from xlnet_tf.config.fields import list_names
 from xlnet_tf.config.fields import one_of
 from xlnet_tf.config.fields import take_fields
 from xlnet_tf.files import write_json
@@ -154,7 +155,7 @@ class XLNetConfig(CheckedConfig):
         )
         if values and not is_hugging_face:
             raise ValueError(
-                f"the config has unknown keys: {', '.join(sorted(values))}. "
+                f"the config has unknown keys: {list_names(values)}. "
                 "Known are those of the released xlnet_config.json and: "
                 f"{', '.join(cls.field_names())}."
             )

@@ -1,13 +1,15 @@
 """Files of preprocessors: the tokenizer and the settings in a directory."""
 
 import importlib.util
+import inspect
+import reprlib
 
 import keras
 
-from xlnet_tf.files import add_checksums
+from xlnet_tf.checksums import add_checksums
+from xlnet_tf.checksums import verify_checksums
 from xlnet_tf.files import as_path
 from xlnet_tf.files import read_json
-from xlnet_tf.files import verify_checksums
 from xlnet_tf.files import write_json
 from xlnet_tf.weights import own
 
@@ -20,6 +22,19 @@ def can_preprocess():
         return all(importlib.util.find_spec(name) for name in _NEEDED)
     except ImportError:
         return False
+
+
+def _check_names(file, cls, settings):
+    """Refuses saved settings that a class of preprocessor does not have."""
+    known = inspect.signature(cls).parameters
+    if any(x.kind is x.VAR_KEYWORD for x in known.values()):
+        return
+    unknown = [name for name in settings if name not in known]
+    if unknown:
+        raise ValueError(
+            f"{file} is damaged, or of a later version: {cls.__name__} has no "
+            f"{reprlib.repr(unknown)}."
+        )
 
 
 class PreprocessorPreset:
@@ -56,7 +71,15 @@ class PreprocessorPreset:
         saved_cls, saved = cls._saved(path)
         if "tokenizer" not in settings:
             settings["tokenizer"] = read_tokenizer(path, verify=verify)
-        return saved_cls.of_settings({**saved, **settings})
+        try:
+            return saved_cls.of_settings({**saved, **settings})
+        except TypeError as error:
+            if not saved:
+                raise
+            raise ValueError(
+                f"{path / own.PREPROCESSOR_FILE}, or an argument, does not fit "
+                f"{saved_cls.__name__}: {error}."
+            ) from error
 
     @classmethod
     def of_settings(cls, settings, *arguments):
@@ -103,9 +126,11 @@ class PreprocessorPreset:
         if not file.is_file():
             return cls, {}
         saved = read_json(file)
-        if not isinstance(saved, dict) or not isinstance(
-            saved.get("config"), dict
-        ):
+        is_whole = isinstance(saved, dict) and (
+            isinstance(saved.get("config"), dict)
+            and isinstance(saved.get("registered_name"), str | None)
+        )
+        if not is_whole:
             raise ValueError(
                 f"{file} is damaged: it does not hold a preprocessor."
             )
@@ -115,6 +140,7 @@ class PreprocessorPreset:
             saved_cls = keras.saving.get_registered_object(name)
         # A user's subclass; a preprocessor of another task is left alone.
         if isinstance(saved_cls, type) and issubclass(saved_cls, cls):
+            _check_names(file, saved_cls, saved["config"])
             return saved_cls, {**saved_cls.earlier_settings, **saved["config"]}
         return cls, {}
 

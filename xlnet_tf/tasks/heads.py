@@ -5,6 +5,8 @@ Heads are not registered with Keras: a task makes its head from its own config.
 Shapes: B batch, T tokens, P targets, D model dim, V vocabulary, C classes.
 """
 
+import reprlib
+
 import keras
 from keras import ops
 
@@ -68,7 +70,7 @@ class LanguageModelHead(keras.layers.Layer):
         if transform_gelu not in ("tanh", "erf", None):
             raise ValueError(
                 '`transform_gelu` must be "tanh" or "erf". '
-                f"Received: transform_gelu={transform_gelu!r}."
+                f"Received: transform_gelu={reprlib.repr(transform_gelu)}."
             )
         self.config = config
         self.has_transform = has_transform
@@ -153,12 +155,12 @@ class ClassificationHead(keras.layers.Layer):
         if summary not in SUMMARIES:
             raise ValueError(
                 f"`summary` must be one of {', '.join(SUMMARIES)}. "
-                f"Received: summary={summary!r}."
+                f"Received: summary={reprlib.repr(summary)}."
             )
         if activation not in ("tanh", None):
             raise ValueError(
                 '`activation` of the summary must be "tanh" or None. '
-                f"Received: activation={activation!r}."
+                f"Received: activation={reprlib.repr(activation)}."
             )
         self.config = config
         self.summary = summary

@@ -2,6 +2,7 @@
 
 import keras
 
+from xlnet_tf.limits import in_a_line
 from xlnet_tf.model.backbones import make_backbone
 from xlnet_tf.model.base_model import BaseModel
 from xlnet_tf.model.inputs import as_features
@@ -134,7 +135,16 @@ class Task(Finetuned, RawStringModel, Preset, BaseModel):
             arguments["dropout"] = overrides["dropout"]
         found, arguments = choose_head(cls, source, head, arguments)
         arguments["backbone"] = make_backbone(config, **of_backbone)
-        return cls.from_arguments(arguments), found
+        try:
+            return cls.from_arguments(arguments), found
+        except (TypeError, ValueError) as error:
+            if found is None:
+                raise
+            raise ValueError(
+                f"{source.path}: the head that was saved there, or an "
+                f"argument, does not fit {cls.__name__}: "
+                f"{in_a_line(error)}."
+            ) from error
 
     @classmethod
     def arguments_of_head(cls, head):

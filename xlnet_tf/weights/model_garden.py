@@ -14,10 +14,11 @@ the output projection, which is `[N, H, D]`.
 
 import warnings
 
-import yaml
-
 from xlnet_tf.config import XLNetConfig
 from xlnet_tf.files import size_of
+from xlnet_tf.limits import MOST_SETTINGS_BYTES
+from xlnet_tf.limits import check_length
+from xlnet_tf.limits import parse_yaml
 from xlnet_tf.weights.source import Head
 from xlnet_tf.weights.source import reads_query
 from xlnet_tf.weights.table import Place
@@ -29,8 +30,6 @@ from xlnet_tf.weights.tensorflow import TensorFlowSource
 from xlnet_tf.weights.tensorflow import dense
 from xlnet_tf.weights.tensorflow import norm
 
-# A `params.yaml` has some thousands.
-_MOST_BYTES = 2**20
 # Field of ours -> key of `XLNetEncoderConfig`.
 _FIELDS = {
     "vocabulary_size": "vocab_size",
@@ -278,16 +277,11 @@ def _read_parameters(file):
 
 def _encoder(file):
     """The parameters of the encoder in a `params.yaml`."""
-    if size_of(file) > _MOST_BYTES:
-        raise ValueError(
-            f"{file} is too long for a file of parameters: {size_of(file):,} "
-            "bytes."
-        )
+    check_length(file, size_of(file), MOST_SETTINGS_BYTES)
     try:
-        values = yaml.safe_load(file.read_bytes())
-    except (yaml.YAMLError, RecursionError, ValueError) as error:
-        reason = " ".join(str(error).split())
-        raise ValueError(f"{file} is not a YAML file: {reason}.") from error
+        values = parse_yaml(file.read_bytes())
+    except ValueError as error:
+        raise ValueError(f"{file} is not a YAML file: {error}.") from error
     for key in ("task", "model", "encoder"):
         values = values.get(key) if isinstance(values, dict) else None
     kind = values.get("type") if isinstance(values, dict) else None

@@ -15,9 +15,10 @@ import warnings
 
 import keras
 
+from xlnet_tf.checksums import CHECKSUMS_FILE
+from xlnet_tf.checksums import write_checksums
 from xlnet_tf.config import BertConfig
 from xlnet_tf.config import XLNetConfig
-from xlnet_tf.files import CHECKSUMS_FILE
 from xlnet_tf.files import as_path
 from xlnet_tf.files import copy_tree
 from xlnet_tf.files import is_remote
@@ -29,9 +30,9 @@ from xlnet_tf.files import read_json_object
 from xlnet_tf.files import remove
 from xlnet_tf.files import size_of
 from xlnet_tf.files import write_bytes
-from xlnet_tf.files import write_checksums
 from xlnet_tf.files import write_json
 from xlnet_tf.files import written_whole
+from xlnet_tf.limits import in_a_line
 from xlnet_tf.version import __version__
 from xlnet_tf.weights.layer_state import STATE_KEYS
 from xlnet_tf.weights.layer_state import restore_layer_state
@@ -40,6 +41,7 @@ from xlnet_tf.weights.source import WeightSource
 from xlnet_tf.weights.source import backbone_of
 from xlnet_tf.weights.source import head_arguments
 from xlnet_tf.weights.tensor_files import open_arrays
+from xlnet_tf.weights.tensor_files import store_as_float16
 
 CONFIG_FILE = "config.json"
 METADATA_FILE = "metadata.json"
@@ -187,7 +189,7 @@ def _saved(file):
     return values
 
 
-def save_preset(model, path, tokenizer=None):
+def save_preset(model, path, tokenizer=None, dtype="float32"):
     """Writes the files of `Preset.save_to_preset`.
 
     Args:
@@ -195,7 +197,10 @@ def save_preset(model, path, tokenizer=None):
         path: str or path of a directory, made if missing.
         tokenizer: object with `model_proto` (bytes) and `lowercase` (bool), or
             None for the tokenizer of the task's preprocessor, if it has one.
+        dtype: str, "float32" or "float16".
     """
+    if dtype not in ("float32", "float16"):
+        raise ValueError(f"`dtype` must be float32 or float16, not {dtype!r}.")
     path = as_path(path)
     backbone = backbone_of(model)
     preprocessor = getattr(model, "preprocessor", None)
@@ -210,6 +215,10 @@ def save_preset(model, path, tokenizer=None):
             task["config"]["preprocessor"] = None
             write_json(new / TASK_FILE, task)
         backbone.save_weights(new / MODEL_WEIGHTS_FILE)
+        if dtype == "float16":
+            for name in (MODEL_WEIGHTS_FILE, TASK_WEIGHTS_FILE):
+                if (new / name).is_file():
+                    store_as_float16(new / name)
         if tokenizer is not None:
             write_tokenizer(tokenizer, new)
         else:
@@ -345,7 +354,7 @@ def write_tokenizer(tokenizer, path):
 
 
 class _HeadsOnly(keras.Model):
-    """The heads of a task, without its backbone, as one model of Keras."""
+    """The heads of a task, without its backbone, as one model."""
 
     def __init__(self, heads):
         super().__init__()
@@ -359,9 +368,10 @@ def _load_weights(model, file, strict):
         with local_copy(file) as local:
             _check_layers(model, local, file, strict)
             model.load_weights(local, skip_mismatch=not strict)
-    except (OSError, KeyError) as error:
+    # A TypeError of names of arrays that are no text.
+    except (OSError, KeyError, TypeError) as error:
         raise ValueError(
-            f"{file} is damaged or not a weights file: {error}."
+            f"{file} is damaged or not a weights file: {in_a_line(error)}."
         ) from error
     except MemoryError as error:
         raise ValueError(
@@ -371,7 +381,7 @@ def _load_weights(model, file, strict):
     except ValueError as error:
         raise ValueError(
             f"{file} does not fit the model that {CONFIG_FILE} beside it and "
-            f"the overrides describe: {error}"
+            f"the overrides describe: {in_a_line(error)}."
         ) from error
 
 

@@ -119,7 +119,7 @@ class Preset:
         """
         raise NotImplementedError
 
-    def save_to_preset(self, path, tokenizer=None):
+    def save_to_preset(self, path, tokenizer=None, dtype="float32"):
         """Writes the model to a directory that `from_preset` reads.
 
         A model that was there is replaced as a whole; files of others stay.
@@ -129,8 +129,13 @@ class Preset:
             path: str or path of a directory, made if missing.
             tokenizer: object with `model_proto` (bytes) and `lowercase`
                 (bool), or None to leave the tokenizer out.
+            dtype: str, "float32", or "float16" for files of half the size.
+                Weights are read back as float32, rounded to 11 bits.
+
+        Raises:
+            ValueError: if a weight is beyond what `dtype` holds.
         """
-        own.save_preset(self, path, tokenizer)
+        own.save_preset(self, path, tokenizer, dtype)
 
 
 def split_overrides(source, overrides):
@@ -215,8 +220,8 @@ def detect(path, config_file=None):
             return "hugging_face"
         if model_type:
             raise ValueError(
-                f"{path} holds a model of the type {model_type!r}, not XLNet's "
-                "or BERT's."
+                f"{path} holds a model of the type {str(model_type)[:80]!r}, "
+                "not XLNet's or BERT's."
             )
     elif (path / PARAMETERS_FILE).is_file():
         return "tensorflow"

@@ -10,8 +10,8 @@ import warnings
 
 import tensorflow as tf
 
+from xlnet_tf.checksums import CHECKSUMS_FILE
 from xlnet_tf.config import XLNetConfig
-from xlnet_tf.files import CHECKSUMS_FILE
 from xlnet_tf.files import as_path
 from xlnet_tf.files import write_bytes
 from xlnet_tf.weights.own import written_directory

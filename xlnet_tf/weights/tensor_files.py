@@ -5,11 +5,12 @@ import hashlib
 import pathlib
 import pickle
 import shutil
+import struct
 import tempfile
 import weakref
 import zipfile
 
-from xlnet_tf.files import CHECKSUMS_FILE
+from xlnet_tf.checksums import CHECKSUMS_FILE
 from xlnet_tf.files import add_bytes
 from xlnet_tf.files import as_path
 from xlnet_tf.files import copy_tree
@@ -17,12 +18,31 @@ from xlnet_tf.files import is_below
 from xlnet_tf.files import is_remote
 from xlnet_tf.files import local_copy
 from xlnet_tf.files import read_json
+from xlnet_tf.limits import MOST_SHOWN
+from xlnet_tf.limits import check_length
 
 WEIGHTS_FILE = "model.safetensors"
 TORCH_FILE = "pytorch_model.bin"
+# Of a file of a thousand tensors 0.1 MB; a name takes 20 times its length.
+_MOST_HEADER_BYTES = 2**24
 # The first without a published way around `weights_only`: CVE-2025-32434 and
 # CVE-2026-24747, and PYSEC-2026-139 of 2.10.
 _TORCH = (2, 11)
+# What its unpickler, which makes tensors only, raises for damage.
+_TORCH_DAMAGE = (
+    pickle.UnpicklingError,
+    struct.error,
+    AttributeError,
+    AssertionError,
+    EOFError,
+    LookupError,
+    OSError,
+    OverflowError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+    zipfile.BadZipFile,
+)
 
 
 class SafetensorsFiles:
@@ -36,6 +56,7 @@ class SafetensorsFiles:
         self._files = {}
         self.shapes = {}
         for file in files:
+            _check_header(file)
             try:
                 handle = safe_open(file, framework="numpy", backend="pread")
                 for name in handle.keys():
@@ -53,6 +74,13 @@ class SafetensorsFiles:
             return handle.get_tensor(name)
         except SafetensorError as error:
             raise _damaged(file, error) from error
+
+
+def _check_header(file):
+    """Refuses a safetensors file with a header that fills the memory."""
+    with file.open("rb") as handle:
+        size = int.from_bytes(handle.read(8), "little")
+    check_length(f"the header of {file}", size, _MOST_HEADER_BYTES)
 
 
 class TorchFiles:
@@ -85,13 +113,7 @@ class TorchFiles:
                     # What torch wrote before 2020 cannot be mapped.
                     mmap=zipfile.is_zipfile(file),
                 )
-            except (
-                pickle.UnpicklingError,
-                RuntimeError,
-                OSError,
-                EOFError,
-                ValueError,
-            ) as error:
+            except _TORCH_DAMAGE as error:
                 raise _damaged(file, error) from error
             if not isinstance(values, dict) or not all(
                 isinstance(value, torch.Tensor) for value in values.values()
@@ -106,6 +128,7 @@ class TorchFiles:
 
 def _damaged(file, error):
     reason = str(error).strip().splitlines()[0] if str(error).strip() else error
+    reason = str(reason)[:MOST_SHOWN]
     return ValueError(f"{file} is damaged or not a file of weights: {reason}.")
 
 
@@ -191,15 +214,79 @@ def open_arrays(file):
     import h5py  # as Keras does
 
     with local_copy(file) as local, h5py.File(local, "r") as handle:
-        arrays = {}
+        yield _checked_arrays(file, handle, local.stat().st_size)
 
-        def add(name, item):
-            if isinstance(item, h5py.Dataset):
-                arrays[name] = item
 
+def store_as_float16(file):
+    """Writes the float32 arrays of an HDF5 file as float16, in place.
+
+    Args:
+        file: path of a local file that Keras wrote.
+
+    Raises:
+        ValueError: if a value is beyond what float16 holds.
+    """
+    import h5py
+    import numpy as np
+
+    smaller = file.with_name(f"{file.name}.float16")
+    with h5py.File(file, "r") as old, h5py.File(smaller, "w") as new:
+
+        def copy(name, item):
+            if isinstance(item, h5py.Group):
+                added = new.require_group(name)
+            else:
+                values = item[()]
+                if values.dtype == np.float32:
+                    values = values.astype(np.float16)
+                    if not np.isfinite(values).all():
+                        raise ValueError(
+                            f"{name} has values beyond 65,504, which float16 "
+                            "does not hold; keep float32."
+                        )
+                added = new.create_dataset(name, data=values)
+            added.attrs.update(item.attrs)
+
+        new.attrs.update(old.attrs)
+        with np.errstate(over="ignore"):
+            old.visititems(copy)
+    smaller.replace(file)
+
+
+def check_arrays(file, size):
+    """Refuses an HDF5 file whose arrays are not what they say.
+
+    Args:
+        file: binary file that can seek.
+        size: int, its bytes.
+
+    Raises:
+        OSError: if it is not an HDF5 file.
+        ValueError: if an array is larger than the file, or is elsewhere.
+    """
+    import h5py
+
+    with h5py.File(file, "r") as handle:
+        _checked_arrays("its file of weights", handle, size)
+
+
+def _checked_arrays(file, handle, stored_bytes):
+    """dict of str to h5py.Dataset of an open file."""
+    import h5py
+
+    arrays = {}
+
+    def add(name, item):
+        if isinstance(item, h5py.Dataset):
+            arrays[name] = item
+
+    try:
         handle.visititems(add)
-        _check_storage(file, local.stat().st_size, arrays)
-        yield arrays
+    # h5py's errors for damage have nearly all types.
+    except (RuntimeError, LookupError, TypeError) as error:
+        raise OSError(f"its arrays cannot be listed: {error}") from error
+    _check_storage(file, stored_bytes, arrays)
+    return arrays
 
 
 def _check_storage(file, stored_bytes, arrays):

@@ -7,16 +7,20 @@ in `model_garden.py` (TensorFlow 2, named by the objects that hold them).
 import re
 
 import tensorflow as tf
+from google.protobuf import message
 from tensorflow.core.protobuf import trackable_object_graph_pb2
 
 from xlnet_tf.config import XLNetConfig
 from xlnet_tf.files import as_path
 from xlnet_tf.files import size_of
+from xlnet_tf.limits import check_length
 from xlnet_tf.weights.source import WeightSource
 from xlnet_tf.weights.table import Place
 
 VALUE = "/.ATTRIBUTES/VARIABLE_VALUE"
 _OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
+# That of a large model has 100 KB, with the graph of objects in it.
+_MOST_INDEX_BYTES = 2**26
 # A cut data file is an IndexError.
 _DAMAGE = (tf.errors.OpError, IndexError, ValueError)
 
@@ -38,6 +42,9 @@ class TensorFlowCheckpoint:
 
     def __init__(self, path):
         self.prefix = _prefix(path)
+        index = f"{self.prefix}.index"
+        if as_path(index).is_file():
+            check_length(index, size_of(index), _MOST_INDEX_BYTES)
         try:
             self._reader = tf.compat.v1.train.NewCheckpointReader(self.prefix)
             self.shapes = {
@@ -47,7 +54,7 @@ class TensorFlowCheckpoint:
                 )
             }
         except _DAMAGE as error:
-            raise self._damaged(error) from error
+            raise self.damaged(error) from error
 
     @property
     def has_objects(self):
@@ -63,9 +70,10 @@ class TensorFlowCheckpoint:
         try:
             return self._reader.get_tensor(name)
         except _DAMAGE as error:
-            raise self._damaged(error) from error
+            raise self.damaged(error) from error
 
-    def _damaged(self, error):
+    def damaged(self, error):
+        """The ValueError for a checkpoint that cannot be read."""
         return ValueError(
             f"{self.prefix} cannot be read as a TensorFlow checkpoint: {error}."
         )
@@ -83,7 +91,12 @@ class ObjectGraph:
 
     def __init__(self, checkpoint):
         graph = trackable_object_graph_pb2.TrackableObjectGraph()
-        graph.ParseFromString(checkpoint.read(_OBJECT_GRAPH))
+        try:
+            if checkpoint.shapes[_OBJECT_GRAPH]:
+                raise ValueError("it has several graphs of objects")
+            graph.ParseFromString(checkpoint.read(_OBJECT_GRAPH))
+        except (message.DecodeError, TypeError, ValueError) as error:
+            raise checkpoint.damaged(error) from error
         self._children = [
             {child.local_name: child.node_id for child in node.children}
             for node in graph.nodes

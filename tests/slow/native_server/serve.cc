@@ -1,6 +1,7 @@
 // Loads an export as a server does, with no Python: TensorFlow's SavedModel
 // loader and one library of TensorFlow Text's ops. Answers the requests of a
-// file, or repeats them from many threads and measures.
+// file, or repeats them from many threads and measures; with both, whether each
+// answer is the one that the request has alone.
 //
 //   serve MODEL OPS.so (--requests FILE | --texts FILE [--signature NAME])
 //         [--answers FILE] [--load COUNT --concurrency 1,8,32]
@@ -228,11 +229,13 @@ double resident_megabytes() {
 }
 
 // Sends `count` requests from `concurrency` threads; writes one JSON line.
+// Compares the answers with those in `alone`, of each request, if there are any.
 void load(const Server& server, const std::vector<Request>& requests,
-          int count, int concurrency) {
+          const std::vector<std::string>& alone, int count, int concurrency) {
   using Clock = std::chrono::steady_clock;
   std::vector<double> milliseconds(count);
   std::atomic<int> next{0}, done{0}, failed{0};
+  std::vector<char> is_other(count, false);  // each is of one thread
   std::vector<double> memory(11);
   memory[0] = resident_megabytes();
   const auto begin = Clock::now();
@@ -240,9 +243,13 @@ void load(const Server& server, const std::vector<Request>& requests,
   for (int thread = 0; thread < concurrency; ++thread) {
     threads.emplace_back([&] {
       for (int i = next++; i < count; i = next++) {
+        const size_t place = i % requests.size();
+        std::string bytes;
         const auto sent = Clock::now();
-        if (server.answer(requests[i % requests.size()], nullptr) != TF_OK)
+        if (server.answer(requests[place], alone.empty() ? nullptr : &bytes) !=
+            TF_OK)
           ++failed;
+        is_other[i] = !alone.empty() && bytes != alone[place];
         const std::chrono::duration<double, std::milli> taken =
             Clock::now() - sent;
         milliseconds[i] = taken.count();
@@ -267,6 +274,13 @@ void load(const Server& server, const std::vector<Request>& requests,
       percentile(99), count / total.count());
   for (size_t i = 0; i < memory.size(); ++i)
     std::printf(i ? ", %.1f" : "%.1f", memory[i]);
+  std::printf("], \"other\": [");
+  const char* comma = "";
+  for (int i = 0; i < count; ++i) {
+    if (!is_other[i]) continue;
+    std::printf("%s%d", comma, i);
+    comma = ", ";
+  }
   std::printf("]}\n");
   std::fflush(stdout);
 }
@@ -287,10 +301,11 @@ int run(int count, char** arguments) {
   if (requests.empty()) throw std::runtime_error("there is no request");
   const Server server(arguments[1], arguments[2]);
   for (const Request& request : requests) server.check_names(request);
+  std::vector<std::string> alone;
   if (options.count("--answers")) {
     std::ofstream file(options["--answers"], std::ios::binary);
     for (const Request& request : requests) {
-      std::string bytes;
+      std::string& bytes = alone.emplace_back();
       server.answer(request, &bytes);
       file.write(bytes.data(), bytes.size());
     }
@@ -301,7 +316,8 @@ int run(int count, char** arguments) {
     server.answer(requests[0], nullptr);
     std::istringstream levels(options["--concurrency"]);
     for (std::string level; std::getline(levels, level, ',');)
-      load(server, requests, std::stoi(options["--load"]), std::stoi(level));
+      load(server, requests, alone, std::stoi(options["--load"]),
+           std::stoi(level));
   }
   return 0;
 }

@@ -110,6 +110,32 @@ def load_lines(export, requests, directory, count, concurrency):
     return [json.loads(line) for line in result.stdout.splitlines()]
 
 
+def ask_under_load(export, requests, directory, count, concurrency):
+    """Answers of the program to requests, before and while it is under load.
+
+    Args:
+        export, requests, directory: see `ask_program`.
+        count: int, how many requests are sent at once: the given ones over
+            and over.
+        concurrency: int, threads.
+
+    Returns:
+        (answers, measured): those before, see `ask_program`, and the dict of
+        `load_lines`, whose `other` lists the numbers of the requests whose
+        answers under load were not the same to the last bit.
+    """
+    asked, answered = directory / "requests", directory / "answers"
+    asked.write_bytes(b"".join(map(_request, requests)))
+    result = run_program(
+        export,
+        *("--requests", asked, "--answers", answered),
+        *("--load", count, "--concurrency", concurrency),
+    )
+    answers = list(_read_answers(answered.read_bytes()))
+    assert len(answers) == len(requests)
+    return answers, json.loads(result.stdout)
+
+
 def _request(request):
     signature, tensors = request
     content = _text(signature.encode()) + struct.pack("<I", len(tensors))

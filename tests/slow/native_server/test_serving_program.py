@@ -1,5 +1,7 @@
 """An export in a program without Python: equal numbers, hostile texts, load."""
 
+import random
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -15,6 +17,7 @@ from tests.support.export_fixtures import shared_model
 from tests.support.export_fixtures import shared_signatures
 from tests.support.oracle import as_numpy
 from tests.support.samples import TEXTS
+from tests.torture import hostile_serving
 
 pytestmark = pytest.mark.slow
 
@@ -51,12 +54,12 @@ def fill_in(*rows):
 
 
 def requests_of_ids():
-    random = np.random.default_rng(0)
-    ids = random.integers(9, PIECES, (2, 9)).astype("int32")
+    draw = np.random.default_rng(0)
+    ids = draw.integers(9, PIECES, (2, 9)).astype("int32")
     mask = np.ones_like(ids)
     mask[1, 6:] = 0
     layers, memory, width = 1, shared_model().config.memory_length, 22
-    memories = random.normal(size=(2, layers, memory, width))
+    memories = draw.normal(size=(2, layers, memory, width))
     remembered = np.array([[0, 1, 1, 1, 1, 1], [0, 0, 0, 0, 0, 1]], "int32")
     assert remembered.shape[1] == memory
     features = {"token_ids": ids, "segment_ids": ids * 0, "padding_mask": mask}
@@ -174,9 +177,9 @@ def test_the_load_generator_counts(tmp_path):
 
 
 def test_memory_is_flat_over_ten_thousand_requests(tmp_path):
-    random = np.random.default_rng(0)
+    draw = np.random.default_rng(0)
     requests = [
-        fill_in(*[" ".join(["ba co <mask> fi"] * random.integers(1, 9))] * rows)
+        fill_in(*[" ".join(["ba co <mask> fi"] * draw.integers(1, 9))] * rows)
         for rows in (1, 2, 4, 8)
     ]
     (line,) = load_lines(shared_export(), requests, tmp_path, 10_000, (8,))
@@ -187,7 +190,7 @@ def test_memory_is_flat_over_ten_thousand_requests(tmp_path):
 
 
 def test_ten_thousand_random_inputs_end_no_server(tmp_path):
-    random = np.random.default_rng(1)
+    draw = np.random.default_rng(1)
     words = [
         b"<mask>",
         b"<sep>",
@@ -197,18 +200,16 @@ def test_ten_thousand_random_inputs_end_no_server(tmp_path):
     ]
 
     def text():
-        kind = random.integers(3)
+        kind = draw.integers(3)
         if kind == 0:
-            return random.bytes(random.integers(0, 200))
+            return draw.bytes(draw.integers(0, 200))
         if kind == 1:
-            return b"".join(
-                words[i] for i in random.integers(len(words), size=9)
-            )
-        codes = random.integers(0, 0x110000, random.integers(0, 99))
+            return b"".join(words[i] for i in draw.integers(len(words), size=9))
+        codes = draw.integers(0, 0x110000, draw.integers(0, 99))
         return "".join(map(chr, codes)).encode(errors="surrogatepass")
 
     requests = [
-        fill_in(*[text() for _ in range(random.integers(0, 4))])
+        fill_in(*[text() for _ in range(draw.integers(0, 4))])
         for _ in range(10_000)
     ]
     for begin in range(0, len(requests), 2500):
@@ -218,3 +219,8 @@ def test_ten_thousand_random_inputs_end_no_server(tmp_path):
             assert not isinstance(answer, str), answer
             assert len(answer["count"]) == len(request["text"])
             assert np.isfinite(answer["log_probabilities"]).all()
+
+
+def test_answers_to_hostile_texts_under_load_are_those_alone(tmp_path):
+    found = hostile_serving.trials(300, tmp_path, random.Random(0))
+    assert [x for x in found if x[1] is not None] == []

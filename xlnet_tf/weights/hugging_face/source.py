@@ -91,6 +91,11 @@ class HuggingFaceSource(WeightSource):
     def class_arguments(self, classes):
         """dict, the number and the names of the classes of a head."""
         labels = self.values.get("id2label") or {}
+        if not isinstance(labels, dict):
+            raise ValueError(
+                f"{self.path}: `id2label` of its config must be an object. "
+                f"Received: {str(labels)[:80]}."
+            )
         names = [labels.get(str(i), f"LABEL_{i}") for i in range(classes)]
         is_default = names == [f"LABEL_{i}" for i in range(classes)]
         return {

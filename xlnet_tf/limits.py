@@ -1,0 +1,148 @@
+"""Limits of what a file may ask for, checked before memory is taken for it.
+
+Files of models come from strangers. What a small file unfolds to (aliases of
+YAML, members of archives, lists in lists of JSON) is bounded here.
+"""
+
+import io
+
+import yaml
+
+# In Python lists of lists take 24 times the bytes of their JSON: 1.6 GB.
+MOST_JSON_BYTES = 2**26
+# Of files that people write; YAML takes seconds for a megabyte.
+MOST_SETTINGS_BYTES = 2**17
+# Values that the merge keys (<<) of a YAML file may copy.
+_MOST_MERGED = 10**5
+# Values in values in a YAML file.
+_MOST_NESTED = 50
+# Characters of a message of a library.
+MOST_SHOWN = 500
+# Text shrinks to a tenth, a bomb to a thousandth.
+_MOST_EXPANSION = 100
+_ALWAYS_ALLOWED = 2**26
+
+
+def check_length(file, size, most):
+    """Refuses a file that is too long for what it should hold.
+
+    Args:
+        file: path or str, for the message.
+        size: int, its bytes.
+        most: int.
+
+    Raises:
+        ValueError: with both numbers.
+    """
+    if size > most:
+        raise ValueError(
+            f"{file} is too long for what it should hold: expected at most "
+            f"{most:,} bytes. Received: {size:,} bytes. Fetch the file again."
+        )
+
+
+def in_a_line(error):
+    """The text of an error as a part of one line, without what is too long.
+
+    Args:
+        error: Exception.
+
+    Returns:
+        str, without a full stop.
+    """
+    text = " ".join(str(error).split()).rstrip(".") or type(error).__name__
+    if len(text) <= MOST_SHOWN:
+        return text
+    return f"{text[:MOST_SHOWN]} ..."
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML's values without code, nested and merged only so often."""
+
+    depth = merged = 0
+
+    def compose_node(self, parent, index):
+        self.depth += 1
+        if self.depth > _MOST_NESTED:
+            raise yaml.YAMLError("it is nested too deeply")
+        node = super().compose_node(parent, index)
+        self.depth -= 1
+        return node
+
+    def flatten_mapping(self, node):
+        super().flatten_mapping(node)
+        self.merged += len(node.value)
+        if self.merged > _MOST_MERGED:
+            raise yaml.YAMLError("its merge keys copy too many values")
+
+
+def parse_yaml(text):
+    """The value of YAML text.
+
+    Args:
+        text: str or bytes.
+
+    Raises:
+        ValueError: if it is not YAML; the message is one line.
+    """
+    try:
+        return yaml.load(text, _Loader)
+    except (
+        yaml.YAMLError,
+        ValueError,
+        RecursionError,
+        # Of values that are not what their tag says: `!!bool x`.
+        AttributeError,
+        LookupError,
+        TypeError,
+        OverflowError,
+    ) as error:
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise ValueError(reason) from error
+
+
+class ExpandedFile(io.RawIOBase):
+    """Decompressed bytes of a file, which are not far more than its own.
+
+    Args:
+        file: binary file.
+        stored_bytes: int, before decompression.
+        name: str, for the message.
+
+    Raises:
+        ValueError: on reading, if it unfolds to 100 times its bytes and more
+            than 64 MiB.
+    """
+
+    def __init__(self, file, stored_bytes, name):
+        self._file = file
+        self._most = max(_ALWAYS_ALLOWED, _MOST_EXPANSION * stored_bytes)
+        self._name = name
+
+    def readable(self):
+        return True
+
+    def seekable(self):
+        return self._file.seekable()
+
+    def tell(self):
+        return self._file.tell()
+
+    def seek(self, offset, whence=io.SEEK_SET):
+        if whence == io.SEEK_SET:
+            self._check(offset)
+        return self._file.seek(offset, whence)
+
+    def readinto(self, buffer):
+        data = self._file.read(len(buffer))
+        self._check(self._file.tell())
+        buffer[: len(data)] = data
+        return len(data)
+
+    def _check(self, position):
+        if position > self._most:
+            raise ValueError(
+                f"{self._name} unfolds to more than {self._most:,} bytes, "
+                f"{_MOST_EXPANSION} times what it has: it is damaged, or made "
+                "to fill the memory. If you trust it, decompress it first."
+            )
