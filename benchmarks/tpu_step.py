@@ -4,9 +4,10 @@
 
 The step is lowered by TensorFlow to StableHLO and compiled by the TPU compiler
 of the PyPI package `libtpu`, through JAX's compile-only client. It refuses what
-a TPU cannot run or hold, and reports memory, operations and bytes moved. The
-text is lowered on a CPU; what TensorFlow hands to a real TPU may be better.
-`--topology cpu` compiles for this machine instead.
+a TPU cannot run or hold, and reports memory, operations, estimated cycles, and
+bytes moved: by the compiler's count, and to HBM alone. The text is lowered on
+a CPU; what TensorFlow hands to a real TPU may be better. `--topology cpu`
+compiles for this machine instead.
 """
 
 import argparse
@@ -17,6 +18,7 @@ import os
 import pathlib
 import re
 import sys
+import tempfile
 import time
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -102,10 +104,12 @@ def compile_for_tpu(text, topology="v5e"):
     Returns:
         dict of floats: `compile_seconds` of the clock, `compile_cpu_seconds`
         of all threads, `code_bytes`, `argument_bytes`, `temporary_bytes`,
-        `flops`, `bytes_moved`.
+        `flops`, `bytes_moved`; `text`, the compiled program.
     """
     os.environ["JAX_PLATFORMS"] = "cpu"
     os.environ["TPU_SKIP_MDS_QUERY"] = "1"
+    # Nothing runs on a TPU, which is what only one process may do.
+    os.environ["ALLOW_MULTIPLE_LIBTPU_LOAD"] = "1"
     import jax
     import numpy as np
     from jax._src import compiler
@@ -146,6 +150,7 @@ def compile_for_tpu(text, topology="v5e"):
         "temporary_bytes": memory.temp_size_in_bytes,
         "flops": cost["flops"],
         "bytes_moved": cost["bytes accessed"],
+        "text": executable.hlo_modules()[0].to_string(),
     }
 
 
@@ -170,6 +175,40 @@ def least_seconds(report, topology):
         "bytes_seconds": report["bytes_moved"] / bandwidth,
         "memory_share": sum(report[part] for part in parts) / memory,
     }
+
+
+def cycles(text, dump, config, arguments):
+    """What `tpu_program` reads of a compiled step, without its kernels' names.
+
+    Args:
+        text: str, the compiled program.
+        dump: str, directory of the compiler's dump.
+        config: XLNetConfig or BertConfig.
+        arguments: options.
+
+    Returns:
+        dict: `hbm_bytes`, `operation_cycles`; of Pallas kernels, if there are
+        any and it was asked for, `kernel_cycles`, and
+        `kernel_cycles_as_released` if the first half of a record sees nothing
+        of the second.
+    """
+    from benchmarks import tpu_program
+
+    if arguments.topology == "cpu":
+        return {}
+    found = tpu_program.traffic(text)
+    kernels = found.pop("kernels")
+    if kernels and arguments.kernel_cycles:
+        width = config.num_heads * config.head_dim
+        trips = [
+            arguments.batch_size * width // 128,
+            arguments.sequence_length // 128,
+        ]
+        for name, share in (("", 0.0), ("_as_released", 0.5)):
+            found[f"kernel_cycles{name}"] = tpu_program.kernel_cycles(
+                dump, kernels, trips, share
+            )
+    return found
 
 
 def model_config(arguments):
@@ -213,6 +252,41 @@ def batch_of(arguments, vocabulary_size):
     return {**features, "is_continuation": continues}
 
 
+def report_of(config, training, arguments, dump):
+    """The report of one program; `dump` is emptied first."""
+    for file in pathlib.Path(dump).iterdir():
+        file.unlink()
+    begun = time.process_time()
+    text = lower_training_step(
+        config, training, batch_of(arguments, config.vocabulary_size)
+    )
+    lower_cpu_seconds = time.process_time() - begun
+    compiled = compile_for_tpu(text, arguments.topology)
+    compiled |= cycles(compiled.pop("text"), dump, config, arguments)
+    return {
+        "lower_cpu_seconds": lower_cpu_seconds,
+        "text_lines": text.count("\n"),
+        **compiled,
+    }
+
+
+def of_all_layers(two, three, num_layers):
+    """What a program of many layers needs, by those of two and of three.
+
+    Times of compiling are left as they are, those of three layers.
+    """
+    grows = (
+        *("code_bytes", "argument_bytes", "temporary_bytes", "flops"),
+        *("bytes_moved", "hbm_bytes", "operation_cycles"),
+        *("kernel_cycles", "kernel_cycles_as_released"),
+    )
+    return three | {
+        name: two[name] + (num_layers - 2) * (three[name] - two[name])
+        for name in grows
+        if name in three
+    }
+
+
 def main(argv=None):
     """Prints a report; an error in the options is one line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -227,6 +301,17 @@ def main(argv=None):
     add("--num-predict", type=int, default=85)
     add("--precision", default="bfloat16")
     add("--num-layers", type=int, help="default: the config's")
+    add(
+        "--extrapolate",
+        action="store_true",
+        help="compile two and three layers, and count all by them",
+    )
+    add("--attention-kernel", default="auto")
+    add(
+        "--kernel-cycles",
+        action="store_true",
+        help="count the cycles of Pallas kernels: compiles for longer",
+    )
     add("--rematerialize", action="store_true")
     add("--scan-layers", action="store_true")
     add("--topology", default="v5e", choices=["cpu", *sorted(TOPOLOGIES)])
@@ -234,34 +319,40 @@ def main(argv=None):
 
     from xlnet_tf.training.config import TrainingConfig
 
-    begun = time.process_time()
-    try:
-        training = TrainingConfig(
-            objective=arguments.objective,
-            batch_size=arguments.batch_size,
-            precision=arguments.precision,
-            rematerialize=arguments.rematerialize,
-            scan_layers=arguments.scan_layers,
-        )
-        config = model_config(arguments)
-        text = lower_training_step(
-            config, training, batch_of(arguments, config.vocabulary_size)
-        )
-    except ValueError as error:
-        parser.error(str(error))
-    lower_cpu_seconds = time.process_time() - begun
-    compiled = compile_for_tpu(text, arguments.topology)
-    report = {
-        "config": arguments.config,
-        "objective": arguments.objective,
-        "batch_size": arguments.batch_size,
-        "topology": arguments.topology,
-        "lower_cpu_seconds": lower_cpu_seconds,
-        "text_lines": text.count("\n"),
-        **compiled,
-    }
+    with tempfile.TemporaryDirectory() as dump:
+        if arguments.kernel_cycles:  # read once, when the compiler is loaded
+            flags = f"--xla_jf_dump_to={dump} --xla_jf_dump_llo_text=true"
+            os.environ["LIBTPU_INIT_ARGS"] = flags
+        try:
+            training = TrainingConfig(
+                objective=arguments.objective,
+                batch_size=arguments.batch_size,
+                precision=arguments.precision,
+                rematerialize=arguments.rematerialize,
+                scan_layers=arguments.scan_layers,
+                attention_kernel=arguments.attention_kernel,
+            )
+            config = model_config(arguments)
+            if arguments.extrapolate:
+                found = of_all_layers(
+                    *(
+                        report_of(
+                            config.replace(num_layers=layers),
+                            *(training, arguments, dump),
+                        )
+                        for layers in (2, 3)
+                    ),
+                    config.num_layers,
+                )
+            else:
+                found = report_of(config, training, arguments, dump)
+        except ValueError as error:
+            parser.error(str(error))
+    names = ("config", "objective", "batch_size", "topology")
+    report = {name: getattr(arguments, name) for name in names} | found
+    report["attention_kernel"] = arguments.attention_kernel
     if not arguments.scan_layers:  # of a loop one turn is counted
-        report |= least_seconds(compiled, arguments.topology)
+        report |= least_seconds(found, arguments.topology)
     print(json.dumps(report))
     return 0
 

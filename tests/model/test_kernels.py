@@ -12,6 +12,7 @@ from tests.support.gradients import compared
 from tests.support.oracle import as_numpy
 from xlnet_tf.model import kernels
 from xlnet_tf.model import relative_position
+from xlnet_tf.model.kernels import fused
 from xlnet_tf.model.kernels import memory_efficient
 from xlnet_tf.model.kernels import plain
 from xlnet_tf.model.kernels.scores import ScoreRules
@@ -28,9 +29,7 @@ def tensors(directions=1):
     random = np.random.default_rng(0)
     shapes = (
         (B, N, Q, H),
-        (N, H),
-        (N, H),
-        (B, N, Q),
+        *[(N, H)] * 4,
         (B, N, K, H),
         (B, N, K, H),
         (directions, N, R, H),
@@ -65,7 +64,7 @@ def make_rules(**changes):
 def content_alone():
     """Inputs and rules of the content stream, without targets."""
     inputs, rules = tensors(), make_rules(target_positions=None)
-    inputs[0], inputs[3] = inputs[0][:, :, :T], inputs[3][:, :, :T]
+    inputs[0] = inputs[0][:, :, :T]
     return inputs, rules._replace(
         mask=rules.mask[:, :T], other_segment=rules.other_segment[:, :T]
     )
@@ -75,7 +74,7 @@ def targets_alone(**changes):
     """Inputs and rules of the query stream's rows."""
     inputs = tensors(2 if "is_reversed" in changes else 1)
     rules = make_rules(streams="query", **changes)
-    inputs[0], inputs[3] = inputs[0][:, :, T:], inputs[3][:, :, T:]
+    inputs[0] = inputs[0][:, :, T:]
     return inputs, rules._replace(
         mask=rules.mask[:, T:], other_segment=rules.other_segment[:, T:]
     )
@@ -169,7 +168,7 @@ def test_float64_is_float64_throughout(in_groups):
 def test_large_values_do_not_overflow_in_float16(in_groups):
     """Their sum over the keys, which is divided at last, would."""
     tokens = 1024
-    shapes = ((1, 1, 1, H), (1, H), (1, H), (1, 1, 1), (1, 1, tokens, H))
+    shapes = ((1, 1, 1, H), *[(1, H)] * 4, (1, 1, tokens, H))
     inputs = [tf.zeros(shape, "float16") for shape in shapes]
     inputs.append(tf.fill(shapes[-1], tf.cast(70, "float16")))
     inputs.append(tf.zeros((1, 1, 2 * tokens, H), "float16"))
@@ -184,18 +183,19 @@ def test_large_values_do_not_overflow_in_float16(in_groups):
         for group in (None, 1):
             in_groups(group)
             with tf.GradientTape() as tape:
-                tape.watch(inputs[5])
+                tape.watch(inputs[6])
                 output = kernel(*inputs, rules)
                 loss = tf.reduce_sum(tf.cast(output, "float32"))
             np.testing.assert_allclose(output, 70.0)
-            gradient = tape.gradient(loss, inputs[5])
+            gradient = tape.gradient(loss, inputs[6])
             np.testing.assert_allclose(gradient, 1 / tokens)
 
 
 def test_no_examples_and_no_rows(in_groups):
     inputs, rules = cases()["everything"]
     without_examples = [
-        x if index in (1, 2, 6) else x[:0] for index, x in enumerate(inputs)
+        x if index in (1, 2, 3, 4, 7) else x[:0]
+        for index, x in enumerate(inputs)
     ]
     rules_of_none = rules._replace(
         mask=rules.mask[:0],
@@ -234,7 +234,7 @@ def test_position_blocks_give_the_same(in_groups, monkeypatch):
 def test_gradients_if_the_batch_size_is_not_known():
     for name in ("dropout", "reversed rows"):
         inputs, rules = cases()[name]
-        without_examples = [1, 2, 6]  # both biases and the distances
+        without_examples = [1, 2, 3, 4, 7]  # vectors of heads, and distances
         signature = [
             tf.TensorSpec(
                 tensor.shape
@@ -262,10 +262,15 @@ def test_only_very_many_scores_are_computed_in_groups():
     sizes = (32, 12, 512, 896)
     assert kernels.heads_at_a_time("auto", sizes) == 12
     assert kernels.heads_at_a_time("plain", sizes) is None
+    assert kernels.heads_at_a_time("fused", sizes) == 0
 
 
 def test_kernels_are_found_by_name():
     assert kernels.find_kernel("plain") is plain.attend
     assert kernels.find_kernel("auto") is memory_efficient.attend
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fused, "has_tpu", lambda: True)
+        assert kernels.find_kernel("auto") is fused.attend
+        assert kernels.find_kernel("plain") is plain.attend
     with pytest.raises(ValueError, match="Received: attention_kernel='slow'"):
         kernels.find_kernel("slow")

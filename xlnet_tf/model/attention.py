@@ -321,19 +321,13 @@ class RelativeAttention(keras.layers.Layer):
         def bias(name):
             return ops.cast(getattr(self.biases, name), query.dtype)
 
-        # The score of a key in another segment minus that of one in the same:
-        # a softmax is invariant to a constant added to a row.
         encoding = ops.cast(self.segment_encoding, query.dtype)
-        segment_difference = ops.einsum(
-            "bnqh,nh->bnq",
-            query + bias("segment_bias")[:, None],
-            (encoding[1] - encoding[0]) * self.head_dim**-0.5,
-        )
         scored = (
             query,
             bias("content_bias"),
             bias("position_bias"),
-            segment_difference,
+            bias("segment_bias"),
+            encoding[1] - encoding[0],
             key,
         )
         rules = ScoreRules(

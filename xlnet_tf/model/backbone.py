@@ -44,8 +44,9 @@ class XLNetBackbone(BaseBackbone):
             that of one layer: less code, sooner compiled, more memory.
             TensorFlow alone. Default False.
         attention_kernel: str, "plain" (readable, automatic differentiation),
-            "memory_efficient" (keeps one tensor of scores), or "auto"
-            (default), the fastest.
+            "memory_efficient" (keeps one tensor of scores), "fused" (keeps
+            none; of TPUs), or "auto" (default): "fused" on a TPU, else
+            "memory_efficient".
 
     Call arguments:
         features: dict; all optional but `token_ids`.
@@ -110,7 +111,7 @@ class XLNetBackbone(BaseBackbone):
         attention_kernel="auto",
         **kwargs,
     ):
-        kernels.find_kernel(attention_kernel)
+        kernels.check_kernel(attention_kernel)
         super().__init__(**kwargs)
         self.config = config
         self.seed = seed

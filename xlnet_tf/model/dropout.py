@@ -21,9 +21,9 @@ from keras import ops
 
 # Odd constants of "lowbias32", the 32-bit mixer with the least bias among
 # those with two multiplications (https://github.com/skeeto/hash-prospector).
-_MULTIPLIER_1 = 0x7FEB352D
-_MULTIPLIER_2 = 0x846CA68B
-_GOLDEN = 0x9E3779B9  # 2**32 / golden ratio
+MULTIPLIER_1 = 0x7FEB352D
+MULTIPLIER_2 = 0x846CA68B
+GOLDEN = 0x9E3779B9  # 2**32 / golden ratio
 _PLASTIC = 0xC13FA9A9  # 2**32 / plastic number, odd
 
 # The masks of a backbone and its head; its layers have the numbers from 0 on.
@@ -37,10 +37,10 @@ def _uint32(number):
 def _mix(bits):
     """Mix a uint32 tensor: every bit of the result depends on all bits."""
     bits = ops.bitwise_xor(bits, ops.right_shift(bits, 16)) * _uint32(
-        _MULTIPLIER_1
+        MULTIPLIER_1
     )
     bits = ops.bitwise_xor(bits, ops.right_shift(bits, 15)) * _uint32(
-        _MULTIPLIER_2
+        MULTIPLIER_2
     )
     return ops.bitwise_xor(bits, ops.right_shift(bits, 16))
 
@@ -59,7 +59,7 @@ def _hash(seed, number):
     """
     # uint32 is what every backend takes as a seed.
     first, second = ops.unstack(ops.cast(seed, "uint32"), 2)
-    first = _mix(first + _product(number, _GOLDEN))
+    first = _mix(first + _product(number, GOLDEN))
     second = second + _product(number, _PLASTIC)
     second = _mix(ops.bitwise_xor(second, first))
     return _mix(ops.bitwise_xor(first, second)), second
@@ -140,7 +140,7 @@ def random_bits(shape, seed, draw=0, slice_of=None):
     column = ops.arange(width, dtype="int32")
     if slice_of is not None:
         column = column + slice_of[-1][0]
-    return _mix(row + _product(column, _GOLDEN))
+    return _mix(row + _product(column, GOLDEN))
 
 
 def _row_index(lengths):

@@ -1,27 +1,42 @@
 """Attention kernels: one function, several ways to compute it.
 
-Every kernel is a function of (query, content_bias, position_bias,
-segment_difference, key, value, position, rules), as `plain.attend` documents
+Every kernel is a function of (query, content_bias, position_bias, segment_bias,
+segment_direction, key, value, position, rules), as `plain.attend` documents
 them, and returns the attended values. All kernels compute the same numbers,
 with the same dropout masks; they differ in time and memory.
 """
 
+from xlnet_tf.model.kernels import fused
 from xlnet_tf.model.kernels import memory_efficient
 from xlnet_tf.model.kernels import plain
 
 KERNELS = {
     "plain": plain.attend,
     "memory_efficient": memory_efficient.attend,
+    "fused": fused.attend,
 }
-# The fastest that computes every case on every backend.
-AUTO = "memory_efficient"
+
+
+def check_kernel(name):
+    """Refuse a name that no attention kernel has.
+
+    Raises:
+        ValueError: if it is neither "auto" nor a name in `KERNELS`.
+    """
+    if name != "auto" and name not in KERNELS:
+        raise ValueError(
+            f"`attention_kernel` must be one of auto, {', '.join(KERNELS)}. "
+            f"Received: attention_kernel={name!r}."
+        )
 
 
 def find_kernel(name):
     """Find an attention kernel by name.
 
     Args:
-        name: str, "auto" or a name in `KERNELS`.
+        name: str, a name in `KERNELS`, or "auto" for the fastest that computes
+            every case: `fused` where this process has a TPU, else
+            `memory_efficient`.
 
     Returns:
         function, see the module.
@@ -29,25 +44,25 @@ def find_kernel(name):
     Raises:
         ValueError: if there is no kernel of that name.
     """
-    name = AUTO if name == "auto" else name
-    if name not in KERNELS:
-        raise ValueError(
-            f"`attention_kernel` must be one of auto, {', '.join(KERNELS)}. "
-            f"Received: attention_kernel={name!r}."
-        )
+    check_kernel(name)
+    if name == "auto":
+        name = "fused" if fused.has_tpu() else "memory_efficient"
     return KERNELS[name]
 
 
 def heads_at_a_time(name, sizes):
-    """Number of heads of an example that a kernel computes at once.
+    """Number of heads of an example whose scores are kept in memory.
 
     Args:
         name: str, of a kernel or "auto".
         sizes: ints (B, N, Q, K): batch, heads, rows and keys.
 
     Returns:
-        int, or None for all heads of all examples, whose scores are kept.
+        int, 0 for `fused`, or None for all heads of all examples.
     """
-    if find_kernel(name) is memory_efficient.attend:
+    kernel = find_kernel(name)
+    if kernel is fused.attend:
+        return 0
+    if kernel is memory_efficient.attend:
         return memory_efficient.heads_at_a_time(*sizes)
     return None

@@ -25,6 +25,7 @@ from xlnet_tf.model.dropout import keep_mask
 from xlnet_tf.model.kernels.scores import HeadInputs
 from xlnet_tf.model.kernels.scores import attend_heads
 from xlnet_tf.model.kernels.scores import attention_gradient
+from xlnet_tf.model.kernels.scores import segment_difference
 from xlnet_tf.model.kernels.scores import signed_weights
 from xlnet_tf.model.relative_position import make_position_blocks
 
@@ -38,7 +39,8 @@ def attend(
     query,
     content_bias,
     position_bias,
-    segment_difference,
+    segment_bias,
+    segment_direction,
     key,
     value,
     position,
@@ -47,8 +49,8 @@ def attend(
     """Softmax of content, position and segment scores, times the values.
 
     Args:
-        query, content_bias, position_bias, segment_difference, key, value,
-            position: float tensors, as `plain.attend` takes them.
+        query, content_bias, position_bias, segment_bias, segment_direction,
+            key, value, position: float tensors, as `plain.attend` takes them.
         rules: ScoreRules.
 
     Returns:
@@ -97,7 +99,7 @@ def attend(
         query,
         content_bias,
         position_bias,
-        segment_difference,
+        segment_difference(query, segment_bias, segment_direction),
         key,
         value,
         position_blocks,

@@ -14,13 +14,15 @@ from keras import ops
 from xlnet_tf.model.dropout import keep_mask
 from xlnet_tf.model.kernels.scores import MASKED_SCORE
 from xlnet_tf.model.kernels.scores import score_dtype
+from xlnet_tf.model.kernels.scores import segment_difference
 
 
 def attend(
     query,
     content_bias,
     position_bias,
-    segment_difference,
+    segment_bias,
+    segment_direction,
     key,
     value,
     position,
@@ -30,9 +32,11 @@ def attend(
 
     Args:
         query: float tensor of shape [B, N, Q, H].
-        content_bias, position_bias: float tensors of shape [N, H], u and v.
-        segment_difference: float tensor of shape [B, N, Q], the score of a key
-            in another segment minus that of a key in the same.
+        content_bias, position_bias, segment_bias: float tensors of shape
+            [N, H], u, v and b.
+        segment_direction: float tensor of shape [N, H], the encoding of
+            another segment minus that of the same: a softmax is invariant to
+            a constant added to a row.
         key, value: float tensors of shape [B, N, K, H].
         position: float tensor of shape [1 or 2, N, R, H], projected distances,
             forwards and, if any row is reversed, backwards.
@@ -46,7 +50,8 @@ def attend(
         query,
         content_bias,
         position_bias,
-        segment_difference,
+        segment_bias,
+        segment_direction,
         key,
         position,
         rules,
@@ -64,7 +69,8 @@ def attention_weights(
     query,
     content_bias,
     position_bias,
-    segment_difference,
+    segment_bias,
+    segment_direction,
     key,
     position,
     rules,
@@ -72,8 +78,8 @@ def attention_weights(
     """Probabilities of attention, before dropout.
 
     Args:
-        query, content_bias, position_bias, segment_difference, key, position,
-            rules: as of `attend`.
+        query, content_bias, position_bias, segment_bias, segment_direction,
+            key, position, rules: as of `attend`.
 
     Returns:
         float tensor of shape [B, N, Q, K]. A row sums to 1, or to 0 if it may
@@ -89,10 +95,11 @@ def attention_weights(
     position_scores = _relative_shift(by_distance, ops.shape(key)[2], rules)
     scores = content_scores + position_scores  # [B, N, Q, K]
     if rules.other_segment is not None:
+        difference = segment_difference(query, segment_bias, segment_direction)
         segment_scores = ops.where(
             rules.other_segment[:, None],
-            segment_difference[..., None],
-            ops.zeros((), segment_difference.dtype),
+            difference[..., None],
+            ops.zeros((), difference.dtype),
         )
         scores = scores + segment_scores
 

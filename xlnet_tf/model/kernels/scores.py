@@ -97,6 +97,23 @@ def score_dtype(dtype):
     return "float64" if dtype == "float64" else "float32"
 
 
+def segment_difference(query, segment_bias, segment_direction):
+    """The score of a key in another segment minus that of one in the same.
+
+    Args:
+        query: float tensor of shape [B, N, Q, H].
+        segment_bias, segment_direction: float tensors of shape [N, H].
+
+    Returns:
+        float tensor of shape [B, N, Q].
+    """
+    return ops.einsum(
+        "bnqh,nh->bnq",
+        query + segment_bias[:, None],
+        segment_direction * ops.shape(query)[-1] ** -0.5,
+    )
+
+
 def _scores(inputs, rules):
     """[..., Q, K], `MASKED_SCORE` where a row may not attend."""
     num_keys = ops.shape(inputs.key)[-2]

@@ -1,0 +1,143 @@
+"""Memory traffic and cycles of a program of the TPU compiler, from its texts.
+
+The compiler's own count of bytes sums the operands and results of all
+operations, though it keeps many of them in the vector memory of the chip. Here
+those in the main memory (HBM) count alone, with their padding, and the copies
+between both. Its estimate of cycles is that of each fusion; reshapes that move
+data are free in it, so that a sum is a lower bound. Pallas kernels have none:
+their instruction words, of which one is issued a cycle, are counted in the dump
+of the compiler, waits for memory left out.
+"""
+
+import math
+import pathlib
+import re
+
+_BYTES = {
+    **dict.fromkeys(("pred", "s8", "u8"), 1),
+    **dict.fromkeys(("bf16", "f16", "s16", "u16"), 2),
+    **dict.fromkeys(("f32", "s32", "u32"), 4),
+    **dict.fromkeys(("f64", "s64", "u64"), 8),
+}
+_TYPE = re.compile(rf"\b({'|'.join(_BYTES)})\[([\d,]*)\](?:\{{([^}}]*)\}})?")
+_OPERATION = re.compile(
+    r"\s*(?:ROOT )?(%[\w.\-]+) = (.*?) ([a-z][\w\-]*)\((.*)"
+)
+# Moves nothing, or is counted where it starts.
+_FREE = {
+    *("parameter", "get-tuple-element", "tuple", "bitcast", "constant"),
+    *("copy-done", "async-done", "slice-done", "after-all", "partition-id"),
+}
+_TRANSFERS = {"copy-start", "slice-start", "async-start"}
+# Instruction words of a body that is worth counting as a branch.
+_BRANCH = 100
+
+
+def traffic(text):
+    """Bytes to and from HBM, and estimated cycles, of a scheduled program.
+
+    Args:
+        text: str, HLO of the compiled program.
+
+    Returns:
+        dict: `hbm_bytes`, `operation_cycles`, and `kernels`, the calls of
+        Pallas kernels, list of (name, shapes of the results).
+    """
+    entry = text[text.index("\nENTRY") :]
+    buffers, found = {}, {"hbm_bytes": 0, "operation_cycles": 0, "kernels": []}
+    for line in entry.splitlines()[1:]:
+        match = _OPERATION.match(line)
+        if not match:
+            continue
+        name, types, operation, rest = match.groups()
+        buffers[name] = [_buffer(x) for x in _TYPE.finditer(types)]
+        if operation in _TRANSFERS:
+            sizes = [size for size, _ in buffers[name][:2]]
+            found["hbm_bytes"] += min(sizes, default=0)
+        if operation in _FREE or operation in _TRANSFERS:
+            continue
+        operands = re.findall(r"%[\w.\-]+", rest.split("), ")[0])
+        touched = [*buffers[name]]
+        for operand in operands:
+            touched += buffers.get(operand, [])
+        found["hbm_bytes"] += sum(size for size, is_hbm in touched if is_hbm)
+        cycles = re.search(r'estimated_cycles":"(\d+)"', line)
+        found["operation_cycles"] += int(cycles[1]) if cycles else 0
+        if "tpu_custom_call" in line:
+            shapes = re.sub(r"\{[^}]*\}", "", types)
+            found["kernels"].append((name.removeprefix("%"), shapes))
+    return found
+
+
+def _buffer(match):
+    """(padded bytes, whether it lies in HBM) of a type."""
+    kind, dimensions, layout = match.groups()
+    dimensions = [int(x) for x in dimensions.split(",") if x]
+    layout = layout or ""
+    tile = re.search(r"T\(([\d,]+)\)", layout)
+    order = [int(x) for x in layout.split(":")[0].split(",") if x.isdigit()]
+    sizes = [dimensions[place] for place in order] or dimensions[::-1]
+    if tile:
+        tiles = [int(x) for x in tile[1].split(",")][::-1]
+        for place, width in enumerate(tiles[: len(sizes)]):
+            sizes[place] = -(-sizes[place] // width) * width
+    return _BYTES[kind] * math.prod(sizes), "S(" not in layout
+
+
+def kernel_cycles(directory, kernels, trips, early_share=0.0):
+    """Instruction words that the Pallas kernels of a program issue.
+
+    Args:
+        directory: path of a dump, of `--xla_jf_dump_llo_text=true`.
+        kernels: list of (name, shapes), of `traffic`.
+        trips: list of int, turns of the loops around a word: of the grid, and
+            of the blocks of rows in it.
+        early_share: float, blocks of rows that see no late keys.
+
+    Returns:
+        float.
+    """
+    # Equal kernels are compiled once, for one of their calls.
+    cycles = {}
+    for name, shapes in kernels:
+        file = _bundles(pathlib.Path(directory), name)
+        if file is not None:
+            words = _words(file.read_text(), trips, early_share)
+            cycles[_kind(name), shapes] = words
+    missing = {(_kind(name), shapes) for name, shapes in kernels} - set(cycles)
+    if missing:
+        raise FileNotFoundError(f"{directory} has no dump of {missing}.")
+    return sum(cycles[_kind(name), shapes] for name, shapes in kernels)
+
+
+def _kind(name):
+    return re.sub(r"[.\d]+$", "", name)
+
+
+def _bundles(directory, name):
+    """The file of the final instruction words of a call, or None."""
+    for file in directory.glob(f"*-{name}-*final_bundles.txt"):
+        if "schedule-analysis" not in file.name:
+            return file
+    return None
+
+
+def _words(text, trips, early_share):
+    """Words that are issued, each as often as its loops turn."""
+    runs = []
+    for match in re.finditer(
+        r"(?m)^\s*(?:0x[0-9a-f]+|0)\s+(?:\w\w)?\s*:\s*(>*)", text
+    ):
+        depth = len(match[1])
+        if not runs or runs[-1][0] != depth:
+            runs.append([depth, 0])
+        runs[-1][1] += 1
+    total, branches = 0.0, 0
+    for depth, words in runs:
+        turns = math.prod(trips[:depth])
+        if depth == len(trips) and words > _BRANCH:
+            # The two ways to compute a block, few keys and all, take turns.
+            turns *= early_share if branches % 2 == 0 else 1 - early_share
+            branches += 1
+        total += words * turns
+    return total

@@ -1,0 +1,170 @@
+"""The kernel of TPUs in Pallas' interpreter, by `jax2tf`, against `plain`.
+
+No quick test can have it: the interpreter takes many seconds to compile.
+"""
+
+import importlib.util
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.support.gradients import compared
+from xlnet_tf.model.kernels import fused
+from xlnet_tf.model.kernels import memory_efficient
+from xlnet_tf.model.kernels import plain
+from xlnet_tf.model.kernels.scores import ScoreRules
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        importlib.util.find_spec("jax") is None, reason="jax is not installed"
+    ),
+]
+B, N, H = 2, 2, 64
+TOLERANCE = 1e-5
+
+
+@pytest.fixture(autouse=True)
+def interpreted(monkeypatch):
+    import jax
+
+    # JAX would look for a TPU, and keep its compiler from other processes.
+    jax.config.update("jax_platforms", "cpu")
+    monkeypatch.setattr(fused, "INTERPRET", True)
+
+
+def operands(tokens, memory, targets, directions=1, streams="both"):
+    """Inputs of a kernel, of normal numbers."""
+    random = np.random.default_rng(0)
+    keys = memory + tokens
+    rows = targets + (tokens if streams == "both" else 0)
+    shapes = (
+        (B, N, rows, H),
+        *[(N, H)] * 4,
+        *[(B, N, keys, H)] * 2,
+        (directions, N, keys + tokens, H),
+    )
+    return [
+        tf.constant(random.normal(size=shape).astype("float32"))
+        for shape in shapes
+    ]
+
+
+def rules_of(inputs, targets, **changes):
+    """Masks, segments, positions and dropout, all at once."""
+    random = np.random.default_rng(1)
+    rows, keys = inputs[0].shape[2], inputs[5].shape[2]
+    tokens = inputs[7].shape[2] - keys
+    mask = random.random((B, rows, keys)) < 0.6
+    mask[1, 3] = False  # a row that sees nothing
+    values = {
+        "mask": mask,
+        "other_segment": random.random((B, rows, keys)) < 0.5,
+        "is_reversed": None,
+        "target_positions": None,
+        "dropout": 0.1,
+        "seed": np.array([3, 5], "uint32"),
+    }
+    if targets:
+        positions = random.integers(0, tokens, (B, targets))
+        values["target_positions"] = positions.astype("int32")
+    values |= changes
+    return ScoreRules(
+        **{
+            name: tf.constant(x) if isinstance(x, np.ndarray) else x
+            for name, x in values.items()
+        }
+    )
+
+
+def gradients(kernel, inputs, rules):
+    """(attended, gradients of all inputs)."""
+    random = np.random.default_rng(2)
+    upstream = random.normal(size=inputs[0].shape).astype("float32")
+
+    @tf.function(autograph=False)
+    def run(*inputs):
+        with tf.GradientTape() as tape:
+            tape.watch(inputs)
+            output = kernel(*inputs, rules)
+            loss = tf.reduce_sum(tf.cast(output, "float32") * upstream)
+        zero = tf.UnconnectedGradients.ZERO
+        return output, tape.gradient(loss, inputs, unconnected_gradients=zero)
+
+    output, found = run(*inputs)
+    return output, [tf.convert_to_tensor(x) for x in found]
+
+
+REVERSED = np.array([True, False])
+CASES = {
+    "everything": ((128, 128, 20, 2), {"is_reversed": REVERSED}),
+    "targets alone": ((128, 128, 8, 1, "query"), {"streams": "query"}),
+    "content alone, no masks": (
+        (128, 0, 0),
+        {"mask": None, "other_segment": None, "dropout": 0.0, "seed": None},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_it_equals_the_plain_kernel(name):
+    shape, changes = CASES[name]
+    inputs = operands(*shape)
+    rules = rules_of(inputs, shape[2], **changes)
+    expected = gradients(plain.attend, inputs, rules)
+    assert np.std(expected[0]) > 0.05
+    found = gradients(fused.attend, inputs, rules)
+    compared(expected, found, TOLERANCE, name)
+
+
+def test_blocks_that_see_no_late_keys_are_skipped():
+    """With the same numbers as without."""
+    from xlnet_tf.model.kernels.fused import calls
+    from xlnet_tf.model.kernels.fused.weights import Sizes
+
+    inputs = operands(256, 128, 0)
+    mask = rules_of(inputs, 0).mask.numpy()
+    mask[0, :128, 256:] = False  # of the first example alone
+    rules = rules_of(inputs, 0, mask=mask)
+    codes = fused._codes(rules, mask.shape)
+    sizes = Sizes(*(256, 0, 384, N, H, 256, 1), 0.0, "float32", interpret=True)
+    early = calls._sees_early_keys_only(codes.numpy(), sizes)
+    np.testing.assert_array_equal(early, [[1, 0], [0, 0]])
+    expected = gradients(plain.attend, inputs, rules)
+    found = gradients(fused.attend, inputs, rules)
+    compared(expected, found, TOLERANCE, "early keys")
+
+
+def test_bfloat16_is_nearer_to_float32_than_the_other_kernel():
+    inputs = operands(128, 128, 20)
+    rules = rules_of(inputs, 20)
+    expected = gradients(plain.attend, inputs, rules)
+    narrow = [tf.cast(x, "bfloat16") for x in inputs]
+
+    def errors(kernel):
+        output, found = gradients(kernel, narrow, rules)
+        assert output.dtype == "bfloat16"
+        return [
+            float(
+                np.sqrt(np.mean((tf.cast(two, "float32") - one) ** 2))
+                / np.std(one)
+            )
+            for one, two in zip(
+                [expected[0], *expected[1]], [output, *found], strict=True
+            )
+        ]
+
+    ours, other = errors(fused.attend), errors(memory_efficient.attend)
+    assert max(ours) < 0.01
+    assert max(ours) < max(other)
+
+
+def test_other_sizes_are_computed_by_the_other_kernel():
+    inputs = operands(96, 32, 4)
+    rules = rules_of(inputs, 4)
+    expected = memory_efficient.attend(*inputs, rules)
+    fused._warn_once.cache_clear()
+    with pytest.warns(UserWarning, match=r"tokens \(96\).*multiples of 128"):
+        found = fused.attend(*inputs, rules)
+    np.testing.assert_array_equal(found, expected)
