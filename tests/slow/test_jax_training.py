@@ -1,0 +1,166 @@
+"""Pretraining on Keras' JAX backend, by the command, in a process of its own.
+
+What no quick test holds: that the same command gives the same run there, on one
+device and on two, and goes on to the bit.
+"""
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import xlnet_tf
+from tests.conftest import ROOT
+from tests.support import artefacts
+from tests.support.killed_runs import end_of
+from tests.support.replicas import two_replicas
+from tests.support.training_fixtures import one_device
+from xlnet_tf import train
+from xlnet_tf.training import strategy
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        importlib.util.find_spec("jax") is None, reason="jax is not installed"
+    ),
+]
+STEPS = 50
+
+PROGRAM = """
+import os, pathlib, signal, sys, threading, time
+from data_pipeline import command_line
+from xlnet_tf import train
+
+directory, *options = sys.argv[1:]
+directory = pathlib.Path(directory)
+
+def run(name, *more):
+    argv = [*options, "--output", str(directory / name), *more]
+    return command_line.run(train.main, argv)
+
+def stop_at(log, lines):
+    while not log.exists() or len(log.read_text().splitlines()) < lines:
+        time.sleep(0.002)
+    os.kill(os.getpid(), signal.SIGTERM)
+
+assert run("whole/run", "--strategy", "one_device") == 0
+assert run("two/run") == 0
+log = directory / "parts/run/metrics.jsonl"
+threading.Thread(target=stop_at, args=(log, 5), daemon=True).start()
+assert run("parts/run", "--strategy", "one_device") == 143
+assert run("parts/run", "--strategy", "one_device") == 0
+more = ["--objective", "masked", "--next-sentence-weight", "1"]
+more += ["--precision", "bfloat16", "--steps", "2", "--warmup-steps", "0"]
+assert run("masked/run", *more) == 0
+for option in ("--export", "--replay"):
+    assert run("refused", option, "3") == 1
+assert run("refused", "--strategy", "multi_worker") == 1
+assert not (directory / "refused").exists()
+"""
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """Directory of the runs of both backends, from the same weights."""
+    directory = tmp_path_factory.mktemp("jax")
+    records = artefacts.Artefacts(directory / "input").get("records")
+    config = xlnet_tf.XLNetConfig(
+        **{**artefacts.MODEL, "hidden_dim": 32},
+        memory_length=24,
+        reuse_length=16,
+        dropout=0.1,
+        attention_dropout=0.1,
+    )
+    start = xlnet_tf.XLNetPretrainer(xlnet_tf.XLNetBackbone(config, seed=0))
+    start.save_to_preset(directory / "start")
+    settings = directory / "training.json"
+    training = {
+        **artefacts.TRAINING,
+        "steps_per_loop": 5,
+        "evaluation_interval": 25,
+        "checkpoint_interval": 10,
+        "gradient_accumulation_steps": 2,
+    }
+    settings.write_text(json.dumps(training))
+    options = ["--records", records, "--preset", directory / "start"]
+    options += ["--training", settings, "--steps", STEPS, "--batch-size", 4]
+    options = [str(x) for x in options]
+    for name, make in (("one", one_device), ("replicas", two_replicas)):
+        argv = [*options, "--output", str(directory / name / "run")]
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(strategy, "make_strategy", lambda *_, m=make: m())
+            assert train.main(argv) == 0
+    result = subprocess.run(
+        [sys.executable, "-c", PROGRAM, str(directory), *options],
+        cwd=ROOT,
+        env={
+            **os.environ,
+            "KERAS_BACKEND": "jax",
+            "JAX_PLATFORMS": "cpu",
+            "XLA_FLAGS": "--xla_force_host_platform_device_count=2",
+            # The resumed run is the same program.
+            "JAX_COMPILATION_CACHE_DIR": str(directory / "compiled"),
+            "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+        },
+        capture_output=True,
+        text=True,
+    )
+    assert result.returncode == 0, result.stderr[-3000:]
+    return directory, result
+
+
+def curve(directory):
+    """list of dict, loss and gradient norm of each line."""
+    text = (directory / "run/metrics.jsonl").read_text()
+    names = ("loss", "gradient_norm")
+    lines = [json.loads(line) for line in text.splitlines()]
+    return [{k: x[k] for k in names if k in x} for x in lines]
+
+
+def assert_near(found, expected, tolerance):
+    assert len(found) == len(expected) == STEPS // 5 + 2
+    for one, other in zip(found, expected, strict=True):
+        assert one.keys() == other.keys()
+        for name in one:
+            assert one[name] == pytest.approx(other[name], rel=tolerance)
+
+
+def test_the_curve_is_that_of_tensorflow(runs):
+    """On one device and two; dropout, memory, two micro-batches included."""
+    directory, result = runs
+    assert "JAX, 2 device(s) of CPU" in result.stdout
+    for found, other in (("whole", "one"), ("two", "replicas")):
+        expected = curve(directory / other)
+        assert expected[0]["loss"] > 1.2 * expected[-2]["loss"]  # it learns
+        assert_near(curve(directory / found), expected, 1e-4)
+    # Each replica draws its own dropout masks.
+    assert curve(directory / "two") != curve(directory / "whole")
+
+
+def test_a_stopped_run_goes_on_to_the_bit(runs):
+    directory, result = runs
+    assert "resume    from" in result.stdout
+    expected, found = (end_of(directory / x) for x in ("whole", "parts"))
+    assert expected.keys() == found.keys() and len(found) > 20
+    for name, value in expected.items():
+        np.testing.assert_array_equal(found[name], value, name)
+
+
+def test_presets_are_read_by_the_other_backend(runs):
+    directory, _ = runs
+    one, other = (
+        xlnet_tf.load(directory / x / "run/preset") for x in ("one", "whole")
+    )
+    for a, b in zip(one.weights, other.weights, strict=True):
+        np.testing.assert_allclose(a.numpy(), b.numpy(), atol=2e-3)
+
+
+def test_what_tensorflow_alone_does_is_refused(runs):
+    _, result = runs
+    errors = [x for x in result.stderr.splitlines() if x.startswith("error: ")]
+    assert [x.split()[1] for x in errors[:2]] == ["--export", "--replay"]
+    assert "--strategy is one of auto, one_device, mirrored, tpu" in errors[2]

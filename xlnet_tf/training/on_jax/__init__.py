@@ -1,0 +1,1 @@
+"""Pretraining on Keras' JAX backend; data, files and loop are TensorFlow's."""
