@@ -78,6 +78,7 @@ def parse_arguments(argv=None):
         help="JSON or YAML with any of the settings; options given here win",
     )
     add("--predict", metavar="FILE", help="write predictions of a file")
+    add("--replay", type=int, metavar="STEP", help="as of xlnet_tf.train")
     group = parser.add_argument_group(
         "further settings", "defaults where the task has no recipe"
     )
@@ -85,7 +86,7 @@ def parse_arguments(argv=None):
     group.add_argument(
         "--compilation-cache", metavar="DIR", help="as of xlnet_tf.train"
     )
-    return parser.parse_args(argv)
+    return command_line.parse(parser, argv)
 
 
 def main(argv=None):
@@ -98,8 +99,10 @@ def main(argv=None):
         )
         os.environ["TF_XLA_FLAGS"] = f"{os.getenv('TF_XLA_FLAGS', '')} {flag}"
     from data_pipeline.tasks import reading
+    from xlnet_tf.training.finetuning import FinetuningRun
     from xlnet_tf.training.finetuning import run_task
     from xlnet_tf.training.results import write_summary
+    from xlnet_tf.training.runs.replay import replay
     from xlnet_tf.training.strategy import make_strategy
 
     config = FinetuningConfig.for_task(options.task, options.training, options)
@@ -112,7 +115,19 @@ def main(argv=None):
             fraction=config.hold_out,
             seed=config.seed,
         )
-    strategy = make_strategy(options.strategy, options.tpu)
+    strategy = make_strategy(
+        options.strategy, options.tpu, config.worker_timeout
+    )
+    if options.replay is not None:
+        if options.seeds is not None:
+            raise ValueError(
+                "`--replay` computes a step of one run: leave --seeds out, and "
+                "give --seed and the --output of that run, such as "
+                f"DIR/seed-0. Received: --replay {options.replay}, --seeds "
+                f"{options.seeds}."
+            )
+        with FinetuningRun(options, config, strategy, data) as run:
+            return replay(run, options.replay)
     if options.seeds is None:
         return run_task(options, config, strategy, data)[0]
     if options.seeds < 1:

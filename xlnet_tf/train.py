@@ -70,6 +70,13 @@ def parse_arguments(argv=None):
         metavar="FILE",
         help="JSON or YAML with any of the settings; options given here win",
     )
+    add(
+        "--replay",
+        type=int,
+        metavar="STEP",
+        help="compute a step of the run again, print its loss, gradient norm "
+        "and records, and write nothing",
+    )
     group = parser.add_argument_group("further settings")
     add_options(group, TrainingConfig, skip=FREQUENT)
     group.add_argument(
@@ -77,7 +84,7 @@ def parse_arguments(argv=None):
         metavar="DIR",
         help="keep what XLA compiles there, for the next start",
     )
-    return parser.parse_args(argv)
+    return command_line.parse(parser, argv)
 
 
 def main(argv=None):
@@ -89,12 +96,29 @@ def main(argv=None):
             f"--tf_xla_persistent_cache_directory={options.compilation_cache}"
         )
         os.environ["TF_XLA_FLAGS"] = f"{os.getenv('TF_XLA_FLAGS', '')} {flag}"
-    from xlnet_tf.training.pretraining import PretrainingRun
-    from xlnet_tf.training.strategy import make_strategy
+    import keras
 
     config = TrainingConfig.read(options.training, options)
-    strategy = make_strategy(options.strategy, options.tpu)
+    if keras.backend.backend() not in ("tensorflow", "jax"):
+        raise ValueError(
+            "pretraining runs on Keras' backends tensorflow and jax. "
+            f"Received: KERAS_BACKEND={keras.backend.backend()}."
+        )
+    if keras.backend.backend() == "jax":
+        from xlnet_tf.training.on_jax.run import JaxPretrainingRun
+
+        with JaxPretrainingRun(options, config) as run:
+            return run.train()
+    from xlnet_tf.training.pretraining import PretrainingRun
+    from xlnet_tf.training.runs.replay import replay
+    from xlnet_tf.training.strategy import make_strategy
+
+    strategy = make_strategy(
+        options.strategy, options.tpu, config.worker_timeout
+    )
     with PretrainingRun(options, config, strategy, export) as run:
+        if options.replay is not None:
+            return replay(run, options.replay)
         return run.train()
 
 

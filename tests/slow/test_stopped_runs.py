@@ -146,32 +146,6 @@ def test_a_run_in_a_bucket_stops_in_time_and_goes_on(
     assert not list(pathlib.Path.cwd().glob("ram:*"))
 
 
-def test_a_killed_run_resumes_to_the_same_weights(
-    arguments, tmp_path, pretrained
-):
-    argv = arguments()
-    process = start(argv)
-    try:
-        for line in process.stderr:
-            if line.startswith("step 4/6  loss"):
-                process.kill()
-                break
-        process.wait(timeout=120)
-    finally:
-        process.kill()
-    output = tmp_path / "run"
-    assert not (output / "model.keras").exists()
-    assert run_train(argv) == 0
-    whole, resumed = weights_at(pretrained, 6), weights_at(output, 6)
-    for name, value in whole.items():
-        np.testing.assert_array_equal(value, resumed[name], err_msg=name)
-    found = [
-        [(x["kind"], x["step"], x["loss"]) for x in lines(directory)]
-        for directory in (pretrained, output)
-    ]
-    assert found[0] == found[1]
-
-
 @pytest.mark.parametrize(
     ("owner", "name"),
     [

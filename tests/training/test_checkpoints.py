@@ -3,72 +3,30 @@
 That a resumed run equals an uninterrupted one is in `test_pretraining.py`.
 """
 
+import errno
 import shutil
 
 import numpy as np
-import orbit
 import pytest
 import tensorflow as tf
 
+from tests.support.checkpoints import TinyRun
 from tests.support.replicas import two_replicas
-from tests.support.training_fixtures import tiny_config
-from xlnet_tf.training import pretraining_step
-from xlnet_tf.training.config import TrainingConfig
+from tests.support.training_fixtures import one_device
 from xlnet_tf.training.runs import checkpoints
-from xlnet_tf.training.runs.checkpoints import MemoryRows
-from xlnet_tf.training.runs.checkpoints import RunCheckpoints
-
-
-def one_device():
-    return tf.distribute.OneDeviceStrategy("CPU:0")
-
-
-class Process:
-    """What one process of a run holds; a new one stands for a restart."""
-
-    def __init__(self, directory, strategy=None, interval=2, keep=3):
-        self.strategy = strategy or one_device()
-        self.training = TrainingConfig(
-            steps=20, warmup_steps=2, batch_size=4, learning_rate=1e-2
-        )
-        config = tiny_config(num_layers=1, dropout=0.2, attention_dropout=0.1)
-        self.model, self.optimizer, self.memory = pretraining_step.build(
-            config, self.training, self.strategy
-        )
-        self.step = orbit.utils.create_global_step()
-        self.checkpoints = self.checkpoints_of(directory, interval, keep)
-
-    def checkpoints_of(self, directory, interval=2, keep=3):
-        return RunCheckpoints(
-            tf.train.Checkpoint(
-                model=self.model, optimizer=self.optimizer, step=self.step
-            ),
-            directory,
-            MemoryRows(self.memory, self.strategy, directory),
-            self.strategy,
-            interval,
-            keep,
-            is_chief=True,
-        )
-
-    def restore(self):
-        return self.checkpoints.restore_or_initialize()
-
-    def pretend(self, steps):
-        """Counts steps without making them, which costs nothing."""
-        self.step.assign_add(steps)
-        return self
+from xlnet_tf.training.runs.checkpoints import has_steps
+from xlnet_tf.training.runs.checkpoints import remove_leftovers
 
 
 def test_memory_moves_to_another_number_of_replicas(tmp_path):
-    two = Process(tmp_path, two_replicas())
+    two = TinyRun(tmp_path, two_replicas())
     for replica, value in enumerate(
         two.strategy.experimental_local_results(two.memory.memories[0].value)
     ):
         noise = np.random.RandomState(replica).randn(*value.shape)
         value.assign(noise.astype("float32"))
     two.pretend(2).checkpoints.save(check_interval=False)
-    one = Process(tmp_path, one_device())
+    one = TinyRun(tmp_path, one_device())
     one.restore()
     rows = np.concatenate(
         [
@@ -83,11 +41,11 @@ def test_memory_moves_to_another_number_of_replicas(tmp_path):
 
 
 def test_no_checkpoint_means_a_fresh_start(tmp_path):
-    assert Process(tmp_path / "new").restore() is None
+    assert TinyRun(tmp_path / "new").restore() is None
 
 
 def test_saves_at_the_interval_once_a_step_and_keeps_the_newest(tmp_path):
-    process = Process(tmp_path, interval=2, keep=2)
+    process = TinyRun(tmp_path, interval=2, keep=2)
     saved = []
     for _ in range(7):
         process.pretend(1)
@@ -99,12 +57,21 @@ def test_saves_at_the_interval_once_a_step_and_keeps_the_newest(tmp_path):
     assert left == ["ckpt-6.index", "ckpt-7.index"]
     memories = sorted(path.name for path in tmp_path.glob("memory-*"))
     assert memories == ["memory-6-rows-0-4.npz", "memory-7-rows-0-4.npz"]
-    digests = (tmp_path / "SHA256SUMS").read_text().splitlines()
-    assert sorted(x.split("  ")[1] for x in digests) == [*left, *memories]
+    for step in (6, 7):
+        digests = tmp_path / f"ckpt-{step}.sha256"
+        names = [x.split("  ")[1] for x in digests.read_text().splitlines()]
+        assert names == [
+            f"ckpt-{step}.data-00000-of-00001",
+            f"ckpt-{step}.index",
+            f"memory-{step}-rows-0-4.npz",
+        ]
+    state = tf.train.get_checkpoint_state(str(tmp_path))
+    assert state.model_checkpoint_path == str(tmp_path / "ckpt-7")
+    assert len(state.all_model_checkpoint_paths) == 2
 
 
 def test_the_device_that_writes_and_reads_is_chosen(tmp_path, monkeypatch):
-    process = Process(tmp_path).pretend(2)
+    process = TinyRun(tmp_path).pretend(2)
     process.checkpoints.save(check_interval=False)
     elsewhere = tf.train.CheckpointOptions(experimental_io_device="/job:else")
     monkeypatch.setattr(
@@ -120,7 +87,7 @@ def test_the_device_that_writes_and_reads_is_chosen(tmp_path, monkeypatch):
 def test_checkpoints_in_a_bucket(bucket):
     """Written, found, deleted and restored, without a local file."""
     directory = f"{bucket}/run/checkpoints"
-    process = Process(directory, keep=2)
+    process = TinyRun(directory, keep=2)
     assert process.restore() is None
     for variable in process.memory.memories:
         variable.assign(tf.fill(variable.shape, 0.5))
@@ -128,13 +95,13 @@ def test_checkpoints_in_a_bucket(bucket):
         process.pretend(2).checkpoints.save()
     names = set(tf.io.gfile.listdir(directory))
     assert names == {
-        "SHA256SUMS",
         "checkpoint",
+        *(f"ckpt-{x}.sha256" for x in (4, 6)),
         *(f"ckpt-{x}.index" for x in (4, 6)),
         *(f"ckpt-{x}.data-00000-of-00001" for x in (4, 6)),
         *(f"memory-{x}-rows-0-4.npz" for x in (4, 6)),
     }
-    again = Process(directory)
+    again = TinyRun(directory)
     assert again.restore() == f"{directory}/ckpt-6"
     assert int(again.step) == 6
     for one, other in zip(
@@ -159,42 +126,126 @@ def _remove(file):
     file.unlink()
 
 
+def _empty(file):
+    file.write_bytes(b"")
+
+
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory):
     directory = tmp_path_factory.mktemp("checkpoints")
-    process = Process(directory)
+    process = TinyRun(directory)
     for _ in range(2):
         process.pretend(2).checkpoints.save()
     return directory
 
 
 def test_a_damaged_newest_falls_back_to_the_one_before(saved, tmp_path):
-    process = Process(saved)
-    data = "ckpt-4.data-00000-of-00001"
-    memory = "memory-4-rows-0-4.npz"
-    for number, (name, damage) in enumerate(
+    """With digests, and without any, as in a run of an earlier version."""
+    run = TinyRun(saved)
+    data, index = "ckpt-4.data-00000-of-00001", "ckpt-4.index"
+    memory, digests = "memory-4-rows-0-4.npz", "ckpt-4.sha256"
+    for number, (name, damage, is_old) in enumerate(
         (
-            (data, _flip),
-            (data, _cut),
-            (data, _remove),
-            ("ckpt-4.index", _cut),
-            (memory, _flip),
-            (memory, _cut),
-            (memory, _remove),
+            (data, _flip, False),
+            (data, _cut, False),
+            (data, _remove, False),
+            (data, _cut, True),
+            (data, _remove, True),
+            (index, _cut, False),
+            (index, _empty, False),
+            (index, _remove, False),
+            (index, _cut, True),
+            (index, _remove, True),
+            (memory, _flip, False),
+            (memory, _cut, False),
+            (memory, _remove, False),
+            (memory, _flip, True),
+            (memory, _empty, True),
+            (memory, _remove, True),
+            (digests, _flip, False),
+            (digests, _cut, False),
+            (digests, _empty, False),
         )
     ):
         copy = shutil.copytree(saved, tmp_path / str(number))
+        for file in copy.glob("*.sha256") if is_old else ():
+            file.unlink()
         damage(copy / name)
-        process.step.assign(0)
-        checkpoints = process.checkpoints_of(copy)
-        assert checkpoints.restore_or_initialize().endswith("ckpt-2"), name
-        assert int(process.step) == 2
+        run.step.assign(0)
+        checkpoints = run.checkpoints_of(copy)
+        found = checkpoints.restore_or_initialize()
+        assert found.endswith("ckpt-2"), (name, damage, is_old)
+        assert int(run.step) == 2
         assert "ckpt-4" in checkpoints.skipped[0]
+
+
+def test_a_checkpoint_that_lost_all_its_files_is_named(saved, tmp_path):
+    copy = shutil.copytree(saved, tmp_path / "copy")
+    for file in [*copy.glob("ckpt-4*"), *copy.glob("memory-4*")]:
+        file.unlink()
+    run = TinyRun(copy)
+    assert run.restore().endswith("ckpt-2")
+    assert "ckpt-4.index is missing" in run.checkpoints.skipped[0]
+    for file in [*copy.glob("ckpt-2*"), *copy.glob("memory-2*")]:
+        file.unlink()
+    assert has_steps(copy)
+    with pytest.raises(RuntimeError, match="nothing was started over them"):
+        run.checkpoints_of(copy).restore_or_initialize()
+
+
+def test_digests_of_earlier_versions_are_compared(saved, tmp_path):
+    """`SHA256SUMS` of index and memory, until all that it names is gone."""
+    run = TinyRun(saved)
+    old = shutil.copytree(saved, tmp_path / "old")
+    lines = []
+    for file in sorted(old.glob("*.sha256")):
+        lines += [x for x in file.read_text().splitlines() if ".data" not in x]
+        file.unlink()
+    (old / "SHA256SUMS").write_text("\n".join(lines) + "\n")
+    (old / "checkpoint").unlink()
+    for name in ("memory-4-rows-0-4.npz", "ckpt-4.index"):
+        copy = shutil.copytree(old, tmp_path / name)
+        _flip(copy / name, 0.99)
+        checkpoints = run.checkpoints_of(copy)
+        assert checkpoints.restore_or_initialize().endswith("ckpt-2")
+        assert "SHA-256" in checkpoints.skipped[0]
+    (copy / "ckpt-4.index").unlink()
+    checkpoints = run.checkpoints_of(copy, keep=1)
+    assert checkpoints.restore_or_initialize().endswith("ckpt-2")
+    assert "ckpt-4.index is missing" in checkpoints.skipped[0]
+    run.pretend(4)
+    checkpoints.save()
+    assert (copy / "SHA256SUMS").read_bytes() == b""
+
+
+def test_an_error_of_the_machine_is_not_taken_for_damage(
+    saved, tmp_path, monkeypatch
+):
+    run = TinyRun(saved)
+
+    def fail(error):
+        def failing(*arguments, **named):
+            raise error
+
+        return failing
+
+    for error in (
+        OSError(errno.EIO, "Input/output error", "ckpt-4.index"),
+        PermissionError(errno.EACCES, "Permission denied", "ckpt-4.index"),
+        MemoryError(),
+        tf.errors.ResourceExhaustedError(None, None, "out of memory"),
+        tf.errors.UnavailableError(None, None, "the bucket is away"),
+        tf.errors.UnknownError(None, None, "Input/output error"),
+    ):
+        with monkeypatch.context() as patch:
+            patch.setattr(checkpoints, "verify_checksums", fail(error))
+            with pytest.raises(type(error)):
+                run.checkpoints_of(saved).restore_or_initialize()
 
 
 def test_files_of_another_save_are_not_mixed(saved, tmp_path):
     """A memory or an index that is whole, and not of this checkpoint."""
-    process = Process(saved)
+    process = TinyRun(saved)
     for name in ("memory-{}-rows-0-4.npz", "ckpt-{}.index"):
         copy = shutil.copytree(saved, tmp_path / name)
         file = copy / name.format(4)
@@ -206,17 +257,76 @@ def test_files_of_another_save_are_not_mixed(saved, tmp_path):
         checkpoints = process.checkpoints_of(copy)
         assert checkpoints.restore_or_initialize().endswith("ckpt-2"), name
         assert "SHA-256" in checkpoints.skipped[0]
-    (copy / "SHA256SUMS").unlink()  # as in a run of an earlier version
-    assert process.checkpoints_of(saved).restore_or_initialize()
 
 
 def test_the_state_file_is_not_trusted(saved, tmp_path):
-    process = Process(saved)
-    for number, damage in enumerate((_flip, _cut, _remove)):
+    """Neither to find the newest checkpoint nor to remove old ones."""
+    run = TinyRun(saved)
+
+    def garble(file):
+        file.write_bytes(b"\xff\xfe all_model_checkpoint_paths {")
+
+    for number, damage in enumerate((_flip, _cut, _remove, _empty, garble)):
         copy = shutil.copytree(saved, tmp_path / str(number))
         damage(copy / "checkpoint")
-        found = process.checkpoints_of(copy).restore_or_initialize()
-        assert found.endswith("ckpt-4")
+        checkpoints = run.checkpoints_of(copy, keep=2)
+        assert checkpoints.restore_or_initialize().endswith("ckpt-4")
+        run.pretend(2)
+        checkpoints.save()
+        names = sorted(x.name for x in copy.glob("ckpt-*.index"))
+        assert names == ["ckpt-4.index", "ckpt-6.index"]
+        assert tf.train.latest_checkpoint(str(copy)).endswith("ckpt-6")
+
+
+def test_files_with_names_like_ours(saved, tmp_path):
+    """They are left alone, and end neither a save nor a restart."""
+    copy = shutil.copytree(saved, tmp_path / "copy")
+    foreign = ("ckpt-best.index", "ckpt-04.index", "memory-x-rows-0-4.npz")
+    for name in (*foreign, "ckpt-6.index", "memory-6-rows-0-4.npz"):
+        if "6" in name:
+            (copy / name).mkdir()
+        (copy / name / "kept" if "6" in name else copy / name).touch()
+    run = TinyRun(copy, keep=1)
+    remove_leftovers(copy)
+    assert run.restore().endswith("ckpt-4")
+    run.pretend(2).checkpoints.save()
+    assert TinyRun(copy).restore().endswith("ckpt-6")
+    names = {x.name for x in copy.iterdir()}
+    assert names >= set(foreign)
+    assert len(list(copy.glob("*/kept"))) == 2
+
+
+def test_a_damaged_newer_one_takes_no_place(saved, tmp_path):
+    """Of two that are kept, neither is the damaged one."""
+    copy = shutil.copytree(saved, tmp_path / "copy")
+    _cut(copy / "ckpt-4.data-00000-of-00001")
+    run = TinyRun(copy, interval=1, keep=2)
+    assert run.restore().endswith("ckpt-2")
+    run.pretend(1).checkpoints.save()
+    names = {x.name for x in copy.glob("ckpt-*.index")}
+    assert names == {f"ckpt-{x}.index" for x in (2, 3, 4)}
+    run.pretend(2).checkpoints.save()
+    names = {x.name for x in copy.glob("ckpt-*.index")}
+    assert names == {f"ckpt-{x}.index" for x in (3, 5)}
+
+
+def test_leftovers_of_kills_are_removed(saved, tmp_path):
+    copy = shutil.copytree(saved, tmp_path / "copy")
+    (copy / "ckpt-6_temp").mkdir()
+    for name in (
+        "ckpt-6_temp/part-00000-of-00001.data-00000-of-00001",
+        "ckpt-6.data-00000-of-00001",
+        "ckpt-6.index.tempstate123",
+        "memory-6-rows-0-4.npz",
+        "memory-0-rows-0-4.npz",
+        "checkpoint.tmp01234",
+        ".tmp-0123-memory-6-rows-0-4.npz",
+    ):
+        (copy / name).touch()
+    remove_leftovers(copy)
+    names = [sorted(x.name for x in y.iterdir()) for y in (saved, copy)]
+    assert names[0] == names[1]
+    remove_leftovers(tmp_path / "none")
 
 
 def test_refuses_a_fresh_start_over_damaged_checkpoints(saved, tmp_path):
@@ -224,11 +334,11 @@ def test_refuses_a_fresh_start_over_damaged_checkpoints(saved, tmp_path):
     for file in copy.glob("*.data-*"):
         _cut(file)
     with pytest.raises(RuntimeError, match="none can be restored"):
-        Process(copy).restore()
+        TinyRun(copy).restore()
 
 
 def test_a_failed_write_leaves_no_memory_file(tmp_path, monkeypatch):
-    process = Process(tmp_path).pretend(1)
+    process = TinyRun(tmp_path).pretend(1)
 
     def full(*args, **kwargs):
         raise OSError(28, "No space left on device")

@@ -50,7 +50,8 @@ RANGES = {
         "evaluation_interval evaluation_steps checkpoint_interval "
         "checkpoints_to_keep exports_to_keep",
     ),
-    "an integer from 0 up": ((-1,), "warmup_steps seed"),
+    "an integer from 0 up": ((-1,), "warmup_steps"),
+    "an integer from 0 to 4294967295": ((-1, 2**32), "seed"),
     "a positive number": (
         (0, -1e-9, float("inf"), float("nan")),
         "learning_rate adam_epsilon",
@@ -63,7 +64,7 @@ RANGES = {
     r"in \[0, 1\]": ((-0.1, 1.1), "final_learning_rate_fraction"),
     "one of .*'cosine'": (("poly",), "decay"),
     "one of .*'bfloat16'": (("float16",), "precision"),
-    "one of .*'plain'": (("fused",), "attention_kernel"),
+    "one of .*'plain'": (("slow",), "attention_kernel"),
 }
 FINETUNING_RANGES = {
     "a positive integer": (

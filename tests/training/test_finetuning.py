@@ -21,7 +21,7 @@ from tests.support.finetuning_steps import make_examples
 from tests.support.finetuning_steps import setup
 from tests.support.finetuning_steps import tokenizer
 from xlnet_tf import finetune
-from xlnet_tf.files import CHECKSUMS_FILE
+from xlnet_tf.checksums import CHECKSUMS_FILE
 from xlnet_tf.tasks import task_class
 from xlnet_tf.training import finetuning
 from xlnet_tf.training import finetuning_step
@@ -192,6 +192,9 @@ def test_a_finished_run_only_predicts(finetuned, pretrained, tmp_path, capsys):
     output = shutil.copytree(finetuned["classification"], tmp_path / "run")
     before = json_lines(output / "predictions.jsonl")
     (output / "predictions.jsonl").unlink()
+    # As of a run that was killed while it removed them.
+    (output / "checkpoints").mkdir()
+    (output / "checkpoints" / "ckpt-4.index").touch()
     argv = options(pretrained / "preset", output)
     data = artefacts.EARLIER / "finetuning/data/classification/dev.tsv"
     assert command_line.run(finetune.main, [*argv, "--predict", str(data)]) == 0

@@ -44,6 +44,23 @@ def test_the_log(tmp_path, capsys):
     assert log_at(None, step).has_evaluation(2)
 
 
+def test_peaks_and_skipped_steps_are_shown(tmp_path, capsys):
+    """Peaks against what was usual before a restart too."""
+    step = step_at(4)
+    log = log_at(tmp_path, step)
+    for _ in range(10):
+        log.train({"loss": 2.0, "largest_loss": 2.1, "largest_loss_step": 3})
+    log = log_at(tmp_path, step)
+    log.train({"loss": 2.5, "largest_loss": 9.0, "largest_loss_step": 4})
+    log.train({"loss": float("nan"), "skipped_steps": 2})
+    *calm, peak, skipped = capsys.readouterr().err.splitlines()
+    assert all("loss 2.0  largest 2.100  " in line for line in calm)
+    assert "loss 2.5  largest 9.000 PEAK at step 4  " in peak
+    assert "loss nan  skipped 2 not finite  " in skipped
+    # Steps are no fractions.
+    assert '"largest_loss_step": 4}' in (tmp_path / "metrics.jsonl").read_text()
+
+
 def test_lines_after_the_checkpoint_are_dropped(tmp_path):
     file = tmp_path / "metrics.jsonl"
     kept = {"kind": "train", "step": 4, "loss": 1.0}
@@ -119,11 +136,9 @@ def test_best_weights(tmp_path):
         best({"loss": value, "accuracy": 0.0})
         best.check_patience()
     assert saved == [2, 4]
-    assert json.loads((tmp_path / "best.json").read_text()) == {
-        "metric": "loss",
-        "value": 0.25,
-        "step": 4,
-    }
+    kept = json.loads((tmp_path / "best.json").read_text())
+    assert len(kept.pop("sha256")) == 64
+    assert kept == {"metric": "loss", "value": 0.25, "step": 4}
     step.assign(8)
     with pytest.raises(progress.PatienceExhausted):
         best.check_patience()
@@ -142,6 +157,28 @@ def test_best_of_an_older_pretraining_run(tmp_path):
     assert saved == []
     best({"loss": 0.2})
     assert saved == [2]
+
+
+def test_a_damaged_best_is_refused(tmp_path):
+    best_at(tmp_path, step_at(2), [])({"loss": 0.25})
+    file = tmp_path / "best.json"
+    text = file.read_text()
+    for damaged in (
+        text.replace("0.25", "0.75"),
+        text.replace("step", "stfp"),
+        text.replace("sha256", "sha257"),
+        text.replace("loss", "lors"),
+        "[]",
+        '{"metric": "loss"}',
+    ):
+        assert damaged != text
+        file.write_text(damaged)
+        with pytest.raises(ValueError, match="best.json is damaged.*Remove it"):
+            best_at(tmp_path, step_at(4), [])
+    # That of a run of an earlier version has no digest.
+    file.write_text('{"metric": "loss", "value": 0.25, "step": 4}')
+    best_at(tmp_path, step_at(4), [])({"loss": 0.2})
+    assert json.loads(file.read_text())["value"] == 0.2
 
 
 def test_a_failed_save_is_not_the_best(tmp_path):

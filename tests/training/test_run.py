@@ -1,9 +1,11 @@
 """Every run: whose directory it is, how it ends, what its errors say."""
 
 import dataclasses
+import errno
 import json
 import types
 
+import filelock
 import pytest
 import tensorflow as tf
 
@@ -13,6 +15,10 @@ from data_pipeline.tasks.examples import TextExample
 from data_pipeline.tasks.reading import TaskData
 from xlnet_tf.training.config import FinetuningConfig
 from xlnet_tf.training.finetuning import FinetuningRun
+from xlnet_tf.training.runs.directory import claimed
+from xlnet_tf.training.runs.exports import keep_newest
+from xlnet_tf.training.runs.exports import note_export
+from xlnet_tf.training.runs.exports import remove_unfinished
 from xlnet_tf.training.runs.progress import PatienceExhausted
 from xlnet_tf.training.runs.run import Run
 from xlnet_tf.training.runs.stopping import StopRequested
@@ -139,6 +145,48 @@ def test_a_changed_file_is_not_resumed_from(enter):
             enter()
         file.write_text(text)
     enter()
+
+
+def test_one_program_at_a_time(tmp_path):
+    directory = tmp_path / "run"
+    with claimed(directory):
+        (directory / ".tmp-0123-best").mkdir()
+        (directory / "best").mkdir()
+        message = r"process \d+ on .* is working in .*run.*another --output"
+        with pytest.raises(RuntimeError, match=message), claimed(directory):
+            pytest.fail("it is taken")
+        assert (directory / ".tmp-0123-best").is_dir()
+    with pytest.raises(KeyError), claimed(directory):
+        assert not (directory / ".tmp-0123-best").exists()
+        raise KeyError
+    assert [x.name for x in directory.iterdir()] == ["best"]
+    with claimed(tmp_path / "new"):
+        pass
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_disk_without_locks_is_used_all_the_same(tmp_path, monkeypatch):
+    def cannot(*arguments, **named):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(filelock.FileLock, "acquire", cannot)
+    with claimed(tmp_path), claimed(tmp_path):
+        pass
+
+
+def test_a_half_written_export_is_removed(tmp_path):
+    exports, file = tmp_path / "exports", tmp_path / "exports.json"
+    remove_unfinished(file)
+    for name in ("2", ".tmp-01-2", ".tmp-02-4", ".tmp-03-14"):
+        (exports / name).mkdir(parents=True)
+    keep_newest(exports, 2, 3, file)
+    remove_unfinished(file)
+    note_export(exports, 4, file)
+    remove_unfinished(file)
+    left = sorted(x.name for x in exports.iterdir())
+    assert left == [".tmp-01-2", ".tmp-03-14", "2"]
+    keep_newest(exports, 4, 1, file)
+    assert not (exports / "2").exists()
 
 
 def test_weights_are_known_by_their_values(tmp_path):

@@ -14,6 +14,7 @@ from xlnet_tf.training.runs import stopping
 from xlnet_tf.training.runs.stopping import Stop
 from xlnet_tf.training.runs.stopping import StopRequested
 from xlnet_tf.training.step import Trainer
+from xlnet_tf.training.step_results import StepResults
 
 ONE_DEVICE = tf.distribute.OneDeviceStrategy("CPU:0")
 
@@ -39,6 +40,7 @@ class Endless(Trainer):
     def __init__(self):
         self._train_dataset = tf.data.Dataset.from_tensors(0).repeat()
         self._train_iter = self._train_loop_fn = None
+        self.results = StepResults("stop")
         self.steps = tf.Variable(0)
 
     def train_step(self, iterator):
@@ -54,7 +56,7 @@ class Endless(Trainer):
     def loss_sums(self, features):
         raise NotImplementedError
 
-    scalars = loss_sums
+    outputs_of = scalars = loss_sums
 
 
 def test_a_loop_ends_after_the_step_that_a_signal_comes_in():

@@ -1,5 +1,6 @@
 """`--strategy=...`: what each name gives here, and what the errors say."""
 
+import contextlib
 import json
 import socket
 
@@ -7,6 +8,7 @@ import pytest
 import tensorflow as tf
 
 from tests.support.replicas import two_replicas
+from xlnet_tf import train
 from xlnet_tf.training import strategy as strategies
 from xlnet_tf.training.strategy import describe
 from xlnet_tf.training.strategy import has_peers
@@ -23,13 +25,21 @@ def no_cluster(monkeypatch):
 
 @pytest.fixture
 def built(monkeypatch):
-    """What is asked of TensorFlow where that needs other machines."""
+    """What is asked of TensorFlow where that needs other machines.
+
+    And the seconds and the message of the deadline of that.
+    """
     calls = []
+
+    def deadline(*limit):
+        calls.append(limit)
+        return contextlib.nullcontext()
 
     class Recorded:
         def __init__(self, **kwargs):
             calls.append(kwargs)
 
+    monkeypatch.setattr(strategies, "deadline", deadline)
     monkeypatch.setattr(tf.distribute, "MultiWorkerMirroredStrategy", Recorded)
     return calls
 
@@ -98,10 +108,12 @@ def test_mirrored_takes_all_devices():
 
 def test_multi_worker_waits_for_a_peer_not_for_ever(monkeypatch, built):
     set_cluster(monkeypatch, {"cluster": WORKERS, "task": {"index": 1}})
-    make_strategy("multi_worker")
-    options = built[0]["communication_options"]
-    assert options.timeout_seconds == strategies.COLLECTIVE_TIMEOUT_SECONDS
-    assert 0 < options.timeout_seconds < 3600
+    make_strategy("multi_worker", worker_timeout=90)
+    (seconds, message), arguments = built
+    assert arguments["communication_options"].timeout_seconds == 90
+    assert seconds == 90
+    for text in ("within 90 s (worker_timeout)", "worker 1 waited for"):
+        assert text in message
 
 
 def test_describe():
@@ -127,7 +139,7 @@ def test_what_auto_takes(monkeypatch, built, tpu_asked):
     with_gpus(monkeypatch, 2)
     set_cluster(monkeypatch, {"cluster": WORKERS, "task": {"index": 0}})
     make_strategy()
-    assert len(built) == 1
+    assert len(built) == 2  # the deadline and the strategy
     make_strategy(tpu="local")
     monkeypatch.setenv("TPU_NAME", "pod")
     make_strategy()
@@ -265,3 +277,11 @@ def test_a_host_of_a_slice_is_not_the_whole(monkeypatch):
             make_strategy("tpu")
         monkeypatch.delenv("TPU_PROCESS_BOUNDS", raising=False)
     assert asked == ["local", "local"]
+
+
+def test_backends_that_train(tmp_path, monkeypatch):
+    monkeypatch.setattr("keras.backend.backend", lambda: "torch")
+    argv = ["--records", "none", "--output", str(tmp_path / "run")]
+    with pytest.raises(ValueError, match="tensorflow and jax.*=torch"):
+        train.main([*argv, "--steps", "1"])
+    assert not (tmp_path / "run").exists()

@@ -1,8 +1,6 @@
 """A fine-tuning run: its examples, its task, its results, its predictions."""
 
 import dataclasses
-import hashlib
-import json
 import sys
 
 import keras
@@ -10,39 +8,31 @@ import tensorflow as tf
 
 from data_pipeline.features.batches import Batches
 from data_pipeline.tasks import reading
+from data_pipeline.tasks.examples import digest_of_examples
 from data_pipeline.tokenization.hugging_face import read_tokenizer
+from xlnet_tf.checksums import verify_checksums
 from xlnet_tf.files import read_json
 from xlnet_tf.files import remove
 from xlnet_tf.preprocessing.fitting import check_positions
 from xlnet_tf.tasks import task_class
 from xlnet_tf.tasks.metrics import is_better
 from xlnet_tf.training import results
+from xlnet_tf.training.config import WITHOUT_INFLUENCE
 from xlnet_tf.training.config import FinetuningConfig
 from xlnet_tf.training.finetuning_step import FinetuningEvaluator
 from xlnet_tf.training.finetuning_step import FinetuningTrainer
 from xlnet_tf.training.finetuning_step import balance_classes
 from xlnet_tf.training.finetuning_step import distribute_examples
 from xlnet_tf.training.finetuning_step import padded_lengths
-from xlnet_tf.training.runs.run import RUN_FILE
+from xlnet_tf.training.runs.identity import RUN_FILE
 from xlnet_tf.training.runs.run import Run
-from xlnet_tf.training.step import make_optimizer
 from xlnet_tf.training.strategy import describe
-from xlnet_tf.training.strategy import largest_and_smallest
+from xlnet_tf.training.strategy import wait_for_peers
+from xlnet_tf.training.update import make_optimizer
 from xlnet_tf.weights.preset import read_config
 from xlnet_tf.weights.tensor_files import digest_of_weights
 
 BEST = "best"
-# They decide when a run evaluates and saves, not what it learns.
-_MAY_CHANGE = (
-    "evaluation_interval",
-    "checkpoint_interval",
-    "checkpoints_to_keep",
-    "steps_per_loop",
-    "patience",
-    "time_limit",
-    "grace_period",
-    "exports_to_keep",
-)
 
 
 class FinetuningRun(Run):
@@ -60,7 +50,7 @@ class FinetuningRun(Run):
     fixed_settings = tuple(
         field.name
         for field in dataclasses.fields(FinetuningConfig)
-        if field.name not in _MAY_CHANGE
+        if field.name not in WITHOUT_INFLUENCE
     )
     differences = {
         "training_examples": "other training examples",
@@ -110,6 +100,7 @@ class FinetuningRun(Run):
         file = self.output / RUN_FILE
         if not (file.is_file() and self.has_progress()):
             return config
+        verify_checksums(self.output, [RUN_FILE])
         kept = read_json(file)["training"]
         asked = config.to_dict()
         began = {
@@ -191,6 +182,13 @@ class FinetuningRun(Run):
             rows, self.config.batch_size, lengths, seed=self.config.seed
         )
 
+    def restore(self, before=None):
+        if before is None:
+            if self._is_done() and self.is_chief:
+                remove(self.output / "checkpoints")  # a kill came before it
+            wait_for_peers(self.strategy)
+        super().restore(before)
+
     def trainer(self):
         return FinetuningTrainer(
             self.model,
@@ -205,6 +203,15 @@ class FinetuningRun(Run):
             self.strategy,
             self.global_step,
         )
+
+    def rows_of_step(self, step):
+        rows = []
+        for row in self._batches(self.rows).rows(step - 1):
+            indices = self.rows.examples_of(row)
+            found = [self.data.train[index] for index in indices]
+            ids, where = [x[0] for x in found], [x.where for x in found]
+            rows.append({"examples": indices, "ids": ids, "where": where})
+        return rows
 
     def evaluator(self):
         if self._held_out_evaluator is None:
@@ -295,8 +302,7 @@ class FinetuningRun(Run):
 
     def _restore_best(self):
         """Assigns the weights of the best evaluation to the model."""
-        # The chief may still be writing them.
-        largest_and_smallest(self.strategy, 0)
+        wait_for_peers(self.strategy)  # the chief writes them
         best = self.output / BEST
         if not best.is_dir():
             return
@@ -335,8 +341,7 @@ class FinetuningRun(Run):
         Returns:
             path of the JSON lines.
         """
-        # The chief may still be writing the results.
-        largest_and_smallest(self.strategy, 0)
+        wait_for_peers(self.strategy)  # the chief writes the results
         self._restore_best()
         self.model.adopt(results.read_results(self.output)["metrics"])
         examples = reading.read_unlabelled(
@@ -347,24 +352,6 @@ class FinetuningRun(Run):
         if self.is_chief:
             results.write_predictions(file, decoded)
         return file
-
-
-def digest_of_examples(splits):
-    """A short digest of the examples of splits, wherever they were read from.
-
-    Args:
-        splits: dict of str to a list of examples.
-
-    Returns:
-        str, 16 hexadecimal digits.
-    """
-    digest = hashlib.sha256()
-    for name, examples in splits.items():
-        digest.update(json.dumps([name, len(examples)]).encode())
-        for example in examples:
-            content = example._replace(where="")
-            digest.update(json.dumps(content).encode() + b"\n")
-    return digest.hexdigest()[:16]
 
 
 def run_task(options, config, strategy, data):

@@ -89,10 +89,12 @@ class FinetuningTrainer(Trainer):
     seed_stream = 1
     advice = "start again"
 
-    def loss_sums(self, features):
-        outputs = self._model.outputs_of(features, training=True)
+    def outputs_of(self, features):
+        return self._model.outputs_of(features, training=True)
+
+    def loss_sums(self, outputs, features):
         loss, weight = self._model.loss_sums(outputs, features)
-        return loss, {"loss": loss}, weight, {}
+        return loss, {"loss": loss}, weight
 
     def scalars(self, means, rows_per_second):
         return {**means, "rows_per_second": rows_per_second}

@@ -4,6 +4,8 @@ import dataclasses
 import hashlib
 import sys
 
+import keras
+
 from data_pipeline.objectives import make_reader
 from data_pipeline.objectives.masked import MaskedReader
 from data_pipeline.objectives.permutation import PermutationReader
@@ -13,7 +15,6 @@ from data_pipeline.records.manifest import read_manifest
 from data_pipeline.records.reading import tokenizer_of_records
 from data_pipeline.records.writer import TOKENIZER
 from data_pipeline.tokenization.hugging_face import check_tokenizer
-from xlnet_tf.config import XLNetConfig
 from xlnet_tf.files import as_path
 from xlnet_tf.files import write_bytes
 from xlnet_tf.objectives import OBJECTIVES
@@ -24,12 +25,16 @@ from xlnet_tf.training.pretraining_step import distribute_records
 from xlnet_tf.training.pretraining_step import make_memory
 from xlnet_tf.training.records import check_same_text
 from xlnet_tf.training.records import model_config
+from xlnet_tf.training.runs.exports import EXPORTS_FILE
 from xlnet_tf.training.runs.exports import keep_newest
+from xlnet_tf.training.runs.exports import note_export
+from xlnet_tf.training.runs.exports import remove_unfinished
 from xlnet_tf.training.runs.run import MODEL_FILE
 from xlnet_tf.training.runs.run import Run
+from xlnet_tf.training.runs.start import head_arguments
+from xlnet_tf.training.runs.start import objective_of_preset
+from xlnet_tf.training.runs.start import start_from
 from xlnet_tf.training.strategy import describe
-from xlnet_tf.weights.layer_state import layers_by_path
-from xlnet_tf.weights.preset import open_source
 from xlnet_tf.weights.tensor_files import digest_of_weights
 
 
@@ -64,6 +69,7 @@ class PretrainingRun(Run):
     differences = {
         "records": " of the data",
         "preset_weights": "it began with the weights of another --preset",
+        "backend": "it was trained on another backend of Keras (KERAS_BACKEND)",
     }
 
     def __init__(self, options, config, strategy, export=None):
@@ -140,13 +146,17 @@ class PretrainingRun(Run):
                 "shards": shards.hexdigest(),
             },
             "preset_weights": digest_of_weights(preset) if preset else None,
+            "backend": keras.backend.backend(),
         }
 
-    def _differences(self, before, now):
+    def _with_defaults(self, identity):
         # Runs of earlier versions do not name it.
         name = "permutation_length"
-        records = {name: now["records"][name], **before.get("records", {})}
-        return super()._differences({**before, "records": records}, now)
+        length = getattr(self.data.manifest, name)
+        records = {name: length, **identity.get("records", {})}
+        return super()._with_defaults(
+            {"backend": "tensorflow", **identity, "records": records}
+        )
 
     def build(self):
         self.model, self.optimizer, self.memory = build(
@@ -155,6 +165,9 @@ class PretrainingRun(Run):
             self.strategy,
             head_arguments(self.options.preset),
         )
+
+    def remove_leftovers(self):
+        remove_unfinished(self.output / EXPORTS_FILE)
 
     def start(self):
         if self.options.preset:
@@ -177,6 +190,12 @@ class PretrainingRun(Run):
             self.global_step,
         )
 
+    def rows_of_step(self, step):
+        return [
+            {"shard": as_path(file).name, "record": record}
+            for file, record in self.data.sources(step - 1)
+        ]
+
     def evaluator(self):
         config = dataclasses.replace(
             self.config,
@@ -195,7 +214,7 @@ class PretrainingRun(Run):
         config, manifest = self.config, self.data.manifest
         model, held_out = self.model_config, self.held_out
         kind = self.model.backbone.kind
-        replicas = self.strategy.num_replicas_in_sync
+        replicas = self.num_replicas
         parts = config.gradient_accumulation_steps
         rows = config.replica_batch_size(replicas) // parts
         tokens = config.batch_size * manifest.sequence_length
@@ -214,7 +233,7 @@ class PretrainingRun(Run):
             f"{model.hidden_dim}, {model.num_heads} heads, "
             f"{model.vocabulary_size:,} tokens: {parameters:,} parameters, "
             f"{config.precision}",
-            f"strategy  {describe(self.strategy)}",
+            f"strategy  {self.describe_strategy()}",
             f"batch     {config.batch_size} sequences = {replicas} replica(s) "
             f"x {parts} part(s) x {rows}; {tokens:,} tokens a step",
             f"data      {self.data.num_records:,} sequences of "
@@ -247,6 +266,15 @@ class PretrainingRun(Run):
                     f"first: {data.skipped[0]}"
                 )
         return lines
+
+    @property
+    def num_replicas(self):
+        """int, how many devices share a batch."""
+        return self.strategy.num_replicas_in_sync
+
+    def describe_strategy(self):
+        """One line about the devices."""
+        return describe(self.strategy)
 
     def progress_text(self, kind, scalars):
         text = (
@@ -288,6 +316,7 @@ class PretrainingRun(Run):
         self.model.save_to_preset(self.output / name, tokenizer=self.tokenizer)
         if self.options.export:
             exports, step = as_path(self.options.export), int(self.global_step)
+            note_export(exports, step, self.output / EXPORTS_FILE)
             self._export(
                 self.model,
                 self.tokenizer,
@@ -298,45 +327,8 @@ class PretrainingRun(Run):
                 exports,
                 step,
                 self.config.exports_to_keep,
-                self.output / "exports.json",
+                self.output / EXPORTS_FILE,
             )
-
-
-def head_arguments(preset):
-    """dict of the arguments of XLNetPretrainer that a preset's LM head needs.
-
-    Args:
-        preset: str or path, or None. The heads of Model Garden and of BERT have
-            a transform.
-
-    Returns:
-        dict, or None without a preset.
-    """
-    if not preset:
-        return None
-    return {
-        name: head.arguments[name]
-        for head in open_source(preset).heads()
-        if head.task.split(">")[-1] == "XLNetPretrainer"
-        for name in ("has_transform", "transform_gelu")
-        if name in head.arguments
-    }
-
-
-def objective_of_preset(preset):
-    """Name of the objective that a preset was trained by, or None.
-
-    Formats of others do not name it: it is that of the published models.
-    """
-    if not preset:
-        return None
-    source = open_source(preset)
-    of_xlnet = isinstance(source.config(), XLNetConfig)
-    published = [{"name": "permutation" if of_xlnet else "masked"}]
-    for head in source.heads():
-        if head.task.split(">")[-1] == "XLNetPretrainer":
-            return (head.arguments.get("objective") or published)[0]["name"]
-    return None
 
 
 def objective_reader(config):
@@ -348,37 +340,3 @@ def objective_reader(config):
     if config.objective == "pseudo_masked":
         return PseudoMaskedReader(config.masked_fraction)
     return make_reader(config.objective)
-
-
-def start_from(model, preset):
-    """Assigns the weights of a preset to a model.
-
-    Args:
-        model: XLNetPretrainer, all of whose weights are trained.
-        preset: str or path.
-
-    Raises:
-        ValueError: if layers of the preset are frozen or quantized.
-    """
-    overrides = {}
-    if model.backbone.has_query_stream:
-        overrides = {"attention_type": model.config.attention_type}
-    source = type(model).from_preset(
-        preset, objective=list(model.objectives), **overrides
-    )
-    for path, layer in layers_by_path(source).items():
-        if not layer.trainable or layer.quantization_mode:
-            raise ValueError(
-                f"pretraining trains all weights, and {preset} was saved with "
-                "layers that are frozen or quantized. Save it once more after "
-                "`model.trainable = False` and `model.trainable = True`, and "
-                f"before `quantize`. Received: the layer {path}."
-            )
-    # Those too that this objective does not train, such as the mask embedding.
-    for variable, value in zip(_weights(model), _weights(source), strict=True):
-        variable.assign(value)
-
-
-def _weights(model):
-    """Weights of a model without the states of its random generators."""
-    return [x for x in model.weights if "seed_generator" not in x.path]

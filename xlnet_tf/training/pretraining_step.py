@@ -17,7 +17,7 @@ from xlnet_tf.objectives.pretrainer import XLNetPretrainer
 from xlnet_tf.training.step import Means
 from xlnet_tf.training.step import Trainer
 from xlnet_tf.training.step import distribute
-from xlnet_tf.training.step import make_optimizer
+from xlnet_tf.training.update import make_optimizer
 
 
 def build(model_config, config, strategy, head_arguments=None):
@@ -101,8 +101,8 @@ def distribute_records(data, config, strategy, start_step=0):
     return distribute(dataset_of_rows, config, strategy)
 
 
-def _scalars(means):
-    """Means of the metrics, with the loss in bits."""
+def scalars_of(means):
+    """Means of the metrics, with the loss in bits: dict of str to float."""
     bits = means["loss"] / math.log(2)
     return {"loss": means["loss"], "bits_per_token": bits, **means}
 
@@ -130,17 +130,16 @@ class PretrainingTrainer(Trainer):
         )
         self._sequence_length = None  # known once a batch was traced
 
-    def loss_sums(self, features):
+    def outputs_of(self, features):
         self._sequence_length = features["token_ids"].shape[1]
-        outputs = self._model(features, training=True)
-        objective, metrics, weight = self._model.loss_sums(outputs, features)
-        names = ("memories", "memory_mask")
-        state = {name: outputs[name] for name in names if name in outputs}
-        return objective, metrics, weight, state
+        return self._model(features, training=True)
+
+    def loss_sums(self, outputs, features):
+        return self._model.loss_sums(outputs, features)
 
     def scalars(self, means, rows_per_second):
         tokens = rows_per_second * self._sequence_length
-        return {**_scalars(means), "tokens_per_second": tokens}
+        return {**scalars_of(means), "tokens_per_second": tokens}
 
 
 class PretrainingEvaluator(orbit.StandardEvaluator):
@@ -189,4 +188,4 @@ class PretrainingEvaluator(orbit.StandardEvaluator):
         self._means.update(metrics, weight)
 
     def eval_end(self, *args):
-        return _scalars(self._means.result())
+        return scalars_of(self._means.result())

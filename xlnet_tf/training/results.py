@@ -14,10 +14,10 @@ import warnings
 import numpy as np
 
 from data_pipeline.command_line import warnings_in_a_line
-from xlnet_tf.files import add_checksums
+from xlnet_tf.checksums import add_checksums
+from xlnet_tf.checksums import verify_checksums
 from xlnet_tf.files import as_path
 from xlnet_tf.files import read_json
-from xlnet_tf.files import verify_checksums
 from xlnet_tf.files import write_bytes
 from xlnet_tf.files import write_json
 from xlnet_tf.files import written_whole

@@ -1,4 +1,4 @@
-"""One optimizer step on any strategy: gradients, accumulation, update.
+"""Optimizer steps on any strategy: gradients, accumulation, update, loops.
 
 The loss is summed over the rows of all replicas and divided by their total
 weight, so that N replicas give the same numbers as one.
@@ -14,42 +14,9 @@ import keras
 import orbit
 import tensorflow as tf
 
-from xlnet_tf.optimizer import AdamW
-from xlnet_tf.optimizer import WarmupSchedule
+from xlnet_tf.training.step_results import StepResults
 from xlnet_tf.training.strategy import distribute_rows
-from xlnet_tf.training.strategy import is_one_device
-
-
-def make_optimizer(model, config, **arguments):
-    """AdamW with warm-up and decay, built for the model's weights.
-
-    Built at once, because Keras restores an unbuilt optimizer wrongly.
-
-    Args:
-        model: keras.Model, made in the strategy's scope.
-        config: TrainingConfig.
-        **arguments: further arguments of AdamW.
-
-    Returns:
-        AdamW.
-    """
-    optimizer = AdamW(
-        WarmupSchedule(
-            config.learning_rate,
-            config.steps,
-            config.warmup_steps,
-            config.decay,
-            config.final_learning_rate_fraction,
-        ),
-        weight_decay=config.weight_decay,
-        beta_1=config.adam_beta_1,
-        beta_2=config.adam_beta_2,
-        epsilon=config.adam_epsilon,
-        gradients_are_summed=True,
-        **arguments,
-    )
-    optimizer.build(model.trainable_variables)
-    return optimizer
+from xlnet_tf.training.update import make_update
 
 
 def distribute(dataset_of_rows, config, strategy):
@@ -129,6 +96,7 @@ class Trainer(orbit.StandardTrainer, abc.ABC):
     Attributes:
         stop: tf.Variable, bool, that ends a loop of steps after the step under
             way once it is True; None (default) for whole loops.
+        results: StepResults of the loop.
     """
 
     metrics = ("loss",)  # names of the sums that `loss_sums` returns
@@ -166,20 +134,37 @@ class Trainer(orbit.StandardTrainer, abc.ABC):
             self._gradient_norm = keras.metrics.Mean(name="gradient_norm")
         self._begun = None
         self.stop = None
+        self.results = StepResults(config.on_not_finite)
+
+    @property
+    def model(self):
+        """keras.Model that is trained."""
+        return self._model
 
     @abc.abstractmethod
-    def loss_sums(self, features):
-        """Losses and metrics, summed over the rows of a micro-batch.
-
-        A replica's batch is one, or `gradient_accumulation_steps` of them.
+    def outputs_of(self, features):
+        """Outputs of the model in training.
 
         Args:
-            features: dict of a batch, with `dropout_seed`.
+            features: dict of a micro-batch, with `dropout_seed`. A replica's
+                batch is one, or `gradient_accumulation_steps` of them.
 
         Returns:
-            (objective, metrics, weight, state): scalar whose gradient is
-            taken; dict of the metrics to scalars; scalar that both are to be
-            divided by; dict for `StatefulMemory.write`, empty without memory.
+            tensor or dict of tensors; with memory, a dict for
+            `StatefulMemory.write`.
+        """
+
+    @abc.abstractmethod
+    def loss_sums(self, outputs, features):
+        """Losses and metrics, summed over the rows of a micro-batch.
+
+        Args:
+            outputs: of `outputs_of`.
+            features: dict of the micro-batch.
+
+        Returns:
+            (objective, metrics, weight): scalar whose gradient is taken; dict
+            of the metrics to scalars; scalar that both are to be divided by.
         """
 
     @abc.abstractmethod
@@ -195,87 +180,148 @@ class Trainer(orbit.StandardTrainer, abc.ABC):
         self._means.reset()
         self._gradient_norm.reset_state()
         self._begun = (time.monotonic(), int(self._global_step.numpy()))
+        self.results.begin(self._begun[1])
 
     def create_train_loop_fn(self):
-        if self.stop is None:
-            return super().create_train_loop_fn()
-
         @tf.function(autograph=False)
         def loop(iterator, num_steps):
             def goes_on(step):
                 # A loop without a step would have no scalars.
-                is_free = tf.logical_not(self.stop.read_value())
-                return (step < num_steps) & (is_free | (step == 0))
+                return (step < num_steps) & ((step == 0) | ~self._ends())
 
             def body(step):
                 self.train_step(iterator)
-                return step + 1
+                return [step + 1]
 
             tf.while_loop(goes_on, body, [tf.constant(0)])
 
         return loop
 
+    def _ends(self):
+        """Bool scalar, whether a loop ends before its last step."""
+        ends = self.results.must_end()
+        return ends if self.stop is None else ends | self.stop.read_value()
+
     def train_step(self, iterator):
-        self._strategy.run(self._replica_step, args=(next(iterator),))
+        results = self._strategy.run(self._replica_step, args=(next(iterator),))
+        # Of the whole batch, and so the same in each replica.
+        local = self._strategy.experimental_local_results
+        self.results.add(*(local(x)[0] for x in results))
         self._global_step.assign_add(1)
 
     # Nothing here needs AutoGraph, which makes tracing slower.
     @tf.autograph.experimental.do_not_convert
     def _replica_step(self, features):
+        """Makes a step; returns its loss and gradient norm."""
+        context = tf.distribute.get_replica_context()
+        (gradients, sums, weight), state = self.gradients(
+            features, self.replica_seed()
+        )
+        add_up = tf.distribute.ReduceOp.SUM
+        total, loss = context.all_reduce(add_up, [weight, sums["loss"]])
+        gradients = context.all_reduce(add_up, gradients)
+        norm, is_finite = self._update(gradients, loss, total)
+        if self._memory is not None:
+            tf.cond(is_finite, lambda: self._memory.write(state), lambda: None)
+
+        def if_finite(value):
+            return tf.where(is_finite, value, tf.zeros_like(value))
+
+        sums = tf.nest.map_structure(if_finite, sums)
+        self._means.update(sums, if_finite(weight))
+        self._gradient_norm.update_state(
+            if_finite(norm), tf.cast(is_finite, tf.float32)
+        )
+        return loss / tf.maximum(total, 1e-6), norm
+
+    def replica_seed(self):
+        """int tensor of shape [2], of this replica at the global step."""
         context = tf.distribute.get_replica_context()
         fold_in = tf.random.experimental.stateless_fold_in
         seed = fold_in([self._config.seed, self.seed_stream], self._global_step)
-        seed = fold_in(seed, context.replica_id_in_sync_group)
-        gradients, sums, weight = self.gradients(features, seed)
-        total = context.all_reduce(tf.distribute.ReduceOp.SUM, weight)
-        gradients = context.all_reduce(tf.distribute.ReduceOp.SUM, gradients)
-        norm = self._update(gradients, total)
-        self._means.update(sums, weight)
-        self._gradient_norm.update_state(norm)
+        return fold_in(seed, context.replica_id_in_sync_group)
 
     def gradients(self, features, seed):
         """Gradients and metrics, summed over the micro-batches of a replica.
 
-        Also updates the memory.
-
         Args:
             features: dict of a batch of B rows.
-            seed: int tensor of shape [2], of this step and replica.
+            seed: int tensor of shape [2], of `replica_seed`.
 
         Returns:
-            (gradients, metrics, weight): list of float32 tensors, dict of
-            float32 scalars, and the scalar that both are to be divided by.
+            ((gradients, metrics, weight), state): list of float32 tensors,
+            dict of float32 scalars, and the scalar that both are to be divided
+            by; the memory after this batch, for `StatefulMemory.write`, which
+            is empty without memory.
         """
-        if self._memory is not None:
-            features = self._memory.read(features)
-        parts = self._config.gradient_accumulation_steps
         totals, states = None, []
-        for part in range(parts):
-            # Each part has a seed of its own, so that dropout masks differ.
-            part_seed = tf.random.experimental.stateless_fold_in(seed, part)
-            sums, state = self._gradients_of_part(
-                self._rows_of_part(features, part), part_seed
-            )
+        for part in self.parts(features, seed):
+            sums, state = self._gradients_of_part(*part)
             states.append(state)
             totals = (
                 tf.nest.map_structure(tf.add, totals, sums) if totals else sums
             )
+        state = tf.nest.map_structure(
+            lambda *rows: tf.concat(rows, axis=0), *states
+        )
+        return totals, state
+
+    def parts(self, features, seed):
+        """The micro-batches of a replica's batch.
+
+        Args:
+            features: dict of a batch of B rows.
+            seed: int tensor of shape [2], of `replica_seed`.
+
+        Returns:
+            list of (features, seed): dict of a micro-batch, memories included,
+            and its own seed, so that dropout masks differ.
+        """
         if self._memory is not None:
-            self._memory.write(
-                tf.nest.map_structure(
-                    lambda *rows: tf.concat(rows, axis=0), *states
-                )
+            features = self._memory.read(features)
+        return [
+            (
+                self._rows_of_part(features, part),
+                tf.random.experimental.stateless_fold_in(seed, part),
             )
-        return totals
+            for part in range(self._config.gradient_accumulation_steps)
+        ]
+
+    def row_losses(self, features, seed):
+        """Losses of the rows of a micro-batch, each divided by its weight.
+
+        Args:
+            features, seed: of `parts`.
+
+        Returns:
+            float32 tensor of shape [rows].
+        """
+        outputs = self.outputs_of({**features, "dropout_seed": seed})
+        losses = []
+        for row in range(self._rows_per_part()):
+
+            def of_row(x, row=row):
+                has_rows = x is not None and x.shape.rank
+                return x[row : row + 1] if has_rows else x
+
+            _, metrics, weight = self.loss_sums(
+                tf.nest.map_structure(of_row, outputs),
+                tf.nest.map_structure(of_row, features),
+            )
+            losses.append(metrics["loss"] / tf.maximum(weight, 1e-6))
+        return tf.stack(losses)
+
+    def _rows_per_part(self):
+        # Not from the features: with several workers their shape is unknown.
+        replicas = self._strategy.num_replicas_in_sync
+        rows = self._config.replica_batch_size(replicas)
+        return rows // self._config.gradient_accumulation_steps
 
     def _rows_of_part(self, features, part):
         """The rows of one part of a batch, memories included."""
-        parts = self._config.gradient_accumulation_steps
-        if parts == 1:
+        if self._config.gradient_accumulation_steps == 1:
             return features
-        # Not from the features: with several workers their shape is unknown.
-        replicas = self._strategy.num_replicas_in_sync
-        rows = self._config.replica_batch_size(replicas) // parts
+        rows = self._rows_per_part()
         return tf.nest.map_structure(
             lambda x: x[part * rows : (part + 1) * rows], features
         )
@@ -283,9 +329,9 @@ class Trainer(orbit.StandardTrainer, abc.ABC):
     def _gradients(self, features, seed):
         variables = [v.value for v in self._model.trainable_variables]
         with tf.GradientTape() as tape:
-            objective, metrics, weight, state = self.loss_sums(
-                {**features, "dropout_seed": seed}
-            )
+            features = {**features, "dropout_seed": seed}
+            outputs = self.outputs_of(features)
+            objective, metrics, weight = self.loss_sums(outputs, features)
         gradients = tape.gradient(
             objective,
             variables,
@@ -293,64 +339,29 @@ class Trainer(orbit.StandardTrainer, abc.ABC):
             unconnected_gradients=tf.UnconnectedGradients.ZERO,
         )
         gradients = [tf.convert_to_tensor(g) for g in gradients]
+        state = {}
+        if self._memory is not None:
+            names = ("memories", "memory_mask")
+            state = {name: outputs[name] for name in names if name in outputs}
         return (gradients, metrics, weight), state
 
     def train_loop_end(self):
-        """Returns the loop's scalars.
+        """Returns the loop's scalars, means of the steps that were finite.
 
         Raises:
-            RuntimeError: if the loss is not finite.
+            RuntimeError: if too many steps in a row were not.
         """
         begun, first_step = self._begun
         last_step = int(self._global_step.numpy())
         seconds = time.monotonic() - begun
-        means = self._means.result()
-        norm = float(self._gradient_norm.result())
-        if not math.isfinite(means["loss"] + norm):
-            raise RuntimeError(
-                f"the loss became {means['loss']} (gradient norm {norm}) "
-                f"between steps {first_step} and {last_step}. Nothing of these "
-                f"steps was saved: {self.advice} with a smaller learning rate, "
-                "a longer warm-up or --precision float32."
-            )
+        found = self.results.scalars(self.advice)
+        means, norm = self._means.result(), float(self._gradient_norm.result())
+        if "largest_loss" not in found:  # means of nothing
+            means, norm = dict.fromkeys(means, math.nan), math.nan
         rows = (last_step - first_step) * self._config.batch_size
         return {
             **self.scalars(means, rows / max(seconds, 1e-9)),
             "gradient_norm": norm,
             "learning_rate": float(self._optimizer.learning_rate),
+            **found,
         }
-
-
-def make_update(optimizer, variables, config, strategy):
-    """A function that updates the weights by the gradients of a batch.
-
-    Args:
-        optimizer: AdamW, built.
-        variables: list of variables.
-        config: TrainingConfig.
-        strategy: tf.distribute.Strategy.
-
-    Returns:
-        function of (gradients, weight) to the norm of the gradients before
-        clipping, a float32 scalar, to be called in each replica. `gradients`
-        are of the loss summed over the whole batch; they are divided by
-        `weight`, at least 1e-6, and clipped.
-    """
-    largest_norm = config.max_gradient_norm
-
-    def update(gradients, weight):
-        # Division and clipping are one factor: each pass over all gradients
-        # takes its time.
-        factor = 1 / tf.maximum(weight, 1e-6)
-        norm = tf.linalg.global_norm(gradients) * factor
-        if largest_norm:
-            factor *= largest_norm / tf.maximum(norm, largest_norm)
-        gradients = [g * tf.cast(factor, g.dtype) for g in gradients]
-        optimizer.apply(gradients, variables)
-        return norm
-
-    # Compiled, an update is one pass in place. Replicas meet inside of the
-    # optimizer, which a compiled function does not allow.
-    if config.jit_compile and is_one_device(strategy):
-        return tf.function(update, autograph=False, jit_compile=True)
-    return update

@@ -12,17 +12,17 @@ import socket
 
 import tensorflow as tf
 
+from xlnet_tf.training.deadline import deadline
+
 STRATEGIES = ("auto", "one_device", "mirrored", "multi_worker", "tpu")
 
 # The class of TensorFlow's default strategy.
 _NO_STRATEGY = type(tf.distribute.get_strategy())
 
 _DEVICES = pathlib.Path("/dev")
-# Without a timeout, workers wait for ever for one that is stuck.
-COLLECTIVE_TIMEOUT_SECONDS = 600.0
 
 
-def make_strategy(name="auto", tpu=None):
+def make_strategy(name="auto", tpu=None, worker_timeout=600.0):
     """tf.distribute.Strategy by its name.
 
     Args:
@@ -31,6 +31,8 @@ def make_strategy(name="auto", tpu=None):
             else one device. "mirrored" without a GPU uses the logical CPU
             devices.
         tpu: str, name or `grpc://` address of a TPU, "local" on a TPU VM.
+        worker_timeout: float, seconds that workers wait for one another. If
+            some have not started by then, the process ends.
 
     Returns:
         tf.distribute.Strategy.
@@ -55,11 +57,7 @@ def make_strategy(name="auto", tpu=None):
         return _tpu(tpu)
     if name == "multi_worker":
         _check_tf_config()
-        return tf.distribute.MultiWorkerMirroredStrategy(
-            communication_options=tf.distribute.experimental.CommunicationOptions(
-                timeout_seconds=COLLECTIVE_TIMEOUT_SECONDS
-            )
-        )
+        return _multi_worker(worker_timeout)
     if name == "mirrored":
         return tf.distribute.MirroredStrategy(_replica_devices())
     return tf.distribute.OneDeviceStrategy(_replica_devices()[0])
@@ -120,6 +118,19 @@ def has_peers(strategy):
     return isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy)
 
 
+def worker_index(strategy):
+    """Index of this process among those that train together, int."""
+    resolver = strategy.cluster_resolver
+    if resolver is None or resolver.task_id is None:
+        return 0
+    return int(resolver.task_id)
+
+
+def is_chief(strategy):
+    """Whether this process writes the files that all workers share, bool."""
+    return worker_index(strategy) == 0
+
+
 def checkpoint_options(strategy):
     """tf.train.CheckpointOptions: this process reads and writes the files.
 
@@ -157,6 +168,11 @@ def _gathered(strategy):
     return gathered
 
 
+def wait_for_peers(strategy):
+    """Returns once all processes have come as far; at once without others."""
+    largest_and_smallest(strategy, 0)
+
+
 def check_together(strategy, step, message):
     """Checks that all processes are at the same step.
 
@@ -182,6 +198,24 @@ def _best(tpu):
     if len(tf.config.list_logical_devices("GPU")) > 1:
         return "mirrored"
     return "one_device"
+
+
+def _multi_worker(timeout):
+    options = tf.distribute.experimental.CommunicationOptions(
+        # Without one, workers wait for ever for one that is stuck.
+        timeout_seconds=timeout
+    )
+    config = _tf_config()
+    workers, index = config["cluster"]["worker"], config["task"]["index"]
+    others = ", ".join(x for i, x in enumerate(workers) if i != index)
+    with deadline(
+        timeout,
+        f"the workers did not all start within {timeout:g} s (worker_timeout). "
+        f"Start them together; worker {index} waited for {others}.",
+    ):
+        return tf.distribute.MultiWorkerMirroredStrategy(
+            communication_options=options
+        )
 
 
 def _replica_devices():

@@ -2,6 +2,12 @@
 
 from xlnet_tf.training.config.finetuning import PRETRAINING_ONLY
 from xlnet_tf.training.config.finetuning import FinetuningConfig
+from xlnet_tf.training.config.pretraining import WITHOUT_INFLUENCE
 from xlnet_tf.training.config.pretraining import TrainingConfig
 
-__all__ = ["PRETRAINING_ONLY", "FinetuningConfig", "TrainingConfig"]
+__all__ = [
+    "PRETRAINING_ONLY",
+    "WITHOUT_INFLUENCE",
+    "FinetuningConfig",
+    "TrainingConfig",
+]

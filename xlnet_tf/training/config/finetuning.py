@@ -10,6 +10,7 @@ from data_pipeline.settings import FRACTION_BELOW_1
 from data_pipeline.settings import FRACTION_BETWEEN
 from data_pipeline.settings import NOT_NEGATIVE
 from data_pipeline.settings import POSITIVE
+from data_pipeline.settings import SEED
 from data_pipeline.settings import given_options
 from data_pipeline.settings import read_file
 from data_pipeline.settings import setting
@@ -69,7 +70,7 @@ class FinetuningConfig(TrainingConfig):
     checkpoint_interval: int | None = setting(
         None, "steps between checkpoints (default as evaluations)", POSITIVE
     )
-    seed: int = setting(0, "seed of head, order and dropout", NOT_NEGATIVE)
+    seed: int = setting(0, "seed of head, order and dropout", SEED)
     sequence_length: int | None = setting(
         None, "tokens at most (default the task's)", POSITIVE
     )

@@ -12,9 +12,24 @@ from data_pipeline.settings import FRACTION_BELOW_1
 from data_pipeline.settings import FRACTION_BETWEEN
 from data_pipeline.settings import NOT_NEGATIVE
 from data_pipeline.settings import POSITIVE
+from data_pipeline.settings import SEED
 from data_pipeline.settings import Settings
 from data_pipeline.settings import setting
 
+# They decide when a run evaluates, saves and ends, not what a step learns.
+WITHOUT_INFLUENCE = (
+    "steps_per_loop",
+    "evaluation_interval",
+    "evaluation_steps",
+    "checkpoint_interval",
+    "checkpoints_to_keep",
+    "exports_to_keep",
+    "patience",
+    "time_limit",
+    "grace_period",
+    "worker_timeout",
+    "on_not_finite",
+)
 # Units of `time_limit`.
 _SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
 
@@ -125,8 +140,15 @@ class TrainingConfig(Settings):
     )
     attention_kernel: str = setting(
         "auto",
-        "auto, plain (readable), or memory_efficient (fast), the same numbers",
-        choices=("auto", "plain", "memory_efficient"),
+        "auto, plain (readable), memory_efficient, or fused (of a TPU), the "
+        "same numbers",
+        choices=("auto", "plain", "memory_efficient", "fused"),
+    )
+    on_not_finite: str = setting(
+        "stop",
+        "at a step whose loss or gradients are NaN or infinite: stop, or skip "
+        "it (20 in a row at most)",
+        choices=("stop", "skip"),
     )
     steps_per_loop: int = setting(20, "steps between progress lines", POSITIVE)
     evaluation_interval: int = setting(
@@ -150,6 +172,11 @@ class TrainingConfig(Settings):
         "seconds that stopping may take: --time-limit stops so much earlier",
         NOT_NEGATIVE,
     )
+    worker_timeout: float = setting(
+        600.0,
+        "seconds that workers wait for one another, at the start and in a step",
+        POSITIVE,
+    )
     exports_to_keep: int = setting(
         3, "newest SavedModels of --export kept", POSITIVE
     )
@@ -159,7 +186,7 @@ class TrainingConfig(Settings):
         "shards; as released, zeros are attended and memory never resets",
     )
     seed: int = setting(
-        0, "seed of weights, order, permutations and dropout", NOT_NEGATIVE
+        0, "seed of weights, order, permutations and dropout", SEED
     )
 
     def __post_init__(self):

@@ -1,8 +1,53 @@
-"""The SavedModels of a pretraining run, of which the newest are kept."""
+"""The SavedModels of a pretraining run, of which the newest are kept.
 
+The run notes them in a JSON file that has its own SHA-256 in it.
+"""
+
+import re
+
+from data_pipeline.records.manifest import digest_of_fields
+from xlnet_tf.files import as_path
+from xlnet_tf.files import is_unfinished
 from xlnet_tf.files import read_json_object
 from xlnet_tf.files import remove
 from xlnet_tf.files import write_json
+
+EXPORTS_FILE = "exports.json"
+
+
+def note_export(exports, step, file):
+    """Notes the export that is written next, for `remove_unfinished`.
+
+    Args:
+        exports: path of the directory that holds an export for each step.
+        step: int, that of the export.
+        file: path of the JSON file in which the run notes its exports.
+
+    Raises:
+        ValueError: if the file is damaged.
+    """
+    steps = _steps(exports, _read(file))
+    noted = {"directory": str(exports), "steps": steps, "unfinished": step}
+    _write(file, noted)
+
+
+def remove_unfinished(file):
+    """Removes the export that a killed run had not finished writing.
+
+    Args:
+        file: path of the JSON file in which the run notes its exports.
+
+    Raises:
+        ValueError: if the file is damaged.
+    """
+    noted = _read(file)
+    step = noted.get("unfinished")
+    directory = as_path(noted.get("directory", ""))
+    if step is None or not directory.is_dir():
+        return
+    for path in list(directory.iterdir()):
+        if is_unfinished(path) and re.fullmatch(rf".*-{step}", path.name):
+            remove(path)
 
 
 def keep_newest(exports, step, count, file):
@@ -13,11 +58,32 @@ def keep_newest(exports, step, count, file):
         step: int, that of the newest one.
         count: int, how many to keep.
         file: path of the JSON file in which the run notes its exports.
+
+    Raises:
+        ValueError: if the file is damaged.
     """
-    made = read_json_object(file) if file.is_file() else {}
-    steps = made["steps"] if made.get("directory") == str(exports) else []
     # Later ones are of steps that were lost and are repeated.
-    steps = [*(x for x in steps if x < step), step]
+    steps = [*(x for x in _steps(exports, _read(file)) if x < step), step]
     for old in steps[:-count]:
         remove(exports / str(old))
-    write_json(file, {"directory": str(exports), "steps": steps[-count:]})
+    _write(file, {"directory": str(exports), "steps": steps[-count:]})
+
+
+def _steps(exports, noted):
+    """list of int, the steps of the exports that a run has noted."""
+    return noted["steps"] if noted.get("directory") == str(exports) else []
+
+
+def _read(file):
+    """dict of what the run has noted, empty without the file."""
+    noted = read_json_object(file) if file.is_file() else {}
+    if noted.pop("sha256", None) not in (None, digest_of_fields(noted)):
+        raise ValueError(
+            f"{file} is damaged: it is not what a run writes. Remove it: the "
+            "exports so far are then kept."
+        )
+    return noted
+
+
+def _write(file, noted):
+    write_json(file, {**noted, "sha256": digest_of_fields(noted)})

@@ -1,16 +1,22 @@
 """Progress of a run: its log, its evaluations, its best weights."""
 
+import collections
 import contextlib
 import json
 import sys
 import time
 
+from data_pipeline.records.manifest import digest_of_fields
 from xlnet_tf.files import as_path
 from xlnet_tf.files import read_json
 from xlnet_tf.files import read_json_lines
 from xlnet_tf.files import write_bytes
 from xlnet_tf.files import write_json
 from xlnet_tf.training.strategy import largest_and_smallest
+
+METRICS_FILE = "metrics.jsonl"
+# Loops of steps whose largest losses say what is usual.
+_USUAL_LOOPS = 10
 
 
 class PatienceExhausted(BaseException):
@@ -32,11 +38,12 @@ class MetricsLog:
     """
 
     def __init__(self, directory, total_steps, global_step, describe):
-        self._file = directory and as_path(directory) / "metrics.jsonl"
+        self._file = directory and as_path(directory) / METRICS_FILE
         self._total_steps = total_steps
         self._global_step = global_step
         self._describe = describe
         self._begun = (time.monotonic(), int(global_step.numpy()))
+        self._largest = collections.deque(maxlen=_USUAL_LOOPS)
         if self._file:
             self._drop_after(int(global_step.numpy()))
 
@@ -57,6 +64,9 @@ class MetricsLog:
         if not self._file.is_file():
             return
         kept = [line for line in self._lines() if line["step"] <= step]
+        self._largest.extend(
+            line["largest_loss"] for line in kept if "largest_loss" in line
+        )
         text = "".join(json.dumps(line) + "\n" for line in kept)
         write_bytes(self._file, text.encode())
 
@@ -72,21 +82,57 @@ class MetricsLog:
         if not self._file:
             return
         step = int(self._global_step.numpy())
-        scalars = {name: float(value) for name, value in output.items()}
+        scalars = {
+            name: value if isinstance(value, int) else float(value)
+            for name, value in output.items()
+        }
         with self._file.open("a", encoding="utf-8") as handle:
             line = {"kind": kind, "step": step, **scalars}
             handle.write(json.dumps(line) + "\n")
         text = f"step {step}/{self._total_steps}  "
         text += self._describe(kind, scalars)
         if kind == "train":
+            text += self._told_of_steps(scalars)
             text += f"  {self._time_left(step)} left"
         sys.stderr.write(text + "\n")
+
+    def _told_of_steps(self, scalars):
+        """What single steps of a loop add to its line."""
+        text = ""
+        if "largest_loss" in scalars:
+            loss = scalars["largest_loss"]
+            text += f"  largest {loss:.3f}"
+            if is_peak(loss, self._largest):
+                text += f" PEAK at step {scalars['largest_loss_step']}"
+            self._largest.append(loss)
+        if "skipped_steps" in scalars:
+            text += f"  skipped {scalars['skipped_steps']} not finite"
+        return text
 
     def _time_left(self, step):
         """Time that the remaining steps take at the rate so far."""
         begun, first_step = self._begun
         seconds = (time.monotonic() - begun) / max(step - first_step, 1)
         return duration(seconds * (self._total_steps - step))
+
+
+def is_peak(loss, before):
+    """Whether the largest loss of a loop is far above those before.
+
+    It is if it is above the largest of ten loops by more than these differ
+    among themselves, and by more than a tenth.
+
+    Args:
+        loss: float.
+        before: sequence of float, of the loops before, at most ten.
+
+    Returns:
+        bool, False for the first ten loops.
+    """
+    if len(before) < _USUAL_LOOPS:
+        return False
+    top = max(before)
+    return loss > top + max(top - min(before), abs(top) / 10)
 
 
 def duration(seconds):
@@ -105,14 +151,17 @@ class BestWeights:
     in the log is repeated, so that a kill in between loses nothing.
 
     Args:
-        file: path of `best.json`; that of an older pretraining run holds the
-            value alone.
+        file: path of `best.json`, which holds its own SHA-256; that of an
+            older run has none, or holds the value alone.
         global_step: tf.Variable.
         is_better: function of (metric, value, value of the best).
         save: function without arguments that saves the weights.
         is_chief: bool, whether this process writes the file.
         patience: int or None, steps without a better value after which
             `check_patience` ends the run.
+
+    Raises:
+        ValueError: if the file is damaged.
     """
 
     def __init__(
@@ -124,9 +173,7 @@ class BestWeights:
         self._save = save
         self._is_chief = is_chief
         self._patience = patience
-        best = read_json(file) if file.is_file() else None
-        if isinstance(best, float):
-            best = {"metric": "loss", "value": best, "step": 0}
+        best = _read_best(file) if file.is_file() else None
         if best and best["step"] > int(global_step.numpy()):
             # Of steps that were lost and are repeated.
             best = None
@@ -142,7 +189,8 @@ class BestWeights:
         # The weights first: after a kill in between they are saved again.
         self._save()
         if self._is_chief:
-            write_json(self._file, self._best)
+            digest = digest_of_fields(self._best)
+            write_json(self._file, {**self._best, "sha256": digest})
 
     def check_patience(self, output=None):
         """Orbit's action once an evaluation is saved and logged.
@@ -155,6 +203,25 @@ class BestWeights:
         waited = int(self._global_step.numpy()) - self._best["step"]
         if waited >= self._patience:
             raise PatienceExhausted
+
+
+def _read_best(file):
+    """dict of the metric, its value and the step in a `best.json`."""
+    best = read_json(file)
+    if isinstance(best, float):
+        return {"metric": "loss", "value": best, "step": 0}
+    kinds = {"metric": str, "value": float, "step": int}
+    digest = best.pop("sha256", None) if isinstance(best, dict) else None
+    if (
+        not isinstance(best, dict)
+        or {name: type(value) for name, value in best.items()} != kinds
+        or digest not in (None, digest_of_fields(best))
+    ):
+        raise ValueError(
+            f"{file} is damaged: it is not what a run writes. Remove it: the "
+            "next evaluation then counts as the best so far."
+        )
+    return best
 
 
 class Evaluations:

@@ -3,7 +3,6 @@
 import abc
 import contextlib
 import io
-import json
 import logging
 import math
 import sys
@@ -13,19 +12,21 @@ import keras
 import orbit
 import tensorflow as tf
 
-from xlnet_tf.files import CHECKSUMS_FILE
-from xlnet_tf.files import add_checksums
+from xlnet_tf.checksums import add_checksums
+from xlnet_tf.checksums import verify_checksums
 from xlnet_tf.files import as_path
 from xlnet_tf.files import read_json
-from xlnet_tf.files import remove
-from xlnet_tf.files import verify_checksums
-from xlnet_tf.files import write_json
 from xlnet_tf.files import written_whole
-from xlnet_tf.training.runs.checkpoints import MemoryRows
 from xlnet_tf.training.runs.checkpoints import RunCheckpoints
 from xlnet_tf.training.runs.checkpoints import has_steps
-from xlnet_tf.training.runs.checkpoints import is_chief
+from xlnet_tf.training.runs.directory import claimed
 from xlnet_tf.training.runs.failures import explained
+from xlnet_tf.training.runs.identity import RUN_FILE
+from xlnet_tf.training.runs.identity import TRAINING_FILE
+from xlnet_tf.training.runs.identity import check_same
+from xlnet_tf.training.runs.identity import write_settings
+from xlnet_tf.training.runs.memory_rows import MemoryRows
+from xlnet_tf.training.runs.not_finite import NotFiniteSteps
 from xlnet_tf.training.runs.progress import BestWeights
 from xlnet_tf.training.runs.progress import Evaluations
 from xlnet_tf.training.runs.progress import MetricsLog
@@ -34,9 +35,8 @@ from xlnet_tf.training.runs.stopping import Stop
 from xlnet_tf.training.runs.stopping import StopRequested
 from xlnet_tf.training.runs.stopping import time_left
 from xlnet_tf.training.strategy import check_together
+from xlnet_tf.training.strategy import is_chief
 
-RUN_FILE = "run.json"  # the identity of the run
-TRAINING_FILE = "training.json"  # its settings, as `--training` reads them
 MODEL_FILE = "model.keras"
 
 
@@ -63,6 +63,7 @@ class Run(abc.ABC):
     differences = {}
     smaller = "--batch-size"  # options to reduce when memory runs out
     evaluation_batches = -1  # of one evaluation; -1 for all, None for none
+    memory_rows = MemoryRows
     patience_steps = None  # int, steps without a better evaluation
 
     def __init__(self, options, config, strategy):
@@ -78,19 +79,19 @@ class Run(abc.ABC):
         self.global_step = self.checkpoints = self.restored = None
         self.stop = None  # while it trains
         self._begun = getattr(options, "begun", time.monotonic())
+        self._held = contextlib.ExitStack()
 
     def __enter__(self):
         return self
 
     def __exit__(self, kind, error, traceback):
-        if self.checkpoints is not None:
-            self.checkpoints.close()
-        if isinstance(error, tf.errors.DataLossError):
-            self.explain_data_loss()
-        if isinstance(error, (tf.errors.OpError, MemoryError, OSError)):
-            better = explained(error, self.output, self.smaller)
-            if better is not error:
-                raise better from error
+        with self._held:
+            if isinstance(error, tf.errors.DataLossError):
+                self.explain_data_loss()
+            if isinstance(error, (tf.errors.OpError, MemoryError, OSError)):
+                better = explained(error, self.output, self.smaller)
+                if better is not error:
+                    raise better from error
 
     def train(self):
         """Trains from the newest checkpoint, if any, to the last step.
@@ -104,6 +105,9 @@ class Run(abc.ABC):
                 directory and machine do not fit together.
         """
         self.read_data()
+        if self.is_chief:
+            self._held.enter_context(claimed(self.output))
+            self.remove_leftovers()
         self.open_directory()
         self.create_model()
         self.restore()
@@ -135,6 +139,10 @@ class Run(abc.ABC):
         """orbit.AbstractTrainer of the training data, from the global step."""
 
     @abc.abstractmethod
+    def rows_of_step(self, step):
+        """list of dict, what each row of a step, from 1, was made of."""
+
+    @abc.abstractmethod
     def evaluator(self):
         """orbit.AbstractEvaluator of the held-out data."""
 
@@ -158,6 +166,14 @@ class Run(abc.ABC):
     @abc.abstractmethod
     def finish(self):
         """Writes results and the model once the last step is done."""
+
+    def remove_leftovers(self):
+        """Removes what a kill left unfinished outside of the directory."""
+        return
+
+    def tracked(self):
+        """dict of what a checkpoint keeps, but for the step and the memory."""
+        return {"model": self.model, "optimizer": self.optimizer}
 
     def start(self):
         """Prepares the new model of a run without a checkpoint."""
@@ -183,30 +199,30 @@ class Run(abc.ABC):
             ValueError: if the directory holds another run; names every
                 difference.
         """
+        identity = self.check_directory(self.has_progress())
+        if self.is_chief:
+            write_settings(self.output, identity, self.config.to_dict())
+            add_checksums(self.output, self._checked_files())
+
+    def check_directory(self, is_same):
+        """dict of `identity`; refuses another run's directory where `is_same`.
+
+        Writes nothing.
+        """
         self.config.replica_batch_size(self.strategy.num_replicas_in_sync)
         now = self.identity()
         file = self.output / RUN_FILE
-        if file.is_file() and self.has_progress():
+        if is_same and file.is_file():
             if self.is_chief:  # which writes them next
                 verify_checksums(self.output, self._checked_files())
-            found = self._differences(read_json(file), now)
-            if found:
-                raise ValueError(
-                    f"{self.output} holds another run, which cannot go on with "
-                    f"this one ({'; '.join(found)}). Give the same options, or "
-                    "another --output."
-                )
-        if self.is_chief:
-            self.output.mkdir(parents=True, exist_ok=True)
-            self._write_settings(now)
-
-    def _write_settings(self, identity):
-        """Writes `run.json` and `training.json`, and then their digests."""
-        # Without digests nothing is compared, should this be interrupted.
-        remove(self.output / CHECKSUMS_FILE)
-        write_json(self.output / RUN_FILE, identity)
-        write_json(self.output / TRAINING_FILE, self.config.to_dict())
-        add_checksums(self.output, self._checked_files())
+            check_same(
+                self.output,
+                self._with_defaults(read_json(file)),
+                now,
+                self.fixed_settings,
+                self.differences,
+            )
+        return now
 
     def _checked_files(self):
         return [x for x in self.checked_files if (self.output / x).is_file()]
@@ -217,29 +233,10 @@ class Run(abc.ABC):
             self.output / "checkpoints"
         )
 
-    def _differences(self, before, now):
-        """list of str, one for each entry of two identities that differs."""
-        # A run of an earlier version lacks settings that are newer.
+    def _with_defaults(self, identity):
+        """The identity of a run, with the settings that are newer than it."""
         defaults = {**type(self.config)().to_dict(), **self.earlier_settings}
-        before = {**before, "training": {**defaults, **before["training"]}}
-        found = []
-        for section, value in json.loads(json.dumps(now)).items():
-            if not isinstance(value, dict):
-                old = before.get(section, value)
-                if old != value:
-                    found.append(
-                        self.differences.get(section)
-                        or f"{section}: {old} there, {value} now"
-                    )
-                continue
-            suffix = self.differences.get(section, "")
-            for name, entry in value.items():
-                if section == "training" and name not in self.fixed_settings:
-                    continue
-                old = before.get(section, {}).get(name)
-                if old != entry:
-                    found.append(f"{name}{suffix}: {old} there, {entry} now")
-        return found
+        return {**identity, "training": {**defaults, **identity["training"]}}
 
     def create_model(self):
         """Builds model, optimizer and step, all of them seeded."""
@@ -248,27 +245,27 @@ class Run(abc.ABC):
             self.build()
             self.global_step = orbit.utils.create_global_step()
 
-    def restore(self):
+    def restore(self, before=None):
         """Restores the newest whole checkpoint, or starts from the beginning.
+
+        Args:
+            before: int, a step that checkpoints are to be earlier than, or None
+                (default) for any.
 
         Raises:
             RuntimeError: if the workers restored different steps.
         """
         directory = self.output / "checkpoints"
         self.checkpoints = RunCheckpoints(
-            tf.train.Checkpoint(
-                model=self.model,
-                optimizer=self.optimizer,
-                step=self.global_step,
-            ),
+            tf.train.Checkpoint(step=self.global_step, **self.tracked()),
             directory,
-            MemoryRows(self.memory, self.strategy, directory),
+            self.memory_rows(self.memory, self.strategy, directory),
             self.strategy,
             self.config.checkpoint_interval,
             self.config.checkpoints_to_keep,
-            self.is_chief,
         )
-        self.restored = self.checkpoints.restore_or_initialize()
+        self._held.callback(self.checkpoints.close)
+        self.restored = self.checkpoints.restore_or_initialize(before)
         check_together(
             self.strategy,
             int(self.global_step.numpy()),
@@ -374,6 +371,9 @@ class Run(abc.ABC):
         directory = self.output if self.is_chief else None
         trainer = self.trainer()
         trainer.stop = self.stop.flag
+        trainer.results.note = NotFiniteSteps(
+            self.output, self.rows_of_step, self.is_chief
+        )
         return orbit.Controller(
             global_step=self.global_step,
             trainer=trainer,

@@ -1,0 +1,159 @@
+"""Steps that are not finite, compiled: on replicas, by XLA, and by commands.
+
+The eager tests in `tests/training/test_not_finite.py` see neither the sums of
+replicas nor a condition inside of a compiled program, and compare no graphs.
+"""
+
+import json
+import re
+
+import numpy as np
+import orbit
+import pytest
+import tensorflow as tf
+
+from data_pipeline import command_line
+from data_pipeline.pretraining import PretrainingData
+from tests.support import artefacts
+from tests.support.replicas import two_replicas
+from tests.support.training_fixtures import ArrayData
+from tests.support.training_fixtures import one_device
+from tests.support.training_fixtures import settings
+from tests.support.training_fixtures import tiny_config
+from xlnet_tf import train
+from xlnet_tf.training import pretraining_step
+
+pytestmark = pytest.mark.slow
+
+
+def on_all_replicas(strategy, variables):
+    return [
+        value.numpy()
+        for variable in variables
+        for value in strategy.experimental_local_results(variable.value)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("make_strategy", "parts", "precision"),
+    [(one_device, 1, "float32"), (two_replicas, 2, "bfloat16")],
+)
+def test_a_skipped_step_leaves_all_as_it_was(make_strategy, parts, precision):
+    """The NaN is in a row of the last replica alone."""
+    strategy = make_strategy()
+    training = settings(
+        jit_compile=True,
+        on_not_finite="skip",
+        hide_empty_memory=True,
+        gradient_accumulation_steps=parts,
+        precision=precision,
+    )
+    model, optimizer, memory = pretraining_step.build(
+        tiny_config(num_layers=1), training, strategy
+    )
+    data = ArrayData()
+    data.features["target_weights"][2, -1, 0] = np.nan
+    trainer = pretraining_step.PretrainingTrainer(
+        model,
+        optimizer,
+        memory,
+        pretraining_step.distribute_records(data, training, strategy),
+        training,
+        strategy,
+        orbit.utils.create_global_step(),
+    )
+    state = [*model.weights, *memory.weights, *optimizer.variables]
+    state = [x for x in state if x is not optimizer.iterations]
+    trainer.train(tf.constant(2))
+    before = on_all_replicas(strategy, state)
+    found = trainer.train(tf.constant(1))
+    assert found["skipped_steps"] == 1
+    after = on_all_replicas(strategy, state)
+    for one, other in zip(before, after, strict=True):
+        np.testing.assert_array_equal(one, other)
+    found = trainer.train(tf.constant(2))
+    assert np.isfinite(found["loss"]) and "skipped_steps" not in found
+    changed = on_all_replicas(strategy, state)
+    assert any((x != y).any() for x, y in zip(after, changed, strict=True))
+    counted = on_all_replicas(strategy, [optimizer.iterations])
+    assert set(map(int, counted)) == {5}
+
+
+BAD = 5
+
+
+@pytest.fixture
+def poisoned(monkeypatch):
+    """A weight of the last row is NaN in the batch of one step."""
+    dataset_of = PretrainingData.dataset
+
+    def dataset(self, start_step=0, **rows):
+        dataset = dataset_of(self, start_step, **rows)
+        if self.split != "train":
+            return dataset
+
+        def poison(number, batch):
+            last = tf.one_hot(3, 4)[:, None] > 0
+            is_bad = last & (number + start_step == BAD - 1)
+            weights = batch["target_weights"]
+            nan = tf.fill(tf.shape(weights), np.float32("nan"))
+            return {**batch, "target_weights": tf.where(is_bad, nan, weights)}
+
+        return dataset.enumerate().map(poison)
+
+    monkeypatch.setattr(PretrainingData, "dataset", dataset)
+
+
+def test_a_run_stops_says_why_and_goes_on_without_the_step(
+    records, tmp_path, poisoned, capfd
+):
+    model, settings = tmp_path / "model.json", tmp_path / "training.json"
+    model.write_text(json.dumps(artefacts.MODEL))
+    settings.write_text(json.dumps({**artefacts.TRAINING, "steps_per_loop": 4}))
+    output = tmp_path / "run"
+    argv = ["--config", model, "--training", settings, "--records", records]
+    argv += ["--evaluation-interval", 4, "--checkpoint-interval", 4]
+    argv += ["--output", output, "--steps", 8, "--batch-size", 4]
+    argv = [str(x) for x in (*argv, "--strategy", "one_device")]
+
+    def command(*more):
+        status = command_line.run(train.main, [*argv, *more])
+        said = capfd.readouterr()
+        return status, said.out, said.err
+
+    status, _, error = command()
+    assert status == 1
+    (error,) = [x for x in error.splitlines() if x.startswith("error: ")]
+    assert f"nan) at step {BAD}. {output}/not_finite.jsonl names" in error
+    (line,) = (output / "not_finite.jsonl").read_text().splitlines()
+    line = json.loads(line)
+    assert (line["step"], line["loss"]) == (BAD, "NaN")
+    sources = PretrainingData(records, 4).sources(BAD - 1)
+    assert [x["record"] for x in line["rows"]] == [x for _, x in sources]
+    checkpoints = output / "checkpoints"
+    assert [x.name for x in checkpoints.glob("*.index")] == ["ckpt-4.index"]
+
+    status, said, _ = command("--replay", str(BAD))
+    assert status == 0
+    assert "norm nan, not finite in" in said
+    assert re.search(r"weights +finite in all", said)
+    losses = re.findall(r"^row \d+ +loss (\S+),", said, re.MULTILINE)
+    assert [x == "nan" for x in losses] == [False, False, False, True]
+
+    status, _, error = command("--on-not-finite", "skip")
+    assert status == 0
+    assert "skipped 1 not finite" in error
+    metrics = [
+        json.loads(x)
+        for x in (output / "metrics.jsonl").read_text().splitlines()
+    ]
+    trained = [x for x in metrics if x["kind"] == "train"]
+    assert [x.get("skipped_steps") for x in trained] == [None, 1]
+    assert (output / "model.keras").is_file()
+
+    # The same bits, of a step behind the one that was skipped.
+    loss, step = trained[1]["largest_loss"], trained[1]["largest_loss_step"]
+    assert step > BAD
+    status, said, _ = command("--replay", str(step))
+    assert status == 0
+    assert f"loss      {loss}\n" in said

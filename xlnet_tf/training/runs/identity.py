@@ -1,0 +1,66 @@
+"""The identity of a run, and its comparison with the run of a directory."""
+
+import json
+
+from xlnet_tf.checksums import CHECKSUMS_FILE
+from xlnet_tf.files import remove
+from xlnet_tf.files import write_json
+
+RUN_FILE = "run.json"  # the identity of the run
+TRAINING_FILE = "training.json"  # its settings, as `--training` reads them
+
+
+def write_settings(directory, identity, settings):
+    """Writes `run.json` and `training.json`, whose digests are added after it.
+
+    Args:
+        directory: path.
+        identity: dict of `Run.identity`.
+        settings: dict of the config.
+    """
+    # Without digests nothing is compared, should this be interrupted.
+    remove(directory / CHECKSUMS_FILE)
+    write_json(directory / RUN_FILE, identity)
+    write_json(directory / TRAINING_FILE, settings)
+
+
+def check_same(directory, before, now, fixed_settings, texts):
+    """Refuses to go on with a run that is another one.
+
+    Args:
+        directory: path, for the error.
+        before: dict of `run.json`, with all settings.
+        now: dict of `Run.identity`.
+        fixed_settings: names of the settings that may not differ.
+        texts: dict of an entry to what is said where it differs; of an entry
+            that is a dict, what is said of each of its own.
+
+    Raises:
+        ValueError: names every difference.
+    """
+    found = _differences(before, now, fixed_settings, texts)
+    if found:
+        raise ValueError(
+            f"{directory} holds another run, which cannot go on with this one "
+            f"({'; '.join(found)}). Give the same options, or another --output."
+        )
+
+
+def _differences(before, now, fixed_settings, texts):
+    found = []
+    for section, value in json.loads(json.dumps(now)).items():
+        if not isinstance(value, dict):
+            old = before.get(section, value)
+            if old != value:
+                found.append(
+                    texts.get(section) or f"{section}: {old} there, {value} now"
+                )
+            continue
+        suffix = texts.get(section, "")
+        for name, entry in value.items():
+            if section == "training" and name not in fixed_settings:
+                continue
+            old = before.get(section, {}).get(name)
+            if old != entry:
+                found.append(f"{name}{suffix}: {old} there, {entry} now")
+    return found

@@ -1,0 +1,76 @@
+"""The weights of a preset that pretraining starts from, and its objective."""
+
+from xlnet_tf.config import XLNetConfig
+from xlnet_tf.weights.layer_state import layers_by_path
+from xlnet_tf.weights.preset import open_source
+
+
+def head_arguments(preset):
+    """dict of the arguments of XLNetPretrainer that a preset's LM head needs.
+
+    Args:
+        preset: str or path, or None. The heads of Model Garden and of BERT have
+            a transform.
+
+    Returns:
+        dict, or None without a preset.
+    """
+    if not preset:
+        return None
+    return {
+        name: head.arguments[name]
+        for head in open_source(preset).heads()
+        if head.task.split(">")[-1] == "XLNetPretrainer"
+        for name in ("has_transform", "transform_gelu")
+        if name in head.arguments
+    }
+
+
+def objective_of_preset(preset):
+    """Name of the objective that a preset was trained by, or None.
+
+    Formats of others do not name it: it is that of the published models.
+    """
+    if not preset:
+        return None
+    source = open_source(preset)
+    of_xlnet = isinstance(source.config(), XLNetConfig)
+    published = [{"name": "permutation" if of_xlnet else "masked"}]
+    for head in source.heads():
+        if head.task.split(">")[-1] == "XLNetPretrainer":
+            return (head.arguments.get("objective") or published)[0]["name"]
+    return None
+
+
+def start_from(model, preset):
+    """Assigns the weights of a preset to a model.
+
+    Args:
+        model: XLNetPretrainer, all of whose weights are trained.
+        preset: str or path.
+
+    Raises:
+        ValueError: if layers of the preset are frozen or quantized.
+    """
+    overrides = {}
+    if model.backbone.has_query_stream:
+        overrides = {"attention_type": model.config.attention_type}
+    source = type(model).from_preset(
+        preset, objective=list(model.objectives), **overrides
+    )
+    for path, layer in layers_by_path(source).items():
+        if not layer.trainable or layer.quantization_mode:
+            raise ValueError(
+                f"pretraining trains all weights, and {preset} was saved with "
+                "layers that are frozen or quantized. Save it once more after "
+                "`model.trainable = False` and `model.trainable = True`, and "
+                f"before `quantize`. Received: the layer {path}."
+            )
+    # Those too that this objective does not train, such as the mask embedding.
+    for variable, value in zip(_weights(model), _weights(source), strict=True):
+        variable.assign(value)
+
+
+def _weights(model):
+    """Weights of a model without the states of its random generators."""
+    return [x for x in model.weights if "seed_generator" not in x.path]

@@ -1,0 +1,106 @@
+"""The optimizer of a run, and its update by the gradients of a batch."""
+
+import tensorflow as tf
+
+from xlnet_tf.optimizer import AdamW
+from xlnet_tf.optimizer import WarmupSchedule
+from xlnet_tf.training.strategy import is_one_device
+
+
+def make_optimizer(model, config, **arguments):
+    """AdamW with warm-up and decay, built for the model's weights.
+
+    Built at once, because Keras restores an unbuilt optimizer wrongly.
+
+    Args:
+        model: keras.Model, made in the strategy's scope.
+        config: TrainingConfig.
+        **arguments: further arguments of AdamW.
+
+    Returns:
+        AdamW.
+    """
+    optimizer = AdamW(
+        WarmupSchedule(
+            config.learning_rate,
+            config.steps,
+            config.warmup_steps,
+            config.decay,
+            config.final_learning_rate_fraction,
+        ),
+        weight_decay=config.weight_decay,
+        beta_1=config.adam_beta_1,
+        beta_2=config.adam_beta_2,
+        epsilon=config.adam_epsilon,
+        gradients_are_summed=True,
+        **arguments,
+    )
+    optimizer.build(model.trainable_variables)
+    return optimizer
+
+
+def make_update(optimizer, variables, config, strategy):
+    """A function that updates the weights by the gradients of a batch.
+
+    Where the loss or the norm of the gradients is not finite, weights and
+    moments stay as they are, and the optimizer's step alone is counted, which
+    the learning rate follows from.
+
+    Args:
+        optimizer: AdamW, built.
+        variables: list of variables.
+        config: TrainingConfig.
+        strategy: tf.distribute.Strategy.
+
+    Returns:
+        function of (gradients, loss, weight), to be called in each replica, to
+        (norm, is_finite): the norm of the gradients before clipping, a float32
+        scalar, and whether there was an update, a bool scalar. `gradients` and
+        `loss`, a float32 scalar, are of the whole batch and divided by
+        `weight`, at least 1e-6; the gradients are clipped.
+    """
+    largest_norm = config.max_gradient_norm
+
+    def apply(gradients, factor):
+        gradients = [g * tf.cast(factor, g.dtype) for g in gradients]
+        optimizer.apply(gradients, variables)
+
+    def pass_over():
+        optimizer.iterations.assign_add(1)
+
+    def update_if(is_finite, gradients, factor):
+        tf.cond(is_finite, lambda: apply(gradients, factor), pass_over)
+
+    def update_replicas_if(strategy, is_finite, gradients, factor):
+        in_each = strategy.extended.call_for_each_replica
+        # Of the sums over all replicas, and so the same in each.
+        is_finite = strategy.experimental_local_results(is_finite)[0]
+        tf.cond(
+            is_finite,
+            lambda: in_each(apply, args=(gradients, factor)),
+            lambda: in_each(pass_over),
+        )
+
+    def update(gradients, loss, weight):
+        # Division and clipping are one factor: each pass over all gradients
+        # takes its time.
+        factor = 1 / tf.maximum(weight, 1e-6)
+        norm = tf.linalg.global_norm(gradients) * factor
+        is_finite = tf.math.is_finite(norm) & tf.math.is_finite(loss * factor)
+        if largest_norm:
+            factor *= largest_norm / tf.maximum(norm, largest_norm)
+        if is_one_device(strategy):
+            update_if(is_finite, gradients, factor)
+        else:
+            # Replicas meet inside of the optimizer, which a condition within a
+            # replica does not allow.
+            tf.distribute.get_replica_context().merge_call(
+                update_replicas_if, args=(is_finite, gradients, factor)
+            )
+        return norm, is_finite
+
+    # Compiled, an update is one pass in place. A compiled function does not
+    # allow replicas to meet either.
+    if config.jit_compile and is_one_device(strategy):
+        return tf.function(update, autograph=False, jit_compile=True)
+    return update
