@@ -42,7 +42,7 @@ def test_a_run_of_an_objective(objective, records, tmp_path, monkeypatch):
     # One strategy of replicas after the other needs keys of its own.
     devices = {"one_device": one_device, "mirrored": two_replicas}
     monkeypatch.setattr(
-        strategy, "make_strategy", lambda name, tpu: devices[name]()
+        strategy, "make_strategy", lambda name, *_: devices[name]()
     )
     training = {**artefacts.TRAINING, "objective": objective}
     (tmp_path / "training.json").write_text(json.dumps(training))

@@ -15,6 +15,7 @@ from tests.support.raw_strings import classifier
 from tests.support.raw_strings import expected_logits
 from tests.support.raw_strings import preprocessor
 from tests.support.raw_strings import quick
+from tests.support.replicas import two_replicas
 from tests.support.samples import tiny_sentences
 from xlnet_tf.preprocessing.choices import XLNetMultipleChoicePreprocessor
 from xlnet_tf.preprocessing.choices import XLNetRankerPreprocessor
@@ -100,8 +101,7 @@ def test_choices_and_tokens_and_queries_are_fitted():
 
 
 def test_two_replicas_take_strings():
-    strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
-    with strategy.scope():
+    with two_replicas().scope():
         task = classifier(dropout=0.0)
     history = task.fit(TEXTS, LABELS, batch_size=5, verbose=0).history
     assert np.isfinite(history["loss"]).all()
