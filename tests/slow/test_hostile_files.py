@@ -1,0 +1,31 @@
+"""Hostile files in a process of its own, as `make torture` reads them.
+
+Guards what tests/weights/test_hostile_files.py cannot: readers that need
+TensorFlow's C++, the limit of memory, and that a reader that ends the process
+is named.
+"""
+
+import random
+
+import pytest
+
+from tests.torture import hostile_files
+
+pytestmark = pytest.mark.slow
+
+
+def test_every_reader_and_one_that_crashes(tmp_path):
+    found = list(hostile_files.trials(48, tmp_path, random.Random(1)))
+    assert [label for label, problem in found if problem] == []
+    assert len({label for label, _ in found}) == 16
+    worker = hostile_files.Worker(tmp_path / "more")
+    try:
+        cases = [("texts", "1"), ("unknown", "2"), ("texts", "3")]
+        answers = list(worker.outcomes(cases))
+        assert answers[0] == ("texts", None)
+        assert answers[1][0] == "unknown"
+        assert "2: the process ended with status 1" in answers[1][1]
+        assert len(answers) == 2
+        assert list(worker.outcomes(cases[2:])) == [("texts", None)]
+    finally:
+        worker.stop()
