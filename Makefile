@@ -1,8 +1,9 @@
 # Two commands do everything on a machine with nothing but Python 3.10 to 3.12:
 #   make demo    text -> tokenizer -> records -> pretraining -> SavedModel
 #   make test    the tests, but for the slow ones
-# Others: make lint, make test-slow, make bench, make startup, make tasks,
-# make comparison, make setup PYTHON=python3.12, make clean
+# Others: make lint, make test-slow, make torture, make bench, make startup, make preset,
+# make tasks, make comparison, make licences, make hashes, make setup PYTHON=python3.12,
+# make clean
 
 PYTHON ?= python3
 EXTRAS ?= dev,jax
@@ -20,7 +21,8 @@ comma := ,
 CONSTRAINTS = $(if $(filter 3.10,$(shell $(PYTHON) -c \
     'import sys; print("%d.%d" % sys.version_info[:2])')),constraints-3.10.txt,constraints.txt)
 
-.PHONY: setup demo tasks comparison test test-slow bench startup lint clean
+.PHONY: setup demo preset tasks comparison test test-slow torture bench startup licences \
+    hashes lint clean
 
 setup: $(STAMP)
 
@@ -43,11 +45,20 @@ demo: $(STAMP)
 	    $(if $(OBJECTIVE),--objective $(OBJECTIVE))
 
 # make tasks DATA=directory: pretrained beside random start on every task there;
-# SEEDS=3 TASKS='sst-2 sts-b' runs some several times
+# SEEDS=3 TASKS='sst-2 sts-b' runs some several times, of PRESET=dir or RECIPE=file
 tasks: $(STAMP)
 	$(RUN) benchmarks/pretraining_gain.py --data '$(DATA)' $(if $(OUTPUT),--output $(OUTPUT)) \
-	    $(if $(STEPS),--steps $(STEPS)) $(if $(SEEDS),--seeds $(SEEDS)) \
+	    $(if $(PRESET),--preset $(PRESET)) $(if $(RECIPE),--recipe $(RECIPE)) \
+	    $(if $(SCALE),--scale $(SCALE)) $(if $(SEEDS),--seeds $(SEEDS)) \
 	    $(if $(TASKS),--tasks $(TASKS))
+
+# make preset TEXT='text/*.txt': a small pretrained model by a recipe;
+# RECIPE=mine.yaml SCALE=0.01 FORMAT=running OUTPUT=dir
+preset: $(STAMP)
+	$(RUN) examples/build_preset.py --text $(TEXT) \
+	    $(if $(FORMAT),--text-format $(FORMAT)) \
+	    $(if $(RECIPE),--recipe $(RECIPE)) $(if $(SCALE),--scale $(SCALE)) \
+	    --output $(or $(OUTPUT),runs/preset)
 
 # make comparison TEXT='text/*.txt' TASKS='sst-2=SST-2 rte=RTE': the ablation
 # of the paper; STEPS=2000 SEEDS=5 ONLY='bert xlnet-k6' FORMAT=running OUTPUT=dir
@@ -67,6 +78,11 @@ test: $(STAMP)
 test-slow: $(STAMP)
 	$(PYTEST) --run-slow tests/slow $(TESTS)
 
+# Fault tests with all their trials, hours:
+# make torture TORTURE='--only killed_building --trials 5'
+torture: $(STAMP)
+	$(RUN) -m tests.torture $(TORTURE)
+
 # make bench BENCH='--only training_step --rounds 5'; installs the peers too
 bench:
 	$(MAKE) setup EXTRAS=dev,jax,bench
@@ -75,6 +91,14 @@ bench:
 # Seconds of `--help` of each command, and of `import xlnet_tf`.
 startup: $(STAMP)
 	$(RUN) benchmarks/startup.py
+
+# Licences of all packages that an installation brings; fails on unknown ones.
+licences: $(STAMP)
+	$(RUN) -m tests.house.licences
+
+# requirements-hashed*.txt anew, of the versions of the constraints.
+hashes: $(STAMP)
+	$(RUN) -m tests.house.hashes
 
 lint: $(STAMP)
 	$(RUN) -m ruff check .

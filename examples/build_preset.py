@@ -1,0 +1,238 @@
+"""A small pretrained model from text, by a recipe: `make preset TEXT=...`.
+
+Trains a tokenizer and, stage by stage, a model, with the commands of this
+project and the settings of a recipe (xlnet_tiny_en.yaml), and writes a preset.
+
+    python examples/build_preset.py --text 'text/*.txt' --output runs/mine
+    python examples/build_preset.py --text 'text/*.txt' --output runs/try \\
+        --scale 0.01
+
+What is done is not done again: after a stop the same command goes on.
+"""
+
+import argparse
+import pathlib
+import random
+import sys
+
+import yaml
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from data_pipeline import command_line  # noqa: E402
+from data_pipeline.text.documents import read_documents  # noqa: E402
+from examples.commands import run_once  # noqa: E402
+from xlnet_tf.files import write_json  # noqa: E402
+from xlnet_tf.files import written_whole  # noqa: E402
+
+RECIPE = pathlib.Path(__file__).with_name("xlnet_tiny_en.yaml")
+
+
+def repeated(documents, generator):
+    """Every sentence of 5 to 40 words twice, then without a quarter of them.
+
+    Teaches a small model to look back in millions of tokens; plain text needs
+    far more.
+
+    Args:
+        documents: iterable of list of str, sentences.
+        generator: random.Random.
+
+    Yields:
+        str, lines of text in the format "sentences".
+    """
+    for document in documents:
+        for sentence in document:
+            yield sentence
+            words = sentence.split()
+            if 5 <= len(words) <= 40:
+                kept = [word for word in words if generator.random() < 0.75]
+                if kept:
+                    yield " ".join(kept)
+        yield ""
+
+
+def shuffled(documents, generator):
+    """Groups of ten sentences in random order.
+
+    In the order of the texts, the topic of the batches before tells whether B
+    follows A; here A has to be compared with B.
+
+    Args:
+        documents, generator: as of `repeated`.
+
+    Yields:
+        str, lines of text in the format "sentences".
+    """
+    groups = [
+        document[begin : begin + 10]
+        for document in documents
+        for begin in range(0, len(document), 10)
+    ]
+    generator.shuffle(groups)
+    for group in groups:
+        yield from group
+        yield ""
+
+
+def as_written(documents, generator):
+    """The sentences as they are.
+
+    Args:
+        documents, generator: as of `repeated`.
+
+    Yields:
+        str, lines of text in the format "sentences".
+    """
+    for document in documents:
+        yield from document
+        yield ""
+
+
+ARRANGEMENTS = {
+    function.__name__: function for function in (repeated, shuffled, as_written)
+}
+
+
+def read_recipe(file=RECIPE):
+    """dict of the tokenizer, the model, and the stages of its training.
+
+    Raises:
+        ValueError: if it is not YAML, or lacks a key, or a stage lacks its
+            steps or arranges the text in an unknown way.
+    """
+    text = pathlib.Path(file).read_text(encoding="utf-8")
+    try:
+        recipe = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ValueError(f"{file} is not YAML: {error}") from error
+    needed = ("tokenizer", "model", "records", "pretraining", "stages")
+    if not isinstance(recipe, dict) or set(recipe) != set(needed):
+        raise ValueError(f"{file}: a recipe has the keys {', '.join(needed)}.")
+    for name, stage in recipe["stages"].items():
+        if stage.get("arrangement") not in ARRANGEMENTS:
+            raise ValueError(
+                f"{file}: `arrangement` of the stage {name} must be one of "
+                f"{', '.join(ARRANGEMENTS)}. Received: "
+                f"{stage.get('arrangement')!r}."
+            )
+        if "steps" not in stage.get("pretraining", {}):
+            raise ValueError(f"{file}: the stage {name} has no `steps`.")
+    return recipe
+
+
+def build(recipe, text, output, scale=1.0, text_format="auto"):
+    """Text -> tokenizer -> records -> a preset, stage by stage.
+
+    Args:
+        recipe: dict of `read_recipe`.
+        text: list of str, files or patterns.
+        output: path of what is made.
+        scale: float, factor of the steps of all stages, to try a recipe.
+        text_format: str, as build_records takes it.
+
+    Returns:
+        path of the preset.
+
+    Raises:
+        SystemExit: if a command fails or is stopped.
+    """
+    output.mkdir(parents=True, exist_ok=True)
+    model = output / "model.json"
+    write_json(model, recipe["model"])
+    stages = recipe["stages"]
+    arranged = {
+        name: _arrange(name, text, text_format, output)
+        for name in dict.fromkeys(x["arrangement"] for x in stages.values())
+    }
+    tokenizer = output / "tokenizer" / "spiece.model"
+    tokenizer.parent.mkdir(exist_ok=True)
+    run_once(
+        tokenizer.parent,
+        *("-m", "data_pipeline.train_tokenizer", "--output", tokenizer),
+        *("--input", next(iter(arranged.values()))),
+        *_options(recipe["tokenizer"]),
+    )
+    start, preset = ("--config", model), None
+    for name, stage in stages.items():
+        settings = {**recipe["records"], **stage.get("records", {})}
+        records = _records_of(stage, output)
+        run_once(
+            records,
+            *("-m", "data_pipeline.build_records", "--tokenizer", tokenizer),
+            *("--input", arranged[stage["arrangement"]], "--output", records),
+            *("--text-format", "sentences", "--overwrite"),
+            *_options(settings),
+        )
+        training = {**recipe["pretraining"], **stage["pretraining"]}
+        steps = max(1, round(training.pop("steps") * scale))
+        training["warmup_steps"] = min(training["warmup_steps"], steps // 4)
+        file = output / f"{name}.json"
+        write_json(file, training)
+        run_once(
+            output / name,
+            *("-m", "xlnet_tf.train", "--training", file, *start),
+            *("--records", records, "--output", output / name),
+            *("--steps", steps),
+            preset=preset,
+        )
+        preset = output / name / "preset"
+        start = ("--preset", preset)
+    return preset
+
+
+def _arrange(name, text, text_format, output):
+    """Path of the text as an arrangement has it, written once."""
+    file = output / name / "text.txt"
+    if not file.is_file():
+        documents = read_documents(text, text_format)
+        lines = ARRANGEMENTS[name](documents, random.Random(0))
+        with written_whole(file) as temporary:
+            with temporary.open("w", encoding="utf-8") as writer:
+                writer.writelines(line + "\n" for line in lines)
+    return file
+
+
+def _records_of(stage, output):
+    """Path of the records of a stage, shared by stages of equal settings."""
+    settings = stage.get("records", {})
+    values = [f"{name}={settings[name]}" for name in sorted(settings)]
+    return output / "records" / "-".join([stage["arrangement"], *values])
+
+
+def _options(settings):
+    """list of the options of a command that give these settings."""
+    options = []
+    for name, value in settings.items():
+        options += [f"--{name.replace('_', '-')}", value]
+    return options
+
+
+def main(argv=None):
+    """Runs the command; see the module's text."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    add = parser.add_argument
+    add("--text", nargs="+", required=True, metavar="GLOB")
+    add("--text-format", default="auto", help="as build_records takes it")
+    add("--output", required=True, type=pathlib.Path, metavar="DIR")
+    add("--recipe", type=pathlib.Path, default=RECIPE, metavar="FILE")
+    add("--scale", type=float, default=1.0, help="factor of all steps")
+    options = parser.parse_args(argv)
+    if not 0 < options.scale <= 100:
+        raise ValueError(
+            f"`--scale` must be above 0 and at most 100, not {options.scale}."
+        )
+    preset = build(
+        read_recipe(options.recipe),
+        [str(pathlib.Path(x).absolute()) for x in options.text],
+        options.output.resolve(),
+        options.scale,
+        options.text_format,
+    )
+    print(f"\nwrote {preset}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(command_line.run(main))

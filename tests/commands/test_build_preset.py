@@ -1,0 +1,135 @@
+"""`examples/build_preset.py`: its texts, its commands, its errors."""
+
+import json
+import lzma
+import random
+
+import pytest
+import yaml
+
+from data_pipeline import command_line
+from examples import build_preset
+from examples import commands
+from xlnet_tf.config import XLNetConfig
+from xlnet_tf.training.config import TrainingConfig
+
+LONG = " ".join(f"word{number}" for number in range(36)) + "."
+SHORT = "So it did."
+
+
+def test_sentences_are_repeated_with_words_left_out():
+    lines = list(build_preset.repeated([[LONG] * 200], random.Random(0)))
+    assert lines[:-1:2] == [LONG] * 200 and lines[-1] == ""
+    words = LONG.split()
+    for line in lines[1:-1:2]:
+        left = iter(words)
+        assert all(word in left for word in line.split())
+    kept = sum(len(line.split()) for line in lines[1:-1:2])
+    assert 0.73 < kept / (len(words) * 200) < 0.77
+    # Too short, and too long.
+    once = [SHORT, " ".join(["many"] * 41) + "."]
+    lines = list(build_preset.repeated([once, once], random.Random(0)))
+    assert lines == [*once, "", *once, ""]
+
+
+def test_groups_of_ten_sentences_are_shuffled():
+    sentences = [f"It was number {number}." for number in range(95)]
+    documents = [sentences[:60], sentences[60:]]
+    lines = list(build_preset.shuffled(documents, random.Random(0)))
+    text = "\n".join(lines).strip()
+    groups = [group.split("\n") for group in text.split("\n\n")]
+    in_order = [sentences[i : i + 10] for i in range(0, 95, 10)]
+    assert sorted(groups) == sorted(in_order) and groups != in_order
+
+
+def test_the_commands_follow_each_other_and_none_runs_twice(
+    tmp_path, monkeypatch
+):
+    with lzma.open(tmp_path / "one.txt.xz", "wt") as file:
+        file.write("\n".join([LONG] * 40))
+    ran = []
+
+    def run(*command):
+        command = [str(part) for part in command]
+        ran.append(command[1:])
+        options = dict(zip(command[2::2], command[3::2], strict=False))
+        output = tmp_path / options["--output"]
+        folder = output if output.suffix == "" else output.parent
+        folder.mkdir(parents=True, exist_ok=True)
+        if "xlnet_tf.train" in command:
+            (output / "preset").mkdir(exist_ok=True)
+            weights = output / "preset" / "model.weights.h5"
+            weights.write_text(str(len(ran)))
+
+    monkeypatch.setattr(commands, "run", run)
+    output = tmp_path / "out"
+
+    def build():
+        text = [str(tmp_path / "one.txt.xz")]
+        recipe = build_preset.read_recipe()
+        return build_preset.build(recipe, text, output, 0.01)
+
+    preset = build()
+    names = [command[0].split(".")[-1] for command in ran]
+    assert names == [
+        *("train_tokenizer", "build_records", "train"),
+        *("build_records", "train", "train"),
+    ]
+    assert ran[1][ran[1].index("--tokens-per-target") + 1] == "3"
+    trained = [command for command in ran if command[0].endswith(".train")]
+    for stage, command, steps, weight in zip(
+        ("copying", "comparing", "following"),
+        trained,
+        ("160", "80", "40"),
+        (None, 5.0, 1.0),
+        strict=True,
+    ):
+        assert command[command.index("--steps") + 1] == steps
+        settings = json.loads((output / f"{stage}.json").read_text())
+        assert settings.get("next_sentence_weight") == weight
+        assert settings["warmup_steps"] == min(100, int(steps) // 4)
+        TrainingConfig(**settings)
+    XLNetConfig.from_json(output / "model.json")
+    assert str(output / "comparing" / "preset") in trained[-1]
+    assert preset == output / "following" / "preset"
+    build()
+    assert len(ran) == 6
+    # Weights that changed at the same path are another start.
+    (output / "comparing/preset/model.weights.h5").write_text("other")
+    build()
+    assert len(ran) == 7
+
+
+def test_errors_are_one_line(tmp_path, capsys):
+    recipe = build_preset.read_recipe()
+    cases = {
+        "[1]": "a recipe has the keys",
+        yaml.safe_dump({**recipe, "step": 1}): "a recipe has the keys",
+        yaml.safe_dump(
+            {**recipe, "stages": {"one": {"arrangement": "sorted"}}}
+        ): "`arrangement` of the stage one must be one of repeated",
+        yaml.safe_dump(
+            {**recipe, "stages": {"one": {"arrangement": "repeated"}}}
+        ): "the stage one has no `steps`",
+        "{": "is not YAML",
+    }
+    file = tmp_path / "recipe.yaml"
+    argv = ["--text", "none.txt", "--output", str(tmp_path / "out")]
+    for text, message in cases.items():
+        file.write_text(text)
+        status = command_line.run(
+            build_preset.main, [*argv, "--recipe", str(file)]
+        )
+        error = capsys.readouterr().err
+        assert status == 1 and message in error, error
+        assert error.count("\n") == 1
+    for wrong, message in (
+        (["--scale", "0"], "`--scale` must be above 0"),
+        (["--recipe", str(tmp_path / "none.yaml")], "No such file"),
+        ([], "none.txt"),
+    ):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(commands, "run", None)
+            assert command_line.run(build_preset.main, [*argv, *wrong]) == 1
+        error = capsys.readouterr().err
+        assert message in error and error.count("\n") == 1
