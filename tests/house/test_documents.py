@@ -37,10 +37,13 @@ def test_options_named_exist():
         *(ROOT / "benchmarks").glob("*.py"),
         *(ROOT / "examples").glob("*.py"),
         ROOT / "tests/conftest.py",
+        ROOT / "tests/torture/__main__.py",
     ):
         known |= set(re.findall(r'"(--[a-z-]+)"', file.read_text("utf-8")))
     others = {
-        "--no-deps",  # pip
+        "--no-build-isolation",  # pip
+        "--no-deps",
+        "--require-hashes",
         "--tf_xla_persistent_cache_directory",
         "--direct_num_workers",
         "--direct_running_mode",

@@ -62,7 +62,10 @@ def test_records_are_the_same_bytes(tmp_path):
         fields = read_json(manifest)
         assert fields.pop("text_format") == "sentences"
         del fields["manifest_sha256"]
-        write_json(manifest, fields)
+        for shards in fields["splits"].values():
+            for shard in shards:
+                del shard["first_crc32c"], shard["last_crc32c"]
+        write_json(manifest, {**fields, "format_version": 1})
         found["manifest.json"] = sha256_of(manifest)
         assert {k: found.get(k) for k in wanted["digests"]} == (
             wanted["digests"]

@@ -70,3 +70,30 @@ def test_keras_finds_the_classes_in_a_fresh_process(tmp_path):
             text=True,
         )
         assert result.stdout == "xlnet_tf\n", (imports, result.stderr[-2000:])
+
+
+def test_every_module_is_imported_first_where_keras_is_there():
+    """Then one import brings in every class, which need that module whole."""
+    program = (
+        "import importlib, os, sys\n"
+        "import keras, tensorflow_text\n"
+        "for name in sys.argv[1:]:\n"
+        "    child = os.fork()\n"
+        "    if not child:\n"
+        "        importlib.import_module(name)\n"
+        "        os._exit(0)\n"
+        "    if os.waitpid(child, 0)[1]:\n"
+        "        print(name)\n"
+    )
+    modules = [
+        ".".join(path.relative_to(ROOT).with_suffix("").parts)
+        for package in ("data_pipeline", "saved_models")
+        for path in (ROOT / package).rglob("*.py")
+    ]
+    result = subprocess.run(
+        [sys.executable, "-c", program, *modules],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+    assert (result.returncode, result.stdout) == (0, ""), result.stderr[-2000:]

@@ -1,0 +1,63 @@
+"""What an installation brings: exact versions, their digests, licences."""
+
+import re
+import sys
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from tests.conftest import ROOT
+from tests.house import licences
+
+OLD_PYTHON = sys.version_info < (3, 11)
+
+
+def pinned(name):
+    """dict of package to version, and digests: a list of each package."""
+    text = (ROOT / name).read_text(encoding="utf-8")
+    lines = re.sub(r"^ *#.*\n", "", text, flags=re.M).replace("\\\n", " ")
+    versions, digests = {}, {}
+    for line in filter(None, map(str.strip, lines.splitlines())):
+        requirement = Requirement(line.split(" --hash")[0].strip())
+        name = canonicalize_name(requirement.name)
+        (version,) = requirement.specifier
+        assert version.operator == "=="
+        versions[name] = version.version
+        digests[name] = re.findall(r"--hash=sha256:([0-9a-f]{64})\b", line)
+    return versions, digests
+
+
+def test_hashed_requirements_are_the_tested_versions():
+    for ending in ("", "-3.10"):
+        tested, _ = pinned(f"constraints{ending}.txt")
+        versions, digests = pinned(f"requirements-hashed{ending}.txt")
+        for name, version in versions.items():
+            # Those that pip needs for itself are not tested.
+            assert tested.get(name, version) == version, name
+            assert digests[name], name
+        assert versions.keys() - tested.keys() <= {"setuptools", "wheel"}
+        text = (ROOT / f"requirements-hashed{ending}.txt").read_text()
+        assert "://" not in text
+        if OLD_PYTHON == bool(ending):
+            needed = set(licences.dependencies("xlnet_tf"))
+            assert needed <= versions.keys()
+
+
+def test_licences_of_all_dependencies_are_known():
+    for name in licences.dependencies("xlnet_tf"):
+        licence = licences.licence_of(name)
+        assert licences.is_allowed(name, licence), (name, licence)
+
+
+def test_licences_are_told_apart():
+    for licence, allowed in (
+        ("MIT", True),
+        ("MIT OR GPL-2.0-only", True),
+        ("(MIT OR Apache-2.0) AND BSD-3-Clause", True),
+        ("Apache Software License AND BSD License", True),
+        ("MIT AND LGPL-2.1-only", False),
+        ("GNU General Public License v3 (GPLv3)", False),
+        ("BSL-1.1", False),
+        ("not named", False),
+    ):
+        assert licences.is_allowed("a-package", licence) == allowed, licence
