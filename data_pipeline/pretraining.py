@@ -73,6 +73,8 @@ class PretrainingData:
         num_records: int, N.
         steps_per_epoch: int, N // B.
         num_targets: int, P.
+        first_half_length: int, content rows of so many first tokens see none
+            of those behind; 0: they may.
         skipped: list of BadRecord, the records left out.
 
     Raises:
@@ -121,6 +123,11 @@ class PretrainingData:
                 f"stored. Received: layout={layout!r}."
             )
         self.num_targets = self.reader.num_targets(self.manifest)
+        self.first_half_length = 0
+        if not self._layout.class_first:
+            self.first_half_length = self.reader.first_half_length(
+                self.manifest
+            )
         if split not in SPLITS or not self.manifest.num_records(split):
             raise ValueError(
                 "`split` must be one that the records have: "

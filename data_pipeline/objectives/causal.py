@@ -30,6 +30,9 @@ class CausalReader(ObjectiveReader):
     def num_targets(self, manifest):
         return manifest.sequence_length
 
+    def first_half_length(self, manifest):
+        return manifest.sequence_length // 2
+
     def features(self, records, manifest, draw, literal=False):
         token_ids = records["token_ids"]
         is_text = ~functional_tokens(token_ids)

@@ -69,6 +69,9 @@ class MaskedReader(ObjectiveReader):
     def num_targets(self, manifest):
         return round(self.fraction * manifest.sequence_length)
 
+    def first_half_length(self, manifest):
+        return manifest.reuse_length
+
     def features(self, records, manifest, draw, literal=False):
         token_ids = records["token_ids"]
         if self.unit == "words":

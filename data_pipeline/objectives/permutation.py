@@ -75,6 +75,10 @@ class PermutationReader(ObjectiveReader):
                 f"`order`. Received: order={self.order!r}."
             )
 
+    def first_half_length(self, manifest):
+        # Nobody checks the ranks of a function.
+        return 0 if callable(self.order) else manifest.reuse_length
+
     def features(self, records, manifest, draw, literal=False):
         token_ids = records["token_ids"]
         is_target = real_targets(token_ids, records["is_target"])

@@ -52,6 +52,19 @@ class ObjectiveReader:
         """int, P, the most targets of a sequence."""
         return manifest.num_predict
 
+    def first_half_length(self, manifest):
+        """Number of first tokens that see none of those behind.
+
+        Of rows of content, in a backbone that reads `factorization_rank`.
+
+        Args:
+            manifest: Manifest.
+
+        Returns:
+            int, 0 if they may.
+        """
+        return 0
+
     def features(self, records, manifest, draw, literal=False):
         """Features of a batch beside those that all objectives have.
 

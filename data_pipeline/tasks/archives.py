@@ -201,8 +201,14 @@ class Tree:
         self.is_file = file is not None
         self._archive = archive
         if archive is not None:
-            with _damage_named(path):
-                members = archive.find("")
+            try:
+                with _damage_named(path):
+                    members = archive.find("")
+            except IndexError:
+                raise ValueError(
+                    f"{path}: the archive is damaged, a member of it has no "
+                    "name. Fetch it again."
+                ) from None
             # Members may begin with "./".
             self._stored = {name.removeprefix("./"): name for name in members}
             self._names = sorted(filter(_is_data, self._stored))
@@ -265,8 +271,14 @@ class Tree:
         """The binary file of a member of an archive."""
         try:
             return self._archive.open(self._stored[name])
-        # Of a link that leads nowhere or to itself, and of a device.
-        except (LookupError, RecursionError, AttributeError) as error:
+        # Of a link that leads nowhere or to itself, of a device, and of a
+        # name that is not UTF-8.
+        except (
+            LookupError,
+            RecursionError,
+            AttributeError,
+            UnicodeDecodeError,
+        ) as error:
             raise ValueError(
                 f"{self.place(name)}: the member of the archive is no file "
                 f"({error})."
@@ -302,7 +314,13 @@ def _archive(path, *version):
 
 def _file_system(path, file):
     if path.lower().endswith(".zip"):
-        return ZipFileSystem(file)
+        try:
+            return ZipFileSystem(file)
+        except UnicodeDecodeError as error:
+            raise ValueError(
+                f"{path}: the archive is damaged, the name of a member is not "
+                f"UTF-8 ({error}). Fetch it again."
+            ) from None
     compression = _TAR_ENDINGS.get(os.path.splitext(path.lower())[1])
     if compression is not None:
         file = _expanded(compr[compression](file), path)

@@ -19,6 +19,7 @@ from xlnet_tf.model.kernels.scores import ScoreRules
 
 B, N, T, M, P, H = 3, 6, 9, 5, 4, 2
 K, Q, R = M + T, T + P, M + 2 * T
+F = 4  # tokens of a first half
 SEED = np.array([3, 5], "uint32")
 REVERSED = np.array([True, False, True])
 TOLERANCE = 1e-5
@@ -80,6 +81,23 @@ def targets_alone(**changes):
     )
 
 
+def first_half(**changes):
+    """Inputs and rules by which F first tokens see none of those behind."""
+    inputs = tensors(2 if "is_reversed" in changes else 1)
+    rules = make_rules(first_half_length=F, **changes)
+    may_see = np.ones((Q, K), bool)
+    may_see[:F, M + F :] = False
+    rules = rules._replace(mask=tf.logical_and(rules.mask, may_see))
+    return inputs, rules
+
+
+def first_half_of_content():
+    inputs, rules = content_alone()
+    mask = rules.mask.numpy()
+    mask[:, :F, M + F :] = False
+    return inputs, rules._replace(mask=tf.constant(mask), first_half_length=F)
+
+
 def cases():
     """dict of name to (inputs, rules): each option by itself, and all."""
     both = tensors(2)
@@ -98,6 +116,10 @@ def cases():
         ),
         "content alone": content_alone(),
         "targets alone": targets_alone(),
+        "first half": first_half(),
+        "first half of all": first_half(is_reversed=REVERSED, seed=SEED),
+        "first half of content": first_half_of_content(),
+        "first half, targets alone": targets_alone(first_half_length=F),
         "reversed targets": targets_alone(is_reversed=REVERSED, seed=SEED),
     }
 
@@ -135,6 +157,16 @@ def test_the_fast_kernel_equals_the_plain_one(in_groups):
             in_groups(group)
             found = gradients(memory_efficient.attend, inputs, rules)
             compared(expected, found, TOLERANCE, f"{name}, {group} heads")
+
+
+def test_scores_of_a_first_half_are_left_out(in_groups):
+    """Whatever the mask says: nothing of shape [Q, K] is computed."""
+    in_groups(None)
+    inputs, kept = first_half(seed=SEED)
+    broken = kept._replace(mask=make_rules().mask)
+    expected = memory_efficient.attend(*inputs, kept)
+    found = memory_efficient.attend(*inputs, broken)
+    np.testing.assert_array_equal(found[:, :, :F], expected[:, :, :F])
 
 
 def test_narrow_types_are_near_float32(in_groups):

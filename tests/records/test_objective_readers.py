@@ -240,12 +240,35 @@ def test_layouts_of_the_batches(tmp_path):
         reuse = data.manifest.reuse_length
         assert 0 < reuse < TOKENS
         assert ("is_reversed" in batch) == (layout == "xlnet")
+        assert data.first_half_length == (reuse if layout == "xlnet" else 0)
         if layout == "bert":
             assert "factorization_rank" not in batch
         else:
             expected = [-1] * reuse + [0] * (TOKENS - reuse)
             ranks = batch["factorization_rank"].numpy()
             np.testing.assert_array_equal(ranks, [expected] * 4)
+
+
+def test_a_first_half_that_sees_nothing_behind(tmp_path):
+    """What a reader promises to the kernel is true of its masks."""
+    write_set(tmp_path / "set", tokenizer=Tokenizer(TOKENIZER))
+    for objective in (
+        *(permutation.PermutationReader(order) for order in permutation.ORDERS),
+        "masked",
+    ):
+        data = PretrainingData(tmp_path / "set", 4, objective=objective)
+        half = data.first_half_length
+        assert half == data.manifest.reuse_length > 0
+        for batch in data.dataset().take(3):
+            ranks = batch["factorization_rank"].numpy()
+            assert (ranks[:, :half].max(1) < ranks[:, half:].min(1)).all()
+    for objective, half in (
+        (permutation.PermutationReader(lambda *_: None), 0),
+        ("pseudo_masked", 0),
+        ("causal", TOKENS // 2),
+    ):
+        data = PretrainingData(tmp_path / "set", 4, objective=objective)
+        assert data.first_half_length == half
 
 
 def test_an_order_of_the_callers(tmp_path):

@@ -30,7 +30,7 @@ def batch(number=0):
     return {name: tf.constant(array[number]) for name, array in arrays.items()}
 
 
-def make_trainer(config=None, **overrides):
+def make_trainer(config=None, first_half_length=0, **overrides):
     """A trainer on one device, of the same initial weights each time."""
     training = settings(**overrides)
     model, optimizer, memory = pretraining_step.build(
@@ -44,6 +44,7 @@ def make_trainer(config=None, **overrides):
         training,
         one_device(),
         orbit.utils.create_global_step(),
+        first_half_length,
     )
     return trainer, model, memory
 
@@ -64,6 +65,28 @@ def test_parts_add_up_to_the_whole():
             np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
     for a, b in zip(whole_memory.memories, parts_memory.memories, strict=True):
         np.testing.assert_allclose(a.value, b.value, atol=1e-5)
+
+
+def test_a_first_half_is_computed_apart():
+    """The same gradients and memory, with dropout, without its other scores."""
+    half, config = 5, tiny_config(dropout=0.1, attention_dropout=0.2)
+    features = batch()
+    ranks = features["factorization_rank"]
+    behind = tf.cast(tf.range(ranks.shape[1]) >= half, ranks.dtype)
+    features["factorization_rank"] = ranks + behind * ranks.shape[1]
+    found = []
+    for length in (0, half):
+        trainer, _, memory = make_trainer(config, length)
+        sums, state = trainer.gradients(features, SEED)
+        memory.write(state)
+        values = [x.value for x in memory.memories]
+        found.append(tf.nest.flatten(sums) + values)
+        # Scores that are left out are seen to be missing.
+        other, _ = trainer.gradients(batch(), SEED)
+        found[-1].append(other[1]["loss"])
+    for one, other in zip(found[0][:-1], found[1][:-1], strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
+    assert abs(found[0][-1] - found[1][-1]) > 1e-3
 
 
 def test_sums_their_weight_and_the_memory():

@@ -53,7 +53,18 @@ def field(default, values, released=None, hugging_face=None):
     )
 
 
-def _check(name, value, allowed):
+def check_value(name, value, allowed):
+    """Refuse a value that is not of a Range.
+
+    Args:
+        name: str, of the field or argument.
+        value: any object.
+        allowed: Range.
+
+    Raises:
+        TypeError: it is of another type.
+        ValueError: it is out of the range.
+    """
     # bool is an int to Python.
     is_number = allowed.types in (int, (int, float))
     is_kind = isinstance(value, allowed.types)
@@ -101,7 +112,7 @@ class CheckedConfig:
             value = python_number(getattr(self, item.name))
             object.__setattr__(self, item.name, value)
             if not (value is None and item.default is None):
-                _check(item.name, value, item.metadata["range"])
+                check_value(item.name, value, item.metadata["range"])
         if self.num_layers > _MOST_LAYERS:
             raise ValueError(
                 f"`num_layers` must be at most {_MOST_LAYERS}. "

@@ -54,6 +54,7 @@ class AttentionContext:
         kernel: str, see `kernels`. Default "auto".
         observe: callable that takes the attention weights [B, N, Q, K] of each
             layer, or None (default).
+        first_half_length: int, see `ScoreRules`. Default 0.
     """
 
     position_encoding: Any
@@ -64,6 +65,7 @@ class AttentionContext:
     streams: str = "both"
     kernel: str = "auto"
     observe: Any = None
+    first_half_length: int = 0
 
     def of_targets(self, num_tokens):
         """The context of the query stream's rows alone.
@@ -96,6 +98,7 @@ def attention_context(
     use_sinusoid_symmetry=False,
     kernel="auto",
     observe=None,
+    first_half_length=0,
 ):
     """Make the context of a forward pass.
 
@@ -113,6 +116,7 @@ def attention_context(
             because dropped values are not symmetric. Default False.
         kernel: str, the attention kernel. Default "auto".
         observe: callable, see `AttentionContext`, or None (default).
+        first_half_length: int, see `ScoreRules`. Default 0.
 
     Returns:
         AttentionContext.
@@ -144,6 +148,7 @@ def attention_context(
         target_positions=target_positions,
         kernel=kernel,
         observe=observe,
+        first_half_length=first_half_length,
     )
 
 
@@ -338,6 +343,7 @@ class RelativeAttention(keras.layers.Layer):
             dropout=self.dropout,
             seed=seed,
             streams=context.streams,
+            first_half_length=context.first_half_length,
         )
         if context.observe is not None:
             context.observe(attention_weights(*scored, position, rules))

@@ -20,6 +20,7 @@ from xlnet_tf.model.dropout import DRAW_OUTPUT
 from xlnet_tf.model.dropout import DRAW_POSITION
 from xlnet_tf.model.dropout import dropout
 from xlnet_tf.model.inputs import check_features
+from xlnet_tf.model.inputs import check_first_half
 from xlnet_tf.model.inputs import check_streams
 from xlnet_tf.model.inputs import find_target_positions
 from xlnet_tf.model.layer_loop import run_layers
@@ -70,6 +71,10 @@ class XLNetBackbone(BaseBackbone):
             memories, as generation needs it. Default False.
         attention_weights: bool, whether to give the probabilities of attention
             too. The layers then run in turn. Default False.
+        first_half_length: int, a promise that content rows of the first so
+            many tokens may see none of the tokens behind, as in records with
+            a half that is reused: "memory_efficient" then leaves these scores
+            out, and is wrong where it does not hold. Default 0, no promise.
 
     Returns:
         dict: `content` [B, T, D]; `query` [B, P, D] if targets are given;
@@ -178,11 +183,13 @@ class XLNetBackbone(BaseBackbone):
         streams="both",
         layer_inputs=False,
         attention_weights=False,
+        first_half_length=0,
     ):
         config = self.config
         features = check_features(features, config)
         token_ids = features["token_ids"]
         num_tokens = ops.shape(token_ids)[1]
+        check_first_half(first_half_length, num_tokens)
         memories = features.get("memories")
         memory_length = 0 if memories is None else ops.shape(memories[0])[1]
         positions = find_target_positions(features)
@@ -208,6 +215,7 @@ class XLNetBackbone(BaseBackbone):
             use_sinusoid_symmetry=self._can_use_sinusoid_symmetry(),
             kernel=self.attention_kernel,
             observe=weights.append if attention_weights else None,
+            first_half_length=first_half_length,
         )
 
         # === Layers ===

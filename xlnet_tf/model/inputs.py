@@ -195,3 +195,13 @@ def check_streams(streams, target_positions, features):
             "`target_mapping` must say what is wanted. "
             f"Received: {', '.join(features)}."
         )
+
+
+def check_first_half(length, num_tokens):
+    """Refuse a first half that is no part of the tokens."""
+    known = num_tokens if isinstance(num_tokens, int) else length + 1
+    if not 0 <= length < known:
+        raise ValueError(
+            "`first_half_length` must be in [0, T). Received: "
+            f"first_half_length={length} for {num_tokens} tokens."
+        )

@@ -56,6 +56,8 @@ class XLNetPretrainer(GeneratingModel, Task):
         streams: "both", or "query" to leave `content` out. Default None:
             "query" in training with labels, else "both". An objective that
             reads `content` always gets it.
+        first_half_length: int, a promise about the masks, see `XLNetBackbone`.
+            Default 0, none.
 
     Returns:
         dict of the backbone's outputs and, if the batch has labels, the
@@ -157,7 +159,7 @@ class XLNetPretrainer(GeneratingModel, Task):
         features = super().input_signature()
         return {**features, "target_positions": features["token_ids"]}
 
-    def call(self, features, training=None, streams=None):
+    def call(self, features, training=None, streams=None, first_half_length=0):
         features = as_features(features)
         reads_memory = (
             self.memory is not None
@@ -174,7 +176,12 @@ class XLNetPretrainer(GeneratingModel, Task):
             inputs = objective.features(inputs)
             if has_labels and objective.streams == "both":
                 streams = "both"
-        outputs = self.backbone(inputs, training=training, streams=streams)
+        promise = {}
+        if first_half_length:  # not an argument of every backbone
+            promise["first_half_length"] = first_half_length
+        outputs = self.backbone(
+            inputs, training=training, streams=streams, **promise
+        )
         if reads_memory:
             self.memory.write(outputs)
         if not has_labels:

@@ -7,6 +7,8 @@ import keras
 import numpy as np
 from keras import ops
 
+from xlnet_tf.config.fields import RATE
+from xlnet_tf.config.fields import check_value
 from xlnet_tf.preprocessing.tokens import XLNetTokenClassifierPreprocessor
 from xlnet_tf.tasks import metrics
 from xlnet_tf.tasks.heads import TokenHead
@@ -263,6 +265,7 @@ class XLNetTokenClassifier(Task):
         super().__init__(backbone, head, **kwargs)
         self.num_classes = num_classes
         self.labels = checked_labels(labels, num_classes)
+        check_value("dropout", dropout, RATE)
         self.dropout = dropout
 
     def call(self, features, training=None):

@@ -188,6 +188,7 @@ class PretrainingRun(Run):
             self.config,
             self.strategy,
             self.global_step,
+            self.data.first_half_length,
         )
 
     def rows_of_step(self, step):
@@ -208,6 +209,7 @@ class PretrainingRun(Run):
             distribute_records(self.held_out, config, self.strategy),
             self.strategy,
             self.check_stop,
+            self.held_out.first_half_length,
         )
 
     def describe(self):

@@ -116,15 +116,25 @@ class PretrainingTrainer(Trainer):
         config: TrainingConfig.
         strategy: tf.distribute.Strategy.
         global_step: tf.Variable, counts optimizer steps.
+        first_half_length: int, of the records, see `XLNetBackbone`. Default 0.
     """
 
     seed_stream = 0
     advice = "resume from the last checkpoint"
 
     def __init__(
-        self, model, optimizer, memory, dataset, config, strategy, global_step
+        self,
+        model,
+        optimizer,
+        memory,
+        dataset,
+        config,
+        strategy,
+        global_step,
+        first_half_length=0,
     ):
         self.metrics = model.metric_names
+        self._first_half_length = first_half_length
         super().__init__(
             model, optimizer, dataset, config, strategy, global_step, memory
         )
@@ -132,7 +142,9 @@ class PretrainingTrainer(Trainer):
 
     def outputs_of(self, features):
         self._sequence_length = features["token_ids"].shape[1]
-        return self._model(features, training=True)
+        return self._model(
+            features, training=True, first_half_length=self._first_half_length
+        )
 
     def loss_sums(self, outputs, features):
         return self._model.loss_sums(outputs, features)
@@ -154,10 +166,20 @@ class PretrainingEvaluator(orbit.StandardEvaluator):
         strategy: tf.distribute.Strategy.
         between_batches: function without arguments that may raise an error to
             leave the evaluation, or None.
+        first_half_length: int, of the records, see `XLNetBackbone`. Default 0.
     """
 
-    def __init__(self, model, memory, dataset, strategy, between_batches=None):
+    def __init__(
+        self,
+        model,
+        memory,
+        dataset,
+        strategy,
+        between_batches=None,
+        first_half_length=0,
+    ):
         super().__init__(dataset)
+        self._first_half_length = first_half_length
         self._between_batches = between_batches
         self._model = model
         self._memory = memory
@@ -181,7 +203,12 @@ class PretrainingEvaluator(orbit.StandardEvaluator):
     def _replica_step(self, features):
         if self._memory is not None:
             features = self._memory.read(features)
-        outputs = self._model(features, training=False, streams="query")
+        outputs = self._model(
+            features,
+            training=False,
+            streams="query",
+            first_half_length=self._first_half_length,
+        )
         if self._memory is not None:
             self._memory.write(outputs)
         _, metrics, weight = self._model.loss_sums(outputs, features)

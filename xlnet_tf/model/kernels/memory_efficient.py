@@ -1,7 +1,7 @@
 """Attention that keeps one tensor of scores for its hand-written gradient.
 
 The scores of all rows and keys, [B, N, Q, K], are the largest tensors of the
-model and most of its work outside matrix products. Two measures keep them
+model and most of its work outside matrix products. Three measures keep them
 cheap:
 
 - Only exp(scores - max) is kept for the backward pass; its sign bit stores the
@@ -12,6 +12,8 @@ cheap:
   and again for the gradient, so that memory does not grow with B x N. If B or
   T is unknown then, all scores are kept; use `rematerialize`
   (`model/layer_loop.py`).
+- If the first tokens are known to see none of the tokens behind
+  (`ScoreRules.first_half_length`), these scores are never computed.
 
 `plain` computes the same, equation by equation.
 
@@ -22,12 +24,14 @@ Q = T + P rows, N heads, H head dim, R = K + T distances; G heads at a time.
 from keras import ops
 
 from xlnet_tf.model.dropout import keep_mask
+from xlnet_tf.model.kernels.halves import distances_of
+from xlnet_tf.model.kernels.halves import halves
+from xlnet_tf.model.kernels.halves import place_of
 from xlnet_tf.model.kernels.scores import HeadInputs
 from xlnet_tf.model.kernels.scores import attend_heads
 from xlnet_tf.model.kernels.scores import attention_gradient
 from xlnet_tf.model.kernels.scores import segment_difference
 from xlnet_tf.model.kernels.scores import signed_weights
-from xlnet_tf.model.relative_position import make_position_blocks
 
 # More scores than this, 4 bytes each, are computed group by group,
 _MAX_SCORES_AT_ONCE = 2**26
@@ -57,6 +61,34 @@ def attend(
         float tensor of shape [B, N, Q, H]. A row that may attend to nothing
         gets zeros.
     """
+    difference = segment_difference(query, segment_bias, segment_direction)
+    biases = content_bias, position_bias
+
+    def attended(rows, keys, distances, rules):
+        return _attend_rows(
+            query[:, :, rows],
+            *biases,
+            difference[:, :, rows],
+            key[:, :, keys],
+            value[:, :, keys],
+            distances,
+            rules,
+        )
+
+    sizes = ops.shape(query)[2], ops.shape(key)[2]
+    parts = halves(position, rules, *sizes)
+    if parts is not None:
+        return ops.concatenate([attended(*part) for part in parts], axis=2)
+    distances = distances_of(position, rules, sizes[1])
+    return _attend_rows(
+        query, *biases, difference, key, value, distances, rules
+    )
+
+
+def _attend_rows(
+    query, content_bias, position_bias, difference, key, value, distances, rules
+):
+    """`attend` for rows and keys with `distances_of`."""
     group = _group_size(query, key)
     # Scaling the queries once is cheaper than scaling Q x K scores.
     scale = ops.shape(query)[-1] ** -0.5
@@ -87,23 +119,8 @@ def attend(
 
         return outputs, gradient
 
-    num_keys = ops.shape(key)[2]
-    num_tokens = ops.shape(position)[2] - num_keys
-    if rules.streams == "query":
-        position_blocks = position[..., None, :, :][..., :0, :, :]
-    else:
-        position_blocks = make_position_blocks(position, num_tokens, num_keys)
-    if rules.target_positions is None:
-        position = position[:, :, :0]  # only targets need it in one piece
     return attended(
-        query,
-        content_bias,
-        position_bias,
-        segment_difference(query, segment_bias, segment_direction),
-        key,
-        value,
-        position_blocks,
-        position,
+        query, content_bias, position_bias, difference, key, value, *distances
     )
 
 
@@ -242,13 +259,13 @@ def _over_groups(step, inputs, rows, rules, group):
         slice_of = [
             (example, batch_size),
             (head_group * group, num_heads),
-            (0, num_rows),
-            (0, num_keys),
+            *place_of(rules, num_rows, num_keys),
         ]
+        sizes = num_rows, num_keys
         return step(
             HeadInputs(*tensors[:5], *distances),
             tensors[5:],
-            _rules_of_group(rules, example, group, slice_of),
+            _rules_of_group(rules, example, (group, *sizes), slice_of),
         )
 
     results = ops.map(
@@ -260,8 +277,8 @@ def _over_groups(step, inputs, rows, rules, group):
     ]
 
 
-def _rules_of_group(rules, example, group, slice_of):
-    """ScoreRules of G heads of one example."""
+def _rules_of_group(rules, example, sizes, slice_of):
+    """ScoreRules of G heads of one example; `sizes` are G, Q and K."""
 
     def of_example(tensor):
         if tensor is None:
@@ -271,7 +288,7 @@ def _rules_of_group(rules, example, group, slice_of):
 
     keep = None
     if rules.seed is not None and rules.dropout:
-        shape = (1, group, slice_of[2][1], slice_of[3][1])
+        shape = (1, *sizes)
         keep = keep_mask(shape, rules.dropout, rules.seed, slice_of=slice_of)[0]
     return rules._replace(
         mask=of_example(rules.mask),
@@ -291,7 +308,11 @@ def _broadcast_rules(inputs, rules):
     if rules.seed is not None and rules.dropout:
         batch_size, num_heads, num_rows, _ = ops.shape(inputs.content_query)
         shape = (batch_size, num_heads, num_rows, ops.shape(inputs.key)[2])
-        keep = keep_mask(shape, rules.dropout, rules.seed)
+        slice_of = None
+        if rules.part is not None:
+            slice_of = [(0, batch_size), (0, num_heads)]
+            slice_of += place_of(rules, *shape[2:])
+        keep = keep_mask(shape, rules.dropout, rules.seed, slice_of=slice_of)
     return rules._replace(
         mask=with_heads(rules.mask),
         other_segment=with_heads(rules.other_segment),

@@ -41,6 +41,11 @@ class ScoreRules(NamedTuple):
         seed: int tensor of shape [2], or None (default) for no dropout.
         streams: "both" (default) if the rows are T of the content stream and
             then P of the query stream, "query" if they are the P alone.
+        first_half_length: int, the mask lets content rows of so many tokens
+            see none of the tokens behind. Default 0, it may let them. A kernel
+            need not make use of it.
+        part: (first row, Q, K) ints if rows and keys are a part of those of
+            the call, or None (default).
         keep: bool tensor of shape [..., Q, K], True = dropout keeps it, drawn
             by the kernel. Default None, without dropout.
     """
@@ -52,6 +57,8 @@ class ScoreRules(NamedTuple):
     dropout: float = 0.0
     seed: Any = None
     streams: str = "both"
+    first_half_length: int = 0
+    part: Any = None
     keep: Any = None
 
     @property

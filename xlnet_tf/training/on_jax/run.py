@@ -141,7 +141,11 @@ class JaxTrainer(orbit.AbstractTrainer):
     def __init__(self, run, batches):
         self._run, self._batches = run, batches
         self._step = make_step(
-            run.model, run.optimizer, run.config, run.devices
+            run.model,
+            run.optimizer,
+            run.config,
+            run.devices,
+            run.data.first_half_length,
         )
         self.stop = None
         self.results = StepResults(run.config.on_not_finite)
@@ -223,7 +227,9 @@ class JaxEvaluator(orbit.AbstractEvaluator):
             gradient_accumulation_steps=1,
         )
         self._memory = make_memory(run.model, config, run.strategy)
-        self._step = make_evaluation(run.model, run.devices)
+        self._step = make_evaluation(
+            run.model, run.devices, run.held_out.first_half_length
+        )
 
     def evaluate(self, num_steps):
         run, batches = self._run, _batches(self._run.held_out, 0)

@@ -86,7 +86,7 @@ def part_seeds(seeds, parts):
     )
 
 
-def make_step(model, optimizer, config, devices):
+def make_step(model, optimizer, config, devices, first_half_length=0):
     """The compiled step.
 
     Args:
@@ -94,6 +94,7 @@ def make_step(model, optimizer, config, devices):
         optimizer: AdamW, built.
         config: TrainingConfig.
         devices: Devices.
+        first_half_length: int, of the records, see `XLNetBackbone`.
 
     Returns:
         function of (weights, moments, features, seeds) to (weights, moments,
@@ -106,7 +107,10 @@ def make_step(model, optimizer, config, devices):
 
     def gradients(weights, features, seed):
         (_, found), gradient = jax.value_and_grad(
-            functools.partial(_sums, model), has_aux=True
+            functools.partial(
+                _sums, model, first_half_length=first_half_length
+            ),
+            has_aux=True,
         )(weights, {**features, "dropout_seed": seed})
         return gradient, *found
 
@@ -184,12 +188,13 @@ def _if(condition, these, others):
     )
 
 
-def make_evaluation(model, devices):
+def make_evaluation(model, devices, first_half_length=0):
     """The compiled step of an evaluation.
 
     Args:
         model: XLNetPretrainer.
         devices: Devices.
+        first_half_length: int, of the records, see `XLNetBackbone`.
 
     Returns:
         function of (weights, features) to (memory, (metrics, weight)).
@@ -197,7 +202,12 @@ def make_evaluation(model, devices):
 
     def step(weights, features):
         _, (metrics, weight, memory) = _sums(
-            model, weights, features, training=False, streams="query"
+            model,
+            weights,
+            features,
+            training=False,
+            streams="query",
+            first_half_length=first_half_length,
         )
         return memory, jax.lax.psum((metrics, weight), "rows")
 
