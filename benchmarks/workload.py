@@ -99,8 +99,18 @@ def token_batch(model, batch_size, num_tokens, seed=0):
     return token_ids, segment_ids
 
 
-def pretraining_batch(model, batch_size, num_tokens, num_targets, seed=0):
+def first_half(num_tokens, memory_length):
+    """int, tokens that see none of those behind, as released with memory."""
+    return num_tokens // 2 if memory_length else 0
+
+
+def pretraining_batch(
+    model, batch_size, num_tokens, num_targets, seed=0, first_half_length=0
+):
     """A batch with targets, in the compact and in the released form.
+
+    Args:
+        first_half_length: int, so many first tokens see none of those behind.
 
     Returns:
         dict of arrays: `token_ids`, `segment_ids`, `factorization_rank` [B, T]
@@ -117,9 +127,10 @@ def pretraining_batch(model, batch_size, num_tokens, num_targets, seed=0):
     is_target = np.zeros((batch_size, num_tokens), bool)
     np.put_along_axis(is_target, positions, True, axis=1)
     rank = np.where(is_target, order, -1)
-    # A target's content is seen by itself and by what comes after it.
-    own_rank = np.where(is_target, rank, rank + 1)
-    hidden = own_rank[:, :, None] <= rank[:, None, :]
+    if first_half_length:
+        rank[:, first_half_length:] += num_tokens + 1
+    # A target does not see itself.
+    hidden = rank[:, None, :] > (rank - is_target)[:, :, None]
     return {
         "token_ids": token_ids,
         "segment_ids": segment_ids,
@@ -128,7 +139,7 @@ def pretraining_batch(model, batch_size, num_tokens, num_targets, seed=0):
         "target_ids": np.take_along_axis(token_ids, positions, axis=1),
         "target_weights": np.ones((batch_size, num_targets), np.float32),
         "is_target": is_target.astype(np.float32),
-        "perm_mask": (hidden & is_target[:, None, :]).astype(np.float32),
+        "perm_mask": hidden.astype(np.float32),
         "target_mapping": np.eye(num_tokens, dtype=np.float32)[positions],
     }
 

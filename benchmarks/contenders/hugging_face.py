@@ -25,7 +25,11 @@ def training_step(
     )
     network = transformers.XLNetLMHeadModel(config).train()
     batch = workload.pretraining_batch(
-        model, batch_size, num_tokens, num_targets
+        model,
+        batch_size,
+        num_tokens,
+        num_targets,
+        first_half_length=workload.first_half(num_tokens, memory_length),
     )
     inputs = {
         "input_ids": torch.tensor(batch["token_ids"]).long(),

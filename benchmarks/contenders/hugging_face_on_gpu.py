@@ -41,7 +41,11 @@ def training_step(
     )
     network = transformers.XLNetLMHeadModel(config).to(_DEVICE).train()
     batch = workload.pretraining_batch(
-        model, batch_size, num_tokens, num_targets
+        model,
+        batch_size,
+        num_tokens,
+        num_targets,
+        first_half_length=workload.first_half(num_tokens, memory_length),
     )
     inputs = {
         "input_ids": _integers(batch["token_ids"]),

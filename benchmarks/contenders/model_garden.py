@@ -28,7 +28,11 @@ def training_step(
         )
     )
     batch = workload.pretraining_batch(
-        model, batch_size, num_tokens, num_targets
+        model,
+        batch_size,
+        num_tokens,
+        num_targets,
+        first_half_length=workload.first_half(num_tokens, memory_length),
     )
     inputs = {
         "input_word_ids": tf.constant(batch["token_ids"]),

@@ -48,10 +48,15 @@ def training_step(
     )
     settings = TrainingConfig(batch_size=batch_size, **options)
     batch = workload.pretraining_batch(
-        model, batch_size, num_tokens, num_targets
+        model,
+        batch_size,
+        num_tokens,
+        num_targets,
+        first_half_length=workload.first_half(num_tokens, memory_length),
     )
     features = {name: batch[name] for name in STEP_FEATURES}
-    return trainer_step(config, settings, features)
+    half = workload.first_half(num_tokens, memory_length)
+    return trainer_step(config, settings, features, half)
 
 
 def objective_step(
@@ -73,6 +78,7 @@ def objective_step(
         objective_config(objective, backbone, model, num_tokens),
         settings,
         batch,
+        num_tokens // 2 if objective == "causal" else 0,
     )
 
 
@@ -106,13 +112,15 @@ def step_by_step(model, batch_size, num_tokens, num_targets, **options):
     return trainer_step(config, settings, batch)
 
 
-def trainer_step(config, training, features):
+def trainer_step(config, training, features, first_half_length=0):
     """One step of the trainer on the same batch again and again.
 
     Args:
         config: XLNetConfig.
         training: TrainingConfig.
         features: dict of arrays.
+        first_half_length: int, of its masks, as the records' objective gives
+            it.
 
     Returns:
         callable.
@@ -129,6 +137,7 @@ def trainer_step(config, training, features):
         training,
         strategy,
         orbit.utils.create_global_step(),
+        first_half_length,
     )
     one = tf.constant(1)
     return lambda: trainer.train(one)

@@ -63,7 +63,11 @@ def training_step(
     optimizer.build(network.trainable_variables)
     fixed = [v.value for v in network.non_trainable_variables]
     batch = workload.pretraining_batch(
-        model, batch_size, num_tokens, num_targets
+        model,
+        batch_size,
+        num_tokens,
+        num_targets,
+        first_half_length=workload.first_half(num_tokens, memory_length),
     )
     features = {name: jnp.asarray(batch[name]) for name in FEATURES}
 
@@ -72,7 +76,11 @@ def training_step(
         if memory_length:
             inputs["memories"] = memories
         outputs, _ = network.stateless_call(
-            weights, fixed, inputs, training=True
+            weights,
+            fixed,
+            inputs,
+            training=True,
+            first_half_length=workload.first_half(num_tokens, memory_length),
         )
         return outputs["loss"], outputs.get("memories", ())
 

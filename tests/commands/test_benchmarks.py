@@ -194,18 +194,21 @@ def test_flops_by_loops():
 
 
 def test_batch_is_the_same_in_both_forms():
-    batch = workload.pretraining_batch(workload.TINY, 3, 13, 5)
-    rank, positions = batch["factorization_rank"], batch["target_positions"]
-    for b in range(3):
-        for i in range(13):
-            for j in range(13):
-                is_target = rank[b, j] >= 0
-                own = rank[b, i] if rank[b, i] >= 0 else 0
-                hidden = is_target and own <= rank[b, j]
-                assert batch["perm_mask"][b, i, j] == hidden
-    mapped = batch["target_mapping"].argmax(-1)
-    np.testing.assert_array_equal(mapped, positions)
-    np.testing.assert_array_equal(batch["is_target"].sum(1), [5] * 3)
+    for half in (0, 6):
+        batch = workload.pretraining_batch(
+            workload.TINY, 3, 13, 5, first_half_length=half
+        )
+        rank, positions = batch["factorization_rank"], batch["target_positions"]
+        is_target = batch["is_target"].astype(bool)
+        for b, i, j in np.ndindex(3, 13, 13):
+            hidden = rank[b, j] > rank[b, i]
+            hidden |= is_target[b, j] and rank[b, j] == rank[b, i]
+            assert batch["perm_mask"][b, i, j] == hidden
+            if i < half <= j:
+                assert hidden
+        mapped = batch["target_mapping"].argmax(-1)
+        np.testing.assert_array_equal(mapped, positions)
+        np.testing.assert_array_equal(is_target.sum(1), [5] * 3)
 
 
 def test_text_of_ones_own(tmp_path):
