@@ -14,6 +14,7 @@ from xlnet_tf.files import as_path
 from xlnet_tf.weights.layer_state import STATE_KEYS
 from xlnet_tf.weights.table import by_name
 
+_LONGEST_NAME = 120
 # More names than these make a message nobody reads.
 _NAMES_SHOWN = 40
 # Arguments of every task; all others are of its head.
@@ -319,8 +320,13 @@ def _titles(heads):
     return ", ".join(titles) or "none"
 
 
+def _shortened(name):
+    return name if len(name) <= _LONGEST_NAME else f"{name[:_LONGEST_NAME]}..."
+
+
 def _listed(names):
-    names = list(dict.fromkeys(names))
+    # A name of a damaged file may be as long as the file.
+    names = list(dict.fromkeys(map(_shortened, names)))
     if len(names) > _NAMES_SHOWN:
         more = len(names) - _NAMES_SHOWN
         names = [*names[:_NAMES_SHOWN], f"and {more} more"]
