@@ -9,7 +9,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.model.test_reference_numbers import check
 from tests.support.gradients import compared
+from tests.support.padded_kernel import padded
+from xlnet_tf.model import kernels
 from xlnet_tf.model.kernels import fused
 from xlnet_tf.model.kernels import memory_efficient
 from xlnet_tf.model.kernels import plain
@@ -168,3 +171,19 @@ def test_other_sizes_are_computed_by_the_other_kernel():
     with pytest.warns(UserWarning, match=r"tokens \(96\).*multiples of 128"):
         found = fused.attend(*inputs, rules)
     np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize(
+    "name", ["bidirectional_data", "tied_biases_relu_clamp"]
+)
+def test_it_agrees_with_the_released_code(name, monkeypatch):
+    """Outputs, memories and every gradient of a whole model."""
+    calls = []
+
+    def counted(*arguments):
+        calls.append(fused.misfit(arguments[0], arguments[5], arguments[7]))
+        return fused.attend(*arguments)
+
+    monkeypatch.setitem(kernels.KERNELS, "fused", padded(counted))
+    check(name, "compact", kernel="fused")
+    assert calls == [None, None]
