@@ -87,21 +87,7 @@ setup(
     },
     install_requires=REQUIRED,
     extras_require=EXTRAS,
-    entry_points={
-        "console_scripts": [
-            "xlnet-train-tokenizer = data_pipeline.train_tokenizer:command",
-            "xlnet-build-records = data_pipeline.build_records:command",
-            "xlnet-train = xlnet_tf.train:command",
-            "xlnet-finetune = xlnet_tf.finetune:command",
-            "xlnet-evaluate = xlnet_tf.evaluate:command",
-            "xlnet-generate = xlnet_tf.generate:command",
-            "xlnet-show = xlnet_tf.show:command",
-            "xlnet-convert = xlnet_tf.convert:command",
-            "xlnet-export = saved_models.export:command",
-            "xlnet-predict = saved_models.predict:command",
-            "xlnet-compare = saved_models.compare:command",
-        ]
-    },
+    entry_points={"console_scripts": ["xlnet = xlnet_tf.__main__:main"]},
     classifiers=[
         "Programming Language :: Python :: 3",
         "Programming Language :: Python :: 3.10",

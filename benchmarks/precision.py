@@ -10,7 +10,6 @@ not run again.
 """
 
 import argparse
-import json
 import pathlib
 import sys
 
@@ -18,7 +17,6 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
 from benchmarks.recurrence import run_once
 from data_pipeline import command_line
-from data_pipeline.records.manifest import read_manifest
 from examples import demo
 from xlnet_tf.files import read_json_lines
 
@@ -31,28 +29,14 @@ def held_out_bits(options, objective, precision):
     """float, of the last evaluation of a run."""
     name = f"{objective}-{precision}-{options.steps}"
     run = options.output / name
-    manifest = read_manifest(options.records, check_shards=False)
-    vocabulary_size = manifest.tokenizer["vocabulary_size"]
-    model = {**demo.MODEL, "vocabulary_size": vocabulary_size}
-    if objective == "pseudo_masked":
-        model |= demo.BERT
-    training = {
-        **demo.training_settings(objective, options.steps),
-        "objective": objective,
-        "precision": precision,
-        "evaluation_interval": options.steps,
-        "checkpoint_interval": options.steps,
-    }
-    for kind, values in (("model", model), ("training", training)):
-        file = options.output / f"{name}-{kind}.json"
-        file.write_text(json.dumps(values))
     run_once(
         run / "model.keras",
         *("-m", "xlnet_tf.train", "--records", options.records),
-        *("--config", options.output / f"{name}-model.json"),
-        *("--training", options.output / f"{name}-training.json"),
-        *("--output", run, "--steps", options.steps),
-        *("--batch-size", demo.BATCH_SIZE),
+        *("--recipe", "quick", "--output", run, "--steps", options.steps),
+        *("--objective", objective, "--precision", precision),
+        *("--evaluation-interval", options.steps),
+        *("--checkpoint-interval", options.steps),
+        *demo.options_of(objective, options.steps),
     )
     lines = read_json_lines(run / "metrics.jsonl")
     return demo.bits_per_token([x for x in lines if x["kind"] == "eval"][-1])

@@ -20,7 +20,6 @@ import sys
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
 from data_pipeline import command_line
-from examples import demo
 from examples.commands import run
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
@@ -29,14 +28,6 @@ LENGTH = 64  # tokens of a record and of a segment
 MEMORY = 96
 CONTEXTS = (64, 128, 256, 512)
 VOCABULARY_SIZE = 4000
-MODEL = {**demo.MODEL, "vocabulary_size": VOCABULARY_SIZE}
-TRAINING = {
-    **demo.TRAINING,
-    "objective": "causal",
-    "hide_empty_memory": True,
-    "evaluation_interval": 10**6,
-    "checkpoint_interval": 500,
-}
 
 
 def run_once(done, *command):
@@ -84,8 +75,6 @@ def prepare(options):
         *("--tokenizer", output / "spiece.model"),
         *("--output", output / "records", "--sequence-length", LENGTH),
     )
-    (output / "model.json").write_text(json.dumps(MODEL))
-    (output / "training.json").write_text(json.dumps(TRAINING))
     return output / "records"
 
 
@@ -95,9 +84,10 @@ def train(options, records, memory, seed):
     run_once(
         run / "model.keras",
         *("-m", "xlnet_tf.train", "--records", records, "--output", run),
-        *("--config", options.output / "model.json"),
-        *("--training", options.output / "training.json"),
-        *("--memory-length", memory, "--seed", seed, "--batch-size", 32),
+        *("--recipe", "quick", "--objective", "causal"),
+        *("--hide-empty-memory", "--checkpoint-interval", 500),
+        *("--evaluation-interval", 10**6),
+        *("--memory-length", memory, "--seed", seed),
         *("--steps", options.steps),
     )
     return run

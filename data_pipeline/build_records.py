@@ -3,13 +3,13 @@
 This module only reads options; see `data_pipeline.records.build`.
 """
 
-import argparse
 import os
 import sys
 
 from data_pipeline import command_line
 from data_pipeline.records import schema
 from data_pipeline.settings import add_options
+from data_pipeline.settings import add_print_config
 from data_pipeline.settings import given_options
 from data_pipeline.text.documents import BAD_TEXT
 from data_pipeline.text.documents import TEXT_FORMATS
@@ -37,9 +37,15 @@ def main(argv=None):
         int, the exit status.
     """
     parser = _parser()
+    argv = sys.argv[1:] if argv is None else argv
+    if not any(str(x).startswith("--runner") for x in argv):
+        parser.refuse_unknown(argv)
     arguments, beam_options = parser.parse_known_args(argv)
     if beam_options and arguments.runner is None:
-        parser.error(f"unrecognized arguments: {' '.join(beam_options)}")
+        parser.error(f"unknown arguments: {' '.join(beam_options)}")
+    if arguments.print_config:
+        sys.stdout.write(read_settings(arguments).to_yaml())
+        return 0
     command_line.refuse_empty(parser, arguments)
 
     from data_pipeline.records import build
@@ -180,7 +186,7 @@ def _summary(manifest, output, was_complete):
 
 
 def _parser():
-    parser = argparse.ArgumentParser(
+    parser = command_line.Parser(
         prog="python -m data_pipeline.build_records",
         description="Build records for pretraining from text.",
         allow_abbrev=False,
@@ -206,6 +212,7 @@ def _parser():
         "build.json of another set; options win over the file",
     )
     _add_text_options(add)
+    add_print_config(parser)
     add_options(parser.add_argument_group("settings"), schema.RecordSettings)
     return parser
 

@@ -1,8 +1,11 @@
-"""Running commands: exit status, one-line errors, signals, warnings."""
+"""Running commands: options, exit status, errors in a line, signals."""
 
+import argparse
 import contextlib
+import difflib
 import errno
 import os
+import re
 import signal
 import sys
 import warnings
@@ -46,6 +49,82 @@ def run(main, argv=None):
     except (ValueError, TypeError, OSError, RuntimeError) as error:
         sys.stderr.write(f"error: {_message(error)}\n")
         return 1
+
+
+PRINT_CONFIG = "--print-config"
+
+
+class Parser(argparse.ArgumentParser):
+    """Options of a command. A mistake in them is answered by one line.
+
+    The line names what is near to a name that is unknown, and the exit status
+    is 2.
+    """
+
+    _subcommands = None
+
+    def add_subparsers(self, **arguments):
+        self._subcommands = super().add_subparsers(**arguments)
+        return self._subcommands
+
+    def parse_args(self, args=None, namespace=None):
+        args = sys.argv[1:] if args is None else args
+        # Before argparse looks for options that are missing.
+        self.refuse_unknown(args)
+        return super().parse_args(args, namespace)
+
+    def parse_known_args(self, args=None, namespace=None):
+        args = sys.argv[1:] if args is None else args
+        if PRINT_CONFIG in args and PRINT_CONFIG in self._option_string_actions:
+            for action in self._actions:
+                action.required = False
+        return super().parse_known_args(args, namespace)
+
+    def refuse_unknown(self, args):
+        """End the process if an option is none of the command's.
+
+        Args:
+            args: list of str.
+        """
+        known = set(self._option_string_actions)
+        if self._subcommands is not None:
+            for parser in self._subcommands.choices.values():
+                known |= set(parser._option_string_actions)
+        for argument in args:
+            name = str(argument).partition("=")[0]
+            if name == "--":
+                return
+            if name.startswith("--") and not any(
+                option.startswith(name) for option in known
+            ):
+                self.error(f"there is no option {name}{near(name, known)}")
+
+    def error(self, message):
+        """Print a line, and end the process with status 2."""
+        choice = re.search(
+            r"invalid choice: '([^']*)' \(choose from (.*)\)", message
+        )
+        if choice:
+            message += near(choice[1], re.findall(r"[^', ]+", choice[2]))
+        message = message.replace("unrecognized arguments", "unknown arguments")
+        end = "" if message.endswith("?") else "."
+        self.exit(2, f"error: {message}{end} {self.prog} --help explains.\n")
+
+
+def near(name, known):
+    """What a name may have been meant to be.
+
+    Args:
+        name: str, unknown.
+        known: iterable of str.
+
+    Returns:
+        str, a question to be put behind a sentence without its full stop, ""
+        if nothing is near.
+    """
+    # A name may be as long as a file.
+    found = difflib.get_close_matches(name[:80], list(known), n=1, cutoff=0.6)
+    return f"; did you mean {found[0]}?" if found else ""
 
 
 def parse(parser, argv=None, may_be_empty=()):

@@ -22,6 +22,9 @@ import sys
 import types
 import typing
 
+from data_pipeline.command_line import PRINT_CONFIG
+from data_pipeline.command_line import near
+
 
 class Range(typing.NamedTuple):
     """Range of a number: descriptions for messages, and the predicate."""
@@ -108,6 +111,16 @@ class Settings:
         """dict of all fields, for the constructor or a file."""
         return dataclasses.asdict(self)
 
+    def to_yaml(self):
+        """A file of all fields, each with its meaning, str."""
+        import yaml
+
+        return "".join(
+            f"# {field.metadata['help']}\n"
+            + yaml.safe_dump({field.name: getattr(self, field.name)})
+            for field in dataclasses.fields(self)
+        )
+
 
 def check(field, value):
     """Raise TypeError or ValueError unless a value fits a field."""
@@ -133,9 +146,10 @@ def check(field, value):
         expected, is_held = f"{expected} of 64 bits", False
     if not is_held:
         error = ValueError if is_kind else TypeError
+        hint = near(value, choices) if choices and is_kind else ""
         raise error(
             f"`{field.name}` must be {expected}. "
-            f"Received: {field.name}={_SHOWN.repr(value)}."
+            f"Received: {field.name}={_SHOWN.repr(value)}{hint or '.'}"
         )
 
 
@@ -161,10 +175,10 @@ def read_file(cls, path):
     """
     # Not at the top: where Keras is imported already, the first import from
     # `xlnet_tf` imports every class, and their settings need this module whole.
-    from xlnet_tf.checksums import verify_checksums
-    from xlnet_tf.limits import MOST_SETTINGS_BYTES
-    from xlnet_tf.limits import check_length
-    from xlnet_tf.limits import parse_yaml
+    from xlnet_tf.files.checksums import verify_checksums
+    from xlnet_tf.files.limits import MOST_SETTINGS_BYTES
+    from xlnet_tf.files.limits import check_length
+    from xlnet_tf.files.limits import parse_yaml
 
     path = pathlib.Path(path)
     if not path.is_file():
@@ -187,9 +201,10 @@ def read_file(cls, path):
     known = [field.name for field in dataclasses.fields(cls)]
     unknown = sorted(str(name)[:80] for name in set(values) - set(known))
     if unknown:
+        hint = near(unknown[0], known) if len(unknown) == 1 else ""
         raise ValueError(
-            f"{path} has unknown fields: {', '.join(unknown)}. Known are: "
-            f"{', '.join(known)}."
+            f"{path} has unknown fields: {', '.join(unknown)}{hint or '.'} "
+            f"Known are: {', '.join(known)}."
         )
     return values
 
@@ -232,6 +247,19 @@ def add_options(parser, cls, first=(), skip=(), required=()):
             required=name in required,
             help=text,
         )
+
+
+def add_print_config(parser):
+    """Add the option that prints the settings of a command, and ends it.
+
+    Args:
+        parser: data_pipeline.command_line.Parser.
+    """
+    parser.add_argument(
+        PRINT_CONFIG,
+        action="store_true",
+        help="print all settings as a YAML file, and end",
+    )
 
 
 def _placeholder(field, default):

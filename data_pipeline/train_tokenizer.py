@@ -4,12 +4,12 @@ python -m data_pipeline.train_tokenizer --input 'text/*.txt' \\
     --output spiece.model --vocabulary-size 32000
 """
 
-import argparse
 import itertools
 import random
 import re
 import sys
 
+from data_pipeline.command_line import Parser
 from data_pipeline.command_line import parse
 from data_pipeline.command_line import run
 from data_pipeline.text.documents import BAD_TEXT
@@ -102,7 +102,7 @@ def main(argv=None):
         OSError: a file cannot be read or written.
         ValueError: as `train_tokenizer`.
     """
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="python -m data_pipeline.train_tokenizer",
         description="Trains a SentencePiece model for XLNet on your text.",
     )

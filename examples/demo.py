@@ -22,37 +22,8 @@ sys.path.insert(0, str(ROOT))
 
 from examples.commands import run  # noqa: E402
 
-# A model that learns something in minutes: the point is the whole way. Narrow
-# post-norm layers want larger initial weights than the released 0.02, and so
-# few steps want no dropout.
-MODEL = {
-    "num_layers": 2,
-    "num_heads": 4,
-    "hidden_dim": 128,
-    "head_dim": 32,
-    "intermediate_dim": 512,
-    "initializer_range": 0.08,
-    "dropout": 0.0,
-    "attention_dropout": 0.0,
-}
-TRAINING = {
-    "learning_rate": 3e-3,
-    "warmup_steps": 40,
-    "adam_beta_2": 0.98,
-    "max_gradient_norm": 1.0,
-    "jit_compile": True,
-    "steps_per_loop": 25,
-    "evaluation_interval": 250,
-    "evaluation_steps": 20,
-    "checkpoint_interval": 250,
-    "checkpoints_to_keep": 2,
-}
-# BERT's backbone, for the objective that XLNet's cannot have.
-BERT = {
-    "model_type": "bert",
-    "max_positions": 64,
-    "relative_position_buckets": 32,
-}
+# Of BERT's backbone, for the objective that XLNet's cannot have.
+BERT = ("--backbone", "bert", "--set", "relative_position_buckets=32")
 OBJECTIVES = {
     "permutation": "Permutation language modelling",
     "causal": "Causal language modelling",
@@ -61,28 +32,27 @@ OBJECTIVES = {
 }
 SEQUENCE_LENGTH = 64
 VOCABULARY_SIZE = 4000
-BATCH_SIZE = 32
 MAX_CHARACTERS = 6_000_000
 NUM_SENTENCES = 5
 
 _PROSE = re.compile(r"[A-Z][A-Za-z0-9 ,;:'\"()\-]{30,400}[.!?]$")
 
 
-def training_settings(objective, steps):
-    """Settings of the train command.
+def options_of(objective, steps):
+    """Options of the train command beside its recipe.
 
     Args:
         objective: str, of `OBJECTIVES`.
         steps: int.
 
     Returns:
-        dict.
+        tuple.
     """
     if objective != "pseudo_masked":
-        return TRAINING
+        return ()
     # Where its rate rises sooner, BERT learns how frequent tokens are and for
     # thousands of steps no context.
-    return {**TRAINING, "warmup_steps": min(300, steps // 3)}
+    return (*BERT, "--warmup-steps", min(300, steps // 3))
 
 
 def collect_docstrings(directory, max_characters=MAX_CHARACTERS):
@@ -283,13 +253,6 @@ def main():
         corpus = output / "docstrings.txt"
         text_format = "sentences"
         write_corpus(corpus)
-    model = {**MODEL, "vocabulary_size": VOCABULARY_SIZE}
-    if arguments.objective == "pseudo_masked":
-        model |= BERT
-    (output / "model.json").write_text(json.dumps(model, indent=2))
-    training = training_settings(arguments.objective, arguments.steps)
-    (output / "training.json").write_text(json.dumps(training, indent=2))
-
     run(
         "-m", "data_pipeline.train_tokenizer",
         "--input", corpus,
@@ -311,13 +274,12 @@ def main():
     shutil.rmtree(output / "model", ignore_errors=True)
     run(
         "-m", "xlnet_tf.train",
-        "--config", output / "model.json",
-        "--training", output / "training.json",
+        "--recipe", "quick",
         "--records", output / "records",
         "--output", output / "model",
         "--objective", arguments.objective,
-        "--batch-size", BATCH_SIZE,
         "--steps", arguments.steps,
+        *options_of(arguments.objective, arguments.steps),
     )  # fmt: skip
     run(
         "-m", "saved_models.export",

@@ -12,7 +12,6 @@ to its labelled examples, by the metrics of fine-tuning.
 Shapes: N texts of a batch, P targets.
 """
 
-import argparse
 import math
 import sys
 
@@ -219,7 +218,7 @@ def _decisions(task, examples, decoded):
 
 
 def parse_arguments(argv=None):
-    parser = argparse.ArgumentParser(
+    parser = command_line.Parser(
         prog="python -m saved_models.compare",
         description="Measure what the precision of an export costs.",
     )

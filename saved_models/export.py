@@ -19,14 +19,14 @@ from data_pipeline.settings import read_file
 from saved_models import versions
 from saved_models.batching import write_batching
 from saved_models.settings import ExportSettings
-from xlnet_tf.checksums import CHECKSUMS_FILE
-from xlnet_tf.checksums import verify_checksums
-from xlnet_tf.checksums import write_checksums
 from xlnet_tf.files import as_path
 from xlnet_tf.files import copy_tree
 from xlnet_tf.files import is_remote
 from xlnet_tf.files import local_copy
 from xlnet_tf.files import written_whole
+from xlnet_tf.files.checksums import CHECKSUMS_FILE
+from xlnet_tf.files.checksums import verify_checksums
+from xlnet_tf.files.checksums import write_checksums
 from xlnet_tf.generation.settings import GenerationSettings
 
 
@@ -301,7 +301,7 @@ def _window_stride(source, model, sequence_length):
 
 
 def _parser():
-    parser = argparse.ArgumentParser(
+    parser = command_line.Parser(
         prog="python -m saved_models.export",
         description="Export a model as a SavedModel that takes raw text.",
     )

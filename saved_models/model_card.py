@@ -10,11 +10,11 @@ import tensorflow as tf
 
 import xlnet_tf
 from saved_models import warm_up
-from xlnet_tf.checksums import verify_checksums
 from xlnet_tf.files import as_path
 from xlnet_tf.files import read_json
 from xlnet_tf.files import read_json_lines
 from xlnet_tf.files import write_json
+from xlnet_tf.files.checksums import verify_checksums
 
 FILE = "model_card.json"
 SETTINGS_FILE = "settings.json"

@@ -11,7 +11,6 @@ Each line of the output is a JSON object of the inputs and the outputs of a row;
 an output replaces an input of the same name.
 """
 
-import argparse
 import json
 import sys
 
@@ -98,7 +97,7 @@ def _as_json(value):
 
 def parse_arguments(argv=None):
     """Options of the command."""
-    parser = argparse.ArgumentParser(
+    parser = command_line.Parser(
         prog="python -m saved_models.predict",
         description="Ask an exported model; writes a JSON object a row.",
     )

@@ -7,7 +7,6 @@ directory of Hugging Face's (`hf`) or of the released code (`tf1`), with the
 tokenizer.
 """
 
-import argparse
 import sys
 import warnings
 
@@ -26,7 +25,7 @@ FORMATS = {
 
 def parse_arguments(argv=None):
     """Options of the command."""
-    parser = argparse.ArgumentParser(
+    parser = command_line.Parser(
         prog="python -m xlnet_tf.convert",
         description="Convert XLNet weights, whoever wrote them.",
     )

@@ -17,7 +17,7 @@ from data_pipeline import command_line
 
 def parse_arguments(argv=None):
     """Options of the command."""
-    parser = argparse.ArgumentParser(
+    parser = command_line.Parser(
         prog="python -m xlnet_tf.evaluate",
         description="Measure the perplexity of a causal model on text.",
     )

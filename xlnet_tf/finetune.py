@@ -9,7 +9,6 @@ some tasks, a report and a picture. The same command again resumes a stopped
 run; with `--predict FILE` it predicts.
 """
 
-import argparse
 import copy
 import dataclasses
 import os
@@ -18,6 +17,7 @@ import time
 
 from data_pipeline import command_line
 from data_pipeline.settings import add_options
+from data_pipeline.settings import add_print_config
 from data_pipeline.tasks.catalog import TASKS
 from xlnet_tf.files import as_path
 from xlnet_tf.training.config import PRETRAINING_ONLY
@@ -40,7 +40,7 @@ FURTHER = tuple(
 
 def parse_arguments(argv=None):
     """Options of the command, with a field of FinetuningConfig each."""
-    parser = argparse.ArgumentParser(
+    parser = command_line.Parser(
         prog="python -m xlnet_tf.finetune",
         usage="%(prog)s --task NAME --preset DIR --output DIR [options]",
         description="Fine-tune an XLNet on a task.",
@@ -79,6 +79,7 @@ def parse_arguments(argv=None):
     )
     add("--predict", metavar="FILE", help="write predictions of a file")
     add("--replay", type=int, metavar="STEP", help="as of xlnet_tf.train")
+    add_print_config(parser)
     group = parser.add_argument_group(
         "further settings", "defaults where the task has no recipe"
     )
@@ -92,6 +93,11 @@ def parse_arguments(argv=None):
 def main(argv=None):
     """Runs the command; see the module's text."""
     options = parse_arguments(argv)
+    if options.print_config:
+        task = options.task or "classification"
+        config = FinetuningConfig.for_task(task, options.training, options)
+        sys.stdout.write(config.to_yaml())
+        return 0
     options.begun = time.monotonic()  # what --time-limit counts from
     if options.compilation_cache:
         flag = (

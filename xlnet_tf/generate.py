@@ -9,7 +9,6 @@ command again goes on where it was stopped. A prompt that cannot be read gets
 an object with `error`, and the exit status is 1.
 """
 
-import argparse
 import dataclasses
 import hashlib
 import json
@@ -23,7 +22,7 @@ from xlnet_tf.generation.settings import GenerationSettings
 
 def parse_arguments(argv=None):
     """Options of the command, with a field of GenerationSettings each."""
-    parser = argparse.ArgumentParser(
+    parser = command_line.Parser(
         prog="python -m xlnet_tf.generate",
         usage="%(prog)s --model PATH (--prompt TEXT | --input FILE) [options]",
         description="Continue texts by a pretrained model.",

@@ -13,9 +13,9 @@ import keras
 from xlnet_tf.files import as_path
 from xlnet_tf.files import local_copy
 from xlnet_tf.files import size_of
-from xlnet_tf.limits import MOST_JSON_BYTES
-from xlnet_tf.limits import check_length
-from xlnet_tf.limits import in_a_line
+from xlnet_tf.files.limits import MOST_JSON_BYTES
+from xlnet_tf.files.limits import check_length
+from xlnet_tf.files.limits import in_a_line
 from xlnet_tf.model.backbones import BACKBONES
 from xlnet_tf.objectives.pretrainer import XLNetPretrainer
 from xlnet_tf.tasks.choices import XLNetMultipleChoice

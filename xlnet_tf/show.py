@@ -10,7 +10,6 @@
 functions that return Matplotlib figures.
 """
 
-import argparse
 import pathlib
 import sys
 
@@ -21,7 +20,7 @@ FORMATS = (".png", ".svg")
 
 def parse_arguments(argv=None):
     """Options of the command."""
-    parser = argparse.ArgumentParser(
+    parser = command_line.Parser(
         prog="python -m xlnet_tf.show",
         description="Draw masks, attention, memory or curves.",
     )

@@ -8,7 +8,6 @@ The output directory holds `checkpoints/`, TensorBoard logs, `metrics.jsonl`,
 and `preset/` for `from_preset`. The same command again resumes a stopped run.
 """
 
-import argparse
 import dataclasses
 import os
 import sys
@@ -16,6 +15,9 @@ import time
 
 from data_pipeline import command_line
 from data_pipeline.settings import add_options
+from data_pipeline.settings import add_print_config
+from data_pipeline.settings import read_file
+from xlnet_tf.training.config import RECIPES
 from xlnet_tf.training.config import TrainingConfig
 
 FREQUENT = ("steps", "batch_size", "learning_rate", "precision", "seed")
@@ -28,7 +30,7 @@ FURTHER = tuple(
 
 def parse_arguments(argv=None):
     """Options of the command, with a field of TrainingConfig each."""
-    parser = argparse.ArgumentParser(
+    parser = command_line.Parser(
         prog="python -m xlnet_tf.train",
         usage="%(prog)s --records DIR --output DIR --steps N [options]",
         description="Pretrain an XLNet on records of build_records.",
@@ -37,9 +39,15 @@ def parse_arguments(argv=None):
     add("--records", required=True, metavar="DIR", help="made by build_records")
     add("--output", required=True, metavar="DIR", help="directory of the run")
     add(
+        "--recipe",
+        choices=RECIPES,
+        help="model and settings by name; what is given beside it wins: "
+        + "; ".join(f"{name}, {x.text}" for name, x in RECIPES.items()),
+    )
+    add(
         "--config",
-        default="base",
-        help="tiny, small, base, large, or an xlnet_config.json (default base)",
+        help="tiny, small, base, large, or an xlnet_config.json (default that "
+        "of the recipe, or base)",
     )
     add(
         "--backbone",
@@ -48,8 +56,16 @@ def parse_arguments(argv=None):
         help="xlnet, or bert (absolute positions, no memory), of a named "
         "--config (default xlnet)",
     )
+    add(
+        "--set",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="a field of the model's config, such as num_layers=6; may be "
+        "repeated",
+    )
     add("--preset", metavar="DIR", help="directory of weights to start from")
-    add_options(parser, TrainingConfig, skip=FURTHER, required=("steps",))
+    add_options(parser, TrainingConfig, skip=FURTHER)
     add(
         "--memory-length",
         type=int,
@@ -77,6 +93,7 @@ def parse_arguments(argv=None):
         help="compute a step of the run again, print its loss, gradient norm "
         "and records, and write nothing",
     )
+    add_print_config(parser)
     group = parser.add_argument_group("further settings")
     add_options(group, TrainingConfig, skip=FREQUENT)
     group.add_argument(
@@ -87,9 +104,41 @@ def parse_arguments(argv=None):
     return command_line.parse(parser, argv)
 
 
+def read_config(options):
+    """TrainingConfig of options, file and recipe; completes the options.
+
+    Args:
+        options: argparse.Namespace of `parse_arguments`; `config` and `set`
+            become those of the recipe where they are not given.
+
+    Raises:
+        ValueError: if the number of steps is nowhere, or a value is wrong.
+    """
+    recipe = RECIPES.get(options.recipe)
+    training = recipe.training if recipe else {}
+    if recipe and options.config is None and not options.preset:
+        options.config = recipe.config
+        fields = (f"{name}={value}" for name, value in recipe.fields.items())
+        options.set = [*fields, *options.set]
+    options.config = options.config or "base"
+    given = dict(training)
+    if options.training:
+        given |= read_file(TrainingConfig, options.training)
+    if not ("steps" in given or options.steps or options.print_config):
+        raise ValueError(
+            "the number of optimizer steps is not known: give --steps N, or "
+            "--recipe, or a file by --training that has it."
+        )
+    return TrainingConfig.read(options.training, options, **training)
+
+
 def main(argv=None):
     """Runs the command; see the module's text."""
     options = parse_arguments(argv)
+    config = read_config(options)
+    if options.print_config:
+        sys.stdout.write(config.to_yaml())
+        return 0
     options.begun = time.monotonic()  # what --time-limit counts from
     if options.compilation_cache:
         flag = (
@@ -98,7 +147,6 @@ def main(argv=None):
         os.environ["TF_XLA_FLAGS"] = f"{os.getenv('TF_XLA_FLAGS', '')} {flag}"
     import keras
 
-    config = TrainingConfig.read(options.training, options)
     if keras.backend.backend() not in ("tensorflow", "jax"):
         raise ValueError(
             "pretraining runs on Keras' backends tensorflow and jax. "

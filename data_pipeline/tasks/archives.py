@@ -24,7 +24,7 @@ from xlnet_tf.files import as_path
 from xlnet_tf.files import is_remote
 from xlnet_tf.files import local_copy
 from xlnet_tf.files import size_of
-from xlnet_tf.limits import ExpandedFile
+from xlnet_tf.files.limits import ExpandedFile
 
 _ARCHIVE_ENDINGS = (
     ".zip",
@@ -41,7 +41,7 @@ _TAR_ENDINGS = {
     ".xz": "xz",
 }
 # Lists and objects of JSON that is read as a whole: 72 bytes each.
-_MOST_CONTAINERS = 2**24
+_MOST_CONTAINERS = 2**23
 _DAMAGE = (
     EOFError,
     zlib.error,

@@ -17,7 +17,7 @@ import zlib
 from xlnet_tf.files import as_path
 from xlnet_tf.files import is_remote
 from xlnet_tf.files import size_of
-from xlnet_tf.limits import ExpandedFile
+from xlnet_tf.files.limits import ExpandedFile
 
 COMPRESSED = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 _CHUNK_BYTES = 1 << 20

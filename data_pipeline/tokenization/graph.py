@@ -7,7 +7,6 @@ cleaning is part of the SentencePiece model, see `cleaning`.
 Shapes: N texts, M chunks of texts, P pieces of all texts.
 """
 
-import argparse
 import hashlib
 import sys
 import typing
@@ -17,6 +16,7 @@ import tensorflow as tf
 import tensorflow_text
 from tensorflow_text.python.ops import sentencepiece_tokenizer
 
+from data_pipeline.command_line import Parser
 from data_pipeline.command_line import run
 from data_pipeline.tokenization.cleaning import FINAL_SIGMA
 from data_pipeline.tokenization.cleaning import final_sigma_patterns
@@ -301,7 +301,7 @@ def main(argv=None):
         OSError: an input cannot be read.
         ValueError: the tokenizer cannot be used, or there is no input.
     """
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="python -m data_pipeline.tokenization.graph",
         description="Checks that the exported tokenizer gives the same ids "
         "as the one in Python.",

@@ -17,13 +17,13 @@ from data_pipeline.tokenization.hugging_face_format import added_tokens
 from data_pipeline.tokenization.hugging_face_format import damaged
 from data_pipeline.tokenization.hugging_face_format import normalizers
 from data_pipeline.tokenization.tokenizer import Tokenizer
-from xlnet_tf.checksums import add_checksums
-from xlnet_tf.checksums import verify_checksums
 from xlnet_tf.files import as_path
 from xlnet_tf.files import size_of
 from xlnet_tf.files import write_bytes
-from xlnet_tf.limits import MOST_JSON_BYTES
-from xlnet_tf.limits import check_length
+from xlnet_tf.files.checksums import add_checksums
+from xlnet_tf.files.checksums import verify_checksums
+from xlnet_tf.files.limits import MOST_JSON_BYTES
+from xlnet_tf.files.limits import check_length
 
 PRESET_FILE = "assets/tokenizer/vocabulary.spm"
 MODEL_FILE = "spiece.model"

@@ -22,7 +22,7 @@ from data_pipeline.tokenization.symbols import BLANK
 from data_pipeline.tokenization.symbols import SPECIAL_SYMBOLS
 from xlnet_tf.files import as_path
 from xlnet_tf.files import size_of
-from xlnet_tf.limits import check_length
+from xlnet_tf.files.limits import check_length
 
 PUNCTUATION = frozenset('!"#$%&"()*+,-./:;?@[\\]^_`{|}~')
 # The released pieces have 18 bytes at most. TensorFlow Text crashes the process
@@ -386,11 +386,15 @@ def _check_pieces(pieces, source):
         if pieces[index : index + 1] != [symbol]
     ]
     if missing:
+        # A piece may hold the end of a line.
+        begin = (
+            piece if piece.isprintable() else repr(piece)
+            for piece in pieces[: len(SPECIAL_SYMBOLS)]
+        )
         raise ValueError(
             "the SentencePiece model lacks special symbols of XLNet: expected "
             f"{', '.join(missing)}. Received: {source}, which begins with "
-            f"{', '.join(pieces[: len(SPECIAL_SYMBOLS)])}. Train one that has "
-            f"them with `{_TRAIN}`."
+            f"{', '.join(begin)}. Train one that has them with `{_TRAIN}`."
         )
 
 

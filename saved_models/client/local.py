@@ -4,7 +4,7 @@ import numpy as np
 
 from saved_models.client.client import request_arrays
 from saved_models.versions import latest_version
-from xlnet_tf.checksums import verify_checksums
+from xlnet_tf.files.checksums import verify_checksums
 
 _WHERE = "\n\t [["  # TensorFlow's messages name the operation after this
 

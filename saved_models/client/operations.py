@@ -10,7 +10,7 @@ from tensorflow.core.protobuf import saved_model_pb2
 
 from xlnet_tf.files import as_path
 from xlnet_tf.files import size_of
-from xlnet_tf.limits import check_length
+from xlnet_tf.files.limits import check_length
 
 # Operations that compute, none that reads or writes files, opens connections
 # or calls Python.

@@ -69,7 +69,11 @@ def test_wrong_values_are_refused_in_one_line(tmp_path):
         ("a.yaml", "a: [", "is not a YAML file"),
         ("b.json", "[]", "does not hold a JSON object"),
         ("b.yaml", "- 1", "b.yaml does not hold a YAML object"),
-        ("c.json", '{"step": 1}', "unknown fields: step. Known are: steps"),
+        (
+            "c.json",
+            '{"step": 1}',
+            "unknown fields: step; did you mean steps\\? Known are: steps",
+        ),
         ("d.json", "[" * 100_000, "d.json is not a JSON file"),
         ("d.yaml", "[" * 2_000, "d.yaml is not a YAML file"),
     ):

@@ -14,6 +14,7 @@ import unittest.mock
 FILE = pathlib.Path(__file__).parents[1] / "golden" / "options.json"
 COMMANDS = (
     "data_pipeline.build_records",
+    "data_pipeline.inspect",
     "data_pipeline.train_tokenizer",
     "saved_models.compare",
     "saved_models.export",

@@ -12,20 +12,17 @@ PACKAGES = ("data_pipeline", "xlnet_tf", "saved_models")
 # A module imports its own folder and lower floors only. Imports inside
 # functions count. The longest name that matches decides.
 BELOW_ALL = (
-    "xlnet_tf.checksums",
+    "xlnet_tf.files.checksums",
     "xlnet_tf.files",
-    "xlnet_tf.limits",
+    "xlnet_tf.files.limits",
     "xlnet_tf.version",
 )
 FLOORS = [
-    ["xlnet_tf.limits", "xlnet_tf.version"],
+    ["xlnet_tf.files.limits", "xlnet_tf.version"],
     ["xlnet_tf.files"],
-    ["xlnet_tf.checksums"],
-    [
-        "data_pipeline.command_line",
-        "data_pipeline.dataset_options",
-        "data_pipeline.settings",
-    ],
+    ["xlnet_tf.files.checksums"],
+    ["data_pipeline.command_line", "data_pipeline.dataset_options"],
+    ["data_pipeline.settings"],
     ["data_pipeline.text"],
     ["data_pipeline.tokenization"],
     ["data_pipeline.features", "data_pipeline.objectives"],
@@ -34,6 +31,7 @@ FLOORS = [
     [
         "data_pipeline",
         "data_pipeline.build_records",
+        "data_pipeline.inspect",
         "data_pipeline.train_tokenizer",
     ],
     ["xlnet_tf.config", "xlnet_tf.optimizer"],
@@ -69,6 +67,7 @@ FLOORS = [
 ]
 COMMANDS = {
     "data_pipeline.build_records",
+    "data_pipeline.inspect",
     "data_pipeline.train_tokenizer",
     "saved_models.compare",
     "saved_models.export",
@@ -79,6 +78,7 @@ COMMANDS = {
     "xlnet_tf.generate",
     "xlnet_tf.show",
     "xlnet_tf.train",
+    "xlnet_tf.__main__",
 }
 MAY_IMPORT_TENSORFLOW_AT_TOP = (
     "xlnet_tf.generation.beam_search",
@@ -317,12 +317,12 @@ def test_no_name_says_nothing():
 
 def test_console_scripts_exist():
     text = (ROOT / "setup.py").read_text(encoding="utf-8")
-    scripts = re.findall(r'"xlnet-[a-z-]+ = ([\w.]+):(\w+)"', text)
-    assert {module for module, _ in scripts} >= COMMANDS - {
-        "saved_models.compare"
+    ((module, function),) = re.findall(r'"xlnet = ([\w.]+):(\w+)"', text)
+    assert callable(getattr(importlib.import_module(module), function))
+    subcommands = {
+        name for name, _ in importlib.import_module(module).COMMANDS.values()
     }
-    for module, function in scripts:
-        assert callable(getattr(importlib.import_module(module), function))
+    assert subcommands == COMMANDS - {module}
 
 
 def test_commands_load_nothing_heavy_for_their_help():

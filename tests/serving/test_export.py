@@ -34,8 +34,8 @@ from tests.support.export_fixtures import log_probabilities
 from tests.support.export_fixtures import shared_model
 from tests.support.export_fixtures import tiny_tokenizer
 from tests.support.samples import tiny_model
-from xlnet_tf.checksums import verify_checksums
 from xlnet_tf.files import copy_tree
+from xlnet_tf.files.checksums import verify_checksums
 
 PACKAGE = pathlib.Path(model_card.__file__).parent
 TEXTS = ["Ba co <mask> fi, 9 code <mask>", "", "größer \u2028 <mask>"]

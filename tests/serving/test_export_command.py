@@ -22,8 +22,8 @@ from tests.support.export_fixtures import tiny_tokenizer
 from tests.support.task_export_fixtures import TASKS
 from tests.support.task_export_fixtures import shared_task
 from tests.support.task_export_fixtures import write_run
-from xlnet_tf.checksums import add_checksums
 from xlnet_tf.files import copy_tree
+from xlnet_tf.files.checksums import add_checksums
 from xlnet_tf.weights.hugging_face.writer import save_hugging_face
 
 PACKAGE = pathlib.Path(export.__file__).parent

@@ -21,7 +21,7 @@ from tests.support.run_fixtures import write_records
 from tests.support.training_fixtures import Trained
 from tests.support.training_fixtures import one_device
 from xlnet_tf import XLNetPretrainer
-from xlnet_tf.checksums import CHECKSUMS_FILE
+from xlnet_tf.files.checksums import CHECKSUMS_FILE
 
 pytestmark = pytest.mark.slow
 

@@ -311,9 +311,7 @@ def _problem(command, argv):
         return f"{shown}: the status is {status!r}"
     if "Traceback" in error.getvalue():
         return f"{shown}: a traceback: {last}"
-    if status == 1 and not re.match(r"error: .{10,}", last):
-        return f"{shown}: the last line is {last!r}"
-    if status == 2 and not re.search(r": error: .{10,}", last):
+    if status in (1, 2) and not re.match(r"error: .{10,}", last):
         return f"{shown}: the last line is {last!r}"
     nonsense = status == 0 and _accepted_nonsense(command, argv)
     return f"{shown}: accepted {nonsense}" if nonsense else None

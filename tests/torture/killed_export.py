@@ -10,10 +10,10 @@ from saved_models import export
 from saved_models.versions import is_version
 from tests.support.export_fixtures import shared_model
 from tests.support.export_fixtures import tiny_tokenizer
-from xlnet_tf.checksums import CHECKSUMS_FILE
-from xlnet_tf.checksums import verify_checksums
 from xlnet_tf.files import is_unfinished
 from xlnet_tf.files import names_below
+from xlnet_tf.files.checksums import CHECKSUMS_FILE
+from xlnet_tf.files.checksums import verify_checksums
 
 TRIALS = 100
 _REPLACED = 0.3  # of the trials, where an earlier version is replaced

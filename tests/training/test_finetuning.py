@@ -21,7 +21,7 @@ from tests.support.finetuning_steps import make_examples
 from tests.support.finetuning_steps import setup
 from tests.support.finetuning_steps import tokenizer
 from xlnet_tf import finetune
-from xlnet_tf.checksums import CHECKSUMS_FILE
+from xlnet_tf.files.checksums import CHECKSUMS_FILE
 from xlnet_tf.tasks import task_class
 from xlnet_tf.training import finetuning
 from xlnet_tf.training import finetuning_step

@@ -14,7 +14,7 @@ from data_pipeline import command_line
 from data_pipeline.pretraining import PretrainingData
 from tests.support import artefacts
 from xlnet_tf import train
-from xlnet_tf.checksums import CHECKSUMS_FILE
+from xlnet_tf.files.checksums import CHECKSUMS_FILE
 from xlnet_tf.training.config import TrainingConfig
 from xlnet_tf.training.pretraining import PretrainingRun
 from xlnet_tf.training.runs.exports import keep_newest

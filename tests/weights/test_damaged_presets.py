@@ -17,7 +17,7 @@ from tests.support.weight_models import ours
 from xlnet_tf import XLNetBackbone
 from xlnet_tf import XLNetPretrainer
 from xlnet_tf import XLNetTextClassifier
-from xlnet_tf.checksums import verify_checksums
+from xlnet_tf.files.checksums import verify_checksums
 from xlnet_tf.weights import own
 from xlnet_tf.weights.hugging_face.writer import save_hugging_face
 from xlnet_tf.weights.preset import open_source

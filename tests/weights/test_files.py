@@ -9,10 +9,6 @@ import sys
 import pytest
 
 from xlnet_tf import files
-from xlnet_tf.checksums import CHECKSUMS_FILE
-from xlnet_tf.checksums import add_checksums
-from xlnet_tf.checksums import verify_checksums
-from xlnet_tf.checksums import write_checksums
 from xlnet_tf.files import as_path
 from xlnet_tf.files import is_remote
 from xlnet_tf.files import local_copy
@@ -22,6 +18,10 @@ from xlnet_tf.files import remove
 from xlnet_tf.files import write_bytes
 from xlnet_tf.files import write_json
 from xlnet_tf.files import written_whole
+from xlnet_tf.files.checksums import CHECKSUMS_FILE
+from xlnet_tf.files.checksums import add_checksums
+from xlnet_tf.files.checksums import verify_checksums
+from xlnet_tf.files.checksums import write_checksums
 from xlnet_tf.weights.tensor_files import digest_of_weights
 
 

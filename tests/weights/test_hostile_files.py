@@ -19,6 +19,9 @@ ONCE_BROKEN = {
     "archives": ("743904139-32267", "743904139-60474", "743904139-79721"),
     # a rate of a head that is a hundred lists in each other
     "hugging face": ("743904139-43339",),
+    "preset": ("743904139-213314",),
+    # a piece with the end of a line in it
+    "vocabulary": ("743904139-231138",),
     # a tensor with a name of 4,000 letters
     "bert": ("743904139-129826",),
 }

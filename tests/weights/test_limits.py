@@ -25,8 +25,8 @@ from saved_models.client.operations import check_operations
 from tests.support.samples import tiny_model
 from tests.support.weight_models import ours
 from xlnet_tf import XLNetBackbone
-from xlnet_tf import limits
 from xlnet_tf.config import config_from_json
+from xlnet_tf.files import limits
 from xlnet_tf.files import read_json
 from xlnet_tf.training.config import TrainingConfig
 from xlnet_tf.weights.hugging_face.writer import save_hugging_face

@@ -6,11 +6,11 @@ import reprlib
 
 import keras
 
-from xlnet_tf.checksums import add_checksums
-from xlnet_tf.checksums import verify_checksums
 from xlnet_tf.files import as_path
 from xlnet_tf.files import read_json
 from xlnet_tf.files import write_json
+from xlnet_tf.files.checksums import add_checksums
+from xlnet_tf.files.checksums import verify_checksums
 from xlnet_tf.weights import own
 
 _NEEDED = ("tensorflow", "tensorflow_text", "sentencepiece", "data_pipeline")

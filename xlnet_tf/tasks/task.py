@@ -2,7 +2,7 @@
 
 import keras
 
-from xlnet_tf.limits import in_a_line
+from xlnet_tf.files.limits import in_a_line
 from xlnet_tf.model.backbones import make_backbone
 from xlnet_tf.model.base_model import BaseModel
 from xlnet_tf.model.inputs import as_features

@@ -10,9 +10,9 @@ from data_pipeline.features.batches import Batches
 from data_pipeline.tasks import reading
 from data_pipeline.tasks.examples import digest_of_examples
 from data_pipeline.tokenization.hugging_face import read_tokenizer
-from xlnet_tf.checksums import verify_checksums
 from xlnet_tf.files import read_json
 from xlnet_tf.files import remove
+from xlnet_tf.files.checksums import verify_checksums
 from xlnet_tf.preprocessing.fitting import check_positions
 from xlnet_tf.tasks import task_class
 from xlnet_tf.tasks.metrics import is_better

@@ -1,10 +1,14 @@
 """The model's config made to fit the records of a run."""
 
+import dataclasses
+
+from data_pipeline.command_line import near
 from xlnet_tf.config import BertConfig
 from xlnet_tf.config import XLNetConfig
 from xlnet_tf.config import config_from_json
 from xlnet_tf.files import as_path
 from xlnet_tf.files import read_json
+from xlnet_tf.files.limits import parse_yaml
 from xlnet_tf.weights.preset import detect
 from xlnet_tf.weights.preset import read_config
 
@@ -22,6 +26,11 @@ def model_config(options, manifest, values):
     """
     vocabulary_size = manifest.tokenizer["vocabulary_size"]
     if options.preset:
+        if options.set:
+            raise ValueError(
+                "the config of a model with weights is what it was made with: "
+                "--set goes with --config, not with --preset."
+            )
         config = read_config(options.preset)
     elif as_path(options.config).suffix == ".json":
         config = config_from_json(options.config)
@@ -35,6 +44,7 @@ def model_config(options, manifest, values):
         config = XLNetConfig.from_size(
             options.config, vocabulary_size=vocabulary_size
         )
+    config = with_fields(config, options.set)
     if config.vocabulary_size != vocabulary_size:
         raise ValueError(
             f"the model has {config.vocabulary_size} tokens and the tokenizer "
@@ -71,6 +81,36 @@ def model_config(options, manifest, values):
         # Every batch has the feature `is_reversed`.
         reverse_half_batch=False,
     )
+
+
+def with_fields(config, assignments):
+    """A config with other fields.
+
+    Args:
+        config: XLNetConfig or BertConfig.
+        assignments: list of str, NAME=VALUE, values as in YAML.
+
+    Raises:
+        ValueError, TypeError: if a name is unknown or a value wrong.
+    """
+    known = [field.name for field in dataclasses.fields(config)]
+    values = {}
+    for text in assignments:
+        name, equals, value = text.partition("=")
+        name = name.replace("-", "_")
+        if not equals or name not in known:
+            hint = near(name, known) if equals else ""
+            raise ValueError(
+                "--set takes NAME=VALUE of a field of the model's config: "
+                f"{', '.join(known)}. Received: --set {text[:80]}{hint or '.'}"
+            )
+        try:
+            values[name] = parse_yaml(value)
+        except ValueError as error:
+            raise ValueError(f"--set {text[:80]}: {error}.") from None
+    if {"hidden_dim", "num_heads"} & set(values):
+        values.setdefault("head_dim", None)  # what follows from both
+    return config.replace(**values)
 
 
 def _check_absolute_positions(config, options, manifest):

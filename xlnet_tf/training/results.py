@@ -14,13 +14,13 @@ import warnings
 import numpy as np
 
 from data_pipeline.command_line import warnings_in_a_line
-from xlnet_tf.checksums import add_checksums
-from xlnet_tf.checksums import verify_checksums
 from xlnet_tf.files import as_path
 from xlnet_tf.files import read_json
 from xlnet_tf.files import write_bytes
 from xlnet_tf.files import write_json
 from xlnet_tf.files import written_whole
+from xlnet_tf.files.checksums import add_checksums
+from xlnet_tf.files.checksums import verify_checksums
 from xlnet_tf.version import __version__
 
 SEEDS_FILE = "seeds.json"

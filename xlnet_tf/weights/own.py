@@ -15,8 +15,6 @@ import warnings
 
 import keras
 
-from xlnet_tf.checksums import CHECKSUMS_FILE
-from xlnet_tf.checksums import write_checksums
 from xlnet_tf.config import BertConfig
 from xlnet_tf.config import XLNetConfig
 from xlnet_tf.files import as_path
@@ -32,7 +30,9 @@ from xlnet_tf.files import size_of
 from xlnet_tf.files import write_bytes
 from xlnet_tf.files import write_json
 from xlnet_tf.files import written_whole
-from xlnet_tf.limits import in_a_line
+from xlnet_tf.files.checksums import CHECKSUMS_FILE
+from xlnet_tf.files.checksums import write_checksums
+from xlnet_tf.files.limits import in_a_line
 from xlnet_tf.version import __version__
 from xlnet_tf.weights.layer_state import STATE_KEYS
 from xlnet_tf.weights.layer_state import restore_layer_state

@@ -10,10 +10,10 @@ import warnings
 
 import tensorflow as tf
 
-from xlnet_tf.checksums import CHECKSUMS_FILE
 from xlnet_tf.config import XLNetConfig
 from xlnet_tf.files import as_path
 from xlnet_tf.files import write_bytes
+from xlnet_tf.files.checksums import CHECKSUMS_FILE
 from xlnet_tf.weights.own import written_directory
 from xlnet_tf.weights.source import Head
 from xlnet_tf.weights.source import backbone_of

@@ -10,7 +10,6 @@ import tempfile
 import weakref
 import zipfile
 
-from xlnet_tf.checksums import CHECKSUMS_FILE
 from xlnet_tf.files import add_bytes
 from xlnet_tf.files import as_path
 from xlnet_tf.files import copy_tree
@@ -18,8 +17,9 @@ from xlnet_tf.files import is_below
 from xlnet_tf.files import is_remote
 from xlnet_tf.files import local_copy
 from xlnet_tf.files import read_json
-from xlnet_tf.limits import MOST_SHOWN
-from xlnet_tf.limits import check_length
+from xlnet_tf.files.checksums import CHECKSUMS_FILE
+from xlnet_tf.files.limits import MOST_SHOWN
+from xlnet_tf.files.limits import check_length
 
 WEIGHTS_FILE = "model.safetensors"
 TORCH_FILE = "pytorch_model.bin"

@@ -13,7 +13,7 @@ from tensorflow.core.protobuf import trackable_object_graph_pb2
 from xlnet_tf.config import XLNetConfig
 from xlnet_tf.files import as_path
 from xlnet_tf.files import size_of
-from xlnet_tf.limits import check_length
+from xlnet_tf.files.limits import check_length
 from xlnet_tf.weights.source import WeightSource
 from xlnet_tf.weights.table import Place
 

@@ -18,13 +18,13 @@ import uuid
 
 import tensorflow as tf
 
-from xlnet_tf.checksums import CHECKSUMS_FILE
-from xlnet_tf.checksums import add_checksums
-from xlnet_tf.checksums import verify_checksums
 from xlnet_tf.files import as_path
 from xlnet_tf.files import is_unfinished
 from xlnet_tf.files import remove
 from xlnet_tf.files import write_bytes
+from xlnet_tf.files.checksums import CHECKSUMS_FILE
+from xlnet_tf.files.checksums import add_checksums
+from xlnet_tf.files.checksums import verify_checksums
 from xlnet_tf.training.strategy import checkpoint_options
 from xlnet_tf.training.strategy import is_chief
 from xlnet_tf.training.strategy import wait_for_peers

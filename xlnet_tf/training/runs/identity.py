@@ -2,9 +2,9 @@
 
 import json
 
-from xlnet_tf.checksums import CHECKSUMS_FILE
 from xlnet_tf.files import remove
 from xlnet_tf.files import write_json
+from xlnet_tf.files.checksums import CHECKSUMS_FILE
 
 RUN_FILE = "run.json"  # the identity of the run
 TRAINING_FILE = "training.json"  # its settings, as `--training` reads them

@@ -12,11 +12,11 @@ import keras
 import orbit
 import tensorflow as tf
 
-from xlnet_tf.checksums import add_checksums
-from xlnet_tf.checksums import verify_checksums
 from xlnet_tf.files import as_path
 from xlnet_tf.files import read_json
 from xlnet_tf.files import written_whole
+from xlnet_tf.files.checksums import add_checksums
+from xlnet_tf.files.checksums import verify_checksums
 from xlnet_tf.training.runs.checkpoints import RunCheckpoints
 from xlnet_tf.training.runs.checkpoints import has_steps
 from xlnet_tf.training.runs.directory import claimed

@@ -6,10 +6,10 @@ import math
 import numpy as np
 from safetensors.numpy import save_file
 
-from xlnet_tf.checksums import CHECKSUMS_FILE
 from xlnet_tf.config import BertConfig
 from xlnet_tf.files import as_path
 from xlnet_tf.files import write_json
+from xlnet_tf.files.checksums import CHECKSUMS_FILE
 from xlnet_tf.weights.hugging_face import bert
 from xlnet_tf.weights.hugging_face import xlnet
 from xlnet_tf.weights.hugging_face.source import CONFIG_FILE

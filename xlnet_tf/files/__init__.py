@@ -14,8 +14,8 @@ import shutil
 import tempfile
 import uuid
 
-from xlnet_tf.limits import MOST_JSON_BYTES
-from xlnet_tf.limits import check_length
+from xlnet_tf.files.limits import MOST_JSON_BYTES
+from xlnet_tf.files.limits import check_length
 
 # In front of the names of files that are being written.
 _UNFINISHED = ".tmp-"

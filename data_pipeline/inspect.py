@@ -1,0 +1,243 @@
+"""Show what records hold, and verify them: `python -m data_pipeline.inspect`.
+
+    python -m data_pipeline.inspect RECORDS --record 7
+
+prints counts and settings of the set, shares over some records, one
+record as text with its targets in the order in which they are predicted, and
+checks the checksums of all shards. The exit status is 1 if one is damaged.
+"""
+
+import sys
+
+from data_pipeline import command_line
+
+# Shares are over so many records, from all over the set.
+_SAMPLE = 1000
+_MOST_DAMAGED = 20
+
+
+def parse_arguments(argv=None):
+    """Options of the command."""
+    from data_pipeline.records.schema import SPLITS
+
+    parser = command_line.Parser(
+        prog="python -m data_pipeline.inspect",
+        usage="%(prog)s RECORDS [options]",
+        description="Show what records hold, and verify their checksums.",
+    )
+    add = parser.add_argument
+    add("records", metavar="RECORDS", help="directory of build_records")
+    add("--split", choices=SPLITS, default="train", help="(default train)")
+    add(
+        "--record",
+        type=int,
+        default=0,
+        metavar="N",
+        help="the record to show, from 0 (default 0)",
+    )
+    add(
+        "--objective",
+        default="permutation",
+        help="whose targets to show (default permutation)",
+    )
+    add(
+        "--seed",
+        type=int,
+        default=0,
+        help="of a run, whose first epoch then has the order that is shown "
+        "(default 0)",
+    )
+    add(
+        "--no-verify",
+        dest="verify",
+        action="store_false",
+        help="leave the checksums out, which takes reading all shards",
+    )
+    return command_line.parse(parser, argv)
+
+
+def main(argv=None):
+    """Run the command; see the module's text.
+
+    Returns:
+        int, 0, or 1 if a shard is damaged.
+    """
+    options = parse_arguments(argv)
+    import tensorflow as tf
+
+    from data_pipeline.pretraining import PretrainingData
+    from data_pipeline.records.reading import tokenizer_of_records
+
+    data = PretrainingData(
+        options.records,
+        1,
+        split=options.split,
+        seed=options.seed,
+        objective=options.objective,
+    )
+    if not 0 <= options.record < data.num_records:
+        raise ValueError(
+            f"the {options.split} split of {options.records} has "
+            f"{data.num_records:,} records, from 0 on. Received: --record "
+            f"{options.record}."
+        )
+    _print(*describe(options.records, data.manifest))
+    try:
+        tokenizer = tokenizer_of_records(options.records, data.manifest)
+        lines = describe_sample(data)
+        lines += ["", *describe_record(data, tokenizer, options.record)]
+    except tf.errors.DataLossError:
+        if not options.verify:
+            data.explain_data_loss(options.record)
+            raise
+        lines = []  # what is damaged is listed below
+    _print(*lines)
+    if not options.verify:
+        return 0
+    return _verify(options.records, data.manifest)
+
+
+def describe(directory, manifest):
+    """Counts and settings of a set.
+
+    Args:
+        directory: str or path.
+        manifest: Manifest.
+
+    Returns:
+        list of str, lines.
+    """
+    length = manifest.sequence_length
+    lines = [f"records    {directory}"]
+    for split, shards in manifest.splits.items():
+        count = manifest.num_records(split)
+        size = sum(shard.bytes for shard in shards)
+        lines.append(
+            f"  {split:11}{count:,} sequences of {length} tokens in "
+            f"{len(shards)} shard(s), {size / 1e6:,.1f} MB"
+        )
+    directions = "both directions" if manifest.both_directions else "forward"
+    settings = [
+        f"{manifest.form} permutations",
+        directions,
+        f"{manifest.reuse_length} tokens reused"
+        if manifest.reuse_length
+        else "records are independent",
+        f"permuted in blocks of {manifest.permutation_length}",
+        f"spans of {manifest.spans}",
+        f"seed {manifest.seed}",
+    ]
+    tokenizer = manifest.tokenizer
+    totals = (f"{value:,} {name}" for name, value in manifest.totals.items())
+    return [
+        *lines,
+        f"settings   {', '.join(settings)}",
+        f"tokenizer  {tokenizer['vocabulary_size']:,} pieces"
+        f"{', lower case' if tokenizer['lowercase'] else ''}, SHA-256 "
+        f"{tokenizer['sha256'][:12]}",
+        f"text       {', '.join(totals)}".replace("_", " "),
+    ]
+
+
+def describe_sample(data):
+    """Targets, unknown tokens and second segments of some records.
+
+    Args:
+        data: PretrainingData.
+
+    Returns:
+        list of str, lines.
+    """
+    import numpy as np
+
+    from data_pipeline.tokenization.symbols import UNKNOWN_ID
+
+    count = min(_SAMPLE, data.num_records)
+    sample = data.with_batch_size(count)
+    batch = next(sample.dataset(num_parallel_calls=1).as_numpy_iterator())
+    targets = batch["target_weights"].sum(axis=1)
+    unknown = np.mean(batch["token_ids"] == UNKNOWN_ID)
+    return [
+        f"targets    {targets.mean():.1f} a sequence ({targets.min():.0f} to "
+        f"{targets.max():.0f}, room for {data.num_targets}), by "
+        f"{data.reader.name}, in {count:,} of them",
+        f"unknown    {unknown:.3%} of the tokens",
+        f"pairs      in {np.mean(batch['is_next']):.1%} B follows on A",
+    ]
+
+
+def describe_record(data, tokenizer, number):
+    """One record: its text by segments, and its targets.
+
+    Args:
+        data: PretrainingData of batches of one.
+        tokenizer: Tokenizer.
+        number: int, of the record in the split.
+
+    Returns:
+        list of str, lines.
+    """
+    batch = next(data.dataset(start_step=number).as_numpy_iterator())
+    row = {name: value[0] for name, value in batch.items()}
+    ((shard, place),) = data.sources(number)
+    ids, reuse = row["token_ids"], data.manifest.reuse_length
+    segments = row["segment_ids"].copy()
+    segments[:reuse] = -1
+    names = {-1: "reused", 0: "A", 1: "B", 2: "cls"}
+    lines = [
+        f"record {number} of {data.split}: record {place} of {shard}"
+        + (", backwards" if row.get("is_reversed") else "")
+    ]
+    for segment in sorted(set(segments.tolist())):
+        of_segment = ids[segments == segment].tolist()
+        text = " ".join(map(tokenizer.id_to_piece, of_segment))
+        lines.append(f"  {names[segment]:8}{text}")
+    return lines + _targets(row, tokenizer)
+
+
+def _targets(row, tokenizer):
+    """The targets of a record in the order of their steps, lines."""
+    weights = row["target_weights"] > 0
+    ids = row["target_ids"][weights]
+    positions = row.get("target_positions")
+    if positions is None:  # every token predicts the next
+        return [f"  {len(ids)} targets, each behind its own token"]
+    positions = positions[weights]
+    ranks = row.get("factorization_rank")
+    order = positions if ranks is None else ranks[positions]
+    lines = ["  target  rank  position  piece"]
+    for place, index in enumerate(order.argsort(kind="stable")):
+        rank = "" if ranks is None else int(order[index])
+        piece = tokenizer.id_to_piece(int(ids[index]))
+        lines.append(f"  {place:6}  {rank:4}  {positions[index]:8}  {piece}")
+    return lines
+
+
+def _verify(directory, manifest):
+    from data_pipeline.records.writer import verify_records
+
+    size = sum(x.bytes for shards in manifest.splits.values() for x in shards)
+    _print("", f"checking   {size / 1e6:,.1f} MB ...")
+    bad = verify_records(directory)
+    if not bad:
+        _print("all checksums are right")
+        return 0
+    _print(*(f"damaged    {x}" for x in bad[:_MOST_DAMAGED]))
+    more = len(bad) - _MOST_DAMAGED
+    if more > 0:
+        _print(f"and {more:,} more")
+    return 1
+
+
+def _print(*lines):
+    sys.stdout.write("".join(f"{line}\n" for line in lines))
+    sys.stdout.flush()
+
+
+def command():
+    """Entry point of `xlnet inspect`."""
+    return command_line.run(main)
+
+
+if __name__ == "__main__":
+    sys.exit(command())

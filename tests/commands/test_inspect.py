@@ -1,0 +1,71 @@
+"""`data_pipeline.inspect`: counts, a record in words, damage."""
+
+import pytest
+
+from data_pipeline import command_line
+from data_pipeline import inspect
+from data_pipeline.pretraining import PretrainingData
+from data_pipeline.records.reading import tokenizer_of_records
+from tests.support import artefacts
+
+
+@pytest.fixture(scope="module")
+def records(tmp_path_factory):
+    return artefacts.Artefacts(tmp_path_factory.mktemp("set")).get("records")
+
+
+def test_counts_and_a_record(records, capsys):
+    assert inspect.main([str(records), "--record", "1"]) == 0
+    printed = capsys.readouterr().out
+    data = PretrainingData(records, 1)
+    assert f"train      {data.num_records} sequences of" in printed
+    assert "all checksums are right" in printed
+    # The order in which the run sees it: by rank.
+    batch = next(data.dataset(start_step=1).as_numpy_iterator())
+    tokenizer = tokenizer_of_records(records, data.manifest)
+    ranks, positions, ids = (
+        batch[name][0]
+        for name in ("factorization_rank", "target_positions", "target_ids")
+    )
+    count = int(batch["target_weights"].sum())
+    expected = sorted(
+        (ranks[position], position, tokenizer.id_to_piece(int(index)))
+        for position, index in zip(positions[:count], ids[:count], strict=True)
+    )
+    rows = [line.split() for line in printed.splitlines()]
+    begin = rows.index(["target", "rank", "position", "piece"]) + 1
+    found = [
+        (int(rank), int(position), piece)
+        for _, rank, position, piece in rows[begin : begin + count]
+    ]
+    assert found == expected
+    words = [tokenizer.id_to_piece(int(i)) for i in batch["token_ids"][0]]
+    for word in words:
+        assert word in printed
+
+
+def test_other_objectives(records, capsys):
+    for objective in ("masked", "causal", "pseudo_masked"):
+        argv = [str(records), "--no-verify", "--objective", objective]
+        assert inspect.main(argv) == 0
+        assert f"by {objective}" in capsys.readouterr().out
+
+
+def test_damage_and_mistakes(tmp_path, capsys):
+    records = artefacts.Artefacts(tmp_path).get("records")
+    (shard, *_) = sorted(records.glob("train-*"))
+    content = bytearray(shard.read_bytes())
+    # not in the first or last record, which are checked before all else
+    content[len(content) // 2] ^= 1
+    shard.write_bytes(content)
+    assert inspect.main([str(records), "--record", "1"]) == 1
+    printed = capsys.readouterr().out
+    assert "damaged    " in printed and shard.name in printed
+    for argv, message in (
+        ([str(records), "--no-verify"], "damaged bytes"),
+        ([str(records), "--record", "100000"], "records, from 0 on"),
+        ([str(tmp_path / "none")], "none"),
+    ):
+        assert command_line.run(inspect.main, argv) == 1
+        error = capsys.readouterr().err
+        assert message in error and len(error.splitlines()) == 1

@@ -1,0 +1,134 @@
+"""The command `xlnet`, near misses of options, and printed settings."""
+
+import importlib
+
+import pytest
+import yaml
+
+from data_pipeline import build_records
+from data_pipeline import command_line
+from tests.support import artefacts
+from xlnet_tf import __main__ as xlnet
+from xlnet_tf import finetune
+from xlnet_tf import train
+from xlnet_tf.config import XLNetConfig
+from xlnet_tf.training.config import FinetuningConfig
+from xlnet_tf.training.config import TrainingConfig
+from xlnet_tf.training.records import with_fields
+
+
+def test_every_subcommand_is_a_command(capsys):
+    assert xlnet.main(["--help"]) == 0
+    printed = capsys.readouterr().out
+    for name, (module, text) in xlnet.COMMANDS.items():
+        assert f"  {name} " in printed and text in printed
+        assert callable(importlib.import_module(module).command)
+    assert xlnet.main(["--version"]) == 0
+    assert capsys.readouterr().out.startswith("xlnet_tf ")
+
+
+def test_a_subcommand_takes_its_options(monkeypatch, capsys):
+    monkeypatch.setattr("sys.argv", ["xlnet"])
+    assert xlnet.main(["build_records", "--print-config"]) == 0
+    values = yaml.safe_load(capsys.readouterr().out)
+    assert values["sequence_length"] == 512
+    with pytest.raises(SystemExit) as stopped:
+        xlnet.main(["train", "--output", "o", "--batchsize", "4"])
+    assert stopped.value.code == 2
+    error = capsys.readouterr().err
+    assert "there is no option --batchsize; did you mean --batch-size?" in error
+    assert len(error.splitlines()) == 1
+
+
+def test_near_misses_of_names(capsys):
+    assert xlnet.main(["trian"]) == 2
+    assert "did you mean train?" in capsys.readouterr().err
+    assert xlnet.main(["x" * 4000]) == 2
+    error = capsys.readouterr().err
+    assert "did you mean" not in error and len(error) < 200
+    for argv, message in (
+        (["--objective", "permutatoin"], "did you mean permutation?"),
+        (["--objective", "xyz"], "Received: objective='xyz'."),
+    ):
+        argv = ["--records", "r", "--output", "o", "--steps", "1", *argv]
+        assert command_line.run(train.main, argv) == 1
+        assert message in capsys.readouterr().err
+
+
+def test_options_of_others_are_for_beam_alone(capsys):
+    """What `build_records` does not know, a runner of Beam may."""
+    argv = ["--input", "x", "--tokenizer", "y", "--output", "z"]
+    for more in (["--tokeniser", "y"], ["loose"]):
+        with pytest.raises(SystemExit):
+            build_records.main([*argv, *more])
+    error = capsys.readouterr().err
+    assert "no option --tokeniser; did you mean --tokenizer?" in error
+    assert "unknown arguments: loose." in error
+
+
+@pytest.mark.parametrize(
+    ("main", "kind", "options"),
+    [
+        (train.main, TrainingConfig, {"learning_rate": 2e-5}),
+        (finetune.main, FinetuningConfig, {"epochs": 3.0}),
+    ],
+)
+def test_printed_settings_are_a_file_of_settings(
+    main, kind, options, tmp_path, capsys
+):
+    argv = [x for k, v in options.items() for x in (f"--{k}", str(v))]
+    argv = [x.replace("_", "-") for x in argv]
+    assert main(["--print-config", *argv]) == 0
+    text = capsys.readouterr().out
+    file = tmp_path / "settings.yaml"
+    file.write_text(text)
+    assert main(["--print-config", "--training", str(file)]) == 0
+    assert capsys.readouterr().out == text
+    values = kind.read(file).to_dict()
+    assert options.items() <= values.items()
+    assert text.count("\n# ") == len(values) - 1
+
+
+def test_recipes(capsys):
+    def printed(*argv):
+        assert train.main(["--print-config", *argv]) == 0
+        return yaml.safe_load(capsys.readouterr().out)
+
+    assert printed("--recipe", "quick")["learning_rate"] == 3e-3
+    values = printed("--recipe", "large", "--batch-size", "64")
+    # the paper's table 7, but what is given
+    found = values["steps"], values["warmup_steps"]
+    assert found == (500_000, 40_000)
+    assert values["batch_size"] == 64
+    options = train.parse_arguments(
+        "--records r --output o --recipe quick --set dropout=0.2".split()
+    )
+    assert train.read_config(options).steps == 1000
+    assert options.config == "tiny"
+    config = XLNetConfig.from_size("tiny", vocabulary_size=50)
+    config = with_fields(config, options.set)
+    assert (config.num_heads, config.head_dim) == (4, 32)
+    assert (config.initializer_range, config.dropout) == (0.08, 0.2)
+    options = train.parse_arguments(["--records", "r", "--output", "o"])
+    with pytest.raises(ValueError, match="give --steps N, or --recipe"):
+        train.read_config(options)
+
+
+def test_fields_of_the_model_by_options(tmp_path, capsys):
+    records = artefacts.Artefacts(tmp_path).get("records")
+    argv = ["--records", str(records), "--output", str(tmp_path / "run")]
+    argv += ["--steps", "1", "--batch-size", "2", "--config", "tiny"]
+    for values, message in (
+        (["num_layer=3"], "did you mean num_layers?"),
+        (["num_layers"], "--set takes NAME=VALUE"),
+        (["num_layers=none"], "`num_layers` must be an integer"),
+        (["num_layers=[3"], "--set num_layers=[3: "),
+        (["num_heads=3"], "`hidden_dim`"),
+    ):
+        options = [x for value in values for x in ("--set", value)]
+        assert command_line.run(train.main, [*argv, *options]) == 1
+        assert message in capsys.readouterr().err, values
+    assert not (tmp_path / "run" / "run.json").exists()
+    options = ["--set", "num_layers=1", "--set", "hidden_dim=32"]
+    assert train.main([*argv, *options]) == 0
+    assert "1 layers x 32, 2 heads" in capsys.readouterr().out

@@ -1,0 +1,87 @@
+"""All commands by one name: `xlnet train ...`, or `python -m xlnet_tf train`.
+
+A subcommand takes the options of its module, which `python -m MODULE` runs
+too.
+"""
+
+import importlib
+import sys
+
+from data_pipeline.command_line import near
+from xlnet_tf.version import __version__
+
+# In the order of use: the module of each, and what it does.
+COMMANDS = {
+    "train-tokenizer": (
+        "data_pipeline.train_tokenizer",
+        "train a SentencePiece model on text",
+    ),
+    "build-records": (
+        "data_pipeline.build_records",
+        "turn text into records for pretraining",
+    ),
+    "inspect": (
+        "data_pipeline.inspect",
+        "show what records hold, and verify them",
+    ),
+    "train": ("xlnet_tf.train", "pretrain a model on records"),
+    "finetune": ("xlnet_tf.finetune", "fine-tune a model on a task"),
+    "evaluate": ("xlnet_tf.evaluate", "measure a language model on text"),
+    "generate": ("xlnet_tf.generate", "continue texts"),
+    "convert": ("xlnet_tf.convert", "convert weights of others, and back"),
+    "export": ("saved_models.export", "write a SavedModel for TF Serving"),
+    "predict": ("saved_models.predict", "ask a SavedModel or a server"),
+    "compare": ("saved_models.compare", "compare SavedModels on labelled rows"),
+    "show": ("xlnet_tf.show", "draw masks, attention, memory and curves"),
+}
+
+
+def main(argv=None):
+    """Run the subcommand that the arguments name.
+
+    Args:
+        argv: list of str, default None for those of the process.
+
+    Returns:
+        int, the exit status of the subcommand; 2 if there is no such one.
+    """
+    name, *arguments = (sys.argv[1:] if argv is None else argv) or ["--help"]
+    if name in ("-h", "--help"):
+        sys.stdout.write(_help())
+        return 0
+    if name == "--version":
+        sys.stdout.write(f"xlnet_tf {__version__}\n")
+        return 0
+    # Names of modules will do.
+    name = name.replace("_", "-")
+    if name not in COMMANDS:
+        hint = near(name, COMMANDS) or "."
+        sys.stderr.write(
+            f"error: there is no command {name[:80]}{hint} "
+            "xlnet --help lists them.\n"
+        )
+        return 2
+    module = importlib.import_module(COMMANDS[name][0])
+    sys.argv = [f"xlnet {name}", *arguments]
+    return module.command()
+
+
+def _help():
+    width = max(map(len, COMMANDS)) + 2
+    lines = [f"  {name:{width}}{text}" for name, (_, text) in COMMANDS.items()]
+    return "\n".join(
+        [
+            "usage: xlnet COMMAND [options]",
+            "",
+            "XLNet for TensorFlow and Keras 3: pretrain, fine-tune, serve.",
+            "",
+            *lines,
+            "",
+            "xlnet COMMAND --help explains a command; xlnet --version.",
+            "",
+        ]
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())
