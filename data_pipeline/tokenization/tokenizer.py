@@ -386,15 +386,11 @@ def _check_pieces(pieces, source):
         if pieces[index : index + 1] != [symbol]
     ]
     if missing:
-        # A piece may hold the end of a line.
-        begin = (
-            piece if piece.isprintable() else repr(piece)
-            for piece in pieces[: len(SPECIAL_SYMBOLS)]
-        )
         raise ValueError(
             "the SentencePiece model lacks special symbols of XLNet: expected "
             f"{', '.join(missing)}. Received: {source}, which begins with "
-            f"{', '.join(begin)}. Train one that has them with `{_TRAIN}`."
+            f"{pieces[: len(SPECIAL_SYMBOLS)]}. Train one that has them with "
+            f"`{_TRAIN}`."
         )
 
 
