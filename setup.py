@@ -51,6 +51,8 @@ REQUIRED = [
 
 EXTRAS = {
     "beam": ["apache-beam>=2.77,<3"],
+    # Models by hf://OWNER/NAME.
+    "hub": ["huggingface_hub>=0.34"],
     "serving": ["tensorflow-serving-api>=2.20,<2.21"],
     "parity": ["torch>=2.13,<3", "transformers>=5.23,<6"],
     "jax": ["jax>=0.6.2"],

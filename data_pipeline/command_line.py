@@ -49,6 +49,15 @@ def run(main, argv=None):
     except (ValueError, TypeError, OSError, RuntimeError) as error:
         sys.stderr.write(f"error: {_message(error)}\n")
         return 1
+    except Exception as error:
+        # Of TensorFlow, which is not imported for every command.
+        if "File system scheme" not in str(error):
+            raise
+        sys.stderr.write(
+            f"error: {_message(error)}. TensorFlow reads gs:// by itself, and "
+            "others where a package such as tensorflow-io adds them.\n"
+        )
+        return 1
 
 
 PRINT_CONFIG = "--print-config"

@@ -145,8 +145,14 @@ def main(argv=None):
             f"--tf_xla_persistent_cache_directory={options.compilation_cache}"
         )
         os.environ["TF_XLA_FLAGS"] = f"{os.getenv('TF_XLA_FLAGS', '')} {flag}"
-    import keras
-
+    try:
+        import keras
+    except ModuleNotFoundError as error:  # of a backend
+        raise ValueError(
+            f"KERAS_BACKEND={os.getenv('KERAS_BACKEND')} needs the package "
+            f"{error.name}, which is not installed (pip install "
+            f"'xlnet_tf[{error.name}]')."
+        ) from None
     if keras.backend.backend() not in ("tensorflow", "jax"):
         raise ValueError(
             "pretraining runs on Keras' backends tensorflow and jax. "

@@ -44,6 +44,7 @@ def test_options_named_exist():
         "--no-build-isolation",  # pip
         "--no-deps",
         "--require-hashes",
+        "--local-dir",  # hf
         "--tf_xla_persistent_cache_directory",
         "--direct_num_workers",
         "--direct_running_mode",

@@ -43,7 +43,7 @@ _TAKE_BLANK = ("--text", "--before", "--prompt", "--stop", "--pieces")
 # Values that would take long or reach beyond this machine, though they are
 # those of the user's free will, are not given to these.
 _NOT_HUGE = ("--seeds", "--processes", "--timeout", "--time-limit")
-_NOT_GIVEN = ("--help", "-h", "--runner", "--tpu", "--trust")
+_NOT_GIVEN = ("--help", "-h", "--runner", "--tpu", "--trust", "--recipe")
 _JSON_VALUES = (1, 8, 0, -1, 0.5, 10**400, 1e308, None, True, "", "x", [], [1])
 _JSON_VALUES += ({}, {"a": {"b": [1]}}, "nan", float("nan"), "größer", [[]])
 _BAD_FILES = (
@@ -137,6 +137,7 @@ class _Inputs:
                 "--sequence-length": [24],
                 "--processes": [1],
             },
+            "data_pipeline.inspect": {"records": [records]},
             "data_pipeline.train_tokenizer": {
                 "--input": [text],
                 "--vocabulary-size": [100],

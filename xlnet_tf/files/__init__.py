@@ -14,6 +14,7 @@ import shutil
 import tempfile
 import uuid
 
+from xlnet_tf.files import hub
 from xlnet_tf.files.limits import MOST_JSON_BYTES
 from xlnet_tf.files.limits import check_length
 
@@ -29,18 +30,22 @@ def as_path(path):
 
     Args:
         path: str or path. `gs://BUCKET/...` is read and written by TensorFlow
-            (`tf.io.gfile`); s3, az and hf by fsspec, where it knows them.
+            (`tf.io.gfile`), and so are s3 and az where it knows them.
+            `hf://OWNER/NAME` is fetched, see `hub`.
 
     Returns:
         pathlib.Path, or an etils.epath.Path, which has the same methods.
 
     Raises:
         ValueError: if it has another scheme.
+        OSError: if a model of the hub cannot be fetched.
     """
     text = os.fspath(path)
     scheme, separator, _ = text.partition("://")
     if not separator:
         return pathlib.Path(text)
+    if scheme == "hf":
+        return hub.fetched(text)
     from etils import epath  # takes as long to load as all else of a --help
 
     try:
@@ -53,8 +58,9 @@ def as_path(path):
 
 
 def is_remote(path):
-    """Whether a path lies in a bucket, bool."""
-    return "://" in os.fspath(path)
+    """Whether a path lies in a bucket, bool; what the hub has is fetched."""
+    text = os.fspath(path)
+    return "://" in text and not text.startswith(hub.SCHEME)
 
 
 @contextlib.contextmanager
@@ -70,7 +76,7 @@ def local_copy(path):
         pathlib.Path: `path` itself where it is local.
     """
     if not is_remote(path):
-        yield pathlib.Path(path)
+        yield as_path(path)
         return
     with tempfile.TemporaryDirectory() as folder:
         target = pathlib.Path(folder) / as_path(path).name
@@ -107,6 +113,11 @@ def written_whole(path, replace_directory=False):
         ValueError: a device or a socket stands there, such as /dev/null.
         OSError: with `path` as its file name.
     """
+    if os.fspath(path).startswith(hub.SCHEME):
+        raise ValueError(
+            f"{path}: nothing is written to the hub. Write to a local "
+            "directory, and upload it by `hf upload`."
+        )
     path = as_path(path)
     if path.exists() and not (path.is_file() or path.is_dir()):
         raise ValueError(f"{path} is a device or a socket; give another path.")

@@ -1,5 +1,7 @@
 """Directories that hold a model: the formats that `from_preset` reads."""
 
+import re
+
 from xlnet_tf.config import CONFIGS
 from xlnet_tf.config import is_bert
 from xlnet_tf.files import as_path
@@ -196,9 +198,12 @@ def detect(path, config_file=None):
     index = path.parent / f"{path.name}.index"
     is_prefix = bool(path.name) and index.is_file()
     if not path.is_dir() and not is_prefix:
+        advice = ""
+        if re.fullmatch(r"[\w.-]+/[\w.-]+", str(path)):
+            advice = f" Did you mean hf://{path}, of the Hugging Face Hub?"
         raise FileNotFoundError(
             f"there is no directory {path}; give the one that holds "
-            f"{RELEASED_CONFIG_FILE} or {own.CONFIG_FILE}."
+            f"{RELEASED_CONFIG_FILE} or {own.CONFIG_FILE}.{advice}"
         )
     if config_file or is_prefix:
         return "tensorflow"

@@ -321,6 +321,7 @@ def _titles(heads):
 
 
 def _shortened(name):
+    name = name if name.isprintable() else repr(name)
     return name if len(name) <= _LONGEST_NAME else f"{name[:_LONGEST_NAME]}..."
 
 
