@@ -132,7 +132,7 @@ def near(name, known):
         if nothing is near.
     """
     # A name may be as long as a file.
-    found = difflib.get_close_matches(name[:80], list(known), n=1, cutoff=0.6)
+    found = difflib.get_close_matches(name[:80], list(known), n=1, cutoff=0.65)
     return f"; did you mean {found[0]}?" if found else ""
 
 

@@ -124,7 +124,8 @@ def read_config(options):
     given = dict(training)
     if options.training:
         given |= read_file(TrainingConfig, options.training)
-    if not ("steps" in given or options.steps or options.print_config):
+    is_given = "steps" in given or options.steps is not None
+    if not is_given and not options.print_config:
         raise ValueError(
             "the number of optimizer steps is not known: give --steps N, or "
             "--recipe, or a file by --training that has it."

@@ -116,7 +116,7 @@ def test_wrong_files(tmp_path):
         TrainingConfig.read(tmp_path / "none.json")
     for values, error, message in (
         ([], ValueError, "JSON object"),
-        ({"step": 3}, ValueError, "unknown fields: step. Known are: steps, "),
+        ({"step": 3}, ValueError, "unknown fields: step; did you mean steps"),
         ({"steps": 0}, ValueError, "`steps` must be a positive integer"),
         ({"steps": "9"}, TypeError, "`steps` must be a positive integer"),
     ):

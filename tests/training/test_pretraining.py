@@ -293,7 +293,7 @@ ERRORS = [
     ({}, {}, ["--preset", "nowhere"], "no directory nowhere"),
     ({}, {}, ["--strategy", "gpu"], "strategy.*must be one of"),
     ({}, {}, ["--memory-length", "-3"], "memory_length.*at least 0"),
-    ({}, {"step": 3}, [], "unknown fields: step. Known are: steps"),
+    ({}, {"step": 3}, [], "unknown fields: step; did you mean steps"),
     (
         {},
         {"gradient_accumulation_steps": 3},

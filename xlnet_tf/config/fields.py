@@ -87,6 +87,21 @@ def python_number(value):
     return value.item() if is_scalar else value
 
 
+def checked_rate(name, value):
+    """Give a rate as Python's number.
+
+    Args:
+        name: str, of the argument.
+        value: number, of NumPy's too.
+
+    Raises:
+        TypeError, ValueError: it is not a number in [0, 1).
+    """
+    value = python_number(value)
+    check_value(name, value, RATE)
+    return value
+
+
 class CheckedConfig:
     """Checks, named sizes and files of a config. Configs derive from this.
 

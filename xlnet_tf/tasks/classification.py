@@ -7,8 +7,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from xlnet_tf.config.fields import RATE
-from xlnet_tf.config.fields import check_value
+from xlnet_tf.config.fields import checked_rate
 from xlnet_tf.preprocessing.tokens import XLNetTokenClassifierPreprocessor
 from xlnet_tf.tasks import metrics
 from xlnet_tf.tasks.heads import TokenHead
@@ -265,8 +264,7 @@ class XLNetTokenClassifier(Task):
         super().__init__(backbone, head, **kwargs)
         self.num_classes = num_classes
         self.labels = checked_labels(labels, num_classes)
-        check_value("dropout", dropout, RATE)
-        self.dropout = dropout
+        self.dropout = checked_rate("dropout", dropout)
 
     def call(self, features, training=None):
         outputs, seed = self.encode(features, training)

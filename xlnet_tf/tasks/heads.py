@@ -11,8 +11,7 @@ import keras
 from keras import ops
 
 from xlnet_tf.config import python_number
-from xlnet_tf.config.fields import RATE
-from xlnet_tf.config.fields import check_value
+from xlnet_tf.config.fields import checked_rate
 from xlnet_tf.model.dropout import DRAW_HEAD
 from xlnet_tf.model.dropout import dropout
 
@@ -167,8 +166,7 @@ class ClassificationHead(keras.layers.Layer):
         self.config = config
         self.summary = summary
         self.activation = keras.activations.get(activation)
-        check_value("dropout", dropout, RATE)
-        self.dropout = dropout
+        self.dropout = checked_rate("dropout", dropout)
         self.summary_dense = None
         if projection:
             self.summary_dense = dense(
@@ -222,8 +220,7 @@ class TokenHead(keras.layers.Layer):
     def __init__(self, config, num_classes, dropout=0.1, **kwargs):
         super().__init__(**kwargs)
         self.config = config
-        check_value("dropout", dropout, RATE)
-        self.dropout = dropout
+        self.dropout = checked_rate("dropout", dropout)
         self.logits_dense = dense(
             "logits_dense", num_classes, config, dtype=self.dtype_policy
         )

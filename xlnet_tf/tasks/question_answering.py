@@ -7,8 +7,7 @@ R rows, one a window.
 import keras
 from keras import ops
 
-from xlnet_tf.config.fields import RATE
-from xlnet_tf.config.fields import check_value
+from xlnet_tf.config.fields import checked_rate
 from xlnet_tf.model.inputs import as_features
 from xlnet_tf.preprocessing import answers
 from xlnet_tf.preprocessing.questions import XLNetQuestionAnsweringPreprocessor
@@ -126,8 +125,7 @@ class XLNetQuestionAnswering(_SpanTask):
         self.num_starts = num_starts
         self.num_ends = num_ends
         self.inner_dim = head.inner_dim
-        check_value("dropout", dropout, RATE)
-        self.dropout = dropout
+        self.dropout = checked_rate("dropout", dropout)
         self.max_answer_length = max_answer_length
         self.n_best_size = n_best_size
         self.null_threshold = null_threshold
@@ -338,8 +336,7 @@ class XLNetSpanClassifier(_SpanTask):
             TokenHead, backbone, kwargs, num_classes=2, dropout=dropout
         )
         super().__init__(backbone, head, **kwargs)
-        check_value("dropout", dropout, RATE)
-        self.dropout = dropout
+        self.dropout = checked_rate("dropout", dropout)
 
     def call(self, features, training=None):
         outputs, seed = self.encode(features, training)

@@ -6,8 +6,7 @@ Shapes: B batch, T tokens, D model dim, S starts.
 import keras
 from keras import ops
 
-from xlnet_tf.config.fields import RATE
-from xlnet_tf.config.fields import check_value
+from xlnet_tf.config.fields import checked_rate
 from xlnet_tf.model.dropout import DRAW_HEAD
 from xlnet_tf.model.dropout import dropout
 from xlnet_tf.tasks.heads import dense
@@ -31,8 +30,7 @@ class SpanHead(keras.layers.Layer):
         super().__init__(**kwargs)
         self.config = config
         self.inner_dim = inner_dim or config.hidden_dim
-        check_value("dropout", dropout, RATE)
-        self.dropout = dropout
+        self.dropout = checked_rate("dropout", dropout)
         policy = {"dtype": self.dtype_policy}
         self.start_dense = dense("start_dense", 1, config, **policy)
         self.end_inner = dense("end_inner", self.inner_dim, config, **policy)
