@@ -7,6 +7,8 @@ TensorFlow Serving can load an export.
 Shapes: B sequences, T tokens, W words.
 """
 
+import reprlib
+
 import tensorflow as tf
 
 from data_pipeline.tokenization.symbols import CLS_ID
@@ -40,7 +42,7 @@ def check_packing(sequence_length, truncate, num_symbols=3):
     if truncate not in _LEAST_KEPT:
         raise ValueError(
             f"`truncate` must be one of {', '.join(_LEAST_KEPT)}. Received: "
-            f"truncate={truncate!r}."
+            f"truncate={reprlib.repr(truncate)}."
         )
     if sequence_length <= num_symbols:
         raise ValueError(

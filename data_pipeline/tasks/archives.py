@@ -271,11 +271,11 @@ class Tree:
         """The binary file of a member of an archive."""
         try:
             return self._archive.open(self._stored[name])
-        # Of a link that leads nowhere or to itself, of a device, and of a
-        # name that is not UTF-8.
+        # Of a link that leads nowhere or to itself (RecursionError), of one
+        # that has a password, of a device, and of a name that is not UTF-8.
         except (
             LookupError,
-            RecursionError,
+            RuntimeError,
             AttributeError,
             UnicodeDecodeError,
         ) as error:

@@ -16,10 +16,17 @@ QUICK = ("config", "run files", "task files", "settings", "archives", "texts")
 # Files that were once answered otherwise, by reader.
 ONCE_BROKEN = {
     # names of members that are empty, or not UTF-8
-    "archives": ("743904139-32267", "743904139-60474", "743904139-79721"),
+    "archives": (
+        "617621969-384174",
+        "743904139-32267",
+        "743904139-60474",
+        "743904139-79721",
+    ),
     # a rate of a head that is a hundred lists in each other
     "hugging face": ("743904139-43339",),
-    "preset": ("743904139-213314",),
+    "preset": ("743904139-213314", "617621969-174814"),
+    # a message with an identity of 12,000 letters
+    "task files": ("617621969-324650",),
     # a piece with the end of a line in it
     "vocabulary": ("743904139-231138",),
     # a tensor with the end of a line in its name

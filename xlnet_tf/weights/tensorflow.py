@@ -21,8 +21,8 @@ VALUE = "/.ATTRIBUTES/VARIABLE_VALUE"
 _OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 # That of a large model has 100 KB, with the graph of objects in it.
 _MOST_INDEX_BYTES = 2**26
-# A cut data file is an IndexError.
-_DAMAGE = (tf.errors.OpError, IndexError, ValueError)
+# A cut data file is an IndexError, and a length that no memory has.
+_DAMAGE = (tf.errors.OpError, IndexError, ValueError, MemoryError)
 
 
 class TensorFlowCheckpoint:

@@ -6,6 +6,7 @@ import warnings
 from data_pipeline.tasks import archives
 from data_pipeline.tasks.examples import Answer
 from data_pipeline.tasks.examples import QuestionExample
+from xlnet_tf.files.limits import in_a_line
 
 
 def read_examples(tree, name, task, split, columns=None):
@@ -37,7 +38,7 @@ def read_examples(tree, name, task, split, columns=None):
         for article in document["data"]:
             for paragraph in article["paragraphs"]:
                 for question in paragraph["qas"]:
-                    where = f"question {question['id']}"
+                    where = f"question {str(question['id'])[:80]}"
                     example = _example(article, paragraph, question, file)
                     _check(example, split)
                     examples.append(example)
@@ -45,7 +46,7 @@ def read_examples(tree, name, task, split, columns=None):
         raise ValueError(
             f"{place}, at {where}: not SQuAD's layout, which is data > "
             "paragraphs (context) > qas (id, question, answers: text, "
-            f"answer_start). Missing or of another kind: {error}."
+            f"answer_start). Missing or of another kind: {in_a_line(error)}."
         ) from None
     except ValueError as error:
         raise ValueError(f"{place}, {where}: {error}") from None
