@@ -24,6 +24,8 @@ SMALLER = {
     "--steps 1000": "--steps 2",
     "--batch-size 16": "--batch-size 4",
     "--config small": "--config tiny",
+    "--recipe quick": "--recipe quick --steps 2 --batch-size 4 "
+    "--no-jit-compile",
     "--epochs 3": "--epochs 0.4",
 }
 
