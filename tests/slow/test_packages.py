@@ -43,7 +43,7 @@ def test_the_wheel_holds_the_packages_and_nothing_else(tmp_path):
     assert names == expected
     for package in PACKAGES:
         assert f"{package}/py.typed" in names
-    assert scripts.count("xlnet-") == 11
+    assert scripts.count("xlnet = ") == 1
 
 
 def test_keras_finds_the_classes_in_a_fresh_process(tmp_path):
