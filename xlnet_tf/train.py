@@ -130,6 +130,10 @@ def read_config(options):
             "the number of optimizer steps is not known: give --steps N, or "
             "--recipe, or a file by --training that has it."
         )
+    steps = options.steps or given.get("steps", 0)
+    if 0 < steps <= training.get("warmup_steps", 0):
+        # Of far more steps: the default share of these.
+        training = {k: v for k, v in training.items() if k != "warmup_steps"}
     return TrainingConfig.read(options.training, options, **training)
 
 

@@ -95,6 +95,8 @@ def test_recipes(capsys):
         return yaml.safe_load(capsys.readouterr().out)
 
     assert printed("--recipe", "quick")["learning_rate"] == 3e-3
+    values = printed("--recipe", "quick", "--steps", "20")
+    assert (values["steps"], values["warmup_steps"]) == (20, 1)
     values = printed("--recipe", "large", "--batch-size", "64")
     # the paper's table 7, but what is given
     found = values["steps"], values["warmup_steps"]
