@@ -74,8 +74,8 @@ test: $(STAMP)
 	$(PYTEST) $(TESTS)
 
 # Those of tests/slow: XLA, replicas, workers, peers, serving, documents.
-# In two goes, for what XLA and JAX compiled stays in a process: 13 GB at the
-# end of one go. make test-slow TESTS='-k xla'
+# In two goes, because what XLA and JAX have compiled is kept until a process
+# ends, and one go fills 24 GB. make test-slow TESTS='-k xla'
 SLOW_FIRST = $(sort $(wildcard tests/slow/test_[a-j]*.py))
 SLOW_REST = $(filter-out $(SLOW_FIRST) tests/slow/__%, \
     $(sort $(wildcard tests/slow/test_*.py tests/slow/*/)))

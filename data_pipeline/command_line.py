@@ -121,15 +121,15 @@ class Parser(argparse.ArgumentParser):
 
 
 def near(name, known):
-    """What a name may have been meant to be.
+    """Suggest the known name that is closest to an unknown one.
 
     Args:
         name: str, unknown.
         known: iterable of str.
 
     Returns:
-        str, a question to be put behind a sentence without its full stop, ""
-        if nothing is near.
+        str, such as "; did you mean --steps?", to end a sentence with; "" if
+        no name is close.
     """
     # A name may be as long as a file.
     found = difflib.get_close_matches(name[:80], list(known), n=1, cutoff=0.65)
@@ -140,7 +140,7 @@ def parse(parser, argv=None, may_be_empty=()):
     """Options of a command, without empty ones.
 
     Args:
-        parser: argparse.ArgumentParser.
+        parser: Parser.
         argv: list of str, default None for those of the process.
         may_be_empty: names of options that hold text, which may be "".
 
