@@ -6,11 +6,14 @@ Examples of fine-tuning are held out by `data_pipeline.tasks.reading.hold_out`.
 import collections
 import contextlib
 import hashlib
+import heapq
 
 from data_pipeline.records.schema import SPLITS
 from data_pipeline.text.documents import PartPlanner
 
 _HASHES = 1 << 64
+# On average, in any language: no shorter text is taken for a sequence.
+_MOST_CHARACTERS_OF_A_TOKEN = 8
 
 
 def numbered_parts(documents, threshold, seed):
@@ -59,7 +62,10 @@ def split_of(number, threshold, seed):
 def validation_threshold(documents, settings):
     """Largest hash of a held-out document, or None to hold out none.
 
-    Documents are read until each split has one.
+    At least a sequence is held out, however small the fraction, as long as
+    the text has as much to train on.
+
+    Documents are read until each split has enough.
 
     Args:
         documents: function that returns an iterator over all documents.
@@ -74,22 +80,37 @@ def validation_threshold(documents, settings):
     if not settings.validation_fraction:
         return None
     threshold = int(settings.validation_fraction * _HASHES) - 1
-    count, lowest, highest, second = 0, _HASHES, -1, -1
+    enough = _MOST_CHARACTERS_OF_A_TOKEN * settings.sequence_length
+    count, second, highest = 0, -1, -1
+    trained_on = held_out = total = 0
+    # Documents of the lowest hashes that are enough together.
+    heap, held_in_heap = [], 0
     with contextlib.closing(documents()) as stream:
-        for number, _ in enumerate(stream):
-            count += 1
+        for number, document in enumerate(stream):
+            count, size = count + 1, len(document.text)
             value = _document_hash(settings.seed, number)
-            lowest = min(lowest, value)
             *_, second, highest = sorted((second, highest, value))
-            if lowest <= threshold < highest:
+            total += size
+            if value <= threshold:
+                held_out += size
+            else:
+                trained_on += size
+            if min(held_out, trained_on) >= enough:
                 return threshold
+            heapq.heappush(heap, (-value, size))
+            held_in_heap += size
+            while held_in_heap - heap[0][1] >= enough:
+                held_in_heap -= heapq.heappop(heap)[1]
     if count < 2:
         raise ValueError(
             "`validation_fraction` needs at least two documents, one to hold "
             "out and one to train on, and the text is a single one. Is "
             "`text_format` right? Or build a validation set of its own."
         )
-    return lowest if threshold < lowest else second
+    least = -max(heap)[0]
+    if held_in_heap >= enough and total - held_in_heap >= enough:
+        least = -heap[0][0]
+    return min(max(threshold, least), second)
 
 
 def _document_hash(seed, number):

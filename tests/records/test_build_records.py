@@ -206,15 +206,37 @@ def test_threshold_of_many_documents(monkeypatch):
 
     monkeypatch.setattr(held_out, "_document_hash", count)
     for fraction, expected in (
-        (1e-9, lambda: min(hashes)),
+        (1e-9, lambda: sorted(hashes)[1023]),
         (1 - 1e-9, lambda: sorted(hashes)[-2]),
     ):
-        settings = RecordSettings(validation_fraction=fraction)
+        # Of 1,024 characters, one a document.
+        settings = RecordSettings(
+            validation_fraction=fraction, sequence_length=128
+        )
         hashes.clear()
+        document = Document("x", "running")
         threshold = held_out.validation_threshold(
-            lambda: (n for n in range(20_000)), settings
+            lambda document=document: (document for _ in range(20_000)),
+            settings,
         )
         assert threshold == expected() and len(hashes) == 20_000
+
+
+def test_a_sequence_is_held_out_of_little_text(corpus, tmp_path):
+    """However small the fraction is, and the documents."""
+    settings = {"validation_fraction": 1e-6, "sequence_length": 32}
+    text = tmp_path / "text.txt"
+    words = "the cat sat on a mat and saw a dog . "
+    text.write_text("\n\n".join([words * 2] * 60))
+    manifest = builder.build_records(
+        text,
+        Tokenizer(corpus / "spiece.model"),
+        tmp_path / "set",
+        RecordSettings(**settings),
+        text_format="sentences",
+    )
+    counts = {split: x["records"] for split, x in manifest.splits.items()}
+    assert 0 < counts["validation"] < counts["train"] / 5
 
 
 def test_text_and_set_in_buckets(corpus, tmp_path, bucket, capsys):
