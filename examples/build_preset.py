@@ -90,8 +90,38 @@ def as_written(documents, generator):
         yield ""
 
 
+def versions(documents, generator):
+    """Groups of ten sentences, shuffled, and eight versions of one of each.
+
+    A version lacks a tenth to a half of the words. Whether B follows A is then
+    told by the words that they share; sentences to compare are like that.
+
+    Args:
+        documents, generator: as of `repeated`.
+
+    Yields:
+        str, lines of text in the format "sentences".
+    """
+    group = []
+    for line in shuffled(documents, generator):
+        yield line
+        group.append(line)
+        if line:
+            continue
+        fitting = [x for x in group if 8 <= len(x.split()) <= 40]
+        if fitting:
+            words = generator.choice(fitting).split()
+            for _ in range(8):
+                rate = generator.uniform(0.1, 0.5)
+                kept = [word for word in words if generator.random() >= rate]
+                yield " ".join(kept or words)
+            yield ""
+        group = []
+
+
 ARRANGEMENTS = {
-    function.__name__: function for function in (repeated, shuffled, as_written)
+    function.__name__: function
+    for function in (repeated, shuffled, as_written, versions)
 }
 
 

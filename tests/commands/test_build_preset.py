@@ -42,6 +42,28 @@ def test_groups_of_ten_sentences_are_shuffled():
     assert sorted(groups) == sorted(in_order) and groups != in_order
 
 
+def test_versions_of_one_sentence_follow_each_group():
+    sentences = [LONG.replace("word", f"w{i}x") for i in range(30)]
+    lines = list(build_preset.versions([sentences], random.Random(0)))
+    text = "\n".join(lines).strip()
+    groups = [group.split("\n") for group in text.split("\n\n")]
+    natural, made = groups[::2], groups[1::2]
+    assert sorted(natural) == sorted(
+        sentences[i : i + 10] for i in range(0, 30, 10)
+    )
+    for group, lines in zip(natural, made, strict=True):
+        assert len(set(lines)) == 8
+        word = lines[0].split()[0].split("x")[0]
+        (whole,) = (x for x in group if x.startswith(f"{word}x"))
+        for line in lines:
+            left = iter(whole.split())
+            assert all(word in left for word in line.split())
+            assert 0.3 < len(line.split()) / 36 < 1
+    # Without a sentence of fitting length there are none.
+    lines = list(build_preset.versions([[SHORT] * 5], random.Random(0)))
+    assert lines == [SHORT] * 5 + [""]
+
+
 def test_the_commands_follow_each_other_and_none_runs_twice(
     tmp_path, monkeypatch
 ):
