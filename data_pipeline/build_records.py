@@ -16,6 +16,7 @@ from data_pipeline.text.documents import TEXT_FORMATS
 from data_pipeline.text.documents import Corpus
 from data_pipeline.text.files import sizes_and_times
 from xlnet_tf.files import as_path
+from xlnet_tf.files.models import as_model_path
 
 _LOG_SECONDS = 30.0
 _UNKNOWN_WARNING = 0.01
@@ -117,7 +118,7 @@ def find_tokenizer(path, lowercase=False):
     from data_pipeline.tokenization import hugging_face
     from data_pipeline.tokenization.tokenizer import Tokenizer
 
-    path = as_path(path)
+    path = as_model_path(path)
     if path.is_dir():
         return hugging_face.read_tokenizer(path, lowercase or None)
     return Tokenizer(path, lowercase=lowercase)

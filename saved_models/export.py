@@ -27,6 +27,7 @@ from xlnet_tf.files import written_whole
 from xlnet_tf.files.checksums import CHECKSUMS_FILE
 from xlnet_tf.files.checksums import verify_checksums
 from xlnet_tf.files.checksums import write_checksums
+from xlnet_tf.files.models import as_model_path
 from xlnet_tf.generation.settings import GenerationSettings
 
 
@@ -156,6 +157,7 @@ def load_model(path):
     path = as_path(path)
     if path.is_dir() and (path / "model.keras").is_file():
         path = path / "model.keras"
+    path = as_model_path(path)
     if not path.exists():
         raise FileNotFoundError(
             f"there is no model at {path}; give the --output of a training "
@@ -240,13 +242,13 @@ def load_tokenizer(path, lowercase=None):
     from data_pipeline.tokenization.hugging_face import read_tokenizer
     from data_pipeline.tokenization.tokenizer import Tokenizer
 
-    path = as_path(path)
+    path = as_model_path(path)
     if path.is_file() and path.suffix != ".keras":
         with local_copy(path) as local:
             return Tokenizer(local, lowercase=bool(lowercase))
     directory = path if path.is_dir() else path.parent
     # A run's preset knows the case of its text, the run itself does not.
-    for place in (directory / "preset", directory / "best", directory):
+    for place in (as_model_path(directory), directory):
         with _local_tokenizer(place) as local:
             if local.is_dir() and find_tokenizer_file(local) is not None:
                 return read_tokenizer(local, lowercase)

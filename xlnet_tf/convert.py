@@ -15,6 +15,7 @@ from xlnet_tf.files import as_path
 from xlnet_tf.files import names_below
 from xlnet_tf.files import size_of
 from xlnet_tf.files import written_whole
+from xlnet_tf.files.models import as_model_path
 
 FORMATS = {
     "keras": "preset",
@@ -190,11 +191,11 @@ def find_tokenizer(arguments):
     from data_pipeline.tokenization.hugging_face import read_tokenizer
     from data_pipeline.tokenization.tokenizer import Tokenizer
 
-    directory = as_path(arguments.source)
+    directory = as_model_path(arguments.source)
     if not directory.is_dir():
         directory = directory.parent
     if arguments.tokenizer:
-        file = as_path(arguments.tokenizer)
+        file = as_model_path(arguments.tokenizer)
         if file.is_dir():
             return read_tokenizer(file)
         return Tokenizer(file)

@@ -16,6 +16,7 @@ from xlnet_tf.files import size_of
 from xlnet_tf.files.limits import MOST_JSON_BYTES
 from xlnet_tf.files.limits import check_length
 from xlnet_tf.files.limits import in_a_line
+from xlnet_tf.files.models import as_model_path
 from xlnet_tf.model.backbones import BACKBONES
 from xlnet_tf.objectives.pretrainer import XLNetPretrainer
 from xlnet_tf.tasks.choices import XLNetMultipleChoice
@@ -90,8 +91,7 @@ def load(path, verify=True):
 
     Args:
         path: str or path of a `.keras` file, of the output of a run (its
-            `model.keras`), or of a directory in any format that `from_preset`
-            reads.
+            `model.keras`), or what `from_preset` takes.
         verify: bool, whether to compare the files of a directory with the
             `SHA256SUMS` beside them, if there is one. Default True. A `.keras`
             file has checksums of its own.
@@ -118,6 +118,7 @@ def load(path, verify=True):
         model = load_keras_file(path / "model.keras")
         _find_preprocessor(model, path, verify)
         return model
+    path = as_model_path(path)
     if path.is_dir():
         return class_of_directory(path).from_preset(path, verify=verify)
     return load_keras_file(path)

@@ -24,6 +24,8 @@ from xlnet_tf.files.checksums import add_checksums
 from xlnet_tf.files.checksums import verify_checksums
 from xlnet_tf.files.limits import MOST_JSON_BYTES
 from xlnet_tf.files.limits import check_length
+from xlnet_tf.files.models import as_model_path
+from xlnet_tf.files.models import near_shipped
 
 PRESET_FILE = "assets/tokenizer/vocabulary.spm"
 MODEL_FILE = "spiece.model"
@@ -54,7 +56,7 @@ def find_tokenizer_file(directory):
         `save_to_preset`), else `spiece.model` (released), else
         `tokenizer.json` (Hugging Face's alone), or None if there is none.
     """
-    directory = as_path(directory)
+    directory = as_model_path(directory)
     for name in (PRESET_FILE, MODEL_FILE, TOKENIZER_FILE):
         if (directory / name).is_file():
             return directory / name
@@ -100,7 +102,7 @@ def read_tokenizer(directory, lowercase=None, verify=True):
         FileNotFoundError: there is no such directory, or no tokenizer in it.
         ValueError: a file is damaged, or the tokenizer of another model.
     """
-    directory = as_path(directory)
+    directory = as_model_path(directory)
     file = find_tokenizer_file(directory)
     if file is None:
         _refuse(directory)
@@ -147,7 +149,7 @@ def check_tokenizer(directory, tokenizer):
     Raises:
         ValueError: another vocabulary, or text of another case.
     """
-    directory = as_path(directory)
+    directory = as_model_path(directory)
     file = find_tokenizer_file(directory)
     if file is None:
         return
@@ -225,6 +227,7 @@ def _refuse(directory):
     if not directory.is_dir():
         raise FileNotFoundError(
             f"there is no directory {directory}; give that of a model."
+            f"{near_shipped(directory)}"
         )
     raise FileNotFoundError(
         f"there is no tokenizer in {directory}: expected {MODEL_FILE}, "

@@ -11,6 +11,7 @@ from xlnet_tf.files import read_json
 from xlnet_tf.files import write_json
 from xlnet_tf.files.checksums import add_checksums
 from xlnet_tf.files.checksums import verify_checksums
+from xlnet_tf.files.models import as_model_path
 from xlnet_tf.weights import own
 
 _NEEDED = ("tensorflow", "tensorflow_text", "sentencepiece", "data_pipeline")
@@ -65,7 +66,7 @@ class PreprocessorPreset:
         """
         from data_pipeline.tokenization.hugging_face import read_tokenizer
 
-        path = as_path(path)
+        path = as_model_path(path)
         if verify and (path / own.PREPROCESSOR_FILE).is_file():
             verify_checksums(path, [own.PREPROCESSOR_FILE])
         saved_cls, saved = cls._saved(path)
@@ -111,7 +112,7 @@ class PreprocessorPreset:
             return None
         from data_pipeline.tokenization.hugging_face import has_tokenizer
 
-        path = as_path(path)
+        path = as_model_path(path)
         path = path if path.is_dir() else path.parent
         if not has_tokenizer(path):
             return None

@@ -9,6 +9,7 @@ from xlnet_tf.config import config_from_json
 from xlnet_tf.files import as_path
 from xlnet_tf.files import read_json
 from xlnet_tf.files.limits import parse_yaml
+from xlnet_tf.files.models import as_model_path
 from xlnet_tf.weights.preset import detect
 from xlnet_tf.weights.preset import read_config
 
@@ -141,7 +142,7 @@ def _gives_memory_length(options):
     The released format has no such field, so its files leave the default.
     """
     if options.preset:
-        return detect(as_path(options.preset)) != "tensorflow"
+        return detect(as_model_path(options.preset)) != "tensorflow"
     file = as_path(options.config)
     if file.suffix != ".json":
         return False

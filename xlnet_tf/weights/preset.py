@@ -6,6 +6,8 @@ from xlnet_tf.config import CONFIGS
 from xlnet_tf.config import is_bert
 from xlnet_tf.files import as_path
 from xlnet_tf.files import read_json
+from xlnet_tf.files.models import as_model_path
+from xlnet_tf.files.models import near_shipped
 from xlnet_tf.weights import own
 from xlnet_tf.weights.own import VOCABULARY_FILE  # noqa: F401
 
@@ -49,8 +51,10 @@ class Preset:
         False and then to True: Keras passes over a value that it has.
 
         Args:
-            path: str or path of a directory, or of a TensorFlow checkpoint's
-                prefix with `xlnet_config.json` beside it.
+            path: str or path of a directory, of a TensorFlow checkpoint's
+                prefix with `xlnet_config.json` beside it, or of the output of
+                a run; hf://OWNER/NAME; or the name of a model that comes with
+                the package, "xlnet_tiny_en".
             load_weights: bool, whether to read the weights or leave the
                 initial ones. Default True.
             dtype: str or dtype policy, such as "mixed_bfloat16".
@@ -164,7 +168,7 @@ def open_source(path, config_file=None):
     """Opens a model directory, whichever format it has.
 
     Args:
-        path: str or path of a directory or of a checkpoint's prefix.
+        path: str or path, see `Preset.from_preset`.
         config_file: str or path of the config of a TensorFlow checkpoint, if
             it does not lie beside it as `xlnet_config.json`.
 
@@ -175,7 +179,7 @@ def open_source(path, config_file=None):
         FileNotFoundError: if there is no such directory, or no config.
         ValueError: if it holds no known model.
     """
-    path = as_path(path)
+    path = as_model_path(path)
     return FORMATS[detect(path, config_file)](path, config_file)
 
 
@@ -198,7 +202,7 @@ def detect(path, config_file=None):
     index = path.parent / f"{path.name}.index"
     is_prefix = bool(path.name) and index.is_file()
     if not path.is_dir() and not is_prefix:
-        advice = ""
+        advice = near_shipped(path)
         if re.fullmatch(r"[\w.-]+/[\w.-]+", str(path)):
             advice = f" Did you mean hf://{path}, of the Hugging Face Hub?"
         raise FileNotFoundError(
