@@ -152,6 +152,19 @@ def parse(parser, argv=None, may_be_empty=()):
     return options
 
 
+def add_quiet(parser):
+    """Add the option of long commands that leaves errors and results alone.
+
+    Args:
+        parser: Parser.
+    """
+    parser.add_argument(
+        "--quiet",
+        action="store_true",
+        help="print no progress, only results, warnings and errors",
+    )
+
+
 def refuse_empty(parser, options, may_be_empty=()):
     """End with a usage error if an option is empty, as unset variables are.
 

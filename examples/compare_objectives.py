@@ -70,7 +70,7 @@ def run_all(comparison, names):
     Raises:
         SystemExit: if a command fails or is stopped.
     """
-    from xlnet_tf.training.runs.progress import duration
+    from xlnet_tf.training.runs.progress.log import duration
 
     systems = comparison.settings["systems"]
     for name in names:

@@ -22,6 +22,7 @@ from data_pipeline.tasks.catalog import TASKS
 from xlnet_tf.files import as_path
 from xlnet_tf.training.config import PRETRAINING_ONLY
 from xlnet_tf.training.config import FinetuningConfig
+from xlnet_tf.training.runs.progress.trackers import check_tracker
 
 FREQUENT = (
     "steps",
@@ -80,6 +81,7 @@ def parse_arguments(argv=None):
     add("--predict", metavar="FILE", help="write predictions of a file")
     add("--replay", type=int, metavar="STEP", help="as of xlnet_tf.train")
     add_print_config(parser)
+    command_line.add_quiet(parser)
     group = parser.add_argument_group(
         "further settings", "defaults where the task has no recipe"
     )
@@ -112,6 +114,7 @@ def main(argv=None):
     from xlnet_tf.training.strategy import make_strategy
 
     config = FinetuningConfig.for_task(options.task, options.training, options)
+    check_tracker(config.log_to)
     with command_line.warnings_in_a_line():
         data = reading.read_task(
             options.task,

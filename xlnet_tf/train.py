@@ -19,6 +19,7 @@ from data_pipeline.settings import add_print_config
 from data_pipeline.settings import read_file
 from xlnet_tf.training.config import RECIPES
 from xlnet_tf.training.config import TrainingConfig
+from xlnet_tf.training.runs.progress.trackers import check_tracker
 
 FREQUENT = ("steps", "batch_size", "learning_rate", "precision", "seed")
 FURTHER = tuple(
@@ -94,6 +95,7 @@ def parse_arguments(argv=None):
         "and records, and write nothing",
     )
     add_print_config(parser)
+    command_line.add_quiet(parser)
     group = parser.add_argument_group("further settings")
     add_options(group, TrainingConfig, skip=FREQUENT)
     group.add_argument(
@@ -144,6 +146,7 @@ def main(argv=None):
     if options.print_config:
         sys.stdout.write(config.to_yaml())
         return 0
+    check_tracker(config.log_to)
     options.begun = time.monotonic()  # what --time-limit counts from
     if options.compilation_cache:
         flag = (

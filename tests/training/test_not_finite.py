@@ -25,7 +25,7 @@ from xlnet_tf.training.config import FinetuningConfig
 from xlnet_tf.training.config import TrainingConfig
 from xlnet_tf.training.pretraining import PretrainingRun
 from xlnet_tf.training.runs.not_finite import NotFiniteSteps
-from xlnet_tf.training.runs.progress import is_peak
+from xlnet_tf.training.runs.progress.log import is_peak
 from xlnet_tf.training.step_results import StepResult
 from xlnet_tf.training.step_results import StepResults
 from xlnet_tf.training.strategy import make_strategy

@@ -1,11 +1,19 @@
 """The log, the evaluations and the best weights of a run, with no model."""
 
 import json
+import sys
 
 import pytest
 import tensorflow as tf
 
-from xlnet_tf.training.runs import progress
+from xlnet_tf.training.config import TrainingConfig
+from xlnet_tf.training.runs.progress import trackers
+from xlnet_tf.training.runs.progress.best import BestWeights
+from xlnet_tf.training.runs.progress.best import PatienceExhausted
+from xlnet_tf.training.runs.progress.evaluations import Evaluations
+from xlnet_tf.training.runs.progress.log import MetricsLog
+from xlnet_tf.training.runs.progress.log import draw_losses
+from xlnet_tf.training.runs.progress.log import duration
 
 ONE_DEVICE = tf.distribute.OneDeviceStrategy("CPU:0")
 
@@ -14,9 +22,14 @@ def step_at(value):
     return tf.Variable(value, dtype=tf.int64)
 
 
-def log_at(directory, step, total=10):
-    return progress.MetricsLog(
-        directory, total, step, lambda kind, scalars: f"loss {scalars['loss']}"
+def log_at(directory, step, total=10, log_to="tensorboard", quiet=False):
+    settings = TrainingConfig(steps=total, log_to=log_to)
+    return MetricsLog(
+        directory,
+        settings,
+        step,
+        lambda kind, scalars: f"loss {scalars['loss']}",
+        quiet,
     )
 
 
@@ -71,9 +84,90 @@ def test_lines_after_the_checkpoint_are_dropped(tmp_path):
     assert lines(tmp_path) == [kept]
 
 
+def test_quiet_prints_nothing_and_writes_all(tmp_path, capsys):
+    with log_at(tmp_path, step_at(4), quiet=True) as log:
+        log.train({"loss": 0.5})
+    assert capsys.readouterr().err == "" and len(lines(tmp_path)) == 1
+
+
+def test_a_terminal_has_a_bar(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    step = step_at(4)
+    with log_at(tmp_path, step) as log:
+        for number in (6, 8):
+            step.assign(number)
+            log.train({"loss": number / 8})
+        log.evaluate({"loss": 0.25})
+        step.assign(10)
+        log.train({"loss": 0.1})
+    told = capsys.readouterr().err
+    assert "traced and compiled" in told.splitlines()[0]
+    assert "\nstep 8/10  loss 0.25\n" in told.replace("\r", "\n")
+    assert "10/10" in told and "loss 0.1" in told
+    assert "step 6/10" not in told
+
+
+class FakeClient:
+    """Stands for the clients of Weights & Biases and MLflow."""
+
+    def __init__(self):
+        self.calls = []
+        self.id = self.run_id = "17"
+        self.info = self
+
+    def __getattr__(self, name):
+        def call(*arguments, **options):
+            self.calls.append((name, *arguments, options))
+            return self
+
+        return call
+
+
+def test_trackers_are_told_and_go_on_with_their_run(tmp_path, monkeypatch):
+    for name, begin, log_it, end in (
+        ("wandb", "init", "log", "finish"),
+        ("mlflow", "start_run", "log_metrics", "end_run"),
+    ):
+        client = FakeClient()
+        monkeypatch.setitem(sys.modules, name, client)
+        directory = tmp_path / name
+        directory.mkdir()
+        for _ in range(2):
+            with log_at(directory, step_at(4), log_to=name) as log:
+                log.train({"loss": 0.5})
+        calls = [call for call in client.calls if call[0] != "log_params"]
+        first, logged, ended, again, *_ = calls
+        assert (first[0], ended[0], again[0]) == (begin, end, begin)
+        assert logged == (log_it, {"train/loss": 0.5}, {"step": 4})
+        number = "id" if name == "wandb" else "run_id"
+        assert (first[-1][number], again[-1][number]) == (None, "17")
+        file = directory / trackers.TRACKER_FILE
+        assert json.loads(file.read_text()) == {name: "17"}
+        # A run that is done begins nothing.
+        with log_at(directory, step_at(10), log_to=name):
+            pass
+        assert len([x for x in client.calls if x[0] == begin]) == 2
+    monkeypatch.setitem(sys.modules, "wandb", None)
+    monkeypatch.delitem(sys.modules, "wandb")
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(ValueError, match="--log-to wandb .*pip install wandb"):
+        trackers.check_tracker("wandb")
+    trackers.check_tracker("tensorboard")
+
+
+def test_the_picture_of_a_run(tmp_path):
+    assert draw_losses(tmp_path) is None
+    log = log_at(tmp_path, step_at(4))
+    log.train({"loss": 0.5})
+    log.evaluate({"loss": float("nan")})
+    picture = draw_losses(tmp_path)
+    assert picture.name == "loss.png"
+    assert picture.read_bytes()[1:4] == b"PNG"
+
+
 def test_durations():
     for seconds, text in ((89, "89 s"), (600, "10 min"), (9000, "2.5 h")):
-        assert progress.duration(seconds) == text
+        assert duration(seconds) == text
 
 
 class Controller:
@@ -95,7 +189,7 @@ def test_evaluations_do_not_depend_on_where_a_run_resumes(tmp_path):
     for begin in (0, 2, 3):
         controller = Controller(begin)
         log = log_at(None, controller.global_step)
-        evaluations = progress.Evaluations(log, ONE_DEVICE, 7, 3, batches=2)
+        evaluations = Evaluations(log, ONE_DEVICE, 7, 3, batches=2)
         evaluations.evaluate_if_missing(controller)
         evaluations.train_between(controller)
         intervals = [3, 6, 7] if begin < 3 else [6, 7]
@@ -108,7 +202,7 @@ def test_evaluations_do_not_depend_on_where_a_run_resumes(tmp_path):
 def test_a_missing_evaluation_is_made_on_resume(tmp_path):
     controller = Controller(3)
     log = log_at(tmp_path, controller.global_step)
-    evaluations = progress.Evaluations(log, ONE_DEVICE, 7, 3)
+    evaluations = Evaluations(log, ONE_DEVICE, 7, 3)
     found = [step for step in range(8) if evaluations.is_missing(step)]
     assert found == [3, 6, 7]
     evaluations.evaluate_if_missing(controller)
@@ -118,7 +212,7 @@ def test_a_missing_evaluation_is_made_on_resume(tmp_path):
 
 
 def best_at(directory, step, saved, patience=None):
-    return progress.BestWeights(
+    return BestWeights(
         directory / "best.json",
         step,
         lambda metric, value, best: value < best,
@@ -140,7 +234,7 @@ def test_best_weights(tmp_path):
     assert len(kept.pop("sha256")) == 64
     assert kept == {"metric": "loss", "value": 0.25, "step": 4}
     step.assign(8)
-    with pytest.raises(progress.PatienceExhausted):
+    with pytest.raises(PatienceExhausted):
         best.check_patience()
     # After a restart from step 4 it counts, from step 2 it was lost.
     for number, expected in ((4, []), (2, [2])):
@@ -185,9 +279,7 @@ def test_a_failed_save_is_not_the_best(tmp_path):
     def fail():
         raise OSError("disk full")
 
-    best = progress.BestWeights(
-        tmp_path / "best.json", step_at(2), None, fail, True
-    )
+    best = BestWeights(tmp_path / "best.json", step_at(2), None, fail, True)
     with pytest.raises(OSError, match="disk full"):
         best({"loss": 0.3})
     assert not (tmp_path / "best.json").exists()

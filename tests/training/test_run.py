@@ -19,7 +19,7 @@ from xlnet_tf.training.runs.directory import claimed
 from xlnet_tf.training.runs.exports import keep_newest
 from xlnet_tf.training.runs.exports import note_export
 from xlnet_tf.training.runs.exports import remove_unfinished
-from xlnet_tf.training.runs.progress import PatienceExhausted
+from xlnet_tf.training.runs.progress.best import PatienceExhausted
 from xlnet_tf.training.runs.run import Run
 from xlnet_tf.training.runs.stopping import StopRequested
 from xlnet_tf.weights.tensor_files import digest_of_weights

@@ -49,11 +49,26 @@ def draw_curves(runs, metric="loss"):
                     linestyle="-" if kind == "train" else "--",
                     **style,
                 )
+            if points and kind == "eval":
+                _annotate(axes, points[-1]["step"], points[-1][metric], colour)
     axes.set_xlabel("step")
     axes.set_ylabel(metric.replace("_", " "))
     axes.legend(fontsize=8)
     axes.grid(alpha=0.3)
     return figure
+
+
+def _annotate(axes, step, value, colour):
+    """Write the last value of a curve above its last point."""
+    axes.annotate(
+        f"{value:.3g}",
+        (step, value),
+        xytext=(0, 6),
+        textcoords="offset points",
+        ha="right",
+        fontsize=8,
+        color=colour,
+    )
 
 
 def _read(run):

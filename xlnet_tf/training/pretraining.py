@@ -29,6 +29,7 @@ from xlnet_tf.training.runs.exports import EXPORTS_FILE
 from xlnet_tf.training.runs.exports import keep_newest
 from xlnet_tf.training.runs.exports import note_export
 from xlnet_tf.training.runs.exports import remove_unfinished
+from xlnet_tf.training.runs.progress.log import draw_losses
 from xlnet_tf.training.runs.run import MODEL_FILE
 from xlnet_tf.training.runs.run import Run
 from xlnet_tf.training.runs.start import head_arguments
@@ -36,6 +37,13 @@ from xlnet_tf.training.runs.start import objective_of_preset
 from xlnet_tf.training.runs.start import start_from
 from xlnet_tf.training.strategy import describe
 from xlnet_tf.weights.tensor_files import digest_of_weights
+
+# What users do with a pretrained model.
+_NEXT = """next:
+  xlnet finetune --task classification --data FILE.csv --output DIR \\
+      --preset {run}
+  xlnet export --model {run} --output saved_models/NAME/1
+"""
 
 
 class PretrainingRun(Run):
@@ -149,12 +157,12 @@ class PretrainingRun(Run):
             "backend": keras.backend.backend(),
         }
 
-    def _with_defaults(self, identity):
+    def with_defaults(self, identity):
         # Runs of earlier versions do not name it.
         name = "permutation_length"
         length = getattr(self.data.manifest, name)
         records = {name: length, **identity.get("records", {})}
-        return super()._with_defaults(
+        return super().with_defaults(
             {"backend": "tensorflow", **identity, "records": records}
         )
 
@@ -309,7 +317,12 @@ class PretrainingRun(Run):
         self.write_model()
         write_bytes(self.output / TOKENIZER, self.tokenizer.model_proto)
         self._save("preset")
-        sys.stdout.write(f"wrote {self.output / MODEL_FILE}\n")
+        picture = draw_losses(self.output)
+        sys.stdout.write(
+            f"wrote {self.output / MODEL_FILE}\n"
+            + (f"wrote {picture}\n" if picture else "")
+            + _NEXT.format(run=self.output)
+        )
 
     def _save(self, name):
         """Writes a preset and, where asked for, a SavedModel of this step."""

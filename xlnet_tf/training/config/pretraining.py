@@ -185,6 +185,13 @@ class TrainingConfig(Settings):
         "mask memory that was never written and reset it at the ends of "
         "shards; as released, zeros are attended and memory never resets",
     )
+    log_to: str = setting(
+        "tensorboard",
+        "where losses go beside TensorBoard's files and metrics.jsonl: "
+        "tensorboard, wandb (Weights & Biases) or mlflow, whose client has to "
+        "be installed",
+        choices=("tensorboard", "wandb", "mlflow"),
+    )
     seed: int = setting(
         0, "seed of weights, order, permutations and dropout", SEED
     )

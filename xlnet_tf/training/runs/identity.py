@@ -24,6 +24,18 @@ def write_settings(directory, identity, settings):
     write_json(directory / TRAINING_FILE, settings)
 
 
+def with_defaults(identity, config, earlier):
+    """The identity of a run, with the settings that are newer than it.
+
+    Args:
+        identity: dict of `run.json`.
+        config: TrainingConfig, of whose class the defaults are.
+        earlier: dict of the settings whose values were others before.
+    """
+    defaults = {**type(config)().to_dict(), **earlier}
+    return {**identity, "training": {**defaults, **identity["training"]}}
+
+
 def check_same(directory, before, now, fixed_settings, texts):
     """Refuses to go on with a run that is another one.
 

@@ -13,7 +13,7 @@ from xlnet_tf.training.runs.checkpoints import steps_of
 from xlnet_tf.training.runs.identity import RUN_FILE
 from xlnet_tf.training.runs.identity import TRAINING_FILE
 from xlnet_tf.training.runs.not_finite import noted_steps
-from xlnet_tf.training.runs.progress import METRICS_FILE
+from xlnet_tf.training.runs.progress.log import METRICS_FILE
 
 
 def replay(run, step):

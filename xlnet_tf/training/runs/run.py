@@ -24,13 +24,14 @@ from xlnet_tf.training.runs.failures import explained
 from xlnet_tf.training.runs.identity import RUN_FILE
 from xlnet_tf.training.runs.identity import TRAINING_FILE
 from xlnet_tf.training.runs.identity import check_same
+from xlnet_tf.training.runs.identity import with_defaults
 from xlnet_tf.training.runs.identity import write_settings
 from xlnet_tf.training.runs.memory_rows import MemoryRows
 from xlnet_tf.training.runs.not_finite import NotFiniteSteps
-from xlnet_tf.training.runs.progress import BestWeights
-from xlnet_tf.training.runs.progress import Evaluations
-from xlnet_tf.training.runs.progress import MetricsLog
-from xlnet_tf.training.runs.progress import PatienceExhausted
+from xlnet_tf.training.runs.progress.best import BestWeights
+from xlnet_tf.training.runs.progress.best import PatienceExhausted
+from xlnet_tf.training.runs.progress.evaluations import Evaluations
+from xlnet_tf.training.runs.progress.log import MetricsLog
 from xlnet_tf.training.runs.stopping import Stop
 from xlnet_tf.training.runs.stopping import StopRequested
 from xlnet_tf.training.runs.stopping import time_left
@@ -43,9 +44,8 @@ MODEL_FILE = "model.keras"
 class Run(abc.ABC):
     """One run in its directory; use it as a context.
 
-    A subclass gives the data, the model, the trainer and the evaluator. Here is
-    what all runs share: the identity that is compared on resume, checkpoints,
-    the loop, stopping, the best weights, and errors explained.
+    Here is what all runs share: the identity that is compared on resume,
+    checkpoints, the loop, stopping, the best weights, and errors explained.
 
     Args:
         options: object with the attributes of the command line.
@@ -205,10 +205,7 @@ class Run(abc.ABC):
             add_checksums(self.output, self._checked_files())
 
     def check_directory(self, is_same):
-        """dict of `identity`; refuses another run's directory where `is_same`.
-
-        Writes nothing.
-        """
+        """dict of `identity`; refuses another run's directory if `is_same`."""
         self.config.replica_batch_size(self.strategy.num_replicas_in_sync)
         now = self.identity()
         file = self.output / RUN_FILE
@@ -217,7 +214,7 @@ class Run(abc.ABC):
                 verify_checksums(self.output, self._checked_files())
             check_same(
                 self.output,
-                self._with_defaults(read_json(file)),
+                self.with_defaults(read_json(file)),
                 now,
                 self.fixed_settings,
                 self.differences,
@@ -227,16 +224,15 @@ class Run(abc.ABC):
     def _checked_files(self):
         return [x for x in self.checked_files if (self.output / x).is_file()]
 
+    def with_defaults(self, identity):
+        """The identity of a run, with what is newer than it."""
+        return with_defaults(identity, self.config, self.earlier_settings)
+
     def has_progress(self):
         """Whether the directory holds results or a checkpoint, bool."""
         return (self.output / self.result_file).is_file() or has_steps(
             self.output / "checkpoints"
         )
-
-    def _with_defaults(self, identity):
-        """The identity of a run, with the settings that are newer than it."""
-        defaults = {**type(self.config)().to_dict(), **self.earlier_settings}
-        return {**identity, "training": {**defaults, **identity["training"]}}
 
     def create_model(self):
         """Builds model, optimizer and step, all of them seeded."""
@@ -278,7 +274,7 @@ class Run(abc.ABC):
 
     def report(self):
         """Prints what will be trained on what, and where it resumes."""
-        if not self.is_chief:
+        if not self.is_chief or getattr(self.options, "quiet", False):
             return
         lines = self.describe()
         for damage in self.checkpoints.skipped:
@@ -329,11 +325,14 @@ class Run(abc.ABC):
         self.stop.check()  # the time may be over before the first step
         config, stop = self.config, self.stop.check
         step = int(self.global_step.numpy())
-        log = MetricsLog(
-            self.output if self.is_chief else None,
-            config.steps,
-            self.global_step,
-            self.progress_text,
+        log = self._held.enter_context(
+            MetricsLog(
+                self.output if self.is_chief else None,
+                config,
+                self.global_step,
+                self.progress_text,
+                getattr(self.options, "quiet", False),
+            )
         )
         if self.evaluation_batches is None:
             if step < config.steps:

@@ -1,0 +1,1 @@
+"""Progress of a run: its log, its evaluations, its best weights."""
