@@ -106,7 +106,7 @@ def _killed(command, directory, generator, number):
     """Starts a run and kills it once: (where it was, problem) or None, None."""
     run = directory / "run"
     wanted = generator.choices(
-        ("save", "anywhere", "evaluation", "export"), (6, 2, 1, 1)
+        ("save", "anywhere", "evaluation", "export"), (6, 2, 1, 2)
     )[0]
     with command.started(directory) as process:
         begun = time.monotonic()
@@ -120,7 +120,8 @@ def _killed(command, directory, generator, number):
         # After how many saves or seconds; the first come before the others.
         saves = generator.randrange(3)
         seconds = generator.uniform(0, 8)
-        parts = ["a preset", "the model"] + ["exports"] * command.exports
+        # Of these, an export takes the longest.
+        parts = ["a preset", "the model"] + ["exports"] * 3 * command.exports
         part = generator.choice(parts)
         seen = set()
         while process.exitcode is None:
