@@ -26,15 +26,13 @@ CONSTRAINTS = $(if $(filter 3.10,$(shell $(PYTHON) -c \
 
 setup: $(STAMP)
 
-# Installed under the exact versions that were tested; "compat" so that every
-# tool sees the packages where they are.
+# Installed under the exact versions that were tested.
 $(STAMP): setup.py constraints.txt constraints-3.10.txt
 	$(PYTHON) -m venv $(VENV)
 	$(RUN) -m pip install --quiet --disable-pip-version-check --upgrade \
 	    pip wheel 'setuptools<81'
 	$(RUN) -m pip install --quiet --disable-pip-version-check \
-	    --constraint $(CONSTRAINTS) --editable '.[$(EXTRAS)]' \
-	    --config-settings editable_mode=compat
+	    --constraint $(CONSTRAINTS) --editable '.[$(EXTRAS)]'
 	touch $@
 
 # make demo CORPUS=my.txt FORMAT=running STEPS=2000 OBJECTIVE=causal

@@ -78,10 +78,12 @@ setup(
     long_description_content_type="text/markdown",
     license="Apache-2.0",
     license_files=["LICENSE"],
-    python_requires=">=3.10,<3.13",
+    python_requires=">=3.10,<3.14",
     packages=find_packages(
         include=[f"{name}{end}" for name in PACKAGES for end in ("", ".*")]
     ),
+    # An editable install then is a path, which every tool follows.
+    package_dir={"": "."},
     package_data={
         "data_pipeline": ["py.typed"],
         "saved_models": ["py.typed", "serving/*"],
@@ -95,6 +97,7 @@ setup(
         "Programming Language :: Python :: 3.10",
         "Programming Language :: Python :: 3.11",
         "Programming Language :: Python :: 3.12",
+        "Programming Language :: Python :: 3.13",
         "Topic :: Scientific/Engineering :: Artificial Intelligence",
     ],
 )

@@ -42,8 +42,7 @@ class Tokenizer:
     Args:
         path: path of a SentencePiece model whose first nine pieces are
             `SPECIAL_SYMBOLS`.
-        lowercase: bool, default False. True for weights trained on uncased
-            text.
+        lowercase: bool, True for weights of uncased text. Default False.
 
     Attributes:
         path: str, or None if made by `from_model_proto`.
@@ -105,13 +104,14 @@ class Tokenizer:
 
         Returns:
             Tokenizer, whose `path` is None.
-
-        Raises:
-            ValueError: as the constructor.
         """
         self = cls.__new__(cls)
         self._set_up(model_proto, lowercase, None)
         return self
+
+    def __repr__(self):
+        size = f"{self.vocabulary_size:,} pieces"
+        return f"<Tokenizer: {size}, lowercase={self.lowercase}>"
 
     def __reduce__(self):
         return _restore, (self.model_proto, self.lowercase, self.path)

@@ -8,6 +8,7 @@ bit.
 import functools
 import itertools
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -26,6 +27,7 @@ from tests.support.oracle import small_config
 from tests.support.oracle import small_features
 from tests.support.oracle import with_targets
 from xlnet_tf import XLNetBackbone
+from xlnet_tf import XLNetTextClassifier
 from xlnet_tf.model import backbone as backbone_module
 from xlnet_tf.model.attention import attention_context
 from xlnet_tf.model.block import XLNetBlock
@@ -437,3 +439,32 @@ def test_weights_have_the_paths_that_files_and_optimizers_know():
         found = [weight.path for weight in backbone.trainable_weights]
         assert {x.removeprefix(f"{backbone.name}/") for x in found} == paths
         assert len(found) == len(paths)
+
+
+def test_fields_of_the_config_by_name():
+    config = small_config()
+    model = XLNetBackbone(**config.to_dict(), seed=3, name="mine")
+    assert (model.config, model.seed, model.name) == (config, 3, "mine")
+    for arguments, message in (
+        ({"config": config, "num_layers": 2}, "XLNetConfig, num_layers"),
+        ({}, "NoneType, no fields"),
+        ({"config": "tiny"}, "Received: str, no fields"),
+    ):
+        with pytest.raises(TypeError, match=message):
+            XLNetBackbone(**arguments)
+
+
+def test_summary_shows_shapes():
+    lines = []
+    config = small_config()
+    model = XLNetTextClassifier(XLNetBackbone(config), num_classes=3)
+    model.summary(print_fn=lines.append)
+    model.backbone.summary(print_fn=lines.append)
+    text = "\n".join(lines)
+    assert "?" not in text
+    assert text.count(f"(None, None, {config.hidden_dim})") == 2 + L
+    assert "(None, 3)" in text
+    # Files do not keep shapes.
+    assert "build_config" not in keras.saving.serialize_keras_object(
+        model.backbone
+    )

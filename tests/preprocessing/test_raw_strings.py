@@ -268,6 +268,7 @@ def test_wrong_data_is_named():
     names = ("x", "y", "batch_size", "epochs", "validation_split")
     for arguments, message in (
         (("a text", 1), "put a single text into a list"),
+        (([], []), "`x` must hold one example or more. Received: an empty"),
         ((TEXTS, LABELS[1:]), "same number of examples. Received: 10, 9"),
         ((TEXTS[:1], [0], None, 1, 0.5), "leave examples to train on"),
     ):

@@ -17,6 +17,7 @@ from tests.support.samples import released_ids
 from tests.support.samples import released_texts
 from tests.support.samples import tiny_model
 from tests.support.samples import tiny_sentences
+from xlnet_tf import XLNetTextClassifierPreprocessor
 
 
 @pytest.fixture(scope="module")
@@ -271,3 +272,13 @@ def test_wrong_arguments(tokenizer):
     ):
         with pytest.raises(error, match=match):
             call()
+
+
+def test_a_tokenizer_is_shown_with_what_decides_its_ids(tokenizers):
+    cased, uncased = tokenizers
+    size = f"{cased.vocabulary_size:,} pieces"
+    assert repr(cased) == f"<Tokenizer: {size}, lowercase=False>"
+    assert repr(uncased) == f"<Tokenizer: {size}, lowercase=True>"
+    shown = repr(XLNetTextClassifierPreprocessor(cased, sequence_length=32))
+    assert shown.startswith("<XLNetTextClassifierPreprocessor: sequence_le")
+    assert shown.endswith(f"{cased!r}>")

@@ -37,7 +37,7 @@ class XLNetBackbone(BaseBackbone):
     files do not keep them.
 
     Args:
-        config: XLNetConfig.
+        config: XLNetConfig. Its fields may be given by name instead.
         seed: int or None, for dropout when no `dropout_seed` is given.
         rematerialize: bool, recompute the layers for the gradient instead of
             keeping their inner results: less memory, more time. Default False.
@@ -109,7 +109,7 @@ class XLNetBackbone(BaseBackbone):
 
     def __init__(
         self,
-        config,
+        config=None,
         seed=None,
         rematerialize=False,
         scan_layers=False,
@@ -117,6 +117,7 @@ class XLNetBackbone(BaseBackbone):
         **kwargs,
     ):
         kernels.check_kernel(attention_kernel)
+        config, kwargs = self.config_of(config, kwargs)
         super().__init__(**kwargs)
         self.config = config
         self.seed = seed
@@ -169,7 +170,8 @@ class XLNetBackbone(BaseBackbone):
             ),
         )
         for block in self.blocks:
-            block.build()
+            block.build((None, None, self.config.hidden_dim))
+        self.build((None, None))
         self.built = True
 
     def computation(self):

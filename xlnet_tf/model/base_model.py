@@ -34,6 +34,9 @@ class BaseModel(keras.Model):
     def build(self, input_shape=None):
         """Does nothing: the config alone decides every shape."""
 
+    def get_build_config(self):
+        """Nothing: the config alone decides every shape."""
+
     def freeze_if_told(self):
         """Applies the constructor's `trainable=False` to what was made since.
 
@@ -170,6 +173,41 @@ class BaseBackbone(Preset, BaseModel):
                 "a task, which makes the one that fits."
             )
         return cls(config, **arguments), None
+
+    @classmethod
+    def config_of(cls, config, kwargs):
+        """The config of the arguments of a constructor, and the others.
+
+        Args:
+            config: object of `config_class`, or None where `kwargs` has its
+                fields.
+            kwargs: dict.
+
+        Returns:
+            (object of `config_class`, dict of the arguments that are none of
+            its fields).
+
+        Raises:
+            TypeError: if a config is missing, given twice, or of another model.
+        """
+        names = cls.config_class.field_names()
+        fields = {k: v for k, v in kwargs.items() if k in names}
+        others = {k: v for k, v in kwargs.items() if k not in names}
+        if config is None and fields:
+            return cls.config_class(**fields), others
+        if fields or not isinstance(config, cls.config_class):
+            kind = cls.config_class.__name__
+            raise TypeError(
+                f"`{cls.__name__}` takes a config ({kind}), or its fields by "
+                "name, such as hidden_dim=128. Received: "
+                f"{type(config).__name__}, {', '.join(fields) or 'no fields'}."
+            )
+        return config, others
+
+    @property
+    def output_shape(self):
+        """Shape of `content`, which `summary` shows."""
+        return None, None, self.config.hidden_dim
 
     def token_table(self):
         """The embeddings of all tokens, float tensor of shape [V, D]."""

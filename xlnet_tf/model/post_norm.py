@@ -50,6 +50,11 @@ class PostNormBlock(keras.layers.Layer):
             name=name,
         )
 
+    @property
+    def output_shape(self):
+        """Shape of the result, which `summary` shows."""
+        return None, None, self.config.hidden_dim
+
     def build(self, input_shape=None):
         config = self.config
         self.attention.build()

@@ -228,6 +228,11 @@ class RawStringModel:
         return to_data_set(self.preprocessor, *parts, batch_size)
 
     def _is_raw(self, x):
+        if isinstance(x, (list, tuple)) and not len(x):
+            raise ValueError(
+                "`x` must hold one example or more. Received: an empty "
+                f"{type(x).__name__}."
+            )
         if not is_raw(x):
             return False
         check_preprocessor(self)

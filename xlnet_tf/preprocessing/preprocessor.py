@@ -233,6 +233,10 @@ class Preprocessor(PreprocessorPreset):
             **self.layout_setting(),
         }
 
+    def __repr__(self):
+        values = ", ".join(f"{k}={v!r}" for k, v in self.settings().items())
+        return f"<{type(self).__name__}: {values}, {self.tokenizer!r}>"
+
     def layout_setting(self):
         """The setting `layout`, dict; empty where it is the default."""
         return {} if self.layout == "xlnet" else {"layout": self.layout}

@@ -85,6 +85,11 @@ class LanguageModelHead(keras.layers.Layer):
                 "transform_norm", config, dtype=policy
             )
 
+    @property
+    def output_shape(self):
+        """Shape of the logits, which `summary` shows."""
+        return None, None, self.config.vocabulary_size
+
     def build(self, input_shape=None):
         self.bias = self.add_weight(
             name="bias",
@@ -179,6 +184,11 @@ class ClassificationHead(keras.layers.Layer):
             "logits_dense", num_classes, config, dtype=self.dtype_policy
         )
 
+    @property
+    def output_shape(self):
+        """Shape of the logits, which `summary` shows."""
+        return None, self.logits_dense.units
+
     def build(self, input_shape=None):
         if self.summary_dense is not None:
             self.summary_dense.build((None, self.config.hidden_dim))
@@ -224,6 +234,11 @@ class TokenHead(keras.layers.Layer):
         self.logits_dense = dense(
             "logits_dense", num_classes, config, dtype=self.dtype_policy
         )
+
+    @property
+    def output_shape(self):
+        """Shape of the logits, which `summary` shows."""
+        return None, None, self.logits_dense.units
 
     def build(self, input_shape=None):
         self.logits_dense.build((None, None, self.config.hidden_dim))

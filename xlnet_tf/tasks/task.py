@@ -65,7 +65,7 @@ class Task(Finetuned, RawStringModel, Preset, BaseModel):
         super().__init__(**kwargs)
         self.backbone = backbone
         self.head = head
-        self.head.build()
+        self.head.build((None, None, backbone.config.hidden_dim))
         self.preprocessor = preprocessor
         self.built = True
         self.freeze_if_told()

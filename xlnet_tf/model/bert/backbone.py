@@ -27,7 +27,7 @@ class BertBackbone(BaseBackbone):
     files do not keep them.
 
     Args:
-        config: BertConfig.
+        config: BertConfig. Its fields may be given by name instead.
         seed: int or None, for dropout when no `dropout_seed` is given.
         rematerialize: bool, recompute the layers for the gradient instead of
             keeping their inner results: less memory, more time. Default False.
@@ -92,7 +92,7 @@ class BertBackbone(BaseBackbone):
 
     def __init__(
         self,
-        config,
+        config=None,
         seed=None,
         rematerialize=False,
         scan_layers=False,
@@ -104,6 +104,7 @@ class BertBackbone(BaseBackbone):
                 "`attention_kernel` of a BertBackbone must be auto or plain. "
                 f"Received: attention_kernel={attention_kernel!r}."
             )
+        config, kwargs = self.config_of(config, kwargs)
         super().__init__(**kwargs)
         self.config = config
         self.seed = seed
@@ -167,7 +168,8 @@ class BertBackbone(BaseBackbone):
         if self.relative_position_bias is not None:
             self.relative_position_bias.build()
         for block in self.blocks:
-            block.build()
+            block.build((None, None, self.config.hidden_dim))
+        self.build((None, None))
         self.built = True
 
     def computation(self):
