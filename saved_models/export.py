@@ -248,7 +248,7 @@ def load_tokenizer(path, lowercase=None):
             return Tokenizer(local, lowercase=bool(lowercase))
     directory = path if path.is_dir() else path.parent
     # A run's preset knows the case of its text, the run itself does not.
-    for place in (as_model_path(directory), directory):
+    for place in (directory / "preset", directory / "best", directory):
         with _local_tokenizer(place) as local:
             if local.is_dir() and find_tokenizer_file(local) is not None:
                 return read_tokenizer(local, lowercase)
