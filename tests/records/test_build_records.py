@@ -235,7 +235,10 @@ def test_a_sequence_is_held_out_of_little_text(corpus, tmp_path):
         RecordSettings(**settings),
         text_format="sentences",
     )
-    counts = {split: x["records"] for split, x in manifest.splits.items()}
+    counts = {
+        split: sum(shard.records for shard in shards)
+        for split, shards in manifest.splits.items()
+    }
     assert 0 < counts["validation"] < counts["train"] / 5
 
 
