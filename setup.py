@@ -51,6 +51,8 @@ REQUIRED = [
 
 EXTRAS = {
     "beam": ["apache-beam>=2.77,<3"],
+    # Parquet, Arrow, Feather and .zst.
+    "formats": ["pyarrow>=16"],
     # Models by hf://OWNER/NAME.
     "hub": ["huggingface_hub>=0.34"],
     "serving": ["tensorflow-serving-api>=2.20,<2.21"],

@@ -12,6 +12,7 @@ from data_pipeline.settings import add_options
 from data_pipeline.settings import add_print_config
 from data_pipeline.settings import given_options
 from data_pipeline.text.documents import BAD_TEXT
+from data_pipeline.text.documents import TEXT_FIELD
 from data_pipeline.text.documents import TEXT_FORMATS
 from data_pipeline.text.documents import Corpus
 from data_pipeline.text.files import sizes_and_times
@@ -24,6 +25,7 @@ _UNKNOWN_WARNING = 0.01
 _BAD_TEXT = {
     "replaced_characters": "replaced character(s) that were no text",
     "skipped_lines": "skipped line(s) that could not be read",
+    "empty_rows": "row(s) without text",
     "empty_files": "file(s) without text",
 }
 
@@ -58,6 +60,7 @@ def main(argv=None):
         arguments.text_format,
         arguments.encoding,
         arguments.on_bad_text,
+        arguments.text_field,
     )
     if corpus.guess:
         sys.stdout.write(f"{corpus.guess}\n")
@@ -198,7 +201,8 @@ def _parser():
         required=True,
         nargs="+",
         metavar="GLOB",
-        help="text files: paths or globs; also gs://BUCKET/...",
+        help="text, JSON lines, Parquet or Arrow files, perhaps compressed, "
+        "or saved data sets: paths or globs; also gs://BUCKET/...",
     )
     add(
         "--tokenizer",
@@ -225,6 +229,13 @@ def _add_text_options(add):
         default="auto",
         help="sentences: one per line, a blank line ends a document; running: "
         'a file is a document; jsonl: {"text": ...} per line',
+    )
+    add(
+        "--text-field",
+        default=TEXT_FIELD,
+        metavar="NAME",
+        help="of the text in lines of JSON, Parquet and Arrow; a.b is the "
+        "field b of a (default text)",
     )
     add("--encoding", default="utf-8", help="of the text files")
     add(

@@ -10,6 +10,7 @@ checks the checksums of all shards. The exit status is 1 if one is damaged.
 import sys
 
 from data_pipeline import command_line
+from data_pipeline.settings import SEED
 
 # Shares are over so many records, from all over the set.
 _SAMPLE = 1000
@@ -63,6 +64,10 @@ def main(argv=None):
         int, 0, or 1 if a shard is damaged.
     """
     options = parse_arguments(argv)
+    if not SEED.holds(options.seed):
+        raise ValueError(
+            f"`seed` must be {SEED.integer}. Received: seed={options.seed}."
+        )
     import tensorflow as tf
 
     from data_pipeline.pretraining import PretrainingData

@@ -13,6 +13,7 @@ from data_pipeline.command_line import Parser
 from data_pipeline.command_line import parse
 from data_pipeline.command_line import run
 from data_pipeline.text.documents import BAD_TEXT
+from data_pipeline.text.documents import TEXT_FIELD
 from data_pipeline.text.documents import TEXT_FORMATS
 from data_pipeline.text.documents import Corpus
 from xlnet_tf.files import write_bytes
@@ -112,7 +113,7 @@ def main(argv=None):
         required=True,
         nargs="+",
         metavar="GLOB",
-        help="text files: paths or globs; also gs://BUCKET/...",
+        help="as of build_records: paths or globs; also gs://BUCKET/...",
     )
     add("--output", required=True, metavar="FILE", help="such as spiece.model")
     add("--vocabulary-size", type=int, default=32000, metavar="N")
@@ -126,6 +127,12 @@ def main(argv=None):
     add("--lowercase", action="store_true", help="for an uncased model")
     add("--sentence-limit", type=int, default=10_000_000, metavar="N")
     add("--text-format", default="auto", choices=TEXT_FORMATS)
+    add(
+        "--text-field",
+        default=TEXT_FIELD,
+        metavar="NAME",
+        help="as of build_records (default text)",
+    )
     add("--encoding", default="utf-8")
     add(
         "--on-bad-text",
@@ -139,6 +146,7 @@ def main(argv=None):
         options.text_format,
         options.encoding,
         options.on_bad_text,
+        options.text_field,
     )
     if corpus.guess:
         sys.stdout.write(f"{corpus.guess}\n")

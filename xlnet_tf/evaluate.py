@@ -40,6 +40,12 @@ def parse_arguments(argv=None):
         choices=("auto", "sentences", "running", "jsonl"),
         help="as of build_records (default auto)",
     )
+    add(
+        "--text-field",
+        default="text",
+        metavar="NAME",
+        help="as of build_records (default text)",
+    )
     add("--encoding", default="utf-8", help="of the text (default utf-8)")
     add(
         "--segment-length",
@@ -171,7 +177,12 @@ def read_text(options, tokenizer):
     from data_pipeline.records.sequences import join_documents
     from data_pipeline.text.documents import Corpus
 
-    corpus = Corpus(options.text, options.text_format, options.encoding)
+    corpus = Corpus(
+        options.text,
+        options.text_format,
+        options.encoding,
+        text_field=options.text_field,
+    )
     if corpus.guess:
         sys.stderr.write(f"{corpus.guess}\n")
     sentences, words, characters = [], 0, 0

@@ -20,6 +20,7 @@ from data_pipeline.records.manifest import read_manifest
 from data_pipeline.records.part import BuiltPart
 from data_pipeline.records.writer import PLAN
 from data_pipeline.records.writer import WrittenShard
+from data_pipeline.text.documents import TEXT_FIELD
 from data_pipeline.text.files import sizes_and_times
 from xlnet_tf import files
 
@@ -33,8 +34,9 @@ _DIGEST = "sha256"  # of its other fields
 _FINISHED = "finished.json"
 # A file may change again without another time of change for so long.
 _CLOCK_NS = 2_000_000_000
-# Names that the plans of earlier versions lack.
+# Names that the plans of earlier versions lack, and what they stand for there.
 _NEW = ("on_bad_text", "libraries")
+_EARLIER = {"text_field": TEXT_FIELD}
 
 
 class ChangedTextError(ValueError):
@@ -73,6 +75,7 @@ def make_plan(corpus, tokenizer, settings):
         "text_format": corpus.text_format,
         "encoding": corpus.encoding,
         "on_bad_text": corpus.on_bad_text,
+        "text_field": corpus.text_field,
         **vars(settings),
         # Random draws and pieces may be others in another release.
         "libraries": {
@@ -152,7 +155,7 @@ def _is_plan(values):
 def _difference(before, now, ignored=()):
     """First difference between two plans, in words, or None."""
     for name, value in now.items():
-        old = before.get(name)
+        old = before.get(name, _EARLIER.get(name))
         if old == value or name in ignored or old is None and name in _NEW:
             continue
         # What was refused is not in the set, so any choice gives the same.

@@ -20,6 +20,9 @@ from fsspec.implementations.tar import TarFileSystem
 from fsspec.implementations.zip import ZipFileSystem
 from fsspec.utils import infer_compression
 
+from data_pipeline.text import saved_datasets
+from data_pipeline.text.arrow_io import ZSTD_ENDINGS
+from data_pipeline.text.arrow_io import ZstdFile
 from xlnet_tf.files import as_path
 from xlnet_tf.files import is_remote
 from xlnet_tf.files import local_copy
@@ -59,8 +62,9 @@ def open_tree(path):
 
     Args:
         path: str or path-like, a directory, an archive (.zip, .tar, .tar.gz,
-            .tgz, .tar.bz2, .tar.xz) or one file, which may end in .gz, .bz2
-            or .xz; locally or in a bucket (gs://).
+            .tgz, .tar.bz2, .tar.xz), the directory of a saved data set, or
+            one file, which may end in .gz, .bz2, .xz or .zst; locally or in a
+            bucket (gs://).
 
     Returns:
         Tree, with `is_file` True for a single file.
@@ -70,7 +74,8 @@ def open_tree(path):
     """
     path = as_path(os.path.expanduser(os.fspath(path)))
     if path.is_dir():
-        return Tree(str(path))
+        is_saved = saved_datasets.is_saved(path)
+        return Tree(str(path), saved_datasets.STATE if is_saved else None)
     if not path.is_file():
         raise FileNotFoundError(
             f"there is no file or directory {path}, seen from {os.getcwd()}."
@@ -255,12 +260,12 @@ class Tree:
             path = self.place(name)
             with _damage_named(path), local_copy(path) as copy:
                 # Not `fsspec.open`, which takes "[1]" in a name for a pattern.
-                compression = infer_compression(copy.name)
+                opener = _opener(copy.name)
                 with copy.open("rb") as raw:
-                    if compression is None:
+                    if opener is None:
                         yield raw
                         return
-                    with compr[compression](raw, mode="r") as file:
+                    with opener(raw) as file:
                         yield _expanded(file, path)
             return
         with _damage_named(self.path):
@@ -325,6 +330,16 @@ def _file_system(path, file):
     if compression is not None:
         file = _expanded(compr[compression](file), path)
     return TarFileSystem(file)
+
+
+def _opener(name):
+    """Function that opens a compressed file by its name, or None."""
+    if os.path.splitext(name.lower())[1] in ZSTD_ENDINGS:
+        return ZstdFile
+    compression = infer_compression(name)
+    if compression is None:
+        return None
+    return functools.partial(compr[compression], mode="r")
 
 
 def _expanded(file, path):

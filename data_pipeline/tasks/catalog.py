@@ -4,11 +4,9 @@ from data_pipeline.tasks.examples import TaskSpec
 from data_pipeline.tasks.examples import own_splits
 from data_pipeline.tasks.examples import splits_named
 from data_pipeline.tasks.glue import GLUE_TASKS
+from data_pipeline.tasks.readers.formats import TABLE_ENDINGS
 from data_pipeline.tasks.readers.pairs import PAIR_TASKS
 from data_pipeline.tasks.readers.reviews import TOPIC_AND_REVIEW_TASKS
-
-_ENDINGS = (".tsv", ".csv", ".jsonl", ".json")
-
 
 _TEXT = ("text", "sentence", "review", "content")
 _FIRST = ("text", "text_a", "sentence1", "premise", "question1", "question")
@@ -26,7 +24,7 @@ def _own(name, columns, metrics, description, **changes):
     }
     return TaskSpec(
         name=name,
-        files=own_splits(_ENDINGS),
+        files=own_splits(TABLE_ENDINGS),
         columns=columns,
         metrics=metrics,
         description=description,
@@ -39,7 +37,8 @@ _OWN_TABLES = (
         "classification",
         {"text": _TEXT, "label": _LABEL, "id": _ID},
         ("accuracy",),
-        "your own classes of texts, from TSV, CSV or JSON lines",
+        "your own classes of texts, from TSV, CSV, JSON lines, Parquet or "
+        "Arrow",
     ),
     _own(
         "pair",

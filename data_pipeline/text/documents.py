@@ -11,21 +11,26 @@ Text formats:
   wrapped or not, and for wikitext-2, whose blank lines only set off headings.
 - "jsonl": a line is `{"text": ...}`, a document of running text.
 
+Parquet, Arrow and Feather files have a document a row whatever the format is:
+of running text, or for "sentences" of a sentence a line.
+
 "auto" takes .jsonl and .json for "jsonl", and guesses one format for all other
-files of a corpus: in their first 65,536 characters, blank lines separate
-blocks. If blocks have two lines or more on average and at least 4 of 5 lines
+files of text: in their first 65,536 characters, blank lines separate blocks. If
+blocks have two lines or more on average and at least 4 of 5 lines
 end like a sentence, the format is "sentences", else "running".
 
-A line of text above 800,000 characters counts as several, and one of jsonl must
-not have more than 64 million: it is one document, which is held in memory.
+A line of text above 800,000 characters counts as several. One of jsonl and a
+row must not have more than 64 million: it is one document, which is held in
+memory.
 """
 
-import json
 import os
 import re
 import typing
 
 from data_pipeline.text import lines as text_lines
+from data_pipeline.text import rows
+from data_pipeline.text.columnar import is_columnar
 from data_pipeline.text.files import COMPRESSED
 from data_pipeline.text.files import ReadLog
 from data_pipeline.text.files import TextError
@@ -38,12 +43,10 @@ PART_CHARACTERS = 4_000_000
 # A corpus in one file must not be one document: no part of it could be held
 # out, or built in parallel.
 DOCUMENT_CHARACTERS = 200_000
+TEXT_FIELD = "text"
 
 # A line above it is cut, so that a file in one line is not one document either.
 _LONGEST_LINE = 4 * DOCUMENT_CHARACTERS
-
-# Of JSON, which cannot be cut.
-_LONGEST_JSON = 1 << 26
 
 _HEAD_CHARACTERS = 1 << 16
 # Files whose heads are looked at, evenly spread over a corpus of more.
@@ -69,12 +72,14 @@ class Reader(typing.NamedTuple):
 
     `text_format` is one of `TEXT_FORMATS` other than "auto", `knows_json` is
     whether names that end in .jsonl and .json mean "jsonl" all the same.
+    `text_field` is the name of the text in lines of JSON and in tables.
     """
 
     text_format: str
     knows_json: bool
     encoding: str
     on_bad_text: str
+    text_field: str = TEXT_FIELD
 
     def documents(self, path, log=None):
         """Yield the Documents of a file.
@@ -85,12 +90,12 @@ class Reader(typing.NamedTuple):
 
         Raises:
             TextError: the file has no text, bytes that are not text or a
-                broken line of JSON, and `on_bad_text` is "refuse".
+                broken line of JSON, and `on_bad_text` is "refuse"; or it is
+                damaged, or has no column of texts of the name.
+            RuntimeError: a package that reads it is not installed.
         """
-        is_json = self.knows_json and _is_json(path)
-        read = _READERS["jsonl" if is_json else self.text_format]
         is_empty = True
-        for document in read(path, self.encoding, self.on_bad_text, log):
+        for document in self._documents(path, log):
             is_empty = False
             yield document
         if not is_empty:
@@ -101,6 +106,23 @@ class Reader(typing.NamedTuple):
             )
         if log is not None:
             log.bad_text["empty_files"] += 1
+
+    def _documents(self, path, log):
+        if is_columnar(path):
+            texts = rows.read_table(
+                path, self.on_bad_text, self.text_field, log
+            )
+            form = "running"
+            if self.text_format == "sentences" and not self.knows_json:
+                form, texts = "sentences", map(_without_blank_lines, texts)
+            return (Document(text, form) for text in texts)
+        if self.text_format == "jsonl" or self.knows_json and _is_json(path):
+            texts = rows.read_json_lines(
+                path, self.encoding, self.on_bad_text, self.text_field, log
+            )
+            return (Document(text, "running") for text in texts)
+        read = _READERS[self.text_format]
+        return read(path, self.encoding, self.on_bad_text, log)
 
 
 class Corpus:
@@ -113,12 +135,15 @@ class Corpus:
         on_bad_text: one of `BAD_TEXT`: bytes that are not text are an error,
             become U+FFFD, or their line is left out. Both of the latter leave
             out broken lines of JSON and empty files.
+        text_field: str, the name of the text in lines of JSON and in tables;
+            `a.b` is the field b of the field a.
 
     Attributes:
         files: list of str.
         text_format: str, as given.
         encoding: str, as given.
         on_bad_text: str.
+        text_field: str.
         reader: Reader.
         guess: str, what "auto" took and what differs from it, or None where
             nothing was guessed.
@@ -135,6 +160,7 @@ class Corpus:
         text_format="auto",
         encoding="utf-8",
         on_bad_text="refuse",
+        text_field=TEXT_FIELD,
     ):
         for name, value, choices in (
             ("text_format", text_format, TEXT_FORMATS),
@@ -147,12 +173,15 @@ class Corpus:
                 )
         self.text_format, self.encoding = text_format, encoding
         self.on_bad_text, self.guess = on_bad_text, None
+        self.text_field = text_field
         checked = text_lines.checked_encoding(encoding)
         self.files = find_files(patterns)
         is_auto = text_format == "auto"
         if is_auto:
             text_format = self._guessed_format(checked)
-        self.reader = Reader(text_format, is_auto, checked, on_bad_text)
+        self.reader = Reader(
+            text_format, is_auto, checked, on_bad_text, text_field
+        )
 
     def documents(self, log=None):
         """Yield the Documents of all files.
@@ -164,9 +193,10 @@ class Corpus:
             yield from self.reader.documents(path, log)
 
     def _guessed_format(self, encoding):
-        files = [path for path in self.files if not _is_json(path)]
+        texts = [path for path in self.files if not is_columnar(path)]
+        files = [path for path in texts if not _is_json(path)]
         if not files:
-            return "jsonl"
+            return "jsonl" if texts else "running"
         step = -(-len(files) // _HEADS)
         heads = {
             path: _Head.of(path, encoding, self.on_bad_text)
@@ -327,50 +357,9 @@ def _read_running(*file):
         yield Document(text, "running")
 
 
-def _read_jsonl(path, encoding, on_bad_text, log):
-    lines = text_lines.read_lines(
-        path, encoding, on_bad_text, log, _LONGEST_JSON, is_cut=False
-    )
-    for number, line in enumerate(lines, start=1):
-        if not line.strip():
-            continue
-        try:
-            text = _text_of(line)
-        except ValueError as error:
-            if on_bad_text == "refuse":
-                raise TextError(
-                    f"{path}:{number}: {error} Every line must be one object "
-                    'like {"text": "..."}; `on_bad_text` (--on-bad-text skip) '
-                    "leaves out others."
-                ) from None
-            if log is not None:
-                log.bad_text["skipped_lines"] += 1
-            continue
-        if text.strip():
-            yield Document(text, "running")
+def _without_blank_lines(text):
+    lines = map(str.strip, text.split("\n"))
+    return "\n".join(filter(None, lines))
 
 
-def _text_of(line):
-    """The field "text" of a line of JSON; ValueError without one."""
-    try:
-        value = json.loads(line)
-    except json.JSONDecodeError as error:
-        raise ValueError(
-            f"the line is not valid JSON ({error.msg} at column {error.colno})."
-        ) from None
-    except (ValueError, RecursionError) as error:
-        # A number of too many digits, or lists in lists without end.
-        raise ValueError(
-            f"the line is not JSON that can be read ({error})."
-        ) from None
-    text = value.get("text") if isinstance(value, dict) else None
-    if not isinstance(text, str):
-        raise ValueError('the JSON has no string field "text".')
-    return text
-
-
-_READERS = {
-    "sentences": _read_sentences,
-    "running": _read_running,
-    "jsonl": _read_jsonl,
-}
+_READERS = {"sentences": _read_sentences, "running": _read_running}

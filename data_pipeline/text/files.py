@@ -1,7 +1,7 @@
 """Text files: those that a pattern names, and their bytes.
 
 A file is local or in a bucket (`gs://BUCKET/...`), and may be compressed: .gz,
-.bz2 or .xz.
+.bz2, .xz or .zst.
 """
 
 import bz2
@@ -14,12 +14,20 @@ import lzma
 import os
 import zlib
 
+from data_pipeline.text.arrow_io import ZSTD_ENDINGS
+from data_pipeline.text.arrow_io import ZstdFile
+from data_pipeline.text.saved_datasets import find_data_files
 from xlnet_tf.files import as_path
 from xlnet_tf.files import is_remote
 from xlnet_tf.files import size_of
 from xlnet_tf.files.limits import ExpandedFile
 
-COMPRESSED = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
+COMPRESSED = {
+    ".gz": gzip.open,
+    ".bz2": bz2.open,
+    ".xz": lzma.open,
+    **dict.fromkeys(ZSTD_ENDINGS, ZstdFile),
+}
 _CHUNK_BYTES = 1 << 20
 _REQUESTS = 32  # to a bucket at once
 
@@ -39,7 +47,7 @@ class ReadLog:
         digests: dict of path to str, the SHA-256 of each file that was read
             to its end.
         bad_text: collections.Counter of `replaced_characters`,
-            `skipped_lines` and `empty_files`.
+            `skipped_lines`, `empty_rows` and `empty_files`.
     """
 
     def __init__(self, progress=None):
@@ -52,15 +60,18 @@ def find_files(patterns):
     """Files that match patterns, sorted by name.
 
     Args:
-        patterns: str or path, or several: a file or a glob, in which `**`
-            matches any number of folders; in a bucket it cannot be used.
+        patterns: str or path, or several: a file, a directory of a data set
+            that Hugging Face's `datasets` has saved, or a glob of these, in
+            which `**` matches any number of folders; in a bucket it cannot be
+            used.
 
     Returns:
         list of str, each file once.
 
     Raises:
         FileNotFoundError: a pattern matches no file, or a link to none.
-        ValueError: a pattern names a directory.
+        ValueError: a pattern names another directory, or a data set that
+            cannot be read.
     """
     if isinstance(patterns, (str, os.PathLike)):
         patterns = [patterns]
@@ -87,6 +98,8 @@ def _local_matches(pattern):
             )
         if os.path.isfile(path):
             files.append(path)
+        elif os.path.isdir(path):
+            files += map(os.fspath, find_data_files(path) or [])
     return files
 
 
@@ -125,8 +138,9 @@ def _remote_matches(pattern):
     first = min((pattern.find(x) for x in "*?[" if x in pattern), default=None)
     if first is None:
         path = as_path(pattern)
-        is_file = path.exists() and not path.is_dir()
-        return [os.fspath(path)] if is_file else []
+        if path.is_dir():
+            return list(map(os.fspath, find_data_files(path) or []))
+        return [os.fspath(path)] if path.exists() else []
     folder, _, rest = pattern[:first].rpartition("/")
     paths = as_path(folder).glob(rest + pattern[first:])
     # Each question to a bucket takes a while: folders have no ending.

@@ -356,6 +356,43 @@ def _texts(path):
     return dict.fromkeys(names, mutated_bytes), read
 
 
+def _tables(path):
+    import pyarrow
+
+    from data_pipeline.tasks.reading import read_examples
+    from data_pipeline.text.documents import read_documents
+    from tests.support.table_files import save_dataset
+    from tests.support.table_files import write_all
+
+    content = pyarrow.table(
+        {
+            "text": ["Who sat on a mat?", None, "It did."] * 20,
+            "label": pyarrow.array(["no", "a", "yes"] * 20).dictionary_encode(),
+            "a": [{"b": "c"}, None, {"b": None}] * 20,
+            "score": [1.5, 2.0, 0.0] * 20,
+        }
+    )
+    names = [file.name for file in write_all(content, path)]
+    names.append(save_dataset(content, path / "saved").name)
+    text = b"Who sat on a mat? It did.\n\n" * 20
+    (path / "f.txt.zst").write_bytes(
+        pyarrow.compress(text, "zstd", asbytes=True)
+    )
+
+    def read(path):
+        for name in [*names, "f.txt.zst"]:
+            for _ in read_documents(path / name):
+                pass
+        for name in names:
+            columns = {"text": "label"}
+            read_examples("classification", path / name, columns=columns)
+
+    changes = dict.fromkeys([*names[:-1], "f.txt.zst"], mutated_bytes)
+    changes["saved/state.json"] = mutated_json
+    changes["saved/data-00000-of-00002.arrow"] = mutated_bytes
+    return changes, read
+
+
 def _operations(path):
     import tensorflow as tf
 
@@ -430,6 +467,7 @@ _MAKERS = {
     "task files": _task_files,
     "archives": _archives,
     "texts": _texts,
+    "tables": _tables,
     "operations": _operations,
     "tokenizer.json": _tokenizer_json,
     "vocabulary": _vocabulary,
@@ -444,7 +482,7 @@ _MAKERS = {
 # Of 100 trials; those that take longest have fewest.
 SHARES = {
     **dict.fromkeys(("config", "run files", "task files", "operations"), 14),
-    **dict.fromkeys(("settings", "archives", "texts"), 8),
+    **dict.fromkeys(("settings", "archives", "texts", "tables"), 8),
     **dict.fromkeys(
         ("tokenizer.json", "vocabulary", "hugging face", "bert"), 3
     ),

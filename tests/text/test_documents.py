@@ -14,6 +14,7 @@ import pytest
 from data_pipeline.text import documents
 from data_pipeline.text import files
 from data_pipeline.text import lines
+from data_pipeline.text import rows
 from data_pipeline.text.documents import Corpus
 from data_pipeline.text.documents import Document
 from data_pipeline.text.documents import PartPlanner
@@ -235,7 +236,7 @@ def test_json_lines_that_are_too_long(tmp_path, monkeypatch):
     path = tmp_path / "a.jsonl"
     texts = ["One.", "x" * 60, "y" * 200, "Two."]
     path.write_text("".join(f"{json.dumps({'text': x})}\n" for x in texts))
-    monkeypatch.setattr(documents, "_LONGEST_JSON", 50)
+    monkeypatch.setattr(rows, "MOST_CHARACTERS", 50)
     for size in (1, 7, 64, 1 << 20):
         monkeypatch.setattr(files, "_CHUNK_BYTES", size)
         with pytest.raises(

@@ -101,6 +101,26 @@ def parse_yaml(text):
         raise ValueError(reason) from error
 
 
+def check_expansion(name, stored_bytes, unfolded_bytes):
+    """Refuses a file that unfolds to far more than it has.
+
+    Args:
+        name: str, of the file.
+        stored_bytes: int, before decompression.
+        unfolded_bytes: int, behind it.
+
+    Raises:
+        ValueError: it is 100 times its bytes and more than 64 MiB.
+    """
+    most = max(_ALWAYS_ALLOWED, _MOST_EXPANSION * stored_bytes)
+    if unfolded_bytes > most:
+        raise ValueError(
+            f"{name} unfolds to more than {most:,} bytes, {_MOST_EXPANSION} "
+            "times what it has: it is damaged, or made to fill the memory. If "
+            "you trust it, decompress it first."
+        )
+
+
 class ExpandedFile(io.RawIOBase):
     """Decompressed bytes of a file, which are not far more than its own.
 
@@ -116,7 +136,7 @@ class ExpandedFile(io.RawIOBase):
 
     def __init__(self, file, stored_bytes, name):
         self._file = file
-        self._most = max(_ALWAYS_ALLOWED, _MOST_EXPANSION * stored_bytes)
+        self._stored_bytes = stored_bytes
         self._name = name
 
     def readable(self):
@@ -130,19 +150,11 @@ class ExpandedFile(io.RawIOBase):
 
     def seek(self, offset, whence=io.SEEK_SET):
         if whence == io.SEEK_SET:
-            self._check(offset)
+            check_expansion(self._name, self._stored_bytes, offset)
         return self._file.seek(offset, whence)
 
     def readinto(self, buffer):
         data = self._file.read(len(buffer))
-        self._check(self._file.tell())
+        check_expansion(self._name, self._stored_bytes, self._file.tell())
         buffer[: len(data)] = data
         return len(data)
-
-    def _check(self, position):
-        if position > self._most:
-            raise ValueError(
-                f"{self._name} unfolds to more than {self._most:,} bytes, "
-                f"{_MOST_EXPANSION} times what it has: it is damaged, or made "
-                "to fill the memory. If you trust it, decompress it first."
-            )

@@ -15,9 +15,10 @@ from data_pipeline.tasks.examples import TaskSpec
 from data_pipeline.tasks.examples import own_splits
 from data_pipeline.tasks.readers import tables
 from data_pipeline.tasks.readers.columns import parse_columns
+from data_pipeline.tasks.readers.formats import TABLE_ENDINGS
+from data_pipeline.text.files import COMPRESSED
 
-_COMPRESSED = ("", ".gz", ".bz2", ".xz")
-_TABLES = (".tsv", ".csv", ".jsonl", ".json")
+_COMPRESSED = ("", *COMPRESSED)
 _SUBJECT = "@subject"
 _ANNOTATION = "@ann"
 
@@ -35,7 +36,7 @@ def find(tree, candidate, task, columns=None):
     Returns:
         str, the name of the table or of the sources, or None.
     """
-    if candidate.lower().endswith(_TABLES):
+    if candidate.lower().endswith(TABLE_ENDINGS):
         return candidate if tree.has(candidate) else None
     sources, targets = _endings(task, columns)
     # A test split may have no targets.
@@ -71,7 +72,7 @@ def read_examples(tree, name, task, split, columns=None):
     """
     place, file = tree.place(name), posixpath.basename(name)
     is_test = split.startswith("test")
-    if _plain(name).lower().endswith(_TABLES):
+    if _plain(name).lower().endswith(TABLE_ENDINGS):
         rows = _of_table(tree, name, task, split, columns)
     else:
         rows = _of_lines(tree, name, task, is_test, columns)
@@ -245,7 +246,7 @@ PAIR_TASKS = (
         name="seq2seq",
         kind=_KIND,
         reader="pairs",
-        files=own_splits((*_TABLES, "")),
+        files=own_splits((*TABLE_ENDINGS, "")),
         columns={
             "source": ("source", "src", "text", "input", "document"),
             "target": ("target", "tgt", "summary", "output"),

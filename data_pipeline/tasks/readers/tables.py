@@ -1,28 +1,16 @@
-"""Examples in tables: TSV, CSV and JSON lines.
+"""Examples in tables, whose rows `formats` reads."""
 
-A .tsv (or .txt) is split at tabs and never quoted, as in GLUE. A .csv is
-separated by commas, and texts with a comma, quote or line break are quoted;
-blanks behind a comma do not count. A .jsonl or .json has an object per line, or
-is a list of objects.
-
-A "row" is the line of the file, from 1, where an example begins.
-"""
-
-import contextlib
-import csv
 import json
 import math
-import os
 import posixpath
 import warnings
 
-from data_pipeline.tasks import archives
 from data_pipeline.tasks.examples import RankingExample
 from data_pipeline.tasks.examples import TextExample
 from data_pipeline.tasks.readers.columns import LABEL_ROLES
 from data_pipeline.tasks.readers.columns import Columns
-
-_FIELD_CHARACTERS = 1 << 30
+from data_pipeline.tasks.readers.formats import rows_of
+from data_pipeline.tasks.readers.formats import table_format
 
 
 def read_examples(tree, name, task, split, columns=None):
@@ -54,7 +42,7 @@ def read_examples(tree, name, task, split, columns=None):
             label = label_of(label)
         except ValueError as error:
             hint = ""
-            if number == 1 and table_format(name, task) != "json":
+            if number == 1 and table_format(name, task) in ("tsv", "csv"):
                 hint = " If this row names the columns, remove it."
             raise ValueError(f"{place}, row {number}: {error}{hint}") from None
         texts = [values["text"], values.get("text_pair")]
@@ -195,7 +183,7 @@ def read_rows(tree, name, task, split, columns=None):
             long; a column is missing; or the file is empty.
     """
     place = tree.place(name)
-    rows = _ROWS[table_format(name, task)](tree, name)
+    rows = rows_of(tree, name, task)
     first = next(rows, None)
     if first is None:
         raise ValueError(f"{place}: the file is empty.")
@@ -284,99 +272,3 @@ def _json_text(value, key):
     if isinstance(value, (bool, int, float)):
         return json.dumps(value)
     raise ValueError(f"{key!r} is neither a string nor a number.")
-
-
-def table_format(name, task):
-    """Format of a table: "tsv", "csv" or "json".
-
-    Args:
-        name: str, the file.
-        task: TaskSpec.
-
-    Raises:
-        ValueError: the ending of the file name is unknown.
-    """
-    if task.table_format:
-        return task.table_format
-    stem, ending = os.path.splitext(name.lower())
-    if ending in (".gz", ".bz2", ".xz"):
-        ending = os.path.splitext(stem)[1]
-    if ending not in _FORMATS:
-        raise ValueError(
-            f"{name}: what kind of table is this? Expected a file that ends in "
-            f"{', '.join(_FORMATS)}."
-        )
-    return _FORMATS[ending]
-
-
-def _tsv_rows(tree, name):
-    with archives.open_text(tree, name, newline="\n") as file:
-        for number, line in enumerate(file, start=1):
-            yield number, line.rstrip("\r\n").split("\t")
-
-
-def _csv_rows(tree, name):
-    with (
-        archives.open_text(tree, name) as file,
-        _long_fields(),
-    ):
-        # Without `strict`, a stray quote swallows the rest of the file.
-        reader = csv.reader(file, strict=True, skipinitialspace=True)
-        while True:
-            number = reader.line_num + 1
-            try:
-                row = next(reader, None)
-            except csv.Error as error:
-                raise ValueError(
-                    f"{tree.place(name)}, row {number}: not valid CSV "
-                    f'({error}). A quote inside a quoted text is written "".'
-                ) from None
-            if row is None:
-                return
-            yield number, row or [""]
-
-
-@contextlib.contextmanager
-def _long_fields():
-    # A global limit of `csv`, by default 131,072; texts may be longer.
-    limit = csv.field_size_limit(_FIELD_CHARACTERS)
-    try:
-        yield
-    finally:
-        csv.field_size_limit(limit)
-
-
-def _json_rows(tree, name):
-    place = tree.place(name)
-    with archives.open_text(tree, name) as file:
-        for number, line in enumerate(file, start=1):
-            if not line.strip():
-                continue
-            if line.lstrip().startswith("["):
-                rows = archives.parse_json(line + file.read(), place, number)
-                yield from (
-                    (index, _checked_object(row, place, index))
-                    for index, row in enumerate(rows, start=1)
-                )
-                return
-            row = archives.parse_json(line, place, number)
-            yield number, _checked_object(row, place, number)
-
-
-def _checked_object(row, place, number):
-    if not isinstance(row, dict):
-        raise ValueError(
-            f"{place}, row {number}: not an object. Every line must be one "
-            'like {"text": "...", "label": "..."}.'
-        )
-    return row
-
-
-_FORMATS = {
-    ".tsv": "tsv",
-    ".txt": "tsv",
-    ".csv": "csv",
-    ".jsonl": "json",
-    ".json": "json",
-}
-_ROWS = {"tsv": _tsv_rows, "csv": _csv_rows, "json": _json_rows}

@@ -1,0 +1,174 @@
+"""Rows of tables: TSV, CSV, JSON lines, Parquet and Arrow.
+
+A .tsv (or .txt) is split at tabs and never quoted, as in GLUE. A .csv is
+separated by commas, and texts with a comma, quote or line break are quoted;
+blanks behind a comma do not count. A .jsonl or .json has an object per line, or
+is a list of objects. A .parquet, .arrow or .feather, or the state.json of a
+data set that Hugging Face's `datasets` has saved, has what such lines would.
+
+A "row" is the line of the file, from 1, where an example begins; of columns it
+is the row.
+"""
+
+import contextlib
+import csv
+import os
+import posixpath
+
+from data_pipeline.tasks import archives
+from data_pipeline.text import columnar
+from data_pipeline.text import saved_datasets
+from data_pipeline.text.files import COMPRESSED
+from xlnet_tf.files.limits import MOST_JSON_BYTES
+
+# Of tables of your own, first choice first; the last is of a saved data set.
+TABLE_ENDINGS = (
+    *(".tsv", ".csv", ".jsonl", ".json"),
+    *columnar.ENDINGS,
+    f"/{saved_datasets.STATE}",
+)
+
+_FIELD_CHARACTERS = 1 << 30
+
+
+def rows_of(tree, name, task):
+    """Yield the rows of a table.
+
+    Args:
+        tree: archives.Tree.
+        name: str, the file.
+        task: TaskSpec.
+
+    Yields:
+        (row, cells): int, and a list of str, or a dict of the values of named
+        columns.
+
+    Raises:
+        ValueError: the file or a row is broken.
+    """
+    yield from _ROWS[table_format(name, task)](tree, name)
+
+
+def table_format(name, task):
+    """Format of a table: "tsv", "csv", "json", "columns" or "saved".
+
+    Args:
+        name: str, the file.
+        task: TaskSpec.
+
+    Raises:
+        ValueError: the ending of the file name is unknown.
+    """
+    stem, ending = os.path.splitext(name.lower())
+    if ending in columnar.ENDINGS:
+        return "columns"
+    if posixpath.basename(name) == saved_datasets.STATE:
+        return "saved"
+    if task.table_format:
+        return task.table_format
+    if ending in COMPRESSED:
+        ending = os.path.splitext(stem)[1]
+    if ending not in _FORMATS:
+        raise ValueError(
+            f"{name}: what kind of table is this? Expected a file that ends in "
+            f"{', '.join([*_FORMATS, *columnar.ENDINGS])}."
+        )
+    return _FORMATS[ending]
+
+
+def _tsv_rows(tree, name):
+    with archives.open_text(tree, name, newline="\n") as file:
+        for number, line in enumerate(file, start=1):
+            yield number, line.rstrip("\r\n").split("\t")
+
+
+def _csv_rows(tree, name):
+    with (
+        archives.open_text(tree, name) as file,
+        _long_fields(),
+    ):
+        # Without `strict`, a stray quote swallows the rest of the file.
+        reader = csv.reader(file, strict=True, skipinitialspace=True)
+        while True:
+            number = reader.line_num + 1
+            try:
+                row = next(reader, None)
+            except csv.Error as error:
+                raise ValueError(
+                    f"{tree.place(name)}, row {number}: not valid CSV "
+                    f'({error}). A quote inside a quoted text is written "".'
+                ) from None
+            if row is None:
+                return
+            yield number, row or [""]
+
+
+@contextlib.contextmanager
+def _long_fields():
+    # A global limit of `csv`, by default 131,072; texts may be longer.
+    limit = csv.field_size_limit(_FIELD_CHARACTERS)
+    try:
+        yield
+    finally:
+        csv.field_size_limit(limit)
+
+
+def _json_rows(tree, name):
+    place = tree.place(name)
+    with archives.open_text(tree, name) as file:
+        for number, line in enumerate(file, start=1):
+            if not line.strip():
+                continue
+            if line.lstrip().startswith("["):
+                rows = archives.parse_json(line + file.read(), place, number)
+                yield from (
+                    (index, _checked_object(row, place, index))
+                    for index, row in enumerate(rows, start=1)
+                )
+                return
+            row = archives.parse_json(line, place, number)
+            yield number, _checked_object(row, place, number)
+
+
+def _columns_rows(tree, name):
+    with tree.open(name) as file:
+        yield from columnar.read_objects(file, tree.place(name))
+
+
+def _saved_rows(tree, name):
+    folder, place = posixpath.dirname(name), tree.place(name)
+    if not tree.has(posixpath.join(folder, saved_datasets.INFO)):
+        yield from _json_rows(tree, name)  # a table of this name
+        return
+    with archives.open_text(tree, name) as file:
+        state = archives.parse_json(file.read(MOST_JSON_BYTES), place)
+    number = 0
+    for file in saved_datasets.names_of_state(state, place):
+        for _, row in _columns_rows(tree, posixpath.join(folder, file)):
+            number += 1
+            yield number, row
+
+
+def _checked_object(row, place, number):
+    if not isinstance(row, dict):
+        raise ValueError(
+            f"{place}, row {number}: not an object. Every line must be one "
+            'like {"text": "...", "label": "..."}.'
+        )
+    return row
+
+
+_FORMATS = {
+    ".tsv": "tsv",
+    ".txt": "tsv",
+    ".csv": "csv",
+    ".jsonl": "json",
+    ".json": "json",
+}
+_ROWS = {
+    "tsv": _tsv_rows,
+    "csv": _csv_rows,
+    "json": _json_rows,
+    "columns": _columns_rows,
+    "saved": _saved_rows,
+}

@@ -1,0 +1,367 @@
+"""Rows of Parquet, Arrow and Feather files, by pyarrow.
+
+Rows are read some hundred at a time. Texts stay in their dictionaries until
+their turn comes, so a file that repeats a long one takes no memory for it; and
+what a file unfolds to is bounded as it is for compressed text.
+
+An .arrow file is of the format for files or for streams, as Hugging Face's
+`datasets` writes it. Both are read from front to back.
+"""
+
+import contextlib
+import os
+import struct
+
+from data_pipeline.text.arrow_io import BoundedFile
+from data_pipeline.text.arrow_io import import_pyarrow
+from data_pipeline.text.files import TextError
+from xlnet_tf.files.limits import check_expansion
+from xlnet_tf.files.limits import in_a_line
+
+ENDINGS = (".parquet", ".arrow", ".feather")
+# Value of a field that is no text: a list, an object, bytes.
+NO_TEXT = object()
+
+_ROWS_AT_ONCE = 256
+_BUFFER_BYTES = 1 << 20
+_MOST_BYTES = 1 << 28  # that the texts of nested columns take at once
+# What a row counts for in what a file unfolds to, beside its texts.
+_ROW_BYTES = 16
+_FILE_MAGIC, _FEATHER_1 = b"ARROW1\0\0", b"FEA1"
+# Places in the tables of Arrow's Message.fbs.
+_HEADER_TYPE, _HEADER = 6, 8
+_RECORD_BATCH, _DICTIONARY_BATCH = 3, 2
+_BATCH_OF_DICTIONARY, _BUFFERS, _COMPRESSION = 6, 8, 10
+
+
+def is_columnar(path):
+    """Whether a file is of these formats by its name, bool."""
+    return os.path.splitext(path.lower())[1] in ENDINGS
+
+
+def read_texts(file, path, field, progress=None):
+    """Yield the texts of a column.
+
+    Args:
+        file: seekable binary file.
+        path: str, for messages.
+        field: str, the name of a column of strings; `a.b` is the field b of
+            the column a, unless a column has that name.
+        progress: function of the number of bytes that were read, or None.
+
+    Yields:
+        (row, value): int from 1, and bytes of UTF-8 that are not yet checked,
+        or None of a row without a value.
+
+    Raises:
+        TextError: the file is damaged or unfolds to far more than text does,
+            or has no such column.
+        RuntimeError: pyarrow is not installed.
+    """
+    number = unfolded = 0
+    with _damage_named(path):
+        source = BoundedFile(file, progress)
+        for batch in _batches(source, path, field):
+            column = _find_column(batch, field, path)
+            for begin in range(0, batch.num_rows, _ROWS_AT_ONCE):
+                for value in _as_bytes(column.slice(begin, _ROWS_AT_ONCE)):
+                    value = value.as_py()
+                    number += 1
+                    unfolded += _ROW_BYTES + len(value or b"")
+                    _check_expansion(path, source.size, unfolded)
+                    yield number, value
+
+
+def read_objects(file, path):
+    """Yield all rows as the lines of JSON that have the same values.
+
+    Args:
+        file: seekable binary file.
+        path: str, for messages.
+
+    Yields:
+        (row, values): int from 1, and a dict of the name of a column to a
+        str, number, bool or None; or `NO_TEXT`. Dates are as Python writes
+        them.
+
+    Raises:
+        TextError, RuntimeError: as from `read_texts`.
+    """
+    number = unfolded = 0
+    with _damage_named(path):
+        source = BoundedFile(file)
+        for batch in _batches(source, path):
+            names = batch.schema.names
+            if len(set(names)) < len(names):
+                raise TextError(f"{path}: two columns have the same name.")
+            readers = [_value_reader(column) for column in batch.columns]
+            for index in range(batch.num_rows):
+                number += 1
+                try:
+                    values = [read(index) for read in readers]
+                except UnicodeDecodeError as error:
+                    raise TextError(
+                        f"{path}, row {number}: a text is not UTF-8 ({error})."
+                    ) from None
+                unfolded += _ROW_BYTES + sum(
+                    len(x) for x in values if isinstance(x, str)
+                )
+                _check_expansion(path, source.size, unfolded)
+                yield number, dict(zip(names, values, strict=True))
+
+
+@contextlib.contextmanager
+def _damage_named(path):
+    """Context in which errors of pyarrow become TextErrors of a line."""
+    pyarrow = import_pyarrow(path)
+    try:
+        yield
+    except TextError:
+        raise
+    except (pyarrow.ArrowException, OSError, ValueError) as error:
+        if getattr(error, "errno", None) is not None:  # of the disk
+            raise
+        raise TextError(
+            f"{path}: the file is damaged, cut short or of another kind "
+            f"({in_a_line(error)}). Fetch it again."
+        ) from None
+
+
+def _check_expansion(path, stored_bytes, unfolded_bytes):
+    try:
+        check_expansion(path, stored_bytes, unfolded_bytes)
+    except ValueError as error:
+        raise TextError(str(error)) from None
+
+
+def _batches(source, path, field=None):
+    """Record batches of whole arrays, of all columns or of a field's alone."""
+    is_parquet = path.lower().endswith(".parquet")
+    read = _parquet_batches if is_parquet else _arrow_batches
+    for batch in read(source, path, field):
+        batch.validate()
+        yield batch
+
+
+def _parquet_batches(source, path, field):
+    import pyarrow
+    from pyarrow import parquet
+    from pyarrow import types
+
+    file = pyarrow.PythonFile(source, mode="r")
+    metadata = parquet.read_metadata(file)
+    schema = metadata.schema.to_arrow_schema()
+    if field is not None:
+        _find_column(schema.empty_table(), field, path)
+    flat = [x.name for x in schema if not types.is_nested(x.type)]
+    columns = flat if field is None else [field]
+    is_text, stored, unfolded = set(), 0, [0]
+    for group in map(metadata.row_group, range(metadata.num_row_groups)):
+        for column in map(group.column, range(group.num_columns)):
+            if column.path_in_schema in columns:
+                stored += column.total_compressed_size
+                unfolded.append(column.total_uncompressed_size)
+                if column.physical_type == "BYTE_ARRAY":
+                    is_text.add(column.path_in_schema)
+    _check_expansion(path, min(stored, source.size), sum(unfolded))
+    rows = _ROWS_AT_ONCE
+    if field is not None and field not in flat:
+        # Each row has its own copy of a text, which may be as long as all.
+        rows = max(1, min(rows, _MOST_BYTES // max(1, *unfolded)))
+    table = parquet.ParquetFile(
+        file,
+        metadata=metadata,
+        # Not for what is nested, with which pyarrow cannot.
+        read_dictionary=sorted(is_text & set(flat)),
+        buffer_size=_BUFFER_BYTES,
+        pre_buffer=False,
+    )
+    for batch in table.iter_batches(
+        batch_size=rows, columns=columns, use_threads=False
+    ):
+        if field is None:  # the others by their names
+            for other in schema:
+                if types.is_nested(other.type):
+                    empty = pyarrow.nulls(batch.num_rows, pyarrow.struct([]))
+                    batch = batch.append_column(other.name, empty)
+        yield batch
+
+
+def _arrow_batches(source, path, field):
+    from pyarrow import PythonFile
+    from pyarrow import ipc
+
+    magic = source.read(len(_FILE_MAGIC))
+    if magic.startswith(_FEATHER_1):
+        raise TextError(
+            f"{path}: a Feather file of version 1, which is not read. Write it "
+            "again by `pyarrow.feather.write_feather`."
+        )
+    if magic == _FILE_MAGIC:
+        source.seek(-6, os.SEEK_END)
+        if source.read(6) != _FILE_MAGIC[:6]:
+            raise TextError(
+                f"{path}: the file is cut short, its end is not that of an "
+                "Arrow file. Fetch it again."
+            )
+    source.seek(len(_FILE_MAGIC) if magic == _FILE_MAGIC else 0)
+    messages = _CheckedMessages(
+        ipc.MessageReader.open_stream(PythonFile(source, mode="r")), path
+    )
+    with ipc.open_stream(PythonFile(messages, mode="r")) as reader:
+        if field is not None:
+            _find_column(reader.schema.empty_table(), field, path)
+        yield from reader
+
+
+class _CheckedMessages:
+    """The messages of a stream as a file, each looked at before it is given."""
+
+    closed = False
+
+    def __init__(self, messages, path):
+        self._messages = messages
+        self._path = path
+        self._left = memoryview(b"")
+
+    def read(self, size):
+        parts = []
+        while size > 0:
+            if not self._left:
+                message = next(self._messages, None)
+                if message is None:
+                    break
+                _check_expansion(
+                    self._path,
+                    message.body.size if message.body else 0,
+                    _unfolded_bytes(message),
+                )
+                self._left = memoryview(message.serialize())
+            parts.append(self._left[:size])
+            self._left = self._left[size:]
+            size -= len(parts[-1])
+        return b"".join(parts)
+
+    def close(self):
+        self.closed = True
+
+
+def _unfolded_bytes(message):
+    """Bytes of the body of a message of Arrow once it is decompressed."""
+    from flatbuffers.table import Table
+
+    content = message.metadata.to_pybytes()
+    root = Table(content, struct.unpack_from("<I", content)[0])
+
+    def below(table, slot):
+        offset = table.Offset(slot)
+        return Table(content, table.Indirect(table.Pos + offset))
+
+    kind = content[root.Pos + root.Offset(_HEADER_TYPE)]
+    if kind not in (_RECORD_BATCH, _DICTIONARY_BATCH):
+        return 0
+    batch = below(root, _HEADER)
+    if kind == _DICTIONARY_BATCH:
+        batch = below(batch, _BATCH_OF_DICTIONARY)
+    if not batch.Offset(_COMPRESSION) or not batch.Offset(_BUFFERS):
+        return 0
+    begin = batch.Vector(batch.Offset(_BUFFERS))
+    total, body = 0, memoryview(message.body)
+    for number in range(batch.VectorLen(batch.Offset(_BUFFERS))):
+        offset, length = struct.unpack_from("<qq", content, begin + 16 * number)
+        if length:
+            # In front of each: its length, or -1 where it was left as it is.
+            try:
+                total += max(0, *struct.unpack_from("<q", body, offset))
+            except struct.error:
+                raise ValueError("a buffer lies outside of its batch") from None
+    return total
+
+
+def _find_column(batch, field, path):
+    """The array of a field; TextError where there is none of texts."""
+    from pyarrow import compute
+
+    names = batch.schema.names
+    name, _, rest = field.partition(".")
+    if field in names:
+        name, rest = field, ""
+    column = None
+    if names.count(name) == 1:
+        column = batch.column(names.index(name))
+    if rest and column is not None:
+        try:
+            column = compute.struct_field(column, rest.split("."))
+        except (ValueError, NotImplementedError, LookupError, TypeError):
+            column = None
+    if column is None:
+        raise TextError(
+            f"{path}: there is no column {field!r} of texts. Columns: "
+            f"{', '.join(names)[:500]}. Name yours by `text_field` "
+            "(--text-field)."
+        )
+    if not _is_text(column.type):
+        raise TextError(
+            f"{path}: the column {field!r} holds {str(column.type)[:80]}, not "
+            f"texts. Columns: {', '.join(names)[:500]}. Name the one of the "
+            "texts by `text_field` (--text-field)."
+        )
+    return column
+
+
+def _is_text(kind):
+    from pyarrow import types
+
+    if types.is_dictionary(kind):
+        kind = kind.value_type
+    return (
+        types.is_string(kind)
+        or types.is_large_string(kind)
+        or types.is_string_view(kind)
+        or types.is_null(kind)
+    )
+
+
+def _as_bytes(column):
+    """An array of texts as one of bytes, of which every value can be read."""
+    import pyarrow
+
+    kind = column.type
+    if pyarrow.types.is_dictionary(kind):
+        column = pyarrow.DictionaryArray.from_arrays(
+            column.indices, _as_bytes(column.dictionary)
+        )
+    elif pyarrow.types.is_string(kind):
+        column = column.cast(pyarrow.binary())
+    elif pyarrow.types.is_large_string(kind):
+        column = column.cast(pyarrow.large_binary())
+    elif pyarrow.types.is_string_view(kind):
+        column = column.cast(pyarrow.binary_view())
+    column.validate(full=True)
+    return column
+
+
+def _value_reader(column):
+    """Function from a row of a batch to its value."""
+    from pyarrow import types
+
+    if _is_text(column.type):
+        column = _as_bytes(column)
+
+        def read(index):
+            value = column[index].as_py()
+            return None if value is None else value.decode()
+
+        return read
+    kind = column.type
+    is_number = types.is_integer(kind) or types.is_floating(kind)
+    if is_number or types.is_boolean(kind):
+        return lambda index: column[index].as_py()
+    if types.is_decimal(kind) or types.is_temporal(kind):
+        column.validate(full=True)
+        return lambda index: _written(column[index].as_py())
+    return lambda index: NO_TEXT
+
+
+def _written(value):
+    return None if value is None else str(value)

@@ -1,0 +1,99 @@
+"""Directories that `save_to_disk` of Hugging Face's `datasets` has written.
+
+One of a data set holds state.json, which names its .arrow files in order; one
+of several splits holds dataset_dict.json and a folder of a data set a split.
+"""
+
+import posixpath
+
+from xlnet_tf.files import as_path
+from xlnet_tf.files import read_json_object
+
+STATE = "state.json"
+INFO = "dataset_info.json"
+_SPLITS = "dataset_dict.json"
+
+
+def find_data_files(directory):
+    """Files of the data set that was saved to a directory.
+
+    Args:
+        directory: str or path.
+
+    Returns:
+        list of paths, or None where the directory is of no data set.
+
+    Raises:
+        ValueError: it holds several splits, or is damaged.
+    """
+    directory = as_path(directory)
+    if (directory / _SPLITS).is_file():
+        content = read_json_object(directory / _SPLITS)
+        splits = content.get("splits")
+        if not isinstance(splits, list) or not all(map(_is_name, splits)):
+            raise ValueError(
+                f"{directory / _SPLITS} does not name the splits of a data "
+                "set. Save the data set again."
+            )
+        if len(splits) != 1:
+            raise ValueError(
+                f"{directory} holds the splits {', '.join(splits)} of a data "
+                f"set. Name one, such as {directory / splits[0]}."
+                if splits
+                else f"{directory} holds a data set without a split."
+            )
+        return find_data_files(directory / splits[0])
+    if not is_saved(directory):
+        return None
+    state = directory / STATE
+    names = names_of_state(read_json_object(state), str(state))
+    return [directory / name for name in names]
+
+
+def is_saved(directory):
+    """Whether a directory is of a data set without splits, bool."""
+    return all((directory / name).is_file() for name in (STATE, INFO))
+
+
+def names_of_state(state, place):
+    """Names of the .arrow files beside a state.json, in order.
+
+    Args:
+        state: the value of the file.
+        place: str, its path for messages.
+
+    Returns:
+        list of str.
+
+    Raises:
+        ValueError: it is no state of a data set, or one whose rows were
+            selected or put into another order without writing them.
+    """
+    try:
+        names = [entry["filename"] for entry in state["_data_files"]]
+        indices = state.get("_indices_data_files") or state.get(
+            "_indices_files"
+        )
+    except (AttributeError, LookupError, TypeError):
+        names, indices = [], None
+    if not names or not all(map(_is_name, names)):
+        raise ValueError(
+            f"{place} does not name the .arrow files of a data set. Save the "
+            "data set again by `save_to_disk`."
+        )
+    if indices:
+        raise ValueError(
+            f"{place}: the data set is another selection or order of the rows "
+            "than its files hold. Call `flatten_indices` and save it again."
+        )
+    return names
+
+
+def _is_name(value):
+    return (
+        isinstance(value, str)
+        and value not in ("", ".", "..")
+        and posixpath.basename(value) == value
+        and "\\" not in value
+        and "\0" not in value
+    )

@@ -1,0 +1,122 @@
+"""Tables for fine-tuning in Parquet, Arrow, Feather and saved data sets."""
+
+import datetime
+import json
+import zipfile
+
+import pyarrow
+import pytest
+
+from data_pipeline.tasks.reading import is_file
+from data_pipeline.tasks.reading import read_examples
+from data_pipeline.tasks.reading import read_task
+from tests.support.table_files import save_dataset
+from tests.support.table_files import write_all
+from tests.support.table_files import write_arrow
+
+ROWS = [
+    {"text": f"Text {n}.", "label": n % 2, "score": n / 4, "fine": n > 3}
+    for n in range(250)
+]
+MORE = {
+    "day": [datetime.date(2024, 5, 1)] * 250,
+    "words": [["a", "b"]] * 250,
+    "title": pyarrow.array(["T"] * 250).dictionary_encode(),
+}
+
+
+def table():
+    content = pyarrow.Table.from_pylist(ROWS)
+    for name, values in MORE.items():
+        content = content.append_column(name, [values])
+    return content
+
+
+def as_json(path):
+    rows = [{**row, "day": "2024-05-01", "title": "T"} for row in ROWS]
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    return path
+
+
+def without_place(examples):
+    return [x._replace(where="") for x in examples]
+
+
+def test_columns_as_lines_of_json_have_them(tmp_path):
+    lines = as_json(tmp_path / "a.jsonl")
+    (tmp_path / "files").mkdir()
+    paths = write_all(table(), tmp_path / "files")
+    paths.append(save_dataset(table(), tmp_path / "saved", shards=3))
+    for path in paths:
+        assert is_file(path)
+        for task, columns in (
+            ("classification", None),
+            ("classification", "label=fine"),
+            ("classification", "text=title+text,label=day"),
+            ("regression", "label=score"),
+        ):
+            found = read_examples(task, path, columns=columns)
+            expected = read_examples(task, lines, columns=columns)
+            assert without_place(found) == without_place(expected), path
+        assert found[249].where.endswith(", row 250")
+        for columns, message in (
+            ("text=words", "row 1: 'words' is neither a string nor a number"),
+            ("text=body", "Columns: text, label, score, fine, day"),
+        ):
+            with pytest.raises(ValueError, match=message):
+                read_examples("classification", path, columns=columns)
+
+
+def test_splits(tmp_path):
+    for names in (("train", "validation", "test"), ("train",)):
+        saved = tmp_path / f"{len(names)} splits"
+        for name in names:
+            save_dataset(table(), saved / name)
+        (saved / "dataset_dict.json").write_text(
+            json.dumps({"splits": list(names)})
+        )
+        archive = tmp_path / f"{len(names)}.zip"
+        with zipfile.ZipFile(archive, "w") as file:
+            for path in sorted(saved.rglob("*.*")):
+                file.write(path, path.relative_to(saved))
+        for path in (saved, archive):
+            data = read_task("classification", path)
+            assert data.labels == ("0", "1")
+            (held_out,) = data.evaluation
+            assert held_out == ("dev" if len(names) > 1 else "held out")
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    write_arrow(table(), folder / "train.arrow")
+    assert len(read_examples("classification", folder)) == 250
+    pairs = pyarrow.table({"source": ["a"], "target": ["b"]})
+    save_dataset(pairs, tmp_path / "pairs" / "train", 1)
+    (example,) = read_examples("seq2seq", tmp_path / "pairs")
+    assert (example.source, example.target) == ("a", "b")
+
+
+def test_zst_and_a_table_called_state(tmp_path):
+    lines = as_json(tmp_path / "state.json")
+    expected = read_examples("classification", lines)
+    compressed = tmp_path / "a.jsonl.zst"
+    compressed.write_bytes(
+        pyarrow.compress(lines.read_bytes(), "zstd", asbytes=True)
+    )
+    found = read_examples("classification", compressed)
+    assert without_place(found) == without_place(expected)
+
+
+def test_what_is_wrong_has_a_row(tmp_path):
+    column = pyarrow.array([b"Good.", b"b\xff."])
+    column = pyarrow.Array.from_buffers(pyarrow.string(), 2, column.buffers())
+    content = pyarrow.table({"text": column, "label": ["a", "b"]})
+    for path in write_all(content, tmp_path):
+        with pytest.raises(ValueError, match=f"{path}, row 2: .* not UTF-8"):
+            read_examples("classification", path)
+    content = pyarrow.table({"text": ["a", "b"], "label": ["a", None]})
+    for path in write_all(content, tmp_path):
+        with pytest.raises(ValueError, match=f"{path}, row 2: the label is em"):
+            read_examples("classification", path)
+        path.write_bytes(path.read_bytes()[:-9])
+        if path.name != "c.arrow":  # a stream, which may end there
+            with pytest.raises(ValueError, match="damaged|cut short"):
+                read_examples("classification", path)
