@@ -30,7 +30,6 @@ from data_pipeline.records.tfrecord import record_bytes
 from data_pipeline.records.writer import TOKENIZER
 from data_pipeline.records.writer import RecordSetWriter
 from data_pipeline.records.writer import remove_leftovers
-from data_pipeline.text.documents import TEXT_FIELD
 from data_pipeline.text.documents import Corpus
 from data_pipeline.text.files import ReadLog
 from data_pipeline.text.files import TextError
@@ -53,7 +52,6 @@ def build_records(
     progress=None,
     on_bad_text="refuse",
     build_parts=None,
-    text_field=TEXT_FIELD,
 ):
     """Build a set of records from text.
 
@@ -62,8 +60,7 @@ def build_records(
 
     Args:
         text: str or path, or several: a file or a glob of text files; or a
-            Corpus, which has the format, the encoding, `on_bad_text` and
-            `text_field`.
+            Corpus, which has the format, the encoding and `on_bad_text`.
         tokenizer: Tokenizer.
         output: path of the directory of the set.
         settings: RecordSettings, or None for the defaults.
@@ -79,7 +76,6 @@ def build_records(
         build_parts: function (corpus, tokenizer, settings, writer,
             may_differ) -> (list of BuiltPart, ReadLog), such as
             `beam.Builder`; None builds in processes of this machine.
-        text_field: as of `Corpus`.
 
     Returns:
         Manifest of the set.
@@ -100,7 +96,7 @@ def build_records(
         )
     corpus = text
     if not isinstance(text, Corpus):
-        corpus = Corpus(text, text_format, encoding, on_bad_text, text_field)
+        corpus = Corpus(text, text_format, encoding, on_bad_text)
     plan = restart.make_plan(corpus, tokenizer, settings)
     if not overwrite:
         finished = restart.find_finished_set(output, plan)

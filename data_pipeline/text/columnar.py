@@ -231,11 +231,12 @@ class _CheckedMessages:
                 message = next(self._messages, None)
                 if message is None:
                     break
-                _check_expansion(
-                    self._path,
-                    message.body.size if message.body else 0,
-                    _unfolded_bytes(message),
-                )
+                try:
+                    unfolded = _unfolded_bytes(message)
+                except (LookupError, TypeError, struct.error) as error:
+                    raise ValueError(f"not a message: {error}") from None
+                stored = message.body.size if message.body else 0
+                _check_expansion(self._path, stored, unfolded)
                 self._left = memoryview(message.serialize())
             parts.append(self._left[:size])
             self._left = self._left[size:]
@@ -271,10 +272,7 @@ def _unfolded_bytes(message):
         offset, length = struct.unpack_from("<qq", content, begin + 16 * number)
         if length:
             # In front of each: its length, or -1 where it was left as it is.
-            try:
-                total += max(0, *struct.unpack_from("<q", body, offset))
-            except struct.error:
-                raise ValueError("a buffer lies outside of its batch") from None
+            total += max(0, *struct.unpack_from("<q", body, offset))
     return total
 
 

@@ -12,6 +12,7 @@ from xlnet_tf.files import read_json_object
 STATE = "state.json"
 INFO = "dataset_info.json"
 _SPLITS = "dataset_dict.json"
+_MOST_CHARACTERS = 200  # of a name
 
 
 def find_data_files(directory):
@@ -93,6 +94,7 @@ def _is_name(value):
     return (
         isinstance(value, str)
         and value not in ("", ".", "..")
+        and len(value) <= _MOST_CHARACTERS
         and posixpath.basename(value) == value
         and "\\" not in value
         and "\0" not in value
