@@ -1,9 +1,9 @@
 """Text -> record shards, over many processes.
 
 The unit of work is a part: about four million characters of text, which become
-shards of their own. All random draws of a part follow from the seed and the
-number of the part, so the bytes of the output do not depend on the number of
-processes.
+shards of their own; at the end these are joined where that is asked for. All
+random draws of a part follow from the seed and the number of the part, so the
+bytes of the output do not depend on the number of processes.
 """
 
 import collections
@@ -20,9 +20,12 @@ import threading
 
 from data_pipeline.records import held_out
 from data_pipeline.records import restart
+from data_pipeline.records.manifest import FORMAT_VERSION
+from data_pipeline.records.manifest import UNJOINED_VERSION
 from data_pipeline.records.manifest import Manifest
 from data_pipeline.records.manifest import Shard
 from data_pipeline.records.part import build_part
+from data_pipeline.records.part import join_shards
 from data_pipeline.records.schema import SPLITS
 from data_pipeline.records.schema import RecordSettings
 from data_pipeline.records.schema import stored_features
@@ -126,11 +129,12 @@ def _build_set(
         built, log = build_parts(
             corpus, tokenizer, settings, writer, may_differ
         )
+    _check_splits(built, settings)
+    # What fails from here on may succeed when it is repeated.
+    writer.keep = True
     manifest, names = make_manifest(
         built, tokenizer, settings, corpus, log.bad_text
     )
-    # What fails from here on may succeed when it is repeated.
-    writer.keep = True
     digests = [log.digests[path] for path in corpus.files]
     finished = restart.write_finished_plan(directory, plan, digests)
     writer.finish(manifest, names | finished)
@@ -313,9 +317,6 @@ def make_manifest(built, tokenizer, settings, corpus, bad_text):
 
     Returns:
         tuple of Manifest and dict of each shard's file to its temporary name.
-
-    Raises:
-        ValueError: a split has no record.
     """
     stored = stored_features(
         settings.sequence_length,
@@ -327,17 +328,22 @@ def make_manifest(built, tokenizer, settings, corpus, bad_text):
     for split in SPLITS:
         shards = []
         for direction in settings.directions:
-            for part in built:
-                for *kind, path, written in part.shards:
-                    if kind != [split, direction]:
-                        continue
-                    file = f"{split}-{len(shards):05d}.tfrecord"
-                    names[file] = os.path.basename(path)
-                    shards.append(
-                        Shard(file, direction=direction, **written._asdict())
-                    )
+            found = [
+                (path, written)
+                for part in built
+                for *kind, path, written in part.shards
+                if kind == [split, direction]
+            ]
+            for path, written, starts in join_shards(
+                found, settings.shard_bytes
+            ):
+                file = f"{split}-{len(shards):05d}.tfrecord"
+                names[file] = os.path.basename(path)
+                values = {**written._asdict(), "starts": starts}
+                shards.append(Shard(file, direction=direction, **values))
         if shards:
             splits[split] = tuple(shards)
+    is_joined = any(shard.starts for x in splits.values() for shard in x)
     totals = {
         "documents": sum(part.documents for part in built),
         "characters": sum(part.characters for part in built),
@@ -345,9 +351,8 @@ def make_manifest(built, tokenizer, settings, corpus, bad_text):
         "unknown_tokens": sum(part.unknown for part in built),
         **bad_text,
     }
-    _check_splits(splits, totals, settings)
     options = dataclasses.asdict(settings)
-    for name in ("frozen", "validation_fraction"):
+    for name in ("frozen", "validation_fraction", "shard_size"):
         del options[name]
     return Manifest(
         **options,
@@ -363,14 +368,17 @@ def make_manifest(built, tokenizer, settings, corpus, bad_text):
         features=stored,
         splits=splits,
         totals=totals,
+        format_version=FORMAT_VERSION if is_joined else UNJOINED_VERSION,
         text_format=corpus.reader.text_format,
     ), names
 
 
-def _check_splits(splits, totals, settings):
+def _check_splits(built, settings):
+    splits = {split for part in built for split, *_ in part.shards}
     if "train" not in splits:
+        tokens = sum(part.tokens for part in built)
         raise ValueError(
-            f"the text is too short for a single sequence: {totals['tokens']} "
+            f"the text is too short for a single sequence: {tokens} "
             "tokens, and more than `sequence_length` = "
             f"{settings.sequence_length} are needed. Give more text, or a "
             "smaller --sequence-length."

@@ -9,6 +9,7 @@ it. Its own SHA-256 is a field of it.
 import concurrent.futures
 import dataclasses
 import hashlib
+import itertools
 import json
 import os
 import re
@@ -24,8 +25,10 @@ from data_pipeline.tokenization.symbols import SPECIAL_IDS
 from xlnet_tf.files import as_path
 from xlnet_tf.files import is_remote
 
-# 2: shards have the checksums of their first and last record.
-FORMAT_VERSION = 2
+# 2: shards have the checksums of their first and last record. 3: there are
+# shards of several parts. The newest is written where it is needed only.
+FORMAT_VERSION = 3
+UNJOINED_VERSION = 2
 MANIFEST = "manifest.json"
 FORMS = ("compact", "frozen")
 _FILE_NAME = re.compile(r"[^/\\\0]+")
@@ -37,7 +40,6 @@ _TOKENIZER = {
     "lowercase": bool,
     "file": str,
 }
-OTHER_FILE = "another file than was built"
 # Shards that one thread looks at, and threads: a bucket or a network disk takes
 # milliseconds for each.
 _SHARDS_AT_ONCE = 64
@@ -48,7 +50,9 @@ _THREADS = 32
 class Shard:
     """A file of a set, as `data_pipeline.records.writer.WrittenShard`.
 
-    `direction` is "forward" or "backward".
+    `direction` is "forward" or "backward". `starts` are the records, a tuple of
+    int, that do not follow on the one in front, as the text of another part
+    begins there; None where the shard is of one part.
     """
 
     file: str
@@ -58,6 +62,7 @@ class Shard:
     direction: str
     first_crc32c: int | None = None
     last_crc32c: int | None = None
+    starts: tuple | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -102,7 +107,7 @@ class Manifest:
     features: dict
     splits: dict
     totals: dict
-    format_version: int = FORMAT_VERSION
+    format_version: int = UNJOINED_VERSION
     text_format: str | None = None
 
     @property
@@ -171,6 +176,11 @@ class Manifest:
                 shard.records > 0
             ):
                 raise ValueError(f"{name}: checksums and records do not agree")
+            ends = [0, *(shard.starts or ()), max(1, shard.records)]
+            if not all(type(x) is int for x in ends) or any(
+                x >= y for x, y in itertools.pairwise(ends)
+            ):
+                raise ValueError(f"{name}: `starts` are not of its records")
             if shard.direction not in DIRECTIONS[: 1 + self.both_directions]:
                 raise ValueError(
                     f"{name}: `direction` and `both_directions` do not agree"
@@ -283,37 +293,13 @@ def _check_size(path, shard, frame_bytes):
 
 
 def _check_ends(path, shard, frame_bytes):
-    for bad in find_bad_ends(path, shard, frame_bytes):
+    for bad in tfrecord.find_bad_ends(path, shard, frame_bytes):
         advice = "or go on without damaged records by --skip-corrupt."
         if bad.record is None:
             advice = "and the manifest too: shards or sets were mixed up."
         raise ValueError(
             f"{bad}. Copy it again from where the set was built, {advice}"
         )
-
-
-def find_bad_ends(path, shard, frame_bytes):
-    """Compare the first and the last record of a shard with the manifest.
-
-    Args:
-        path: str.
-        shard: Shard.
-        frame_bytes: int, F.
-
-    Returns:
-        list of BadRecord, of which `record` is None where the record is whole,
-        but another than was written.
-    """
-    expected = (shard.first_crc32c, shard.last_crc32c)
-    if None in expected:
-        return []
-    found = tfrecord.read_checksums(path, (0, shard.records - 1), frame_bytes)
-    other = tfrecord.BadRecord(path, None, 0, OTHER_FILE)
-    return [
-        x if isinstance(x, tfrecord.BadRecord) else other
-        for x, checksum in zip(found, expected, strict=True)
-        if x != checksum
-    ]
 
 
 def shard_path(directory, shard):
@@ -354,6 +340,9 @@ def manifest_bytes(manifest):
     content["features"] = {
         name: feature._asdict() for name, feature in manifest.features.items()
     }
+    for shard in itertools.chain(*content["splits"].values()):
+        if shard["starts"] is None:
+            del shard["starts"]
     content = {"format_version": content.pop("format_version"), **content}
     # As it will be read: tuples become lists.
     content = json.loads(json.dumps(content))
@@ -370,7 +359,7 @@ def digest_of_fields(content):
 def _from_json(content):
     content = dict(content)
     content["splits"] = {
-        split: tuple(Shard(**shard) for shard in shards)
+        split: tuple(map(_shard_from_json, shards))
         for split, shards in content["splits"].items()
     }
     content["features"] = {
@@ -382,6 +371,13 @@ def _from_json(content):
     manifest = Manifest(**content)
     manifest.check()
     return manifest
+
+
+def _shard_from_json(content):
+    starts = content.get("starts")
+    if isinstance(starts, list):
+        content = {**content, "starts": tuple(starts)}
+    return Shard(**content)
 
 
 def _check_types(values, types):

@@ -4,6 +4,7 @@ All random draws of a part follow from the seed, the split and the number of the
 part, so its bytes do not depend on the process that builds it.
 """
 
+import hashlib
 import itertools
 import typing
 
@@ -17,6 +18,10 @@ from data_pipeline.records.sequences import join_documents
 from data_pipeline.records.sequences import reverse_stream
 from data_pipeline.records.targets import sample_targets
 from data_pipeline.tokenization.symbols import UNKNOWN_ID
+from xlnet_tf.files import as_path
+from xlnet_tf.files import written_whole
+
+_COPY_BYTES = 1 << 24
 
 
 class BuiltPart(typing.NamedTuple):
@@ -78,6 +83,56 @@ def build_part(split, number, part, path, tokenizer, settings):
         sum(len(document.text) for document in part),
         len(stream.token_ids),
         int(np.count_nonzero(stream.token_ids == UNKNOWN_ID)),
+    )
+
+
+def join_shards(shards, most_bytes):
+    """Join shards of successive parts while they fit into a size.
+
+    Args:
+        shards: list of (temporary path, WrittenShard), of one split and
+            direction, in order.
+        most_bytes: int, or None to join none. A shard that is larger stays.
+
+    Yields:
+        (temporary path, WrittenShard, starts): where the shard is, its size
+        and checksums, and a tuple of the records where parts begin behind the
+        first, None of a shard of one part.
+    """
+    group, size = [], 0
+    for path, written in shards:
+        if group and (most_bytes is None or size + written.bytes > most_bytes):
+            yield _joined(group)
+            group, size = [], 0
+        group.append((path, written))
+        size += written.bytes
+    if group:
+        yield _joined(group)
+
+
+def _joined(group):
+    if len(group) == 1:
+        return *group[0], None
+    first, last = group[0][1], group[-1][1]
+    path = f"{group[0][0]}-joined"
+    digest = hashlib.sha256()
+    with written_whole(path) as temporary, temporary.open("wb") as file:
+        for part, _ in group:
+            with as_path(part).open("rb") as source:
+                while block := source.read(_COPY_BYTES):
+                    file.write(block)
+                    digest.update(block)
+    records = [written.records for _, written in group]
+    return (
+        path,
+        writer.WrittenShard(
+            sum(records),
+            sum(written.bytes for _, written in group),
+            digest.hexdigest(),
+            first.first_crc32c,
+            last.last_crc32c,
+        ),
+        tuple(itertools.accumulate(records[:-1])),
     )
 
 

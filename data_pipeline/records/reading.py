@@ -62,7 +62,7 @@ class ReadableRecords:
 
         Returns:
             tuple of int64 tensor and bool tensor, whether the record is the
-            first of a shard, or behind one that is left out.
+            first of a part of the text, or behind one that is left out.
         """
         number = tf.searchsorted(self._end, position, side="right")
         begin = tf.gather(self._begin, number)
@@ -158,7 +158,7 @@ def _good_ranges(directory, shards, skipped):
 
     Returns:
         list of tuple: file, first record in the file, its index in the split,
-        number of records.
+        number of records. A part of the text begins a range of its own.
     """
     skipped_in = {
         file: [bad.record for bad in bads]
@@ -168,10 +168,12 @@ def _good_ranges(directory, shards, skipped):
     for shard in shards:
         path = shard_path(directory, shard)
         begin = 0
-        for stop in [*skipped_in.get(path, ()), shard.records]:
+        stops = [(record, record + 1) for record in skipped_in.get(path, ())]
+        stops += [(start, start) for start in shard.starts or ()]
+        for stop, after in [*sorted(stops), (shard.records, None)]:
             if stop > begin:
                 ranges.append((path, begin, index + begin, stop - begin))
-            begin = stop + 1
+            begin = after
         index += shard.records
     return ranges
 

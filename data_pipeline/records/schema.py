@@ -8,6 +8,7 @@ Shapes: B batch, T tokens of the sequence, P targets.
 
 import dataclasses
 import math
+import re
 import typing
 
 from data_pipeline.objectives.blocks import block_length
@@ -21,6 +22,9 @@ from data_pipeline.settings import setting
 SPLITS = ("train", "validation")
 SPANS = ("words", "subwords", "single_words")
 DIRECTIONS = ("forward", "backward")
+_SIZE = re.compile(r"(\d{1,15}(?:\.\d{1,15})?) ?([KMGT]?)B?", re.IGNORECASE)
+_UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
+_MOST_SHARD_BYTES = 2**62
 
 
 class BatchFeature(typing.NamedTuple):
@@ -252,6 +256,26 @@ class RecordSettings(Settings):
         0.0, "share of the documents to hold out", FRACTION_BELOW_1
     )
     seed: int = setting(0, "of all random draws", NOT_NEGATIVE)
+    shard_size: str | None = setting(
+        None,
+        "join the shards of parts of the text up to this size, such as 256MB "
+        "(default a shard for each 4 million characters)",
+        metavar="SIZE",
+    )
+
+    @property
+    def shard_bytes(self):
+        """int, most bytes of a joined shard, or None to join none."""
+        if self.shard_size is None:
+            return None
+        found = _SIZE.fullmatch(self.shard_size.strip())
+        number = float(found[1]) * _UNITS[found[2].upper()] if found else 0
+        if not 1 <= number < _MOST_SHARD_BYTES:
+            raise ValueError(
+                "`shard_size` must be a number of bytes, such as 256MB or 1GB. "
+                f"Received: shard_size={self.shard_size[:40]!r}."
+            )
+        return int(number)
 
     @property
     def form(self):
@@ -282,6 +306,7 @@ class RecordSettings(Settings):
         if num_predict is None:
             num_predict = max(1, self.sequence_length // self.tokens_per_target)
         check_lengths(self.sequence_length, reuse, permutation, num_predict)
+        _ = self.shard_bytes  # refused before the text is read
         return dataclasses.replace(
             self,
             reuse_length=reuse,

@@ -25,6 +25,7 @@ _HEADER = 12
 _MASK_DELTA = np.uint32(0xA282EAD8)
 _SCAN_BYTES = 1 << 25
 _FRAME_BYTES = 1 << 25
+OTHER_FILE = "another file than was built"
 
 
 class BadRecord(typing.NamedTuple):
@@ -195,6 +196,30 @@ def read_checksums(path, records, frame_bytes):
             else:
                 found.append(stored_checksum(frame))
     return found
+
+
+def find_bad_ends(path, shard, frame_bytes):
+    """Compare the first and the last record of a shard with the manifest.
+
+    Args:
+        path: str.
+        shard: manifest.Shard.
+        frame_bytes: int, F.
+
+    Returns:
+        list of BadRecord, of which `record` is None where the record is whole,
+        but another than was written.
+    """
+    expected = (shard.first_crc32c, shard.last_crc32c)
+    if None in expected:
+        return []
+    found = read_checksums(path, (0, shard.records - 1), frame_bytes)
+    other = BadRecord(path, None, 0, OTHER_FILE)
+    return [
+        x if isinstance(x, BadRecord) else other
+        for x, checksum in zip(found, expected, strict=True)
+        if x != checksum
+    ]
 
 
 def stored_checksum(frame):

@@ -24,9 +24,7 @@ import filelock
 
 from data_pipeline.records import tfrecord
 from data_pipeline.records.manifest import MANIFEST
-from data_pipeline.records.manifest import OTHER_FILE
 from data_pipeline.records.manifest import all_shards
-from data_pipeline.records.manifest import find_bad_ends
 from data_pipeline.records.manifest import manifest_bytes
 from data_pipeline.records.manifest import read_manifest
 from data_pipeline.records.manifest import shard_path
@@ -360,9 +358,9 @@ def _verify_shard(path, shard, frame_bytes, with_digest):
     is_shifted = 0 < whole < shard.records and tfrecord.read_checksums(
         path, [whole - 1], frame_bytes
     ) == [shard.last_crc32c]
-    ends = find_bad_ends(path, shard, frame_bytes)
+    ends = tfrecord.find_bad_ends(path, shard, frame_bytes)
     if is_other or is_shifted or any(x.record is None for x in ends):
-        return [BadRecord(path, None, 0, OTHER_FILE)]
+        return [BadRecord(path, None, 0, tfrecord.OTHER_FILE)]
     return bad
 
 

@@ -29,8 +29,8 @@ def test_manifests_that_are_refused(manifest, tmp_path):
         (json.dumps(less), "the manifest is broken.*num_predict"),
         (json.dumps(fields | {"format_version": 1e999}), "is broken"),
         (
-            json.dumps(fields | {"format_version": 3, "new": 1}),
-            "format version 3, .* up to 2",
+            json.dumps(fields | {"format_version": 4, "new": 1}),
+            "format version 4, .* up to 3",
         ),
         (
             json.dumps(fields | {"tokens_per_target": 5}),
