@@ -9,6 +9,7 @@ Names are imported when they are first used, so that the commands answer
 import importlib
 
 _MODULES = {
+    "MixedPretrainingData": "mixing",
     "PretrainingData": "pretraining",
     "Tokenizer": "tokenization.tokenizer",
     "read_examples": "tasks.reading",

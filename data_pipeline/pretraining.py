@@ -20,6 +20,7 @@ from data_pipeline.objectives.reader import Draw
 from data_pipeline.records.manifest import check_files
 from data_pipeline.records.manifest import read_manifest
 from data_pipeline.records.reading import ReadableRecords
+from data_pipeline.records.reading import check_rows
 from data_pipeline.records.reading import class_first
 from data_pipeline.records.reading import on_service
 from data_pipeline.records.reading import parse_records
@@ -195,12 +196,10 @@ class PretrainingData:
     ):
         """An endless dataset of batches.
 
-        1. Read the records of each row for the next steps, row by row, each
-           at once: as many files are open as there are calls, for any number
-           of rows.
+        1. Read the records of each row for the next steps at once: as many
+           files are open as there are calls, for any number of rows.
         2. Give one record of each row per step, in elements of
-           `replica_batch` rows, so a step has `num_rows / replica_batch`
-           elements, of successive replicas.
+           `replica_batch` rows, of successive replicas.
         3. Number the elements: epoch and record index follow from it.
         4. Parse the records, draw and select what the objective predicts.
         5. Let a tf.data service run all this, if one is given; prefetch.
@@ -228,7 +227,9 @@ class PretrainingData:
         """
         num_rows = self.batch_size - first_row if num_rows is None else num_rows
         replica_batch = num_rows if replica_batch is None else replica_batch
-        self._check_rows(start_step, first_row, num_rows, replica_batch)
+        check_rows(
+            self.batch_size, start_step, first_row, num_rows, replica_batch
+        )
         self._check_literal(literal)
         elements_per_step = num_rows // replica_batch
 
@@ -308,24 +309,6 @@ class PretrainingData:
             raise ValueError(
                 f"the objective {self.reader.name!r} has no literal form. "
                 "Received: literal=True."
-            )
-
-    def _check_rows(self, start_step, first_row, num_rows, replica_batch):
-        if not 0 <= first_row < first_row + num_rows <= self.batch_size:
-            raise ValueError(
-                "`first_row` and `num_rows` must lie in the global batch of "
-                f"{self.batch_size} rows. Received: first_row={first_row}, "
-                f"num_rows={num_rows}."
-            )
-        if replica_batch < 1 or num_rows % replica_batch:
-            raise ValueError(
-                "`replica_batch` must divide the rows that are read. Received: "
-                f"replica_batch={replica_batch}, num_rows={num_rows}."
-            )
-        if start_step < 0:
-            raise ValueError(
-                "`start_step` must not be negative. Received: "
-                f"start_step={start_step}."
             )
 
     def _features(self, records, epoch, record_index, is_continuation, literal):

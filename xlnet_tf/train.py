@@ -27,6 +27,10 @@ FURTHER = tuple(
     for field in dataclasses.fields(TrainingConfig)
     if field.name not in FREQUENT
 )
+_RECORDS = (
+    "made by build_records; several are mixed, in the shares of DIR=WEIGHT or "
+    "of their sizes"
+)
 
 
 def parse_arguments(argv=None):
@@ -37,7 +41,7 @@ def parse_arguments(argv=None):
         description="Pretrain an XLNet on records of build_records.",
     )
     add = parser.add_argument
-    add("--records", required=True, metavar="DIR", help="made by build_records")
+    add("--records", required=True, nargs="+", metavar="DIR", help=_RECORDS)
     add("--output", required=True, metavar="DIR", help="directory of the run")
     add(
         "--recipe",

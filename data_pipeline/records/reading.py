@@ -270,6 +270,35 @@ def tokenizer_of_records(directory, manifest):
     return Tokenizer.from_model_proto(model_proto, settings["lowercase"])
 
 
+def check_rows(batch_size, start_step, first_row, num_rows, replica_batch):
+    """Check which rows of a batch are read, from which step on.
+
+    Args:
+        batch_size: int, B.
+        start_step, first_row, num_rows, replica_batch: int, as
+            `PretrainingData.dataset` takes them.
+
+    Raises:
+        ValueError: the rows do not lie in the batch, or one is out of range.
+    """
+    if not 0 <= first_row < first_row + num_rows <= batch_size:
+        raise ValueError(
+            "`first_row` and `num_rows` must lie in the global batch of "
+            f"{batch_size} rows. Received: first_row={first_row}, "
+            f"num_rows={num_rows}."
+        )
+    if replica_batch < 1 or num_rows % replica_batch:
+        raise ValueError(
+            "`replica_batch` must divide the rows that are read. Received: "
+            f"replica_batch={replica_batch}, num_rows={num_rows}."
+        )
+    if start_step < 0:
+        raise ValueError(
+            "`start_step` must not be negative. Received: "
+            f"start_step={start_step}."
+        )
+
+
 def on_service(dataset, address):
     """The same dataset, read by a worker of the tf.data service at an address.
 

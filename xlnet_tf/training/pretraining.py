@@ -2,15 +2,18 @@
 
 import dataclasses
 import hashlib
+import itertools
 import sys
 
 import keras
 
+from data_pipeline.mixing import largest_batch
+from data_pipeline.mixing import open_records
+from data_pipeline.mixing import sets_of
 from data_pipeline.objectives import make_reader
 from data_pipeline.objectives.masked import MaskedReader
 from data_pipeline.objectives.permutation import PermutationReader
 from data_pipeline.objectives.pseudo_masked import PseudoMaskedReader
-from data_pipeline.pretraining import PretrainingData
 from data_pipeline.records.manifest import read_manifest
 from data_pipeline.records.reading import tokenizer_of_records
 from data_pipeline.records.writer import TOKENIZER
@@ -25,6 +28,7 @@ from xlnet_tf.training.pretraining_step import distribute_records
 from xlnet_tf.training.pretraining_step import make_memory
 from xlnet_tf.training.records import check_same_text
 from xlnet_tf.training.records import model_config
+from xlnet_tf.training.records import record_sets
 from xlnet_tf.training.runs.exports import EXPORTS_FILE
 from xlnet_tf.training.runs.exports import keep_newest
 from xlnet_tf.training.runs.exports import note_export
@@ -88,70 +92,86 @@ class PretrainingRun(Run):
         options, config = self.options, self.config
         config.replica_batch_size(self.strategy.num_replicas_in_sync)
         reader = objective_reader(config)
-        manifest = read_manifest(options.records, check_shards=False)
+        directories, weights = record_sets(options.records)
+        manifest = read_manifest(directories[0], check_shards=False)
         reader.check(manifest)
         values = OBJECTIVES[config.objective].config_values
         if objective_of_preset(options.preset) == "causal":
             # Its preset need not stay causal for another objective.
             values = {"attention_type": "bidirectional", **values}
         self.model_config = model_config(options, manifest, values)
-        self.data = PretrainingData(
-            options.records,
+        self.data = open_records(
+            directories,
             config.batch_size,
+            weights,
             seed=config.seed,
             skip_corrupt=options.skip_corrupt,
             objective=reader,
             layout=self.model_config.layout,
         )
-        self.tokenizer = tokenizer_of_records(options.records, manifest)
-        self.held_out = self._held_out_data()
+        self.tokenizer = tokenizer_of_records(directories[0], manifest)
+        self.held_out = self._held_out_data(directories, weights)
         self.evaluation_batches = self.held_out and min(
             config.evaluation_steps, self.held_out.steps_per_epoch
         )
 
-    def _held_out_data(self):
-        """PretrainingData to evaluate on, or None."""
+    def _held_out_data(self, directories, weights):
+        """PretrainingData or MixedPretrainingData to evaluate on, or None."""
         options, replicas = self.options, self.strategy.num_replicas_in_sync
-        directory, split = options.eval_records, "train"
-        if not directory:
-            directory, split = options.records, "validation"
-            if not self.data.manifest.num_records(split):
+        split = "train"
+        if options.eval_records:
+            directories, weights = [options.eval_records], None
+        else:
+            split = "validation"
+            has = [
+                bool(x.manifest.num_records(split)) for x in sets_of(self.data)
+            ]
+            directories = [*itertools.compress(directories, has)]
+            weights = weights and [*itertools.compress(weights, has)]
+            if not directories:
                 return None
-        found = PretrainingData(
-            directory,
-            1,
+        found = open_records(
+            directories,
+            len(directories),
+            weights,
             split=split,
             seed=self.config.seed,
             skip_corrupt=options.skip_corrupt,
             objective=self.data.reader,
             layout=self.model_config.layout,
         )
-        check_same_text(found.manifest, self.data.manifest, directory)
-        if found.num_records < replicas:
+        names = ", ".join(map(str, directories))
+        check_same_text(found.manifest, self.data.manifest, names)
+        # A small held-out split makes a smaller batch.
+        most = min(self.config.batch_size, found.num_records)
+        rows = largest_batch(found, most, replicas)
+        if not rows:
             raise ValueError(
-                f"{directory} holds {found.num_records} record(s) to evaluate "
+                f"{names} holds {found.num_records} record(s) to evaluate "
                 f"on, and there are {replicas} replicas, of which each needs "
                 "one. Build records with a larger --validation-fraction, or "
                 "give others with --eval-records."
             )
-        # A small held-out split makes a smaller batch.
-        rows = min(self.config.batch_size, found.num_records)
-        return found.with_batch_size(rows - rows % replicas)
+        return found.with_batch_size(rows)
 
     def identity(self):
         manifest, preset = self.data.manifest, self.options.preset
-        shards = hashlib.sha256()
-        for shard in manifest.splits["train"]:
-            shards.update(shard.sha256.encode())
+        sets, shards, rows = sets_of(self.data), hashlib.sha256(), {}
+        for data in sets:
+            for shard in data.manifest.splits["train"]:
+                shards.update(shard.sha256.encode())
+        if len(sets) > 1:
+            rows = {"rows_of_sets": [data.batch_size for data in sets]}
         return {
             "model": self.model_config.to_dict(),
             "training": self.config.to_dict(),
             "records": {
-                "records": manifest.num_records("train"),
+                "records": sum(x.manifest.num_records("train") for x in sets),
                 "sequence_length": manifest.sequence_length,
                 "tokenizer": manifest.tokenizer["sha256"],
                 "permutation_length": manifest.permutation_length,
                 "shards": shards.hexdigest(),
+                **rows,
             },
             "preset_weights": digest_of_weights(preset) if preset else None,
             "backend": keras.backend.backend(),
@@ -200,8 +220,13 @@ class PretrainingRun(Run):
         )
 
     def rows_of_step(self, step):
+        is_mixed = len(sets_of(self.data)) > 1
         return [
-            {"shard": as_path(file).name, "record": record}
+            {
+                **({"set": str(as_path(file).parent)} if is_mixed else {}),
+                "shard": as_path(file).name,
+                "record": record,
+            }
             for file, record in self.data.sources(step - 1)
         ]
 
@@ -246,12 +271,7 @@ class PretrainingRun(Run):
             f"strategy  {self.describe_strategy()}",
             f"batch     {config.batch_size} sequences = {replicas} replica(s) "
             f"x {parts} part(s) x {rows}; {tokens:,} tokens a step",
-            f"data      {self.data.num_records:,} sequences of "
-            f"{manifest.sequence_length} tokens, {targets} of them predicted "
-            f"({config.objective}); {self.data.steps_per_epoch:,} steps an "
-            f"epoch, "
-            f"{config.steps:,} steps are "
-            f"{config.steps / self.data.steps_per_epoch:.1f} epochs",
+            *self._describe_data(),
             f"memory    {model.memory_length} tokens remembered, "
             f"{model.reuse_length} reused; about {expected / 1e9:.1f} GB a "
             "replica expected",
@@ -275,6 +295,26 @@ class PretrainingRun(Run):
                     f"skipped   {len(data.skipped)} damaged record(s), the "
                     f"first: {data.skipped[0]}"
                 )
+        return lines
+
+    def _describe_data(self):
+        """Lines about the records and their epochs."""
+        config, sets = self.config, sets_of(self.data)
+        lines = []
+        for data in sets:
+            share = f"; {data.steps_per_epoch:,} steps an epoch"
+            if len(sets) > 1:
+                share = (
+                    f"; {data.directory}: {data.batch_size} rows of a batch, "
+                    f"{data.batch_size / config.batch_size:.1%}{share}"
+                )
+            lines.append(
+                f"data      {data.num_records:,} sequences of "
+                f"{data.manifest.sequence_length} tokens, {data.num_targets} "
+                f"of them predicted ({config.objective}){share}, "
+                f"{config.steps:,} steps are "
+                f"{config.steps / data.steps_per_epoch:.1f} epochs"
+            )
         return lines
 
     @property

@@ -1,6 +1,7 @@
 """The model's config made to fit the records of a run."""
 
 import dataclasses
+import math
 
 from data_pipeline.command_line import near
 from xlnet_tf.config import BertConfig
@@ -26,6 +27,7 @@ def model_config(options, manifest, values):
         ValueError: if they contradict each other.
     """
     vocabulary_size = manifest.tokenizer["vocabulary_size"]
+    where = ", ".join(map(str, record_sets(options.records)[0]))
     if options.preset:
         if options.set:
             raise ValueError(
@@ -49,7 +51,7 @@ def model_config(options, manifest, values):
     if config.vocabulary_size != vocabulary_size:
         raise ValueError(
             f"the model has {config.vocabulary_size} tokens and the tokenizer "
-            f"of the records in {options.records} has {vocabulary_size}. "
+            f"of the records in {where} has {vocabulary_size}. "
             "Build the records with the model's tokenizer."
         )
     if isinstance(config, BertConfig):
@@ -58,7 +60,7 @@ def model_config(options, manifest, values):
     if config.reverse_half_batch and not manifest.both_directions:
         raise ValueError(
             "`reverse_half_batch` reads half of each batch backwards, and the "
-            f"records in {options.records} are all forward. Build them with "
+            f"records in {where} are all forward. Build them with "
             "--both-directions, or leave it out: the records say which rows "
             "are reversed."
         )
@@ -67,7 +69,7 @@ def model_config(options, manifest, values):
     if is_given and config.reuse_length != manifest.reuse_length:
         raise ValueError(
             f"`reuse_length` is {config.reuse_length} in the config and "
-            f"{manifest.reuse_length} in the records of {options.records}; "
+            f"{manifest.reuse_length} in the records of {where}; "
             "they must be equal, for the reused part is what is remembered."
         )
     memory_length = options.memory_length
@@ -82,6 +84,52 @@ def model_config(options, manifest, values):
         # Every batch has the feature `is_reversed`.
         reverse_half_batch=False,
     )
+
+
+def record_sets(records):
+    """Directories of records and their weights, as `--records` gives them.
+
+    Args:
+        records: path, or list of str: a directory, or several, each with
+            `=WEIGHT` behind it or none.
+
+    Returns:
+        (directories, weights): lists of paths and of floats; None for the
+        weights without any.
+
+    Raises:
+        ValueError: some have a weight and others none, a weight is no positive
+            number, or a directory is given twice.
+    """
+    if not isinstance(records, (list, tuple)):
+        records = [records]
+    if len(records) == 1:
+        return list(records), None
+    directories, weights = [], []
+    for text in map(str, records):
+        directory, equals, weight = text.rpartition("=")
+        if not equals or as_path(text).is_dir():
+            directory, weight = text, None
+        directories.append(directory)
+        weights.append(weight)
+    if len(set(directories)) < len(directories):
+        raise ValueError(
+            "`--records` names a set twice. Received: --records "
+            f"{' '.join(directories)}."
+        )
+    if not any(weights):
+        return directories, None
+    try:
+        numbers = [float(weight or "") for weight in weights]
+    except ValueError:
+        numbers = [0]
+    if not all(0 < x < math.inf for x in numbers):
+        raise ValueError(
+            "`--records` takes several sets as DIR=WEIGHT, each with a "
+            "positive number, or as DIR, all without. Received: --records "
+            f"{' '.join(map(str, records))}."
+        )
+    return directories, numbers
 
 
 def with_fields(config, assignments):
@@ -116,6 +164,7 @@ def with_fields(config, assignments):
 
 def _check_absolute_positions(config, options, manifest):
     """Refuses what a model with absolute positions cannot read."""
+    where = ", ".join(map(str, record_sets(options.records)[0]))
     if options.memory_length:
         raise ValueError(
             "a BertBackbone has no memory; leave --memory-length out. "
@@ -123,13 +172,13 @@ def _check_absolute_positions(config, options, manifest):
         )
     if manifest.both_directions:
         raise ValueError(
-            f"half of the records in {options.records} read backwards, which "
+            f"half of the records in {where} read backwards, which "
             "a BertBackbone cannot be told. Build them without "
             "--both-directions."
         )
     if config.max_positions < manifest.sequence_length:
         raise ValueError(
-            f"the records in {options.records} have "
+            f"the records in {where} have "
             f"{manifest.sequence_length} tokens, and the model has "
             f"{config.max_positions} positions. Build them with a smaller "
             "--sequence-length."

@@ -8,6 +8,7 @@ import jax
 import orbit
 import tensorflow as tf
 
+from data_pipeline.mixing import largest_batch
 from xlnet_tf.training.on_jax.state import JaxMemoryRows
 from xlnet_tf.training.on_jax.state import Variables
 from xlnet_tf.training.on_jax.state import assign
@@ -53,17 +54,17 @@ class JaxPretrainingRun(PretrainingRun):
         self.config.replica_batch_size(len(self.devices))
         super().read_data()
         if self.held_out:
-            rows = self.held_out.batch_size
-            if rows < len(self.devices):
+            rows = largest_batch(
+                self.held_out, self.held_out.batch_size, len(self.devices)
+            )
+            if not rows:
                 raise ValueError(
-                    f"{self.options.records} holds {rows} record(s) to "
+                    f"there are {self.held_out.num_records} record(s) to "
                     f"evaluate on, and each of {len(self.devices)} devices "
                     "needs one. Build records with a larger "
                     "--validation-fraction."
                 )
-            self.held_out = self.held_out.with_batch_size(
-                rows - rows % len(self.devices)
-            )
+            self.held_out = self.held_out.with_batch_size(rows)
             self.evaluation_batches = min(
                 self.config.evaluation_steps, self.held_out.steps_per_epoch
             )

@@ -1,0 +1,280 @@
+"""Several sets of records in one batch, in shares.
+
+A row of the batch reads one set for ever, so what the memory holds of the row
+is the text in front of its next record, as with a single set. Sets are mixed by
+dividing the rows of the batch, not by drawing a set for each record: that would
+put a text of another set behind what the memory holds.
+"""
+
+import math
+
+import tensorflow as tf
+
+from data_pipeline.dataset_options import dataset_options
+from data_pipeline.pretraining import PretrainingData
+from data_pipeline.records.reading import check_rows
+from data_pipeline.records.reading import without_autograph
+
+# What batches have in common; of a set alone are its draws, and its text.
+_SHARED = (
+    "sequence_length",
+    "reuse_length",
+    "permutation_length",
+    "num_predict",
+    "both_directions",
+)
+# Sets of one seed would draw the same order for records of one number.
+_SEEDS_APART = 0x9E3779B1
+
+
+class MixedPretrainingData:
+    """Batches whose rows are divided among several sets of records.
+
+    The first rows of the global batch read the first set, and so on. Each set
+    is read as `PretrainingData` of so many rows reads it, in its own epochs:
+    a batch is a function of (seed, step) alone. A small set begins again
+    before a large one has ended.
+
+    Args:
+        directories: list of paths of sets of `build_records`.
+        batch_size: int, B, over all workers and replicas, at least the number
+            of sets.
+        weights: list of positive numbers, the share of each set in a batch;
+            None: in proportion to their records, so that all epochs end at
+            about the same step. Shares are rounded to whole rows, at least one
+            a set.
+        seed: int, of the first set; others draw from numbers that follow.
+        **options: as of PretrainingData, the same for all sets.
+
+    Attributes:
+        sets: list of PretrainingData, each of the rows that read it.
+        manifest: Manifest of the first set.
+        batch_size: int, B.
+        num_records: int, of all sets together.
+        steps_per_epoch: int, steps until the first of the sets begins again.
+        reader, num_targets, first_half_length: as of PretrainingData.
+        skipped: list of BadRecord, of all sets.
+
+    Raises:
+        FileNotFoundError: a set or a shard is missing.
+        ValueError: sets differ in a length, direction or tokenizer, so that
+            they cannot stand in one batch; or as PretrainingData.
+
+    Example:
+
+    ```python
+    from data_pipeline import build_records, mixing, train_tokenizer
+    with open("a", "w") as file: print(*range(2999), sep=". ", file=file)
+    train_tokenizer.main("--input a --output m --vocabulary-size 40".split())
+    options = "--input a --tokenizer m --processes 1 --output".split()
+    for name in "bc": build_records.main([*options, name])
+    data = mixing.MixedPretrainingData(["b", "c"], 4, [3, 1])
+    ```
+    """
+
+    def __init__(
+        self, directories, batch_size, weights=None, seed=0, **options
+    ):
+        sets = [
+            PretrainingData(
+                path, 1, seed=(seed + number * _SEEDS_APART) % 2**32, **options
+            )
+            for number, path in enumerate(directories)
+        ]
+        self._weights = weights or [data.num_records for data in sets]
+        first = sets[0]
+        for data in sets[1:]:
+            _check_alike(data, first)
+        self.manifest, self.reader = first.manifest, first.reader
+        self.num_targets = first.num_targets
+        self.first_half_length = first.first_half_length
+        self.num_records = sum(data.num_records for data in sets)
+        self.skipped = [bad for data in sets for bad in data.skipped]
+        self._set_rows(sets, batch_size)
+
+    def _set_rows(self, sets, batch_size):
+        rows = divide_rows(self._weights, batch_size)
+        self.sets = [
+            data.with_batch_size(count)
+            for data, count in zip(sets, rows, strict=True)
+        ]
+        self.batch_size = batch_size
+        self.steps_per_epoch = min(data.steps_per_epoch for data in self.sets)
+
+    def with_batch_size(self, batch_size):
+        """The same sets in the same shares, in batches of another size.
+
+        Args:
+            batch_size: int, B.
+
+        Returns:
+            MixedPretrainingData.
+
+        Raises:
+            ValueError: a set has fewer records than rows would read it.
+        """
+        other = object.__new__(MixedPretrainingData)
+        vars(other).update(vars(self))
+        other._set_rows(self.sets, batch_size)
+        return other
+
+    def dataset(
+        self,
+        start_step=0,
+        first_row=0,
+        num_rows=None,
+        replica_batch=None,
+        literal=False,
+        num_parallel_calls=tf.data.AUTOTUNE,
+    ):
+        """An endless dataset of batches.
+
+        Args, returns and raises: as `PretrainingData.dataset`.
+        """
+        num_rows = self.batch_size - first_row if num_rows is None else num_rows
+        replica_batch = num_rows if replica_batch is None else replica_batch
+        check_rows(
+            self.batch_size, start_step, first_row, num_rows, replica_batch
+        )
+        parts, begin = [], 0
+        for data in self.sets:
+            end = begin + data.batch_size
+            low, high = max(begin, first_row), min(end, first_row + num_rows)
+            if low < high:
+                part = data.dataset(
+                    start_step,
+                    low - begin,
+                    high - low,
+                    literal=literal,
+                    num_parallel_calls=num_parallel_calls,
+                )
+                parts.append(part)
+            begin = end
+
+        @without_autograph
+        def join(*batches):
+            joined = {
+                name: tf.concat([batch[name] for batch in batches], axis=0)
+                for name in batches[0]
+            }
+            return {
+                name: tf.reshape(x, [-1, replica_batch, *x.shape[1:]])
+                for name, x in joined.items()
+            }
+
+        dataset = tf.data.Dataset.zip(tuple(parts)).map(join).unbatch()
+        options = dataset_options()
+        options.experimental_distribute.auto_shard_policy = (
+            tf.data.experimental.AutoShardPolicy.OFF
+        )
+        return dataset.prefetch(2).with_options(options)
+
+    def sources(self, step):
+        """The records of a step, as `PretrainingData.sources`."""
+        return [source for data in self.sets for source in data.sources(step)]
+
+    def explain_data_loss(self, step=0):
+        """Name the damaged records, as `PretrainingData.explain_data_loss`."""
+        for data in self.sets:
+            data.explain_data_loss(step)
+
+
+def open_records(directories, batch_size, weights=None, **options):
+    """One set of records, or several that are mixed.
+
+    Args:
+        directories, batch_size, weights, **options: as of
+            MixedPretrainingData.
+
+    Returns:
+        PretrainingData or MixedPretrainingData.
+    """
+    if len(directories) == 1:
+        return PretrainingData(directories[0], batch_size, **options)
+    return MixedPretrainingData(directories, batch_size, weights, **options)
+
+
+def sets_of(data):
+    """list of PretrainingData, the sets that are mixed, or the only one."""
+    return getattr(data, "sets", [data])
+
+
+def largest_batch(data, most, multiple_of=1):
+    """Rows of the largest batch that the records of a split are enough for.
+
+    Args:
+        data: PretrainingData or MixedPretrainingData.
+        most: int, rows above which no batch is tried.
+        multiple_of: int, a divisor of the rows.
+
+    Returns:
+        int, 0 if there is no such batch.
+    """
+    sets = sets_of(data)
+    weights = getattr(data, "_weights", [1])
+    for rows in range(most - most % multiple_of, len(sets) - 1, -multiple_of):
+        counts = divide_rows(weights, rows)
+        if all(x <= y.num_records for x, y in zip(counts, sets, strict=True)):
+            return rows
+    return 0
+
+
+def divide_rows(weights, batch_size):
+    """Rows of a batch for each of several sets.
+
+    Args:
+        weights: list of positive numbers.
+        batch_size: int, B.
+
+    Returns:
+        list of int, whose sum is B: as near to the weights as whole rows are,
+        and at least one a set.
+
+    Raises:
+        ValueError: there are more sets than rows, or a weight is no positive
+            number.
+    """
+    if not all(0 < x < math.inf for x in weights):
+        raise ValueError(
+            f"`weights` must be positive numbers. Received: weights={weights}."
+        )
+    if batch_size < len(weights):
+        raise ValueError(
+            "`batch_size` must be at least the number of sets of records that "
+            f"are mixed, {len(weights)}, as each has a row of its own. "
+            f"Received: batch_size={batch_size}."
+        )
+    total = math.fsum(weights)
+    wanted = [batch_size * (weight / total) for weight in weights]
+    rows = [max(1, math.floor(x)) for x in wanted]
+    while sum(rows) != batch_size:
+        missing = [x - y for x, y in zip(wanted, rows, strict=True)]
+        if sum(rows) < batch_size:
+            rows[missing.index(max(missing))] += 1
+        else:
+            least = min(x for x, y in zip(missing, rows, strict=True) if y > 1)
+            place = next(
+                n
+                for n, (x, y) in enumerate(zip(missing, rows, strict=True))
+                if x == least and y > 1
+            )
+            rows[place] -= 1
+    return rows
+
+
+def _check_alike(data, first):
+    """Refuse a set that cannot stand in the batches of the first one."""
+    values = [
+        {name: getattr(x.manifest, name) for name in _SHARED}
+        | {"tokenizer": x.manifest.tokenizer["sha256"]}
+        | {"lowercase": x.manifest.tokenizer["lowercase"]}
+        for x in (data, first)
+    ]
+    for name, value in values[0].items():
+        if value != values[1][name]:
+            here, there = (str(x[name])[:12] for x in values)
+            raise ValueError(
+                f"the records in {data.directory} and {first.directory} cannot "
+                f"be mixed: `{name}` is {here} of the former and {there} of "
+                "the latter. Build both with the same tokenizer and settings."
+            )
