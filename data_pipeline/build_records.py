@@ -202,7 +202,8 @@ def _parser():
         nargs="+",
         metavar="GLOB",
         help="text, JSON lines, Parquet or Arrow files, perhaps compressed, "
-        "or saved data sets: paths or globs; also gs://BUCKET/...",
+        "or saved data sets: paths or globs; also gs://, s3://, https:// and "
+        "hf://datasets/OWNER/NAME/...",
     )
     add(
         "--tokenizer",

@@ -113,7 +113,7 @@ def main(argv=None):
         required=True,
         nargs="+",
         metavar="GLOB",
-        help="as of build_records: paths or globs; also gs://BUCKET/...",
+        help="as of build_records: paths or globs, also in buckets",
     )
     add("--output", required=True, metavar="FILE", help="such as spiece.model")
     add("--vocabulary-size", type=int, default=32000, metavar="N")

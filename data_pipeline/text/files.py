@@ -1,7 +1,8 @@
 """Text files: those that a pattern names, and their bytes.
 
-A file is local or in a bucket (`gs://BUCKET/...`), and may be compressed: .gz,
-.bz2, .xz or .zst.
+A file is local, in a bucket (`gs://BUCKET/...`) or where fsspec reads it
+(`s3://`, `hf://datasets/`, `https://`), and may be compressed: .gz, .bz2, .xz
+or .zst.
 """
 
 import bz2
@@ -136,6 +137,8 @@ def _remote_matches(pattern):
             f"{pattern!r}. Give a pattern with `*` for each depth of folders."
         )
     first = min((pattern.find(x) for x in "*?[" if x in pattern), default=None)
+    if pattern.startswith(("http://", "https://")):
+        first = None  # the web has no lists of files, and `?` in its names
     if first is None:
         path = as_path(pattern)
         if path.is_dir():

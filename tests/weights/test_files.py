@@ -192,8 +192,8 @@ def test_the_old_directory_stays_where_the_new_one_cannot_be_renamed(
 def test_paths_with_a_scheme(bucket, tmp_path):
     assert as_path(tmp_path / "a") == tmp_path / "a"
     assert not is_remote(tmp_path)
-    with pytest.raises(ValueError, match="hdfs:// are not known"):
-        as_path("hdfs://name/file")
+    with pytest.raises(ValueError, match="moon:// are not known"):
+        as_path("moon://name/file")
     folder = as_path(bucket) / "folder"
     assert is_remote(folder)
     write_json(folder / "a.json", [1])

@@ -11,10 +11,12 @@ import json
 import os
 import pathlib
 import shutil
+import sys
 import tempfile
 import uuid
 
 from xlnet_tf.files import hub
+from xlnet_tf.files import urls
 from xlnet_tf.files.limits import MOST_JSON_BYTES
 from xlnet_tf.files.limits import check_length
 
@@ -31,10 +33,12 @@ def as_path(path):
     Args:
         path: str or path. `gs://BUCKET/...` is read and written by TensorFlow
             (`tf.io.gfile`), and so are s3 and az where it knows them.
-            `hf://OWNER/NAME` is fetched, see `hub`.
+            `hf://OWNER/NAME` is fetched, see `hub`. Files of other schemes
+            that fsspec knows, and `hf://datasets/OWNER/NAME/...`, are read.
 
     Returns:
-        pathlib.Path, or an etils.epath.Path, which has the same methods.
+        pathlib.Path, an etils.epath.Path, which has the same methods, or a
+        `urls.UrlPath`, which has those that read.
 
     Raises:
         ValueError: if it has another scheme.
@@ -44,23 +48,35 @@ def as_path(path):
     scheme, separator, _ = text.partition("://")
     if not separator:
         return pathlib.Path(text)
+    if text.startswith(urls.DATASETS):
+        return urls.UrlPath(text)
     if scheme == "hf":
         return hub.fetched(text)
+    if scheme in ("s3", "az") and not _tensorflow_knows(scheme):
+        return urls.UrlPath(text)
     from etils import epath  # takes as long to load as all else of a --help
 
     try:
         return epath.Path(text)
     except KeyError:
-        raise ValueError(
-            f"{text}: paths that begin with {scheme}:// are not known. Give a "
-            "local path, or one of gs://, s3://, az:// or hf://."
-        ) from None
+        return urls.UrlPath(text)
 
 
 def is_remote(path):
-    """Whether a path lies in a bucket, bool; what the hub has is fetched."""
+    """Whether a path is not local, bool; models of the hub are fetched."""
     text = os.fspath(path)
-    return "://" in text and not text.startswith(hub.SCHEME)
+    is_model = text.startswith(hub.SCHEME) and not text.startswith(
+        urls.DATASETS
+    )
+    return "://" in text and not is_model
+
+
+def _tensorflow_knows(scheme):
+    """Whether a package that was imported has added a scheme, bool."""
+    tensorflow = sys.modules.get("tensorflow")
+    return tensorflow is not None and (
+        scheme in tensorflow.io.gfile.get_registered_schemes()
+    )
 
 
 @contextlib.contextmanager
@@ -119,6 +135,8 @@ def written_whole(path, replace_directory=False):
             "directory, and upload it by `hf upload`."
         )
     path = as_path(path)
+    if isinstance(path, urls.UrlPath):
+        path.mkdir()  # refuses
     if path.exists() and not (path.is_file() or path.is_dir()):
         raise ValueError(f"{path} is a device or a socket; give another path.")
     path.parent.mkdir(parents=True, exist_ok=True)
