@@ -9,6 +9,9 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from xlnet_tf.weights.lora import config_without_lora
+from xlnet_tf.weights.lora import copy_merged
+
 # More than any segment: the backbone then returns the states of all tokens, of
 # which `embedding.last_real` keeps some.
 _ALL_STATES = 2**30
@@ -85,9 +88,8 @@ def _copy(model, precision):
         config["memory"] = None
     if precision == "bfloat16":
         config["dtype"] = of_backbone["dtype"] = "bfloat16"
-    copy = type(model).from_config(config)
-    for variable, value in zip(_weights(copy), _weights(model), strict=True):
-        variable.assign(value.numpy())
+    copy = type(model).from_config(config_without_lora(config))
+    copy_merged(model, copy)
     return copy
 
 

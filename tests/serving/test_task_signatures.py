@@ -15,6 +15,7 @@ from tests.support.task_export_fixtures import OTHERS
 from tests.support.task_export_fixtures import SEGMENT
 from tests.support.task_export_fixtures import SENTENCES
 from tests.support.task_export_fixtures import TEXTS
+from tests.support.task_export_fixtures import TOLERANCE
 from tests.support.task_export_fixtures import ask
 from tests.support.task_export_fixtures import close
 from tests.support.task_export_fixtures import decoded
@@ -62,6 +63,33 @@ def test_classes_and_scores():
         found = functions("regressor")[signature]
         close(ask(found, **x)["score"], scores)
         close(of_ids("regressor", x)["score"], scores)
+
+
+@pytest.mark.usefixtures("frozen_heap")
+def test_adapters_are_merged_and_integers_stay():
+    for name, change in (("lora", adapted), ("int8", quantized)):
+        task = make("classifier")
+        plain = predict(task, TEXTS)
+        change(task)
+        logits = predict(task, TEXTS)
+        assert np.abs(logits - plain).max() > 10 * TOLERANCE, name
+        signatures = made(task)
+        found = ask(signatures["serving_default"].function, text=TEXTS)
+        close(found["scores"], softmax(logits))
+        served = signatures.module._served
+        assert not [v for v in served.variables if "lora" in v.name]
+        integers = [v for v in served.variables if v.dtype == tf.int8]
+        assert bool(integers) == (name == "int8")
+
+
+def adapted(task):
+    task.enable_lora(2)
+    for weight in task.backbone.trainable_weights:
+        weight.assign(weight + 0.2)
+
+
+def quantized(task):
+    task.quantize("int8")
 
 
 def test_windows_of_a_long_text_are_averaged():

@@ -118,6 +118,21 @@ def test_a_small_export():
     check_operations(directory)
 
 
+@pytest.mark.usefixtures("frozen_heap")
+def test_models_with_adapters_or_integers_are_written(tmp_path):
+    texts = [TEXT, "ba <mask>"]
+    for name, change in (
+        ("adapters", lambda model: model.enable_lora(2)),
+        ("integers", lambda model: model.quantize("int8")),
+    ):
+        model = pretrainers.pretrainer(num_layers=1)
+        change(model)
+        served = pretrainers.export(model, tmp_path / name / "1")
+        unsaved = pretrainers.module_of(model)
+        found = pretrainers.ask(served["embed"], texts)
+        check_equal(found, pretrainers.ask(unsaved.embed, texts))
+
+
 def test_a_pretrainer_compiled_by_xla():
     module = pretrainers.module_of(
         seq_length_buckets=[16, pretrainers.LENGTH],

@@ -127,14 +127,14 @@ def test_a_head_that_a_format_does_not_have_is_refused(tmp_path, models):
 @both
 @pytest.mark.usefixtures("frozen_heap")
 def test_what_is_no_weight_of_a_format_is_refused(tmp_path, form):
-    """LoRA is merged in a preset of ours, and so in what is read from it."""
+    """LoRA is merged in a copy, or in a preset of ours."""
     model = ours(XLNetTextRegressor)
     attention = model.backbone.blocks[0].attention
     attention.query_projection.enable_lora(2)
     for variable in model.trainable_weights:
         if "lora" in variable.name:
             variable.assign(variable + 0.1)
-    with pytest.raises(ValueError, match="with LoRA .*`model.save_to_preset"):
+    with pytest.raises(ValueError, match="with LoRA .*model.without_lora()"):
         FORMATS[form](model, tmp_path / "lora")
     model.save_to_preset(tmp_path / "merged")
     merged = XLNetTextRegressor.from_preset(tmp_path / "merged")

@@ -26,6 +26,7 @@ from xlnet_tf.model.kernels import find_kernel
 from xlnet_tf.model.kernels.plain import attention_weights
 from xlnet_tf.model.kernels.scores import ScoreRules
 from xlnet_tf.model.kernels.scores import score_dtype
+from xlnet_tf.model.lora import AdaptableEinsumDense
 from xlnet_tf.model.masks import attention_mask
 from xlnet_tf.model.masks import is_zero
 from xlnet_tf.model.relative_position import mirror_distances
@@ -267,7 +268,7 @@ class RelativeAttention(keras.layers.Layer):
         self.key_projection = self._projection("key")
         self.value_projection = self._projection("value")
         self.position_projection = self._projection("position")
-        self.output_projection = keras.layers.EinsumDense(
+        self.output_projection = AdaptableEinsumDense(
             "bnqh,dnh->bqd",
             output_shape=(None, hidden_dim),
             kernel_initializer=self._initializer(),
@@ -279,7 +280,7 @@ class RelativeAttention(keras.layers.Layer):
         return keras.initializers.RandomNormal(stddev=self.initializer_range)
 
     def _projection(self, name):
-        return keras.layers.EinsumDense(
+        return AdaptableEinsumDense(
             "bkd,dnh->bnkh",
             output_shape=(self.num_heads, None, self.head_dim),
             kernel_initializer=self._initializer(),

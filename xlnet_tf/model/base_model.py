@@ -9,11 +9,17 @@ import keras
 from keras import ops
 
 from xlnet_tf.model.dropout import seed_of_replica
+from xlnet_tf.weights.adapters import load_adapters
+from xlnet_tf.weights.adapters import save_adapters
 from xlnet_tf.weights.layer_state import STATE_KEYS
 from xlnet_tf.weights.layer_state import layer_state
 from xlnet_tf.weights.layer_state import layers_by_path
 from xlnet_tf.weights.layer_state import restore_layer_state
 from xlnet_tf.weights.layer_state import set_trainable
+from xlnet_tf.weights.lora import adaptable_layers
+from xlnet_tf.weights.lora import config_without_lora
+from xlnet_tf.weights.lora import copy_merged
+from xlnet_tf.weights.lora import enable_lora
 from xlnet_tf.weights.preset import Preset
 from xlnet_tf.weights.preset import split_overrides
 
@@ -21,9 +27,9 @@ from xlnet_tf.weights.preset import split_overrides
 class BaseModel(keras.Model):
     """Base of the models: files, copies, compiled functions and exports.
 
-    Frozen layers stay frozen, and quantized ones quantized, in files and
-    copies. What `fit`, `evaluate` and `predict` compiled is compiled again
-    where `computation` changed.
+    Frozen layers stay frozen, quantized ones quantized, and adapters (LoRA)
+    what they are, in files and copies. What `fit`, `evaluate` and `predict`
+    compiled is compiled again where `computation` changed.
     """
 
     def __init__(self, **kwargs):
@@ -75,6 +81,71 @@ class BaseModel(keras.Model):
     def forget_compiled(self):
         """Drops what `fit`, `evaluate` and `predict` have compiled."""
         self.train_function = self.test_function = self.predict_function = None
+
+    def default_lora_layer_names(self):
+        """list of str, the layers that `enable_lora` adapts: all it can."""
+        layers = adaptable_layers(getattr(self, "backbone", self))
+        return list(dict.fromkeys(layer.name for layer in layers.values()))
+
+    def enable_lora(self, rank, target_layer_names=None, alpha=None):
+        """Freezes the backbone and adds adapters to its dense layers.
+
+        Kernels are then kernel + alpha / rank * a @ b
+        (https://arxiv.org/abs/2106.09685); b is 0 at first, so that outputs
+        stay what they are. The head of a task is trained as before. Call it
+        before `compile`, in the scope of the model's strategy if it has one.
+
+        Args:
+            rank: int, length of the axis between a and b.
+            target_layer_names: list of str, names of the layers to adapt, or
+                None (default) for `default_lora_layer_names()`.
+            alpha: float, or None (default) for the rank.
+
+        Raises:
+            ValueError: if the model has adapters, or an argument is wrong.
+        """
+        if target_layer_names is None:
+            target_layer_names = self.default_lora_layer_names()
+        backbone = getattr(self, "backbone", self)
+        enable_lora(backbone, rank, target_layer_names, alpha)
+
+    def save_lora_weights(self, filepath):
+        """Writes the adapters alone, and the head of a task.
+
+        Args:
+            filepath: str or path, ending in ".lora.h5".
+
+        Raises:
+            ValueError: if there are no adapters, or the path ends otherwise.
+        """
+        save_adapters(self, filepath)
+
+    def load_lora_weights(self, filepath):
+        """Reads what `save_lora_weights` wrote; enables LoRA where it is off.
+
+        Args:
+            filepath: str or path. A task reads the head of a task too; its
+                `backbone.load_lora_weights` the adapters alone.
+
+        Raises:
+            FileNotFoundError: if there is no such file.
+            ValueError: if it is damaged, or was trained for another config,
+                another head or other weights of the backbone.
+        """
+        load_adapters(self, filepath)
+
+    def without_lora(self):
+        """A copy of the model whose adapters are merged into its kernels.
+
+        Nothing of its backbone is frozen.
+
+        Returns:
+            A model of this class.
+        """
+        config = config_without_lora(self.get_config())
+        copy = type(self).from_config(config)
+        copy_merged(self, copy)
+        return copy
 
     def input_signature(self):
         """The features of `export`: dict of str to keras.InputSpec."""

@@ -6,6 +6,7 @@ Shapes: B batch, Q rows, D model dim, F feed-forward dim.
 import keras
 
 from xlnet_tf.model.dropout import dropout
+from xlnet_tf.model.lora import AdaptableDense
 
 
 class PostNormBlock(keras.layers.Layer):
@@ -41,7 +42,7 @@ class PostNormBlock(keras.layers.Layer):
         )
 
     def _dense(self, name, units):
-        return keras.layers.Dense(
+        return AdaptableDense(
             units,
             kernel_initializer=keras.initializers.RandomNormal(
                 stddev=self.config.initializer_range

@@ -1,15 +1,23 @@
-"""Frozen and quantized layers of a model, as its config keeps them.
+"""Frozen, quantized and adapted layers of a model, as its config keeps them.
 
 When Keras saves a model that rebuilds its layers from its config, it stores
 one `trainable` flag and one precision for the whole model. The functions here
-store which layers differ.
+store which layers and weights differ.
+
+COMPATIBILITY: `_trainable_variables` of a layer of Keras 3, the weights of its
+own that it made trainable, is undocumented.
 """
 
 import keras
 
 # Keys of a config. They are left out where nothing differs, so that older
 # versions read the other files.
-STATE_KEYS = ("trainable_layers", "quantized_layers")
+STATE_KEYS = (
+    "trainable_layers",
+    "quantized_layers",
+    "lora_layers",
+    "trainable_weights",
+)
 
 
 def layers_by_path(model):
@@ -60,14 +68,17 @@ def layer_state(model):
 
     Returns:
         dict of some of `STATE_KEYS`: `trainable_layers`, dict of path to
-        `trainable` where it is not that of the layer around, and
+        `trainable` where it is not that of the layer around;
         `quantized_layers`, list of dicts of `mode`, `config` and `layers`,
-        their paths.
+        their paths; `lora_layers`, list of dicts of `rank`, `alpha` and
+        `layers`; and `trainable_weights`, dict of path to `trainable` where it
+        is not that of the layer.
     """
-    trainable, quantized = {}, []
+    trainable, quantized, weights = {}, [], _trainable_weights("", model)
     for path, layer, around in _walk(model):
         if layer.trainable != around.trainable:
             trainable[path] = layer.trainable
+        weights |= _trainable_weights(f"{path}/", layer)
         mode = layer.quantization_mode
         if mode is None or any(_children(layer)):
             continue
@@ -80,12 +91,53 @@ def layer_state(model):
         else:
             group = {"mode": mode, "config": config, "layers": [path]}
             quantized.append(group)
-    state = dict(zip(STATE_KEYS, (trainable, quantized), strict=True))
+    found = trainable, quantized, lora_groups(model), weights
+    state = dict(zip(STATE_KEYS, found, strict=True))
     return {key: value for key, value in state.items() if value}
 
 
+def _trainable_weights(prefix, layer):
+    """dict of the paths of a layer's own weights, where they differ from it."""
+    is_adapted = getattr(layer, "lora_enabled", False)
+    return {
+        prefix + weight.name: weight.trainable
+        for weight in layer._trainable_variables
+        if weight.trainable != layer.trainable
+        # Which adapters freeze.
+        and not (is_adapted and weight.name == "kernel")
+    }
+
+
+def lora_layers(model):
+    """The layers with adapters (LoRA) that files keep.
+
+    Args:
+        model: keras.Layer.
+
+    Returns:
+        dict of path to layer of `xlnet_tf.model.lora`.
+    """
+    return {
+        path: layer
+        for path, layer in layers_by_path(model).items()
+        if getattr(layer, "keeps_lora", False) and layer.lora_enabled
+    }
+
+
+def lora_groups(model):
+    """The adapters of a model: list of dicts of `rank`, `alpha`, `layers`."""
+    groups = {}
+    for path, layer in lora_layers(model).items():
+        kind = int(layer.lora_rank), float(layer.lora_alpha)
+        groups.setdefault(kind, []).append(path)
+    return [
+        {"rank": rank, "alpha": alpha, "layers": paths}
+        for (rank, alpha), paths in groups.items()
+    ]
+
+
 def restore_layer_state(model, config):
-    """Freeze and quantize the layers that a config says, if they exist.
+    """Freeze, quantize and adapt the layers that a config says, if they exist.
 
     Args:
         model: keras.Layer, built. Weights of quantized layers are read
@@ -104,6 +156,17 @@ def restore_layer_state(model, config):
     for path, trainable in config.get("trainable_layers", {}).items():
         if path in layers:
             set_trainable(layers[path], trainable)
+    for group in config.get("lora_layers", ()):
+        for path in group["layers"]:
+            layer = layers.get(path)
+            if getattr(layer, "keeps_lora", False) and not layer.lora_enabled:
+                layer.add_adapters(group["rank"], group["alpha"])
+    for path, trainable in config.get("trainable_weights", {}).items():
+        place, _, name = path.rpartition("/")
+        layer = layers.get(place) if place else model
+        for weight in layer._trainable_variables if layer else ():
+            if weight.name == name:
+                weight.trainable = trainable
 
 
 def set_trainable(layer, trainable):

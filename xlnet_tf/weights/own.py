@@ -34,11 +34,17 @@ from xlnet_tf.files.checksums import CHECKSUMS_FILE
 from xlnet_tf.files.checksums import write_checksums
 from xlnet_tf.files.limits import in_a_line
 from xlnet_tf.version import __version__
+from xlnet_tf.weights.adapters import ADAPTERS_FILE
+from xlnet_tf.weights.adapters import save_adapters
 from xlnet_tf.weights.layer_state import STATE_KEYS
+from xlnet_tf.weights.layer_state import lora_layers
 from xlnet_tf.weights.layer_state import restore_layer_state
+from xlnet_tf.weights.lora import config_without_lora
+from xlnet_tf.weights.lora import merged_when_written
 from xlnet_tf.weights.source import Head
 from xlnet_tf.weights.source import WeightSource
 from xlnet_tf.weights.source import backbone_of
+from xlnet_tf.weights.source import check_fields
 from xlnet_tf.weights.source import head_arguments
 from xlnet_tf.weights.tensor_files import open_arrays
 from xlnet_tf.weights.tensor_files import store_as_float16
@@ -73,6 +79,7 @@ _SIZES = (
 )
 # What another model may not leave behind; a tokenizer may.
 _FILES_OF_A_MODEL = (
+    ADAPTERS_FILE,
     CHECKSUMS_FILE,
     CONFIG_FILE,
     METADATA_FILE,
@@ -147,7 +154,9 @@ class PresetSource(WeightSource):
         backbone = backbone_of(model)
         saved = self.config()
         file = self._existing(MODEL_WEIGHTS_FILE)
-        _check_sizes(file, saved.to_dict(), backbone.config.to_dict(), strict)
+        # Keras would fill tied biases with those of the first layer.
+        names = _SIZES if strict else ("untie_biases",)
+        check_fields(file, saved.to_dict(), backbone.config.to_dict(), names)
         restore_layer_state(backbone, _saved(self.path / CONFIG_FILE)["config"])
         if head is not None:
             restore_layer_state(model, _saved(self.path / TASK_FILE)["config"])
@@ -158,22 +167,6 @@ class PresetSource(WeightSource):
                 self._existing(TASK_WEIGHTS_FILE),
                 strict,
             )
-
-
-def _check_sizes(file, saved, now, strict):
-    """Refuses a model of other sizes on one line, before Keras does."""
-    # Keras would fill tied biases with those of the first layer.
-    names = _SIZES if strict else ("untie_biases",)
-    found = [name for name in names if saved.get(name) != now.get(name)]
-    if found:
-        before, given = (
-            ", ".join(f"{name}={values.get(name)}" for name in found)
-            for values in (saved, now)
-        )
-        raise ValueError(
-            f"{file} does not fit: it was saved with {before}. "
-            f"Received: {given}."
-        )
 
 
 def _saved(file):
@@ -210,11 +203,14 @@ def save_preset(model, path, tokenizer=None, dtype="float32"):
         if backbone is not model:
             heads = _HeadsOnly(model.heads(model.get_config()))
             heads.save_weights(new / TASK_WEIGHTS_FILE)
-            task = keras.saving.serialize_keras_object(model)
+            task = _serialized(model)
             # Written to other files, and the vocabulary is big.
             task["config"]["preprocessor"] = None
             write_json(new / TASK_FILE, task)
-        backbone.save_weights(new / MODEL_WEIGHTS_FILE)
+        with merged_when_written(backbone):
+            backbone.save_weights(new / MODEL_WEIGHTS_FILE)
+        if lora_layers(backbone):
+            save_adapters(model, new / ADAPTERS_FILE)
         if dtype == "float16":
             for name in (MODEL_WEIGHTS_FILE, TASK_WEIGHTS_FILE):
                 if (new / name).is_file():
@@ -228,12 +224,16 @@ def save_preset(model, path, tokenizer=None, dtype="float32"):
         metadata = {
             "keras_version": keras.__version__,
             "xlnet_tf_version": __version__,
-            "parameter_count": backbone.count_params(),
+            "parameter_count": backbone.config.num_parameters(),
         }
         write_json(new / METADATA_FILE, metadata)
-        write_json(
-            new / CONFIG_FILE, keras.saving.serialize_keras_object(backbone)
-        )
+        write_json(new / CONFIG_FILE, _serialized(backbone))
+
+
+def _serialized(model):
+    """dict that Keras can make the model of, with its adapters merged."""
+    values = keras.saving.serialize_keras_object(model)
+    return {**values, "config": config_without_lora(values["config"])}
 
 
 @contextlib.contextmanager

@@ -46,9 +46,10 @@ class Preset:
         and the arguments fit; else it gets a new head.
 
         Layers that were frozen or quantized when `save_to_preset` wrote the
-        directory still are; LoRA is merged into the weights of files, and the
-        model that is read has none. To train all, set `model.trainable` to
-        False and then to True: Keras passes over a value that it has.
+        directory still are. LoRA is merged into these weights: the model that
+        is read has none, and nothing of its backbone is frozen. To train all,
+        set `model.trainable` to False and then to True: Keras passes over a
+        value that it has.
 
         Args:
             path: str or path of a directory, of a TensorFlow checkpoint's
@@ -130,6 +131,10 @@ class Preset:
 
         A model that was there is replaced as a whole; files of others stay.
         `SHA256SUMS` lists the digests of what was written.
+
+        Adapters (LoRA) are merged into the weights. They are written beside
+        them too, alone, as `adapters.lora.h5`: `load_lora_weights` reads them
+        into the model that they were trained for.
 
         Args:
             path: str or path of a directory, made if missing.

@@ -289,6 +289,29 @@ def check_size(path, num_parameters, stored_bytes):
         )
 
 
+def check_fields(path, saved, now, names):
+    """Refuses a model of another config than a file was written for.
+
+    Args:
+        path: path that the message names.
+        saved, now: dicts of the fields of both configs.
+        names: fields that may not differ.
+
+    Raises:
+        ValueError: with both values of all that differ.
+    """
+    found = [name for name in names if saved.get(name) != now.get(name)]
+    if found:
+        before, given = (
+            ", ".join(f"{name}={values.get(name)}" for name in found)
+            for values in (saved, now)
+        )
+        raise ValueError(
+            f"{path} does not fit: it was saved with {before}. "
+            f"Received: {given}."
+        )
+
+
 def head_of(model):
     """The Head of a task, by the name of its class; None for a backbone."""
     if backbone_of(model) is model:

@@ -115,8 +115,7 @@ def check_writable(model):
     if any(name.startswith("lora_") for name in names):
         raise ValueError(
             "a model with LoRA has no place in this format. Merge it first: "
-            "`model.save_to_preset(DIR)` and "
-            f"`model = {type(model).__name__}.from_preset(DIR)`."
+            "`model = model.without_lora()`."
         )
     if any(name.endswith("_scale") for name in names):
         raise ValueError(

@@ -10,6 +10,7 @@ from keras import ops
 from xlnet_tf.model.dropout import dropout
 from xlnet_tf.model.kernels.scores import MASKED_SCORE
 from xlnet_tf.model.kernels.scores import score_dtype
+from xlnet_tf.model.lora import AdaptableDense
 
 
 @keras.saving.register_keras_serializable(package="xlnet_tf")
@@ -63,7 +64,7 @@ class BertAttention(keras.layers.Layer):
         self.output_projection = self._dense("output_projection", hidden_dim)
 
     def _dense(self, name, units):
-        return keras.layers.Dense(
+        return AdaptableDense(
             units,
             kernel_initializer=keras.initializers.RandomNormal(
                 stddev=self.initializer_range

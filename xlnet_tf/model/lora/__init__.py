@@ -1,0 +1,221 @@
+"""Dense layers that LoRA adapts: kernel + alpha / rank * a @ b.
+
+https://arxiv.org/abs/2106.09685. Keras' layers have adapters, which
+`enable_lora` adds. These here are Keras' with two differences:
+
+- Keras adds a @ b to the kernel in every step, and its gradient is that of the
+  whole kernel. Here the inputs are multiplied by a and by b: the product with
+  the kernel, which is frozen, needs no gradient but that of the inputs.
+- Keras merges adapters into the kernel where weights are written. Here files
+  keep them, unless `writes_merged` is set.
+
+COMPATIBILITY: `_kernel` of these layers of Keras 3 is undocumented.
+"""
+
+import contextlib
+import math
+import numbers
+
+import keras
+import numpy as np
+from keras import ops
+
+# Names in a file of weights, beside Keras' own, which are numbers.
+_A, _B, _SCALE = "lora_kernel_a", "lora_kernel_b", "lora_scale"
+_KERNEL = "0"  # Keras' name
+
+
+class Adaptable:
+    """What both layers share, see the module.
+
+    Attributes:
+        keeps_lora: bool, True.
+        writes_merged: bool, whether files get the kernel with the adapters in
+            it. Default False.
+    """
+
+    keeps_lora = True
+    writes_merged = False
+
+    @property
+    def lora_scale(self):
+        """float, alpha / rank."""
+        return self.lora_alpha / self.lora_rank
+
+    @property
+    def trainable(self):
+        """bool; a kernel with adapters is frozen all the same."""
+        return keras.layers.Layer.trainable.fget(self)
+
+    @trainable.setter
+    def trainable(self, value):
+        keras.layers.Layer.trainable.fset(self, value)
+        if getattr(self, "lora_enabled", False):
+            self._kernel.trainable = False
+
+    def check_adapters(self, rank, alpha=None):
+        """Refuses adapters that make no sense.
+
+        Raises:
+            ValueError: if `rank` is no integer, or beyond the kernel's longest
+                axis, or `alpha` is no positive number.
+        """
+        most = max(self.kernel.shape)
+        is_integer = isinstance(rank, numbers.Integral)
+        if not is_integer or isinstance(rank, bool) or not 1 <= rank <= most:
+            raise ValueError(
+                f"`rank` must be an integer from 1 to {most}, the width of "
+                f"{self.name}. Received: rank={rank!r}."
+            )
+        is_number = isinstance(alpha, numbers.Real)
+        if alpha is not None and not (is_number and 0 < alpha < math.inf):
+            raise ValueError(
+                "`alpha` must be a number above 0, or None for the rank. "
+                f"Received: alpha={alpha!r}."
+            )
+
+    def add_adapters(self, rank, alpha=None):
+        """Keras' `enable_lora`, after `check_adapters`.
+
+        Args:
+            rank: int.
+            alpha: float, or None (default) for the rank.
+        """
+        self.check_adapters(rank, alpha)
+        self.enable_lora(rank, lora_alpha=alpha)
+
+    def call(self, inputs, training=None):
+        if not self.lora_enabled:
+            return super().call(inputs, training=training)
+        outputs = self.product(inputs, self._kernel)
+        outputs = outputs + self.lora_scale * self.adapted(inputs)
+        if self.bias is not None:
+            outputs = outputs + self.bias
+        return outputs if self.activation is None else self.activation(outputs)
+
+    def quantized_call(self, inputs, *args, **kwargs):
+        if not self.lora_enabled:
+            return super().quantized_call(inputs, *args, **kwargs)
+        # Keras' own product with adapters fails where the last axis of the
+        # kernel is summed. These layers have no activation.
+        with self._without_adapters():
+            outputs = super().quantized_call(inputs, *args, **kwargs)
+        return outputs + self.lora_scale * self.adapted(inputs)
+
+    @contextlib.contextmanager
+    def _without_adapters(self):
+        is_adapted, self.lora_enabled = self.lora_enabled, False
+        try:
+            yield
+        finally:
+            self.lora_enabled = is_adapted
+
+    def quantize(self, mode=None, type_check=True, config=None):
+        # Keras refuses classes that derive from its own, whose calls it does
+        # not know; here quantized layers are computed as Keras' are.
+        super().quantize(mode, type_check=False, config=config)
+
+    def save_own_variables(self, store):
+        if self.writes_merged and self.quantization_mode is not None:
+            super().save_own_variables(store)  # Keras merges integers
+            return
+        values = {}
+        with self._without_adapters():
+            super().save_own_variables(values)
+        if self.lora_enabled and self.writes_merged:
+            # Keras would round it to the precision of the computation.
+            values[_KERNEL] = self._merged(
+                self._kernel, self.lora_kernel_a, self.lora_kernel_b
+            )
+        elif self.lora_enabled:
+            values[_A], values[_B] = self.lora_kernel_a, self.lora_kernel_b
+            values[_SCALE] = np.array([self.lora_scale])
+        for name, value in values.items():
+            store[name] = value
+
+    def load_own_variables(self, store):
+        values = {name: store[name] for name in store.keys()}
+        a, b, scale = (values.pop(name, None) for name in (_A, _B, _SCALE))
+        has_adapters = a is not None and b is not None and scale is not None
+        if not self.lora_enabled:
+            if has_adapters:
+                self._check_mergeable()
+                kernel = ops.convert_to_tensor(values[_KERNEL])
+                values[_KERNEL] = self._merged(kernel, a, b, float(scale[0]))
+            super().load_own_variables(values)
+            return
+        if has_adapters and not np.isclose(scale[0], self.lora_scale):
+            raise ValueError(
+                f"the weights of {self.name} are of alpha / rank = "
+                f"{float(scale[0]):g}, and the layer has {self.lora_scale:g}. "
+                "Enable LoRA with the same rank and alpha."
+            )
+        initial = ops.convert_to_numpy(self.lora_kernel_a)
+        super().load_own_variables(values)  # which sets both to zeros
+        # With both of them zero neither would ever have a gradient.
+        self.lora_kernel_a.assign(a if has_adapters else initial)
+        if has_adapters:
+            self.lora_kernel_b.assign(b)
+
+    def _check_mergeable(self):
+        if self.quantization_mode is not None:
+            raise ValueError(
+                f"the weights of {self.name} are quantized and have adapters, "
+                "and the layer has none. Enable LoRA with the same rank first."
+            )
+
+    def _merged(self, kernel, a, b, scale=None):
+        scale = self.lora_scale if scale is None else scale
+        delta = scale * ops.matmul(
+            ops.convert_to_tensor(a), ops.convert_to_tensor(b)
+        )
+        return ops.cast(ops.add(kernel, delta), kernel.dtype)
+
+
+@keras.saving.register_keras_serializable(package="xlnet_tf")
+class AdaptableDense(Adaptable, keras.layers.Dense):
+    """`keras.layers.Dense`, whose adapters files keep."""
+
+    def product(self, inputs, kernel):
+        """Inputs times a kernel, without bias and activation."""
+        return ops.matmul(inputs, kernel)
+
+    def adapted(self, inputs):
+        """Inputs times a @ b."""
+        inner = ops.matmul(inputs, self.lora_kernel_a)
+        return ops.matmul(inner, self.lora_kernel_b)
+
+
+@keras.saving.register_keras_serializable(package="xlnet_tf")
+class AdaptableEinsumDense(Adaptable, keras.layers.EinsumDense):
+    """`keras.layers.EinsumDense`, whose adapters files keep.
+
+    The kernel's last axis is that of b, all others are those of a.
+    """
+
+    def product(self, inputs, kernel):
+        """Inputs times a kernel, without bias and activation."""
+        return ops.einsum(self.equation, inputs, kernel)
+
+    def adapted(self, inputs):
+        """Inputs times a @ b.
+
+        For "bkd,dnh->bnkh" and r for the rank: "bkd,dnr->bnkr" by a, then
+        "bnkr,rh->bnkh" by b. For "bnqh,dnh->bqd", where the last axis is
+        summed: "bnqh,rh->bnqr" by b, then "bnqr,dnr->bqd" by a.
+        """
+        operands, outputs = self.equation.split("->")
+        rows, kernel = operands.split(",")
+        others, last = kernel[:-1], kernel[-1]
+        if last in outputs:
+            between = outputs.replace(last, "r")
+            first = f"{rows},{others}r->{between}"
+            second = f"{between},r{last}->{outputs}"
+            weights = self.lora_kernel_a, self.lora_kernel_b
+        else:
+            between = rows.replace(last, "r")
+            first = f"{rows},r{last}->{between}"
+            second = f"{between},{others}r->{outputs}"
+            weights = self.lora_kernel_b, self.lora_kernel_a
+        inner = ops.einsum(first, inputs, weights[0])
+        return ops.einsum(second, inner, weights[1])

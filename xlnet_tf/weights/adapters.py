@@ -1,0 +1,265 @@
+"""Files of adapters (LoRA) alone, with the head of a task.
+
+Such a file is HDF5. Its arrays are `layers/PATH/lora_kernel_a` and
+`lora_kernel_b`; `base`, a few values of the kernel that they were trained for;
+and `heads/NAME/PATH/N`, the head of a task. Its attribute `adapters` is JSON:
+the config of the backbone, the layers with rank and alpha, the class.
+"""
+
+import json
+
+import numpy as np
+from keras import ops
+
+from xlnet_tf.files import as_path
+from xlnet_tf.files import local_copy
+from xlnet_tf.files import written_whole
+from xlnet_tf.files.limits import in_a_line
+from xlnet_tf.weights.layer_state import layers_by_path
+from xlnet_tf.weights.layer_state import lora_groups
+from xlnet_tf.weights.layer_state import lora_layers
+from xlnet_tf.weights.lora import adapt
+from xlnet_tf.weights.lora import adaptable_layers
+from xlnet_tf.weights.lora import adapters_of
+from xlnet_tf.weights.lora import kinds_of
+from xlnet_tf.weights.lora import own_values
+from xlnet_tf.weights.source import backbone_of
+from xlnet_tf.weights.source import check_fields
+from xlnet_tf.weights.tensor_files import open_arrays
+
+ADAPTERS_FILE = "adapters.lora.h5"  # in the directory of a preset
+_SUFFIX = ".lora.h5"
+_ATTRIBUTE = "adapters"
+_A, _B, _BASE = "lora_kernel_a", "lora_kernel_b", "base"
+# Fields of a config that change no output of a trained model.
+_WITHOUT_INFLUENCE = (
+    "dropout",
+    "attention_dropout",
+    "initializer_range",
+    "memory_length",
+    "reuse_length",
+    "reverse_half_batch",
+)
+_NUM_VALUES = 16  # of a kernel, by which its weights are known again
+# float16, in which presets may be stored, and bfloat16 round by less.
+_ROUNDING = {"float32": 2**-10, "float64": 2**-10}
+_NARROW_ROUNDING = 2**-7
+
+
+def save_adapters(model, path):
+    """Writes adapters, and the head of a task, to a file of their own.
+
+    Args:
+        model: a backbone or a task, with adapters.
+        path: str or path, ending in ".lora.h5".
+
+    Raises:
+        ValueError: if there are no adapters, or the path ends otherwise.
+    """
+    import h5py  # as Keras does
+
+    path = as_path(path)
+    if not path.name.endswith(_SUFFIX):
+        raise ValueError(
+            f"a file of adapters has a name that ends in {_SUFFIX}. Received: "
+            f"filepath={path}."
+        )
+    backbone = backbone_of(model)
+    layers = lora_layers(backbone)
+    if not layers:
+        raise ValueError(
+            "the model has no adapters to save: call `enable_lora(rank)`, and "
+            "train them, first."
+        )
+    arrays = {}
+    for place, layer in layers.items():
+        arrays[f"layers/{place}/{_A}"] = layer.lora_kernel_a
+        arrays[f"layers/{place}/{_B}"] = layer.lora_kernel_b
+        if layer.quantization_mode is None:
+            arrays[f"layers/{place}/{_BASE}"] = _sample(layer)
+    for name, head in _heads(model).items():
+        for place, layer in _parts(head).items():
+            for key, value in own_values(layer).items():
+                arrays[f"heads/{name}/{place}{key}"] = value
+    facts = {
+        "class": type(model).__name__,
+        "layers": lora_groups(backbone),
+        "config": backbone.config.to_dict(),
+    }
+    with written_whole(path) as temporary:
+        with h5py.File(temporary, "w") as file:
+            file.attrs[_ATTRIBUTE] = json.dumps(facts)
+            for name, value in arrays.items():
+                value = ops.convert_to_numpy(ops.cast(value, "float32"))
+                file.create_dataset(name, data=value)
+
+
+def _heads(model):
+    """dict of str to layer, of a task; empty for a backbone."""
+    if backbone_of(model) is model:
+        return {}
+    return model.heads(model.get_config())
+
+
+def _parts(head):
+    """dict of path, "" or ending in "/", to the head and the layers in it."""
+    inner = layers_by_path(head).items()
+    return {"": head, **{f"{path}/": layer for path, layer in inner}}
+
+
+def _sample(layer):
+    """float32 array of a few values of a kernel without its adapters."""
+    kernel = ops.convert_to_tensor(layer._kernel)
+    values = ops.reshape(kernel, [-1])[:_NUM_VALUES]
+    return ops.convert_to_numpy(ops.cast(values, "float32"))
+
+
+def load_adapters(model, path):
+    """Reads a file of `save_adapters`, and switches LoRA on if it is off.
+
+    Args:
+        model: a backbone or a task, with the weights that the adapters were
+            trained for. A task reads the head too, where the file has one.
+        path: str or path.
+
+    Raises:
+        FileNotFoundError: if there is no such file.
+        ValueError: if it is damaged, or is of another config, head, or base.
+    """
+    path = as_path(path)
+    if not path.is_file():
+        raise FileNotFoundError(f"there is no file of adapters at {path}.")
+    facts, arrays = _read(path)
+    backbone = backbone_of(model)
+    _check_config(path, facts["config"], backbone.config)
+    adapters = {
+        place: (group["rank"], group["alpha"])
+        for group in facts["layers"]
+        for place in group["layers"]
+    }
+    layers = adaptable_layers(backbone)
+    _check_base(path, layers, adapters, arrays)
+    heads = _head_values(path, model, facts, arrays)
+    now = adapters_of(backbone)
+    if now and now != adapters:
+        raise ValueError(
+            f"{path} has adapters of other layers, or of another rank or "
+            f"alpha, than the model: {kinds_of(adapters)} there, "
+            f"{kinds_of(now)} here. Load it into a model without LoRA."
+        )
+    if not now:
+        adapt(backbone, adapters)
+    for place in adapters:
+        layer = layers[place]
+        layer.lora_kernel_a.assign(arrays[f"layers/{place}/{_A}"])
+        layer.lora_kernel_b.assign(arrays[f"layers/{place}/{_B}"])
+    for layer, values in heads:
+        layer.load_own_variables(values)
+
+
+def _read(path):
+    """(dict of the attribute, dict of str to array) of a file of adapters."""
+    import h5py
+
+    try:
+        with local_copy(path) as local:
+            with open_arrays(local) as arrays:
+                values = {name: item[()] for name, item in arrays.items()}
+            with h5py.File(local, "r") as file:
+                facts = json.loads(file.attrs[_ATTRIBUTE])
+        if not all(isinstance(name, str) for name in values):
+            raise ValueError("the name of an array is no text")
+        for group in facts["layers"]:
+            rank, alpha, places = (
+                group[k] for k in ("rank", "alpha", "layers")
+            )
+            if not isinstance(rank, int) or not isinstance(alpha, (int, float)):
+                raise ValueError("rank and alpha are no numbers")
+            missing = [
+                f"layers/{place}/{name}"
+                for place in places
+                for name in (_A, _B)
+                if f"layers/{place}/{name}" not in values
+            ]
+            if missing:
+                raise ValueError(f"it lacks {missing[0]}")
+        if not isinstance(facts["config"], dict):
+            raise ValueError("its config is no object")
+    except (OSError, LookupError, TypeError, ValueError, RuntimeError) as error:
+        raise ValueError(
+            f"{path} is damaged or no file of adapters: {in_a_line(error)}."
+        ) from error
+    return facts, values
+
+
+def _check_config(path, values, config):
+    """Refuses adapters of a backbone that computes other numbers."""
+    try:
+        saved = type(config).from_dict(values).to_dict()
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"{path} does not fit a model with a {type(config).__name__}: "
+            f"{in_a_line(error)}."
+        ) from error
+    names = [name for name in saved if name not in _WITHOUT_INFLUENCE]
+    check_fields(path, saved, config.to_dict(), names)
+
+
+def _check_base(path, layers, adapters, arrays):
+    """Refuses adapters that do not fit the layers, or are of other weights."""
+    for place, (rank, _) in adapters.items():
+        a, b = (arrays[f"layers/{place}/{name}"] for name in (_A, _B))
+        layer = layers.get(place)
+        shape = layer and tuple(layer.kernel.shape)
+        expected = shape and (shape[:-1] + (rank,), (rank, shape[-1]))
+        if expected is None or (a.shape, b.shape) != expected:
+            raise ValueError(
+                f"{path} does not fit the model: it has adapters of the shapes "
+                f"{a.shape} and {b.shape} for {place}, whose kernel is of the "
+                f"shape {shape}."
+            )
+        base = arrays.get(f"layers/{place}/{_BASE}")
+        if base is None or layer.quantization_mode is not None:
+            continue
+        sample = _sample(layer)
+        rounding = _ROUNDING.get(layer.variable_dtype, _NARROW_ROUNDING)
+        if base.shape != sample.shape or not np.allclose(
+            sample, base, rtol=rounding, atol=1e-6
+        ):
+            raise ValueError(
+                f"{path} was trained on other weights than the model has, the "
+                f"kernel of {place} among them. Load the preset that the "
+                "training began with; one that `save_to_preset` wrote "
+                "afterwards has the adapters in its weights already."
+            )
+
+
+def _head_values(path, model, facts, arrays):
+    """list of (layer of a head, dict of its weights) that the file has."""
+    stored = {
+        name.removeprefix("heads/"): value
+        for name, value in arrays.items()
+        if name.startswith("heads/")
+    }
+    if not stored or not _heads(model):
+        return []
+    found = []
+    for name, head in _heads(model).items():
+        for place, layer in _parts(head).items():
+            own = own_values(layer)
+            values = {
+                key: stored.pop(f"{name}/{place}{key}", None) for key in own
+            }
+            if any(
+                value is None or value.shape != own[key].shape
+                for key, value in values.items()
+            ):
+                stored[name] = None
+            found.append((layer, values))
+    if stored:
+        raise ValueError(
+            f"{path} has the head of a {facts.get('class')}, which does not "
+            f"fit this {type(model).__name__}. "
+            "`model.backbone.load_lora_weights` reads the adapters alone."
+        )
+    return found

@@ -1,0 +1,167 @@
+"""LoRA of a whole model: switched on, counted, merged.
+
+The layers are those of `xlnet_tf.model.lora`; `adapters.py` has files of
+adapters alone.
+"""
+
+import contextlib
+import math
+
+from keras import ops
+
+from xlnet_tf.weights.layer_state import layers_by_path
+from xlnet_tf.weights.layer_state import lora_groups
+from xlnet_tf.weights.layer_state import lora_layers
+from xlnet_tf.weights.layer_state import set_trainable
+from xlnet_tf.weights.source import backbone_of
+
+
+def adaptable_layers(model):
+    """dict of path to layer of `xlnet_tf.model.lora`, with adapters or not."""
+    return {
+        path: layer
+        for path, layer in layers_by_path(model).items()
+        if getattr(layer, "keeps_lora", False)
+    }
+
+
+def enable_lora(backbone, rank, names, alpha=None):
+    """Freezes a backbone and adds adapters to layers of it.
+
+    Args:
+        backbone: a backbone.
+        rank: int.
+        names: list of str, of layers.
+        alpha: float, or None (default) for the rank.
+
+    Raises:
+        ValueError: if the backbone has adapters, or a name or number is wrong.
+    """
+    if lora_layers(backbone):
+        raise ValueError(
+            "the model has adapters (LoRA) already. `model.without_lora()` "
+            "gives a copy with these merged, which can have others."
+        )
+    layers = adaptable_layers(backbone)
+    known = {layer.name for layer in layers.values()}
+    if isinstance(names, str) or not names or not set(names) <= known:
+        raise ValueError(
+            "`target_layer_names` must be a list of names of dense layers: "
+            f"{', '.join(sorted(known))}. Received: "
+            f"target_layer_names={names!r}."
+        )
+    chosen = {p: layer for p, layer in layers.items() if layer.name in names}
+    adapt(backbone, {path: (rank, alpha) for path in chosen})
+
+
+def adapt(backbone, adapters):
+    """Freezes all and adds adapters: dict of path to (rank, alpha or None)."""
+    layers = adaptable_layers(backbone)
+    for path, arguments in adapters.items():
+        layers[path].check_adapters(*arguments)
+    strategy = getattr(backbone, "_distribute_strategy", None)
+    with strategy.scope() if strategy else contextlib.nullcontext():
+        set_trainable(backbone, True)
+        for layer in layers_by_path(backbone).values():
+            layer.trainable = False
+        for path in adapters:
+            layers[path].trainable = True
+        # The biases of these layers too, and the backbone's own.
+        for weight in backbone.weights:
+            weight.trainable = False
+        for path, arguments in adapters.items():
+            layers[path].add_adapters(*arguments)
+
+
+@contextlib.contextmanager
+def merged_when_written(model):
+    """Context in which files get the model's kernels with their adapters."""
+    layers = lora_layers(model).values()
+    for layer in layers:
+        layer.writes_merged = True
+    try:
+        yield
+    finally:
+        for layer in layers:
+            layer.writes_merged = False
+
+
+def config_without_lora(config):
+    """The config of a model whose adapters are merged; it has nothing frozen.
+
+    A head, and a model without adapters, are left as they are.
+
+    Args:
+        config: dict of `get_config` of a backbone or a task.
+
+    Returns:
+        dict.
+    """
+    config = dict(config)
+    nested = config.get("backbone")
+    if config.pop("lora_layers", None):
+        for key in ("trainable_layers", "trainable_weights"):
+            of_head = {
+                path: value
+                for path, value in config.pop(key, {}).items()
+                if nested and path.partition("/")[0] != "backbone"
+            }
+            if of_head:
+                config[key] = of_head
+    if nested:
+        inner = config_without_lora(nested["config"])
+        config["backbone"] = {**nested, "config": inner}
+    return config
+
+
+def copy_merged(model, copy):
+    """Assigns the weights of a model to a copy without adapters.
+
+    Args:
+        model: a backbone or a task, with adapters or without.
+        copy: the same, of a config of `config_without_lora`. Layers that it
+            lacks are passed over.
+    """
+    twins = {"": copy, **layers_by_path(copy)}
+    with merged_when_written(model):
+        for path, layer in {"": model, **layers_by_path(model)}.items():
+            if path in twins:
+                twins[path].load_own_variables(own_values(layer))
+
+
+def own_values(layer):
+    """dict of str to array, a layer's own weights as files keep them."""
+    values = {}
+    layer.save_own_variables(values)
+    return {k: ops.convert_to_numpy(value) for k, value in values.items()}
+
+
+def adapters_of(model):
+    """dict of path to (rank, alpha)."""
+    return {
+        path: (group["rank"], group["alpha"])
+        for group in lora_groups(model)
+        for path in group["layers"]
+    }
+
+
+def kinds_of(adapters):
+    """str, the layers with adapters, of a dict of `adapters_of`."""
+    kinds = sorted({f"rank {r}, alpha {a:g}" for r, a in adapters.values()})
+    return f"{len(adapters)} layers of {' and '.join(kinds)}"
+
+
+def num_trained(model):
+    """int, the parameters that training changes."""
+    return sum(math.prod(v.shape) for v in model.trainable_variables)
+
+
+def described(model):
+    """list of a line about the adapters of a model; empty without any."""
+    adapters = adapters_of(backbone_of(model))
+    if not adapters:
+        return []
+    return [
+        f"lora      {kinds_of(adapters)}: {num_trained(model):,} parameters "
+        "are trained"
+    ]
