@@ -27,6 +27,8 @@ from xlnet_tf import generate
 from xlnet_tf.training import finetuning_step
 from xlnet_tf.training.finetuning import FinetuningRun
 from xlnet_tf.training.update import make_optimizer
+from xlnet_tf.weights.layer_state import lora_groups
+from xlnet_tf.weights.layer_state import lora_layers
 
 pytestmark = pytest.mark.slow
 
@@ -38,7 +40,11 @@ def train(name="classification", strategy=None, **settings):
     lengths = finetuning_step.padded_lengths(config.sequence_length)
     batches = Batches(rows, config.batch_size, lengths, seed=3)
     with strategy.scope():
-        optimizer = make_optimizer(model, config)
+        if config.lora_rank:
+            model.enable_lora(config.lora_rank, alpha=config.lora_alpha)
+        optimizer = make_optimizer(
+            model, config, layer_decay=config.layer_decay
+        )
         step = orbit.utils.create_global_step()
     trainer = finetuning_step.FinetuningTrainer(
         model,
@@ -72,6 +78,18 @@ def preset(tmp_path_factory):
     return fixtures.write_preset(tmp_path_factory.mktemp("preset"))
 
 
+def test_adapters_train_on_replicas_and_compiled():
+    whole, loss = train(lora_rank=2, layer_decay=0.5)
+    assert len(whole) == 4 + 2 * 14
+    for other in (
+        train(strategy=two_replicas(), lora_rank=2, layer_decay=0.5),
+        train(jit_compile=True, lora_rank=2, layer_decay=0.5),
+    ):
+        assert other[1] == pytest.approx(loss, rel=1e-5)
+        for a, b in zip(whole, other[0], strict=True):
+            np.testing.assert_allclose(a, b, atol=1e-5)
+
+
 def options(directory, preset, **settings):
     data = directory / "data"
     if not data.exists():
@@ -102,13 +120,14 @@ def test_a_classifier_learns(tmp_path, preset):
     assert results["value"] >= 0.9  # half of them are "yes"
 
 
+@pytest.mark.parametrize("settings", [{}, {"lora_rank": 2}])
 def test_a_resumed_run_equals_an_uninterrupted_one(
-    tmp_path, preset, monkeypatch
+    tmp_path, preset, monkeypatch, settings
 ):
     whole, parts = tmp_path / "whole", tmp_path / "parts"
     for directory in (whole, parts):
         directory.mkdir()
-    assert fixtures.run(*options(whole, preset)) == 0
+    assert fixtures.run(*options(whole, preset, **settings)) == 0
     calls = []
     score = finetuning_step.FinetuningEvaluator.evaluate
 
@@ -118,7 +137,7 @@ def test_a_resumed_run_equals_an_uninterrupted_one(
             os.kill(os.getpid(), signal.SIGTERM)
         return score(self, num_steps)
 
-    arguments = options(parts, preset)
+    arguments = options(parts, preset, **settings)
     with monkeypatch.context() as patch:
         patch.setattr(finetuning_step.FinetuningEvaluator, "evaluate", evaluate)
         assert fixtures.run(*arguments) == 143
@@ -149,6 +168,47 @@ def test_a_resumed_run_equals_an_uninterrupted_one(
         for x in (whole, parts)
     ]
     assert held_out[0] == held_out[1]
+
+
+def test_what_adapters_leave(tmp_path, preset, capsys):
+    """A preset as any other, adapters alone, and a model that has them."""
+    arguments = options(tmp_path, preset, lora_rank=2, lora_alpha=4.0)
+    assert fixtures.run(*arguments) == 0
+    output = tmp_path / "run"
+    best = xlnet_tf.XLNetTextClassifier.from_preset(output / "best")
+    base = xlnet_tf.XLNetTextClassifier.from_preset(preset, num_classes=2)
+    base.load_lora_weights(output / "best" / "adapters.lora.h5")
+    model = keras.models.load_model(output / "model.keras")
+    assert not lora_layers(best)
+    assert lora_groups(base) == lora_groups(model) != []
+    assert lora_groups(model)[0]["alpha"] == 4
+    dev = tmp_path / "data" / "dev.tsv"
+    rows = dev.read_text("utf-8").splitlines()[1:]
+    texts = [row.split("\t")[0] for row in rows]
+    base.preprocessor = best.preprocessor
+    expected = best.predict(texts, verbose=0)
+    for other in (base, model):
+        found = other.predict(texts, verbose=0)
+        np.testing.assert_allclose(found, expected, atol=1e-5)
+    start = xlnet_tf.XLNetBackbone.from_preset(preset)
+    np.testing.assert_array_equal(
+        start.token_embedding.embeddings,
+        best.backbone.token_embedding.embeddings,
+    )
+    moved = best.backbone.block_0.intermediate.kernel
+    assert np.abs(moved - start.block_0.intermediate.kernel).max() > 1e-5
+    trained = sum(np.prod(v.shape) for v in model.trainable_variables)
+    results = json.loads((output / "results.json").read_text())
+    assert results["trained_parameters"] == trained < model.count_params() / 2
+    line = f"7 layers of rank 2, alpha 4: {trained:,} parameters are trained"
+    assert line in capsys.readouterr().out
+    # A finished run has its best adapters again.
+    assert fixtures.run(*arguments, "--predict", dev) == 0
+    predicted = lines(output / "predictions.jsonl")
+    held_out = lines(output / "held_out_predictions.jsonl")
+    assert [x["label"] for x in predicted] == [x["label"] for x in held_out]
+    for a, b in zip(predicted, held_out, strict=True):
+        assert a["probabilities"] == pytest.approx(b["probabilities"])
 
 
 @pytest.mark.parametrize("during", ["save_best", "finish"])

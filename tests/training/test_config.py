@@ -182,6 +182,22 @@ def test_options_win_over_the_file_and_that_over_the_recipe(tmp_path):
         FinetuningConfig.for_task("rte", None, {"steps": 3, "epochs": 2.0})
 
 
+def test_adapters_have_a_rate_of_their_own(tmp_path):
+    for task, given, rate in (
+        ("rte", {}, 3e-5),
+        ("rte", {"lora_rank": 8}, 3e-4),
+        ("classification", {"lora_rank": 8}, 2e-4),
+        ("rte", {"lora_rank": 8, "learning_rate": 1e-4}, 1e-4),
+    ):
+        config = FinetuningConfig.for_task(task, None, given)
+        assert config.learning_rate == pytest.approx(rate), given
+    file = write(tmp_path / "training.json", {"lora_rank": 8})
+    config = FinetuningConfig.for_task("rte", file)
+    assert config.learning_rate == pytest.approx(3e-4)
+    with pytest.raises(ValueError, match="give `lora_rank` too. Received: "):
+        FinetuningConfig(lora_alpha=4.0)
+
+
 def test_every_recipe_is_a_config():
     for name in TASKS:
         config = FinetuningConfig(**recipe(name)).resolve(100)

@@ -29,6 +29,8 @@ from xlnet_tf.training.runs.run import Run
 from xlnet_tf.training.strategy import describe
 from xlnet_tf.training.strategy import wait_for_peers
 from xlnet_tf.training.update import make_optimizer
+from xlnet_tf.weights import lora
+from xlnet_tf.weights.adapters import ADAPTERS_FILE
 from xlnet_tf.weights.preset import read_config
 from xlnet_tf.weights.tensor_files import digest_of_weights
 
@@ -168,6 +170,9 @@ class FinetuningRun(Run):
         model.backbone.rematerialize = self.config.rematerialize
         model.backbone.scan_layers = self.config.scan_layers
         model.backbone.attention_kernel = self.config.attention_kernel
+        rank, alpha = self.config.lora_rank, self.config.lora_alpha
+        if rank:
+            model.enable_lora(rank, alpha=alpha)
         # Raw strings are later preprocessed as the examples are here.
         model.preprocessor = self.preprocessor
         return model
@@ -252,6 +257,7 @@ class FinetuningRun(Run):
             *self.rows.notes,
             f"model     {self.model.count_params():,} parameters, {start} of "
             f"{preset}, {config.precision}",
+            *lora.described(self.model),
             f"strategy  {describe(self.strategy)}",
             f"steps     {config.steps} of {config.batch_size} rows = "
             f"{epochs:.1f} passes, evaluated every "
@@ -306,6 +312,10 @@ class FinetuningRun(Run):
         best = self.output / BEST
         if not best.is_dir():
             return
+        if self.config.lora_rank:
+            verify_checksums(best, [ADAPTERS_FILE])
+            self.model.load_lora_weights(best / ADAPTERS_FILE)
+            return
         source = self.task_class.from_preset(best, preprocessor=None)
         for variable, value in zip(
             self.model.weights, source.weights, strict=True
@@ -330,6 +340,7 @@ class FinetuningRun(Run):
             preset=options.preset,
             started_from="random" if options.random_start else "pretrained",
             details=self.model.details(self.rows),
+            trained_parameters=lora.num_trained(self.model),
         )
 
     def predict(self, path):

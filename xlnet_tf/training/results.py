@@ -64,6 +64,7 @@ def write_results(
     preset,
     started_from,
     details=None,
+    **facts,
 ):
     """Writes `results.json` of a run, whole or not at all, and its digest.
 
@@ -77,6 +78,7 @@ def write_results(
         preset: str or None, where the model came from.
         started_from: str, "pretrained" or "random".
         details: dict or None, of `Task.details`.
+        **facts: further entries.
 
     Returns:
         dict, what was written.
@@ -104,6 +106,7 @@ def write_results(
         "examples": int(examples),
         "preset": None if preset is None else str(preset),
         "started_from": str(started_from),
+        **facts,
         "versions": versions(),
     }
     if details is not None:
