@@ -43,6 +43,7 @@ def main():
         warm_seconds=timed(run, 1),
         matmul_rate=rate,
         framework=module.FRAMEWORK,
+        facts=getattr(run, "facts", {}),
     )
     peak = machine.peak_bytes()
     can_reset = machine.reset_peak()

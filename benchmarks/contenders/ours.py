@@ -3,6 +3,8 @@
 Shapes: B batch, T tokens, M memory length, P targets.
 """
 
+import math
+
 import keras
 import orbit
 import tensorflow as tf
@@ -14,6 +16,8 @@ from xlnet_tf import BertConfig
 from xlnet_tf import XLNetBackbone
 from xlnet_tf import XLNetConfig
 from xlnet_tf import XLNetTextClassifier
+from xlnet_tf.model.lora import AdaptableDense
+from xlnet_tf.model.lora import AdaptableEinsumDense
 from xlnet_tf.objectives import OBJECTIVES
 from xlnet_tf.optimizer import AdamW
 from xlnet_tf.training import pretraining_step
@@ -223,11 +227,29 @@ def check_room(model, length):
         )
 
 
-def fine_tuning_step(model, batch_size, num_tokens, jit_compile):
-    """A step of AdamW on a classifier."""
+def fine_tuning_step(
+    model, batch_size, num_tokens, jit_compile, lora_rank=None, as_keras=False
+):
+    """A step of AdamW on a classifier.
+
+    Args:
+        model, batch_size, num_tokens: see `workload`.
+        jit_compile: bool.
+        lora_rank: int, of adapters, or None (default) to train all weights.
+        as_keras: bool, whether adapters are computed as Keras does, which adds
+            them to the kernel first. Default False.
+
+    Returns:
+        callable, with `facts`, dict of str to int.
+    """
     classifier = XLNetTextClassifier(
         XLNetBackbone(XLNetConfig(**model), seed=0), num_classes=2
     )
+    if lora_rank:
+        classifier.enable_lora(lora_rank)
+    if as_keras:
+        AdaptableDense.call = keras.layers.Dense.call
+        AdaptableEinsumDense.call = keras.layers.EinsumDense.call
     optimizer = AdamW(1e-5, global_clipnorm=1.0)
     variables = classifier.trainable_variables
     optimizer.build(variables)
@@ -255,4 +277,14 @@ def fine_tuning_step(model, batch_size, num_tokens, jit_compile):
         )
         return loss
 
-    return lambda: step(features, labels).numpy()
+    def run():
+        return step(features, labels).numpy()
+
+    run.facts = {
+        "trained_parameters": sum(math.prod(v.shape) for v in variables),
+        "optimizer_bytes": sum(
+            math.prod(v.shape) * tf.as_dtype(v.dtype).size
+            for v in optimizer.variables
+        ),
+    }
+    return run

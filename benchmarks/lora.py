@@ -1,0 +1,112 @@
+"""Fine-tuning by adapters (LoRA) beside fine-tuning of all weights.
+
+    python -m benchmarks.lora --batch-size 8 --num-tokens 128 --rounds 5
+
+Steps of a classifier of XLNet-Base's size by AdamW, in turns, each way in a
+process of its own: seconds, the most memory of the process in the steps, and
+bytes of the optimizer. The last row has adapters that are added to the kernels
+in every step, as Keras does it.
+"""
+
+import argparse
+import pathlib
+import statistics
+import sys
+
+from benchmarks import contest
+from benchmarks import workload
+from benchmarks.measurements import Contender
+
+SIZES = {"base": workload.BASE, "small": workload.SMALL, "tiny": workload.TINY}
+
+
+def contenders(options):
+    """list of Contender."""
+    model = dict(SIZES[options.size])
+    if options.num_layers:
+        model["num_layers"] = options.num_layers
+    shared = {
+        "model": model,
+        "batch_size": options.batch_size,
+        "num_tokens": options.num_tokens,
+        "jit_compile": not options.no_xla,
+    }
+    rank = options.rank
+    ways = {
+        "all weights": {},
+        f"LoRA, rank {rank}": {"lora_rank": rank},
+        f"LoRA, rank {rank}, as Keras": {"lora_rank": rank, "as_keras": True},
+    }
+    return [
+        Contender(name, "xlnet_tf", "ours:fine_tuning_step", {**shared, **way})
+        for name, way in ways.items()
+    ]
+
+
+def measured(options):
+    """list of (name, set-up, seconds of the rounds, bytes)."""
+    found = contenders(options)
+    processes = []
+    try:
+        for contender in found:
+            log = options.logs / f"{contender.name}.log"
+            processes.append(contest.Process(contender, log, None, 3600))
+        # In turns, so that what else runs falls on all.
+        rounds = [
+            [process.run() for process in processes]
+            for _ in range(options.rounds)
+        ]
+        memory = [process.finish() for process in processes]
+    except contest.Ended as error:
+        raise SystemExit(f"error: {error}") from error
+    finally:
+        for process in processes:
+            process.kill()
+    return [
+        (contender.name, process.set_up, seconds, held)
+        for contender, process, seconds, held in zip(
+            found, processes, zip(*rounds, strict=True), memory, strict=True
+        )
+    ]
+
+
+def table(rows):
+    """str, in Markdown."""
+    lines = [
+        "| trained | step | ratio | parameters | optimizer | memory |",
+        "| --- | ---: | ---: | ---: | ---: | ---: |",
+    ]
+    reference = rows[0][2]
+    for name, set_up, seconds, held in rows:
+        ratio = statistics.median(
+            x / y for x, y in zip(seconds, reference, strict=True)
+        )
+        facts = set_up["facts"]
+        running = held["running_bytes"] or held["peak_bytes"]
+        lines.append(
+            f"| {name} | {statistics.median(seconds):.3f} s | {ratio:.2f} | "
+            f"{facts['trained_parameters']:,} | "
+            f"{facts['optimizer_bytes'] / 2**20:,.0f} MiB | "
+            f"{running / 2**20:,.0f} MiB |"
+        )
+    return "\n".join(lines)
+
+
+def main(argv=None):
+    """Runs the command; see the module's text."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    add = parser.add_argument
+    add("--size", choices=SIZES, default="base")
+    add("--num-layers", type=int, help="default: all of the size")
+    add("--rank", type=int, default=8)
+    add("--batch-size", type=int, default=8)
+    add("--num-tokens", type=int, default=128)
+    add("--rounds", type=int, default=5)
+    add("--no-xla", action="store_true")
+    add("--logs", type=pathlib.Path, default=pathlib.Path("runs/lora"))
+    sys.stdout.write(table(measured(parser.parse_args(argv))) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
