@@ -68,8 +68,18 @@ EXTRAS = {
         # 0.32 asks for another kagglesdk than the kaggle of Model Garden.
         'keras-hub>=0.29; python_version >= "3.11"',
     ],
-    # pytest-xdist 3.8 loses its groups with pytest 9.2.
-    "dev": ["pytest<9.2", "pytest-xdist", "ruff", "pre-commit"],
+    # pytest-xdist 3.8 loses its groups with pytest 9.2. nbclient and ipykernel
+    # run the tutorials.
+    "dev": [
+        "pytest<9.2",
+        "pytest-xdist",
+        "ruff",
+        "pre-commit",
+        "nbclient",
+        "ipykernel",
+    ],
+    # The site: `make docs`.
+    "docs": ["mkdocs-material", "mkdocstrings[python]", "jupytext"],
 }
 
 setup(

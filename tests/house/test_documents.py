@@ -6,7 +6,13 @@ import re
 from tests.conftest import ROOT
 from tests.house import options
 
-DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
+DOCUMENTS = sorted(
+    [
+        *ROOT.glob("*.md"),
+        *(ROOT / "docs").rglob("*.md"),
+        *(ROOT / "docs").rglob("*.ipynb"),
+    ]
+)
 
 
 def test_every_command_of_make_exists():
@@ -45,6 +51,7 @@ def test_options_named_exist():
         "--no-deps",
         "--require-hashes",
         "--local-dir",  # hf
+        "--rm",  # docker
         "--tf_xla_persistent_cache_directory",
         "--direct_num_workers",
         "--direct_running_mode",
