@@ -1,7 +1,7 @@
 # Two commands do everything on a machine with nothing but Python 3.10 to 3.12:
 #   make demo    text -> tokenizer -> records -> pretraining -> SavedModel
 #   make test    the tests, but for the slow ones
-# Others: make lint, make test-slow, make torture, make bench, make startup, make preset,
+# Others: make docs, make lint, make test-slow, make torture, make bench, make startup, make preset,
 # make tasks, make comparison, make licences, make hashes, make setup PYTHON=python3.12,
 # make clean
 
@@ -22,7 +22,7 @@ CONSTRAINTS = $(if $(filter 3.10,$(shell $(PYTHON) -c \
     'import sys; print("%d.%d" % sys.version_info[:2])')),constraints-3.10.txt,constraints.txt)
 
 .PHONY: setup demo preset tasks comparison test test-slow torture bench startup licences \
-    hashes lint clean
+    hashes docs lint clean
 
 setup: $(STAMP)
 
@@ -107,9 +107,14 @@ licences: $(STAMP)
 hashes: $(STAMP)
 	$(RUN) -m tests.house.hashes
 
+# The site of docs/, written to site/; a warning is an error. No network.
+docs:
+	$(MAKE) setup EXTRAS=docs
+	TF_CPP_MIN_LOG_LEVEL=3 NO_MKDOCS_2_WARNING=1 $(RUN) -m mkdocs build --strict
+
 lint: $(STAMP)
 	$(RUN) -m ruff check .
 	$(RUN) -m ruff format --check .
 
 clean:
-	rm -rf $(VENV) build *.egg-info .pytest_cache .ruff_cache
+	rm -rf $(VENV) build site *.egg-info .pytest_cache .ruff_cache

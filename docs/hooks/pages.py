@@ -1,0 +1,64 @@
+"""Pages of the site that are other files: documents of the root, notebooks.
+
+Links are written as they work in the repository, and become links between
+pages here.
+"""
+
+import pathlib
+import posixpath
+import re
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+# Documents of the root, and the pages that they become.
+OUTSIDE = {
+    "README.md": "index.md",
+    "BUILD.md": "build.md",
+    "CHANGELOG.md": "changelog.md",
+    "CODE_OF_CONDUCT.md": "conduct.md",
+    "CONTRIBUTING.md": "contributing.md",
+    "SECURITY.md": "security.md",
+}
+_LINK = re.compile(r"\[([^\]\n]*)\]\(([^)\s#:]+)(#[^)\s]*)?\)")
+_SOURCES = {page: name for name, page in OUTSIDE.items()}
+
+
+def on_files(files, config):
+    """Add the documents of the root, and a page for each notebook."""
+    import jupytext
+    from mkdocs.structure.files import File
+
+    for name, page in OUTSIDE.items():
+        text = (ROOT / name).read_text(encoding="utf-8")
+        files.append(File.generated(config, page, content=text))
+    for file in [x for x in files if x.src_uri.endswith(".ipynb")]:
+        notebook = jupytext.read(file.abs_src_path)
+        text = jupytext.writes(notebook, "md")
+        page = file.src_uri.replace(".ipynb", ".md")
+        text = re.sub(r"\A---\n.*?\n---\n", "", text, flags=re.DOTALL)
+        files.append(File.generated(config, page, content=text))
+    return files
+
+
+def on_page_markdown(markdown, page, config, files):
+    """Turn links to files of the repository into links to pages."""
+    here = page.file.src_uri
+    source = _SOURCES.get(here, f"docs/{here}")
+    return _LINK.sub(lambda found: _link(found, source, here), markdown)
+
+
+def _link(found, source, here):
+    """A link to a page; without a page, the text alone."""
+    text, target, anchor = found.groups(default="")
+    path = posixpath.normpath(posixpath.join(posixpath.dirname(source), target))
+    if path == "docs":
+        page = "index.md"
+    elif path in OUTSIDE:
+        page = OUTSIDE[path]
+    elif path.startswith("docs/"):
+        page = re.sub(r"\.ipynb$", ".md", path.removeprefix("docs/"))
+    elif (ROOT / path).exists():
+        return text
+    else:
+        return found[0]
+    page = posixpath.relpath(page, posixpath.dirname(here) or ".")
+    return f"[{text}]({page}{anchor})"

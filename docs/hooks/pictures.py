@@ -1,0 +1,65 @@
+"""Pictures of the pages, drawn by the commands that stand beside them.
+
+Below `<!-- picture: what it shows -->` a block with one `python -m
+xlnet_tf.show masks ... --output NAME.svg` gets its picture. The repository
+holds the command alone.
+"""
+
+import contextlib
+import io
+import pathlib
+import posixpath
+import re
+import shlex
+import tempfile
+
+from mkdocs.structure.files import File
+
+BLOCK = re.compile(r"<!-- picture: ([^>]+?) -->\n```sh\n(.*?)```\n", re.DOTALL)
+
+
+def commands(text):
+    """list of what each picture of a page shows, and its command in words."""
+    return [
+        (title, shlex.split(body.replace("\\\n", " ")))
+        for title, body in BLOCK.findall(text)
+    ]
+
+
+def on_files(files, config):
+    """Draw the pictures of all pages."""
+    for file in [x for x in files if x.is_documentation_page()]:
+        for _, words in commands(file.content_string):
+            folder = posixpath.dirname(file.src_uri)
+            name = posixpath.join(folder, words[-1])
+            files.append(File.generated(config, name, content=draw(words)))
+    return files
+
+
+def on_page_markdown(markdown, page, config, files):
+    """Put each picture behind its command."""
+
+    def with_picture(found):
+        ((title, words),) = commands(found[0])
+        return f"{found[0]}\n![{title}]({words[-1]})\n"
+
+    return BLOCK.sub(with_picture, markdown)
+
+
+def draw(words):
+    """bytes of the file that a command of `xlnet_tf.show` writes."""
+    from xlnet_tf import show
+
+    if (
+        words[:3] != ["python", "-m", "xlnet_tf.show"]
+        or words[-2] != "--output"
+    ):
+        raise ValueError(
+            "a picture is drawn by `python -m xlnet_tf.show ... --output "
+            f"FILE`. Received: {shlex.join(words)}."
+        )
+    with tempfile.TemporaryDirectory() as folder:
+        output = pathlib.Path(folder) / words[-1]
+        with contextlib.redirect_stdout(io.StringIO()):
+            show.main([*words[3:-1], str(output)])
+        return output.read_bytes()

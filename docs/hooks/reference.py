@@ -1,0 +1,118 @@
+"""The reference: public names from docstrings, commands from parsers."""
+
+import argparse
+import importlib
+from argparse import SUPPRESS
+
+from tests.house import options
+from xlnet_tf.__main__ import COMMANDS
+
+PACKAGES = ("xlnet_tf", "data_pipeline", "saved_models")
+
+
+def on_files(files, config):
+    """Add a page for each package, and one for all commands."""
+    from mkdocs.structure.files import File
+
+    pages = {f"reference/{name}.md": package_page(name) for name in PACKAGES}
+    pages["reference/commands.md"] = commands_page()
+    for page, text in pages.items():
+        files.append(File.generated(config, page, content=text))
+    return files
+
+
+def public_names(package):
+    """dict of each public name of a package to where it is defined."""
+    package = importlib.import_module(package)
+    found = {}
+    for name in package.__all__:
+        if name in package._MODULES:
+            module = f"{package.__name__}.{package._MODULES[name]}"
+            found[f"{package.__name__}.{name}"] = f"{module}.{name}"
+    for folder in getattr(package, "_FOLDERS", ()):
+        module = importlib.import_module(f"{package.__name__}.{folder}")
+        for name in module.__all__:
+            value = getattr(module, name)
+            place = getattr(value, "__module__", module.__name__)
+            found[f"{module.__name__}.{name}"] = f"{place}.{name}"
+    return found
+
+
+def package_page(package):
+    """Text of the page of a package, str."""
+    summary = importlib.import_module(package).__doc__.splitlines()[0]
+    lines = [f"# {package}", "", summary, ""]
+    for name, place in public_names(package).items():
+        lines += [
+            f"## {name} {{ #{name} }}",
+            "",
+            f"::: {place}",
+            "    options:",
+            "      show_root_heading: false",
+            "      show_root_toc_entry: false",
+            "",
+        ]
+    return "\n".join(lines)
+
+
+def commands_page():
+    """Text of the page of the commands, str."""
+    lines = [
+        "# Commands",
+        "",
+        "`xlnet NAME` and `python -m MODULE` are the same, and take the same "
+        "options, which `--help` prints too.",
+        "",
+    ]
+    for name, (module, summary) in COMMANDS.items():
+        parser = options.parser(module)
+        lines += [
+            f"## xlnet {name}",
+            "",
+            f"`python -m {module}`: {summary}.",
+            "",
+            *_tables(parser),
+        ]
+    return "\n".join(lines)
+
+
+def _tables(parser):
+    """Lines of the tables of a parser, and of its subcommands'."""
+    lines = []
+    for group in parser._action_groups:
+        rows = [
+            _row(parser, action)
+            for action in group._group_actions
+            if not isinstance(action, argparse._SubParsersAction)
+            and action.help is not SUPPRESS
+            and action.dest != "help"
+        ]
+        if rows:
+            lines += ["| option | takes | |", "| --- | --- | --- |", *rows, ""]
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for name, subcommand in action.choices.items():
+                text = (subcommand.description or "").rstrip(".")
+                lines += [f"### {name}", "", f"{text}.", ""]
+                lines += _tables(subcommand)
+    return lines
+
+
+def _row(parser, action):
+    names = action.option_strings or [action.metavar or action.dest]
+    takes = (
+        ""
+        if action.nargs == 0
+        else f"`{action.metavar or action.dest.upper()}`"
+    )
+    if action.nargs in ("+", "*"):
+        takes += " ..."
+    if action.choices:
+        takes = ", ".join(f"`{x}`" for x in action.choices)
+    text = parser._get_formatter()._expand_help(action) if action.help else ""
+    if "default" not in text and action.default not in (None, False, SUPPRESS):
+        text = f"{text} (default {action.default})"
+    if action.required and action.option_strings:
+        text = f"required; {text}" if text else "required"
+    cells = [", ".join(f"`{x}`" for x in names), takes, " ".join(text.split())]
+    return "| " + " | ".join(x.replace("|", r"\|") for x in cells) + " |"
