@@ -1,6 +1,6 @@
 """Held-out documents, chosen by a hash of their number.
 
-Examples of fine-tuning are held out by `data_pipeline.tasks.reading.hold_out`.
+Examples of fine-tuning are held out by `data_pipeline.tasks.splitting`.
 """
 
 import collections

@@ -1,5 +1,6 @@
 """Catalog of all tasks for fine-tuning."""
 
+from data_pipeline.tasks.examples import NUMBER_METRICS
 from data_pipeline.tasks.examples import TaskSpec
 from data_pipeline.tasks.examples import own_splits
 from data_pipeline.tasks.examples import splits_named
@@ -55,7 +56,7 @@ _OWN_TABLES = (
             "label": ("label", "score", "target", "value"),
             "id": _ID,
         },
-        ("pearson", "spearman"),
+        NUMBER_METRICS,
         "a number for a text of yours, or for a pair of texts",
         kind="regression",
         optional=("id", "text_pair"),

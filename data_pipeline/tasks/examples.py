@@ -19,6 +19,14 @@ KINDS = (
     "ranking",
     "sequence_to_sequence",
 )
+# The first decides which weights of a run are the best.
+NUMBER_METRICS = (
+    "pearson",
+    "spearman",
+    "mean_absolute_error",
+    "root_mean_squared_error",
+    "r2",
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,12 +103,12 @@ def own_splits(endings):
 
 
 class TextExample(typing.NamedTuple):
-    """A text or a pair of texts, with a class or a number."""
+    """A text or a pair of texts, with a class, several classes or a number."""
 
     id: str
     text: str
     text_pair: str | None = None
-    label: str | float | None = None
+    label: str | tuple[str, ...] | float | None = None
     where: str = ""
 
 

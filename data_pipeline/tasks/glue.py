@@ -1,5 +1,6 @@
 """GLUE: files, columns and labels of its tasks; `tables` reads the rows."""
 
+from data_pipeline.tasks.examples import NUMBER_METRICS
 from data_pipeline.tasks.examples import TaskSpec
 from data_pipeline.tasks.examples import splits_named
 
@@ -89,7 +90,7 @@ GLUE_TASKS = (
             "id": ("index",),
         },
         labels=None,
-        metrics=("pearson", "spearman"),
+        metrics=NUMBER_METRICS,
     ),
     _glue(
         "rte",

@@ -1,22 +1,16 @@
 """Examples of a task, from files in their published layout.
 
 A path is a directory, an archive, which is read in place, or a single file.
-`read_task` reads a task with its splits, `hold_out` sets examples aside.
+`read_task` reads a task with its splits.
 """
 
-import dataclasses
 import os
-import random
+import warnings
 
 from data_pipeline.tasks.archives import open_tree
 from data_pipeline.tasks.catalog import find_task
 from data_pipeline.tasks.examples import SPLITS
-from data_pipeline.tasks.examples import ChoiceExample
-from data_pipeline.tasks.examples import PairExample
 from data_pipeline.tasks.examples import QuestionExample
-from data_pipeline.tasks.examples import RankingExample
-from data_pipeline.tasks.examples import TaskSpec
-from data_pipeline.tasks.examples import TokensExample
 from data_pipeline.tasks.readers import choices
 from data_pipeline.tasks.readers import conll
 from data_pipeline.tasks.readers import pairs
@@ -24,6 +18,9 @@ from data_pipeline.tasks.readers import reviews
 from data_pipeline.tasks.readers import squad
 from data_pipeline.tasks.readers import tables
 from data_pipeline.tasks.readers.columns import parse_columns
+from data_pipeline.tasks.readers.guess import guess_columns
+from data_pipeline.tasks.splitting import hold_out
+from data_pipeline.tasks.task_data import TaskData
 from data_pipeline.tasks.tfds import read_by_name
 
 _READERS = {
@@ -125,64 +122,6 @@ def find_split(task, path, split, columns=None):
     return None if name is None else tree.place(name)
 
 
-def hold_out(examples, fraction, seed):
-    """Split examples into training and held-out examples.
-
-    Groups are never split: all questions about a text (SQuAD: an article), all
-    documents of a query, all copies of a text, pair or sentence.
-
-    Args:
-        examples: list of examples, all of one kind.
-        fraction: float in (0, 1), share to hold out; at least one group is
-            held out and one is kept for training.
-        seed: int; the result is a function of it.
-
-    Returns:
-        tuple (train, held out) of lists, in the order of `examples`.
-
-    Raises:
-        ValueError: `fraction` is out of range, or there is only one group.
-    """
-    if not 0 < fraction < 1:
-        raise ValueError(
-            "`fraction` must be between 0 and 1. Received: "
-            f"fraction={fraction}."
-        )
-    groups = {}
-    for index, example in enumerate(examples):
-        groups.setdefault(_group(example), []).append(index)
-    if len(groups) < 2:
-        raise ValueError(
-            "nothing can be held out: the examples are of one group (one text, "
-            f"article or query). Received: {len(examples)} examples."
-        )
-    order = list(groups)
-    random.Random(seed).shuffle(order)
-    wanted, chosen = fraction * len(examples), set()
-    for group in order[:-1]:
-        if chosen and len(chosen) + len(groups[group]) / 2 > wanted:
-            break
-        chosen.update(groups[group])
-    return (
-        [one for index, one in enumerate(examples) if index not in chosen],
-        [one for index, one in enumerate(examples) if index in chosen],
-    )
-
-
-def _group(example):
-    if isinstance(example, ChoiceExample):
-        return example.context
-    if isinstance(example, QuestionExample):
-        return example.title or example.context
-    if isinstance(example, RankingExample):
-        return example.query_id
-    if isinstance(example, TokensExample):
-        return example.words
-    if isinstance(example, PairExample):
-        return example.source
-    return example.text, example.text_pair
-
-
 def _find(task, tree, split, columns=None):
     """Name of the file or folder of a split in a tree, or None."""
 
@@ -223,29 +162,15 @@ def _not_there(task, path, split):
     )
 
 
-@dataclasses.dataclass(frozen=True)
-class TaskData:
-    """Training and evaluation examples of a task.
-
-    Attributes:
-        task: TaskSpec.
-        labels: tuple of str, the classes in the order of the logits, or None.
-        train: list of examples.
-        evaluation: dict of the name of a split to its list of examples; the
-            first decides which checkpoint is best.
-    """
-
-    task: TaskSpec
-    labels: tuple | None
-    train: list
-    evaluation: dict
-
-    def held_out(self):
-        """Evaluation splits, list of (name, list of examples)."""
-        return list(self.evaluation.items())
-
-
-def read_task(name, path, evaluation=None, columns=None, fraction=0.1, seed=0):
+def read_task(
+    name,
+    path,
+    evaluation=None,
+    columns=None,
+    fraction=0.1,
+    seed=0,
+    by_class=True,
+):
     """Read the training and evaluation examples of a task.
 
     Args:
@@ -254,10 +179,13 @@ def read_task(name, path, evaluation=None, columns=None, fraction=0.1, seed=0):
         evaluation: str, a file to evaluate on, or a directory or archive, whose
             dev split is read, or its test split if it has no dev split; None:
             the dev split of `path`, or else held-out training examples.
-        columns: str or None, such as "text=review,label=stars".
+        columns: str or None, such as "text=review,label=stars". Of tables of
+            your own, what is not given and has no usual name is guessed.
         fraction: float, share of training examples to hold out if there is no
             dev split.
         seed: int, of the held-out examples.
+        by_class: bool, whether to hold out a share of every class, see
+            `hold_out`.
 
     Returns:
         TaskData.
@@ -266,8 +194,9 @@ def read_task(name, path, evaluation=None, columns=None, fraction=0.1, seed=0):
         FileNotFoundError, ValueError, RuntimeError: files are missing or
             wrong, or TensorFlow Datasets cannot provide the task.
     """
-    task = find_task(name)
+    task, guessed = find_task(name), {}
     if path is not None:
+        columns, guessed = _find_columns(task, path, columns)
         train = read_examples(task, path, "train", columns)
     elif columns and evaluation is None:
         raise ValueError(
@@ -278,6 +207,7 @@ def read_task(name, path, evaluation=None, columns=None, fraction=0.1, seed=0):
         train = read_by_name(task, "train")
     # Before the split: a class may have a single example.
     labels = labels_of(task, train)
+    _warn_of_labels(task, train, labels)
     if evaluation is not None:
         splits = _to_evaluate(task, evaluation, columns)
     elif path is not None:
@@ -289,9 +219,37 @@ def read_task(name, path, evaluation=None, columns=None, fraction=0.1, seed=0):
             if split in task.files
         }
     if not splits:
-        train, held_out = hold_out(train, fraction, seed)
+        train, held_out = hold_out(train, fraction, seed, by_class)
         splits = {"held out": held_out}
-    return TaskData(task, labels, train, splits)
+    return TaskData(task, labels, train, splits, columns, guessed, by_class)
+
+
+def _find_columns(task, path, columns):
+    """(columns, dict of those guessed) of the training split."""
+    tree = open_tree(path)
+    name = tree.file if tree.is_file else _find(task, tree, "train", columns)
+    if name is None:
+        return columns, {}  # an error of what reads it
+    return guess_columns(tree, name, task, columns)
+
+
+def _warn_of_labels(task, examples, labels):
+    """Warns of labels that are probably not the ones that were meant."""
+    if task.kind != "classification" or task.labels is not None:
+        return
+    if len(labels) == 1:
+        warnings.warn(
+            f"all {len(examples):,} examples have the label {labels[0]!r}: "
+            "there is nothing to tell apart",
+            stacklevel=3,
+        )
+    elif len(labels) > max(3, 0.9 * len(examples)):
+        warnings.warn(
+            f"there are {len(labels):,} classes of {len(examples):,} examples: "
+            "is that column an id? Name the one of the classes, --columns "
+            "label=COLUMN",
+            stacklevel=3,
+        )
 
 
 def read_unlabelled(task, path, columns=None):
@@ -318,12 +276,15 @@ def labels_of(task, examples):
     Returns:
         tuple of str, or None for a task without classes.
     """
-    if task.kind not in ("classification", "token_classification"):
+    of_classes = ("classification", "multi_label", "token_classification")
+    if task.kind not in of_classes:
         return None
     if task.labels is not None:
         return task.labels
     if task.kind == "classification":
         labels = {str(x.label) for x in examples}
+    elif task.kind == "multi_label":
+        labels = {label for x in examples for label in x.label}
     else:
         labels = {tag for x in examples for tag in x.tags}
     # The tag "O" first; numbers in numerical order.

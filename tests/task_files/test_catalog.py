@@ -15,7 +15,8 @@ NAMES = (
 )
 METRICS = (
     "accuracy f1 matthews pearson spearman exact_match squad_f1 entity_f1 "
-    "ndcg@10 ndcg@20 bleu chrf rouge1 rouge2 rouge_l"
+    "ndcg@10 ndcg@20 bleu chrf rouge1 rouge2 rouge_l "
+    "mean_absolute_error root_mean_squared_error r2"
 )
 
 

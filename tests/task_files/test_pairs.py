@@ -9,6 +9,7 @@ import pytest
 from data_pipeline.tasks import reading
 from data_pipeline.tasks.examples import PairExample
 from data_pipeline.tasks.reading import read_examples
+from data_pipeline.tasks.splitting import hold_out
 
 SOURCES = ["ba co", "fi\u2028gu", "ha"]
 TARGETS = ["1", "2", "3"]
@@ -119,5 +120,5 @@ def test_emails(tmp_path):
 
 def test_copies_of_a_source_are_not_divided():
     examples = [PairExample(str(i), str(i // 2), str(i)) for i in range(20)]
-    train, held_out = reading.hold_out(examples, 0.3, 0)
+    train, held_out = hold_out(examples, 0.3, 0)
     assert not {x.source for x in train} & {x.source for x in held_out}

@@ -1,5 +1,8 @@
 """Training and evaluation examples of a task; holding examples out."""
 
+import collections
+import hashlib
+
 import pytest
 
 from data_pipeline.tasks import reading
@@ -8,7 +11,7 @@ from data_pipeline.tasks.examples import QuestionExample
 from data_pipeline.tasks.examples import RankingExample
 from data_pipeline.tasks.examples import TextExample
 from data_pipeline.tasks.examples import TokensExample
-from data_pipeline.tasks.reading import hold_out
+from data_pipeline.tasks.splitting import hold_out
 
 
 def write_reviews(directory, *splits):
@@ -103,6 +106,33 @@ def test_hold_out_single_examples():
     assert held == sorted(held, key=lambda one: int(one.id))
     assert len(hold_out(found, 0.001, seed=3)[1]) == 1
     assert len(hold_out(found[:2], 0.99, seed=3)[0]) == 1
+
+
+def test_the_same_share_of_every_class_is_held_out():
+    sizes = {"a": 200, "b": 20, "c": 3, "d": 2, "e": 1}
+    found = [
+        TextExample(f"{name}{i}", f"{name} {i}", label=name)
+        for name, size in sizes.items()
+        for i in range(size)
+    ]
+    # Copies of one text, and a text that two classes have.
+    found += [TextExample(f"f{i}", "f", label="f") for i in range(4)]
+    found += [TextExample("g0", "a 0", label="g"), TextExample("g1", "g")]
+    found[-1] = found[-1]._replace(label="g")
+    for seed in range(5):
+        train, held = hold_out(found, 0.1, seed)
+        counts = collections.Counter(x.label for x in held)
+        assert counts["a"] in (19, 20, 21) and counts["b"] == 2
+        assert counts["c"] == counts["d"] == counts["g"] == 1
+        assert not counts["e"] and not counts["f"]
+        assert {x.label for x in train} == {*sizes, "f", "g"}
+        assert not {x.text for x in train} & {x.text for x in held}
+        assert (train, held) == hold_out(found, 0.1, seed)
+    # As version 0.1 did, which a run that began so needs.
+    digest = hashlib.sha256()
+    for part in hold_out(found, 0.1, 3, by_class=False):
+        digest.update(",".join(x.id for x in part).encode())
+    assert digest.hexdigest()[:16] == "9bbc50022d84894f"
 
 
 def test_copies_of_an_example_are_held_out_together():

@@ -149,7 +149,15 @@ def test_metrics_of_classes_and_numbers(models):
 
     decoded = [{"id": x.id, "score": 2.0 * int(x.label)} for x in examples]
     found = models["regression"].score(find_task("sts-b"), examples, decoded)
-    assert found == pytest.approx(dict.fromkeys(found, 1.0))
+    errors = ("mean_absolute_error", "root_mean_squared_error")
+    apart = [found.pop(name) for name in errors]  # 0 or 1 of each
+    assert apart == pytest.approx([0.5, math.sqrt(0.5)])
+    assert found.pop("r2") == pytest.approx(-1.0)
+    assert found == pytest.approx({"pearson": 1.0, "spearman": 1.0})
+    same = [x._replace(label="1") for x in examples]
+    with pytest.warns(UserWarning, match="undefined, and given as 0"):
+        found = models["regression"].score(find_task("sts-b"), same, decoded)
+    assert found["r2"] == 0
 
 
 def test_outputs_that_are_not_numbers_are_refused(models):

@@ -12,7 +12,7 @@ import tensorflow as tf
 import xlnet_tf
 from data_pipeline.tasks.catalog import find_task
 from data_pipeline.tasks.examples import TextExample
-from data_pipeline.tasks.reading import TaskData
+from data_pipeline.tasks.task_data import TaskData
 from xlnet_tf.training.config import FinetuningConfig
 from xlnet_tf.training.finetuning import FinetuningRun
 from xlnet_tf.training.runs.directory import claimed

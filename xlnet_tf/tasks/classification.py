@@ -180,7 +180,14 @@ class XLNetTextRegressor(_TextTask):
     """
 
     kind = "regression"
-    metric_names = ("pearson", "spearman", "mean_squared_error")
+    metric_names = (
+        "pearson",
+        "spearman",
+        "mean_squared_error",
+        "root_mean_squared_error",
+        "mean_absolute_error",
+        "r2",
+    )
 
     def __init__(self, backbone, **kwargs):
         super().__init__(backbone, 1, **kwargs)

@@ -13,7 +13,14 @@ import warnings
 import numpy as np
 
 MEAN = "mean"
-LESS_IS_BETTER = frozenset({"mean_squared_error", "loss"})
+LESS_IS_BETTER = frozenset(
+    {
+        "mean_squared_error",
+        "root_mean_squared_error",
+        "mean_absolute_error",
+        "loss",
+    }
+)
 
 _ENTITY_TAG = re.compile(r"O|[BIES]-.+")
 
@@ -63,6 +70,18 @@ def _correlation(function):
         return float(getattr(stats, function)(*both.values())[0])
 
     return metric
+
+
+def r2(targets, predictions):
+    """Coefficient of determination: 1 at best, 0 for the mean of the targets.
+
+    0 where all targets are equal, for which it is undefined.
+    """
+    from sklearn.metrics import r2_score
+
+    if np.ptp(np.asarray(targets, np.float64)) == 0:
+        return 0.0
+    return float(r2_score(targets, predictions))
 
 
 def _of_entities(function):
@@ -162,6 +181,13 @@ METRICS = {
     "mean_squared_error": _from_library(
         "sklearn.metrics", "mean_squared_error"
     ),
+    "root_mean_squared_error": _from_library(
+        "sklearn.metrics", "root_mean_squared_error"
+    ),
+    "mean_absolute_error": _from_library(
+        "sklearn.metrics", "mean_absolute_error"
+    ),
+    "r2": r2,
     "entity_f1": _of_entities("f1_score"),
     "entity_precision": _of_entities("precision_score"),
     "entity_recall": _of_entities("recall_score"),

@@ -148,11 +148,17 @@ class Columns:
         return self.names[position] if self.is_json else position
 
     def _refuse(self, role, candidates):
-        looked_for = ", ".join(map(str, candidates))
+        looked_for = ", ".join(
+            "+".join(map(str, one)) if isinstance(one, tuple) else str(one)
+            for one in candidates
+        )
+        roles = [x for x in self._task.columns if self._needs(x)]
+        given = {**self._given, role: "COLUMN"}
+        form = ",".join(f"{x}={given.get(x, 'COLUMN')}" for x in roles)
         raise ValueError(
             f"{self._place}: no column for `{role}` (looked for {looked_for}). "
             f"Columns: {', '.join(self.names)[:500]}. Name yours: "
-            f"columns={role}=COLUMN."
+            f"--columns {form}"
         )
 
 

@@ -1,8 +1,9 @@
 """Rows of tables: TSV, CSV, JSON lines, Parquet and Arrow.
 
 A .tsv (or .txt) is split at tabs and never quoted, as in GLUE. A .csv is
-separated by commas, and texts with a comma, quote or line break are quoted;
-blanks behind a comma do not count. A .jsonl or .json has an object per line, or
+separated by commas, or by semicolons or tabs where all its first rows are, and
+texts with the separator, a quote or a line break are quoted; blanks behind a
+comma do not count. A .jsonl or .json has an object per line, or
 is a list of objects. A .parquet, .arrow or .feather, or the state.json of a
 data set that Hugging Face's `datasets` has saved, has what such lines would.
 
@@ -12,8 +13,10 @@ is the row.
 
 import contextlib
 import csv
+import itertools
 import os
 import posixpath
+import warnings
 
 from data_pipeline.tasks import archives
 from data_pipeline.text import columnar
@@ -29,6 +32,8 @@ TABLE_ENDINGS = (
 )
 
 _FIELD_CHARACTERS = 1 << 30
+_SEPARATORS = {";": "semicolons", "\t": "tabs"}
+_FIRST_ROWS = 20  # which tell the separator
 
 
 def rows_of(tree, name, task):
@@ -46,7 +51,13 @@ def rows_of(tree, name, task):
     Raises:
         ValueError: the file or a row is broken.
     """
-    yield from _ROWS[table_format(name, task)](tree, name)
+    kind = table_format(name, task)
+    if kind == "csv":
+        # That of published files is known.
+        separator = "," if task.folder else _separator(tree, name)
+        yield from _csv_rows(tree, name, separator)
+    else:
+        yield from _ROWS[kind](tree, name)
 
 
 def table_format(name, task):
@@ -82,13 +93,21 @@ def _tsv_rows(tree, name):
             yield number, line.rstrip("\r\n").split("\t")
 
 
-def _csv_rows(tree, name):
+def _csv_rows(tree, name, separator):
+    if separator != ",":
+        warnings.warn(
+            f"{tree.place(name)}: the separator is not a comma; read as "
+            f"separated by {_SEPARATORS[separator]}",
+            stacklevel=2,
+        )
     with (
         archives.open_text(tree, name) as file,
         _long_fields(),
     ):
         # Without `strict`, a stray quote swallows the rest of the file.
-        reader = csv.reader(file, strict=True, skipinitialspace=True)
+        reader = csv.reader(
+            file, strict=True, skipinitialspace=True, delimiter=separator
+        )
         while True:
             number = reader.line_num + 1
             try:
@@ -101,6 +120,28 @@ def _csv_rows(tree, name):
             if row is None:
                 return
             yield number, row or [""]
+
+
+def _separator(tree, name):
+    """The separator of a CSV: a comma, unless the first row has none."""
+    for separator in (",", *_SEPARATORS):
+        widths = _widths(tree, name, separator)
+        if not widths or (separator == "," and widths[0] > 1):
+            return ","
+        if widths[0] > 1 and len(set(widths)) == 1:
+            return separator
+    return ","
+
+
+def _widths(tree, name, separator):
+    """list of int, the fields of the first rows that are not empty."""
+    with archives.open_text(tree, name) as file, _long_fields():
+        reader = csv.reader(file, skipinitialspace=True, delimiter=separator)
+        try:
+            rows = list(itertools.islice(filter(None, reader), _FIRST_ROWS))
+        except csv.Error:
+            return []
+        return list(map(len, rows))
 
 
 @contextlib.contextmanager
@@ -167,7 +208,6 @@ _FORMATS = {
 }
 _ROWS = {
     "tsv": _tsv_rows,
-    "csv": _csv_rows,
     "json": _json_rows,
     "columns": _columns_rows,
     "saved": _saved_rows,

@@ -12,6 +12,11 @@ from data_pipeline.tasks.readers.columns import Columns
 from data_pipeline.tasks.readers.formats import rows_of
 from data_pipeline.tasks.readers.formats import table_format
 
+_FLAGS = {
+    **dict.fromkeys(("0", "0.0", "false", ""), False),
+    **dict.fromkeys(("1", "1.0", "true"), True),
+}
+
 
 def read_examples(tree, name, task, split, columns=None):
     """Read the texts or pairs of texts of a file.
@@ -35,7 +40,7 @@ def read_examples(tree, name, task, split, columns=None):
     rows = read_rows(tree, name, task, split, columns)
     for index, (number, values) in enumerate(rows):
         label = values["label"]
-        if label in task.unlabelled:
+        if isinstance(label, str) and label in task.unlabelled:
             left_out += 1
             continue
         try:
@@ -150,7 +155,26 @@ def _label_reader(task, split):
             )
         return label
 
-    return read_number if task.kind == "regression" else read_class
+    def read_classes(label):
+        if is_test and not label:
+            return None
+        return _label_list(label)
+
+    readers = {"regression": read_number, "multi_label": read_classes}
+    return readers.get(task.kind, read_class)
+
+
+def _label_list(label):
+    """Several classes, tuple of str without copies, in alphabetical order.
+
+    Args:
+        label: list, or str with the classes separated by "|" or commas, or
+            None.
+    """
+    if not isinstance(label, list):
+        label = label or ""
+        label = label.split("|" if "|" in label else ",")
+    return tuple(sorted({str(x).strip() for x in label} - {""}))
 
 
 def parse_number(label):
@@ -236,6 +260,10 @@ def _values_reader(columns, task):
     getters = columns.getters()
     absent = dict.fromkeys(role for role, get in getters.items() if not get)
     present = [(role, get) for role, get in getters.items() if get]
+    is_several = task.kind == "multi_label"
+    if is_several and len(columns.keys["label"] or ()) > 1:
+        present = [x for x in present if x[0] != "label"]
+        present.append(("label", _flag_reader(columns)))
     used = [key for role, _ in present for key in columns.keys[role]]
     optional = {
         key
@@ -255,7 +283,11 @@ def _values_reader(columns, task):
 
     def read_object(row):
         row = {
-            key: _json_text(row.get(key) if key in optional else row[key], key)
+            key: _json_text(
+                row.get(key) if key in optional else row[key],
+                key,
+                is_several and key in columns.keys["label"],
+            )
             for key in used
         }
         for key in used:
@@ -266,7 +298,30 @@ def _values_reader(columns, task):
     return read_object if columns.is_json else read_list
 
 
-def _json_text(value, key):
+def _flag_reader(columns):
+    """Function from a row to the names of the columns that have a 1."""
+    keys = columns.keys["label"]
+    names = keys if columns.is_json else [columns.names[key] for key in keys]
+
+    def read(row):
+        found = []
+        for key, name in zip(keys, names, strict=True):
+            flag = (row[key] or "").strip().casefold()
+            if flag not in _FLAGS:
+                raise ValueError(
+                    f"the column {name!r} of a label must hold 0 or 1, not "
+                    f"{row[key]!r}."
+                )
+            if _FLAGS[flag]:
+                found.append(name)
+        return found
+
+    return read
+
+
+def _json_text(value, key, may_be_list=False):
+    if may_be_list and isinstance(value, list):
+        return [_json_text(x, key) for x in value]
     if value is None or isinstance(value, str):
         return value
     if isinstance(value, (bool, int, float)):

@@ -1,0 +1,74 @@
+"""The examples of a task by what is done with them."""
+
+import collections
+import dataclasses
+
+from data_pipeline.tasks.examples import TaskSpec
+
+_SHOWN_CLASSES = 10
+
+
+@dataclasses.dataclass(frozen=True)
+class TaskData:
+    """Training and evaluation examples of a task.
+
+    Attributes:
+        task: TaskSpec.
+        labels: tuple of str, the classes in the order of the logits, or None.
+        train: list of examples.
+        evaluation: dict of the name of a split to its list of examples; the
+            first decides which checkpoint is best.
+        columns: columns that were read, as `read_examples` takes them.
+        guessed: dict of role to column, of those that were guessed.
+        by_class: bool, whether examples were held out class by class.
+    """
+
+    task: TaskSpec
+    labels: tuple | None
+    train: list
+    evaluation: dict
+    columns: str | dict | None = None
+    guessed: dict = dataclasses.field(default_factory=dict)
+    by_class: bool = True
+
+    def held_out(self):
+        """Evaluation splits, list of (name, list of examples)."""
+        return list(self.evaluation.items())
+
+    def notes(self):
+        """Lines for the user: columns that were guessed, the classes' sizes."""
+        lines, found = [], []
+        if self.guessed:
+            for role, column in self.guessed.items():
+                of = "" if role != "label" else self._number_of_classes()
+                found.append(f"{role} column: {column}{of}")
+            lines.append(
+                f"columns   {', '.join(found)}; guessed, see --columns"
+            )
+        sizes = self._sizes()
+        if sizes:
+            shown = sizes.most_common()
+            if len(shown) > _SHOWN_CLASSES:
+                half = _SHOWN_CLASSES // 2
+                shown = [*shown[:half], None, *shown[-half:]]
+            total = len(self.train)
+            parts = [
+                f"{x[0]} {x[1]:,} ({x[1] / total:.0%})" if x else "..."
+                for x in shown
+            ]
+            lines.append(f"classes   {', '.join(parts)}")
+        return lines
+
+    def _number_of_classes(self):
+        return "" if self.labels is None else f" ({len(self.labels)} classes)"
+
+    def _sizes(self):
+        """Counter of the training examples of each class; empty without."""
+        sizes = collections.Counter(dict.fromkeys(self.labels or (), 0))
+        if self.task.kind == "multi_label":
+            sizes.update(name for x in self.train for name in x.label)
+        elif self.task.kind == "classification":
+            sizes.update(str(x.label) for x in self.train)
+        else:
+            sizes.clear()
+        return sizes

@@ -1,0 +1,110 @@
+"""Columns of a table that are guessed, separators that are found."""
+
+import pytest
+
+from data_pipeline.tasks import reading
+
+TEXTS = ["It was good.", "So very bad!", "One more time.", "Not my thing."]
+
+
+def table(file, rows, separator=","):
+    lines = [separator.join(map(str, row)) for row in rows]
+    file.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return file
+
+
+def rows(header, make, count=12):
+    return [header, *(make(i, f"{TEXTS[i % 4]} {i}") for i in range(count))]
+
+
+def test_what_only_one_column_can_mean_is_guessed(tmp_path):
+    for task, made, guessed in (
+        (
+            "classification",
+            rows(["id", "comment", "mood"], lambda i, x: [i, x, "ab"[i % 2]]),
+            {"text": "comment", "label": "mood"},
+        ),
+        # Two columns could be classes, and one has a usual name.
+        (
+            "classification",
+            rows(
+                ["review", "sentiment", "lang"],
+                lambda i, x: [x, "ab"[i % 2], "de"],
+            ),
+            {"label": "sentiment"},
+        ),
+        (
+            "regression",
+            rows(["no", "comment", "grade"], lambda i, x: [i, x, i % 5 + 0.5]),
+            {"text": "comment", "label": "grade"},
+        ),
+        (
+            "pair",
+            rows(["a", "b", "same"], lambda i, x: [x, f"x {x}", i % 2]),
+            {"text": "a", "text_pair": "b", "label": "same"},
+        ),
+        # The names tell.
+        (
+            "classification",
+            rows(["text", "label"], lambda i, x: [x, i % 2]),
+            {},
+        ),
+    ):
+        data = reading.read_task(task, table(tmp_path / "train.csv", made))
+        assert data.guessed == guessed, task
+        said = " ".join(data.notes())
+        for role, name in guessed.items():
+            assert f"{role} column: {name}" in said, said
+        if task == "classification" and guessed:
+            assert f"column: {guessed['label']} (2 classes); guessed" in said
+
+
+def test_what_may_be_meant_otherwise_is_asked_for(tmp_path):
+    two = rows(["a", "b", "note"], lambda i, x: ["xy"[i % 2], "vw"[i % 2], x])
+    for made in (
+        two,
+        # Nothing tells the first row from an example.
+        rows(["x", "It was."], lambda i, x: ["xy"[i % 2], x]),
+        rows(["first", "mood", "then"], lambda i, x: [x, i % 2, f"b {x}"]),
+    ):
+        file = table(tmp_path / "train.csv", made)
+        with pytest.raises(ValueError, match=r"Columns: .*Name yours: --col"):
+            reading.read_task("classification", file)
+    file = table(tmp_path / "train.csv", two)
+    with pytest.raises(ValueError, match="--columns text=COLUMN,label=b$"):
+        reading.read_task("classification", file, columns="label=b,text=c")
+    data = reading.read_task("classification", file, columns="label=b")
+    assert data.guessed == {"text": "note"} and data.labels == ("v", "w")
+    # As `--predict` reads them, without labels.
+    other = table(tmp_path / "new.csv", [["note"], ["good"]])
+    found = reading.read_unlabelled(data.task, other, data.columns)
+    assert [x.text for x in found] == ["good"]
+
+
+def test_separators(tmp_path):
+    made = rows(["text", "label"], lambda i, x: [f"{x}, so", "ab"[i % 2]])
+    for separator, name in ((";", "semicolons"), ("\t", "tabs")):
+        file = table(tmp_path / "a.csv", made, separator)
+        with pytest.warns(UserWarning, match=f"separated by {name}$") as told:
+            data = reading.read_task("classification", file)
+        assert len(told) == 1
+        assert data.labels == ("a", "b")
+        assert {x.text[-4:] for x in data.train} == {", so"}
+    # A semicolon in a text is none.
+    lines = [["text", "label"], *([f"a; b {i}", i % 2] for i in range(9))]
+    data = reading.read_task("classification", table(file, lines))
+    assert data.train[0].text.startswith("a; b")
+    found = reading.read_unlabelled(
+        data.task, table(file, [["text"], ["a; b"], ["c; d"]])
+    )
+    assert [x.text for x in found] == ["a; b", "c; d"]
+
+
+def test_labels_that_cannot_be_meant(tmp_path):
+    for make, message in (
+        (lambda i, x: [x, "a"], "all 12 examples have the label 'a'"),
+        (lambda i, x: [x, i], "there are 12 classes of 12 examples: is that"),
+    ):
+        file = table(tmp_path / "train.csv", rows(["text", "label"], make))
+        with pytest.warns(UserWarning, match=message):
+            reading.read_task("classification", file)
