@@ -52,7 +52,7 @@ def find_text(data):
 
 def finetune(settings, task, data, preset, output, seeds):
     """Results of both starts of a task: dict of start to list of dict."""
-    from xlnet_tf.training.results import read_results
+    from xlnet_tf.training.results.summary import read_results
 
     own = dict(settings["tasks"][task])
     train, evaluation = own.pop("data"), own.pop("eval_data", None)
@@ -81,7 +81,7 @@ def table(results):
     Args:
         results: dict of task to what `finetune` returns.
     """
-    from xlnet_tf.training.results import seeds_summary
+    from xlnet_tf.training.results.summary import seeds_summary
 
     lines = [
         "| Task | Trained on | Metric | Random start | Pretrained | Gain |",

@@ -69,7 +69,7 @@ def write_examples(data, output, num_held_out):
 
 def ours(start, files, preset, place, seed, settings):
     """Metrics of our task, by the command."""
-    from xlnet_tf.training.results import read_results
+    from xlnet_tf.training.results.summary import read_results
 
     training = place.parent / "training.json"
     interval = {"evaluation_interval": settings["steps"]}
@@ -238,7 +238,7 @@ def other(kind, files, preset, place, seed, settings):
 
 def table(results):
     """Markdown: the median of each contender and metric, with extremes."""
-    from xlnet_tf.training.results import seeds_summary
+    from xlnet_tf.training.results.summary import seeds_summary
 
     lines = [
         "| Model | " + " | ".join(METRICS) + " |",

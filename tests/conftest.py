@@ -158,8 +158,9 @@ def finetuned(artefacts):
     `finetuned["classification"]` learns two classes of texts,
     `finetuned["questions"]` SQuAD 2.0. Each holds `run.json`, `results.json`,
     `metrics.jsonl`, `best/`, `model.keras`, `held_out_predictions.jsonl` and
-    `predictions.jsonl` of the same examples; classification also `report.txt`
-    and `confusion_matrix.png`, questions the files of the official format.
+    `predictions.jsonl` of the same examples, and `report.html`; classification
+    also `report.txt` and `confusion_matrix.png`, questions the files of the
+    official format.
     """
     return ByName(artefacts, "finetuned")
 

@@ -109,12 +109,19 @@ def main(argv=None):
     from data_pipeline.tasks import reading
     from xlnet_tf.training.finetuning import FinetuningRun
     from xlnet_tf.training.finetuning import run_task
-    from xlnet_tf.training.results import write_summary
+    from xlnet_tf.training.results.summary import RESULTS_FILE
+    from xlnet_tf.training.results.summary import write_summary
+    from xlnet_tf.training.runs.identity import first_begun
     from xlnet_tf.training.runs.replay import replay
     from xlnet_tf.training.strategy import make_strategy
 
     config = FinetuningConfig.for_task(options.task, options.training, options)
     check_tracker(config.log_to)
+    outputs = [options.output]
+    if options.seeds is not None:
+        seeds = range(config.seed, config.seed + options.seeds)
+        outputs = [as_path(options.output) / f"seed-{seed}" for seed in seeds]
+    begun = first_begun(outputs, RESULTS_FILE)
     with command_line.warnings_in_a_line():
         data = reading.read_task(
             options.task,
@@ -123,6 +130,8 @@ def main(argv=None):
             columns=options.columns,
             fraction=config.hold_out,
             seed=config.seed,
+            # Runs of version 0.1 did not, and go on as they began.
+            by_class=not begun or begun.get("held_out_by_class", False),
         )
     strategy = make_strategy(
         options.strategy, options.tpu, config.worker_timeout
@@ -144,9 +153,9 @@ def main(argv=None):
             f"`--seeds` must be at least 1. Received: {options.seeds}."
         )
     results = []
-    for seed in range(config.seed, config.seed + options.seeds):
+    for seed, output in zip(seeds, outputs, strict=True):
         of_seed = copy.copy(options)
-        of_seed.output = str(as_path(options.output) / f"seed-{seed}")
+        of_seed.output = str(output)
         seeded = dataclasses.replace(config, seed=seed)
         status, result = run_task(of_seed, seeded, strategy, data)
         if status:

@@ -11,8 +11,8 @@ from xlnet_tf.files import read_json
 from xlnet_tf.files import read_json_lines
 from xlnet_tf.files import write_json
 from xlnet_tf.files import written_whole
-from xlnet_tf.training.results import SEEDS_FILE
-from xlnet_tf.training.results import read_results as results_of_run
+from xlnet_tf.training.results.summary import SEEDS_FILE
+from xlnet_tf.training.results.summary import read_results as results_of_run
 
 PAPER = ("RACE", "SQuAD 2.0 F1", "MNLI", "SST-2")
 NOTE = (

@@ -218,8 +218,8 @@ def _settings(path):
 
 def _run_files(path):
     from saved_models.model_card import training_facts
-    from xlnet_tf.training.results import read_results
-    from xlnet_tf.training.results import write_results
+    from xlnet_tf.training.results.summary import read_results
+    from xlnet_tf.training.results.summary import write_results
 
     write_results(
         path,

@@ -26,7 +26,7 @@ from tests.support.artefacts import Artefacts
 from xlnet_tf.files import names_below
 from xlnet_tf.training.config import FinetuningConfig
 from xlnet_tf.training.finetuning import FinetuningRun
-from xlnet_tf.training.results import read_results
+from xlnet_tf.training.results.summary import read_results
 from xlnet_tf.training.runs.progress.best import BestWeights
 from xlnet_tf.weights.hugging_face.writer import save_hugging_face
 from xlnet_tf.weights.released import save_tf1

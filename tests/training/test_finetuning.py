@@ -12,7 +12,9 @@ import tensorflow as tf
 import xlnet_tf
 from data_pipeline import command_line
 from data_pipeline.features.batches import Batches
+from data_pipeline.tasks import reading
 from data_pipeline.tasks.catalog import find_task
+from data_pipeline.tasks.examples import digest_of_examples
 from tests.support import artefacts
 from tests.support.finetuning_steps import LABELS
 from tests.support.finetuning_steps import encoded
@@ -154,12 +156,22 @@ def test_what_a_classifier_leaves(finetuned):
     assert [x["label"] for x in predicted] == [x["label"] for x in held_out]
     data = artefacts.EARLIER / "finetuning/data/classification/dev.tsv"
     rows = [x.split("\t") for x in data.read_text().splitlines()[1:]]
+    for number, (one, row) in enumerate(zip(held_out, rows, strict=True)):
+        assert (one["row"], one["text"]) == (number + 2, row[0])
+        assert one["true_label"] == row[1]
+        assert one["predicted_label"] == one["label"]
+        assert one["right"] == (one["label"] == row[1])
     right = np.mean(
         [p["label"] == r[1] for p, r in zip(predicted, rows, strict=True)]
     )
     assert right == pytest.approx(results["value"])
     assert "accuracy" in (output / "report.txt").read_text()
     assert (output / "confusion_matrix.png").stat().st_size > 1000
+    assert results["analysis"]["positive"] == "yes"
+    page = (output / "report.html").read_text("utf-8")
+    for heading in ("Course", "Answers", "Probabilities", "Worst errors"):
+        assert f"<h2>{heading}</h2>" in page
+    assert "gradient times embedding" in page
     assert not (output / "checkpoints").exists()
     # The settings can be given back, with all numbers of steps known.
     config = FinetuningConfig.read(output / "training.json")
@@ -182,7 +194,8 @@ def test_what_questions_leave(finetuned):
     results = json.loads((output / "results.json").read_text())
     assert results["metric"] == "squad_f1"
     predicted = json_lines(output / "predictions.jsonl")
-    assert set(predicted[0]) == {"id", "answer", "no_answer_odds", "n_best"}
+    answer = {"id", "answer", "no_answer_odds", "n_best"}
+    assert set(predicted[0]) == answer | {"where", "question", "true_answers"}
     assert predicted == json_lines(output / "held_out_predictions.jsonl")
     official = json.loads((output / "predictions.json").read_text())
     assert official == {x["id"]: x["answer"] for x in predicted}
@@ -204,9 +217,11 @@ def test_a_finished_run_only_predicts(finetuned, pretrained, tmp_path, capsys):
     for line in (
         r"task +classification, classification, 2 classes",
         r"examples +\d+ to train on, \d+ dev",
+        r"classes +no 12 \(50%\), yes 12 \(50%\)",
         r"model +[\d,]+ parameters, weights of",
         r"steps +4 of 4 rows = .* passes, evaluated every 2; \d+% of the",
         r"classification: accuracy 0\.\d+",
+        r"held out, the F1 of yes is highest, 0\.\d+, from a probability",
         r"wrote .*predictions.jsonl",
     ):
         assert re.search(line, said.out), line
@@ -290,6 +305,36 @@ def test_a_run_reads_options_as_it_began(pretrained, tmp_path, monkeypatch):
     assert command_line.run(finetune.main, [*argv, "--fill-blanks"]) == 1
 
 
+def test_an_earlier_run_keeps_what_it_held_out(
+    pretrained, tmp_path, monkeypatch
+):
+    seen = []
+    monkeypatch.setattr(
+        FinetuningRun, "loop", lambda run: seen.append(run) or 143
+    )
+    data = artefacts.EARLIER / "finetuning/data/classification/train.tsv"
+    argv = options(pretrained / "preset", tmp_path / "run", seed=3)
+    argv[argv.index("--data") + 1] = str(data)
+    assert command_line.run(finetune.main, argv) == 143
+    held = [x.label for x in seen[-1].data.evaluation["held out"]]
+    assert sorted(held) == ["no", "yes"]
+    # A run of version 0.1, which did not look at classes.
+    file = tmp_path / "run" / "run.json"
+    began = json.loads(file.read_text())
+    assert began.pop("held_out_by_class") is True
+    before = reading.read_task("classification", data, seed=3, by_class=False)
+    assert before.evaluation != seen[-1].data.evaluation
+    began["training_examples"] = digest_of_examples({"train": before.train})
+    began["held_out_examples"] = digest_of_examples(before.evaluation)
+    file.write_text(json.dumps(began))
+    (tmp_path / "run" / CHECKSUMS_FILE).unlink()
+    (tmp_path / "run" / "results.json").write_text("{}")
+    for _ in range(2):
+        assert command_line.run(finetune.main, argv) == 143
+        assert seen[-1].data.evaluation == before.evaluation
+    assert json.loads(file.read_text())["held_out_by_class"] is False
+
+
 def test_one_run_a_seed(pretrained, tmp_path, monkeypatch):
     """With a directory and a seed of its own."""
     seen = []
@@ -301,7 +346,7 @@ def test_one_run_a_seed(pretrained, tmp_path, monkeypatch):
     def results(directory):
         return {"task": "x", "metrics": {"accuracy": len(seen) / 2}}
 
-    monkeypatch.setattr(finetuning.results, "read_results", results)
+    monkeypatch.setattr(finetuning, "read_results", results)
     argv = options(pretrained / "preset", tmp_path / "run")
     argv += ["--seeds", "2", "--seed", "3", "--random-start"]
     assert command_line.run(finetune.main, argv) == 0

@@ -14,7 +14,9 @@ from data_pipeline.tasks.examples import QuestionExample
 from data_pipeline.tasks.examples import RankingExample
 from data_pipeline.tasks.examples import TextExample
 from data_pipeline.tasks.examples import TokensExample
-from xlnet_tf.training import results
+from xlnet_tf.training.results import pictures
+from xlnet_tf.training.results import report
+from xlnet_tf.training.results import summary
 
 RUN = {
     "task": "mrpc",
@@ -28,10 +30,10 @@ RUN = {
 
 
 def test_results_round_trip(tmp_path):
-    written = results.write_results(
+    written = summary.write_results(
         tmp_path, **RUN, details={"learning_rate": 2e-5}
     )
-    read = results.read_results(tmp_path)
+    read = summary.read_results(tmp_path)
     assert read == written
     found = read.pop("versions")
     assert {"python", "xlnet_tf", "keras", "numpy", "seqeval"} <= set(found)
@@ -50,41 +52,41 @@ def test_results_round_trip(tmp_path):
     file = tmp_path / "results.json"
     file.write_text(file.read_text().replace("0.75", "0.76"))
     with pytest.raises(ValueError, match="results.json is damaged, or of an"):
-        results.read_results(tmp_path)
+        summary.read_results(tmp_path)
 
 
 def test_results_errors(tmp_path):
     with pytest.raises(FileNotFoundError, match="no results.json.*Received"):
-        results.read_results(tmp_path)
+        summary.read_results(tmp_path)
     with pytest.raises(ValueError, match="f1=nan"):
-        results.write_results(
+        summary.write_results(
             tmp_path, **RUN | {"metrics": {"f1": float("nan")}}
         )
     with pytest.raises(ValueError, match="a metric is expected"):
-        results.write_results(tmp_path, **RUN | {"metrics": {}})
+        summary.write_results(tmp_path, **RUN | {"metrics": {}})
     assert not list(tmp_path.iterdir())
     file = tmp_path / "results.json"
     file.write_text('{"task": "mrpc", "metric": "f1"}')
     with pytest.raises(ValueError, match="has no value, metrics, seed"):
-        results.read_results(tmp_path)
+        summary.read_results(tmp_path)
     file.write_text("[]")
     with pytest.raises(ValueError, match="has no task"):
-        results.read_results(tmp_path)
+        summary.read_results(tmp_path)
     file.write_text('{"task": ')
     with pytest.raises(ValueError, match="is not a JSON file"):
-        results.read_results(tmp_path)
+        summary.read_results(tmp_path)
 
 
 def test_summary_of_seeds():
-    summary = results.seeds_summary([0.5, 0.25, 0.75, 0.875])
-    assert summary == {
+    found = summary.seeds_summary([0.5, 0.25, 0.75, 0.875])
+    assert found == {
         "median": 0.625,
         "min": 0.25,
         "max": 0.875,
         "all": [0.5, 0.25, 0.75, 0.875],
     }
     with pytest.raises(ValueError, match="values=\\[\\]"):
-        results.seeds_summary([])
+        summary.seeds_summary([])
 
 
 def test_summary_has_what_every_seed_has(tmp_path):
@@ -93,10 +95,10 @@ def test_summary_has_what_every_seed_has(tmp_path):
         {"metrics": {"f1": 0.75}},
     ]
     said = []
-    results.write_summary(tmp_path, found, said.append)
+    summary.write_summary(tmp_path, found, said.append)
     assert said == ["f1: median 0.625 of 2 seeds, 0.5 to 0.75\n"]
     found = json.loads((tmp_path / "seeds.json").read_text())
-    assert found == {"f1": results.seeds_summary([0.5, 0.75])}
+    assert found == {"f1": summary.seeds_summary([0.5, 0.75])}
 
 
 LABELS = ("World", "Sports", "Business", "Sci/Tech", "never seen")
@@ -112,7 +114,7 @@ def rows_of(text):
 
 
 def test_a_table_of_classes():
-    found = rows_of(results.classes_text(TARGETS, PREDICTIONS, LABELS))
+    found = rows_of(report.classes_text(TARGETS, PREDICTIONS, LABELS))
     assert found["World"] == ["0.667", "0.667", "0.667", "3"]
     assert found["Sports"] == ["0.667", "1.000", "0.800", "2"]
     assert found["Business"] == ["0.500", "0.500", "0.500", "4"]
@@ -132,26 +134,26 @@ def test_a_table_of_entities(recwarn):
         ["B-person", "I-person", "O", "O"],
         ["B-person", "B-person", "B-creative-work"],
     ]
-    found = rows_of(results.entities_text(targets, predictions))
+    found = rows_of(report.entities_text(targets, predictions))
     assert found["creative-work"] == ["1.000", "1.000", "1.000", "1"]
     assert found["group"] == ["0.000", "0.000", "0.000", "1"]
     assert found["person"] == ["0.667", "1.000", "0.800", "2"]
     # All: 3 right of 4 predicted, of 4 there are.
     assert found["micro avg"] == ["0.750", "0.750", "0.750", "4"]
     assert found["macro avg"][2] == "0.600"
-    text = results.entities_text([["O", "O"]], [["O", "O"]])
+    text = report.entities_text([["O", "O"]], [["O", "O"]])
     assert "no entities" in text
     assert not recwarn
     with pytest.raises(ValueError, match="targets with 'NOUN'"):
-        results.entities_text([["NOUN"]], [["O"]])
+        report.entities_text([["NOUN"]], [["O"]])
 
 
 def figures_of(monkeypatch):
     """list to which each figure is added that is drawn."""
     figures = []
-    png = results._png
+    png = pictures.png
     monkeypatch.setattr(
-        results, "_png", lambda figure: (figures.append(figure), png(figure))[1]
+        pictures, "png", lambda figure: (figures.append(figure), png(figure))[1]
     )
     return figures
 
@@ -159,7 +161,7 @@ def figures_of(monkeypatch):
 def test_a_confusion_matrix(monkeypatch, tmp_path):
     figures = figures_of(monkeypatch)
     file = tmp_path / "matrix.png"
-    assert results.draw_confusion(
+    assert pictures.draw_confusion(
         file, TARGETS, PREDICTIONS, LABELS, "mine $x_{$"
     )
     axes = figures[0].axes[0]
@@ -186,12 +188,12 @@ def test_a_confusion_matrix(monkeypatch, tmp_path):
 def test_official_files_are_written_all_or_none(monkeypatch, tmp_path):
     spec = find_task("squad-2.0")
     decoded = [{"id": "a", "answer": "x", "n_best": [], "no_answer_odds": 0.5}]
-    results.write_report(tmp_path, spec, [], decoded)
+    report.write_report(tmp_path, spec, [], decoded)
     before = {x.name: x.read_text() for x in tmp_path.iterdir()}
-    assert set(before) == set(results.OFFICIAL_FILES.values())
+    assert set(before) == set(report.OFFICIAL_FILES.values())
     damaged = [{"id": "a", "answer": "y", "n_best": []}]
     with pytest.raises(KeyError):
-        results.write_report(tmp_path, spec, [], damaged)
+        report.write_report(tmp_path, spec, [], damaged)
     assert {x.name: x.read_text() for x in tmp_path.iterdir()} == before
 
 
@@ -202,7 +204,7 @@ def test_many_classes_stay_legible(monkeypatch, tmp_path):
     labels = [f"intent $x_{{$ of a very long name {i}" for i in range(60)]
     for count in (9, 60):
         classes = np.arange(count)
-        results.draw_confusion(file, classes, classes, labels[:count], "")
+        pictures.draw_confusion(file, classes, classes, labels[:count], "")
     assert len(figures[0].axes[0].texts) == 9 * 9
     assert len(figures[1].axes[0].texts) == 0
     names = figures[1].axes[0].get_xticklabels()
@@ -234,7 +236,7 @@ def test_names_without_a_font_are_numbers(
     examples = [TextExample(x, "", None, x) for x in labels]
     decoded = [{"id": x, "label": x} for x in labels]
     spec = find_task("classification")
-    results.write_report(tmp_path, spec, examples, decoded, labels)
+    report.write_report(tmp_path, spec, examples, decoded, labels)
     axes = figures[-1].axes[0]
     for ticks in (axes.get_xticklabels, axes.get_yticklabels):
         assert [text.get_text() for text in ticks()] == list("0123")
@@ -267,7 +269,7 @@ def test_files_of_each_kind_of_task(tmp_path):
     ):
         directory = tmp_path / name
         directory.mkdir()
-        results.write_report(directory, find_task(name), examples, decoded)
+        report.write_report(directory, find_task(name), examples, decoded)
         assert {x.name for x in directory.iterdir()} == files, name
     text = (tmp_path / "squad-2.0" / "predictions.json").read_text("utf-8")
     assert text == '{\n    "q1": "ö"\n}\n'
@@ -277,7 +279,7 @@ def test_files_of_each_kind_of_task(tmp_path):
 
 def test_predictions_are_json_lines(tmp_path):
     file = tmp_path / "predictions.jsonl"
-    results.write_predictions(file, [{"id": "ö\u2028"}, {"id": "b"}])
+    report.write_predictions(file, [{"id": "ö\u2028"}, {"id": "b"}])
     lines = file.read_text("utf-8").split("\n")
     assert [json.loads(x) for x in lines[:2]] == [
         {"id": "ö\u2028"},
@@ -291,7 +293,7 @@ def test_a_picture_of_numbers(monkeypatch, tmp_path):
     targets = np.linspace(0, 5, 23)
     predictions = 5 - targets**2
     file = tmp_path / "scores.png"
-    results.draw_regression(file, targets, predictions, "mine")
+    pictures.draw_regression(file, targets, predictions, "mine")
     axes = figures[0].axes[0]
     points = axes.collections[0].get_offsets()
     np.testing.assert_allclose(points, np.stack([targets, predictions], 1))
@@ -304,6 +306,6 @@ def test_a_picture_of_numbers(monkeypatch, tmp_path):
 
     monkeypatch.setattr("os.replace", full_disk)
     with pytest.raises(OSError, match="no space"):
-        results.draw_regression(file, predictions, targets, "")
+        pictures.draw_regression(file, predictions, targets, "")
     assert file.read_bytes() == before
     assert [x.name for x in tmp_path.iterdir()] == [file.name]

@@ -16,7 +16,6 @@ from xlnet_tf.files.checksums import verify_checksums
 from xlnet_tf.preprocessing.fitting import check_positions
 from xlnet_tf.tasks import task_class
 from xlnet_tf.tasks.metrics import is_better
-from xlnet_tf.training import results
 from xlnet_tf.training.config import WITHOUT_INFLUENCE
 from xlnet_tf.training.config import FinetuningConfig
 from xlnet_tf.training.finetuning_step import FinetuningEvaluator
@@ -24,6 +23,13 @@ from xlnet_tf.training.finetuning_step import FinetuningTrainer
 from xlnet_tf.training.finetuning_step import balance_classes
 from xlnet_tf.training.finetuning_step import distribute_examples
 from xlnet_tf.training.finetuning_step import padded_lengths
+from xlnet_tf.training.results.analysis import notes_of
+from xlnet_tf.training.results.files import write_all
+from xlnet_tf.training.results.report import PREDICTIONS_FILE
+from xlnet_tf.training.results.report import prediction_rows
+from xlnet_tf.training.results.report import write_predictions
+from xlnet_tf.training.results.summary import RESULTS_FILE
+from xlnet_tf.training.results.summary import read_results
 from xlnet_tf.training.runs.identity import RUN_FILE
 from xlnet_tf.training.runs.run import Run
 from xlnet_tf.training.strategy import describe
@@ -47,7 +53,7 @@ class FinetuningRun(Run):
         data: TaskData of `data_pipeline.tasks`.
     """
 
-    result_file = results.RESULTS_FILE
+    result_file = RESULTS_FILE
     checked_files = (*Run.checked_files, result_file)
     fixed_settings = tuple(
         field.name
@@ -132,6 +138,7 @@ class FinetuningRun(Run):
             "examples": len(data.train),
             "training_examples": digest_of_examples({"train": data.train}),
             "held_out_examples": digest_of_examples(data.evaluation),
+            "held_out_by_class": data.by_class,
             "preset": str(options.preset),
             "preset_weights": preset_weights,
             "random_start": options.random_start,
@@ -254,6 +261,7 @@ class FinetuningRun(Run):
         return [
             f"task      {data.task.name}, {data.task.kind}{labels}",
             f"examples  {len(data.train):,} to train on, {held_out}",
+            *data.notes(),
             *self.rows.notes,
             f"model     {self.model.count_params():,} parameters, {start} of "
             f"{preset}, {config.precision}",
@@ -303,7 +311,21 @@ class FinetuningRun(Run):
         if not self.is_chief:
             return
         self.write_model()
-        self._write_results(metrics, examples, decoded)
+        preset, is_random = self.options.preset, self.options.random_start
+        write_all(
+            self.output,
+            self.data,
+            self.model,
+            examples,
+            decoded,
+            self.rows,
+            metrics=metrics,
+            seed=self.config.seed,
+            steps=int(self.global_step.numpy()),
+            preset=preset,
+            started_from="random" if is_random else "pretrained",
+            trained_parameters=lora.num_trained(self.model),
+        )
         remove(self.output / "checkpoints")
 
     def _restore_best(self):
@@ -322,27 +344,6 @@ class FinetuningRun(Run):
         ):
             variable.assign(value)
 
-    def _write_results(self, metrics, examples, decoded):
-        task, options = self.data.task, self.options
-        results.write_predictions(
-            self.output / f"held_out_{results.PREDICTIONS_FILE}", decoded
-        )
-        results.write_report(
-            self.output, task, examples, decoded, self.data.labels
-        )
-        results.write_results(
-            self.output,
-            task=task.name,
-            metrics=metrics,
-            seed=self.config.seed,
-            steps=int(self.global_step.numpy()),
-            examples=len(self.data.train),
-            preset=options.preset,
-            started_from="random" if options.random_start else "pretrained",
-            details=self.model.details(self.rows),
-            trained_parameters=lora.num_trained(self.model),
-        )
-
     def predict(self, path):
         """Predicts a file of examples with the best weights of a finished run.
 
@@ -354,14 +355,14 @@ class FinetuningRun(Run):
         """
         wait_for_peers(self.strategy)  # the chief writes the results
         self._restore_best()
-        self.model.adopt(results.read_results(self.output)["metrics"])
+        self.model.adopt(read_results(self.output)["metrics"])
         examples = reading.read_unlabelled(
-            self.data.task, path, self.options.columns
+            self.data.task, path, self.data.columns
         )
         decoded = self._evaluator({"": examples}).decoded("")
-        file = self.output / results.PREDICTIONS_FILE
+        file = self.output / PREDICTIONS_FILE
         if self.is_chief:
-            results.write_predictions(file, decoded)
+            write_predictions(file, prediction_rows(examples, decoded))
         return file
 
 
@@ -383,11 +384,13 @@ def run_task(options, config, strategy, data):
         file = options.predict and run.predict(options.predict)
         if not run.is_chief:
             return 0, None
-    found = results.read_results(run.output)
+    found = read_results(run.output)
     values = ", ".join(
         f"{name} {value:.4g}" for name, value in found["metrics"].items()
     )
     sys.stdout.write(f"{found['task']}: {values}\n")
+    for note in notes_of(found.get("analysis", {})):
+        sys.stdout.write(f"{note}\n")
     if file:
         sys.stdout.write(f"wrote {file}\n")
     return 0, found

@@ -2,9 +2,12 @@
 
 import json
 
+from xlnet_tf.files import as_path
+from xlnet_tf.files import read_json_object
 from xlnet_tf.files import remove
 from xlnet_tf.files import write_json
 from xlnet_tf.files.checksums import CHECKSUMS_FILE
+from xlnet_tf.training.runs.checkpoints import has_steps
 
 RUN_FILE = "run.json"  # the identity of the run
 TRAINING_FILE = "training.json"  # its settings, as `--training` reads them
@@ -34,6 +37,24 @@ def with_defaults(identity, config, earlier):
     """
     defaults = {**type(config)().to_dict(), **earlier}
     return {**identity, "training": {**defaults, **identity["training"]}}
+
+
+def first_begun(directories, result_file):
+    """The identity of the first run that has something to lose.
+
+    Args:
+        directories: list of paths of runs.
+        result_file: str, the name of the file that a finished run has.
+
+    Returns:
+        dict of its `run.json`, or None if there is none.
+    """
+    for directory in map(as_path, directories):
+        file = directory / RUN_FILE
+        is_done = (directory / result_file).is_file()
+        if file.is_file() and (is_done or has_steps(directory / "checkpoints")):
+            return read_json_object(file)
+    return None
 
 
 def check_same(directory, before, now, fixed_settings, texts):

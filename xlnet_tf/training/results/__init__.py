@@ -1,0 +1,1 @@
+"""What a fine-tuning run leaves: results, predictions, reports, pictures."""

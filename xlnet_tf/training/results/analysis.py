@@ -1,0 +1,139 @@
+"""What the metrics of answers do not tell: thresholds, calibration, spread.
+
+Shapes: X examples.
+"""
+
+import math
+
+import numpy as np
+
+BINS = 10  # of the calibration
+LEAST_SPREAD = 0.05
+
+
+def analyse(task, examples, decoded, labels=None):
+    """Further figures of answers to labelled examples.
+
+    Args:
+        task: TaskSpec.
+        examples: list of X examples with labels.
+        decoded: list of X dicts, of `Task.decode`.
+        labels: tuple of str, the classes, or None.
+
+    Returns:
+        dict of JSON values, empty where a kind of task has none: of classes
+        `calibration_error`, of two classes also `positive`, `roc_auc`,
+        `average_precision`, `best_threshold` and `best_f1`; of numbers
+        `spread`, the standard deviation of the predictions divided by that of
+        the truth.
+    """
+    if task.kind == "regression":
+        targets = np.array([float(x.label) for x in examples])
+        scores = np.array([one["score"] for one in decoded])
+        spread = np.std(targets)
+        return {"spread": float(np.std(scores) / spread) if spread else None}
+    if task.kind != "classification":
+        return {}
+    truth = [str(x.label) for x in examples]
+    rows = [one["probabilities"] for one in decoded]
+    right = [one["label"] == x for one, x in zip(decoded, truth, strict=True)]
+    confidence = [max(row.values()) for row in rows]
+    found = {"calibration_error": calibration_error(confidence, right)}
+    if len(labels) == 2 and len(set(truth)) == 2:
+        positive = labels[1]
+        is_positive = np.array([x == positive for x in truth])
+        probability = np.array([row[positive] for row in rows])
+        found |= {"positive": positive, **ranked(is_positive, probability)}
+    return found
+
+
+def calibration_bins(confidence, right):
+    """Confidence and accuracy of examples of like confidence.
+
+    Args:
+        confidence: [X], probabilities of the predicted classes.
+        right: [X] bool, whether these are right.
+
+    Returns:
+        three arrays [number of bins that are not empty]: mean confidence,
+        share of right answers, and number of examples.
+    """
+    confidence = np.asarray(confidence, np.float64)
+    right = np.asarray(right, np.float64)
+    place = np.minimum((confidence * BINS).astype(int), BINS - 1)
+    count = np.bincount(place, minlength=BINS)
+    kept = count > 0
+    sums = (np.bincount(place, x, BINS)[kept] for x in (confidence, right))
+    return (*(x / count[kept] for x in sums), count[kept])
+
+
+def calibration_error(confidence, right):
+    """Expected calibration error, from 0 (probabilities are right) to 1.
+
+    Args: see `calibration_bins`.
+
+    Returns:
+        float, the mean distance of confidence and accuracy over the examples.
+
+    Source: Naeini et al., 2015; ten bins of equal width.
+    """
+    mean, accuracy, count = calibration_bins(confidence, right)
+    return float(np.sum(np.abs(mean - accuracy) * count) / np.sum(count))
+
+
+def ranked(is_positive, probability):
+    """Figures of two classes, over all thresholds.
+
+    Args:
+        is_positive: [X] bool, both of which occur.
+        probability: [X], of the positive class.
+
+    Returns:
+        dict of `roc_auc`, `average_precision`, `best_threshold`, and
+        `best_f1`, the F1 of calling positive what is at least as probable.
+    """
+    from sklearn.metrics import average_precision_score
+    from sklearn.metrics import precision_recall_curve
+    from sklearn.metrics import roc_auc_score
+
+    precision, recall, thresholds = precision_recall_curve(
+        is_positive, probability
+    )
+    both = precision[:-1] + recall[:-1]  # the last has no threshold
+    f1 = 2 * precision[:-1] * recall[:-1] / np.where(both > 0, both, 1)
+    best = int(np.argmax(f1))
+    return {
+        "roc_auc": float(roc_auc_score(is_positive, probability)),
+        "average_precision": float(
+            average_precision_score(is_positive, probability)
+        ),
+        "best_threshold": float(thresholds[best]),
+        "best_f1": float(f1[best]),
+    }
+
+
+def notes_of(analysis):
+    """Lines that say what `analyse` found, list of str."""
+    lines = []
+    if "best_threshold" in analysis:
+        lines.append(
+            f"held out, the F1 of {analysis['positive']} is highest, "
+            f"{analysis['best_f1']:.4g}, from a probability of "
+            f"{analysis['best_threshold']:.4g} on; ROC AUC "
+            f"{analysis['roc_auc']:.4g}, average precision "
+            f"{analysis['average_precision']:.4g}"
+        )
+    if "calibration_error" in analysis:
+        lines.append(
+            "probabilities differ from the share of right answers by "
+            f"{analysis['calibration_error']:.4g} on average (expected "
+            "calibration error)"
+        )
+    spread = analysis.get("spread", math.inf)
+    if spread is not None and spread < LEAST_SPREAD:
+        lines.append(
+            "the predictions hardly vary: their standard deviation is "
+            f"{spread:.2%} of that of the true values, so that a correlation "
+            "says little"
+        )
+    return lines

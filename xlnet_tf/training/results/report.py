@@ -1,0 +1,199 @@
+"""Predictions as JSON lines, and reports in the form of each kind of task.
+
+Shapes: X examples, C classes.
+"""
+
+import contextlib
+import json
+import re
+
+import numpy as np
+
+from data_pipeline.command_line import warnings_in_a_line
+from data_pipeline.tasks.examples import QuestionExample
+from xlnet_tf.files import as_path
+from xlnet_tf.files import write_bytes
+from xlnet_tf.files import written_whole
+from xlnet_tf.training.results import pictures
+
+PREDICTIONS_FILE = "predictions.jsonl"
+REPORT_FILE = "report.txt"
+CONFUSION_FILE = "confusion_matrix.png"
+REGRESSION_FILE = "scores.png"
+# Of a dict that answers a question -> the file that SQuAD's scripts read.
+OFFICIAL_FILES = {
+    "answer": "predictions.json",
+    "n_best": "nbest_predictions.json",
+    "no_answer_odds": "null_odds.json",
+}
+
+# Fields of examples that are shown.
+_CONTENT = ("text", "text_pair", "question", "options", "query", "source")
+# Field of an example that is true, what `Task.decode` calls the answer to it,
+# and what it is shown as.
+_TRUTHS = (
+    ("label", "label", "true_label"),
+    ("label", "labels", "true_labels"),
+    ("label", "score", "true_score"),
+    ("relevance", "score", "true_relevance"),
+    ("tags", "tags", "true_tags"),
+    ("answer", "answer", "true_answer"),
+    ("target", "text", "true_text"),
+)
+
+
+def write_predictions(file, predictions):
+    """Writes JSON lines, whole or not at all.
+
+    Args:
+        file: path.
+        predictions: list of dict.
+    """
+    lines = [json.dumps(x, ensure_ascii=False) + "\n" for x in predictions]
+    # A half of a character, from JSON's "\\ud800", is written so again.
+    write_bytes(file, "".join(lines).encode(errors="backslashreplace"))
+
+
+def prediction_rows(examples, decoded):
+    """Answers beside what they answer, and beside the truth where it is known.
+
+    Args:
+        examples: list of X examples.
+        decoded: list of X dicts, of `Task.decode`.
+
+    Returns:
+        list of X dicts: the place, `row` of a file or else `where`; the
+        content of the example, such as `text`; what is true, such as
+        `true_label`; what was predicted, and whether it is `right`; then all
+        that `Task.decode` gives.
+    """
+    return [
+        {**_shown(example, one), **one}
+        for example, one in zip(examples, decoded, strict=True)
+    ]
+
+
+def _shown(example, one):
+    """Content and truth of an example, dict of JSON values."""
+    found = {}
+    row = re.fullmatch(r".*, row (\d+)", example.where, re.DOTALL)
+    if row:
+        found["row"] = int(row[1])
+    elif example.where:
+        found["where"] = example.where
+    fields = {
+        name: list(value) if isinstance(value, tuple) else value
+        for name, value in example._asdict().items()
+    }
+    for name in _CONTENT:
+        if fields.get(name) not in (None, "", []):
+            found[name] = fields[name]
+    for name, answer, truth in _TRUTHS:
+        true = fields.get(name)
+        if true is None or answer not in one:
+            continue
+        found[truth] = true
+        if answer == "label":
+            found[truth] = true = str(true)
+            found["predicted_label"] = one["label"]
+        if answer != "score":
+            found["right"] = one[answer] == true
+    if isinstance(example, QuestionExample):
+        if example.answers or example.is_impossible:
+            found["true_answers"] = [x.text for x in example.answers]
+    return found
+
+
+def write_report(directory, task, examples, decoded, labels=None):
+    """Writes tables and pictures of answers, where a kind of task has any.
+
+    Args:
+        directory: path.
+        task: TaskSpec.
+        examples: list of X examples with labels.
+        decoded: list of X dicts, of `Task.decode`.
+        labels: tuple of C str, the classes, or None.
+    """
+    directory, title = as_path(directory), f"{task.name}, held out"
+    if task.kind == "classification":
+        places = {label: place for place, label in enumerate(labels)}
+        both = (
+            np.array([places[str(x.label)] for x in examples]),
+            np.array([places[one["label"]] for one in decoded]),
+        )
+        with warnings_in_a_line():
+            has_names = pictures.draw_confusion(
+                directory / CONFUSION_FILE, *both, labels, title
+            )
+        if not has_names:
+            labels = [f"{i} {name}" for i, name in enumerate(labels)]
+        text = classes_text(*both, labels)
+    elif task.kind == "token_classification":
+        tags = [list(x.tags) for x in examples], [x["tags"] for x in decoded]
+        text = entities_text(*tags)
+    elif task.kind == "regression":
+        targets = [float(x.label) for x in examples]
+        scores = [one["score"] for one in decoded]
+        pictures.draw_regression(
+            directory / REGRESSION_FILE, targets, scores, title
+        )
+        return
+    elif task.kind == "question_answering":
+        _write_official(directory, decoded)
+        return
+    else:
+        return
+    write_bytes(directory / REPORT_FILE, text.encode())
+
+
+def _write_official(directory, decoded):
+    """Writes the files that the official scripts of SQuAD read, all or none."""
+    with contextlib.ExitStack() as stack:
+        for key, name in OFFICIAL_FILES.items():
+            by_id = {one["id"]: one[key] for one in decoded}
+            text = json.dumps(by_id, indent=4, ensure_ascii=False) + "\n"
+            file = stack.enter_context(written_whole(directory / name))
+            file.write_bytes(text.encode())
+
+
+def classes_text(targets, predictions, labels):
+    """Precision, recall and F1 of the classes that occur, by scikit-learn.
+
+    Args:
+        targets, predictions: [X] integers.
+        labels: C names.
+
+    Returns:
+        str, a table with the accuracy and the averages.
+    """
+    from sklearn.metrics import classification_report
+
+    occur = np.union1d(targets, predictions)
+    return classification_report(
+        targets,
+        predictions,
+        labels=occur,
+        target_names=[str(labels[place]) for place in occur],
+        digits=3,
+        zero_division=0,
+    )
+
+
+def entities_text(targets, predictions):
+    """Precision, recall and F1 of the types of entities, by seqeval.
+
+    Args:
+        targets, predictions: lists of lists of tags.
+
+    Returns:
+        str, a table with the averages.
+    """
+    from seqeval.metrics import classification_report
+    from seqeval.metrics.sequence_labeling import get_entities
+
+    from xlnet_tf.tasks.metrics import entity_tags
+
+    both = entity_tags(targets, predictions)
+    if not any(map(get_entities, both)):
+        return "there are no entities, and none are predicted\n"
+    return classification_report(*both, digits=3, zero_division=0)
