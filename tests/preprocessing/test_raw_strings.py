@@ -161,6 +161,60 @@ def test_scores_of_fillers_are_hidden_and_the_loss_is_listwise():
     np.testing.assert_allclose(found, [1 / rank, 0])
 
 
+def test_labels_may_be_names():
+    task = quick(classifier(labels=["neg", "pos"], dropout=0.0))
+    names = [("neg", "pos")[i] for i in LABELS]
+    numbers = task.evaluate(TEXTS, LABELS, verbose=0)
+    features = task.preprocessor(TEXTS)
+    for x, y in (
+        (TEXTS, names),
+        (np.array(TEXTS), np.array(names)),
+        (TEXTS, np.array(names, object)),
+        (TEXTS, tf.constant(names)),
+        (features, np.array(names)),
+    ):
+        found = task.evaluate(x, y, verbose=0)
+        np.testing.assert_allclose(found, numbers, rtol=1e-5)
+    assert task.test_on_batch(TEXTS, names)[0] == pytest.approx(numbers[0])
+    history = task.fit(
+        TEXTS,
+        names,
+        epochs=1,
+        validation_data=(TEXTS, names),
+        verbose=0,
+    ).history
+    assert history["loss"][0] == pytest.approx(numbers[0], rel=1e-4)
+    best = task.predict(TEXTS, verbose=0).argmax(-1)
+    found = task.predict_labels(TEXTS, verbose=0)
+    assert found == [("neg", "pos")[i] for i in best]
+    task.labels = None
+    assert task.predict_labels(TEXTS, verbose=0) == best.tolist()
+
+
+def test_labels_that_a_model_does_not_have_are_named():
+    named, plain = classifier(labels=["neg", "pos"]), classifier()
+    for task, y, message in (
+        (
+            named,
+            ["pos", "neg", "?"] * 4,
+            r"model, neg, pos\. Received: '\?', ex",
+        ),
+        (named, ["pos", 1], "Received: .1., example 1 from 0"),
+        (plain, ["pos"] * 10, "names of classes, and the model has none"),
+        (plain, [0, 1, 2], "classes from 0 to 1. Received: 2, example 2 from"),
+        (plain, np.array([[0], [-1]]), "Received: -1, example 1 from 0"),
+        (plain, [0.0, np.nan], "Received: nan, example 1 from 0"),
+    ):
+        for call in (task.fit, task.evaluate, task.train_on_batch):
+            with pytest.raises(ValueError, match=message):
+                call(TEXTS[: len(y)], y)
+        with pytest.raises(ValueError, match=message):
+            task.fit(TEXTS, LABELS, validation_data=(TEXTS[: len(y)], y))
+    # Of a loss of one's own.
+    one_hot = np.eye(2)[LABELS]
+    assert plain.numbered(one_hot) is one_hot
+
+
 def test_questions_have_the_released_loss():
     task = xlnet_tf.XLNetQuestionAnswering(backbone(), dropout=0.0)
     task = quick(randomize(task))

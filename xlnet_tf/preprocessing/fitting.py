@@ -142,6 +142,7 @@ class RawStringModel:
         """`keras.Model.fit`, of raw strings too; see the class."""
         self._compile_by_default()
         check_weights(x, y, sample_weight, class_weight)
+        y = self.numbered(y)
         validation = validation_data
         validation_size = kwargs.get("validation_batch_size") or batch_size
         if self._is_raw(x):
@@ -175,6 +176,7 @@ class RawStringModel:
         """`keras.Model.evaluate`, of raw strings too; see the class."""
         self._compile_by_default()
         check_weights(x, y, sample_weight)
+        y = self.numbered(y)
         if self._is_raw(x):
             x = to_data_set(self.preprocessor, x, y, sample_weight, batch_size)
             y = sample_weight = batch_size = None
@@ -205,8 +207,20 @@ class RawStringModel:
         """`keras.Model.predict_on_batch`, of raw strings too."""
         return super().predict_on_batch(self._prepared(x)[0])
 
+    def numbered(self, y):
+        """Labels as the loss takes them.
+
+        Args:
+            y: labels of `fit` beside lists or arrays, or None.
+
+        Raises:
+            ValueError: if one is not known to the model.
+        """
+        return y
+
     def _prepared(self, x, y=None, sample_weight=None):
         check_weights(x, y, sample_weight)
+        y = self.numbered(y)
         if not self._is_raw(x):
             return x, y, sample_weight
         batch = tensors(self.preprocessor, x, y, sample_weight)
@@ -219,7 +233,7 @@ class RawStringModel:
         if not hasattr(data, "element_spec"):
             if not isinstance(data, (list, tuple)):
                 return data
-            parts = data
+            parts = data = (data[0], *map(self.numbered, data[1:2]), *data[2:])
         if not self._is_raw(parts[0]):
             return data
         parts = [*parts, None, None][:3]

@@ -142,6 +142,21 @@ class XLNetTextClassifier(_TextTask):
             np.array([places[one["label"]] for one in decoded]),
         )
 
+    def numbered(self, y):
+        return class_numbers(y, self.labels, self.num_classes)
+
+    def predict_labels(self, x, batch_size=None, **kwargs):
+        """The likeliest class of each text.
+
+        Args:
+            x, batch_size, kwargs: as `predict` takes them.
+
+        Returns:
+            list of str, names of `labels`; of int where the model has none.
+        """
+        best = np.argmax(self.predict(x, batch_size, **kwargs), axis=-1)
+        return [self.labels[i] if self.labels else i for i in best.tolist()]
+
     def get_config(self):
         return {
             **super().get_config(),
@@ -325,6 +340,52 @@ class XLNetTokenClassifier(Task):
             "labels": self.labels,
             "dropout": self.dropout,
         }
+
+
+def class_numbers(y, labels, num_classes):
+    """Integer classes of integers, which are checked, or of names.
+
+    Args:
+        y: labels [B] or [B, 1], in a list, array, Series or tensor; what has
+            another form, as of a loss of your own, is returned as it is.
+        labels: list of C str, or None.
+        num_classes: int, C.
+
+    Raises:
+        ValueError: if one is no class of the model.
+    """
+    if y is None or isinstance(y, dict) or hasattr(y, "element_spec"):
+        return y
+    values = np.asarray(y)
+    if values.ndim not in (1, 2) or values.shape[1:] not in ((), (1,)):
+        return y
+    flat = values.ravel().tolist()
+    flat = [x.decode() if isinstance(x, bytes) else x for x in flat]
+    if any(isinstance(x, str) for x in flat):
+        if not labels:
+            raise ValueError(
+                "`y` holds names of classes, and the model has none. Give it "
+                f"`labels`, or integers. Received: {flat[0]!r}."
+            )
+        known = {label: place for place, label in enumerate(labels)}
+        for row, label in enumerate(flat):
+            if str(label) not in known:
+                raise ValueError(
+                    f"`y` must hold labels of the model, {', '.join(labels)}. "
+                    f"Received: {label!r}, example {row} from 0."
+                )
+        found = [known[str(label)] for label in flat]
+        return np.array(found, np.int32).reshape(values.shape)
+    if values.dtype.kind in "iuf":
+        numbers = values.ravel()
+        is_class = (numbers >= 0) & (numbers < num_classes)
+        if not is_class.all():
+            row = int(np.argmin(is_class))
+            raise ValueError(
+                f"`y` must be classes from 0 to {num_classes - 1}. Received: "
+                f"{flat[row]}, example {row} from 0."
+            )
+    return y
 
 
 def checked_labels(labels, num_classes):
