@@ -212,7 +212,11 @@ def _decisions(task, examples, decoded):
         for example, one in zip(examples, decoded, strict=True):
             queries.setdefault(example.query_id, []).append(one["score"])
         return [int(np.argmax(scores)) for scores in queries.values()]
-    keys = {"classification": "label", "sequence_to_sequence": "text"}
+    keys = {
+        "classification": "label",
+        "multi_label": "labels",
+        "sequence_to_sequence": "text",
+    }
     key = keys.get(task.kind, "answer")
     return [one[key] for one in decoded]
 

@@ -17,6 +17,22 @@ def _class(example, answer):
     return {"label": answer["label"].decode(), "probabilities": scores}
 
 
+def _classes(example, answer):
+    labels = [label.decode() for label in answer["labels"]]
+    unknown = sorted(set(example.label or ()) - set(labels))
+    if unknown:
+        raise ValueError(
+            f"{example.where}: the label {unknown[0]!r} is none of those of "
+            f"the export: {', '.join(labels)}."
+        )
+    chosen = zip(labels, answer["chosen"].tolist(), strict=True)
+    scores = dict(zip(labels, answer["scores"].tolist(), strict=True))
+    return {
+        "labels": [x for x, is_so in chosen if is_so],
+        "probabilities": scores,
+    }
+
+
 def _tags(example, answer):
     # A word of a file may hold a blank, where the export divides it; its tag
     # is that of the first part, as in fine-tuning.
@@ -64,6 +80,7 @@ def _target(example, answer):
 # and a function that makes an answer a dict as of `Task.decode`)
 _KINDS = {
     "classification": ("label labels scores", "text text_pair", _class),
+    "multi_label": ("labels scores chosen", "text text_pair", _classes),
     "regression": ("score", "text text_pair", _score),
     "multiple_choice": ("answer scores", "context question options", _option),
     "token_classification": ("tags count", "words", _tags),

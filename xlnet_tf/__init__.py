@@ -21,6 +21,7 @@ _MODULES = {
     "BertConfig": "config",
     "XLNetBackbone": "model.backbone",
     "XLNetConfig": "config",
+    "XLNetMultiLabelClassifier": "tasks.multi_label",
     "XLNetMultipleChoice": "tasks.choices",
     "XLNetMultipleChoicePreprocessor": "preprocessing.choices",
     "XLNetPretrainer": "objectives.pretrainer",

@@ -24,6 +24,7 @@ from xlnet_tf.tasks.choices import XLNetRanker
 from xlnet_tf.tasks.classification import XLNetTextClassifier
 from xlnet_tf.tasks.classification import XLNetTextRegressor
 from xlnet_tf.tasks.classification import XLNetTokenClassifier
+from xlnet_tf.tasks.multi_label import XLNetMultiLabelClassifier
 from xlnet_tf.tasks.question_answering import XLNetQuestionAnswering
 from xlnet_tf.tasks.question_answering import XLNetSpanClassifier
 from xlnet_tf.tasks.seq2seq.task import XLNetSeq2Seq
@@ -73,6 +74,7 @@ MODELS = {
     cls.__name__: cls
     for cls in (
         *BACKBONES.values(),
+        XLNetMultiLabelClassifier,
         XLNetMultipleChoice,
         XLNetPretrainer,
         XLNetQuestionAnswering,

@@ -42,6 +42,19 @@ _OWN_TABLES = (
         "Arrow",
     ),
     _own(
+        "multi-label",
+        {
+            "text": (*_FIRST, *_TEXT[1:]),
+            "text_pair": _SECOND,
+            "label": (*_LABEL[:1], "labels", "tags", "classes", "categories"),
+            "id": _ID,
+        },
+        ("micro_f1", "macro_f1", "average_precision"),
+        "any number of your own classes for a text",
+        kind="multi_label",
+        optional=("id", "text_pair"),
+    ),
+    _own(
         "pair",
         {"text": _FIRST, "text_pair": (*_SECOND, "sentence")}
         | {"label": _LABEL, "id": _ID},

@@ -12,6 +12,7 @@ import typing
 SPLITS = ("train", "dev", "dev_mismatched", "test", "test_mismatched")
 KINDS = (
     "classification",
+    "multi_label",
     "regression",
     "multiple_choice",
     "question_answering",

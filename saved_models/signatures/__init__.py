@@ -14,6 +14,7 @@ SIGNATURES = {
     "XLNetBackbone": "embedding.EmbeddingSignatures",
     "BertBackbone": "embedding.EmbeddingSignatures",
     "XLNetTextClassifier": "texts.ClassifierSignatures",
+    "XLNetMultiLabelClassifier": "texts.MultiLabelSignatures",
     "XLNetTextRegressor": "texts.RegressorSignatures",
     "XLNetRanker": "choices.RankerSignatures",
     "XLNetMultipleChoice": "choices.ChoiceSignatures",

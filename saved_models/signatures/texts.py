@@ -18,6 +18,7 @@ _MEANING = {
     "label": "string [N], the likeliest class",
     "labels": "string [N, C], all classes, the same in each row",
     "scores": "float32 [N, C], their probabilities",
+    "chosen": "bool [N, C], whether the text has them",
     "logits": "float32 [N, C]",
     "score": "float32 [N]",
 }
@@ -134,6 +135,30 @@ class ClassifierSignatures(_TextSignatures):
 
     def _of_ids(self, outputs):
         return {**self._answer(outputs), "logits": outputs}
+
+
+class MultiLabelSignatures(ClassifierSignatures):
+    """Any number of classes of texts.
+
+    Args:
+        model: XLNetMultiLabelClassifier.
+        tokenizer: data_pipeline Tokenizer.
+        settings: ExportSettings.
+    """
+
+    answers = "The classes"
+
+    def __init__(self, model, tokenizer, settings):
+        super().__init__(model, tokenizer, settings)
+        self._threshold = model.threshold
+
+    def _answer(self, outputs):
+        scores = tf.sigmoid(outputs)
+        return {
+            "labels": tf.tile(self._labels[None], [tf.shape(outputs)[0], 1]),
+            "scores": scores,
+            "chosen": scores >= self._threshold,
+        }
 
 
 class RegressorSignatures(_TextSignatures):

@@ -92,6 +92,19 @@ def quantized(task):
     task.quantize("int8")
 
 
+def test_any_number_of_classes():
+    for x in ({"text": TEXTS}, {"text": TEXTS, "text_pair": OTHERS}):
+        signature = "pairs" if len(x) > 1 else "serving_default"
+        logits = predict(shared_task("several"), x)
+        found = ask(functions("several")[signature], **x)
+        assert set(found) == {"labels", "scores", "chosen"}
+        close(found["scores"], 1 / (1 + np.exp(-logits)))
+        np.testing.assert_array_equal(found["chosen"], found["scores"] >= 0.5)
+        assert 0 < found["chosen"].mean() < 1
+        assert decoded(found["labels"]) == LABELS * len(TEXTS)
+        close(of_ids("several", x)["logits"], logits)
+
+
 def test_windows_of_a_long_text_are_averaged():
     room, stride = 6, 4
     texts = ["", "ba co fi ba co fi ba co fi ba", "ba", "fi " * 6]

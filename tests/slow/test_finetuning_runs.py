@@ -120,6 +120,34 @@ def test_a_classifier_learns(tmp_path, preset):
     assert results["value"] >= 0.9  # half of them are "yes"
 
 
+def test_any_number_of_classes(tmp_path, preset):
+    data = fixtures.write_task(tmp_path / "data", "multi-label")
+    argv = ["--task", "multi-label", "--data", data, "--preset", preset]
+    argv += ["--output", tmp_path / "run", "--predict", data / "dev.tsv"]
+    argv += ["--training", fixtures.write_training(tmp_path)]
+    assert fixtures.run(*argv, "--class-weights", "balanced") == 1
+    assert fixtures.run(*argv) == 0
+    results = json.loads((tmp_path / "run" / "results.json").read_text())
+    assert list(results["metrics"])[0] == "micro_f1"
+    rows = lines(tmp_path / "run" / "predictions.jsonl")
+    model = xlnet_tf.load(tmp_path / "run")
+    assert model.labels == ["ba", "co", "fi"]
+    found = model.predict_labels([row["text"] for row in rows], verbose=0)
+    assert found == [row["labels"] for row in rows]
+    assert any(len(row["true_labels"]) != 1 for row in rows)
+    page = (tmp_path / "run" / "report.html").read_text("utf-8")
+    assert "F1 of all classes together" in page and "true labels" in page
+    text = [row["text"] for row in rows[:3]]
+    tokenizer, folder = model.preprocessor.tokenizer, tmp_path / "served" / "1"
+    export_model(model, tokenizer, folder, sequence_length=24)
+    served = tf.saved_model.load(str(folder))
+    answer = served.signatures["serving_default"](text=tf.constant(text))
+    for row, chosen in zip(rows, answer["chosen"].numpy(), strict=False):
+        assert row["labels"] == [
+            name for name, x in zip(model.labels, chosen, strict=True) if x
+        ]
+
+
 @pytest.mark.parametrize("settings", [{}, {"lora_rank": 2}])
 def test_a_resumed_run_equals_an_uninterrupted_one(
     tmp_path, preset, monkeypatch, settings

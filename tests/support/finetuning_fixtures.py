@@ -86,6 +86,15 @@ def _classification(directory, split, texts):
     _table(directory, split, ("text", "label"), rows)
 
 
+def _multi_label(directory, split, texts):
+    """Each text has the words of its classes."""
+    rows = [
+        (text, "|".join(x for x in ("ba", "co", "fi") if x in text))
+        for text in texts
+    ]
+    _table(directory, split, ("text", "labels"), rows)
+
+
 def _regression(directory, split, texts):
     rows = [(a, b, len(a) / 10) for a, b in zip(texts, texts[1:], strict=False)]
     _table(directory, split, ("text", "text_pair", "score"), rows)
@@ -170,6 +179,7 @@ def _pairs(directory, split, texts):
 _WRITERS = {
     "seq2seq": _pairs,
     "classification": _classification,
+    "multi-label": _multi_label,
     "regression": _regression,
     "ranking": _ranking,
     "race": _choices,

@@ -38,6 +38,7 @@ OTHERS = ["co", "fi " * 40, "", "ba", ""]
 OPTIONS = [["co", ""], ["fi " * 150, "ba"], ["", ""], ["a", "b"], ["b", "a"]]
 TASKS = {
     "classifier": (xlnet_tf.XLNetTextClassifier, {"num_classes": 3}),
+    "several": (xlnet_tf.XLNetMultiLabelClassifier, {"num_classes": 3}),
     "regressor": (xlnet_tf.XLNetTextRegressor, {}),
     "choice": (xlnet_tf.XLNetMultipleChoice, {}),
     "ranker": (xlnet_tf.XLNetRanker, {}),
@@ -45,7 +46,7 @@ TASKS = {
     "questions": (xlnet_tf.XLNetQuestionAnswering, {}),
 }
 LABELS = ["O", "größer", "B-long"]
-WITH_LABELS = ("classifier", "tagger")
+WITH_LABELS = ("classifier", "several", "tagger")
 # Settings of the exported classifier: buckets, and batches of two rows.
 PARTS = {"seq_length_buckets": (12, LENGTH), "max_batch": 2}
 
@@ -198,6 +199,7 @@ def raw(name):
     """A request for each task."""
     return {
         "classifier": {"text": TEXTS},
+        "several": {"text": TEXTS},
         "regressor": {"text": TEXTS},
         "choice": {"context": TEXTS, "question": OTHERS, "options": OPTIONS},
         "ranker": {"query": TEXTS, "documents": OPTIONS},

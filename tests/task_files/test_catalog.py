@@ -10,13 +10,14 @@ from data_pipeline.tasks.catalog import find_task
 NAMES = (
     "sst-2 cola mrpc sts-b rte qnli qqp mnli wnli imdb yelp-2 yelp-5 ag-news "
     "dbpedia amazon-2 amazon-5 classification pair regression race dream "
-    "squad-1.1 squad-2.0 ner conll-2003 wnut-17 ranking seq2seq aeslc "
-    "multi30k-en-de multi30k-de-en multi30k-en-fr multi30k-fr-en"
+    "multi-label squad-1.1 squad-2.0 ner conll-2003 wnut-17 ranking "
+    "seq2seq aeslc multi30k-en-de multi30k-de-en multi30k-en-fr multi30k-fr-en"
 )
 METRICS = (
     "accuracy f1 matthews pearson spearman exact_match squad_f1 entity_f1 "
     "ndcg@10 ndcg@20 bleu chrf rouge1 rouge2 rouge_l "
-    "mean_absolute_error root_mean_squared_error r2"
+    "micro_f1 macro_f1 average_precision mean_absolute_error "
+    "root_mean_squared_error r2"
 )
 
 

@@ -1,5 +1,7 @@
 """Columns of a table that are guessed, separators that are found."""
 
+import json
+
 import pytest
 
 from data_pipeline.tasks import reading
@@ -18,6 +20,8 @@ def rows(header, make, count=12):
 
 
 def test_what_only_one_column_can_mean_is_guessed(tmp_path):
+    flags = [["note", "news", "sport"]]
+    flags += [[f"some text {i}", i % 2, int(i > 3)] for i in range(8)]
     for task, made, guessed in (
         (
             "classification",
@@ -43,6 +47,7 @@ def test_what_only_one_column_can_mean_is_guessed(tmp_path):
             rows(["a", "b", "same"], lambda i, x: [x, f"x {x}", i % 2]),
             {"text": "a", "text_pair": "b", "label": "same"},
         ),
+        ("multi-label", flags, {"text": "note", "label": "news+sport"}),
         # The names tell.
         (
             "classification",
@@ -108,3 +113,29 @@ def test_labels_that_cannot_be_meant(tmp_path):
         file = table(tmp_path / "train.csv", rows(["text", "label"], make))
         with pytest.warns(UserWarning, match=message):
             reading.read_task("classification", file)
+
+
+def test_several_labels(tmp_path):
+    wanted = [("b",), ("a", "b"), (), ("a",)] * 3
+    given = ["b", "b | a|a", "", " a "] * 3
+    file = table(
+        tmp_path / "train.csv",
+        [["text", "labels"], *([f"x {i}", y] for i, y in enumerate(given))],
+    )
+    (tmp_path / "train.jsonl").write_text(
+        "".join(
+            json.dumps({"text": f"x {i}", "label": list(y)}) + "\n"
+            for i, y in enumerate(wanted)
+        )
+    )
+    for path in (file, tmp_path / "train.jsonl"):
+        data = reading.read_task("multi-label", path, fraction=0.3)
+        assert data.labels == ("a", "b")
+        found = data.train + data.evaluation["held out"]
+        by_id = {x.id: x.label for x in found}
+        assert [by_id[str(i)] for i in range(12)] == wanted
+        held = data.evaluation["held out"]
+        assert {name for x in held for name in x.label or [""]} == {"", *"ab"}
+    bad = [["text", "x", "y"], ["one two", 1, 2]]
+    with pytest.raises(ValueError, match="'y' of a label must hold 0 or 1"):
+        reading.read_task("multi-label", table(file, bad), columns="label=x+y")

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+import xlnet_tf
 from data_pipeline.tasks.catalog import find_task
 from data_pipeline.tasks.examples import KINDS
 from data_pipeline.tasks.examples import ChoiceExample
@@ -18,6 +19,7 @@ from data_pipeline.tasks.examples import TokensExample
 from tests.support.oracle import as_numpy
 from tests.support.oracle import small_backbone
 from xlnet_tf.tasks import task_class
+from xlnet_tf.tasks.multi_label import XLNetMultiLabelClassifier
 from xlnet_tf.training.config import FinetuningConfig
 
 RANDOM = np.random.default_rng(5)
@@ -31,6 +33,7 @@ def models():
     backbone = small_backbone(num_layers=1)
     arguments = {
         "classification": {"num_classes": 3, "labels": LABELS},
+        "multi_label": {"num_classes": 3, "labels": LABELS},
         "token_classification": {"num_classes": 3, "labels": TAGS},
     }
     return {
@@ -58,6 +61,9 @@ def test_every_kind_of_task_has_a_class():
 def test_sums_of_losses_are_those_that_compile_takes(models):
     labels = {
         "classification": np.array([2, 0, 1, 1]),
+        "multi_label": np.array(
+            [[1, 0, 1], [0, 0, 0], [1, 1, 1], [0, 1, 0]], "float32"
+        ),
         "regression": np.array([2.0, 0.5, -1.0, 1.0], "float32"),
         "multiple_choice": np.array([2, 0, 1, 1]),
         "ranking": np.array(
@@ -158,6 +164,81 @@ def test_metrics_of_classes_and_numbers(models):
     with pytest.warns(UserWarning, match="undefined, and given as 0"):
         found = models["regression"].score(find_task("sts-b"), same, decoded)
     assert found["r2"] == 0
+
+
+def test_any_number_of_classes(models):
+    model = models["multi_label"]
+    examples = [
+        TextExample("a", "", None, ("no", "yes")),
+        TextExample("b", "", None, ()),
+        TextExample("c", "", None, ("maybe",)),
+    ]
+    third = math.log(0.5)  # of a probability
+    logits = [[0.0, 5, third], [third, third, third], [5, -5, third]]
+    rows = encoded(example=[0, 1, 2])
+    decoded = decode(model, {"logits": logits}, rows, examples)
+    assert [x["labels"] for x in decoded] == [["no", "yes"], [], ["no"]]
+    assert decoded[1] == {
+        "id": "b",
+        "labels": [],
+        "threshold": 0.5,
+        "probabilities": pytest.approx(dict.fromkeys(LABELS, 1 / 3)),
+    }
+    spec = find_task("multi-label")
+    found = model.score(spec, examples, decoded, LABELS)
+    assert list(found) == ["micro_f1", "macro_f1", "average_precision"]
+    assert found["micro_f1"] == pytest.approx(2 / 3)  # 2 of 3, and of 3
+    assert found["macro_f1"] == pytest.approx((2 / 3 + 1 + 0) / 3)
+    # By probability: yes, a wrong one, no, and five of which one is right.
+    assert found["average_precision"] == pytest.approx(
+        (1 / 2 + 2 / 3 + 3 / 8) / 3
+    )
+    none = [x._replace(label=()) for x in examples]
+    assert set(model.score(spec, none, decoded).values()) == {0}
+    # The loss is the mean over the classes.
+    outputs = np.array([[0.0, math.log(3), -math.log(3)]], "float32")
+    features = {
+        "label": np.array([[1, 1, 1]], "float32"),
+        "row_weight": np.array([2.0], "float32"),
+    }
+    loss, weight = as_numpy(model.loss_sums(outputs, features))
+    expected = -2 * (math.log(0.5) + math.log(0.75) + math.log(0.25)) / 3
+    assert (loss, weight) == (pytest.approx(expected), 2)
+
+
+def test_several_labels_by_name(models):
+    model = models["multi_label"]
+    found = model.numbered([["no"], [], ["maybe", "yes"]])
+    np.testing.assert_array_equal(found, [[1, 0, 0], [0, 0, 0], [0, 1, 1]])
+    numbers = np.eye(3)
+    assert model.numbered(numbers) is numbers
+    assert model.numbered([[0, 1, 1]]) == [[0, 1, 1]]
+    with pytest.raises(ValueError, match="no, yes, maybe. Received: '.', exam"):
+        model.numbered([["no"], ["?"]])
+
+
+def test_a_model_of_several_labels_is_kept(models, tmp_path):
+    made = XLNetMultiLabelClassifier(
+        small_backbone(num_layers=1), 3, labels=LABELS, threshold=0.25
+    )
+    features = {"token_ids": np.array([[17, 21, 4, 3]])}
+    made.save_to_preset(tmp_path / "preset")
+    made.save(tmp_path / "model.keras")
+    kept = (
+        XLNetMultiLabelClassifier.from_preset(tmp_path / "preset"),
+        xlnet_tf.load(tmp_path / "preset"),
+        keras.models.load_model(tmp_path / "model.keras"),
+    )
+    for model in kept:
+        assert type(model) is XLNetMultiLabelClassifier
+        assert model.labels == list(LABELS) and model.threshold == 0.25
+        np.testing.assert_allclose(model(features), made(features), atol=1e-6)
+    logits = np.array([[0.0, -1, -2], [-2, -2, -2]])  # 0.27 of -1
+    made.predict = lambda x, *arguments: logits
+    assert made.predict_labels(["a", "b"]) == [["no", "yes"], []]
+    assert made.predict_labels(["a", "b"], threshold=0.4) == [["no"], []]
+    with pytest.raises(ValueError, match="threshold"):
+        XLNetMultiLabelClassifier(made.backbone, 3, threshold=1.5)
 
 
 def test_outputs_that_are_not_numbers_are_refused(models):

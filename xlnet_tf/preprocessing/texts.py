@@ -86,8 +86,9 @@ class XLNetTextClassifierPreprocessor(Preprocessor):
 
         Returns:
             EncodedExamples with `label` int32 or float32 [R] (-1 or nan where
-            an example has none), `example` int32 [R], the example of each row,
-            and `row_weight` float32 [R], 1 / windows of the example.
+            an example has none), or float32 [R, C] of several classes,
+            `example` int32 [R], the example of each row, and `row_weight`
+            float32 [R], 1 / windows of the example.
 
         Raises:
             ValueError: a label is none of `labels`, or is no number, or
@@ -178,6 +179,8 @@ def _labels(examples, labels):
             [np.nan if x.label is None else float(x.label) for x in examples],
             np.float32,
         )
+    if any(isinstance(x.label, tuple) for x in examples):
+        return _several_labels(examples, labels)
     known = {label: index for index, label in enumerate(labels)}
     for example in examples:
         if example.label is not None and str(example.label) not in known:
@@ -186,6 +189,21 @@ def _labels(examples, labels):
         [-1 if x.label is None else known[str(x.label)] for x in examples],
         np.int32,
     )
+
+
+def _several_labels(examples, labels):
+    """float32 [X, C], 1 for each class of an example; -1 where it has none."""
+    known = {label: index for index, label in enumerate(labels)}
+    found = np.zeros((len(examples), len(labels)), np.float32)
+    for row, example in enumerate(examples):
+        if example.label is None:
+            found[row] = -1
+            continue
+        for label in example.label:
+            if label not in known:
+                raise ValueError(unknown_label(example, label, labels))
+            found[row, known[label]] = 1
+    return found
 
 
 def unknown_label(example, label, labels):

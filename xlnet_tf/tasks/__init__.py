@@ -5,6 +5,7 @@ import importlib
 # kind of a TaskSpec -> module of this folder and class
 _CLASSES = {
     "classification": ("classification", "XLNetTextClassifier"),
+    "multi_label": ("multi_label", "XLNetMultiLabelClassifier"),
     "regression": ("classification", "XLNetTextRegressor"),
     "multiple_choice": ("choices", "XLNetMultipleChoice"),
     "question_answering": ("question_answering", "XLNetQuestionAnswering"),

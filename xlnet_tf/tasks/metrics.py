@@ -84,6 +84,21 @@ def r2(targets, predictions):
     return float(r2_score(targets, predictions))
 
 
+def average_precision(targets, probabilities):
+    """Average precision of all classes together; 0 without any true one.
+
+    Args:
+        targets: [R, C] 0 or 1.
+        probabilities: [R, C].
+    """
+    from sklearn.metrics import average_precision_score
+
+    if not np.any(targets):
+        return 0.0
+    score = average_precision_score(targets, probabilities, average="micro")
+    return float(score)
+
+
 def _of_entities(function):
     """A metric of whole entities, as conlleval counts; 0 without entities."""
     metric = _from_library("seqeval.metrics", function, zero_division=0)
@@ -175,6 +190,10 @@ METRICS = {
     "macro_f1": _from_library(
         "sklearn.metrics", "f1_score", average="macro", zero_division=0
     ),
+    "micro_f1": _from_library(
+        "sklearn.metrics", "f1_score", average="micro", zero_division=0
+    ),
+    "average_precision": average_precision,
     "matthews": _from_library("sklearn.metrics", "matthews_corrcoef"),
     "pearson": _correlation("pearsonr"),
     "spearman": _correlation("spearmanr"),
@@ -326,6 +345,13 @@ def check_sentences(targets, predictions):
                 f"sentence {row} has {wanted} tags and {given} "
                 "predicted ones; a word that was cut off is predicted as O."
             )
+
+
+def sigmoid(logits):
+    """The sigmoid of logits, float64."""
+    from scipy.special import expit
+
+    return expit(np.asarray(logits, np.float64))
 
 
 def probabilities(logits):

@@ -6,6 +6,7 @@ import sys
 import keras
 import tensorflow as tf
 
+from data_pipeline.command_line import warnings_in_a_line
 from data_pipeline.features.batches import Batches
 from data_pipeline.tasks import reading
 from data_pipeline.tasks.examples import digest_of_examples
@@ -98,6 +99,11 @@ class FinetuningRun(Run):
         check_positions(model_config, self.preprocessor.sequence_length)
         self.rows = self._encode(data.train, True)
         if config.class_weights == "balanced" and data.labels:
+            if data.task.kind == "multi_label":
+                raise ValueError(
+                    '`class_weights` "balanced" is of tasks with one class for '
+                    f"each text. Leave it out for {data.task.name}."
+                )
             if "label" in self.rows.dense:
                 balance_classes(self.rows, len(data.labels))
         steps_per_epoch = max(1, len(self.rows) // config.batch_size)
@@ -356,9 +362,10 @@ class FinetuningRun(Run):
         wait_for_peers(self.strategy)  # the chief writes the results
         self._restore_best()
         self.model.adopt(read_results(self.output)["metrics"])
-        examples = reading.read_unlabelled(
-            self.data.task, path, self.data.columns
-        )
+        with warnings_in_a_line():
+            examples = reading.read_unlabelled(
+                self.data.task, path, self.data.columns
+            )
         decoded = self._evaluator({"": examples}).decoded("")
         file = self.output / PREDICTIONS_FILE
         if self.is_chief:

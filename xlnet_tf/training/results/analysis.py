@@ -7,6 +7,8 @@ import math
 
 import numpy as np
 
+from xlnet_tf.tasks.multi_label import multi_hot
+
 BINS = 10  # of the calibration
 LEAST_SPREAD = 0.05
 
@@ -23,7 +25,8 @@ def analyse(task, examples, decoded, labels=None):
     Returns:
         dict of JSON values, empty where a kind of task has none: of classes
         `calibration_error`, of two classes also `positive`, `roc_auc`,
-        `average_precision`, `best_threshold` and `best_f1`; of numbers
+        `average_precision`, `best_threshold` and `best_f1`,
+        which are there for several classes of a text too; of numbers
         `spread`, the standard deviation of the predictions divided by that of
         the truth.
     """
@@ -32,6 +35,12 @@ def analyse(task, examples, decoded, labels=None):
         scores = np.array([one["score"] for one in decoded])
         spread = np.std(targets)
         return {"spread": float(np.std(scores) / spread) if spread else None}
+    if task.kind == "multi_label":
+        targets, _, probability = multi_hot(examples, decoded)
+        if 0 < targets.sum() < targets.size:
+            together = ranked(targets.ravel() > 0, probability.ravel())
+            return {"positive": "all classes together", **together}
+        return {}
     if task.kind != "classification":
         return {}
     truth = [str(x.label) for x in examples]

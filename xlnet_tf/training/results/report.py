@@ -14,6 +14,7 @@ from data_pipeline.tasks.examples import QuestionExample
 from xlnet_tf.files import as_path
 from xlnet_tf.files import write_bytes
 from xlnet_tf.files import written_whole
+from xlnet_tf.tasks.multi_label import multi_hot
 from xlnet_tf.training.results import pictures
 
 PREDICTIONS_FILE = "predictions.jsonl"
@@ -128,6 +129,9 @@ def write_report(directory, task, examples, decoded, labels=None):
         if not has_names:
             labels = [f"{i} {name}" for i, name in enumerate(labels)]
         text = classes_text(*both, labels)
+    elif task.kind == "multi_label":
+        targets, chosen, _ = multi_hot(examples, decoded)
+        text = classes_text(targets, chosen, list(decoded[0]["probabilities"]))
     elif task.kind == "token_classification":
         tags = [list(x.tags) for x in examples], [x["tags"] for x in decoded]
         text = entities_text(*tags)
@@ -160,7 +164,7 @@ def classes_text(targets, predictions, labels):
     """Precision, recall and F1 of the classes that occur, by scikit-learn.
 
     Args:
-        targets, predictions: [X] integers.
+        targets, predictions: [X] integers; [X, C] 0 or 1 of several classes.
         labels: C names.
 
     Returns:
@@ -169,6 +173,10 @@ def classes_text(targets, predictions, labels):
     from sklearn.metrics import classification_report
 
     occur = np.union1d(targets, predictions)
+    if np.ndim(targets) == 2:
+        occur = np.flatnonzero((targets + predictions).any(axis=0))
+        if not len(occur):
+            return "there are no classes, and none are predicted\n"
     return classification_report(
         targets,
         predictions,

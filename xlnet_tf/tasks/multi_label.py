@@ -1,0 +1,173 @@
+"""Any number of classes for a text.
+
+Shapes: B batch, X examples, C classes.
+"""
+
+import keras
+import numpy as np
+
+from xlnet_tf.config.fields import checked_rate
+from xlnet_tf.tasks import metrics
+from xlnet_tf.tasks.classification import XLNetTextClassifier
+
+
+@keras.saving.register_keras_serializable(package="xlnet_tf")
+class XLNetMultiLabelClassifier(XLNetTextClassifier):
+    """Gives a text, or a pair of texts, any number of several classes.
+
+    The loss is the binary cross-entropy of each class.
+
+    Args:
+        backbone, num_classes, labels: see `XLNetTextClassifier`.
+        threshold: float, the probability from which on a class is given.
+            Default 0.5.
+        **kwargs: further arguments of `XLNetTextClassifier`.
+
+    Call arguments:
+        features: dict as `XLNetBackbone` takes.
+        training: bool, whether dropout is applied.
+
+    Returns:
+        float32 tensor of shape [B, C], logits; their sigmoids are the
+        probabilities.
+
+    Raises:
+        ValueError: if the number of labels is not `num_classes`, or the
+            threshold is none.
+
+    Example:
+
+    ```python
+    import xlnet_tf
+    backbone = xlnet_tf.XLNetBackbone(xlnet_tf.XLNetConfig.from_size("tiny"))
+    names = ["news", "sport"]
+    task = xlnet_tf.XLNetMultiLabelClassifier(backbone, 2, labels=names)
+    logits = task({"token_ids": np.array([[17, 21, 4, 3]])})  # [1, 2]
+    ```
+    """
+
+    kind = "multi_label"
+    metric_names = ("micro_f1", "macro_f1", "average_precision")
+
+    def __init__(
+        self, backbone, num_classes, labels=None, threshold=0.5, **kwargs
+    ):
+        super().__init__(backbone, num_classes, labels=labels, **kwargs)
+        self.threshold = checked_rate("threshold", threshold)
+
+    def default_loss(self):
+        return keras.losses.BinaryCrossentropy(
+            from_logits=True, reduction="mean_with_sample_weight"
+        )
+
+    def default_metrics(self):
+        # Of logits: a probability of a half.
+        return [keras.metrics.BinaryAccuracy(name="accuracy", threshold=0.0)]
+
+    def numbered(self, y):
+        """0 or 1 of each class, of lists of names of classes.
+
+        Args:
+            y: a list of names for each text, or [B, C] of 0 and 1, which is
+                returned as it is.
+
+        Raises:
+            ValueError: if a name is none of the labels.
+        """
+        is_rows = hasattr(y, "__iter__") and not isinstance(y, dict)
+        if not is_rows or hasattr(y, "dtype") and y.dtype != object:
+            return y
+        rows = list(y)
+        known = {name: i for i, name in enumerate(self.labels or ())}
+        if not self.labels or not all(
+            isinstance(row, str) or all(isinstance(x, str) for x in row)
+            for row in rows
+        ):
+            return y
+        found = np.zeros((len(rows), self.num_classes), np.float32)
+        for place, row in enumerate(rows):
+            for name in [row] if isinstance(row, str) else row:
+                if name not in known:
+                    raise ValueError(
+                        "`y` must hold lists of labels of the model, "
+                        f"{', '.join(known)}. Received: "
+                        f"{name!r}, example {place} from 0."
+                    )
+                found[place, known[name]] = 1
+        return found
+
+    def predict_labels(self, x, batch_size=None, threshold=None, **kwargs):
+        """The classes of each text.
+
+        Args:
+            x, batch_size, kwargs: as `predict` takes them.
+            threshold: float, from which probability on. Default the model's.
+
+        Returns:
+            list of lists of str, names of `labels`; of int where the model
+            has none.
+        """
+        least = self.threshold if threshold is None else threshold
+        logits = self.predict(x, batch_size, **kwargs)
+        names = self.labels or list(range(self.num_classes))
+        return [
+            [names[i] for i in np.flatnonzero(row >= least)]
+            for row in metrics.sigmoid(logits)
+        ]
+
+    def decode(self, collected, encoded, examples):
+        """dicts of `id`, `labels`, `threshold` and `probabilities` by label."""
+        logits = self.mean_of_windows(collected, encoded, examples)
+        return [
+            {
+                "id": example.id,
+                "labels": [
+                    name
+                    for name, value in zip(self.labels, row, strict=True)
+                    if value >= self.threshold
+                ],
+                "threshold": self.threshold,
+                "probabilities": dict(
+                    zip(self.labels, row.tolist(), strict=True)
+                ),
+            }
+            for example, row in zip(
+                examples, metrics.sigmoid(logits), strict=True
+            )
+        ]
+
+    @classmethod
+    def score(cls, spec, examples, decoded, labels=None):
+        """See `Finetuned`."""
+        targets, chosen, probabilities = multi_hot(examples, decoded)
+        metrics.check_numbers(probabilities)
+        answers = {"average_precision": probabilities}
+        return {
+            name: metrics.find_metric(name)(targets, answers.get(name, chosen))
+            for name in spec.metrics
+        }
+
+    def get_config(self):
+        return {**super().get_config(), "threshold": self.threshold}
+
+
+def multi_hot(examples, decoded):
+    """Truth, answers and probabilities of examples.
+
+    Args:
+        examples: list of X examples with labels.
+        decoded: list of X dicts of `decode`.
+
+    Returns:
+        three arrays [X, C]: 0 and 1, 0 and 1, float64.
+    """
+    names = list(decoded[0]["probabilities"])
+    targets, chosen = (
+        np.array([[int(name in row) for name in names] for row in rows])
+        for rows in (
+            [x.label for x in examples],
+            [one["labels"] for one in decoded],
+        )
+    )
+    rows = [list(one["probabilities"].values()) for one in decoded]
+    return targets, chosen, np.array(rows, np.float64)
