@@ -85,7 +85,6 @@ class FinetuningRun(Run):
         self.arguments = self.task_class.arguments_for(
             data.task, config, data.labels
         )
-        # Of the preset, since the rows are made before the model.
         preprocessor_cls = self.task_class.preprocessor_cls
         self.earlier_settings = preprocessor_cls.earlier_settings
         config = self._as_it_began(config)
@@ -101,8 +100,8 @@ class FinetuningRun(Run):
         if config.class_weights == "balanced" and data.labels:
             if data.task.kind == "multi_label":
                 raise ValueError(
-                    '`class_weights` "balanced" is of tasks with one class for '
-                    f"each text. Leave it out for {data.task.name}."
+                    "`class_weights` is of tasks with one class for each text."
+                    f" Leave it out for {data.task.name}."
                 )
             if "label" in self.rows.dense:
                 balance_classes(self.rows, len(data.labels))
@@ -258,8 +257,7 @@ class FinetuningRun(Run):
         config, data, preset = self.config, self.data, self.options.preset
         labels = f", {len(data.labels)} classes" if data.labels else ""
         held_out = ", ".join(
-            f"{len(examples):,} {name}"
-            for name, examples in data.evaluation.items()
+            f"{len(x):,} {name}" for name, x in data.evaluation.items()
         )
         start = "random weights" if self.options.random_start else "weights"
         epochs = config.steps * config.batch_size / len(self.rows)
@@ -317,7 +315,6 @@ class FinetuningRun(Run):
         if not self.is_chief:
             return
         self.write_model()
-        preset, is_random = self.options.preset, self.options.random_start
         write_all(
             self.output,
             self.data,
@@ -328,8 +325,8 @@ class FinetuningRun(Run):
             metrics=metrics,
             seed=self.config.seed,
             steps=int(self.global_step.numpy()),
-            preset=preset,
-            started_from="random" if is_random else "pretrained",
+            preset=self.options.preset,
+            started_from=("pretrained", "random")[self.options.random_start],
             trained_parameters=lora.num_trained(self.model),
         )
         remove(self.output / "checkpoints")

@@ -11,7 +11,6 @@ import weakref
 import zipfile
 
 from xlnet_tf.files import add_bytes
-from xlnet_tf.files import as_path
 from xlnet_tf.files import copy_tree
 from xlnet_tf.files import is_below
 from xlnet_tf.files import is_remote
@@ -20,6 +19,7 @@ from xlnet_tf.files import read_json
 from xlnet_tf.files.checksums import CHECKSUMS_FILE
 from xlnet_tf.files.limits import MOST_SHOWN
 from xlnet_tf.files.limits import check_length
+from xlnet_tf.files.models import as_model_path
 
 WEIGHTS_FILE = "model.safetensors"
 TORCH_FILE = "pytorch_model.bin"
@@ -311,7 +311,7 @@ def digest_of_weights(path):
     JSON files, checksums and folders are left out.
 
     Args:
-        path: path of a directory.
+        path: path of a directory, as `from_preset` takes it.
 
     Returns:
         str, 16 hexadecimal digits.
@@ -320,7 +320,8 @@ def digest_of_weights(path):
         ValueError: if an HDF5 file is larger than it can be.
     """
     digest = hashlib.sha256()
-    for file in sorted(as_path(path).iterdir(), key=lambda file: file.name):
+    files = as_model_path(path).iterdir()
+    for file in sorted(files, key=lambda file: file.name):
         is_counted = file.suffix != ".json" and file.name != CHECKSUMS_FILE
         if is_counted and file.is_file():
             digest.update(file.name.encode())

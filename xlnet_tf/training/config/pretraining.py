@@ -29,6 +29,7 @@ WITHOUT_INFLUENCE = (
     "grace_period",
     "worker_timeout",
     "on_not_finite",
+    "log_to",
 )
 # Units of `time_limit`.
 _SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}

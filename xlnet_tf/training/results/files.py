@@ -9,6 +9,7 @@ from xlnet_tf.training.results.report import prediction_rows
 from xlnet_tf.training.results.report import write_predictions
 from xlnet_tf.training.results.report import write_report
 from xlnet_tf.training.results.summary import write_results
+from xlnet_tf.training.runs.progress.log import draw_losses
 
 
 def write_all(directory, data, model, examples, decoded, rows, **results):
@@ -37,5 +38,6 @@ def write_all(directory, data, model, examples, decoded, rows, **results):
         analysis=analyse(task, examples, decoded, labels),
         **results,
     )
+    draw_losses(directory)
     with warnings_in_a_line():
         write_page(directory, found, task, model, examples, decoded, labels)
