@@ -85,6 +85,7 @@ class FinetuningRun(Run):
         self.arguments = self.task_class.arguments_for(
             data.task, config, data.labels
         )
+        # Of the preset, since the rows are made before the model.
         preprocessor_cls = self.task_class.preprocessor_cls
         self.earlier_settings = preprocessor_cls.earlier_settings
         config = self._as_it_began(config)
@@ -98,11 +99,6 @@ class FinetuningRun(Run):
         check_positions(model_config, self.preprocessor.sequence_length)
         self.rows = self._encode(data.train, True)
         if config.class_weights == "balanced" and data.labels:
-            if data.task.kind == "multi_label":
-                raise ValueError(
-                    "`class_weights` is of tasks with one class for each text."
-                    f" Leave it out for {data.task.name}."
-                )
             if "label" in self.rows.dense:
                 balance_classes(self.rows, len(data.labels))
         steps_per_epoch = max(1, len(self.rows) // config.batch_size)

@@ -21,10 +21,18 @@ def balance_classes(rows, num_classes):
     Args:
         rows: Rows with `label`, `example` and `row_weight` [R]; changed.
         num_classes: int.
+
+    Raises:
+        ValueError: if a row may have several classes.
     """
     from sklearn.utils.class_weight import compute_class_weight
 
     label = rows.dense["label"]
+    if label.ndim > 1:
+        raise ValueError(
+            '`class_weights` "balanced" is of tasks with one class for each '
+            "text. Leave it out where a text may have several."
+        )
     _, first = np.unique(rows.dense["example"], return_index=True)
     classes = np.unique(label)
     weights = np.ones(num_classes, np.float32)
