@@ -83,6 +83,9 @@ def read(name):
 def test_every_tutorial_is_run():
     names = {file.stem for file in FOLDER.glob("*.ipynb")}
     assert names == {*SHARED, *OF_THEIR_OWN}
+    sources = "\n".join(cell.source for x in names for cell in read(x).cells)
+    for long in SMALLER:
+        assert long in sources, long
 
 
 def test_a_failing_cell_fails(kernel, tmp_path):
