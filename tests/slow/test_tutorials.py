@@ -16,7 +16,7 @@ from tests.support.preloaded import preloaded_python
 
 FOLDER = ROOT / "docs" / "tutorials"
 SMALLER = {
-    "STEPS = 1000": "STEPS = 4",
+    "STEPS = 500": "STEPS = 4",
     "EPOCHS = 8": "EPOCHS = 1",
     "EPOCHS = 6": "EPOCHS = 0.5",
     "range(320)": "range(64)",
