@@ -99,7 +99,11 @@ setup(
     package_data={
         "data_pipeline": ["py.typed"],
         "saved_models": ["py.typed", "serving/*"],
-        "xlnet_tf": ["py.typed"],
+        "xlnet_tf": [
+            "py.typed",
+            "presets/*/*",
+            "presets/*/assets/tokenizer/*",
+        ],
     },
     install_requires=REQUIRED,
     extras_require=EXTRAS,

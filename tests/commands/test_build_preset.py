@@ -95,31 +95,36 @@ def test_the_commands_follow_each_other_and_none_runs_twice(
     names = [command[0].split(".")[-1] for command in ran]
     assert names == [
         *("train_tokenizer", "build_records", "train"),
-        *("build_records", "train", "train"),
+        *("build_records", "train", "build_records", "train"),
     ]
-    assert ran[1][ran[1].index("--tokens-per-target") + 1] == "3"
+    lengths = [
+        command[command.index("--sequence-length") + 1]
+        for command in ran
+        if command[0].endswith("build_records")
+    ]
+    assert lengths == ["64", "128", "64"]
     trained = [command for command in ran if command[0].endswith(".train")]
     for stage, command, steps, weight in zip(
-        ("copying", "comparing", "following"),
+        ("copying", "reading", "comparing"),
         trained,
-        ("160", "80", "40"),
-        (None, 5.0, 1.0),
+        ("20", "80", "30"),
+        (None, None, 2.0),
         strict=True,
     ):
         assert command[command.index("--steps") + 1] == steps
         settings = json.loads((output / f"{stage}.json").read_text())
         assert settings.get("next_sentence_weight") == weight
-        assert settings["warmup_steps"] == min(100, int(steps) // 4)
+        assert settings["warmup_steps"] == min(200, int(steps) // 4)
         TrainingConfig(**settings)
     XLNetConfig.from_json(output / "model.json")
-    assert str(output / "comparing" / "preset") in trained[-1]
-    assert preset == output / "following" / "preset"
-    build()
-    assert len(ran) == 6
-    # Weights that changed at the same path are another start.
-    (output / "comparing/preset/model.weights.h5").write_text("other")
+    assert str(output / "reading" / "preset") in trained[-1]
+    assert preset == output / "comparing" / "preset"
     build()
     assert len(ran) == 7
+    # Weights that changed at the same path are another start.
+    (output / "reading/preset/model.weights.h5").write_text("other")
+    build()
+    assert len(ran) == 8
 
 
 def test_errors_are_one_line(tmp_path, capsys):
