@@ -19,6 +19,7 @@ sys.path.insert(0, str(ROOT))
 from data_pipeline import command_line  # noqa: E402
 from examples import build_preset  # noqa: E402
 from examples.commands import run_once  # noqa: E402
+from xlnet_tf.files.models import as_model_path  # noqa: E402
 
 SETTINGS = pathlib.Path(__file__).with_suffix(".yaml")
 # Of SQuAD 2.0 also without unanswerable questions: so small a model scores
@@ -118,12 +119,13 @@ def main(argv=None):
     add("--tasks", nargs="*", choices=tasks, default=list(tasks))
     add("--recipe", type=pathlib.Path, default=build_preset.RECIPE)
     add("--scale", type=float, default=1.0, help="factor of the recipe's steps")
-    add("--preset", type=pathlib.Path, help="instead of a recipe")
+    add("--preset", help="instead of a recipe: a directory, or a name")
     add("--seeds", type=int, default=1)
     options = parser.parse_args(argv)
     data, output = options.data.resolve(), options.output.resolve()
     output.mkdir(parents=True, exist_ok=True)
-    preset = options.preset or build_preset.build(
+    preset = options.preset and as_model_path(options.preset)
+    preset = preset or build_preset.build(
         build_preset.read_recipe(options.recipe),
         find_text(data),
         output,
