@@ -97,8 +97,10 @@ def test_a_compiled_pretrainer_keeps_its_optimizer(tmp_path):
     for one, other in zip(
         model.trainable_variables, again.trainable_variables, strict=True
     ):
-        # moments, step and what is not decayed came along: the same step
-        np.testing.assert_array_equal(one.numpy(), other.numpy())
+        # Moments, step and what is not decayed came along: the same step, but
+        # for the order of sums, which differs between two compiled functions
+        # on a busy machine. Without the moments some differ by 1e-2.
+        np.testing.assert_allclose(one.numpy(), other.numpy(), atol=1e-7)
 
 
 def test_what_is_frozen_after_a_fit_is_left_alone():
