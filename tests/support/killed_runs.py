@@ -18,6 +18,7 @@ from xlnet_tf.weights.tensor_files import digest_of_weights
 
 _SECONDS = 600  # for a run to end, or to come to a moment
 _KILLS_OF_A_RUN = 4
+_AIMS = {"save": 6, "anywhere": 2, "evaluation": 1, "export": 2}
 # In front of the names of files that are being written, see `files.py`.
 _UNFINISHED = r"\.tmp-[0-9a-f]{32}-"
 
@@ -62,7 +63,9 @@ class Command:
         return None
 
 
-def killed_trials(command, count, directory, generator, number=signal.SIGKILL):
+def killed_trials(
+    command, count, directory, generator, number=signal.SIGKILL, aims=_AIMS
+):
     """Trials of a kind of fault, see `tests/torture/__init__.py`.
 
     Every run is killed several times, more than half of them in the middle of a
@@ -74,6 +77,8 @@ def killed_trials(command, count, directory, generator, number=signal.SIGKILL):
         directory: path of an empty directory.
         generator: random.Random.
         number: int, the signal.
+        aims: dict of the moments that are waited for to how often, relative
+            to each other.
 
     Yields:
         (label, problem) for each kill.
@@ -88,7 +93,7 @@ def killed_trials(command, count, directory, generator, number=signal.SIGKILL):
         runs += 1
         labels, problem = [], None
         for _ in range(min(_KILLS_OF_A_RUN, count - made)):
-            label, problem = _killed(command, place, generator, number)
+            label, problem = _killed(command, place, generator, number, aims)
             if label is None:  # it was quicker
                 break
             labels.append(label)
@@ -102,12 +107,10 @@ def killed_trials(command, count, directory, generator, number=signal.SIGKILL):
         made += len(labels)
 
 
-def _killed(command, directory, generator, number):
+def _killed(command, directory, generator, number, aims):
     """Starts a run and kills it once: (where it was, problem) or None, None."""
     run = directory / "run"
-    wanted = generator.choices(
-        ("save", "anywhere", "evaluation", "export"), (6, 2, 1, 2)
-    )[0]
+    wanted = generator.choices(list(aims), aims.values())[0]
     with command.started(directory) as process:
         begun = time.monotonic()
         reached = 0
