@@ -26,6 +26,7 @@ FIELDS = {
     "items_per_second",
     "flops_per_second",
     "share_of_matmul_rate",
+    "facts",
     "first_seconds",
     "warm_seconds",
     "set_up_seconds",
