@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from data_pipeline.command_line import run
+from data_pipeline.tasks.catalog import TASKS
 from data_pipeline.tasks.examples import Answer
 from data_pipeline.tasks.reading import read_examples
 from saved_models import compare
@@ -119,7 +120,8 @@ def _accuracy(task, examples, logits):
 def of_numbers(task, examples):
     found = predict(task, column(examples, "text", "text_pair"))
     targets = [x.label for x in examples]
-    return {n: find_metric(n)(targets, found) for n in ("pearson", "spearman")}
+    names = TASKS["sts-b"].metrics
+    return {n: find_metric(n)(targets, found) for n in names}
 
 
 def of_options(task, examples):
@@ -245,7 +247,9 @@ def test_metrics_are_those_of_the_keras_model(task):
     assert any(expected.values())
     for name, (value, other) in metrics.items():
         assert value == other
-        assert value == pytest.approx(expected[name], abs=1e-4), name
+        # R2 of a model that was not trained is far below 0.
+        close = pytest.approx(expected[name], rel=1e-5, abs=1e-4)
+        assert value == close, name
     assert agreement in (
         {"same_answers": 1},
         {"mean_difference": 0, "largest_difference": 0},
