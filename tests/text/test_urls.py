@@ -1,4 +1,4 @@
-"""What fsspec finds is read: text, tables, tokenizers; nothing is written."""
+"""Text, tables and tokenizers read by fsspec; nothing is written."""
 
 import gzip
 import io

@@ -1,4 +1,4 @@
-"""What a path of a model may be: a run's output, a shipped name."""
+"""Paths of models: the output of a run, the name of a shipped preset."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Where a model's files are: a directory, a run's output, or a shipped name."""
+"""Paths of models: directories, outputs of runs, names of shipped presets."""
 
 import difflib
 import os

@@ -1,1 +1,1 @@
-"""What a fine-tuning run leaves: results, predictions, reports, pictures."""
+"""Results of a fine-tuning run: metrics, predictions, reports, pictures."""

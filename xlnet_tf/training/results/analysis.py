@@ -1,4 +1,4 @@
-"""What the metrics of answers do not tell: thresholds, calibration, spread.
+"""Thresholds, calibration and spread of answers, beside their metrics.
 
 Shapes: X examples.
 """

@@ -1,4 +1,4 @@
-"""How much each word of a text speaks for an answer, by gradients.
+"""Influence of each word of a text on an answer, by gradients.
 
 Shapes: X examples, B rows of a batch, T tokens, D model dim, C classes.
 """

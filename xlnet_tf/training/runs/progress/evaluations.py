@@ -1,4 +1,4 @@
-"""When a run evaluates, wherever it resumed."""
+"""Evaluations of a run at the same steps, wherever it resumed."""
 
 import contextlib
 

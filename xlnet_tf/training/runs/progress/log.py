@@ -1,4 +1,4 @@
-"""What a run tells: progress lines, `metrics.jsonl`, a picture."""
+"""The log of a run: progress lines, `metrics.jsonl`, a picture."""
 
 import collections
 import json
