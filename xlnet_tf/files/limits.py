@@ -121,7 +121,30 @@ def check_expansion(name, stored_bytes, unfolded_bytes):
         )
 
 
-class ExpandedFile(io.RawIOBase):
+class WrappedFile(io.RawIOBase):
+    """Base of binary files that read another one and check what they read.
+
+    Args:
+        file: binary file.
+    """
+
+    def __init__(self, file):
+        self._file = file
+
+    def readable(self):
+        return True
+
+    def seekable(self):
+        return self._file.seekable()
+
+    def tell(self):
+        return self._file.tell()
+
+    def seek(self, offset, whence=io.SEEK_SET):
+        return self._file.seek(offset, whence)
+
+
+class ExpandedFile(WrappedFile):
     """Decompressed bytes of a file, which are not far more than its own.
 
     Args:
@@ -135,23 +158,14 @@ class ExpandedFile(io.RawIOBase):
     """
 
     def __init__(self, file, stored_bytes, name):
-        self._file = file
+        super().__init__(file)
         self._stored_bytes = stored_bytes
         self._name = name
-
-    def readable(self):
-        return True
-
-    def seekable(self):
-        return self._file.seekable()
-
-    def tell(self):
-        return self._file.tell()
 
     def seek(self, offset, whence=io.SEEK_SET):
         if whence == io.SEEK_SET:
             check_expansion(self._name, self._stored_bytes, offset)
-        return self._file.seek(offset, whence)
+        return super().seek(offset, whence)
 
     def readinto(self, buffer):
         data = self._file.read(len(buffer))

@@ -5,6 +5,7 @@ import os
 import posixpath
 import typing
 
+from xlnet_tf.files.limits import WrappedFile
 from xlnet_tf.files.limits import in_a_line
 
 # Of the hub, whose models `hub` fetches.
@@ -137,24 +138,12 @@ class UrlPath:
             raise _unreadable(self._url, error) from None
 
 
-class _File(io.RawIOBase):
+class _File(WrappedFile):
     """The bytes of a file, whose errors are OSErrors of one line."""
 
     def __init__(self, file, url):
-        self._file = file
+        super().__init__(file)
         self._url = url
-
-    def readable(self):
-        return True
-
-    def seekable(self):
-        return self._file.seekable()
-
-    def tell(self):
-        return self._file.tell()
-
-    def seek(self, offset, whence=io.SEEK_SET):
-        return self._file.seek(offset, whence)
 
     def readinto(self, buffer):
         try:
