@@ -29,6 +29,8 @@ from data_pipeline.records.reading import without_autograph
 from data_pipeline.records.schema import SPLITS
 from data_pipeline.records.writer import verify_records
 from data_pipeline.tokenization.symbols import find_layout
+from xlnet_tf.files import as_path
+from xlnet_tf.files import check_tensorflow_reads
 from xlnet_tf.files import is_remote
 
 # Records that are read ahead, of all rows together and of a row.
@@ -110,6 +112,9 @@ class PretrainingData:
         self.directory = os.fspath(directory)
         if not is_remote(directory):
             self.directory = os.path.abspath(directory)
+        check_tensorflow_reads(
+            as_path(directory), "Copy the records to one of them."
+        )
         self._service = service
         self.split = split
         self.seed = seed

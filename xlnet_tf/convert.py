@@ -12,6 +12,7 @@ import warnings
 
 from data_pipeline import command_line
 from xlnet_tf.files import as_path
+from xlnet_tf.files import is_model_of_hub
 from xlnet_tf.files import names_below
 from xlnet_tf.files import size_of
 from xlnet_tf.files import written_whole
@@ -38,7 +39,12 @@ def parse_arguments(argv=None):
         metavar="DIR",
         help="directory of a model, or the prefix of a TensorFlow checkpoint",
     )
-    add("--to", required=True, metavar="DIR", help="new or empty directory")
+    add(
+        "--to",
+        required=True,
+        metavar="DIR",
+        help="new or empty directory, or hf://OWNER/NAME to upload",
+    )
     add("--format", choices=FORMATS, default="keras", help="default keras")
     add(
         "--dtype",
@@ -67,12 +73,9 @@ def parse_arguments(argv=None):
 def main(argv=None):
     """Runs the command; see the module's text."""
     arguments = parse_arguments(argv)
-    target = as_path(arguments.to)
-    if target.exists() and (not target.is_dir() or any(target.iterdir())):
-        raise ValueError(
-            f"{target} is not empty; choose another directory with --to, or "
-            "remove it first."
-        )
+    target = arguments.to
+    if not is_model_of_hub(target):
+        check_empty(target)
     if arguments.dtype != "float32" and arguments.format != "keras":
         raise ValueError(
             f"--dtype {arguments.dtype} is for presets, not for "
@@ -88,9 +91,10 @@ def main(argv=None):
         write(model, target, arguments.format, tokenizer, head, arguments.dtype)
         _warn_of_differences(model, arguments.format)
     sys.stdout.write(f"wrote {FORMATS[arguments.format]} {target}\n")
-    for name in names_below(target):
-        size = size_of(target / name)
-        sys.stdout.write(f"  {name}  {size:,} bytes\n")
+    if not is_model_of_hub(target):
+        for name in names_below(as_path(target)):
+            size = size_of(as_path(target) / name)
+            sys.stdout.write(f"  {name}  {size:,} bytes\n")
     if tokenizer is None:
         sys.stdout.write(
             "no tokenizer was found beside the weights: give --tokenizer to "
@@ -99,6 +103,16 @@ def main(argv=None):
     elif arguments.format == "tf1" and tokenizer.lowercase:
         sys.stdout.write("the released code needs --uncased for this model\n")
     return 0
+
+
+def check_empty(target):
+    """Refuses a directory that holds something, and a file."""
+    path = as_path(target)
+    if path.exists() and (not path.is_dir() or any(path.iterdir())):
+        raise ValueError(
+            f"{target} is not empty; choose another directory with --to, or "
+            "remove it first."
+        )
 
 
 def _warn_of_differences(model, form):

@@ -26,6 +26,7 @@ from data_pipeline.text.arrow_io import ZstdFile
 from xlnet_tf.files import as_path
 from xlnet_tf.files import is_remote
 from xlnet_tf.files import local_copy
+from xlnet_tf.files import names_below
 from xlnet_tf.files import size_of
 from xlnet_tf.files.limits import ExpandedFile
 
@@ -246,11 +247,9 @@ class Tree:
         """Sorted names of all files below a folder."""
         if self._archive is not None:
             return [x for x in self._names if x.startswith(f"{folder}/")]
-        names, top = [], as_path(self.place(folder))
-        walk = top.walk() if is_remote(top) else os.walk(top)
-        for parent, _, files in walk:
-            parent = as_path(parent).relative_to(top).as_posix()
-            names += [posixpath.join(folder, parent, file) for file in files]
+        top = as_path(self.place(folder))
+        below = names_below(top) if top.is_dir() else []
+        names = [posixpath.join(folder, name) for name in below]
         return sorted(filter(_is_data, map(posixpath.normpath, names)))
 
     @contextlib.contextmanager

@@ -1,10 +1,14 @@
 """An export in this process, with the methods of `client.Client`."""
 
+import contextlib
+
 import numpy as np
 
 from saved_models.client.client import request_arrays
 from saved_models.versions import latest_version
+from xlnet_tf.files import local_copy
 from xlnet_tf.files.checksums import verify_checksums
+from xlnet_tf.files.urls import UrlPath
 
 _WHERE = "\n\t [["  # TensorFlow's messages name the operation after this
 
@@ -14,7 +18,7 @@ def load(directory, verify=True, trust=False):
 
     Args:
         directory: str or path, NAME (its largest version) or NAME/VERSION;
-            local or gs://.
+            local, gs:// or where fsspec finds it.
         verify: bool, whether to compare the files with `SHA256SUMS`. Default
             True.
         trust: bool, whether to run a SavedModel of any operations. It is a
@@ -81,8 +85,12 @@ class Predictor:
             verify_checksums(path)
         if not trust:
             check_operations(path)
+        # What fsspec finds TensorFlow does not.
+        is_read = not isinstance(path, UrlPath)
+        found = contextlib.nullcontext(path) if is_read else local_copy(path)
         try:
-            self._loaded = tf.saved_model.load(str(path))
+            with found as local:
+                self._loaded = tf.saved_model.load(str(local))
         # TensorFlow raises IndexError for a file that is cut off.
         except (tf.errors.OpError, OSError, ValueError, IndexError) as error:
             raise ValueError(

@@ -3,6 +3,7 @@
 In processes of their own, for the client reads its addresses at its import.
 """
 
+import base64
 import hashlib
 import http.server
 import importlib.util
@@ -32,16 +33,44 @@ REPOSITORY = "owner/small-xlnet"
 
 
 class Hub(http.server.BaseHTTPRequestHandler):
-    """The requests of a download: a listing, and files with their digests."""
+    """A listing and files with their digests to download; commits."""
 
     directory = None
     asked = []
+    uploaded = {}
 
     def do_GET(self):
         self._answer()
 
     def do_HEAD(self):
         self._answer()
+
+    def do_POST(self):
+        """A model is made, and a commit brings all its files at once."""
+        content = self.rfile.read(int(self.headers["Content-Length"]))
+        address = f"http://{self.headers['Host']}"
+        if "Bearer right" != self.headers.get("Authorization"):
+            self.send_error(401)
+        elif self.path == "/api/repos/create":
+            self._send_values({"url": f"{address}/{REPOSITORY}"})
+        elif self.path.endswith("/preupload/main"):
+            asked = json.loads(content)["files"]
+            new = {"uploadMode": "regular", "shouldIgnore": False, "oid": None}
+            files = [{**new, "path": x["path"]} for x in asked]
+            self._send_values({"files": files})
+        elif self.path.endswith("/commit/main"):
+            for line in map(json.loads, content.splitlines()):
+                if line["key"] == "file":
+                    file = line["value"]
+                    data = base64.b64decode(file["content"])
+                    self.uploaded[file["path"]] = data
+            url = f"{address}/{REPOSITORY}/commit/{COMMIT}"
+            self._send_values({"commitUrl": url, "commitOid": COMMIT})
+        else:
+            self.send_error(404)
+
+    def _send_values(self, values):
+        self._send(json.dumps(values).encode(), "application/json")
 
     def _answer(self):
         self.asked.append(self.path)
@@ -69,7 +98,7 @@ class Hub(http.server.BaseHTTPRequestHandler):
         self.send_header("X-Repo-Commit", COMMIT)
         self.send_header("ETag", f'"{hashlib.sha256(content).hexdigest()}"')
         self.end_headers()
-        if self.command == "GET":
+        if self.command != "HEAD":
             self.wfile.write(content)
 
     def log_message(self, *arguments):
@@ -91,6 +120,7 @@ def hub(tmp_path):
     )
     model.save_to_preset(tmp_path / "ours", tokenizer=tiny_tokenizer())
     Hub.directory, Hub.asked = tmp_path / "published", []
+    Hub.uploaded = {}
     argv = ["--from", tmp_path / "ours", "--to", Hub.directory]
     assert convert.main([*map(str, argv), "--format", "hf"]) == 0
     for name in ("tf_model.h5", "rust_model.ot", "pytorch_model.bin"):
@@ -144,3 +174,39 @@ np.testing.assert_array_equal(
     assert done.returncode == 1
     assert "`hf download owner/other --local-dir DIR`" in done.stderr
     assert done.stderr.splitlines()[-1].startswith("error: hf://owner/other")
+
+
+def test_a_model_is_uploaded(hub, tmp_path):
+    """By the command, and by `save_to_preset`; without a login nothing is."""
+    command = ("-m", "xlnet_tf", "convert", "--from", tmp_path / "ours")
+    command += ("--to", f"hf://{REPOSITORY}")
+    done = hub(*command, HF_TOKEN="wrong")
+    assert done.returncode == 1 and not Hub.uploaded
+    assert done.stderr.splitlines()[-1].startswith(
+        f"error: nothing was uploaded to hf://{REPOSITORY} "
+    )
+    assert "`hf auth login`" in done.stderr
+    done = hub(*command, HF_TOKEN="right")
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert f"wrote preset hf://{REPOSITORY}" in done.stdout
+    again = tmp_path / "again"
+    for name, data in Hub.uploaded.items():
+        file = again / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(data)
+    ids = {"token_ids": np.array([[9, 10, 3]])}
+    found, expected = (
+        xlnet_tf.load(x)(ids)["content"] for x in (again, tmp_path / "ours")
+    )
+    np.testing.assert_array_equal(found, expected)
+    Hub.uploaded.clear()
+    program = f"""
+import xlnet_tf
+model = xlnet_tf.load({str(again)!r})
+model.save_to_preset("hf://{REPOSITORY}", dtype="float16")
+"""
+    done = hub("-c", program, HF_TOKEN="right")
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert {"config.json", "model.weights.h5", "SHA256SUMS"} <= set(
+        Hub.uploaded
+    )

@@ -34,11 +34,12 @@ def as_path(path):
         path: str or path. `gs://BUCKET/...` is read and written by TensorFlow
             (`tf.io.gfile`), and so are s3 and az where it knows them.
             `hf://OWNER/NAME` is fetched, see `hub`. Files of other schemes
-            that fsspec knows, and `hf://datasets/OWNER/NAME/...`, are read.
+            are read and written by fsspec where it knows them, those of
+            https and `hf://datasets/OWNER/NAME/...` only read.
 
     Returns:
-        pathlib.Path, an etils.epath.Path, which has the same methods, or a
-        `urls.UrlPath`, which has those that read.
+        pathlib.Path, or an etils.epath.Path or `urls.UrlPath`, which have the
+        same methods.
 
     Raises:
         ValueError: if it has another scheme.
@@ -64,11 +65,30 @@ def as_path(path):
 
 def is_remote(path):
     """Whether a path is not local, bool; models of the hub are fetched."""
+    return "://" in os.fspath(path) and not is_model_of_hub(path)
+
+
+def is_model_of_hub(path):
+    """Whether a path is `hf://OWNER/NAME`, or below it, bool."""
     text = os.fspath(path)
-    is_model = text.startswith(hub.SCHEME) and not text.startswith(
-        urls.DATASETS
-    )
-    return "://" in text and not is_model
+    return text.startswith(hub.SCHEME) and not text.startswith(urls.DATASETS)
+
+
+def check_tensorflow_reads(path, advice):
+    """Refuse a path that is for fsspec where TensorFlow opens the files.
+
+    Args:
+        path: path, of `as_path`.
+        advice: str, a sentence: what to do.
+
+    Raises:
+        ValueError: it is a `urls.UrlPath`.
+    """
+    if isinstance(path, urls.UrlPath):
+        raise ValueError(
+            f"{path}: TensorFlow reads and writes local disks and gs:// alone. "
+            f"{advice}"
+        )
 
 
 def _tensorflow_knows(scheme):
@@ -113,7 +133,8 @@ def written_whole(path, replace_directory=False):
     are renamed after all are written, the one that was entered first last.
 
     In a bucket a file is replaced at once, but a directory file by file;
-    `verify_checksums` finds one that was left half written.
+    `verify_checksums` finds one that was left half written. To a model of the
+    hub a directory is uploaded in one commit.
 
     Args:
         path: path of a file or a directory; its parent is made.
@@ -129,14 +150,14 @@ def written_whole(path, replace_directory=False):
         ValueError: a device or a socket stands there, such as /dev/null.
         OSError: with `path` as its file name.
     """
-    if os.fspath(path).startswith(hub.SCHEME):
-        raise ValueError(
-            f"{path}: nothing is written to the hub. Write to a local "
-            "directory, and upload it by `hf upload`."
-        )
+    if is_model_of_hub(path):
+        hub.parts(os.fspath(path))  # refuses other forms
+        with tempfile.TemporaryDirectory() as folder:
+            temporary = pathlib.Path(folder) / os.path.basename(path)
+            yield temporary
+            hub.upload(temporary, os.fspath(path))
+        return
     path = as_path(path)
-    if isinstance(path, urls.UrlPath):
-        path.mkdir()  # refuses
     if path.exists() and not (path.is_file() or path.is_dir()):
         raise ValueError(f"{path} is a device or a socket; give another path.")
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,7 +1,7 @@
 """Models of the Hugging Face Hub: `hf://OWNER/NAME`.
 
 They are fetched by huggingface_hub into its cache, where it has them already
-the next time, without a network too.
+the next time, without a network too, and uploaded by it.
 """
 
 import functools
@@ -32,25 +32,82 @@ def fetched(path):
         ValueError: if it is of another form, or huggingface_hub is missing.
         OSError: if it cannot be fetched.
     """
+    name, revision, rest = parts(path)
+    return pathlib.Path(_directory(name, revision), rest or "")
+
+
+def upload(source, path):
+    """Upload a file or directory to a model of the hub, in one commit.
+
+    Files of other names that are there stay. The model is made if there is
+    none, for all to see; make it before on the hub's site to have it private.
+
+    Args:
+        source: local pathlib.Path.
+        path: str, as in `fetched`; a revision is a branch.
+
+    Raises:
+        ValueError: see `fetched`; a file without a name.
+        OSError: if it cannot be uploaded.
+    """
+    name, revision, rest = parts(path)
+    if not source.is_dir() and not rest:
+        raise ValueError(f"{path} is a model; give {path}/NAME for a file.")
+    client = _client(name, "upload a local directory by `hf upload`.").HfApi()
+    try:
+        client.create_repo(name, exist_ok=True)
+        if source.is_dir():
+            client.upload_folder(
+                repo_id=name,
+                folder_path=source,
+                path_in_repo=rest,
+                revision=revision,
+            )
+        else:
+            client.upload_file(
+                repo_id=name,
+                path_or_fileobj=source,
+                path_in_repo=rest,
+                revision=revision,
+            )
+    except Exception as error:  # noqa: BLE001 as below
+        raise OSError(
+            f"nothing was uploaded to {path} ({_reason(error)}). Log in by "
+            "`hf auth login` with a token that may write there, or write to a "
+            f"local directory DIR, and `hf upload {name} DIR`."
+        ) from None
+
+
+def parts(path):
+    """Name, revision or None, and path below a model or None.
+
+    Raises:
+        ValueError: if `path` is of another form than in `fetched`.
+    """
     found = _FORM.fullmatch(path.rstrip("/"))
     if not found or found[1].startswith("datasets/"):
         raise ValueError(
             "a model of the Hugging Face Hub is hf://OWNER/NAME or "
             f"hf://OWNER/NAME@REVISION. Received: {path}."
         )
-    name, revision, rest = found.groups()
-    return pathlib.Path(_directory(name, revision), rest or "")
+    return found.groups()
+
+
+def _client(name, otherwise):
+    """The package huggingface_hub."""
+    try:
+        import huggingface_hub
+    except ImportError:
+        raise ValueError(
+            f"{SCHEME}{name} needs huggingface_hub: pip install "
+            f"'xlnet_tf[hub]', or {otherwise}"
+        ) from None
+    return huggingface_hub
 
 
 @functools.cache
 def _directory(name, revision):
-    try:
-        import huggingface_hub as hub
-    except ImportError:
-        raise ValueError(
-            f"{SCHEME}{name} needs huggingface_hub: pip install "
-            f"'xlnet_tf[hub]', or {_by_hand(name, revision)}"
-        ) from None
+    hub = _client(name, _by_hand(name, revision))
     try:
         names = hub.HfApi().list_repo_files(name, revision=revision)
         # Not the same weights twice.
@@ -64,10 +121,9 @@ def _directory(name, revision):
     except Exception as error:  # noqa: BLE001
         directory = _cached(hub, name, revision)
         if directory is None:
-            reason = str(error).strip().partition("\n")[0].rstrip(".")
             raise OSError(
-                f"{SCHEME}{name} cannot be fetched ({reason}). Where there is "
-                f"a network, {_by_hand(name, revision)}"
+                f"{SCHEME}{name} cannot be fetched ({_reason(error)}). Where "
+                f"there is a network, {_by_hand(name, revision)}"
             ) from None
         return directory
 
@@ -87,6 +143,10 @@ def _cached(hub, name, revision):
         if not pickled or any(pathlib.Path(directory).glob("*.safetensors")):
             return directory
     return None
+
+
+def _reason(error):
+    return str(error).strip().partition("\n")[0].rstrip(".")
 
 
 def _by_hand(name, revision):

@@ -1,4 +1,4 @@
-"""Files to read, wherever fsspec finds them: https, s3, hf://datasets, hdfs."""
+"""Files wherever fsspec finds them: s3, hdfs, and to read https, hf://datasets."""
 
 import io
 import os
@@ -13,6 +13,7 @@ DATASETS = "hf://datasets/"
 _BUFFER_BYTES = 1 << 20
 # Names of the time of change in what fsspec tells of a file.
 _TIMES = ("mtime", "LastModified", "last_modified", "updated", "created")
+_READ_ONLY = ("http://", "https://", DATASETS)
 
 
 class Status(typing.NamedTuple):
@@ -23,7 +24,10 @@ class Status(typing.NamedTuple):
 
 
 class UrlPath:
-    """A path that is read by fsspec, with the methods of pathlib that read.
+    """A path of fsspec, with methods of pathlib.
+
+    What is written there is what other programs see from then on; nothing is
+    written to pages of the web or to data sets of the hub.
 
     Args:
         url: str, with its scheme.
@@ -36,8 +40,10 @@ class UrlPath:
         import fsspec
 
         self._url = url
+        # A listing that was kept lacks what other processes wrote since.
+        options = {} if self._is_read_only() else {"use_listings_cache": False}
         try:
-            self._system, self._path = fsspec.core.url_to_fs(url)
+            self._system, self._path = fsspec.core.url_to_fs(url, **options)
         except ImportError as error:
             raise ValueError(
                 f"{url} is read by fsspec, which needs another package: "
@@ -47,8 +53,8 @@ class UrlPath:
             raise ValueError(
                 f"{url}: paths that begin with {url.partition('://')[0]}:// "
                 f"are not known ({in_a_line(error)}). Give a local path, or "
-                "one of gs:// or hf://; to read, also s3://, https:// and "
-                "others of fsspec."
+                "one of gs://, hf://, s3:// or others of fsspec; to read, "
+                "also https://."
             ) from None
         # Whatever a client raises: of HTTP, of sockets, of its login.
         except Exception as error:  # noqa: BLE001
@@ -58,6 +64,9 @@ class UrlPath:
         return self._url
 
     __str__ = __fspath__
+
+    def __lt__(self, other):
+        return self._url < other._url
 
     def __truediv__(self, name):
         return UrlPath(posixpath.join(self._url, os.fspath(name)))
@@ -72,7 +81,8 @@ class UrlPath:
 
     @property
     def parent(self):
-        return UrlPath(posixpath.dirname(self._url.rstrip("/")))
+        scheme, _, path = self._url.partition("://")
+        return UrlPath(f"{scheme}://{posixpath.dirname(path.rstrip('/'))}")
 
     def exists(self):
         return self._ask("exists")
@@ -104,8 +114,14 @@ class UrlPath:
         return Status(info.get("size") or 0, int(time) if is_number else 0)
 
     def open(self, mode="r", **options):
+        if mode == "wb":
+            file = _Output(self._change("open", "wb"), self._url)
+            return io.BufferedWriter(file, _BUFFER_BYTES)
         if set(mode) & set("wax+"):
-            raise _no_output(self._url)
+            raise ValueError(
+                f"{self._url} is read, or written as a whole (mode 'wb'). "
+                f"Received: mode={mode!r}."
+            )
         try:
             file = self._system.open(self._path, "rb")
         except Exception as error:  # noqa: BLE001 as above
@@ -122,11 +138,43 @@ class UrlPath:
     def read_text(self, encoding="utf-8"):
         return self.read_bytes().decode(encoding)
 
+    def write_bytes(self, data):
+        with self.open("wb") as file:
+            file.write(data)
+
     def mkdir(self, **options):
-        raise _no_output(self._url)
+        self._change("makedirs", exist_ok=True)
+
+    def unlink(self, missing_ok=False):
+        if not missing_ok or self.exists():
+            self._change("rm_file")
+
+    def rmtree(self):
+        self._change("rm", recursive=True)
+
+    def replace(self, target):
+        """Move a file; where it is copied first, not in one step."""
+        self._change("mv", target._path)
 
     def _is_web(self):
         return self._url.startswith(("http://", "https://"))
+
+    def _is_read_only(self):
+        return self._url.startswith(_READ_ONLY)
+
+    def _change(self, method, *arguments, **options):
+        """Call a method of the file system that writes."""
+        if self._is_read_only():
+            raise ValueError(
+                f"nothing is written to {self._url}: what lies there can only "
+                "be read. Give another path."
+            )
+        try:
+            return getattr(self._system, method)(
+                self._path, *arguments, **options
+            )
+        except Exception as error:  # noqa: BLE001 as above
+            raise _unwritable(self._url, error) from None
 
     def _of(self, path):
         return UrlPath(self._system.unstrip_protocol(path))
@@ -159,14 +207,38 @@ class _File(WrappedFile):
         super().close()
 
 
+class _Output(io.RawIOBase):
+    """A file to write, whose errors are OSErrors of one line."""
+
+    def __init__(self, file, url):
+        self._file, self._url = file, url
+
+    def writable(self):
+        return True
+
+    def write(self, data):
+        self._try(self._file.write, bytes(data))
+        return len(data)
+
+    def close(self):
+        if not self.closed:
+            super().close()
+            self._try(self._file.close)
+
+    def _try(self, method, *arguments):
+        try:
+            method(*arguments)
+        except Exception as error:  # noqa: BLE001 as above
+            raise _unwritable(self._url, error) from None
+
+
 def _unreadable(url, error):
     if isinstance(error, FileNotFoundError):
         return FileNotFoundError(f"there is no file {url}.")
     return OSError(f"{url} cannot be read ({in_a_line(error)}).")
 
 
-def _no_output(url):
-    return ValueError(
-        f"nothing is written to {url}: what fsspec finds is read only. Write "
-        "to a local path or to gs://, and copy it."
-    )
+def _unwritable(url, error):
+    if isinstance(error, FileNotFoundError):
+        return _unreadable(url, error)
+    return OSError(f"{url} cannot be written ({in_a_line(error)}).")

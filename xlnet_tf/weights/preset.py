@@ -5,7 +5,9 @@ import re
 from xlnet_tf.config import CONFIGS
 from xlnet_tf.config import is_bert
 from xlnet_tf.files import as_path
+from xlnet_tf.files import is_model_of_hub
 from xlnet_tf.files import read_json
+from xlnet_tf.files import written_whole
 from xlnet_tf.files.models import as_model_path
 from xlnet_tf.files.models import near_shipped
 from xlnet_tf.weights import own
@@ -137,7 +139,8 @@ class Preset:
         into the model that they were trained for.
 
         Args:
-            path: str or path of a directory, made if missing.
+            path: str or path of a directory, made if missing;
+                `hf://OWNER/NAME` is uploaded by huggingface_hub.
             tokenizer: object with `model_proto` (bytes) and `lowercase`
                 (bool), or None to leave the tokenizer out.
             dtype: str, "float32", or "float16" for files of half the size.
@@ -145,8 +148,13 @@ class Preset:
 
         Raises:
             ValueError: if a weight is beyond what `dtype` holds.
+            OSError: if it cannot be written or uploaded.
         """
-        own.save_preset(self, path, tokenizer, dtype)
+        if is_model_of_hub(path):
+            with written_whole(path) as local:
+                own.save_preset(self, local, tokenizer, dtype)
+        else:
+            own.save_preset(self, path, tokenizer, dtype)
 
 
 def split_overrides(source, overrides):

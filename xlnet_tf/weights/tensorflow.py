@@ -12,6 +12,7 @@ from tensorflow.core.protobuf import trackable_object_graph_pb2
 
 from xlnet_tf.config import XLNetConfig
 from xlnet_tf.files import as_path
+from xlnet_tf.files import check_tensorflow_reads
 from xlnet_tf.files import size_of
 from xlnet_tf.files.limits import check_length
 from xlnet_tf.weights.source import WeightSource
@@ -42,6 +43,9 @@ class TensorFlowCheckpoint:
 
     def __init__(self, path):
         self.prefix = _prefix(path)
+        check_tensorflow_reads(
+            as_path(self.prefix), "Copy the checkpoint to one of them."
+        )
         index = f"{self.prefix}.index"
         if as_path(index).is_file():
             check_length(index, size_of(index), _MOST_INDEX_BYTES)

@@ -7,6 +7,7 @@ import socket
 import filelock
 
 from xlnet_tf.files import as_path
+from xlnet_tf.files import check_tensorflow_reads
 from xlnet_tf.files import is_remote
 from xlnet_tf.files import is_unfinished
 from xlnet_tf.files import remove
@@ -29,8 +30,14 @@ def claimed(directory):
 
     Raises:
         RuntimeError: if another program runs there.
+        ValueError: if TensorFlow cannot write there.
     """
     directory = as_path(directory)
+    check_tensorflow_reads(
+        directory,
+        "Give such an --output; `convert` and `saved_models.export` write "
+        "models anywhere.",
+    )
     is_new = not directory.is_dir()
     directory.mkdir(parents=True, exist_ok=True)
     try:
