@@ -13,6 +13,8 @@ PROGRAM = pathlib.Path(__file__).resolve().parents[2] / "benchmarks/tpu_step.py"
 
 pytestmark = [
     pytest.mark.slow,
+    # Beside them no other test that takes gigabytes in a process of its own.
+    pytest.mark.xdist_group("gigabytes"),
     pytest.mark.skipif(
         not all(map(importlib.util.find_spec, ("jax", "libtpu"))),
         reason="needs the TPU compiler: pip install '.[tpu]'",

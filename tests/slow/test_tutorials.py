@@ -14,6 +14,8 @@ from jupyter_client.manager import KernelManager
 from tests.conftest import ROOT
 from tests.support.preloaded import preloaded_python
 
+# Beside them no other test that takes gigabytes in a process of its own.
+pytestmark = pytest.mark.xdist_group("gigabytes")
 FOLDER = ROOT / "docs" / "tutorials"
 SMALLER = {
     "STEPS = 500": "STEPS = 4",
