@@ -69,7 +69,7 @@ EXTRAS = {
         'keras-hub>=0.29; python_version >= "3.11"',
     ],
     # pytest-xdist 3.8 loses its groups with pytest 9.2. nbclient and ipykernel
-    # run the tutorials.
+    # run the tutorials, keras-tuner is of an example.
     "dev": [
         "pytest<9.2",
         "pytest-xdist",
@@ -77,6 +77,7 @@ EXTRAS = {
         "pre-commit",
         "nbclient",
         "ipykernel",
+        "keras-tuner",
     ],
     # The site: `make docs`.
     "docs": ["mkdocs-material", "mkdocstrings[python]", "jupytext"],
