@@ -21,10 +21,10 @@ from xlnet_tf.model.backbones import BACKBONES
 from xlnet_tf.objectives.pretrainer import XLNetPretrainer
 from xlnet_tf.tasks.choices import XLNetMultipleChoice
 from xlnet_tf.tasks.choices import XLNetRanker
-from xlnet_tf.tasks.classification import XLNetTextClassifier
-from xlnet_tf.tasks.classification import XLNetTextRegressor
-from xlnet_tf.tasks.classification import XLNetTokenClassifier
-from xlnet_tf.tasks.multi_label import XLNetMultiLabelClassifier
+from xlnet_tf.tasks.classification.multi_label import XLNetMultiLabelClassifier
+from xlnet_tf.tasks.classification.texts import XLNetTextClassifier
+from xlnet_tf.tasks.classification.texts import XLNetTextRegressor
+from xlnet_tf.tasks.classification.words import XLNetTokenClassifier
 from xlnet_tf.tasks.question_answering import XLNetQuestionAnswering
 from xlnet_tf.tasks.question_answering import XLNetSpanClassifier
 from xlnet_tf.tasks.seq2seq.task import XLNetSeq2Seq

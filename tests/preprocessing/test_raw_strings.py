@@ -191,6 +191,64 @@ def test_labels_may_be_names():
     assert task.predict_labels(TEXTS, verbose=0) == best.tolist()
 
 
+def tagger(**settings):
+    return quick(
+        xlnet_tf.XLNetTokenClassifier(
+            backbone(),
+            3,
+            preprocessor=preprocessor(XLNetTokenClassifierPreprocessor),
+            dropout=0.0,
+            **settings,
+        )
+    )
+
+
+def test_tags_of_words_may_be_names():
+    names = ["O", "B-x", "I-x"]
+    task = tagger(labels=names)
+    words = [["who", "sat"], ["a", "b", "c"], ["mat"]]
+    numbers = [[0, 1], [2, 0, -1], [1]]
+    expected = task.evaluate(words, tf.ragged.constant(numbers), verbose=0)
+    tags = [["O", "B-x"], ["I-x", "O", None], ["B-x"]]
+    empty = [[tag or "" for tag in row] for row in tags]
+    dense = [["O", "B-x", ""], ["I-x", "O", ""], ["B-x", "", ""]]
+    padded = [[*row, "", ""][:3] for row in words]
+    for x, y in (
+        (words, tags),
+        (words, empty),
+        (tf.ragged.constant(words), tf.ragged.constant(empty)),
+        (np.array(padded), np.array(dense)),
+    ):
+        found = task.evaluate(x, y, verbose=0)
+        np.testing.assert_allclose(found, expected, rtol=1e-5)
+    history = task.fit(words, tags, epochs=1, verbose=0).history
+    assert history["loss"][0] == pytest.approx(expected[0], rel=1e-4)
+    for wrong, labels in ((["O", "?"], names), (["O", "B-x"], None)):
+        with pytest.raises(ValueError, match="Received: '.*', example 1 from"):
+            tagger(labels=labels).fit(words[:2], [[None, None], wrong])
+
+
+def test_tags_are_predicted_for_words():
+    task = tagger(labels=["O", "B-x", "I-x"])
+    words = [["who", "sat"], ["a"] * 40, ["mat"]]
+    best = task.predict(words, verbose=0).argmax(-1)
+    first = np.asarray(task.preprocessor.first_pieces(words)) > 0
+    found = task.predict_labels(words, verbose=0)
+    assert [len(row) for row in found] == [2, 40, 1]
+    read = [[x for x in row if x is not None] for row in found]
+    assert len(read[1]) < 16 and found[1][len(read[1]) :] == (
+        [None] * (40 - len(read[1]))
+    )
+    for row, tags in enumerate(read):
+        assert tags == [task.labels[i] for i in best[row][first[row]]]
+    task.labels = None
+    assert task.predict_labels([["who"]], verbose=0) == [
+        [int(best[0][first[0]][0])]
+    ]
+    with pytest.raises(ValueError, match="takes words"):
+        task.predict_labels(task.preprocessor(words))
+
+
 def test_labels_that_a_model_does_not_have_are_named():
     named, plain = classifier(labels=["neg", "pos"]), classifier()
     for task, y, message in (

@@ -90,6 +90,11 @@ class XLNetTokenClassifierPreprocessor(Preprocessor):
         width = self.pack(pieces)["token_ids"].shape[1]
         return self._align(pieces, _is_first(words), width)
 
+    def word_counts(self, x):
+        """Words of each text, whether they fit or not; list of B int."""
+        words = _ragged(self.tensors(x)["words"])
+        return words.row_lengths().numpy().tolist()
+
     def encode(self, examples, labels=None, training=False, progress=False):
         """Rows of words with tags; see `Preprocessor.encode`.
 

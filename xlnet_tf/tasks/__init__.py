@@ -4,12 +4,12 @@ import importlib
 
 # kind of a TaskSpec -> module of this folder and class
 _CLASSES = {
-    "classification": ("classification", "XLNetTextClassifier"),
-    "multi_label": ("multi_label", "XLNetMultiLabelClassifier"),
-    "regression": ("classification", "XLNetTextRegressor"),
+    "classification": ("classification.texts", "XLNetTextClassifier"),
+    "multi_label": ("classification.multi_label", "XLNetMultiLabelClassifier"),
+    "regression": ("classification.texts", "XLNetTextRegressor"),
     "multiple_choice": ("choices", "XLNetMultipleChoice"),
     "question_answering": ("question_answering", "XLNetQuestionAnswering"),
-    "token_classification": ("classification", "XLNetTokenClassifier"),
+    "token_classification": ("classification.words", "XLNetTokenClassifier"),
     "ranking": ("choices", "XLNetRanker"),
     "sequence_to_sequence": ("seq2seq.task", "XLNetSeq2Seq"),
 }

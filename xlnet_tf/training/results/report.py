@@ -14,7 +14,7 @@ from data_pipeline.tasks.examples import QuestionExample
 from xlnet_tf.files import as_path
 from xlnet_tf.files import write_bytes
 from xlnet_tf.files import written_whole
-from xlnet_tf.tasks.multi_label import multi_hot
+from xlnet_tf.tasks.classification.multi_label import multi_hot
 from xlnet_tf.training.results import pictures
 
 PREDICTIONS_FILE = "predictions.jsonl"

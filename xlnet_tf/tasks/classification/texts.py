@@ -1,21 +1,18 @@
-"""Text classification, text regression and word tagging.
+"""A class or a number for a text.
 
 Shapes: B batch, R rows of a split, X examples, T tokens, C classes.
 """
 
 import keras
 import numpy as np
-from keras import ops
 
-from xlnet_tf.config.fields import checked_rate
-from xlnet_tf.preprocessing.tokens import XLNetTokenClassifierPreprocessor
 from xlnet_tf.tasks import metrics
-from xlnet_tf.tasks.heads import TokenHead
+from xlnet_tf.tasks.classification.labels import checked_labels
+from xlnet_tf.tasks.classification.labels import class_numbers
 from xlnet_tf.tasks.long_documents import SequenceTask
 from xlnet_tf.tasks.losses import SquaredError
 from xlnet_tf.tasks.losses import class_loss
 from xlnet_tf.tasks.losses import class_metrics
-from xlnet_tf.tasks.task import Task
 
 
 class _TextTask(SequenceTask):
@@ -229,172 +226,3 @@ class XLNetTextRegressor(_TextTask):
         scores = np.array([one["score"] for one in decoded], np.float64)
         metrics.check_numbers(scores)
         return np.array([float(x.label) for x in examples]), scores
-
-
-@keras.saving.register_keras_serializable(package="xlnet_tf")
-class XLNetTokenClassifier(Task):
-    """Puts every token in one of several classes, such as names of entities.
-
-    Args:
-        backbone, num_classes, labels: see `XLNetTextClassifier`.
-        dropout: float, before the last layer. Default 0.1.
-        preprocessor: XLNetTokenClassifierPreprocessor, or None.
-
-    Call arguments:
-        features: dict as `XLNetBackbone` takes.
-        training: bool, whether dropout is applied.
-
-    Returns:
-        float32 tensor of shape [B, T, C], logits.
-
-    Raises:
-        ValueError: if the number of labels is not `num_classes`.
-
-    Example:
-
-    ```python
-    import numpy as np
-    import xlnet_tf
-    backbone = xlnet_tf.XLNetBackbone(xlnet_tf.XLNetConfig.from_size("tiny"))
-    task = xlnet_tf.XLNetTokenClassifier(backbone, num_classes=3)
-    logits = task({"token_ids": np.array([[17, 21, 4, 3]])})  # [1, 4, 3]
-    ```
-    """
-
-    new_head_arguments = ("num_classes",)
-    head_has_dropout = True
-    kind = "token_classification"
-    metric_names = (
-        "entity_f1",
-        "entity_precision",
-        "entity_recall",
-        "accuracy",
-        "macro_f1",
-    )
-    preprocessor_cls = XLNetTokenClassifierPreprocessor
-
-    def __init__(
-        self, backbone, num_classes, labels=None, dropout=0.1, **kwargs
-    ):
-        head = self.make_head(
-            TokenHead,
-            backbone,
-            kwargs,
-            num_classes=num_classes,
-            dropout=dropout,
-        )
-        super().__init__(backbone, head, **kwargs)
-        self.num_classes = num_classes
-        self.labels = checked_labels(labels, num_classes)
-        self.dropout = checked_rate("dropout", dropout)
-
-    def call(self, features, training=None):
-        outputs, seed = self.encode(features, training)
-        return self.head(outputs["content"], seed=seed)
-
-    def default_loss(self):
-        return class_loss()
-
-    def default_metrics(self):
-        return class_metrics()
-
-    @classmethod
-    def arguments_for(cls, spec, config, labels):
-        arguments = super().arguments_for(spec, config, labels)
-        return {**arguments, "num_classes": len(labels), "labels": labels}
-
-    def loss_sums(self, outputs, features):
-        """See `Task`; labels are `token_labels` [B, T], -1 = not asked for."""
-        labels = features["token_labels"]
-        is_asked = ops.cast(labels >= 0, "float32")
-        losses = self.default_loss().call(ops.maximum(labels, 0), outputs)
-        return ops.sum(losses * is_asked), ops.sum(is_asked)
-
-    def collect(self, outputs):
-        best = ops.cast(ops.argmax(outputs, -1), "int32")
-        missing = self.preprocessor.sequence_length - ops.shape(best)[1]
-        return {"tags": ops.pad(best, [[0, 0], [0, missing]])}
-
-    def decode(self, collected, encoded, examples):
-        """dicts of `id`, `words` and `tags`, one for each word."""
-        first = encoded.sequences["is_first_piece"]
-        values, splits = np.asarray(first.values), np.asarray(first.row_splits)
-        decoded = []
-        for row, example in enumerate(examples):
-            places = np.flatnonzero(values[splits[row] : splits[row + 1]])
-            tags = [self.labels[i] for i in collected["tags"][row, places]]
-            # Words that did not fit have none.
-            tags += ["O"] * (len(example.words) - len(tags))
-            words = list(example.words)
-            decoded.append({"id": example.id, "words": words, "tags": tags})
-        return decoded
-
-    @classmethod
-    def compared(cls, examples, decoded, labels):
-        return [list(x.tags) for x in examples], [x["tags"] for x in decoded]
-
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "num_classes": self.num_classes,
-            "labels": self.labels,
-            "dropout": self.dropout,
-        }
-
-
-def class_numbers(y, labels, num_classes):
-    """Integer classes of integers, which are checked, or of names.
-
-    Args:
-        y: labels [B] or [B, 1], in a list, array, Series or tensor; what has
-            another form, as of a loss of your own, is returned as it is.
-        labels: list of C str, or None.
-        num_classes: int, C.
-
-    Raises:
-        ValueError: if one is no class of the model.
-    """
-    if y is None or isinstance(y, dict) or hasattr(y, "element_spec"):
-        return y
-    values = np.asarray(y)
-    if values.ndim not in (1, 2) or values.shape[1:] not in ((), (1,)):
-        return y
-    flat = values.ravel().tolist()
-    flat = [x.decode() if isinstance(x, bytes) else x for x in flat]
-    if any(isinstance(x, str) for x in flat):
-        if not labels:
-            raise ValueError(
-                "`y` holds names of classes, and the model has none. Give it "
-                f"`labels`, or integers. Received: {flat[0]!r}."
-            )
-        known = {label: place for place, label in enumerate(labels)}
-        for row, label in enumerate(flat):
-            if str(label) not in known:
-                raise ValueError(
-                    f"`y` must hold labels of the model, {', '.join(labels)}. "
-                    f"Received: {label!r}, example {row} from 0."
-                )
-        found = [known[str(label)] for label in flat]
-        return np.array(found, np.int32).reshape(values.shape)
-    if values.dtype.kind in "iuf":
-        numbers = values.ravel()
-        is_class = (numbers >= 0) & (numbers < num_classes)
-        if not is_class.all():
-            row = int(np.argmin(is_class))
-            raise ValueError(
-                f"`y` must be classes from 0 to {num_classes - 1}. Received: "
-                f"{flat[row]}, example {row} from 0."
-            )
-    return y
-
-
-def checked_labels(labels, num_classes):
-    """list of str, or None."""
-    if labels is None:
-        return None
-    if len(labels) != num_classes:
-        raise ValueError(
-            f"`labels` must name all {num_classes} classes. Received: "
-            f"{len(labels)} labels, {', '.join(map(str, labels))}."
-        )
-    return [str(label) for label in labels]

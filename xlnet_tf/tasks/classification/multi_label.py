@@ -8,7 +8,7 @@ import numpy as np
 
 from xlnet_tf.config.fields import checked_rate
 from xlnet_tf.tasks import metrics
-from xlnet_tf.tasks.classification import XLNetTextClassifier
+from xlnet_tf.tasks.classification.texts import XLNetTextClassifier
 
 
 @keras.saving.register_keras_serializable(package="xlnet_tf")

@@ -1,0 +1,1 @@
+"""Classes of texts and of words, and numbers for texts."""

@@ -1,0 +1,101 @@
+"""Names of classes in the place of their numbers."""
+
+import numpy as np
+
+
+def class_numbers(y, labels, num_classes):
+    """Integer classes of integers, which are checked, or of names.
+
+    Args:
+        y: labels [B] or [B, 1], in a list, array, Series or tensor; what has
+            another form, as of a loss of your own, is returned as it is.
+        labels: list of C str, or None.
+        num_classes: int, C.
+
+    Raises:
+        ValueError: if one is no class of the model.
+    """
+    if y is None or isinstance(y, dict) or hasattr(y, "element_spec"):
+        return y
+    values = np.asarray(y)
+    if values.ndim not in (1, 2) or values.shape[1:] not in ((), (1,)):
+        return y
+    flat = values.ravel().tolist()
+    flat = [x.decode() if isinstance(x, bytes) else x for x in flat]
+    if any(isinstance(x, str) for x in flat):
+        if not labels:
+            raise ValueError(
+                "`y` holds names of classes, and the model has none. Give it "
+                f"`labels`, or integers. Received: {flat[0]!r}."
+            )
+        known = {label: place for place, label in enumerate(labels)}
+        for row, label in enumerate(flat):
+            if str(label) not in known:
+                raise ValueError(
+                    f"`y` must hold labels of the model, {', '.join(labels)}. "
+                    f"Received: {label!r}, example {row} from 0."
+                )
+        found = [known[str(label)] for label in flat]
+        return np.array(found, np.int32).reshape(values.shape)
+    if values.dtype.kind in "iuf":
+        numbers = values.ravel()
+        is_class = (numbers >= 0) & (numbers < num_classes)
+        if not is_class.all():
+            row = int(np.argmin(is_class))
+            raise ValueError(
+                f"`y` must be classes from 0 to {num_classes - 1}. Received: "
+                f"{flat[row]}, example {row} from 0."
+            )
+    return y
+
+
+def checked_labels(labels, num_classes):
+    """list of str, or None."""
+    if labels is None:
+        return None
+    if len(labels) != num_classes:
+        raise ValueError(
+            f"`labels` must name all {num_classes} classes. Received: "
+            f"{len(labels)} labels, {', '.join(map(str, labels))}."
+        )
+    return [str(label) for label in labels]
+
+
+def tag_numbers(y, labels):
+    """Integer tags of the names of tags.
+
+    Args:
+        y: for each text, for each word a name; None or "" for a word without
+            a tag, whose number is -1. Numbers are returned as they are.
+        labels: list of C str, or None.
+
+    Raises:
+        ValueError: if a tag is none of the model's.
+    """
+    if y is None or isinstance(y, dict) or hasattr(y, "element_spec"):
+        return y
+    rows = y
+    if hasattr(y, "to_list"):  # ragged
+        rows = y.to_list()
+    elif hasattr(y, "dtype"):
+        rows = np.asarray(y).tolist()
+    if not all(isinstance(row, (list, tuple)) for row in rows):
+        return y
+    if not any(isinstance(x, (str, bytes)) for row in rows for x in row):
+        return y
+    known = {name: place for place, name in enumerate(labels or ())}
+    found = [[_tag_number(tag, known) for tag in row] for row in rows]
+    for place, row in enumerate(found):
+        if None in row:
+            raise ValueError(
+                f"`y` must hold tags of the model, {', '.join(known)}. "
+                f"Received: {rows[place][row.index(None)]!r}, example {place} "
+                "from 0."
+            )
+    return found
+
+
+def _tag_number(tag, known):
+    """Place of a tag, -1 for a word without one, None if it is not known."""
+    tag = tag.decode() if isinstance(tag, bytes) else tag
+    return -1 if tag is None or tag == "" else known.get(str(tag))

@@ -1,0 +1,161 @@
+"""A class for each word, such as names of entities.
+
+Shapes: B batch, T tokens, C classes.
+"""
+
+import keras
+import numpy as np
+from keras import ops
+
+from xlnet_tf.config.fields import checked_rate
+from xlnet_tf.preprocessing.tokens import XLNetTokenClassifierPreprocessor
+from xlnet_tf.tasks.classification.labels import checked_labels
+from xlnet_tf.tasks.classification.labels import tag_numbers
+from xlnet_tf.tasks.heads import TokenHead
+from xlnet_tf.tasks.losses import class_loss
+from xlnet_tf.tasks.losses import class_metrics
+from xlnet_tf.tasks.task import Task
+
+
+@keras.saving.register_keras_serializable(package="xlnet_tf")
+class XLNetTokenClassifier(Task):
+    """Puts every token in one of several classes, such as names of entities.
+
+    Args:
+        backbone, num_classes, labels: see `XLNetTextClassifier`.
+        dropout: float, before the last layer. Default 0.1.
+        preprocessor: XLNetTokenClassifierPreprocessor, or None.
+
+    Call arguments:
+        features: dict as `XLNetBackbone` takes.
+        training: bool, whether dropout is applied.
+
+    Returns:
+        float32 tensor of shape [B, T, C], logits.
+
+    Raises:
+        ValueError: if the number of labels is not `num_classes`.
+
+    Example:
+
+    ```python
+    import numpy as np
+    import xlnet_tf
+    backbone = xlnet_tf.XLNetBackbone(xlnet_tf.XLNetConfig.from_size("tiny"))
+    task = xlnet_tf.XLNetTokenClassifier(backbone, num_classes=3)
+    logits = task({"token_ids": np.array([[17, 21, 4, 3]])})  # [1, 4, 3]
+    ```
+    """
+
+    new_head_arguments = ("num_classes",)
+    head_has_dropout = True
+    kind = "token_classification"
+    metric_names = (
+        "entity_f1",
+        "entity_precision",
+        "entity_recall",
+        "accuracy",
+        "macro_f1",
+    )
+    preprocessor_cls = XLNetTokenClassifierPreprocessor
+
+    def __init__(
+        self, backbone, num_classes, labels=None, dropout=0.1, **kwargs
+    ):
+        head = self.make_head(
+            TokenHead,
+            backbone,
+            kwargs,
+            num_classes=num_classes,
+            dropout=dropout,
+        )
+        super().__init__(backbone, head, **kwargs)
+        self.num_classes = num_classes
+        self.labels = checked_labels(labels, num_classes)
+        self.dropout = checked_rate("dropout", dropout)
+
+    def call(self, features, training=None):
+        outputs, seed = self.encode(features, training)
+        return self.head(outputs["content"], seed=seed)
+
+    def default_loss(self):
+        return class_loss()
+
+    def default_metrics(self):
+        return class_metrics()
+
+    @classmethod
+    def arguments_for(cls, spec, config, labels):
+        arguments = super().arguments_for(spec, config, labels)
+        return {**arguments, "num_classes": len(labels), "labels": labels}
+
+    def loss_sums(self, outputs, features):
+        """See `Task`; labels are `token_labels` [B, T], -1 = not asked for."""
+        labels = features["token_labels"]
+        is_asked = ops.cast(labels >= 0, "float32")
+        losses = self.default_loss().call(ops.maximum(labels, 0), outputs)
+        return ops.sum(losses * is_asked), ops.sum(is_asked)
+
+    def collect(self, outputs):
+        best = ops.cast(ops.argmax(outputs, -1), "int32")
+        missing = self.preprocessor.sequence_length - ops.shape(best)[1]
+        return {"tags": ops.pad(best, [[0, 0], [0, missing]])}
+
+    def decode(self, collected, encoded, examples):
+        """dicts of `id`, `words` and `tags`, one for each word."""
+        first = encoded.sequences["is_first_piece"]
+        values, splits = np.asarray(first.values), np.asarray(first.row_splits)
+        decoded = []
+        for row, example in enumerate(examples):
+            places = np.flatnonzero(values[splits[row] : splits[row + 1]])
+            tags = [self.labels[i] for i in collected["tags"][row, places]]
+            # Words that did not fit have none.
+            tags += ["O"] * (len(example.words) - len(tags))
+            words = list(example.words)
+            decoded.append({"id": example.id, "words": words, "tags": tags})
+        return decoded
+
+    @classmethod
+    def compared(cls, examples, decoded, labels):
+        return [list(x.tags) for x in examples], [x["tags"] for x in decoded]
+
+    def numbered(self, y):
+        return tag_numbers(y, self.labels)
+
+    def predict_labels(self, x, batch_size=None, **kwargs):
+        """The likeliest tag of each word.
+
+        Args:
+            x: words of texts, as `predict` takes them.
+            batch_size, kwargs: of `predict`.
+
+        Returns:
+            list of lists, a name of `labels` for each word, or an int where
+            the model has none; None for words that are beyond
+            `preprocessor.sequence_length`, and were not read.
+
+        Raises:
+            ValueError: if there is no preprocessor, or `x` holds features.
+        """
+        if self.preprocessor is None or not self._is_raw(x):
+            raise ValueError(
+                "`predict_labels` takes words, and needs a `preprocessor` to "
+                "know where they begin. Give `predict` features."
+            )
+        best = np.argmax(self.predict(x, batch_size, **kwargs), axis=-1)
+        is_first = np.asarray(self.preprocessor.first_pieces(x)) > 0
+        counts = self.preprocessor.word_counts(x)
+        rows = []
+        for tags, places, count in zip(best, is_first, counts, strict=True):
+            found = tags[places].tolist()
+            names = [self.labels[i] if self.labels else i for i in found]
+            rows.append(names + [None] * (count - len(names)))
+        return rows
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "num_classes": self.num_classes,
+            "labels": self.labels,
+            "dropout": self.dropout,
+        }
