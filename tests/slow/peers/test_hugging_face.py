@@ -8,6 +8,7 @@ their query stream sees its own token without a `perm_mask`: one is given.
 import numpy as np
 import pytest
 
+import xlnet_tf
 from tests.slow.peers.hugging_face_models import agree
 from tests.slow.peers.hugging_face_models import call
 from tests.slow.peers.hugging_face_models import features
@@ -16,6 +17,7 @@ from tests.slow.peers.hugging_face_models import theirs
 from tests.support.oracle import T
 from tests.support.oracle import as_numpy
 from xlnet_tf import XLNetBackbone
+from xlnet_tf import XLNetMultiLabelClassifier
 from xlnet_tf import XLNetMultipleChoice
 from xlnet_tf import XLNetPretrainer
 from xlnet_tf import XLNetQuestionAnswering
@@ -24,7 +26,7 @@ from xlnet_tf import XLNetTextClassifier
 from xlnet_tf import XLNetTextRegressor
 from xlnet_tf import XLNetTokenClassifier
 
-pytest.importorskip("torch", reason="compares with Hugging Face's code")
+torch = pytest.importorskip("torch", reason="compares with Hugging Face's code")
 pytest.importorskip("transformers", reason="compares with Hugging Face's code")
 # torch's arrays, which Keras copies in a way that NumPy 2 does not like.
 pytestmark = [
@@ -203,6 +205,26 @@ def test_text_regressors_agree(held, tmp_path):
     held(model, XLNetTextRegressor, logits_of(features()))
     again = type(model).from_pretrained(tmp_path / "ours")
     assert again.config.problem_type == "regression"
+
+
+def test_multi_label_classifiers_agree(held, tmp_path):
+    """Of one class too, which is a number else; the loss is theirs."""
+    inputs = features()
+    for count in (3, 1):
+        model = theirs(
+            "XLNetForSequenceClassification",
+            num_labels=count,
+            problem_type="multi_label_classification",
+        )
+        mine = held(model, XLNetMultiLabelClassifier, logits_of(inputs))
+        labels = np.eye(4, count, dtype=np.float32)[1:]
+        there = call(model, inputs, labels=torch.tensor(labels)).loss
+        here = mine.default_loss()(labels, mine(inputs))
+        np.testing.assert_allclose(as_numpy(there), here, atol=1e-5)
+        again = type(model).from_pretrained(tmp_path / "ours")
+        assert again.config.problem_type == "multi_label_classification"
+        loaded = xlnet_tf.load(tmp_path / "ours")
+        assert type(loaded) is XLNetMultiLabelClassifier
 
 
 def test_token_classifiers_agree(held):

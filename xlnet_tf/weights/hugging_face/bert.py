@@ -45,6 +45,7 @@ _ARCHITECTURES = {
 # Ours -> their class.
 _THEIR_CLASSES = {
     "XLNetTextRegressor": "BertForSequenceClassification",
+    "XLNetMultiLabelClassifier": "BertForSequenceClassification",
     **{ours: theirs for theirs, ours in _ARCHITECTURES.items()},
     "XLNetPretrainer": "BertForMaskedLM",
 }

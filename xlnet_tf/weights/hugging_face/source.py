@@ -14,6 +14,8 @@ from xlnet_tf.weights.table import table_head_weights
 from xlnet_tf.weights.tensor_files import open_tensors
 
 CONFIG_FILE = "config.json"
+# Of `problem_type`: the loss of each class is binary.
+_MULTI_LABEL = "multi_label_classification"
 
 
 class HuggingFaceSource(WeightSource):
@@ -81,10 +83,13 @@ class HuggingFaceSource(WeightSource):
         for architecture in self.values.get("architectures") or []:
             wanted = self.architectures.get(architecture)
             for head in heads:
-                if head.task == wanted or (
-                    wanted == "XLNetTextClassifier"
-                    and head.task == "XLNetTextRegressor"
-                ):
+                if wanted != "XLNetTextClassifier":
+                    if head.task == wanted:
+                        return head
+                elif self.values.get("problem_type") == _MULTI_LABEL:
+                    if head.task == wanted:
+                        return head._replace(task="XLNetMultiLabelClassifier")
+                elif head.task in (wanted, "XLNetTextRegressor"):
                     return head
         return super().main_head(name)
 
@@ -197,6 +202,8 @@ def label_values(task, arguments):
     if task == "XLNetTextRegressor":
         values["problem_type"] = "regression"
         labels = ["LABEL_0"]
+    if task == "XLNetMultiLabelClassifier":
+        values["problem_type"] = _MULTI_LABEL
     if "num_classes" in arguments:
         labels = arguments["labels"] or [
             f"LABEL_{i}" for i in range(arguments["num_classes"])

@@ -42,6 +42,7 @@ _ARCHITECTURES = {
 # Ours -> their class.
 _THEIR_CLASSES = {
     "XLNetTextRegressor": "XLNetForSequenceClassification",
+    "XLNetMultiLabelClassifier": "XLNetForSequenceClassification",
     **{ours: theirs for theirs, ours in _ARCHITECTURES.items()},
 }
 
