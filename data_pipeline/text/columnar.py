@@ -14,13 +14,15 @@ import struct
 
 from data_pipeline.text.arrow_io import BoundedFile
 from data_pipeline.text.arrow_io import import_pyarrow
+from data_pipeline.text.arrow_values import as_bytes
+from data_pipeline.text.arrow_values import class_names
+from data_pipeline.text.arrow_values import is_text
+from data_pipeline.text.arrow_values import value_reader
 from data_pipeline.text.files import TextError
 from xlnet_tf.files.limits import check_expansion
 from xlnet_tf.files.limits import in_a_line
 
 ENDINGS = (".parquet", ".arrow", ".feather")
-# Value of a field that is no text: a list, an object, bytes.
-NO_TEXT = object()
 
 _ROWS_AT_ONCE = 256
 _BUFFER_BYTES = 1 << 20
@@ -64,7 +66,7 @@ def read_texts(file, path, field, progress=None):
         for batch in _batches(source, path, field):
             column = _find_column(batch, field, path)
             for begin in range(0, batch.num_rows, _ROWS_AT_ONCE):
-                for value in _as_bytes(column.slice(begin, _ROWS_AT_ONCE)):
+                for value in as_bytes(column.slice(begin, _ROWS_AT_ONCE)):
                     value = value.as_py()
                     number += 1
                     unfolded += _ROW_BYTES + len(value or b"")
@@ -72,17 +74,19 @@ def read_texts(file, path, field, progress=None):
                     yield number, value
 
 
-def read_objects(file, path):
+def read_objects(file, path, named_classes=False):
     """Yield all rows as the lines of JSON that have the same values.
 
     Args:
         file: seekable binary file.
         path: str, for messages.
+        named_classes: bool, whether the classes of a column have the names
+            that Hugging Face's `datasets` has written beside their numbers.
 
     Yields:
         (row, values): int from 1, and a dict of the name of a column to a
-        str, number, bool or None; or `NO_TEXT`. Dates are as Python writes
-        them.
+        str, number, bool or None; or `arrow_values.NO_TEXT`. Dates are as
+        Python writes them.
 
     Raises:
         TextError, RuntimeError: as from `read_texts`.
@@ -94,7 +98,11 @@ def read_objects(file, path):
             names = batch.schema.names
             if len(set(names)) < len(names):
                 raise TextError(f"{path}: two columns have the same name.")
-            readers = [_value_reader(column) for column in batch.columns]
+            classes = class_names(batch.schema) if named_classes else {}
+            readers = [
+                value_reader(column, classes.get(name))
+                for name, column in zip(names, batch.columns, strict=True)
+            ]
             for index in range(batch.num_rows):
                 number += 1
                 try:
@@ -298,68 +306,10 @@ def _find_column(batch, field, path):
             f"{', '.join(names)[:500]}. Name yours by `text_field` "
             "(--text-field)."
         )
-    if not _is_text(column.type):
+    if not is_text(column.type):
         raise TextError(
             f"{path}: the column {field!r} holds {str(column.type)[:80]}, not "
             f"texts. Columns: {', '.join(names)[:500]}. Name the one of the "
             "texts by `text_field` (--text-field)."
         )
     return column
-
-
-def _is_text(kind):
-    from pyarrow import types
-
-    if types.is_dictionary(kind):
-        kind = kind.value_type
-    return (
-        types.is_string(kind)
-        or types.is_large_string(kind)
-        or types.is_string_view(kind)
-        or types.is_null(kind)
-    )
-
-
-def _as_bytes(column):
-    """An array of texts as one of bytes, of which every value can be read."""
-    import pyarrow
-
-    kind = column.type
-    if pyarrow.types.is_dictionary(kind):
-        column = pyarrow.DictionaryArray.from_arrays(
-            column.indices, _as_bytes(column.dictionary)
-        )
-    elif pyarrow.types.is_string(kind):
-        column = column.cast(pyarrow.binary())
-    elif pyarrow.types.is_large_string(kind):
-        column = column.cast(pyarrow.large_binary())
-    elif pyarrow.types.is_string_view(kind):
-        column = column.cast(pyarrow.binary_view())
-    column.validate(full=True)
-    return column
-
-
-def _value_reader(column):
-    """Function from a row of a batch to its value."""
-    from pyarrow import types
-
-    if _is_text(column.type):
-        column = _as_bytes(column)
-
-        def read(index):
-            value = column[index].as_py()
-            return None if value is None else value.decode()
-
-        return read
-    kind = column.type
-    is_number = types.is_integer(kind) or types.is_floating(kind)
-    if is_number or types.is_boolean(kind):
-        return lambda index: column[index].as_py()
-    if types.is_decimal(kind) or types.is_temporal(kind):
-        column.validate(full=True)
-        return lambda index: _written(column[index].as_py())
-    return lambda index: NO_TEXT
-
-
-def _written(value):
-    return None if value is None else str(value)

@@ -6,6 +6,7 @@ import zipfile
 
 import pyarrow
 import pytest
+from pyarrow import parquet
 
 from data_pipeline.tasks.reading import is_file
 from data_pipeline.tasks.reading import read_examples
@@ -65,6 +66,38 @@ def test_columns_as_lines_of_json_have_them(tmp_path):
         ):
             with pytest.raises(ValueError, match=message):
                 read_examples("classification", path, columns=columns)
+
+
+def test_names_that_datasets_keeps_beside_numbers(tmp_path):
+    """Of your own tables; published tasks have numbers, whatever is there."""
+    feature = {"names": ["bad", "good"], "_type": "ClassLabel"}
+    content = pyarrow.table({"text": list("abcd"), "label": [1, 0, 5, 1]})
+    for features, expected in (
+        ({"label": feature}, ["good", "bad", "5", "good"]),
+        ({"label": {"_type": "Value"}, "text": 3}, ["1", "0", "5", "1"]),
+        ([], ["1", "0", "5", "1"]),
+    ):
+        metadata = {"huggingface": json.dumps({"info": {"features": features}})}
+        named = content.replace_schema_metadata(metadata)
+        folder = tmp_path / str(len(list(tmp_path.iterdir())))
+        folder.mkdir()
+        paths = write_all(named, folder)
+        for path in [*paths, save_dataset(named, folder / "saved")]:
+            found = read_examples("classification", path)
+            assert [x.label for x in found] == expected, path
+    unknown = pyarrow.table({"text": ["a"], "label": [-1]})
+    metadata = {
+        "huggingface": json.dumps({"info": {"features": {"label": feature}}})
+    }
+    write_arrow(unknown.replace_schema_metadata(metadata), tmp_path / "a.arrow")
+    with pytest.raises(ValueError, match="row 1"):
+        read_examples("classification", tmp_path / "a.arrow")
+    content = pyarrow.table({"sentence": ["a", "b"], "label": [0, 1]})
+    parquet.write_table(
+        content.replace_schema_metadata(metadata), tmp_path / "train.parquet"
+    )
+    found = read_examples("sst-2", tmp_path / "train.parquet")
+    assert [x.label for x in found] == ["0", "1"]
 
 
 def test_splits(tmp_path):

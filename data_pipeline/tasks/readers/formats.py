@@ -56,6 +56,9 @@ def rows_of(tree, name, task):
         # That of published files is known.
         separator = "," if task.folder else _separator(tree, name)
         yield from _csv_rows(tree, name, separator)
+    elif kind in ("columns", "saved"):
+        # The classes of published tasks are numbers.
+        yield from _ROWS[kind](tree, name, named_classes=not task.folder)
     else:
         yield from _ROWS[kind](tree, name)
 
@@ -171,12 +174,12 @@ def _json_rows(tree, name):
             yield number, _checked_object(row, place, number)
 
 
-def _columns_rows(tree, name):
+def _columns_rows(tree, name, named_classes):
     with tree.open(name) as file:
-        yield from columnar.read_objects(file, tree.place(name))
+        yield from columnar.read_objects(file, tree.place(name), named_classes)
 
 
-def _saved_rows(tree, name):
+def _saved_rows(tree, name, named_classes):
     folder, place = posixpath.dirname(name), tree.place(name)
     if not tree.has(posixpath.join(folder, saved_datasets.INFO)):
         yield from _json_rows(tree, name)  # a table of this name
@@ -185,7 +188,8 @@ def _saved_rows(tree, name):
         state = archives.parse_json(file.read(MOST_JSON_BYTES), place)
     number = 0
     for file in saved_datasets.names_of_state(state, place):
-        for _, row in _columns_rows(tree, posixpath.join(folder, file)):
+        path = posixpath.join(folder, file)
+        for _, row in _columns_rows(tree, path, named_classes):
             number += 1
             yield number, row
 

@@ -1,0 +1,110 @@
+"""Values of the arrays of Arrow, which are checked before they are read."""
+
+import json
+
+from xlnet_tf.files.limits import MOST_JSON_BYTES
+
+# Value of a field that is no text: a list, an object, bytes.
+NO_TEXT = object()
+
+
+def is_text(kind):
+    """Whether a type of Arrow is of texts, bool."""
+    from pyarrow import types
+
+    if types.is_dictionary(kind):
+        kind = kind.value_type
+    return (
+        types.is_string(kind)
+        or types.is_large_string(kind)
+        or types.is_string_view(kind)
+        or types.is_null(kind)
+    )
+
+
+def as_bytes(column):
+    """An array of texts as one of bytes, of which every value can be read."""
+    import pyarrow
+
+    kind = column.type
+    if pyarrow.types.is_dictionary(kind):
+        column = pyarrow.DictionaryArray.from_arrays(
+            column.indices, as_bytes(column.dictionary)
+        )
+    elif pyarrow.types.is_string(kind):
+        column = column.cast(pyarrow.binary())
+    elif pyarrow.types.is_large_string(kind):
+        column = column.cast(pyarrow.large_binary())
+    elif pyarrow.types.is_string_view(kind):
+        column = column.cast(pyarrow.binary_view())
+    column.validate(full=True)
+    return column
+
+
+def value_reader(column, classes=None):
+    """Function from a row of a batch to its value.
+
+    Args:
+        column: pyarrow.Array.
+        classes: list of str, names of the integers of the column, or None.
+
+    Returns:
+        function of an int, which returns a str, a number, a bool, None or
+        `NO_TEXT`.
+    """
+    from pyarrow import types
+
+    if is_text(column.type):
+        column = as_bytes(column)
+
+        def read(index):
+            value = column[index].as_py()
+            return None if value is None else value.decode()
+
+        return read
+    kind = column.type
+    is_number = types.is_integer(kind) or types.is_floating(kind)
+    if classes is not None and types.is_integer(kind):
+        return lambda index: _class_name(column[index].as_py(), classes)
+    if is_number or types.is_boolean(kind):
+        return lambda index: column[index].as_py()
+    if types.is_decimal(kind) or types.is_temporal(kind):
+        column.validate(full=True)
+        return lambda index: _written(column[index].as_py())
+    return lambda index: NO_TEXT
+
+
+def class_names(schema):
+    """Names of classes that `datasets` keeps beside their numbers.
+
+    Args:
+        schema: pyarrow.Schema, with {"info": {"features": {"label": {"_type":
+            "ClassLabel", "names": [...]}}}} in its metadata.
+
+    Returns:
+        dict of the name of a column to a list of str.
+    """
+    try:
+        stored = (schema.metadata or {}).get(b"huggingface", b"{}")
+        if len(stored) > MOST_JSON_BYTES:
+            return {}
+        features = json.loads(stored)["info"]["features"]
+        return {
+            column: list(map(str, feature["names"]))
+            for column, feature in features.items()
+            if feature.get("_type") == "ClassLabel"
+        }
+    # Theirs alone say what stands there; numbers stay numbers.
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
+        return {}
+
+
+def _class_name(value, classes):
+    if value == -1:
+        return None  # no class is known
+    is_class = value is not None and 0 <= value < len(classes)
+    return classes[value] if is_class else value
+
+
+def _written(value):
+    return None if value is None else str(value)
