@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import fnmatch
 import functools
 import gzip
 import io
@@ -242,6 +243,27 @@ class Tree:
         if self._archive is None:
             return as_path(self.place(name)).is_file()
         return name in self._names
+
+    def first_shard(self, name):
+        """Name of the first file of those that a file is divided into.
+
+        As the Hugging Face Hub divides train.parquet:
+        train-00000-of-00002.parquet, train-00001-of-00002.parquet.
+
+        Args:
+            name: str, of the whole file.
+
+        Returns:
+            str or None.
+        """
+        stem, ending = os.path.splitext(name)
+        first = f"{stem}-00000-of-[0-9][0-9][0-9][0-9][0-9]{ending}"
+        if self._archive is not None:
+            return next(iter(fnmatch.filter(self._names, first)), None)
+        folder = posixpath.dirname(name)
+        top = as_path(self.place(folder) if folder else self.path)
+        found = [x.name for x in top.glob(posixpath.basename(first))]
+        return posixpath.join(folder, min(found)) if found else None
 
     def names_under(self, folder):
         """Sorted names of all files below a folder."""

@@ -18,6 +18,7 @@ from data_pipeline.tasks.readers import reviews
 from data_pipeline.tasks.readers import squad
 from data_pipeline.tasks.readers import tables
 from data_pipeline.tasks.readers.columns import parse_columns
+from data_pipeline.tasks.readers.formats import find_table
 from data_pipeline.tasks.readers.guess import guess_columns
 from data_pipeline.tasks.splitting import hold_out
 from data_pipeline.tasks.task_data import TaskData
@@ -128,9 +129,9 @@ def _find(task, tree, split, columns=None):
     def found(name):
         if task.reader == "pairs":
             return pairs.find(tree, name, task, columns)
-        in_folders = task.reader in _FOLDER_READERS
-        has = tree.names_under if in_folders else tree.has
-        return name if has(name) else None
+        if task.reader in _FOLDER_READERS:
+            return name if tree.names_under(name) else None
+        return find_table(tree, name)
 
     for base in tree.bases(task.folder):
         for candidate in task.files.get(split, ()):

@@ -4,6 +4,7 @@ import datetime
 import json
 import zipfile
 
+import fsspec
 import pyarrow
 import pytest
 from pyarrow import parquet
@@ -98,6 +99,40 @@ def test_names_that_datasets_keeps_beside_numbers(tmp_path):
     )
     found = read_examples("sst-2", tmp_path / "train.parquet")
     assert [x.label for x in found] == ["0", "1"]
+
+
+def test_files_that_the_hub_has_divided(tmp_path):
+    """Found as splits, in a directory, an archive and by fsspec."""
+    whole, folder = tmp_path / "whole", tmp_path / "data"
+    whole.mkdir(), folder.mkdir()
+    parquet.write_table(table(), whole / "train.parquet")
+    for number in range(3):
+        name = f"train-{number:05d}-of-00003.parquet"
+        parquet.write_table(table().slice(number * 90, 90), folder / name)
+    name = "validation-00000-of-00001.parquet"
+    parquet.write_table(table().slice(0, 9), folder / name)
+    archive = tmp_path / "data.zip"
+    with zipfile.ZipFile(archive, "w") as file:
+        for path in folder.iterdir():
+            file.write(path, path.name)
+    memory = fsspec.filesystem("memory")
+    memory.put(str(folder), "/divided", recursive=True)
+    expected = read_examples("classification", whole)
+    try:
+        for path in (folder, archive, "memory://divided"):
+            data = read_task("classification", path)
+            assert without_place(data.train) == without_place(expected)
+            assert data.train[249].where.endswith(", row 250")
+            assert len(data.evaluation["dev"]) == 9
+    finally:
+        memory.rm("/divided", recursive=True)
+    one = read_examples(
+        "classification", folder / "train-00000-of-00003.parquet"
+    )
+    assert len(one) == 90
+    (folder / "train-00001-of-00003.parquet").unlink()
+    with pytest.raises(ValueError, match="00001-of-00003.parquet is not there"):
+        read_examples("classification", folder)
 
 
 def test_splits(tmp_path):

@@ -16,6 +16,7 @@ import csv
 import itertools
 import os
 import posixpath
+import re
 import warnings
 
 from data_pipeline.tasks import archives
@@ -33,7 +34,23 @@ TABLE_ENDINGS = (
 
 _FIELD_CHARACTERS = 1 << 30
 _SEPARATORS = {";": "semicolons", "\t": "tabs"}
+_FIRST_SHARD = re.compile(r"(.*)-00000-of-(\d{5})(\.\w+)")
 _FIRST_ROWS = 20  # which tell the separator
+
+
+def find_table(tree, name):
+    """The file of a table, or the first of several that it is divided into.
+
+    Args:
+        tree: archives.Tree.
+        name: str, of the table.
+
+    Returns:
+        str or None.
+    """
+    if tree.has(name):
+        return name
+    return tree.first_shard(name) if columnar.is_columnar(name) else None
 
 
 def rows_of(tree, name, task):
@@ -175,6 +192,26 @@ def _json_rows(tree, name):
 
 
 def _columns_rows(tree, name, named_classes):
+    shards = _FIRST_SHARD.fullmatch(name)
+    # One that was given by its name is read alone.
+    if tree.is_file or not shards:
+        yield from _file_rows(tree, name, named_classes)
+        return
+    stem, count, ending = shards.groups()
+    names = [
+        f"{stem}-{number:05d}-of-{count}{ending}"
+        for number in range(int(count))
+    ]
+    for shard in names:
+        if not tree.has(shard):
+            raise ValueError(
+                f"{tree.place(shard)} is not there, one of the {len(names)} "
+                "files of a table. Fetch it."
+            )
+    yield from _rows_of_files(tree, names, named_classes)
+
+
+def _file_rows(tree, name, named_classes):
     with tree.open(name) as file:
         yield from columnar.read_objects(file, tree.place(name), named_classes)
 
@@ -186,10 +223,16 @@ def _saved_rows(tree, name, named_classes):
         return
     with archives.open_text(tree, name) as file:
         state = archives.parse_json(file.read(MOST_JSON_BYTES), place)
+    files = saved_datasets.names_of_state(state, place)
+    names = [posixpath.join(folder, file) for file in files]
+    yield from _rows_of_files(tree, names, named_classes)
+
+
+def _rows_of_files(tree, names, named_classes):
+    """Rows of the files of one table, numbered from its first."""
     number = 0
-    for file in saved_datasets.names_of_state(state, place):
-        path = posixpath.join(folder, file)
-        for _, row in _columns_rows(tree, path, named_classes):
+    for name in names:
+        for _, row in _file_rows(tree, name, named_classes):
             number += 1
             yield number, row
 

@@ -16,6 +16,7 @@ from data_pipeline.tasks.examples import own_splits
 from data_pipeline.tasks.readers import tables
 from data_pipeline.tasks.readers.columns import parse_columns
 from data_pipeline.tasks.readers.formats import TABLE_ENDINGS
+from data_pipeline.tasks.readers.formats import find_table
 from data_pipeline.text.files import COMPRESSED
 
 _COMPRESSED = ("", *COMPRESSED)
@@ -37,7 +38,7 @@ def find(tree, candidate, task, columns=None):
         str, the name of the table or of the sources, or None.
     """
     if candidate.lower().endswith(TABLE_ENDINGS):
-        return candidate if tree.has(candidate) else None
+        return find_table(tree, candidate)
     sources, targets = _endings(task, columns)
     # A test split may have no targets.
     needs = not posixpath.basename(candidate).startswith("test")
