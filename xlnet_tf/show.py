@@ -55,6 +55,13 @@ def parse_arguments(argv=None):
         help="the pseudo mask of UniLMv2 instead: positions of each step, "
         "such as 4,5 2",
     )
+    add(
+        "--memory",
+        nargs="+",
+        default=[],
+        metavar="PIECE",
+        help="tokens before these that are remembered",
+    )
     add("--seed", type=int, default=0, help="of a random order (default 0)")
     for name, text in (
         ("attention", "weights of a head over a text"),
@@ -115,12 +122,14 @@ def _draw_masks(options):
         ids = tokenizer.encode(options.text)
         pieces = [tokenizer.id_to_piece(x) for x in ids]
     if options.blocks:
+        if options.memory:
+            raise ValueError("--blocks draws a text without --memory.")
         blocks = [_numbers("--blocks", x.split(",")) for x in options.blocks]
         return pictures.draw_pseudo_masks(pieces, blocks)
     order = options.order
     named = len(order) == 1 and not order[0].isdigit()
     order = order[0] if named else _numbers("--order", order)
-    return pictures.draw_masks(pieces, order, options.seed)
+    return pictures.draw_masks(pieces, order, options.seed, options.memory)
 
 
 def _numbers(name, words):

@@ -37,6 +37,17 @@ def test_the_order_of_the_papers_figure():
     assert "3 → 2 → 4 → 1" in figure.get_suptitle()
 
 
+def test_memory_stands_in_front_of_the_text():
+    plain = pictures.draw_masks(PIECES_OF_FIGURE, [3, 2, 4, 1])
+    figure = pictures.draw_masks(
+        PIECES_OF_FIGURE, [3, 2, 4, 1], memory=["a", "b"]
+    )
+    for axes, without in zip(figure.axes, plain.axes, strict=True):
+        assert image(axes)[:, :2].all()
+        np.testing.assert_array_equal(image(axes)[:, 2:], image(without))
+        assert labels(axes.xaxis) == ["a", "b", *PIECES_OF_FIGURE]
+
+
 def test_no_picture_of_too_many_tokens():
     with pytest.raises(ValueError, match="at most 150 tokens. Received: 151"):
         pictures.draw_masks(["x"] * 151)

@@ -2,13 +2,14 @@
 
 The masks are those that the models compute with.
 
-Shapes: T tokens.
+Shapes: T tokens, M remembered tokens.
 """
 
 import numpy as np
 from keras import ops
 
-from xlnet_tf.model.masks import permutation_masks
+from xlnet_tf.config import XLNetConfig
+from xlnet_tf.model.masks import attention_mask
 from xlnet_tf.model.masks import pseudo_masks
 from xlnet_tf.pictures.grid import draw_grid
 from xlnet_tf.pictures.grid import figure_of
@@ -52,12 +53,13 @@ def make_order(order, num_tokens, seed=0):
     return order
 
 
-def draw_masks(pieces, order="random", seed=0):
+def draw_masks(pieces, order="random", seed=0, memory=()):
     """Draw what the content and the query stream of each token may attend to.
 
     Args:
         pieces: list of T strs.
         order, seed: as of `make_order`.
+        memory: list of M strs, pieces before them that are remembered.
 
     Returns:
         matplotlib.figure.Figure.
@@ -78,17 +80,23 @@ def draw_masks(pieces, order="random", seed=0):
     order = make_order(order, len(pieces), seed)
     rank = np.empty(len(pieces), "int32")
     rank[order] = np.arange(len(pieces))
-    figure = figure_of(len(pieces), len(pieces), panels=2)
+    columns = [*memory, *pieces]
+    figure = figure_of(len(pieces), len(columns), panels=2)
     rows = [
         f"{piece}  {step}" for piece, step in zip(pieces, rank + 1, strict=True)
     ]
     titles = ("content stream", "query stream")
-    masks = permutation_masks(rank[None])
+    features = {"token_ids": rank[None], "factorization_rank": rank[None]}
+    targets = np.arange(len(pieces))[None]
+    config = XLNetConfig.from_size("tiny")
+    both = attention_mask(features, targets, config, len(memory))
+    masks = np.split(ops.convert_to_numpy(both)[0], 2)
     for axes, mask, title in zip(
         figure.subplots(1, 2), masks, titles, strict=True
     ):
-        mask = ops.convert_to_numpy(mask)[0]
-        draw_grid(axes, mask, rows, pieces, title)
+        draw_grid(axes, mask, rows, columns, title)
+        if memory:
+            axes.axvline(len(memory) - 0.5, color="#333333", linewidth=1.5)
     steps = " → ".join(str(position + 1) for position in order)
     figure.suptitle(f"row may attend to column, order {steps}", fontsize=10)
     return figure
