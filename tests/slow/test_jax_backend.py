@@ -112,6 +112,33 @@ print("trains")
 """
 
 
+ADAPTERS = """
+import sys, keras, numpy as np, xlnet_tf
+assert keras.backend.backend() == "jax"
+config = xlnet_tf.XLNetConfig.from_size("tiny", dropout=0.0)
+model = xlnet_tf.XLNetTextClassifier(
+    xlnet_tf.XLNetBackbone(config, seed=1), num_classes=2, dropout=0.0
+)
+features = {"token_ids": np.arange(20, 60).reshape(4, 10)}
+plain = np.array(model(features))
+model.enable_lora(2)
+np.testing.assert_array_equal(model(features), plain)
+model.compile(keras.optimizers.Adam(1e-2))
+losses = model.fit(features, np.array([0, 1, 0, 1]), epochs=20, verbose=0)
+assert losses.history["loss"][-1] < 0.5 * losses.history["loss"][0]
+place = sys.argv[3] + "-adapters"
+model.save(place + ".keras")
+model.save_to_preset(place)
+for other in (
+    keras.models.load_model(place + ".keras"),
+    type(model).from_preset(place),
+    model.without_lora(),
+):
+    np.testing.assert_allclose(other(features), model(features), atol=1e-5)
+print("adapts")
+"""
+
+
 WAYS = """
 import jax, keras, numpy as np, xlnet_tf
 from xlnet_tf import XLNetConfig, XLNetBackbone
@@ -233,6 +260,7 @@ def printed(tmp_path_factory):
         "agree": SETUP + AGREE,
         "learn": SETUP + LEARN,
         "documents": DOCUMENTS,
+        "adapters": ADAPTERS,
         "ways": WAYS,
         "compiled": COMPILED,
     }
@@ -264,6 +292,10 @@ def test_fit_learns_and_remembers_under_jax(printed):
 
 def test_a_long_document_trains_under_jax(printed):
     assert printed["documents"] == "trains"
+
+
+def test_adapters_train_and_are_merged_under_jax(printed):
+    assert printed["adapters"] == "adapts"
 
 
 def test_every_way_to_compute_gives_the_same_gradients_under_jax(printed):
