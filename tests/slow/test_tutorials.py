@@ -28,7 +28,7 @@ SMALLER = {
 }
 # What they set cannot be set in a kernel that has computed something.
 OF_THEIR_OWN = ("devices",)
-SHARED = ("own_text", "csv_file", "long_documents", "hugging_face")
+SHARED = ("own_text", "csv_file", "long_documents", "hugging_face", "serving")
 
 
 @pytest.fixture(scope="module")
@@ -121,6 +121,16 @@ def test_hugging_face(kernel, tmp_path):
     for name in ("torch", "transformers"):
         pytest.importorskip(name, reason="it compares with transformers")
     assert "equal" in run(read("hugging_face"), kernel, tmp_path)
+
+
+def test_serving(kernel, tmp_path):
+    printed = run(read("serving"), kernel, tmp_path)
+    assert "▁States" in printed and "whole" in printed
+    assert "at most 4194304 bytes of text in a request" in printed
+    assert sorted(x.name for x in (tmp_path / "exports/fill").iterdir()) == [
+        "1",
+        "2",
+    ]
 
 
 def test_devices(environment, tmp_path):
