@@ -13,6 +13,8 @@ DATASETS = "hf://datasets/"
 _BUFFER_BYTES = 1 << 20
 # Names of the time of change in what fsspec tells of a file.
 _TIMES = ("mtime", "LastModified", "last_modified", "updated", "created")
+# What has no folders, only files whose names have slashes.
+_BUCKETS = {"s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "oss"}
 _READ_ONLY = ("http://", "https://", DATASETS)
 
 
@@ -143,7 +145,11 @@ class UrlPath:
             file.write(data)
 
     def mkdir(self, **options):
-        self._change("makedirs", exist_ok=True)
+        protocol = self._system.protocol
+        names = {protocol} if isinstance(protocol, str) else set(protocol)
+        # Else a mistake in the name of a bucket would make one.
+        if not names & _BUCKETS:
+            self._change("makedirs", exist_ok=True)
 
     def unlink(self, missing_ok=False):
         if not missing_ok or self.exists():
@@ -240,5 +246,7 @@ def _unreadable(url, error):
 
 def _unwritable(url, error):
     if isinstance(error, FileNotFoundError):
-        return _unreadable(url, error)
+        return FileNotFoundError(
+            f"{url} cannot be written: there is no such bucket or folder."
+        )
     return OSError(f"{url} cannot be written ({in_a_line(error)}).")
