@@ -225,6 +225,23 @@ def test_a_finished_run_only_predicts(finetuned, pretrained, tmp_path, capsys):
         r"wrote .*predictions.jsonl",
     ):
         assert re.search(line, said.out), line
+    # The file is the one that was held out.
+    assert f"{data}: accuracy {right_of(before):.4g}\n" in said.out
+    rows = [line.split("\t") for line in data.read_text("utf-8").splitlines()]
+    for width in (2, 1):  # the second without labels
+        other = tmp_path / f"{width}.tsv"
+        lines = ["\t".join(row[:width]) for row in rows[:8]]
+        other.write_text("\n".join(lines), "utf-8")
+        assert finetune.main([*argv, "--predict", str(other)]) == 0
+        said = capsys.readouterr().out
+        assert (f"{other}: accuracy {right_of(before[:7]):.4g}\n" in said) is (
+            width == 2
+        )
+
+
+def right_of(rows):
+    right = [row["predicted_label"] == row["true_label"] for row in rows]
+    return sum(right) / len(right)
 
 
 def test_errors_are_one_line(pretrained, tmp_path, capsys):

@@ -275,8 +275,7 @@ class FinetuningRun(Run):
 
     def progress_text(self, kind, scalars):
         if kind == "eval":
-            values = (f"{name} {value:.4g}" for name, value in scalars.items())
-            return "held out  " + "  ".join(values)
+            return f"held out  {_written(scalars, '  ')}"
         return (
             f"loss {scalars['loss']:.4f}  "
             f"gradient {scalars['gradient_norm']:.2f}  "
@@ -350,20 +349,22 @@ class FinetuningRun(Run):
             path: str, a file in the task's format; labels may be missing.
 
         Returns:
-            path of the JSON lines.
+            (path of the JSON lines, dict of metrics, {} without labels).
         """
         wait_for_peers(self.strategy)  # the chief writes the results
         self._restore_best()
         self.model.adopt(read_results(self.output)["metrics"])
+        task, columns = self.data.task, self.data.columns
         with warnings_in_a_line():
-            examples = reading.read_unlabelled(
-                self.data.task, path, self.data.columns
-            )
+            examples = reading.read_unlabelled(task, path, columns)
         decoded = self._evaluator({"": examples}).decoded("")
         file = self.output / PREDICTIONS_FILE
         if self.is_chief:
             write_predictions(file, prediction_rows(examples, decoded))
-        return file
+        if not all(map(reading.is_labelled, examples)):
+            return file, {}
+        score = self.task_class.score
+        return file, score(task, examples, decoded, self.data.labels)
 
 
 def run_task(options, config, strategy, data):
@@ -373,7 +374,7 @@ def run_task(options, config, strategy, data):
         options, config, strategy, data: see `FinetuningRun`.
 
     Returns:
-        (int, the exit status; dict of the results, or None if it was stopped
+        (int, the exit status; dict of the results, None where it was stopped
         or another worker writes them).
     """
     with FinetuningRun(options, config, strategy, data) as run:
@@ -381,16 +382,19 @@ def run_task(options, config, strategy, data):
         if status:
             return status, None
         # All workers predict together; the chief writes and reports.
-        file = options.predict and run.predict(options.predict)
+        predicted = options.predict and run.predict(options.predict)
         if not run.is_chief:
             return 0, None
     found = read_results(run.output)
-    values = ", ".join(
-        f"{name} {value:.4g}" for name, value in found["metrics"].items()
-    )
-    sys.stdout.write(f"{found['task']}: {values}\n")
+    sys.stdout.write(f"{found['task']}: {_written(found['metrics'])}\n")
     for note in notes_of(found.get("analysis", {})):
         sys.stdout.write(f"{note}\n")
-    if file:
-        sys.stdout.write(f"wrote {file}\n")
+    if predicted:
+        file, metrics = predicted
+        scores = f"{options.predict}: {_written(metrics)}\n" if metrics else ""
+        sys.stdout.write(f"{scores}wrote {file}\n")
     return 0, found
+
+
+def _written(metrics, comma=", "):
+    return comma.join(f"{name} {value:.4g}" for name, value in metrics.items())
