@@ -204,6 +204,7 @@ def test_what_questions_leave(finetuned):
 def test_a_finished_run_only_predicts(finetuned, pretrained, tmp_path, capsys):
     output = shutil.copytree(finetuned["classification"], tmp_path / "run")
     before = json_lines(output / "predictions.jsonl")
+    capsys.readouterr()  # of the run, where this test is its first user
     (output / "predictions.jsonl").unlink()
     # As of a run that was killed while it removed them.
     (output / "checkpoints").mkdir()
