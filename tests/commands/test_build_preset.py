@@ -95,7 +95,7 @@ def test_the_commands_follow_each_other_and_none_runs_twice(
     names = [command[0].split(".")[-1] for command in ran]
     assert names == [
         *("train_tokenizer", "build_records", "train"),
-        *("build_records", "train", "build_records", "train"),
+        *("build_records", "train", "build_records", "train", "train"),
     ]
     lengths = [
         command[command.index("--sequence-length") + 1]
@@ -105,10 +105,10 @@ def test_the_commands_follow_each_other_and_none_runs_twice(
     assert lengths == ["64", "128", "64"]
     trained = [command for command in ran if command[0].endswith(".train")]
     for stage, command, steps, weight in zip(
-        ("copying", "reading", "comparing"),
+        ("copying", "reading", "comparing", "comparing_longer"),
         trained,
-        ("20", "80", "30"),
-        (None, None, 2.0),
+        ("20", "80", "30", "60"),
+        (None, None, 2.0, 5.0),
         strict=True,
     ):
         assert command[command.index("--steps") + 1] == steps
@@ -117,14 +117,14 @@ def test_the_commands_follow_each_other_and_none_runs_twice(
         assert settings["warmup_steps"] == min(200, int(steps) // 4)
         TrainingConfig(**settings)
     XLNetConfig.from_json(output / "model.json")
-    assert str(output / "reading" / "preset") in trained[-1]
-    assert preset == output / "comparing" / "preset"
-    build()
-    assert len(ran) == 7
-    # Weights that changed at the same path are another start.
-    (output / "reading/preset/model.weights.h5").write_text("other")
+    assert str(output / "reading" / "preset") in trained[2]
+    assert preset == output / "comparing_longer" / "preset"
     build()
     assert len(ran) == 8
+    # Weights that changed at the same path are another start, of two stages.
+    (output / "reading/preset/model.weights.h5").write_text("other")
+    build()
+    assert len(ran) == 10
 
 
 def test_errors_are_one_line(tmp_path, capsys):
