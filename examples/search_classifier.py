@@ -9,7 +9,7 @@ search that was stopped. At its end it prints the best settings and the command
 that fine-tunes with them.
 """
 
-import argparse
+import importlib.util
 import pathlib
 import shlex
 import sys
@@ -17,12 +17,14 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
+from data_pipeline import command_line  # noqa: E402
+
 MOST_EPOCHS = 4
 
 
 def parse_arguments(argv=None):
     """Options of the command."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = command_line.Parser(description=__doc__.partition("\n")[0])
     add = parser.add_argument
     add("--data", required=True, metavar="FILE", help="CSV, or JSON lines")
     add("--preset", required=True, metavar="DIR", help="pretrained model")
@@ -30,7 +32,7 @@ def parse_arguments(argv=None):
     add("--trials", type=int, default=12, help="settings to try (default 12)")
     add("--sequence-length", type=int, default=128, help="default 128")
     add("--seed", type=int, default=0)
-    return parser.parse_args(argv)
+    return command_line.parse(parser, argv)
 
 
 def read(data, seed):
@@ -63,6 +65,8 @@ def make_search(preset, names, num_examples, sequence_length):
                 labels=names,
                 dropout=hp.Choice("dropout", [0.0, 0.1, 0.2], default=0.1),
             )
+            if model.preprocessor is None:
+                raise ValueError(f"there is no tokenizer in {preset}.")
             model.preprocessor.sequence_length = sequence_length
             schedule = xlnet_tf.WarmupSchedule(
                 hp.Float("learning_rate", 1e-5, 1e-3, sampling="log"),
@@ -89,16 +93,22 @@ def make_search(preset, names, num_examples, sequence_length):
 def main(argv=None):
     """Runs the command; see the module's text."""
     arguments = parse_arguments(argv)
+    if importlib.util.find_spec("keras_tuner") is None:
+        raise ValueError("KerasTuner is missing: pip install keras-tuner")
+    if arguments.trials < 1:
+        raise ValueError(
+            f"--trials must be 1 or more. Received: {arguments.trials}."
+        )
     import keras_tuner
 
     training, held_out, names = read(arguments.data, arguments.seed)
+    search = make_search(
+        arguments.preset, names, len(training[0]), arguments.sequence_length
+    )
+    # KerasTuner would report what does not fit as a trial that failed.
+    search.build(keras_tuner.HyperParameters())
     tuner = keras_tuner.BayesianOptimization(
-        make_search(
-            arguments.preset,
-            names,
-            len(training[0]),
-            arguments.sequence_length,
-        ),
+        search,
         objective=keras_tuner.Objective("val_accuracy", "max"),
         max_trials=arguments.trials,
         seed=arguments.seed,
@@ -115,7 +125,8 @@ def main(argv=None):
     for name, value in best.hyperparameters.values.items():
         command += [f"--{name.replace('_', '-')}", f"{value:g}"]
     print(shlex.join(command))
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(command_line.run(main))

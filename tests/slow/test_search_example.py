@@ -6,6 +6,7 @@ import shlex
 import pytest
 
 import xlnet_tf
+from data_pipeline import command_line
 from examples import search_classifier
 from tests.support.export_fixtures import tiny_tokenizer
 from xlnet_tf import finetune
@@ -44,3 +45,24 @@ def test_it_goes_on_and_prints_a_command(tmp_path, capsys):
     settings = finetune.parse_arguments(command[3:])
     assert settings.data == str(table) and settings.sequence_length == 16
     assert settings.learning_rate != 2e-5 and settings.epochs in range(1, 5)
+
+
+def test_errors_are_one_line(tmp_path, capsys):
+    empty, table = tmp_path / "empty.csv", tmp_path / "a.csv"
+    empty.touch()
+    rows = [f"film {i},{'xy'[i % 2]}" for i in range(10)]
+    table.write_text("\n".join(["text,label", *rows]), encoding="utf-8")
+    for data, preset, more, message in (
+        (tmp_path / "b.csv", "xlnet_tiny_en", [], "no file or directory"),
+        (empty, "xlnet_tiny_en", [], "the file is empty"),
+        (table, "nowhere", [], "there is no directory nowhere"),
+        (table, "xlnet_tiny_en", ["--trials", "0"], "--trials must be 1"),
+        (table, "xlnet_tiny_en", ["--sequence-length", "1"], "above 2"),
+    ):
+        argv = ["--data", data, "--preset", preset]
+        argv += ["--output", tmp_path / "search", *more]
+        run = command_line.run
+        assert run(search_classifier.main, [*map(str, argv)]) == 1
+        (line,) = capsys.readouterr().err.splitlines()
+        assert line.startswith("error: ") and message in line
+    assert not (tmp_path / "search").exists()
