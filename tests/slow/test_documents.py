@@ -35,6 +35,12 @@ def blocks(name):
     return {title: (kind, body) for title, kind, body in BLOCK.findall(text)}
 
 
+def made_smaller(body):
+    for long, short in SMALLER.items():
+        body = body.replace(long, short)
+    return body
+
+
 def write_text(directory):
     (directory / "text").mkdir()
     sentences = list(tiny_sentences(1600))
@@ -69,11 +75,9 @@ def run(tmp_path):
     }
 
     def run_block(kind, body):
-        for long, short in SMALLER.items():
-            body = body.replace(long, short)
         shell = ["bash", "-euo", "pipefail"]
         result = subprocess.run(
-            [*(shell if kind == "sh" else [python]), "-c", body],
+            [*(shell if kind == "sh" else [python]), "-c", made_smaller(body)],
             cwd=tmp_path,
             capture_output=True,
             encoding="utf-8",
@@ -105,7 +109,8 @@ def test_build_md_and_the_guides_run(tmp_path, run):
     names = ["BUILD.md", *(x for x in DOCUMENTS if x.startswith("docs/"))]
     for name in names:
         for title, block in blocks(name).items():
-            printed[title] = run(*block)
+            if title != "bucket":  # test_bucket.py
+                printed[title] = run(*block)
     assert set(printed) == {
         *("tokenizer", "records", "train", "settings", "finetune", "convert"),
         *("export", "client", "causal", "perplexity", "objective", "agreement"),
