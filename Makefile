@@ -1,4 +1,4 @@
-# Two commands do everything on a machine with nothing but Python 3.10 to 3.12:
+# Two commands do everything on a machine with nothing but Python 3.10 to 3.13:
 #   make demo    text -> tokenizer -> records -> pretraining -> SavedModel
 #   make test    the tests, but for the slow ones
 # Others: make docs, make lint, make test-slow, make torture, make bench, make startup, make preset,
