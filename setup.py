@@ -89,6 +89,16 @@ setup(
     description="XLNet for TensorFlow and Keras 3: pretrain, fine-tune, serve.",
     long_description=(HERE / "README.md").read_text(encoding="utf-8"),
     long_description_content_type="text/markdown",
+    # As in CITATION.cff. The project has no public address yet, so that there
+    # are no `project_urls`.
+    author="The xlnet_tf authors",
+    keywords=[
+        "XLNet",
+        "Transformer-XL",
+        "TensorFlow",
+        "Keras",
+        "language model",
+    ],
     license="Apache-2.0",
     license_files=["LICENSE"],
     python_requires=">=3.10,<3.14",

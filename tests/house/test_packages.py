@@ -1,8 +1,12 @@
 """What an installation brings: exact versions, their digests, licences."""
 
+import fnmatch
 import re
+import subprocess
 import sys
 
+import pytest
+import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
@@ -61,3 +65,31 @@ def test_licences_are_told_apart():
         ("not named", False),
     ):
         assert licences.is_allowed("a-package", licence) == allowed, licence
+
+
+@pytest.mark.parametrize("folder", ["docs", "docker", "benchmarks", "examples"])
+def test_the_source_distribution_holds_every_file(folder):
+    """The commands of make read recipes and settings, not programs alone."""
+    text = (ROOT / "MANIFEST.in").read_text(encoding="utf-8")
+    (patterns,) = re.findall(rf"^recursive-include {folder} (.*)$", text, re.M)
+    listed = subprocess.run(
+        ["git", "ls-files", folder],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    ).stdout.splitlines()
+    if not listed:
+        pytest.skip("not a checkout of git")
+    for name in listed:
+        name = name.rsplit("/", 1)[-1]
+        assert any(fnmatch.fnmatch(name, x) for x in patterns.split()), name
+
+
+def test_the_metadata_is_that_of_the_citation():
+    command = [sys.executable, "setup.py", "--author", "--keywords"]
+    author, *keywords = subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True
+    ).stdout.splitlines()
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text("utf-8"))
+    assert [author] == [x["name"] for x in citation["authors"]]
+    assert ",".join(keywords).split(",") == citation["keywords"]
