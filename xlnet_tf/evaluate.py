@@ -1,12 +1,16 @@
-"""Perplexity of a causal model on text: `python -m xlnet_tf.evaluate`.
+"""Measure a model without training it: `python -m xlnet_tf.evaluate`.
+
+The perplexity of a causal model on text, or the metrics of a task's model on
+examples:
 
     python -m xlnet_tf.evaluate --model runs/mine --text 'test/*.txt' \\
         --memory-length 640 --segment-length 128
     python -m xlnet_tf.evaluate --model runs/mine --text 'test/*.txt' \\
         --window 512 --stride 128
+    python -m xlnet_tf.evaluate --model runs/rte --task rte --data glue/RTE
 
-The model is one of `python -m xlnet_tf.train --objective causal`. The memory
-may be longer than in training.
+A causal model is one of `python -m xlnet_tf.train --objective causal`. Its
+memory may be longer than in training.
 """
 
 import argparse
@@ -19,7 +23,10 @@ def parse_arguments(argv=None):
     """Options of the command."""
     parser = command_line.Parser(
         prog="python -m xlnet_tf.evaluate",
-        description="Measure the perplexity of a causal model on text.",
+        usage="%(prog)s --model PATH (--text GLOB ... | --task NAME --data "
+        "PATH) [options]",
+        description="Measure the perplexity of a causal model on text, or the "
+        "metrics of a task's model on examples.",
     )
     add = parser.add_argument
     add(
@@ -28,7 +35,26 @@ def parse_arguments(argv=None):
         metavar="PATH",
         help="output of a run, preset or .keras file",
     )
-    add("--text", required=True, nargs="+", help="text files, or patterns")
+    add("--task", metavar="NAME", help="as of xlnet_tf.finetune")
+    add(
+        "--data",
+        metavar="PATH",
+        help="examples of the task: a file, or a directory with a dev split",
+    )
+    add("--columns", help="as of xlnet_tf.finetune")
+    add(
+        "--predictions",
+        metavar="FILE",
+        help="write answers beside the truth there, as JSON lines",
+    )
+    _add_text_options(add)
+    add("--output", metavar="FILE", help="write the numbers there, as JSON")
+    return command_line.parse(parser, argv)
+
+
+def _add_text_options(add):
+    """Adds the options of perplexity."""
+    add("--text", nargs="+", help="text files, or patterns")
     add(
         "--tokenizer",
         metavar="FILE",
@@ -75,12 +101,10 @@ def parse_arguments(argv=None):
     add(
         "--batch-size",
         type=_positive,
-        default=1,
         metavar="N",
-        help="parts of the text, or windows, at once (default 1)",
+        help="parts of the text, or windows, at once (default 1); rows of a "
+        "task (default as of xlnet_tf.finetune)",
     )
-    add("--output", metavar="FILE", help="write the numbers there, as JSON")
-    return command_line.parse(parser, argv)
 
 
 def _positive(text):
@@ -106,6 +130,18 @@ def _at_least(text, least):
 def main(argv=None):
     """Runs the command; see the module's text."""
     options = parse_arguments(argv)
+    if bool(options.text) == bool(options.task):
+        raise ValueError(
+            "give either --text, to measure perplexity, or --task and --data."
+        )
+    return measure_task(options) if options.task else measure_text(options)
+
+
+def measure_text(options):
+    """Prints the perplexity of text; returns the exit status."""
+    for name in ("data", "columns", "predictions"):
+        if getattr(options, name):
+            raise ValueError(f"--{name} is of --task, which is not given.")
     if options.window is None and options.stride is not None:
         raise ValueError("--stride is of --window, which is not given.")
     if options.window is not None and options.memory_length:
@@ -123,7 +159,7 @@ def main(argv=None):
         model = load(options.model)
         tokenizer = load_tokenizer(options.tokenizer or options.model)
     token_ids, words, characters = read_text(options, tokenizer)
-    rows = options.batch_size
+    rows = options.batch_size or 1
     if options.window:
         stride = options.stride or max(options.window // 2, 1)
         found = perplexity.evaluate_with_window(
@@ -154,6 +190,37 @@ def main(argv=None):
     )
     if options.output:
         write_json(as_path(options.output), report)
+    return 0
+
+
+def measure_task(options):
+    """Prints the metrics of a task; returns the exit status."""
+    if not options.data:
+        raise ValueError("--task needs --data: a file or a directory.")
+    from xlnet_tf.files import as_path
+    from xlnet_tf.files import write_json
+    from xlnet_tf.files.models import as_model_path
+    from xlnet_tf.loading import load
+    from xlnet_tf.training.results.evaluation import evaluate_task
+    from xlnet_tf.training.results.evaluation import settings_of_run
+    from xlnet_tf.training.results.report import write_predictions
+
+    settings = settings_of_run(options.model)
+    if options.batch_size:
+        settings["batch_size"] = options.batch_size
+    with command_line.warnings_in_a_line():
+        model = load(as_model_path(options.model))
+    metrics, predictions = evaluate_task(
+        model, options.task, options.data, options.columns, settings
+    )
+    written = ", ".join(f"{name} {x:.4g}" for name, x in metrics.items())
+    sys.stdout.write(f"{options.data}: {written}\n")
+    if options.predictions:
+        file = as_path(options.predictions)
+        write_predictions(file, predictions)
+        sys.stdout.write(f"wrote {file}\n")
+    if options.output:
+        write_json(as_path(options.output), metrics)
     return 0
 
 

@@ -186,6 +186,11 @@ def _losses(model, names):
 
 
 def _check_causal(model):
+    if not hasattr(model, "objectives"):
+        raise ValueError(
+            "perplexity needs a model of language; a task's model is measured "
+            f"by --task and --data. Received: {type(model).__name__}."
+        )
     names = [objective.name for objective in model.objectives]
     if names[0] != "causal":
         raise ValueError(

@@ -1,0 +1,74 @@
+"""`evaluate --task`: the figures of a run again, from what the run left."""
+
+import json
+
+import pytest
+
+from data_pipeline import command_line
+from tests.support import artefacts
+from xlnet_tf import evaluate
+
+DATA = artefacts.EARLIER / "finetuning" / "data"
+
+
+def run(model, task, data, *more):
+    argv = ["--model", model, "--task", task, "--data", data, *more]
+    return command_line.run(evaluate.main, [str(x) for x in argv])
+
+
+@pytest.mark.parametrize(
+    ("task", "file"), [("classification", "dev.tsv"), ("squad-2.0", None)]
+)
+def test_figures_and_answers_are_those_of_the_run(
+    finetuned, tmp_path, capsys, task, file
+):
+    kind = "questions" if task == "squad-2.0" else task
+    output, data = finetuned[kind], DATA / task
+    predictions, figures = tmp_path / "found.jsonl", tmp_path / "found.json"
+    more = ("--predictions", predictions, "--output", figures)
+    # The output of a run, and a preset; a file, and a directory.
+    for model, path in ((output, data), (output / "best", data / (file or ""))):
+        assert run(model, task, path, *more) == 0
+        results = json.loads((output / "results.json").read_text())
+        found = json.loads(figures.read_text())
+        for name, value in found.items():
+            assert value == pytest.approx(results["metrics"][name]), name
+        name = results["metric"]
+        assert f"{name} {found[name]:.4g}" in capsys.readouterr().out
+        held_out = (output / "held_out_predictions.jsonl").read_text()
+        kept = [json.loads(line) for line in held_out.splitlines()]
+        lines = [json.loads(x) for x in predictions.read_text().splitlines()]
+        assert [x["id"] for x in lines] == [x["id"] for x in kept]
+        answer = "answer" if kind == "questions" else "predicted_label"
+        assert [x[answer] for x in lines] == [x[answer] for x in kept]
+
+
+def test_errors_are_one_line(finetuned, pretrained, tmp_path, capsys):
+    model = finetuned["classification"]
+    data = DATA / "classification" / "dev.tsv"
+    other = tmp_path / "other.tsv"
+    other.write_text("text\tlabel\nOne.\tmaybe\n")
+    bare = tmp_path / "bare.tsv"
+    bare.write_text("text\nOne.\n")
+    for arguments, message in (
+        ((model, "classification", other), "does not know: maybe"),
+        ((model, "classification", bare), "bare.tsv"),
+        ((model, "classification", "nowhere"), "nowhere"),
+        ((model, "clasification", data), "clasification"),
+        ((model, "regression", data), "a model of the class XLNetTextRegre"),
+        ((pretrained, "classification", data), "a model of the class XLNetTe"),
+        ((model, "classification", data, "--text", "x"), "either --text"),
+    ):
+        capsys.readouterr()
+        assert run(*arguments) == 1, arguments
+        error = capsys.readouterr().err.splitlines()[-1]
+        assert error.startswith("error: ") and message in error, error
+    for argv, message in (
+        ([], "either --text"),
+        (["--task", "rte"], "--task needs --data"),
+        (["--text", "x", "--data", "y"], "--data is of --task"),
+        (["--text", bare], "perplexity needs a model of language"),
+    ):
+        argv = ["--model", str(model / "best"), *map(str, argv)]
+        assert command_line.run(evaluate.main, argv) == 1
+        assert message in capsys.readouterr().err

@@ -1,0 +1,118 @@
+"""Metrics and answers of a task's model on examples, without training."""
+
+from data_pipeline.command_line import warnings_in_a_line
+from data_pipeline.features.batches import Batches
+from data_pipeline.tasks import reading
+from data_pipeline.tasks.catalog import find_task
+from xlnet_tf.files import as_path
+from xlnet_tf.files import read_json
+from xlnet_tf.tasks import task_class
+from xlnet_tf.training.config import FinetuningConfig
+from xlnet_tf.training.finetuning_step import FinetuningEvaluator
+from xlnet_tf.training.finetuning_step import distribute_examples
+from xlnet_tf.training.finetuning_step import padded_lengths
+from xlnet_tf.training.results.report import prediction_rows
+from xlnet_tf.training.strategy import make_strategy
+
+# Settings of a run by which texts are made into rows.
+_READING = (
+    "long_documents",
+    "document_length",
+    "stride",
+    "num_documents",
+    "max_question_length",
+)
+
+
+def settings_of_run(path):
+    """How a run read its texts: dict, empty for any other path."""
+    file = as_path(path) / "training.json"
+    kept = read_json(file) if file.is_file() else {}
+    return {name: kept[name] for name in _READING if name in kept}
+
+
+def evaluate_task(model, task, path, columns=None, settings=None):
+    """Evaluate a model as a fine-tuning run evaluates it.
+
+    Args:
+        model: task of `xlnet_tf.tasks` with a preprocessor.
+        task: str, name of a task of the model's kind.
+        path: str, a file in the format of the task, or a directory or archive
+            of it, whose dev split is read.
+        columns: str or None, as of `finetune`.
+        settings: dict of further fields of FinetuningConfig, or None: the rows
+            of a batch, how long documents are read.
+
+    Returns:
+        tuple of a dict of str to float, the metrics, and a list of dict of
+        `prediction_rows`.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: the task is of another kind or unknown, examples have no
+            labels, or the model lacks classes that they have.
+    """
+    spec = find_task(task)
+    _check_kind(model, spec)
+    with warnings_in_a_line():
+        examples = reading.read_examples(spec, path, "dev", columns)
+    labels = _classes(model, spec, examples)
+    preprocessor = model.preprocessor
+    length = preprocessor.sequence_length
+    kept = {"sequence_length": length}
+    if spec.kind == "question_answering":
+        kept["max_question_length"] = preprocessor.max_question_length
+    config = FinetuningConfig.for_task(
+        spec.name, options={**kept, **(settings or {})}
+    )
+    rows = preprocessor.encode(
+        examples,
+        labels,
+        training=False,
+        progress=True,
+        **model.encoding_arguments(spec, config),
+    )
+    lengths = padded_lengths(length, model.segment_length)
+    strategy = make_strategy("one_device")
+    batches = Batches(rows, config.batch_size, lengths, seed=0)
+    dataset = distribute_examples(batches, config, strategy)
+    evaluator = FinetuningEvaluator(
+        model, spec, labels, {"": (examples, rows, dataset)}, strategy
+    )
+    decoded = evaluator.decoded("")
+    metrics = model.score(spec, examples, decoded, labels)
+    return metrics, prediction_rows(examples, decoded)
+
+
+def _check_kind(model, spec):
+    wanted = task_class(spec.kind)
+    if not isinstance(model, wanted):
+        raise ValueError(
+            f"the task {spec.name} needs a model of the class "
+            f"{wanted.__name__}; this one is of {type(model).__name__}."
+        )
+    if model.preprocessor is None:
+        raise ValueError(
+            "the model has no tokenizer with it: give the output of its run, "
+            "or a preset directory with a tokenizer."
+        )
+
+
+def _classes(model, spec, examples):
+    """tuple of str, or None: the model's classes, if examples have no other."""
+    found = reading.labels_of(spec, examples)
+    if found is None:
+        return None
+    if not model.labels:
+        raise ValueError(
+            "the model has no names of classes: give them as `labels` when it "
+            "is made, or fine-tune with the command."
+        )
+    unknown = sorted(set(found) - set(model.labels))
+    if unknown:
+        raise ValueError(
+            f"the examples have classes that the model does not know: "
+            f"{', '.join(unknown[:5])}. It knows "
+            f"{', '.join(model.labels[:5])}; look at `--columns`."
+        )
+    return tuple(model.labels)
