@@ -230,7 +230,7 @@ def test_memory_length(records, files, tmp_path):
         assert run.model_config.memory_length == length, model
 
 
-def test_exports_go_to_the_step(records, files, tmp_path):
+def test_exports_go_to_the_step(records, files, tmp_path, capsys):
     asked = []
 
     def export(model, tokenizer, directory, sequence_length):
@@ -243,6 +243,10 @@ def test_exports_go_to_the_step(records, files, tmp_path):
     assert asked == [(300, tmp_path / "export/3", artefacts.LENGTH)]
     run.finish()
     assert len(asked) == 2
+    written = capsys.readouterr().out
+    assert f"wrote {tmp_path / 'export/3'}\n" in written
+    assert f"xlnet predict --model {tmp_path / 'export/3'} --text" in written
+    assert "xlnet export" not in written
     assert (tmp_path / "run/preset/config.json").is_file()
 
 

@@ -7,6 +7,7 @@ import pytest
 import tensorflow as tf
 
 from xlnet_tf.training.config import TrainingConfig
+from xlnet_tf.training.runs.progress import ending
 from xlnet_tf.training.runs.progress import trackers
 from xlnet_tf.training.runs.progress.best import BestWeights
 from xlnet_tf.training.runs.progress.best import PatienceExhausted
@@ -283,3 +284,44 @@ def test_a_failed_save_is_not_the_best(tmp_path):
     with pytest.raises(OSError, match="disk full"):
         best({"loss": 0.3})
     assert not (tmp_path / "best.json").exists()
+
+
+def test_how_a_run_ends(tmp_path):
+    """Worse than guessing among 300 tokens, or than its best evaluation."""
+    exports = [tmp_path / "export/2", tmp_path / "export/4"]
+    nan = float("nan")
+    for (best, last), diverged, reason, used in (
+        ((3.0, 3.05), False, None, 4),
+        ((3.0, 4.0), False, ": the model has overfitted, use", 2),
+        ((3.0, 40.0), True, "; the last is worse (40.000), use", 2),
+        ((3.0, nan), True, "; the last is worse (nan), use", 2),
+        ((7.0, 7.0), True, None, 4),
+    ):
+        log = log_at(tmp_path, step_at(4), quiet=True)
+        log.train({"loss": 1.0})
+        log.evaluate({"loss": last})
+        value = {"metric": "loss", "value": best, "step": 2}
+        (tmp_path / "best.json").write_text(json.dumps(value))
+        warning = ending.warning_of_divergence(tmp_path, 300)
+        assert bool(warning) == diverged, last
+        assert not diverged or f"loss is {last:.3f}, and a guess" in warning
+        assert not diverged or "300 tokens has 5.704." in warning
+        text = ending.ending(tmp_path, diverged)
+        preset = tmp_path / "best" if reason else tmp_path
+        assert (f"best: step 2, loss {best:.3f}; the last" in text) == (
+            reason is not None
+        )
+        assert reason is None or f"{reason} {preset}\n" in text
+        assert f"      --preset {preset}\n" in text
+        assert f"xlnet export --model {preset} --output" in text
+        text = ending.ending(tmp_path, diverged, exports)
+        assert f"xlnet predict --model {tmp_path}/export/{used} --t" in text
+        assert "xlnet export" not in text
+        # Of the last step alone.
+        text = ending.ending(tmp_path, diverged, exports[1:])
+        assert ("xlnet export --model" in text) == (reason is not None)
+    (tmp_path / "metrics.jsonl").unlink()
+    log_at(tmp_path, step_at(4), quiet=True).train({"loss": 9.0})
+    assert "its last loss is 9.000" in ending.warning_of_divergence(
+        tmp_path, 300
+    )

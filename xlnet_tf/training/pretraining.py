@@ -31,8 +31,11 @@ from xlnet_tf.training.records import model_config
 from xlnet_tf.training.records import record_sets
 from xlnet_tf.training.runs.exports import EXPORTS_FILE
 from xlnet_tf.training.runs.exports import keep_newest
+from xlnet_tf.training.runs.exports import kept_exports
 from xlnet_tf.training.runs.exports import note_export
 from xlnet_tf.training.runs.exports import remove_unfinished
+from xlnet_tf.training.runs.progress.ending import ending
+from xlnet_tf.training.runs.progress.ending import warning_of_divergence
 from xlnet_tf.training.runs.progress.log import draw_losses
 from xlnet_tf.training.runs.run import MODEL_FILE
 from xlnet_tf.training.runs.run import Run
@@ -41,13 +44,6 @@ from xlnet_tf.training.runs.start import objective_of_preset
 from xlnet_tf.training.runs.start import start_from
 from xlnet_tf.training.strategy import describe
 from xlnet_tf.weights.tensor_files import digest_of_weights
-
-# What users do with a pretrained model.
-_NEXT = """next:
-  xlnet finetune --task classification --data FILE.csv --output DIR \\
-      --preset {run}
-  xlnet export --model {run} --output saved_models/NAME/1
-"""
 
 
 class PretrainingRun(Run):
@@ -358,10 +354,15 @@ class PretrainingRun(Run):
         write_bytes(self.output / TOKENIZER, self.tokenizer.model_proto)
         self._save("preset")
         picture = draw_losses(self.output)
+        exports = kept_exports(self.options.export, self.output / EXPORTS_FILE)
+        warning = warning_of_divergence(
+            self.output, self.model_config.vocabulary_size
+        )
+        sys.stderr.write(warning)
+        written = [self.output / MODEL_FILE, picture, *exports]
         sys.stdout.write(
-            f"wrote {self.output / MODEL_FILE}\n"
-            + (f"wrote {picture}\n" if picture else "")
-            + _NEXT.format(run=self.output)
+            "".join(f"wrote {path}\n" for path in written if path)
+            + ending(self.output, bool(warning), exports)
         )
 
     def _save(self, name):

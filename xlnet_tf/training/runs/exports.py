@@ -69,6 +69,24 @@ def keep_newest(exports, step, count, file):
     _write(file, {"directory": str(exports), "steps": steps[-count:]})
 
 
+def kept_exports(exports, file):
+    """The exports of a run that are kept.
+
+    Args:
+        exports: str or path of the directory that holds an export for each
+            step, or None.
+        file: path of the JSON file in which the run notes its exports.
+
+    Returns:
+        list of paths, the newest last.
+
+    Raises:
+        ValueError: if the file is damaged.
+    """
+    exports = as_path(exports or "")
+    return [exports / str(step) for step in _steps(exports, _read(file))]
+
+
 def _steps(exports, noted):
     """list of int, the steps of the exports that a run has noted."""
     return noted["steps"] if noted.get("directory") == str(exports) else []

@@ -41,7 +41,7 @@ class BestWeights:
         self._save = save
         self._is_chief = is_chief
         self._patience = patience
-        best = _read_best(file) if file.is_file() else None
+        best = read_best(file) if file.is_file() else None
         if best and best["step"] > int(global_step.numpy()):
             # Of steps that were lost and are repeated.
             best = None
@@ -73,8 +73,18 @@ class BestWeights:
             raise PatienceExhausted
 
 
-def _read_best(file):
-    """dict of the metric, its value and the step in a `best.json`."""
+def read_best(file):
+    """The best evaluation in a `best.json`.
+
+    Args:
+        file: path, which exists.
+
+    Returns:
+        dict of the metric, its value and the step.
+
+    Raises:
+        ValueError: if the file is damaged.
+    """
     best = read_json(file)
     if isinstance(best, float):
         return {"metric": "loss", "value": best, "step": 0}

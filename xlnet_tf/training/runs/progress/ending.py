@@ -1,0 +1,83 @@
+"""What a pretraining run says at its end: how it went, and what can follow.
+
+The losses are those of its `metrics.jsonl` and `best.json`.
+"""
+
+import math
+
+from xlnet_tf.files import read_json_lines
+from xlnet_tf.training.runs.progress.best import read_best
+from xlnet_tf.training.runs.progress.log import METRICS_FILE
+from xlnet_tf.training.runs.progress.log import PICTURE_FILE
+
+# From this times the best loss on, or that of chance, the last one is worse.
+_CLEARLY_WORSE, _FAR_ABOVE = 1.03, 1.1
+_OVERFITTED = ": the model has overfitted"
+_NEXT = """next:
+  xlnet finetune --task classification --data FILE.csv --output DIR \\
+      --preset {preset}
+  {second}
+"""
+
+
+def last_loss(directory, kind):
+    """The last loss in the log of a run, float, or None without one.
+
+    Args:
+        directory: path of the run.
+        kind: "eval" or "train".
+    """
+    log = directory / METRICS_FILE
+    lines = read_json_lines(log) if log.is_file() else []
+    found = [x["loss"] for x in lines if x.get("kind") == kind and "loss" in x]
+    return found[-1] if found else None
+
+
+def warning_of_divergence(directory, vocabulary_size):
+    """A line on a run that is worse than guessing, str; "" for any other.
+
+    Args:
+        directory: path of the run.
+        vocabulary_size: int; a guess among so many has the loss of its
+            logarithm.
+    """
+    held_out, chance = last_loss(directory, "eval"), math.log(vocabulary_size)
+    last = last_loss(directory, "train") if held_out is None else held_out
+    if last is None or last <= _FAR_ABOVE * chance:  # NaN is not
+        return ""
+    return (
+        "warning: the run has diverged: its last "
+        f"{'' if held_out is None else 'held-out '}loss is {last:.3f}, and a "
+        f"guess among {vocabulary_size:,} tokens has {chance:.3f}. Train anew "
+        f"with a lower --learning-rate; {directory / PICTURE_FILE} shows where "
+        "the loss rises.\n"
+    )
+
+
+def ending(directory, has_diverged, exports=()):
+    """The last lines of a run: its best evaluation, and what can follow.
+
+    Args:
+        directory: path of the run.
+        has_diverged: bool, see `warning_of_divergence`.
+        exports: list of paths of the SavedModels that the run wrote, if any.
+
+    Returns:
+        str.
+    """
+    said, preset, file = "", directory, directory / "best.json"
+    best = read_best(file) if file.is_file() else None
+    last = last_loss(directory, "eval")
+    # NaN is worse too.
+    if best and last is not None and not last <= _CLEARLY_WORSE * best["value"]:
+        preset = directory / "best"
+        said = (
+            f"best: step {best['step']}, loss {best['value']:.3f}; the last is "
+            f"worse ({last:.3f}){'' if has_diverged else _OVERFITTED}, use "
+            f"{preset}\n"
+        )
+        exports = [x for x in exports if x.name == str(best["step"])]
+    second = f"xlnet export --model {preset} --output saved_models/NAME/1"
+    if exports:
+        second = f"xlnet predict --model {exports[-1]} --text TEXT"
+    return said + _NEXT.format(preset=preset, second=second)
