@@ -65,11 +65,17 @@ def read_by_name(task, split="train"):
     """
     task = find_task(task)
     splits = _TASK_SPLITS.get(task.name, _SPLITS)
-    if task.tfds is None or split not in splits:
-        lack = "the task" if task.tfds is None else f"a {split} split of"
+    if task.tfds is None:
         raise ValueError(
-            f"TensorFlow Datasets does not have {lack} {task.name}. Give the "
-            f"path of the data. Received: task={task.name!r}, split={split!r}."
+            f"the task {task.name} needs your files: --data PATH. TensorFlow "
+            "Datasets, which is read without --data, does not have the task "
+            f"{task.name}."
+        )
+    if split not in splits:
+        raise ValueError(
+            f"TensorFlow Datasets does not have a {split} split of "
+            f"{task.name}. Give the path of the data. Received: "
+            f"task={task.name!r}, split={split!r}."
         )
     if task.reader == "race":
         return [

@@ -347,8 +347,11 @@ def test_wrong_columns(tmp_path):
         read_examples("classification", path)
     with pytest.raises(ValueError, match=r"looked for \('rating',\)|rating"):
         read_examples("classification", path, columns="text=body,label=rating")
-    with pytest.raises(ValueError, match="ROLE=COLUMN.*roles of the task cl"):
-        read_examples("classification", path, columns="words=body")
+    for columns in ("words=body", "nope", {"words": "body"}):
+        received = "nope" if columns == "nope" else "words=body"
+        message = f"ROLE=COLUMN.*Received: {received}; roles of the task cl"
+        with pytest.raises(ValueError, match=message):
+            read_examples("classification", path, columns=columns)
     with pytest.raises(ValueError, match="roles of the task imdb: none"):
         read_examples("imdb", tmp_path, columns="text=body")
 

@@ -186,6 +186,46 @@ def test_squad(tmp_path):
     assert find_split("squad-1.1", tmp_path, "train") is None
 
 
+def test_questions_a_line(tmp_path):
+    """Flat, as `datasets` writes them, or with the answers of the layout."""
+    one = {"context": "Oaks are old.", "question": "?", "title": "T"}
+    answers = {"text": ["old", "Oaks"], "answer_start": [9, 0]}
+    rows = [
+        {**one, "answers": answers, "id": "a"},
+        {**one, "answers": [{"text": "old", "answer_start": 9}]},
+        {**one, "answers": {"text": [], "answer_start": []}},
+    ]
+    path = tmp_path / "a.jsonl"
+
+    def write_rows(*rows):
+        write(path, "\n".join(map(json.dumps, rows)) + "\n\n")
+
+    write_rows(*rows)
+    found = read_examples("squad-2.0", path)
+    assert [x.id for x in found] == ["a", "2", "3"]
+    assert [x.answers for x in found] == [
+        (Answer("old", 9), Answer("Oaks", 0)),
+        (Answer("old", 9),),
+        (),
+    ]
+    assert [x.is_impossible for x in found] == [False, False, True]
+    assert (found[0].title, found[0].context) == ("T", one["context"])
+    with pytest.raises(ValueError, match="question 3: it has no answers"):
+        read_examples("squad-1.1", path)
+    write_rows(*rows[:2], one)
+    with pytest.raises(ValueError, match="question 3: it has no answers"):
+        read_examples("squad-2.0", path)
+    assert not read_examples("squad-2.0", path, "test")[2].is_impossible
+    for wrong in ([], {"question": "?"}, {**one, "answers": {"text": ["a"]}}):
+        write_rows(rows[0], wrong)
+        message = "a.jsonl, row 2: not a question in a line"
+        with pytest.raises(ValueError, match=message):
+            read_examples("squad-2.0", path)
+    write(path, json.dumps(one) + "\n{")
+    with pytest.raises(ValueError, match="row 2: broken JSON"):
+        read_examples("squad-2.0", path)
+
+
 def test_misplaced_answers_are_kept_and_told(tmp_path):
     questions = [
         question(1, "old", 9),
@@ -288,6 +328,9 @@ def test_bad_conll(tmp_path):
     for task, text, message in (
         ("ner", "a O\nb\n", "row 2: 1 fields"),
         ("ner", "a\n", "row 1: 1 fields"),
+        ("ner", "text,label\r\n", "a table .*CoNLL.*Received: text,label$"),
+        ("ner", '{"text":"a"}\n', "row 1: this looks like a table"),
+        ("ner", ",\n", "row 1: 1 fields"),
         ("ner", "a\tO\nb\t\n", "row 2: the tag of 'b' is empty"),
         ("ner", "a\tO\n\tO\n", "row 2: the word is empty"),
         ("ner", "a B-x\nb 1\n", "row 2: the tag '1' is neither O nor"),

@@ -146,8 +146,10 @@ def test_features_and_classes_are_those_of_the_package(tmp_path):
 
 
 def test_what_is_not_there():
-    with pytest.raises(ValueError, match="does not have the task yelp-5"):
-        read_by_name("yelp-5")
+    for task in ("yelp-5", "classification"):
+        message = f"task {task} needs your files: --data PATH.*not have the ta"
+        with pytest.raises(ValueError, match=message):
+            read_by_name(task)
     with pytest.raises(ValueError, match="does not have a dev split of imdb"):
         read_by_name("imdb", "dev")
 

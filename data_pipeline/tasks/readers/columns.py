@@ -23,14 +23,17 @@ def parse_columns(task, columns):
     """
     if not columns:
         return {}
+    given = columns
     if isinstance(columns, str):
         pairs = [pair.partition("=") for pair in columns.split(",")]
         columns = {role.strip(): name.strip() for role, _, name in pairs}
     for role, name in columns.items():
         if role not in task.columns or name == "":
             roles = ", ".join(task.columns) or "none, its files have no columns"
+            if not isinstance(given, str):
+                given = f"{role}={name}"
             raise ValueError(
-                f"`columns` must be ROLE=COLUMN,... Received: {role}={name}; "
+                f"`columns` must be ROLE=COLUMN,... Received: {given}; "
                 f"roles of the task {task.name}: {roles}."
             )
     return {role: str(name) for role, name in columns.items()}

@@ -13,6 +13,8 @@ _BLANKS = re.compile(" +")
 _TAG = re.compile("O|[A-Z]-.+")
 # As in CoNLL-U, "# sent_id = 1".
 _NAMED_COMMENT = re.compile(r"# *[\w.:-]+( [\w.:-]+)* *= ")
+# A separator of a table between two names, or an object.
+_TABLE = re.compile(r"\w\"?[,;]\"?\w|^[{\[]\"")
 _DOCUMENT_START = "-DOCSTART-"
 
 
@@ -64,9 +66,8 @@ def read_examples(tree, name, task, split, columns=None):
                 raise ValueError(f"{place}, row {number}: {error}") from None
             except IndexError:
                 raise ValueError(
-                    f"{place}, row {number}: {len(fields)} fields, {line!r}; "
-                    f"the word is in column {word_column}, the tag in column "
-                    f"{tag_column} (from 0)."
+                    f"{place}, row {number}: "
+                    + _lacking(line, fields, word_column, tag_column)
                 ) from None
         _end(examples, words, tags, task, f"{file}, row {begin}")
     if not examples:
@@ -108,6 +109,21 @@ def _end(examples, words, tags, task, where):
     )
     words.clear()
     tags.clear()
+
+
+def _lacking(line, fields, word_column, tag_column):
+    """What is wrong with a line that lacks its word or its tag, str."""
+    if len(fields) == 1 and _TABLE.search(line):
+        return (
+            "this looks like a table (CSV or JSON), and the file of a task of "
+            "tags is CoNLL: a word and its tag a line, with a blank or a tab "
+            "between them, and a blank line behind each sentence. Received: "
+            f"{line.strip()[:80]}"
+        )
+    return (
+        f"{len(fields)} fields, {line!r}; the word is in column {word_column}, "
+        f"the tag in column {tag_column} (from 0)."
+    )
 
 
 def _word(fields, column):

@@ -1,5 +1,10 @@
-"""Questions and answers in the JSON format of SQuAD."""
+"""Questions and answers in the JSON format of SQuAD, nested or flat.
 
+Flat is an object a question, as Hugging Face's `datasets` writes SQuAD: with
+its `context`, and lists of the `text` and the `answer_start` of its answers.
+"""
+
+import json
 import posixpath
 import warnings
 
@@ -10,10 +15,11 @@ from xlnet_tf.files.limits import in_a_line
 
 
 def read_examples(tree, name, task, split, columns=None):
-    """Read the questions of a file.
+    """Read the questions of a file, in SQuAD's layout or flat lines.
 
-    An answer whose text is not at its `answer_start` is kept unchanged; a
-    warning gives the number of such answers.
+    A flat question of SQuAD 2.0 whose answers are empty has none. An answer
+    whose text is not at its `answer_start` is kept unchanged; a warning gives
+    the number of such answers.
 
     Args:
         tree: archives.Tree.
@@ -31,7 +37,7 @@ def read_examples(tree, name, task, split, columns=None):
     """
     place, file = tree.place(name), posixpath.basename(name)
     with archives.open_text(tree, name) as text:
-        document = archives.parse_json(text.read(), place)
+        document = _parsed(text.read(), place, task, split)
     examples = []
     where = "the beginning"
     try:
@@ -54,6 +60,53 @@ def read_examples(tree, name, task, split, columns=None):
         raise ValueError(f"{place}: the file holds no questions.")
     _warn_of_misplaced(examples, place)
     return examples
+
+
+def _parsed(text, place, task, split):
+    """The document of a file; questions a line as paragraphs of their own."""
+    lines = text.split("\n")
+    if not _is_flat(lines[0]):
+        return archives.parse_json(text, place)
+    articles = []
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        row = archives.parse_json(line, place, number)
+        try:
+            articles.append(_article(row, number, task, split))
+        except (KeyError, TypeError, AttributeError, ValueError) as error:
+            raise ValueError(
+                f"{place}, row {number}: not a question in a line, which has "
+                "context, question and answers (text, answer_start). Missing "
+                f"or of another kind: {in_a_line(error)}."
+            ) from None
+    return {"data": articles}
+
+
+def _article(row, number, task, split):
+    """A flat question as an article of one paragraph and question."""
+    answers = row.get("answers")
+    is_empty = answers is not None and not split.startswith("test")
+    if isinstance(answers, dict):
+        both = zip(answers["text"], answers["answer_start"], strict=True)
+        answers = [{"text": x, "answer_start": start} for x, start in both]
+    question = {
+        "id": str(number),
+        "is_impossible": is_empty and not answers and task.name == "squad-2.0",
+        **row,
+        "answers": answers,
+    }
+    paragraph = {"context": row["context"], "qas": [question]}
+    return {"title": row.get("title", ""), "paragraphs": [paragraph]}
+
+
+def _is_flat(line):
+    """Whether the first line of a file is a question with its context."""
+    try:
+        row = json.loads(line) if '"paragraphs"' not in line else None
+    except (ValueError, RecursionError):
+        return False  # of a file over several lines
+    return isinstance(row, dict) and {"context", "question"} <= set(row)
 
 
 def _example(article, paragraph, question, file):
