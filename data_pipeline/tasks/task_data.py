@@ -35,6 +35,16 @@ class TaskData:
         """Evaluation splits, list of (name, list of examples)."""
         return list(self.evaluation.items())
 
+    def title(self):
+        """The task, its kind and the number of its classes, str."""
+        name, kind = self.task.name, self.task.kind
+        parts = [name]
+        if kind != name.replace("-", "_"):  # own tables are named by it
+            parts.append(kind)
+        if self.labels:
+            parts.append(_number(self.labels))
+        return ", ".join(parts)
+
     def notes(self):
         """Lines for the user: columns that were guessed, the classes' sizes."""
         lines, found = [], []
@@ -60,7 +70,7 @@ class TaskData:
         return lines
 
     def _number_of_classes(self):
-        return "" if self.labels is None else f" ({len(self.labels)} classes)"
+        return "" if self.labels is None else f" ({_number(self.labels)})"
 
     def _sizes(self):
         """Counter of the training examples of each class; empty without."""
@@ -72,3 +82,7 @@ class TaskData:
         else:
             sizes.clear()
         return sizes
+
+
+def _number(labels):
+    return f"{len(labels)} class{'es' if len(labels) != 1 else ''}"

@@ -6,12 +6,14 @@ import hashlib
 import pytest
 
 from data_pipeline.tasks import reading
+from data_pipeline.tasks.catalog import find_task
 from data_pipeline.tasks.examples import ChoiceExample
 from data_pipeline.tasks.examples import QuestionExample
 from data_pipeline.tasks.examples import RankingExample
 from data_pipeline.tasks.examples import TextExample
 from data_pipeline.tasks.examples import TokensExample
 from data_pipeline.tasks.splitting import hold_out
+from data_pipeline.tasks.task_data import TaskData
 
 
 def write_reviews(directory, *splits):
@@ -75,6 +77,18 @@ def test_a_class_of_one_example_is_a_class(tmp_path):
             "classification", train, fraction=0.5, seed=seed
         )
         assert data.labels == ("rare", "x")
+
+
+def test_the_title_of_a_task():
+    for name, labels, title in (
+        ("classification", ("a",), "classification, 1 class"),
+        ("regression", None, "regression"),
+        ("multi-label", ("a", "b"), "multi-label, 2 classes"),
+        ("rte", ("a", "b"), "rte, classification, 2 classes"),
+        ("ner", ("O", "B-x"), "ner, token_classification, 2 classes"),
+    ):
+        data = TaskData(find_task(name), labels, [], {})
+        assert data.title() == title
 
 
 def test_a_set_by_name_evaluated_on_a_file(tmp_path, monkeypatch):

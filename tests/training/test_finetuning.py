@@ -216,7 +216,7 @@ def test_a_finished_run_only_predicts(finetuned, pretrained, tmp_path, capsys):
     said = capsys.readouterr()
     assert "step 4/4" not in said.err
     for line in (
-        r"task +classification, classification, 2 classes",
+        r"task +classification, 2 classes$",
         r"examples +\d+ to train on, \d+ dev",
         r"classes +no 12 \(50%\), yes 12 \(50%\)",
         r"model +[\d,]+ parameters, weights of",
@@ -225,7 +225,7 @@ def test_a_finished_run_only_predicts(finetuned, pretrained, tmp_path, capsys):
         r"held out, the F1 of yes is highest, 0\.\d+, from a probability",
         r"wrote .*predictions.jsonl",
     ):
-        assert re.search(line, said.out), line
+        assert re.search(line, said.out, re.MULTILINE), line
     # The file is the one that was held out.
     assert f"{data}: accuracy {right_of(before):.4g}\n" in said.out
     rows = [line.split("\t") for line in data.read_text("utf-8").splitlines()]

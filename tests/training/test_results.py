@@ -101,6 +101,18 @@ def test_summary_has_what_every_seed_has(tmp_path):
     assert found == {"f1": summary.seeds_summary([0.5, 0.75])}
 
 
+def test_thresholds_that_answer_nothing_are_told_in_words(tmp_path):
+    metrics = {"squad_f1": 50.0, "null_threshold": -3.4028234663852886e38}
+    text = "squad_f1 50, null_threshold never answers"
+    assert summary.written(metrics) == text
+    metrics["null_threshold"] = -1.25
+    assert summary.written(metrics, "  ") == "squad_f1 50  null_threshold -1.25"
+    metrics["null_threshold"] = -3.4028234663852886e38
+    said = []
+    summary.write_summary(tmp_path, [{"metrics": metrics}], said.append)
+    assert said == ["squad_f1: median 50 of 1 seeds, 50 to 50\n"]
+
+
 LABELS = ("World", "Sports", "Business", "Sci/Tech", "never seen")
 TARGETS = np.array([0, 0, 0, 1, 1, 2, 2, 2, 2, 3, 3])
 PREDICTIONS = np.array([0, 0, 1, 1, 1, 2, 2, 0, 3, 2, 2])
@@ -183,6 +195,13 @@ def test_a_confusion_matrix(monkeypatch, tmp_path):
     assert axes.get_ylabel() == "True label"
     assert axes.get_title(loc="left") == "mine $x_{$"
     assert matplotlib.image.imread(file).std() > 0.01
+
+
+def test_a_matrix_of_one_class_warns_of_nothing(recwarn, tmp_path):
+    nothing = np.zeros(3, int)
+    file = tmp_path / "matrix.png"
+    assert pictures.draw_confusion(file, nothing, nothing, ["a"], "mine")
+    assert not recwarn
 
 
 def test_official_files_are_written_all_or_none(monkeypatch, tmp_path):

@@ -31,6 +31,7 @@ from xlnet_tf.training.results.report import prediction_rows
 from xlnet_tf.training.results.report import write_predictions
 from xlnet_tf.training.results.summary import RESULTS_FILE
 from xlnet_tf.training.results.summary import read_results
+from xlnet_tf.training.results.summary import written
 from xlnet_tf.training.runs.identity import RUN_FILE
 from xlnet_tf.training.runs.run import Run
 from xlnet_tf.training.strategy import describe
@@ -251,7 +252,6 @@ class FinetuningRun(Run):
 
     def describe(self):
         config, data, preset = self.config, self.data, self.options.preset
-        labels = f", {len(data.labels)} classes" if data.labels else ""
         held_out = ", ".join(
             f"{len(x):,} {name}" for name, x in data.evaluation.items()
         )
@@ -259,7 +259,7 @@ class FinetuningRun(Run):
         epochs = config.steps * config.batch_size / len(self.rows)
         padding = self._batches(self.rows).padding()
         return [
-            f"task      {data.task.name}, {data.task.kind}{labels}",
+            f"task      {data.title()}",
             f"examples  {len(data.train):,} to train on, {held_out}",
             *data.notes(),
             *self.rows.notes,
@@ -275,7 +275,7 @@ class FinetuningRun(Run):
 
     def progress_text(self, kind, scalars):
         if kind == "eval":
-            return f"held out  {_written(scalars, '  ')}"
+            return f"held out  {written(scalars, '  ')}"
         return (
             f"loss {scalars['loss']:.4f}  "
             f"gradient {scalars['gradient_norm']:.2f}  "
@@ -386,15 +386,11 @@ def run_task(options, config, strategy, data):
         if not run.is_chief:
             return 0, None
     found = read_results(run.output)
-    sys.stdout.write(f"{found['task']}: {_written(found['metrics'])}\n")
+    sys.stdout.write(f"{found['task']}: {written(found['metrics'])}\n")
     for note in notes_of(found.get("analysis", {})):
         sys.stdout.write(f"{note}\n")
     if predicted:
         file, metrics = predicted
-        scores = f"{options.predict}: {_written(metrics)}\n" if metrics else ""
+        scores = f"{options.predict}: {written(metrics)}\n" if metrics else ""
         sys.stdout.write(f"{scores}wrote {file}\n")
     return 0, found
-
-
-def _written(metrics, comma=", "):
-    return comma.join(f"{name} {value:.4g}" for name, value in metrics.items())

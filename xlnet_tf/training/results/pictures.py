@@ -36,7 +36,9 @@ def draw_confusion(file, targets, predictions, labels, title):
     from sklearn.metrics import confusion_matrix
 
     places = range(len(labels))
-    counts = confusion_matrix(targets, predictions, labels=places)
+    with warnings.catch_warnings():  # of one class; the run has said so
+        warnings.filterwarnings("ignore", message="A single label was found")
+        counts = confusion_matrix(targets, predictions, labels=places)
     # Of a class that does not occur, each share is 0.
     shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
 

@@ -11,6 +11,7 @@ from xlnet_tf.files import read_json
 from xlnet_tf.files import write_json
 from xlnet_tf.files.checksums import add_checksums
 from xlnet_tf.files.checksums import verify_checksums
+from xlnet_tf.tasks.squad import NO_ANSWERS
 from xlnet_tf.version import __version__
 
 SEEDS_FILE = "seeds.json"
@@ -126,6 +127,20 @@ def read_results(directory):
     return results
 
 
+def written(metrics, comma=", "):
+    """Metrics as a line of text.
+
+    Args:
+        metrics: dict of str to float. A threshold that is the lowest number of
+            32 bits, below which no question is answered, is told in words.
+        comma: str between two of them.
+    """
+    return comma.join(
+        f"{name} {'never answers' if value <= NO_ANSWERS else f'{value:.4g}'}"
+        for name, value in metrics.items()
+    )
+
+
 def versions():
     """Versions of Python and of the packages that decide the numbers."""
     found = {"python": platform.python_version(), "xlnet_tf": __version__}
@@ -176,6 +191,8 @@ def write_summary(directory, results, write):
     }
     write_json(as_path(directory) / SEEDS_FILE, summary)
     for name, values in summary.items():
+        if values["min"] <= NO_ANSWERS:
+            continue
         write(
             f"{name}: median {values['median']:.4g} of {len(results)} seeds, "
             f"{values['min']:.4g} to {values['max']:.4g}\n"
