@@ -273,7 +273,8 @@ def test_rows_of_predictions(tmp_path):
     unknown = EXAMPLES[0]._replace(label=None, where="a place")
     (row,) = report.prediction_rows([unknown], answers([unknown]))
     assert row["where"] == "a place"
-    assert not {"right", "true_label", "predicted_label"} & set(row)
+    assert not {"right", "true_label"} & set(row)
+    assert row["predicted_label"] == row["label"]
     number = TextExample("1", "x", None, 2.5)
     (row,) = report.prediction_rows([number], [{"id": "1", "score": 1.0}])
     assert row == {"text": "x", "true_score": 2.5, "id": "1", "score": 1.0}

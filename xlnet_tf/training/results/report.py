@@ -65,8 +65,8 @@ def prediction_rows(examples, decoded):
     Returns:
         list of X dicts: the place, `row` of a file or else `where`; the
         content of the example, such as `text`; what is true, such as
-        `true_label`; what was predicted, and whether it is `right`; then all
-        that `Task.decode` gives.
+        `true_label`; `predicted_label`, and whether what was predicted is
+        `right`; then all that `Task.decode` gives.
     """
     return [
         {**_shown(example, one), **one}
@@ -91,14 +91,14 @@ def _shown(example, one):
             found[name] = fields[name]
     for name, answer, truth in _TRUTHS:
         true = fields.get(name)
-        if true is None or answer not in one:
+        if answer not in one:
             continue
-        found[truth] = true
+        if true is not None:
+            found[truth] = str(true) if answer == "label" else true
         if answer == "label":
-            found[truth] = true = str(true)
             found["predicted_label"] = one["label"]
-        if answer != "score":
-            found["right"] = one[answer] == true
+        if true is not None and answer != "score":
+            found["right"] = one[answer] == found[truth]
     if isinstance(example, QuestionExample):
         if example.answers or example.is_impossible:
             found["true_answers"] = [x.text for x in example.answers]
