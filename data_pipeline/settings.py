@@ -49,6 +49,8 @@ FRACTION_BETWEEN = Range("in (0, 1)", "in (0, 1)", lambda x: 0 < x < 1)
 # Of tensors, and of floats.
 _LARGEST = {int: 2**63 - 1, float: sys.float_info.max}
 _METAVARS = {int: "N", float: "X", str: "NAME"}
+_MOST_NAMES = 5  # of a message
+_OF_RUN = ("run.json", "training.json")  # what a run leaves in its directory
 _ANY = Range("an integer", "a number", lambda x: True)
 # Aliases in a YAML file make lists of lists that have no end when written out.
 _SHOWN = reprlib.Repr()
@@ -202,9 +204,16 @@ def read_file(cls, path):
     unknown = sorted(str(name)[:80] for name in set(values) - set(known))
     if unknown:
         hint = near(unknown[0], known) if len(unknown) == 1 else ""
+        shown = unknown[:_MOST_NAMES]
+        if len(unknown) > len(shown):
+            shown.append(f"and {len(unknown) - len(shown)} more")
+        advice = f"Known are: {', '.join(known)}."
+        if path.name == _OF_RUN[0]:  # what it is, not its settings
+            file = path.with_name(_OF_RUN[1])
+            advice = f"The settings of a run are in {file}: give that file."
         raise ValueError(
-            f"{path} has unknown fields: {', '.join(unknown)}{hint or '.'} "
-            f"Known are: {', '.join(known)}."
+            f"{path} has unknown fields: {', '.join(shown)}{hint or '.'} "
+            f"{advice}"
         )
     return values
 

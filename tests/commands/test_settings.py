@@ -74,6 +74,16 @@ def test_wrong_values_are_refused_in_one_line(tmp_path):
             '{"step": 1}',
             "unknown fields: step; did you mean steps\\? Known are: steps",
         ),
+        (
+            "c.json",
+            '{"a": 1, "b": 1, "c": 1, "d": 1, "e": 1, "f": 1, "g": 1}',
+            "fields: a, b, c, d, e, and 2 more. Known are: steps",
+        ),
+        (
+            "run.json",
+            '{"backend": 1, "model": 1}',
+            "fields: backend, model. .* are in .*training.json: give that fil",
+        ),
         ("d.json", "[" * 100_000, "d.json is not a JSON file"),
         ("d.yaml", "[" * 2_000, "d.yaml is not a YAML file"),
     ):

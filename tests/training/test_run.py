@@ -15,6 +15,7 @@ from data_pipeline.tasks.examples import TextExample
 from data_pipeline.tasks.task_data import TaskData
 from xlnet_tf.training.config import FinetuningConfig
 from xlnet_tf.training.finetuning import FinetuningRun
+from xlnet_tf.training.runs import identity
 from xlnet_tf.training.runs.directory import claimed
 from xlnet_tf.training.runs.exports import keep_newest
 from xlnet_tf.training.runs.exports import note_export
@@ -86,6 +87,12 @@ def test_every_difference_is_named(enter, preset):
             enter(data=dataclasses.replace(DATA, **change))
     with pytest.raises(ValueError, match="steps: 4 there, 5 now.*dropout: No"):
         enter(config=FinetuningConfig(steps=5, dropout=0.5))
+    # Digests are long, and their beginnings tell them apart.
+    with pytest.raises(ValueError) as caught:
+        identity.check_same(
+            "run", {"a": {"b": "0a" * 32}}, {"a": {"b": "1a" * 32}}, (), {}
+        )
+    assert "(b: 0a0a0a0a0a0a there, 1a1a1a1a1a1a now)" in str(caught.value)
     (preset / "model.weights.h5").write_bytes(b"2")
     with pytest.raises(ValueError, match="other weights in the preset"):
         enter()

@@ -1,6 +1,7 @@
 """The identity of a run, and its comparison with the run of a directory."""
 
 import json
+import re
 
 from xlnet_tf.files import as_path
 from xlnet_tf.files import read_json_object
@@ -86,7 +87,8 @@ def _differences(before, now, fixed_settings, texts):
             old = before.get(section, value)
             if old != value:
                 found.append(
-                    texts.get(section) or f"{section}: {old} there, {value} now"
+                    texts.get(section)
+                    or f"{section}: {_shown(old)} there, {_shown(value)} now"
                 )
             continue
         suffix = texts.get(section, "")
@@ -95,5 +97,12 @@ def _differences(before, now, fixed_settings, texts):
                 continue
             old = before.get(section, {}).get(name)
             if old != entry:
-                found.append(f"{name}{suffix}: {old} there, {entry} now")
+                found.append(
+                    f"{name}{suffix}: {_shown(old)} there, {_shown(entry)} now"
+                )
     return found
+
+
+def _shown(value):
+    """A value for a message; of a digest the first twelve digits, str."""
+    return re.sub(r"\b([0-9a-f]{12})[0-9a-f]{52}\b", r"\1", str(value))
