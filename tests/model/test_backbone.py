@@ -378,6 +378,20 @@ def test_features_that_do_not_fit_are_named():
             backbone(features, streams=streams)
 
 
+def test_arguments_of_other_libraries_are_named():
+    ids = np.array([[17, 21, 4, 3]])
+    backbone = small_backbone()
+    for model in (backbone, XLNetTextClassifier(backbone, 2)):
+        for name, message in (
+            ("output_attentions", "mean `attention_weights=True`"),
+            ("output_hidden_states", "mean `layer_inputs=True`"),
+            ("attention_mask", "in one dict, here with `padding_mask`"),
+            ("segment_ids", "in one dict, here with `segment_ids`"),
+        ):
+            with pytest.raises(TypeError, match=message):
+                model({"token_ids": ids}, **{name: True})
+
+
 def test_labels_pass_through_the_backbone_unread():
     backbone = small_backbone()
     features = small_features()

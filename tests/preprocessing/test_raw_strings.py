@@ -271,6 +271,70 @@ def test_labels_that_a_model_does_not_have_are_named():
     # Of a loss of one's own.
     one_hot = np.eye(2)[LABELS]
     assert plain.numbered(one_hot) is one_hot
+    regressor = xlnet_tf.XLNetTextRegressor(
+        backbone(), preprocessor=preprocessor()
+    )
+    words = [["who", "sat"], ["mat"]]
+    for task, x, y, message in (
+        (regressor, TEXTS, ["a"] * 10, "finite numbers. Received: 'a', exam"),
+        (regressor, TEXTS[:2], [1.0, np.nan], "Received: nan, example 1 from"),
+        (regressor, TEXTS[:2], [None, 0], "Received: None, example 0 from 0"),
+        (regressor, TEXTS[:2], np.array([[0], [np.inf]]), "Received: inf, ex"),
+        (tagger(), words, [[0, 1], [3]], "tags of at most 2. Received: 3, ex"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            task.fit(x, y)
+    for y in ([1, 2.5], np.array([[1], [2]]), np.array([1, 0.5], object)):
+        assert regressor.numbered(y) is y
+
+
+def test_labels_of_data_sets_are_checked():
+    task = quick(classifier())
+    regressor = quick(
+        xlnet_tf.XLNetTextRegressor(backbone(), preprocessor=preprocessor())
+    )
+    features = task.preprocessor(TEXTS[:2])
+    words = tf.ragged.constant([["who", "sat"], ["mat"]])
+    tags = tf.ragged.constant([[0, 1], [5]])
+    for model, x, y, message in (
+        (task, TEXTS[:2], [0, 3], "classes from 0 to 1. Received:. .3"),
+        (task, features, [[-1], [0]], "classes from 0 to 1. Received:. .-1"),
+        (regressor, TEXTS[:2], [0, np.nan], "finite numbers. Rec.*nan"),
+        (tagger(), words, tags, "tags of at most 2. Received:. .5"),
+    ):
+        data = tf.data.Dataset.from_tensor_slices((x, y)).batch(2)
+        for call in (model.fit, model.evaluate):
+            with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+                call(data, verbose=0)
+    for y in (np.eye(2)[LABELS], np.array(LABELS)[:, None], LABELS):
+        data = tf.data.Dataset.from_tensor_slices((TEXTS, y, LABELS)).batch(4)
+        checked = task._input(data)
+        assert checked.element_spec == data.element_spec
+        for found, expected in zip(checked, data, strict=True):
+            for one, other in zip(found, expected, strict=True):
+                np.testing.assert_array_equal(one, other)
+
+
+class Frame(dict):
+    """As data frames hold columns."""
+
+    @property
+    def columns(self):
+        return list(self)
+
+
+def test_a_data_frame_of_one_column_is_that_column():
+    task = quick(classifier())
+    texts = np.array(TEXTS, object)
+    expected = task.predict(TEXTS, verbose=0)
+    frame = Frame(text=texts)
+    np.testing.assert_allclose(task.predict(frame, verbose=0), expected)
+    np.testing.assert_allclose(task.predict_on_batch(frame), expected)
+    valid = (frame, LABELS)
+    found = task.fit(frame, LABELS, validation_data=valid, verbose=0).history
+    assert set(found) >= {"loss", "val_loss"}
+    with pytest.raises(ValueError, match="one column .* Received: .* a, b"):
+        task.predict(Frame(a=texts, b=texts))
 
 
 def test_questions_have_the_released_loss():
@@ -386,13 +450,32 @@ def test_wrong_data_is_named():
     ):
         with pytest.raises(ValueError, match=message):
             task.fit(**dict(zip(names, arguments, strict=False)))
+    for wrong, kind in (
+        ([1, 2, 3], "list of int"),
+        ((1.5,), "tuple of float"),
+        ([[1, 2], [3, 4]], "list of int"),
+        ([None], "list of NoneType"),
+    ):
+        with pytest.raises(TypeError, match=f"texts .str.*Received: a {kind}"):
+            task.predict(wrong)
+    for call in (tagger().predict_labels, tagger().predict):
+        with pytest.raises(ValueError, match="list of words for each text"):
+            call(["who sat"])
+
+
+def test_a_task_is_not_called_on_strings():
+    task = classifier()
+    for x in (TEXTS[:1], "ba", np.array(TEXTS), {"text": TEXTS}):
+        with pytest.raises(TypeError, match="Give these to `predict`"):
+            task(x)
 
 
 def test_wrong_data_sets_are_named():
     task = classifier()
     data = tf.data.Dataset.from_tensor_slices((TEXTS, TEXTS))
-    with pytest.raises(ValueError, match="its `y` are strings"):
-        task.predict(data.batch(2))
+    for call in (task.predict, task.fit):
+        with pytest.raises(ValueError, match="must be numbers.*are strings"):
+            call(data.batch(2))
     data = tf.data.Dataset.from_tensor_slices((TEXTS, LABELS))
     with pytest.raises(ValueError, match="must give batches"):
         task.fit(data)

@@ -9,6 +9,7 @@ import keras
 from keras import ops
 
 from xlnet_tf.model.dropout import seed_of_replica
+from xlnet_tf.model.inputs import refuse_arguments
 from xlnet_tf.weights.adapters import load_adapters
 from xlnet_tf.weights.adapters import save_adapters
 from xlnet_tf.weights.layer_state import STATE_KEYS
@@ -36,6 +37,10 @@ class BaseModel(keras.Model):
         super().__init__(autocast=False, **kwargs)
         # No dict: TensorFlow would look for it in checkpoints.
         self._compiled_for = types.SimpleNamespace()
+
+    def __call__(self, *args, **kwargs):
+        refuse_arguments(kwargs)
+        return super().__call__(*args, **kwargs)
 
     def build(self, input_shape=None):
         """Does nothing: the config alone decides every shape."""

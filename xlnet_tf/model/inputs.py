@@ -36,6 +36,11 @@ _NAMES_OF_OTHERS = {
     "mems": "memories",
     "token_type_ids": "segment_ids",
 }
+# Arguments of a call, of Hugging Face.
+_ARGUMENTS_OF_OTHERS = {
+    "output_attentions": "attention_weights",
+    "output_hidden_states": "layer_inputs",
+}
 # Labels that resemble a feature.
 _LABELS = ("start_position", "start_positions")
 # Two forms of the same, of which one would be ignored.
@@ -111,6 +116,30 @@ def given_features(features):
             f"{tuple(features['token_ids'].shape)}."
         )
     return features
+
+
+def refuse_arguments(names):
+    """Refuses arguments of a call that have another name here.
+
+    Args:
+        names: names of the arguments that were given, str.
+
+    Raises:
+        TypeError: if one is such a name, or that of a feature.
+    """
+    for name in names:
+        if name in _ARGUMENTS_OF_OTHERS:
+            raise TypeError(
+                f"there is no argument `{name}`; did you mean "
+                f"`{_ARGUMENTS_OF_OTHERS[name]}=True`, in the call of a "
+                "backbone?"
+            )
+        meant = _NAMES_OF_OTHERS.get(name, name)
+        if meant in _FEATURES:
+            raise TypeError(
+                f"`{name}` is no argument: give the features in one dict, "
+                f"here with `{meant}`."
+            )
 
 
 def refuse_features(features, backbone, reasons):

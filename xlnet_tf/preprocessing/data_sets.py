@@ -8,6 +8,12 @@ from xlnet_tf.preprocessing.strings import is_raw
 from xlnet_tf.preprocessing.strings import to_tensor
 
 DEFAULT_BATCH_SIZE = 32
+_STRING_LABELS = (
+    "labels of a data set must be numbers, and its `y` are strings. Map names "
+    "to `labels.index(name)`, or give names in lists and arrays; give pairs "
+    'of texts as a dict of "text" and "text_pair", or as '
+    "`((text, text_pair), y)`."
+)
 
 
 def to_data_set(
@@ -55,6 +61,52 @@ def to_data_set(
     ).prefetch(2)
 
 
+def check_labels(data, least, most, words, any_shape=False):
+    """A data set that stops with an error at a label out of a range.
+
+    The check is part of the data set, so that it acts beside compiled steps
+    too, where XLA would make the loss nan.
+
+    Args:
+        data: tf.data.Dataset of batches `(x, y)` or `(x, y, sample_weight)`.
+        least, most: numbers, the range of the labels.
+        words: str, what labels must be, for the error.
+        any_shape: bool, whether labels of other shapes than [B] and [B, 1]
+            are checked too. Default False: they are of a loss of one's own.
+
+    Returns:
+        tf.data.Dataset of the same elements, of which one with a label out of
+        the range raises InvalidArgumentError; `data` itself where there is
+        nothing to check, or it is distributed.
+
+    Raises:
+        ValueError: if the labels are strings.
+    """
+    import tensorflow as tf
+
+    spec = data.element_spec
+    labels = spec[1] if isinstance(spec, tuple) and len(spec) > 1 else None
+    dtype = getattr(labels, "dtype", None)
+    if dtype == tf.string:
+        raise ValueError(_STRING_LABELS)
+    is_number = dtype is not None and (dtype.is_integer or dtype.is_floating)
+    if not is_number or not hasattr(data, "map"):
+        return data
+    if not any_shape and labels.shape[1:] not in ([], [1]):
+        return data
+
+    def checked(x, y, *weights):
+        values = tf.reshape(getattr(y, "flat_values", y), [-1])
+        numbers = tf.cast(values, tf.float64)
+        wrong = values[~((numbers >= least) & (numbers <= most))]
+        told = [f"labels must be {words}. Received:", wrong]
+        holds = tf.debugging.Assert(tf.size(wrong) == 0, told)
+        with tf.control_dependencies([holds]):
+            return (x, tf.nest.map_structure(tf.identity, y), *weights)
+
+    return data.map(tf.autograph.experimental.do_not_convert(checked))
+
+
 def split(preprocessor, x, y, sample_weight, fraction):
     """The first examples to train on, and the last ones to validate on.
 
@@ -92,9 +144,22 @@ def split(preprocessor, x, y, sample_weight, fraction):
 
 
 def tensors(preprocessor, x, y=None, sample_weight=None):
-    """Raw input and labels as tensors, packed as Keras packs them."""
+    """Raw input and labels as tensors, packed as Keras packs them.
+
+    Raises:
+        ValueError: if `x` is one example and no batch.
+    """
+    x = preprocessor.tensors(x)
+    if preprocessor.is_single(x):
+        advice = "put a single text into a list"
+        if preprocessor.string_rank:
+            advice = "give a list of words for each text, not one text alone"
+        raise ValueError(
+            "`x`, `y` and `sample_weight` must be batches; "
+            f"{advice}. Received: `{next(iter(x))}` of one example."
+        )
     return keras.utils.pack_x_y_sample_weight(
-        preprocessor.tensors(x), _labels(y), _labels(sample_weight)
+        x, _labels(y), _labels(sample_weight)
     )
 
 
@@ -133,11 +198,7 @@ def _check_batches(preprocessor, data, y, sample_weight, batch_size):
     is_labels = others and not isinstance(others[0], dict)
     takes_strings = preprocessor.labels_are_strings
     if is_labels and not takes_strings and is_raw(others[0]):
-        raise ValueError(
-            "a data set must give `x`, `(x, y)` or `(x, y, sample_weight)`, "
-            "and its `y` are strings. Give pairs of texts as a dict of "
-            '"text" and "text_pair", or as `((text, text_pair), y)`.'
-        )
+        raise ValueError(_STRING_LABELS)
     parts = keras.tree.flatten(first)
     if any(part.shape.rank == preprocessor.string_rank for part in parts[:1]):
         raise ValueError(

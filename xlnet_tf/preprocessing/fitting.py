@@ -11,10 +11,13 @@ import warnings
 import keras
 
 from xlnet_tf.optimizer import AdamW
+from xlnet_tf.preprocessing.data_sets import check_labels
 from xlnet_tf.preprocessing.data_sets import split
 from xlnet_tf.preprocessing.data_sets import tensors
 from xlnet_tf.preprocessing.data_sets import to_data_set
 from xlnet_tf.preprocessing.strings import is_raw
+from xlnet_tf.preprocessing.strings import of_frame
+from xlnet_tf.preprocessing.strings import refuse_numbers
 
 
 class RawStringModel:
@@ -24,9 +27,9 @@ class RawStringModel:
     `default_metrics`.
 
     `fit`, `evaluate`, `predict` and their `*_on_batch` take raw strings: lists,
-    arrays, or a tf.data.Dataset of batches. Ready features, dicts with
-    `token_ids`, skip the preprocessor. The first `fit` or `evaluate` compiles
-    a model that is not compiled.
+    arrays, a column of a data frame, or a tf.data.Dataset of batches. Ready
+    features, dicts with `token_ids`, skip the preprocessor. The first `fit` or
+    `evaluate` compiles a model that is not compiled.
 
     Attributes:
         preprocessor: Preprocessor or None; may be set at any time. ValueError
@@ -34,6 +37,15 @@ class RawStringModel:
             is another than the model's, or its sequences have more tokens
             than a BERT has positions.
     """
+
+    def __call__(self, *args, **kwargs):
+        if args and is_raw(args[0]):
+            raise TypeError(
+                f"{type(self).__name__} is called on features, not on raw "
+                "strings. Give these to `predict`, or call it on "
+                "`model.preprocessor(x)`."
+            )
+        return super().__call__(*args, **kwargs)
 
     @property
     def preprocessor(self):
@@ -141,6 +153,7 @@ class RawStringModel:
     ):
         """`keras.Model.fit`, of raw strings too; see the class."""
         self._compile_by_default()
+        x = self._input(x)
         check_weights(x, y, sample_weight, class_weight)
         y = self.numbered(y)
         validation = validation_data
@@ -175,6 +188,7 @@ class RawStringModel:
     ):
         """`keras.Model.evaluate`, of raw strings too; see the class."""
         self._compile_by_default()
+        x = self._input(x)
         check_weights(x, y, sample_weight)
         y = self.numbered(y)
         if self._is_raw(x):
@@ -186,6 +200,7 @@ class RawStringModel:
 
     def predict(self, x, batch_size=None, *args, **kwargs):
         """`keras.Model.predict`, of raw strings too; see the class."""
+        x = self._input(x)
         if self._is_raw(x):
             x = to_data_set(self.preprocessor, x, batch_size=batch_size)
             batch_size = None
@@ -218,7 +233,23 @@ class RawStringModel:
         """
         return y
 
+    def label_range(self):
+        """The labels of a data set that are known to the model.
+
+        Returns:
+            tuple, arguments of `check_labels` after the data set, or None for
+            labels that are not checked.
+        """
+
+    def _input(self, x):
+        """Input of `fit`, `evaluate` or `predict` as its parts are read."""
+        if not hasattr(x, "element_spec"):
+            return of_frame(x)
+        limits = self.label_range()
+        return x if limits is None else check_labels(x, *limits)
+
     def _prepared(self, x, y=None, sample_weight=None):
+        x = of_frame(x)
         check_weights(x, y, sample_weight)
         y = self.numbered(y)
         if not self._is_raw(x):
@@ -229,11 +260,14 @@ class RawStringModel:
         )
 
     def _validation(self, data, batch_size):
-        parts = (data,)
-        if not hasattr(data, "element_spec"):
-            if not isinstance(data, (list, tuple)):
-                return data
-            parts = data = (data[0], *map(self.numbered, data[1:2]), *data[2:])
+        if hasattr(data, "element_spec"):
+            data = self._input(data)
+            parts = (data,)
+        elif isinstance(data, (list, tuple)):
+            x = of_frame(data[0])
+            parts = data = (x, *map(self.numbered, data[1:2]), *data[2:])
+        else:
+            return data
         if not self._is_raw(parts[0]):
             return data
         parts = [*parts, None, None][:3]
@@ -248,6 +282,7 @@ class RawStringModel:
                 f"{type(x).__name__}."
             )
         if not is_raw(x):
+            refuse_numbers(x)
             return False
         check_preprocessor(self)
         return True

@@ -3,6 +3,7 @@
 TensorFlow is imported when the first input comes.
 """
 
+import numbers
 import re
 
 _SURROGATES = re.compile("[\ud800-\udfff]")
@@ -69,6 +70,41 @@ def to_tensor(value):
         if len({len(row) for row in rows}) > 1:
             return tf.ragged.constant(value)
     return tf.convert_to_tensor(value)
+
+
+def of_frame(x):
+    """The only column of a data frame; other input as it is.
+
+    Raises:
+        ValueError: if the data frame has several columns.
+    """
+    if not (hasattr(x, "columns") and hasattr(x, "__getitem__")):
+        return x
+    names = list(x.columns)
+    if len(names) != 1:
+        raise ValueError(
+            "`x` must be one column of a data frame, such as "
+            'df["text"], or a dict of columns for texts of several parts. '
+            f"Received: the columns {', '.join(map(str, names))}."
+        )
+    return x[names[0]]
+
+
+def refuse_numbers(x):
+    """Refuse lists of numbers, which are neither texts nor features.
+
+    Raises:
+        TypeError: if the first value of `x` is a number or None.
+    """
+    first = x
+    while isinstance(first, (list, tuple)) and first:
+        first = first[0]
+    if x is not first and (first is None or isinstance(first, numbers.Number)):
+        raise TypeError(
+            "`x` must hold texts (str), or be a dict of features, arrays such "
+            f"as `token_ids` [B, T]. Received: a {type(x).__name__} of "
+            f"{type(first).__name__}."
+        )
 
 
 def check_rank(tensor, name, rank):

@@ -1,5 +1,8 @@
 """Names of classes in the place of their numbers."""
 
+import math
+import numbers
+
 import numpy as np
 
 
@@ -49,6 +52,32 @@ def class_numbers(y, labels, num_classes):
     return y
 
 
+def finite_numbers(y):
+    """Targets of a regression, which are returned as they are.
+
+    Args:
+        y: numbers in a list, array, Series or tensor, or None.
+
+    Raises:
+        ValueError: if one is no finite number.
+    """
+    if y is None or isinstance(y, dict) or hasattr(y, "element_spec"):
+        return y
+    values = np.asarray(y)
+    if values.dtype.kind not in "iufOUST":
+        return y
+    rows = values.reshape(len(values), -1) if values.ndim else values[None]
+    for place, row in enumerate(rows.tolist()):
+        for value in row if isinstance(row, list) else [row]:
+            is_number = isinstance(value, numbers.Real)
+            if not is_number or not math.isfinite(value):
+                raise ValueError(
+                    f"`y` must be finite numbers. Received: {value!r}, "
+                    f"example {place} from 0."
+                )
+    return y
+
+
 def checked_labels(labels, num_classes):
     """list of str, or None."""
     if labels is None:
@@ -61,13 +90,15 @@ def checked_labels(labels, num_classes):
     return [str(label) for label in labels]
 
 
-def tag_numbers(y, labels):
+def tag_numbers(y, labels, num_classes):
     """Integer tags of the names of tags.
 
     Args:
         y: for each text, for each word a name; None or "" for a word without
-            a tag, whose number is -1. Numbers are returned as they are.
+            a tag, whose number is -1. Numbers are checked and returned as
+            they are.
         labels: list of C str, or None.
+        num_classes: int, C.
 
     Raises:
         ValueError: if a tag is none of the model's.
@@ -82,6 +113,7 @@ def tag_numbers(y, labels):
     if not all(isinstance(row, (list, tuple)) for row in rows):
         return y
     if not any(isinstance(x, (str, bytes)) for row in rows for x in row):
+        _check_tags(rows, num_classes)
         return y
     known = {name: place for place, name in enumerate(labels or ())}
     found = [[_tag_number(tag, known) for tag in row] for row in rows]
@@ -93,6 +125,16 @@ def tag_numbers(y, labels):
                 "from 0."
             )
     return found
+
+
+def _check_tags(rows, num_classes):
+    for place, row in enumerate(rows):
+        for tag in row:
+            if isinstance(tag, numbers.Real) and tag >= num_classes:
+                raise ValueError(
+                    f"`y` must be tags of at most {num_classes - 1}. "
+                    f"Received: {tag}, example {place} from 0."
+                )
 
 
 def _tag_number(tag, known):

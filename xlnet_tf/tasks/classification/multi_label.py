@@ -96,6 +96,9 @@ class XLNetMultiLabelClassifier(XLNetTextClassifier):
                 found[place, known[name]] = 1
         return found
 
+    def label_range(self):
+        """None: a data set gives [B, C] of 0 and 1."""
+
     def predict_labels(self, x, batch_size=None, threshold=None, **kwargs):
         """The classes of each text.
 

@@ -9,6 +9,7 @@ import numpy as np
 from xlnet_tf.tasks import metrics
 from xlnet_tf.tasks.classification.labels import checked_labels
 from xlnet_tf.tasks.classification.labels import class_numbers
+from xlnet_tf.tasks.classification.labels import finite_numbers
 from xlnet_tf.tasks.long_documents import SequenceTask
 from xlnet_tf.tasks.losses import SquaredError
 from xlnet_tf.tasks.losses import class_loss
@@ -142,6 +143,10 @@ class XLNetTextClassifier(_TextTask):
     def numbered(self, y):
         return class_numbers(y, self.labels, self.num_classes)
 
+    def label_range(self):
+        most = self.num_classes - 1
+        return 0, most, f"classes from 0 to {most}"
+
     def predict_labels(self, x, batch_size=None, **kwargs):
         """The likeliest class of each text.
 
@@ -212,6 +217,13 @@ class XLNetTextRegressor(_TextTask):
 
     def default_metrics(self):
         return [keras.metrics.RootMeanSquaredError()]
+
+    def numbered(self, y):
+        return finite_numbers(y)
+
+    def label_range(self):
+        most = float(np.finfo("float32").max)
+        return -most, most, "finite numbers"
 
     def decode(self, collected, encoded, examples):
         """dicts of `id` and `score`."""

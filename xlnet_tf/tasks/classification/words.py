@@ -120,7 +120,11 @@ class XLNetTokenClassifier(Task):
         return [list(x.tags) for x in examples], [x["tags"] for x in decoded]
 
     def numbered(self, y):
-        return tag_numbers(y, self.labels)
+        return tag_numbers(y, self.labels, self.num_classes)
+
+    def label_range(self):
+        most, least = self.num_classes - 1, np.iinfo("int32").min
+        return int(least), most, f"tags of at most {most}", True
 
     def predict_labels(self, x, batch_size=None, **kwargs):
         """The likeliest tag of each word.
