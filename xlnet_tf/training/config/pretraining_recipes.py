@@ -50,6 +50,22 @@ RECIPES = {
             "checkpoints_to_keep": 2,
         },
     ),
+    # The paper trains Base beside BERT-Base and does not say how: these are
+    # BERT-Base's, https://arxiv.org/abs/1810.04805, A.2.
+    "base": Recipe(
+        text="XLNet-Base with the batch, steps and learning rate of BERT-Base",
+        config="base",
+        fields={"dropout": 0.1, "attention_dropout": 0.1},
+        training={
+            "steps": 1_000_000,
+            "batch_size": 256,
+            "learning_rate": 1e-4,
+            "warmup_steps": 10_000,
+            "decay": "linear",
+            "adam_epsilon": 1e-6,
+            "weight_decay": 0.01,
+        },
+    ),
     # Table 7 of https://arxiv.org/abs/1906.08237.
     "large": Recipe(
         text="XLNet-Large as published, which took 512 TPU chips 5.5 days",
