@@ -116,3 +116,16 @@ def is_damaged(model_proto):
     # The head may be what is damaged.
     has_head = model_proto[:begin] == _DIGEST_HEAD
     return has_head != (model_proto[begin:end] == digest)
+
+
+def refusal(error):
+    """Why SentencePiece does not read a model, without its lines of code.
+
+    Args:
+        error: RuntimeError of SentencePiece.
+
+    Returns:
+        str, without a full stop.
+    """
+    reason = str(error).removeprefix("INTERNAL: ").rstrip(". ")
+    return "SentencePiece cannot parse it" if ".cc(" in reason else reason

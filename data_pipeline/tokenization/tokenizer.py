@@ -360,7 +360,7 @@ def _load(model_proto, source):
             raise RuntimeError("the file is empty")
         processor.LoadFromSerializedProto(model_proto)
     except RuntimeError as error:
-        raise _unfit(source, str(error).rstrip(". ")) from error
+        raise _unfit(source, model_file.refusal(error)) from error
     return processor
 
 
