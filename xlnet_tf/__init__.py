@@ -7,6 +7,8 @@ both packages are imported, in either order, so that
 """
 
 import importlib
+import importlib.util
+import os
 import sys
 
 import wrapt
@@ -40,6 +42,29 @@ _MODULES = {
     "load": "loading",
 }
 _FOLDERS = ("objectives", "pictures")
+
+
+def _check_neighbours():
+    """Refuse files of the user that stand before packages of this project.
+
+    Raises:
+        ImportError: it names the file.
+    """
+    for name in ("data_pipeline", "saved_models"):
+        spec = importlib.util.find_spec(name)
+        folders = spec.submodule_search_locations or () if spec else ()
+        if spec and not any(
+            os.path.isfile(os.path.join(folder, "settings.py"))
+            for folder in folders
+        ):
+            found = list(folders)[0] if folders else spec.origin
+            raise ImportError(
+                f"{found} is imported in the place of the package {name} of "
+                "xlnet_tf: rename it, or start Python in another folder."
+            )
+
+
+_check_neighbours()
 
 __all__ = ["__version__", *_FOLDERS, *_MODULES]
 

@@ -1,6 +1,7 @@
 """What an installation brings: exact versions, their digests, licences."""
 
 import fnmatch
+import os
 import re
 import subprocess
 import sys
@@ -93,3 +94,29 @@ def test_the_metadata_is_that_of_the_citation():
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text("utf-8"))
     assert [author] == [x["name"] for x in citation["authors"]]
     assert ",".join(keywords).split(",") == citation["keywords"]
+
+
+def test_a_file_of_the_user_with_the_name_of_a_package(tmp_path):
+    """Python looks into the current folder first."""
+    (tmp_path / "saved_models").mkdir()  # exports, which is not in the way
+    program = "import xlnet_tf, sys; sys.exit('tensorflow' in sys.modules)"
+    for name, expected in (
+        (None, None),
+        ("data_pipeline.py", "data_pipeline.py"),
+        ("saved_models/__init__.py", "saved_models"),
+    ):
+        if name:
+            (tmp_path / name).touch()
+        done = subprocess.run(
+            [sys.executable, "-c", program],
+            cwd=tmp_path,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            capture_output=True,
+            text=True,
+        )
+        if name:
+            (tmp_path / name).unlink()
+            message = f"ImportError: {tmp_path / expected} is imported in the"
+            assert done.stderr.splitlines()[-1].startswith(message)
+        else:
+            assert done.returncode == 0, done.stderr[-2000:]
