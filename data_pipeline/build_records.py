@@ -16,11 +16,15 @@ from data_pipeline.text.documents import TEXT_FIELD
 from data_pipeline.text.documents import TEXT_FORMATS
 from data_pipeline.text.documents import Corpus
 from data_pipeline.text.files import sizes_and_times
+from data_pipeline.tokenization.symbols import UNKNOWN
+from data_pipeline.tokenization.symbols import UNKNOWN_ID
 from xlnet_tf.files import as_path
+from xlnet_tf.files import bucket_errors
 from xlnet_tf.files.models import as_model_path
 
 _LOG_SECONDS = 30.0
 _UNKNOWN_WARNING = 0.01
+_MUCH_MORE = 0.1  # of the records, held out beside those that were asked for
 # Counts in the totals of a manifest.
 _BAD_TEXT = {
     "replaced_characters": "replaced character(s) that were no text",
@@ -30,6 +34,7 @@ _BAD_TEXT = {
 }
 
 
+@bucket_errors()
 def main(argv=None):
     """Build a set of records from the command line.
 
@@ -89,7 +94,13 @@ def main(argv=None):
                 **common,
                 build_parts=beam.Builder(arguments.runner, beam_options),
             )
-    sys.stdout.write(_summary(manifest, arguments.output, was_complete))
+    warnings = _unknown_warning(manifest.totals, tokenizer)
+    warnings += _held_out_warning(
+        manifest, common["settings"].validation_fraction
+    )
+    sys.stdout.write(
+        _summary(manifest, warnings, arguments.output, was_complete)
+    )
     return 0
 
 
@@ -155,7 +166,7 @@ def _available_cores():
     return os.cpu_count() or 1
 
 
-def _summary(manifest, output, was_complete):
+def _summary(manifest, warnings, output, was_complete):
     totals = manifest.totals
     counts = ", ".join(
         f"{manifest.num_records(split):,} {split} records in {len(shards)} "
@@ -168,14 +179,8 @@ def _summary(manifest, output, was_complete):
         f"characters, {totals['tokens']:,} tokens\n"
         f"{counts} of {manifest.sequence_length} tokens, "
         f"{manifest.num_predict} predicted\n"
-        f"{share:.2%} of the tokens are unknown\n"
+        f"{share:.2%} of the tokens are unknown\n{warnings}"
     )
-    if share > _UNKNOWN_WARNING:
-        text += (
-            "warning: more than 1 % of the tokens are unknown to the "
-            "tokenizer. Is it made for this language and script, and is "
-            "--encoding right?\n"
-        )
     text += (
         f"{output} was complete already"
         if was_complete
@@ -187,6 +192,39 @@ def _summary(manifest, output, was_complete):
         if totals.get(name)
     ]
     return text + "".join(f"; {x}" for x in bad_text) + "\n"
+
+
+def _unknown_warning(totals, tokenizer):
+    """The warning about text that the tokenizer does not know, str."""
+    written = totals.get("written_unknown", 0)
+    of_each = tokenizer.encode(UNKNOWN).count(UNKNOWN_ID)
+    others = totals["unknown_tokens"] - written * of_each
+    if others > _UNKNOWN_WARNING * totals["tokens"]:
+        return (
+            "warning: more than 1 % of the tokens are unknown to the "
+            "tokenizer. Is it made for this language and script, and is "
+            "--encoding right?\n"
+        )
+    if totals["unknown_tokens"] > _UNKNOWN_WARNING * totals["tokens"]:
+        return (
+            f"note: the text itself has {UNKNOWN} written {written:,} times, "
+            "from which most of the unknown tokens come.\n"
+        )
+    return ""
+
+
+def _held_out_warning(manifest, asked):
+    """The warning about much more held-out text than was asked for, str."""
+    records = {x: manifest.num_records(x) for x in manifest.splits}
+    share = records.get("validation", 0) / sum(records.values())
+    if share < asked + _MUCH_MORE:
+        return ""
+    return (
+        f"warning: --validation-fraction asks for {asked:.3g} of the text, and "
+        f"{share:.2f} of the records are held out, because a document is held "
+        "out as a whole. Divide long documents, as by blank lines in text of "
+        "sentences, or try another --seed.\n"
+    )
 
 
 def _parser():

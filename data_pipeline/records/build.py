@@ -351,6 +351,10 @@ def make_manifest(built, tokenizer, settings, corpus, bad_text):
         "unknown_tokens": sum(part.unknown for part in built),
         **bad_text,
     }
+    written = sum(part.written_unknown for part in built)
+    # Each is one to three tokens; where few are, a manifest has no such field.
+    if 5 * written > totals["unknown_tokens"]:
+        totals["written_unknown"] = written
     options = dataclasses.asdict(settings)
     for name in ("frozen", "validation_fraction", "shard_size"):
         del options[name]

@@ -17,6 +17,7 @@ from data_pipeline.records.sequences import build_sequences
 from data_pipeline.records.sequences import join_documents
 from data_pipeline.records.sequences import reverse_stream
 from data_pipeline.records.targets import sample_targets
+from data_pipeline.tokenization.symbols import UNKNOWN
 from data_pipeline.tokenization.symbols import UNKNOWN_ID
 from xlnet_tf.files import as_path
 from xlnet_tf.files import written_whole
@@ -32,6 +33,8 @@ class BuiltPart(typing.NamedTuple):
     characters: int
     tokens: int
     unknown: int
+    # Of parts that an earlier version has finished it is not known.
+    written_unknown: int = 0  # times that the text itself has <unk> written
 
 
 def build_part(split, number, part, path, tokenizer, settings):
@@ -83,6 +86,7 @@ def build_part(split, number, part, path, tokenizer, settings):
         sum(len(document.text) for document in part),
         len(stream.token_ids),
         int(np.count_nonzero(stream.token_ids == UNKNOWN_ID)),
+        sum(document.text.count(UNKNOWN) for document in part),
     )
 
 

@@ -16,8 +16,10 @@ MASK_ID = 6
 END_OF_DOCUMENT_ID = 7
 END_OF_PARAGRAPH_ID = 8
 
+UNKNOWN = "<unk>"
+
 SPECIAL_IDS = {
-    "<unk>": UNKNOWN_ID,
+    UNKNOWN: UNKNOWN_ID,
     "<s>": BEGIN_ID,
     "</s>": END_ID,
     "<cls>": CLS_ID,

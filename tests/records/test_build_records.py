@@ -242,6 +242,32 @@ def test_a_sequence_is_held_out_of_little_text(corpus, tmp_path):
     assert 0 < counts["validation"] < counts["train"] / 5
 
 
+def test_a_written_unk_is_no_other_language(corpus, tmp_path, capsys):
+    """WikiText has <unk> in the place of rare words."""
+    text, words = tmp_path / "text.txt", "the cat sat on a mat ."
+    for symbol, said in (("<unk>", "note: the"), ("\u4e16", "warning: more")):
+        text.write_text(f"{words} {symbol} {words}\n" * 50, encoding="utf-8")
+        build(corpus, tmp_path / symbol, "--input", text)
+        output = capsys.readouterr().out
+        assert f"unknown\n{said}" in output
+        assert (
+            "itself has <unk> written 50 times" in output or symbol != "<unk>"
+        )
+        assert output.endswith(f"wrote {tmp_path / symbol}\n")
+
+
+def test_much_more_is_held_out_than_asked_for(corpus, tmp_path, capsys):
+    """Documents are held out whole, and a text may have few."""
+    text = tmp_path / "text.txt"
+    options = ("--validation-fraction", 0.05, "--text-format", "sentences")
+    for count in (3, 400):
+        words = "the cat sat on a mat and saw a dog . " * (1500 // count)
+        text.write_text("\n\n".join([words] * count))
+        build(corpus, tmp_path / f"{count}", "--input", text, *options)
+        said = "warning: --validation-fraction asks for 0.05 of the text, and"
+        assert (said in capsys.readouterr().out) == (count == 3)
+
+
 def test_text_and_set_in_buckets(corpus, tmp_path, bucket, capsys):
     for name in ("a.txt", "spiece.model"):
         copy_tree(corpus / name, f"{bucket}/text/{name}")
