@@ -11,6 +11,7 @@ import sys
 
 from data_pipeline import command_line
 from data_pipeline.settings import SEED
+from xlnet_tf.files import bucket_errors
 
 # Shares are over so many records, from all over the set.
 _SAMPLE = 1000
@@ -57,6 +58,7 @@ def parse_arguments(argv=None):
     return command_line.parse(parser, argv)
 
 
+@bucket_errors()
 def main(argv=None):
     """Run the command; see the module's text.
 

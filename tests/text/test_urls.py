@@ -8,15 +8,21 @@ import fsspec
 import numpy as np
 import pyarrow
 import pytest
+import tensorflow as tf
 from pyarrow import parquet
 
 import xlnet_tf
 from data_pipeline import PretrainingData
+from data_pipeline import build_records
+from data_pipeline import train_tokenizer
+from data_pipeline.command_line import run
 from data_pipeline.records.writer import verify_records
 from data_pipeline.tasks.reading import read_examples
+from data_pipeline.text import documents
 from data_pipeline.text.documents import Corpus
 from data_pipeline.text.files import ReadLog
 from data_pipeline.text.files import find_files
+from tests.support.artefacts import TOKENIZER
 from tests.support.export_fixtures import tiny_tokenizer
 from tests.support.record_fixtures import digests
 from tests.support.record_fixtures import run_build
@@ -24,6 +30,7 @@ from tests.support.record_fixtures import write_corpus
 from tests.support.table_files import save_dataset
 from xlnet_tf import convert
 from xlnet_tf.files import as_path
+from xlnet_tf.files import bucket_errors
 from xlnet_tf.files import is_remote
 from xlnet_tf.files import names_below
 from xlnet_tf.files import read_json
@@ -211,3 +218,44 @@ def test_models_are_written(memory, backbone, tmp_path):
             continue
         found = xlnet_tf.load(target)(ids)["content"]
         np.testing.assert_allclose(found, backbone(ids)["content"], atol=1e-6)
+
+
+def test_a_bucket_without_a_network_is_answered_in_one_line(
+    monkeypatch, tmp_path, capsys
+):
+    """TensorFlow's own error ends in a traceback of its code."""
+    address = "gs://bucket/text.txt"
+
+    def fail(*arguments):
+        raise tf.errors.FailedPreconditionError(
+            None,
+            None,
+            "Error executing an HTTP request: libcurl code 6 meaning 'Could "
+            f"not resolve hostname'\n\t when reading {address}",
+        )
+
+    monkeypatch.setattr(documents, "find_files", fail)
+    for main, options in (
+        (build_records.main, ("--tokenizer", TOKENIZER)),
+        (train_tokenizer.main, ()),
+    ):
+        options = ("--input", address, "--output", tmp_path / "made", *options)
+        assert run(main, list(map(str, options))) == 1
+        printed = capsys.readouterr().err
+        assert printed.startswith("error: a bucket cannot be read or written (")
+        assert printed.count("\n") == 1 and address in printed
+
+    @bucket_errors()
+    def others():
+        raise tf.errors.InvalidArgumentError(None, None, "shapes differ")
+
+    with pytest.raises(tf.errors.InvalidArgumentError):
+        others()
+
+
+def test_a_hub_without_a_network_is_asked_once(monkeypatch, caplog):
+    constants = pytest.importorskip("huggingface_hub.constants")
+    monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:1")
+    with pytest.raises(OSError, match="hf://owner/none cannot be fetched"):
+        as_path("hf://owner/none")
+    assert "Retrying" not in caplog.text

@@ -109,9 +109,13 @@ def _client(name, otherwise):
 def _directory(name, revision):
     hub = _client(name, _by_hand(name, revision))
     try:
-        names = hub.HfApi().list_repo_files(name, revision=revision)
+        # One request that is not tried again: without a network a listing of
+        # the files (`list_repo_files`) repeats itself for half a minute.
+        found = hub.HfApi().model_info(name, revision=revision)
         # Not the same weights twice.
-        twice = any(x.endswith(".safetensors") for x in names)
+        twice = any(
+            x.rfilename.endswith(".safetensors") for x in found.siblings or ()
+        )
         return hub.snapshot_download(
             name,
             revision=revision,
