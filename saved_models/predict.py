@@ -25,13 +25,16 @@ from saved_models.client.rows import ask_rows
 from saved_models.client.rows import check_rows
 from saved_models.client.rows import read_json_lines
 from saved_models.client.rows import read_texts
+from xlnet_tf.files import bucket_errors
 
 _DIGITS = 6  # after the point
+_MASK = "<mask>"  # a blank of a text
+_MOST_SHOWN = 60  # characters of a text in a warning
 # JSON allows these characters, but many readers end lines at them.
 _ENDS_OF_LINES = {ord(c): f"\\u{ord(c):04x}" for c in "\x85\u2028\u2029"}
 
 
-def fill(text, candidates, blank="<mask>"):
+def fill(text, candidates, blank=_MASK):
     """Fill each blank of a text with one piece.
 
     Args:
@@ -99,7 +102,7 @@ def parse_arguments(argv=None):
     """Options of the command."""
     parser = command_line.Parser(
         prog="python -m saved_models.predict",
-        description="Ask an exported model; writes a JSON object a row.",
+        description="Ask an exported model; writes one JSON object per row.",
     )
     add = parser.add_argument
     add("--model", help="NAME, or NAME/VERSION, of an export")
@@ -175,6 +178,7 @@ def _headers(given):
     return headers
 
 
+@bucket_errors()
 def main(argv=None):
     """Run the command; see the module's docstring."""
     arguments = parse_arguments(argv)
@@ -201,9 +205,23 @@ def main(argv=None):
         )
     check_rows(rows, places, signatures, signature)
     answers = ask_rows(export, rows, signature, arguments.batch_size, places)
+    unfilled = []
     for row, answer in zip(rows, answers, strict=True):
         sys.stdout.write(as_line(row, answer) + "\n")
+        if "pieces" in answer and _MASK not in row["text"]:
+            unfilled.append(row["text"])
+    if unfilled:
+        sys.stderr.write(_without_blanks(unfilled))
     return 0
+
+
+def _without_blanks(texts):
+    """The warning about texts that have nothing to fill in, str."""
+    more = f" and {len(texts) - 1} more" if len(texts) > 1 else ""
+    return (
+        f"warning: a text must have a blank, {_MASK}, to be filled in. "
+        f"Received: {texts[0][:_MOST_SHOWN]!r}{more}.\n"
+    )
 
 
 def command():

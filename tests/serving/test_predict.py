@@ -27,12 +27,12 @@ TEXT = "Ba co <mask> fi, 9 code."
 pytestmark = pytest.mark.xdist_group("exports")
 
 
-def answered(capsys, *arguments):
-    """The JSON objects of a successful `predict`."""
+def answered(capsys, *arguments, warning=""):
+    """The JSON objects of a successful `predict`, which warns of this alone."""
     capsys.readouterr()
     assert run(predict.main, [str(argument) for argument in arguments]) == 0
     captured = capsys.readouterr()
-    assert captured.err == ""
+    assert captured.err == warning
     return [json.loads(line) for line in captured.out.splitlines()]
 
 
@@ -50,7 +50,11 @@ def test_blanks_are_filled(capsys, pretrainer_export, tmp_path):
     options = [x for text in texts for x in ("--text", text)]
     # NAME, whose largest version is asked.
     place = pretrainer_export.parent
-    lines = answered(capsys, "--model", place, *options, "--file", file)
+    lines = answered(
+        *(capsys, "--model", place, *options, "--file", file),
+        warning="warning: a text must have a blank, <mask>, to be filled in. "
+        "Received: 'nothing' and 1 more.\n",
+    )
     assert [line["text"] for line in lines] == [*texts, "σοφος größer"]
     assert [len(line["candidates"]) for line in lines] == [1, 0, 2, 0]
     expected = log_probabilities(shared_model(), TEXT)[0]
