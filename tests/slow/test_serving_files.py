@@ -40,7 +40,7 @@ def compose():
 
 
 def kubernetes():
-    deployment, service = yaml.safe_load_all(read("kubernetes.yaml"))
+    deployment, service, _ = yaml.safe_load_all(read("kubernetes.yaml"))
     (container,) = deployment["spec"]["template"]["spec"]["containers"]
     return deployment, service, container
 
@@ -116,13 +116,19 @@ def test_all_files_name_the_same_model_and_files():
         assert options["enable_batching"] == "true"
         assert options["enable_per_model_batching_parameters"] == "true"
         assert int(options["model_config_file_poll_wait_seconds"]) > 0
-        for option in ("model_config_file", "batching_parameters_file"):
+        for option in (
+            "model_config_file",
+            "batching_parameters_file",
+            "monitoring_config_file",
+        ):
             file = pathlib.PurePosixPath(options[option])
             assert str(file.parent) == "/config"
             assert (FOLDER / file.name).is_file()
     assert compose()["image"] == container["image"]
     mounts = {m["name"]: m["mountPath"] for m in container["volumeMounts"]}
     assert mounts == {"models": "/models", "config": "/config"}
+    # Where a package is installed, beside it are all others.
+    assert compose()["volumes"][0].startswith("${EXPORTS:?set EXPORTS")
     targets = [v.split(":")[-2] for v in compose()["volumes"]]
     assert targets == ["/models", "/config"]
     ports = {p["name"]: p["containerPort"] for p in container["ports"]}
@@ -163,3 +169,16 @@ def test_kubernetes_selects_its_own_pods():
     names = [c["metadata"]["name"] for c in (deployment, service)]
     names += [v["configMap"]["name"] for v in volumes if "configMap" in v]
     assert set(names) == {"xlnet-serving"}
+
+
+def test_metrics_and_the_autoscaler():
+    deployment, _, scaler = yaml.safe_load_all(read("kubernetes.yaml"))
+    target = scaler["spec"]["scaleTargetRef"]
+    assert target["name"] == deployment["metadata"]["name"]
+    assert target["kind"] == deployment["kind"]
+    # Else each `kubectl apply` would set the number of pods back.
+    assert "replicas" not in deployment["spec"]
+    annotations = deployment["spec"]["template"]["metadata"]["annotations"]
+    (path,) = fields("monitoring.config")["path"]
+    assert annotations["prometheus.io/path"] == path
+    assert fields("monitoring.config")["enable"] == ["true"]
