@@ -27,6 +27,7 @@ from tests.support.oracle import small_config
 from tests.support.oracle import small_features
 from tests.support.oracle import with_targets
 from xlnet_tf import XLNetBackbone
+from xlnet_tf import XLNetPretrainer
 from xlnet_tf import XLNetTextClassifier
 from xlnet_tf.model import backbone as backbone_module
 from xlnet_tf.model.attention import attention_context
@@ -478,6 +479,12 @@ def test_summary_shows_shapes():
     assert "?" not in text
     assert text.count(f"(None, None, {config.hidden_dim})") == 2 + L
     assert "(None, 3)" in text
+    del lines[:]
+    backbone = XLNetBackbone(config)
+    XLNetPretrainer(backbone, next_sentence_weight=1).summary(
+        print_fn=lines.append
+    )
+    assert "(None, 2)" in "".join(lines) and "?" not in "".join(lines)
     # Files do not keep shapes.
     assert "build_config" not in keras.saving.serialize_keras_object(
         model.backbone

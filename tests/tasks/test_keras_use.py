@@ -3,6 +3,7 @@
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 import xlnet_tf
 from tests.support.oracle import B
@@ -302,6 +303,20 @@ def test_exports_take_every_feature_that_a_task_reads():
                 for key, spec in specs.items()
             }
         )
+
+
+def test_features_of_an_export_have_their_names(tmp_path):
+    model = xlnet_tf.XLNetPretrainer(small_backbone(num_layers=1))
+    model.export(tmp_path / "export", verbose=False)
+    found = tf.saved_model.load(tmp_path / "export")
+    signature = found.signatures["serving_default"].structured_input_signature
+    assert set(signature[1]) == {*TEXTS, "target_positions"}
+
+
+def test_a_mode_that_no_model_has_is_refused():
+    for model in (small_backbone(), classifier()):
+        with pytest.raises(ValueError, match='float8.*Give "int8" or "int4"'):
+            model.quantize("float8")
 
 
 def test_a_preset_takes_the_arguments_of_its_backbone(tmp_path):

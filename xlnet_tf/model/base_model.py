@@ -87,6 +87,23 @@ class BaseModel(keras.Model):
         """Drops what `fit`, `evaluate` and `predict` have compiled."""
         self.train_function = self.test_function = self.predict_function = None
 
+    def quantize(self, mode=None, config=None, **kwargs):
+        """`keras.Model.quantize`, to integers.
+
+        Args:
+            mode, config, kwargs: see there.
+
+        Raises:
+            ValueError: if the mode is "float8", which the embedding of the
+                tokens has not.
+        """
+        if mode == "float8":
+            raise ValueError(
+                "a model has no mode float8: its embedding of the tokens "
+                'cannot be quantized so. Give "int8" or "int4".'
+            )
+        super().quantize(mode, config=config, **kwargs)
+
     def default_lora_layer_names(self):
         """list of str, the layers that `enable_lora` adapts: all it can."""
         layers = adaptable_layers(getattr(self, "backbone", self))
@@ -180,7 +197,14 @@ class BaseModel(keras.Model):
         backbone = getattr(self, "backbone", self)
         config = backbone.config
         if input_signature is None:
-            input_signature = [self.input_signature()]
+            input_signature = [
+                {
+                    key: keras.InputSpec(
+                        shape=spec.shape, dtype=spec.dtype, name=key
+                    )
+                    for key, spec in self.input_signature().items()
+                }
+            ]
             reads_segments = getattr(self, "segment_length", None)
             if config.memory_length and not reads_segments:
                 # A SavedModel gives tensors by name, no tuples.

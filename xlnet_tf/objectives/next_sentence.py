@@ -66,7 +66,7 @@ class NextSentence(Objective):
             dtype=dtype,
             name="next_sentence_head",
         )
-        head.build()
+        head.build((None, None, config.hidden_dim))
         return (head,)
 
     def has_labels(self, batch):
