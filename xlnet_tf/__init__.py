@@ -73,7 +73,15 @@ def __getattr__(name):
     if name in _FOLDERS:
         return importlib.import_module(f"xlnet_tf.{name}")
     if name not in _MODULES:
-        raise AttributeError(f"module 'xlnet_tf' has no attribute {name!r}")
+        advice = ""
+        if name.endswith("Tokenizer"):
+            advice = (
+                "; the tokenizer is `data_pipeline.Tokenizer`, and that of a "
+                "model `model.preprocessor.tokenizer`"
+            )
+        raise AttributeError(
+            f"module 'xlnet_tf' has no attribute {name!r}{advice}"
+        )
     module = importlib.import_module(f"xlnet_tf.{_MODULES[name]}")
     globals()[name] = getattr(module, name)
     if "keras" in sys.modules:

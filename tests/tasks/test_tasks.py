@@ -7,6 +7,7 @@ import keras
 import numpy as np
 import pytest
 
+import xlnet_tf
 from tests.support.oracle import T
 from tests.support.oracle import as_numpy
 from tests.support.oracle import largest_difference
@@ -307,6 +308,46 @@ def test_arguments_that_are_refused():
     ):
         with pytest.raises(ValueError, match=message):
             cls(small_backbone(), **arguments)
+    with pytest.raises(ValueError, match="outputs are logits.*='softmax'"):
+        XLNetTextClassifier(small_backbone(), 2, activation="softmax")
+
+
+def test_a_tokenizer_has_its_place_named():
+    for name in ("XLNetTokenizer", "Tokenizer"):
+        with pytest.raises(AttributeError, match="`data_pipeline.Tokenizer`"):
+            getattr(xlnet_tf, name)
+
+
+def test_misspelt_arguments_are_named(tmp_path):
+    backbone = small_backbone()
+    XLNetTextRegressor(backbone).save_to_preset(tmp_path)
+    make = XLNetTextClassifier.from_preset
+    for arguments, error, message in (
+        (dict(num_clases=2), TypeError, "no argument `num_clases`; did you "),
+        (dict(num_labels=2), TypeError, "you mean `num_classes`?"),
+        (dict(num_classes=2, sumary="last"), TypeError, "mean `summary`?"),
+        (dict(num_classes=2, sed=1), TypeError, "you mean `seed`?"),
+        (dict(num_classes=2, memory_lengt=4), TypeError, "`memory_length`?"),
+        (dict(classes=2), ValueError, "num_classes. Received: classes"),
+        (
+            dict(num_classes=2, activation="softmax"),
+            ValueError,
+            "gives logits, of which `predict_labels`.*='softmax'",
+        ),
+    ):
+        with pytest.raises(error, match=message):
+            make(tmp_path, **arguments)
+    for name in ("num_clases", "num_labels"):
+        with pytest.raises(TypeError, match="you mean `num_classes`?"):
+            XLNetTextClassifier(backbone, **{name: 2})
+
+    class Named(XLNetTextClassifier):
+        def __init__(self, backbone, colour, **kwargs):
+            self.shade = kwargs.pop("shade", None)
+            super().__init__(backbone, **kwargs)
+
+    named = Named(backbone, colour="red", shade="dark", num_classes=2)
+    assert named.shade == "dark" and named.num_classes == 2
 
 
 def test_answers_lie_where_they_may(models):

@@ -68,6 +68,10 @@ def test_the_output_of_a_run_and_a_shipped_name_are_models(
 def test_a_name_that_is_nearly_right_is_suggested(shipped, tmp_path, capsys):
     with pytest.raises(FileNotFoundError, match="Did you mean tiny_xx\\?$"):
         xlnet_tf.XLNetBackbone.from_preset("tinyxx")
+    for name in ("xlnet_base_cased", "xlnet-base-cased", "XLNet-Base-Cased"):
+        message = "hf://xlnet/xlnet-base-cased, of .* or xlnet_tiny_en, which"
+        with pytest.raises(FileNotFoundError, match=message):
+            xlnet_tf.XLNetBackbone.from_preset(name)
     (tmp_path / "train.tsv").write_text("text\tlabel\nyes\t1\nno\t0\n" * 9)
     argv = ["--task", "classification", "--data", "train.tsv"]
     argv += ["--output", "out", "--preset", "tiny_x"]

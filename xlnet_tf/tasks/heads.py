@@ -165,8 +165,10 @@ class ClassificationHead(keras.layers.Layer):
             )
         if activation not in ("tanh", None):
             raise ValueError(
-                '`activation` of the summary must be "tanh" or None. '
-                f"Received: activation={reprlib.repr(activation)}."
+                '`activation` of the summary must be "tanh" or None; the '
+                "outputs are logits, of which `predict_labels` or "
+                "`keras.ops.softmax` makes answers. Received: "
+                f"activation={reprlib.repr(activation)}."
             )
         self.config = config
         self.summary = summary

@@ -11,7 +11,9 @@ from xlnet_tf.preprocessing.preset import can_preprocess
 from xlnet_tf.preprocessing.texts import XLNetTextClassifierPreprocessor
 from xlnet_tf.tasks.finetuned import Finetuned
 from xlnet_tf.weights.heads import choose_head
+from xlnet_tf.weights.heads import refuse_misspelt
 from xlnet_tf.weights.preset import Preset
+from xlnet_tf.weights.preset import config_fields
 from xlnet_tf.weights.preset import split_overrides
 
 # Arguments of `from_preset` that the backbone takes.
@@ -59,6 +61,11 @@ class Task(Finetuned, RawStringModel, Preset, BaseModel):
     reads_query = False
     preprocessor_cls = XLNetTextClassifierPreprocessor
     segment_length = None
+
+    def __new__(cls, *args, **kwargs):
+        # Here, or Python would name what is missing and not what is misspelt.
+        refuse_misspelt(cls, kwargs)
+        return super().__new__(cls, *args, **kwargs)
 
     def __init__(self, backbone, head, preprocessor=None, **kwargs):
         kwargs["dtype"] = kwargs.get("dtype") or backbone.dtype_policy
@@ -125,6 +132,14 @@ class Task(Finetuned, RawStringModel, Preset, BaseModel):
 
     @classmethod
     def for_source(cls, source, head, **overrides):
+        refuse_misspelt(cls, overrides, (*_OF_THE_BACKBONE, *config_fields()))
+        if overrides.get("activation") in ("softmax", "sigmoid"):
+            raise ValueError(
+                "`activation` is that of the backbone's layers, gelu or relu: "
+                f"{cls.__name__} gives logits, of which `predict_labels`, "
+                "`keras.ops.softmax` or `keras.ops.sigmoid` makes answers. "
+                f"Received: activation={overrides['activation']!r}."
+            )
         config, arguments = split_overrides(source, overrides)
         of_backbone = {
             name: arguments.pop(name)

@@ -1,8 +1,45 @@
 """Choosing the head of a checkpoint that fits a task and its arguments."""
 
+import difflib
 import inspect
 
 import keras
+
+# Arguments of Hugging Face.
+_NAMES_OF_OTHERS = {"num_labels": "num_classes"}
+
+
+def refuse_misspelt(cls, names, further=()):
+    """Refuses arguments that resemble one of a class and are none.
+
+    Others are left to the class and its bases, which may take them.
+
+    Args:
+        cls: class of a model.
+        names: names of the arguments that were given, str.
+        further: names that may be given beyond the constructor's.
+
+    Raises:
+        TypeError: with the first such name.
+    """
+    known = {"name", "trainable", "dtype", *further}
+    for base in cls.__mro__:
+        if base is keras.Model:
+            break
+        if "__init__" in vars(base):
+            known |= set(inspect.signature(base.__init__).parameters)
+    known -= {"self", "args", "kwargs"}
+    for name in names:
+        if name in known:
+            continue
+        near = difflib.get_close_matches(name, sorted(known), 1, 0.82)
+        meant = _NAMES_OF_OTHERS.get(name)
+        meant = meant if meant in known else "".join(near)
+        if meant:
+            raise TypeError(
+                f"{cls.__name__} has no argument `{name}`; did you mean "
+                f"`{meant}`?"
+            )
 
 
 def head_for(cls, source, name=None):
@@ -78,7 +115,8 @@ def choose_head(cls, source, name, arguments):
     if missing:
         raise ValueError(
             f"{source.path} has no head for {cls.__name__}, so its "
-            f"arguments must be given: {', '.join(missing)}."
+            f"arguments must be given: {', '.join(missing)}. Received: "
+            f"{', '.join(arguments) or 'none'}."
         )
     return found, arguments
 

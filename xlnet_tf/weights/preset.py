@@ -171,10 +171,15 @@ def split_overrides(source, overrides):
         ValueError: if a field is one of another model's config.
     """
     config = source.config()
-    names = {name for cls in CONFIGS for name in cls.field_names()}
+    names = config_fields()
     fields = {k: v for k, v in overrides.items() if k in names}
     arguments = {k: v for k, v in overrides.items() if k not in names}
     return config.replace(**fields), arguments
+
+
+def config_fields():
+    """set of str, the names of the fields of all configs."""
+    return {name for cls in CONFIGS for name in cls.field_names()}
 
 
 def open_source(path, config_file=None):
@@ -216,6 +221,12 @@ def detect(path, config_file=None):
     is_prefix = bool(path.name) and index.is_file()
     if not path.is_dir() and not is_prefix:
         advice = near_shipped(path)
+        name = str(path).lower().replace("_", "-")
+        if re.fullmatch("xlnet-(base|large)-cased", name):
+            advice = (
+                f" Did you mean hf://xlnet/{name}, of the Hugging Face Hub, or "
+                "xlnet_tiny_en, which comes with the package?"
+            )
         if re.fullmatch(r"[\w.-]+/[\w.-]+", str(path)):
             advice = f" Did you mean hf://{path}, of the Hugging Face Hub?"
         raise FileNotFoundError(
