@@ -8,6 +8,8 @@ printed before it runs. About five minutes on two cores.
 
 import argparse
 import ast
+import contextlib
+import io
 import json
 import math
 import os
@@ -292,12 +294,16 @@ def main():
         corpus, output / "spiece.model", text_format, NUM_SENTENCES
     )
     asked = [part for text, _ in sentences for part in ("--text", text)]
-    answers = run(
-        "-m", "saved_models.predict",
-        "--model", output / "export",
-        *asked,
-        capture=True,
-    )  # fmt: skip
+    shown = io.StringIO()
+    with contextlib.redirect_stdout(shown):
+        answers = run(
+            "-m", "saved_models.predict",
+            "--model", output / "export",
+            *asked,
+            capture=True,
+        )  # fmt: skip
+    # The command alone: the report has its answers, readable.
+    print(shown.getvalue().removesuffix(answers), end="")
     report(output, sentences, answers.splitlines(), arguments.objective)
 
 
@@ -307,21 +313,21 @@ def report(output, sentences, answers, objective):
     picture = output / "loss.png"
     title = OBJECTIVES[objective]
     reached = draw(output / "model", unigram, picture, title)
-    print()
+    print(
+        f"\nheld out: {reached:.2f} bits per token, perplexity "
+        f"{2**reached:.0f}; knowing only how frequent each token is: "
+        f"{unigram:.2f} bits, perplexity {2**unigram:.0f}.\n"
+    )
     for (text, word), answer in zip(sentences, answers, strict=True):
         pieces = json.loads(answer)["candidates"][0]
         guesses = ", ".join(piece.strip("\u2581") for piece in pieces)
         print(f"{text}\n    was: {word}   guesses: {guesses}")
-    print(
-        f"\nheld out: {reached:.2f} bits per token; knowing only how frequent "
-        f"each token is: {unigram:.2f} bits.\nPerplexity {2**reached:.0f} "
-        f"against {2**unigram:.0f}.\npicture: {picture}\n"
-        f"export:  {output / 'export' / '1'}"
-    )
+    print(f"\npicture: {picture}\nexport:  {output / 'export' / '1'}")
     if not math.isfinite(reached) or reached >= unigram:
         raise SystemExit(
-            "error: the model has learned nothing beyond frequencies yet; "
-            "give it more --steps or more text"
+            "All was made and exported, but the model does not predict better "
+            "than the frequencies of tokens yet: give it more --steps (make "
+            "demo STEPS=2000) or more text."
         )
 
 

@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 
+from examples import demo
 from tests.support.bert_models import bert_backbone
 from tests.support.export_fixtures import PIECES
 from tests.support.export_fixtures import tiny_tokenizer
@@ -145,6 +146,7 @@ def test_curves_of_runs(tmp_path):
         (tmp_path / name / "metrics.jsonl").write_text(text)
     runs = [tmp_path / "one", tmp_path / "two"]
     (axes,) = pictures.draw_curves(runs).axes
+    assert axes.get_title(loc="left") == "one, two"
     names = ["one", "one, held out", "two", "two, held out"]
     assert [x.get_label() for x in axes.lines] == names
     assert axes.lines[0].get_ydata().tolist() == [3.0, 2.0]
@@ -154,3 +156,43 @@ def test_curves_of_runs(tmp_path):
         pictures.draw_curves(runs, "f1")
     with pytest.raises(FileNotFoundError, match="no metrics.jsonl"):
         pictures.draw_curves([tmp_path])
+
+
+def test_the_title_and_the_last_value_of_a_run(tmp_path):
+    run = tmp_path / "mine"
+    run.mkdir()
+    lines = [{"kind": "eval", "step": 1, "loss": x} for x in (2.0, 3.0)]
+    (run / "metrics.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    figure = pictures.draw_curves([run])
+    name = f"{tmp_path.name}/mine"
+    assert figure.axes[0].get_title(loc="left") == name
+    facts = {
+        "model": {"num_layers": 2, "hidden_dim": 16},
+        "records": {"records": 1200, "sequence_length": 32},
+    }
+    (run / "run.json").write_text(json.dumps(facts))
+    figure = pictures.draw_curves([run])
+    (axes,) = figure.axes
+    assert axes.get_title(loc="left") == (
+        f"{name}: 2 layers of 16, 1,200 records of 32 tokens"
+    )
+    # The highest value stands below the frame, not on it.
+    figure.canvas.draw()
+    (label,) = axes.texts
+    assert label.get_window_extent().y1 < axes.get_window_extent().y1
+
+
+def test_the_report_of_the_demo(tmp_path, monkeypatch, capsys):
+    (tmp_path / "model").mkdir()
+    line = {"kind": "eval", "step": 1, "loss": 2.0}  # 2.89 bits
+    (tmp_path / "model/metrics.jsonl").write_text(json.dumps(line))
+    sentences = [("A <mask>.", "cat")]
+    answers = [json.dumps({"candidates": [["\u2581dog", "\u2581cat"]]})]
+    monkeypatch.setattr(demo, "unigram_bits", lambda *arguments: 4.0)
+    demo.report(tmp_path, sentences, answers, "permutation")
+    printed = capsys.readouterr().out
+    assert printed.startswith("\nheld out: 2.89 bits per token, perplexity 7;")
+    assert "A <mask>.\n    was: cat   guesses: dog, cat\n" in printed
+    monkeypatch.setattr(demo, "unigram_bits", lambda *arguments: 1.0)
+    with pytest.raises(SystemExit, match="^All was made and exported, but"):
+        demo.report(tmp_path, sentences, answers, "permutation")

@@ -1,9 +1,14 @@
 """Curves of runs, from their `metrics.jsonl`."""
 
+import contextlib
+
 from xlnet_tf.files import as_path
 from xlnet_tf.files import read_json_lines
+from xlnet_tf.files import read_json_object
 
 FILE = "metrics.jsonl"
+_RUN_FILE = "run.json"
+_MARGIN = 0.12  # of the height, where the last values are written
 
 
 def draw_curves(runs, metric="loss"):
@@ -14,7 +19,8 @@ def draw_curves(runs, metric="loss"):
         metric: str, a key of the lines of `metrics.jsonl`. Default "loss".
 
     Returns:
-        matplotlib.figure.Figure: training as lines, evaluations as dots.
+        matplotlib.figure.Figure: training as lines, evaluations as dots. The
+        title names one run with its model and its records.
 
     Raises:
         FileNotFoundError: if a directory has no `metrics.jsonl`.
@@ -51,11 +57,32 @@ def draw_curves(runs, metric="loss"):
                 )
             if points and kind == "eval":
                 _annotate(axes, points[-1]["step"], points[-1][metric], colour)
+    axes.margins(y=_MARGIN)
+    axes.set_title(_title(runs), fontsize=9, loc="left", parse_math=False)
     axes.set_xlabel("step")
     axes.set_ylabel(metric.replace("_", " "))
     axes.legend(fontsize=8)
     axes.grid(alpha=0.3)
     return figure
+
+
+def _title(runs):
+    """The runs, and of a single one what its `run.json` has, str."""
+    if len(runs) > 1:
+        return ", ".join(as_path(run).name for run in runs)
+    run = as_path(runs[0])
+    title = "/".join([run.parent.name, run.name]).strip("/")
+    # It may not be written yet, and other versions have other fields.
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+        facts = read_json_object(run / _RUN_FILE)
+        model, records = facts["model"], facts.get("records")
+        title += f": {model['num_layers']} layers of {model['hidden_dim']}"
+        if records:
+            title += (
+                f", {records['records']:,} records of "
+                f"{records['sequence_length']} tokens"
+            )
+    return title
 
 
 def _annotate(axes, step, value, colour):
