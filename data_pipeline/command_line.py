@@ -8,6 +8,7 @@ import os
 import re
 import signal
 import sys
+import types
 import warnings
 
 
@@ -61,6 +62,8 @@ def run(main, argv=None):
 
 
 PRINT_CONFIG = "--print-config"
+# Share of the letters that a name and the one that was meant have in common.
+_NEAR = 0.72
 
 
 class Parser(argparse.ArgumentParser):
@@ -70,6 +73,8 @@ class Parser(argparse.ArgumentParser):
     is 2.
     """
 
+    # Options of other commands, looked for here -> what is said of each.
+    elsewhere = types.MappingProxyType({})
     _subcommands = None
 
     def add_subparsers(self, **arguments):
@@ -106,7 +111,16 @@ class Parser(argparse.ArgumentParser):
             if name.startswith("--") and not any(
                 option.startswith(name) for option in known
             ):
-                self.error(f"there is no option {name}{near(name, known)}")
+                self.error(
+                    f"there is no option {name}{self._hint(name, known)}"
+                )
+
+    def _hint(self, name, known):
+        found = near(name, [*known, *self.elsewhere])
+        for option, text in self.elsewhere.items():
+            if found.endswith(f" {option}?"):
+                return f"; {option} is {text}"
+        return found
 
     def error(self, message):
         """Print a line, and end the process with status 2."""
@@ -131,9 +145,12 @@ def near(name, known):
         str, such as "; did you mean --steps?", to end a sentence with; "" if
         no name is close.
     """
-    # A name may be as long as a file.
-    found = difflib.get_close_matches(name[:80], list(known), n=1, cutoff=0.65)
-    return f"; did you mean {found[0]}?" if found else ""
+    # Dashes, which all options share, make none of them nearer. A name may be
+    # as long as a file.
+    bare = {x.lstrip("-"): x for x in known}
+    name = name[:80].lstrip("-")
+    found = difflib.get_close_matches(name, list(bare), n=1, cutoff=_NEAR)
+    return f"; did you mean {bare[found[0]]}?" if found else ""
 
 
 def parse(parser, argv=None, may_be_empty=()):

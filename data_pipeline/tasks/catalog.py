@@ -1,5 +1,6 @@
 """Catalog of all tasks for fine-tuning."""
 
+from data_pipeline.command_line import near
 from data_pipeline.tasks.examples import NUMBER_METRICS
 from data_pipeline.tasks.examples import TaskSpec
 from data_pipeline.tasks.examples import own_splits
@@ -218,8 +219,9 @@ def find_task(name):
     if isinstance(name, TaskSpec):
         return name
     if name not in TASKS:
+        hint = near(str(name), TASKS)
         raise ValueError(
-            f"there is no task of this name. Received: task={name!r}; known: "
-            f"{', '.join(TASKS)}."
+            f"there is no task of this name. Received: task={name!r}"
+            f"{f'{hint} Known' if hint else '; known'}: {', '.join(TASKS)}."
         )
     return TASKS[name]

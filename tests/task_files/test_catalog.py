@@ -36,7 +36,7 @@ def test_all_tasks_are_complete():
         assert task.description
         assert task.sequence_length in (128, 256, 512)
         assert task.labels is None or task.kind != "regression"
-    with pytest.raises(ValueError, match="'sst2'; known: sst-2, cola"):
+    with pytest.raises(ValueError, match="'sst2'; did you mean sst-2. Known"):
         find_task("sst2")
 
 
