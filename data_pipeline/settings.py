@@ -218,7 +218,7 @@ def read_file(cls, path):
     return values
 
 
-def add_options(parser, cls, first=(), skip=(), required=()):
+def add_options(parser, cls, first=(), skip=(), required=(), defaults=None):
     """Add an option for each field, with None for options not given.
 
     Args:
@@ -227,7 +227,10 @@ def add_options(parser, cls, first=(), skip=(), required=()):
         first: names of fields, listed first.
         skip: names of fields without an option.
         required: names of fields whose options must be given.
+        defaults: dict of the name of a field to what its help says in place
+            of its default, or None.
     """
+    defaults = defaults or {}
     fields = {x.name: x for x in dataclasses.fields(cls) if x.name not in skip}
     for name in [*first, *(x for x in fields if x not in first)]:
         field = fields[name]
@@ -235,7 +238,9 @@ def add_options(parser, cls, first=(), skip=(), required=()):
         # argparse formats the help with %.
         text = field.metadata["help"].replace("%", "%%")
         shows_default = field.default not in (None, dataclasses.MISSING)
-        if shows_default and name not in required:
+        if name in defaults:
+            text += f" ({defaults[name]})"
+        elif shows_default and name not in required:
             default = field.default
             shown = str(default).lower() if kind is bool else f"{default}"
             text += f" (default {shown})"

@@ -19,9 +19,12 @@ from data_pipeline import command_line
 from data_pipeline.settings import add_options
 from data_pipeline.settings import add_print_config
 from data_pipeline.tasks.catalog import TASKS
+from data_pipeline.tasks.catalog import find_task
+from data_pipeline.tasks.tfds import check_has
 from xlnet_tf.files import as_path
 from xlnet_tf.training.config import PRETRAINING_ONLY
 from xlnet_tf.training.config import FinetuningConfig
+from xlnet_tf.training.config.names import check_strategy
 from xlnet_tf.training.runs.progress.trackers import check_tracker
 
 FREQUENT = (
@@ -92,14 +95,42 @@ def parse_arguments(argv=None):
     return command_line.parse(parser, argv)
 
 
+def read_config(options):
+    """FinetuningConfig of options, file and recipe; loads nothing heavy.
+
+    Args:
+        options: argparse.Namespace of `parse_arguments`.
+
+    Raises:
+        ValueError: a name is unknown, a value is wrong, or the task has no
+            data.
+    """
+    task = options.task or "classification"  # of --print-config
+    find_task(task)
+    check_strategy(options.strategy)
+    if options.steps == 0:
+        raise ValueError(
+            "`steps` must be a positive integer. To evaluate a model without "
+            f"training: xlnet evaluate --task {task} --model DIR --data FILE. "
+            "Received: steps=0."
+        )
+    if options.seeds is not None and options.seeds < 1:
+        raise ValueError(
+            f"`--seeds` must be at least 1. Received: {options.seeds}."
+        )
+    if not options.print_config and options.data is None:
+        check_has(task)
+    return FinetuningConfig.for_task(task, options.training, options)
+
+
 def main(argv=None):
     """Runs the command; see the module's text."""
     options = parse_arguments(argv)
+    config = read_config(options)
     if options.print_config:
-        task = options.task or "classification"
-        config = FinetuningConfig.for_task(task, options.training, options)
         sys.stdout.write(config.to_yaml())
         return 0
+    check_tracker(config.log_to)
     options.begun = time.monotonic()  # what --time-limit counts from
     if options.compilation_cache:
         flag = (
@@ -115,8 +146,6 @@ def main(argv=None):
     from xlnet_tf.training.runs.replay import replay
     from xlnet_tf.training.strategy import make_strategy
 
-    config = FinetuningConfig.for_task(options.task, options.training, options)
-    check_tracker(config.log_to)
     outputs = [options.output]
     if options.seeds is not None:
         seeds = range(config.seed, config.seed + options.seeds)
@@ -133,9 +162,9 @@ def main(argv=None):
             # Runs of version 0.1 did not, and go on as they began.
             by_class=not begun or begun.get("held_out_by_class", False),
         )
-    strategy = make_strategy(
-        options.strategy, options.tpu, config.worker_timeout
-    )
+        strategy = make_strategy(
+            options.strategy, options.tpu, config.worker_timeout
+        )
     if options.replay is not None:
         if options.seeds is not None:
             raise ValueError(
@@ -148,10 +177,6 @@ def main(argv=None):
             return replay(run, options.replay)
     if options.seeds is None:
         return run_task(options, config, strategy, data)[0]
-    if options.seeds < 1:
-        raise ValueError(
-            f"`--seeds` must be at least 1. Received: {options.seeds}."
-        )
     results = []
     for seed, output in zip(seeds, outputs, strict=True):
         of_seed = copy.copy(options)

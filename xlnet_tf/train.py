@@ -19,6 +19,8 @@ from data_pipeline.settings import add_print_config
 from data_pipeline.settings import read_file
 from xlnet_tf.training.config import RECIPES
 from xlnet_tf.training.config import TrainingConfig
+from xlnet_tf.training.config.names import check_config
+from xlnet_tf.training.config.names import check_strategy
 from xlnet_tf.training.runs.progress.trackers import check_tracker
 
 FREQUENT = ("steps", "batch_size", "learning_rate", "precision", "seed")
@@ -31,6 +33,13 @@ _RECORDS = (
     "made by build_records; several are mixed, in the shares of DIR=WEIGHT or "
     "of their sizes"
 )
+# In place of that of TrainingConfig: a run of no one's choice is of no use.
+_DEFAULTS = {"steps": "needed, unless --recipe or --training has it"}
+# What readers look for here.
+_OF_RECORDS = dict.fromkeys(
+    ("--sequence-length", "--tokenizer", "--lowercase", "--input"),
+    "set when records are built, see build_records",
+)
 
 
 def parse_arguments(argv=None):
@@ -40,6 +49,7 @@ def parse_arguments(argv=None):
         usage="%(prog)s --records DIR --output DIR --steps N [options]",
         description="Pretrain an XLNet on records of build_records.",
     )
+    parser.elsewhere = _OF_RECORDS
     add = parser.add_argument
     add("--records", required=True, nargs="+", metavar="DIR", help=_RECORDS)
     add("--output", required=True, metavar="DIR", help="directory of the run")
@@ -66,11 +76,10 @@ def parse_arguments(argv=None):
         action="append",
         default=[],
         metavar="NAME=VALUE",
-        help="a field of the model's config, such as num_layers=6; may be "
-        "repeated",
+        help="a field of the model's config, num_layers=6; may be repeated",
     )
     add("--preset", metavar="DIR", help="directory of weights to start from")
-    add_options(parser, TrainingConfig, skip=FURTHER)
+    add_options(parser, TrainingConfig, skip=FURTHER, defaults=_DEFAULTS)
     add(
         "--memory-length",
         type=int,
@@ -120,6 +129,9 @@ def read_config(options):
     Raises:
         ValueError: if the number of steps is nowhere, or a value is wrong.
     """
+    check_strategy(options.strategy)
+    if options.config is not None:
+        check_config(options.config)
     recipe = RECIPES.get(options.recipe)
     training = recipe.training if recipe else {}
     if recipe and options.config is None and not options.preset:
@@ -132,6 +144,7 @@ def read_config(options):
         given |= read_file(TrainingConfig, options.training)
     is_given = "steps" in given or options.steps is not None
     if not is_given and not options.print_config:
+        TrainingConfig.read(options.training, options)  # its errors first
         raise ValueError(
             "the number of optimizer steps is not known: give --steps N, or "
             "--recipe, or a file by --training that has it."
@@ -179,9 +192,10 @@ def main(argv=None):
     from xlnet_tf.training.runs.replay import replay
     from xlnet_tf.training.strategy import make_strategy
 
-    strategy = make_strategy(
-        options.strategy, options.tpu, config.worker_timeout
-    )
+    with command_line.warnings_in_a_line():
+        strategy = make_strategy(
+            options.strategy, options.tpu, config.worker_timeout
+        )
     with PretrainingRun(options, config, strategy, export) as run:
         if options.replay is not None:
             return replay(run, options.replay)

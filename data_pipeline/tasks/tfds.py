@@ -46,6 +46,24 @@ _LABELS = {"mnli": ("entailment", "neutral", "contradiction")}
 _RACE_GROUPS = ("middle", "high")
 
 
+def check_has(task):
+    """Refuses a task that TensorFlow Datasets does not have; reads nothing.
+
+    Args:
+        task: str or TaskSpec.
+
+    Raises:
+        ValueError: it lacks the task.
+    """
+    task = find_task(task)
+    if task.tfds is None:
+        raise ValueError(
+            f"the task {task.name} needs your files: --data PATH. TensorFlow "
+            "Datasets, which is read without --data, does not have the task "
+            f"{task.name}."
+        )
+
+
 def read_by_name(task, split="train"):
     """Read the examples of a published task, downloaded on first use.
 
@@ -65,12 +83,7 @@ def read_by_name(task, split="train"):
     """
     task = find_task(task)
     splits = _TASK_SPLITS.get(task.name, _SPLITS)
-    if task.tfds is None:
-        raise ValueError(
-            f"the task {task.name} needs your files: --data PATH. TensorFlow "
-            "Datasets, which is read without --data, does not have the task "
-            f"{task.name}."
-        )
+    check_has(task)
     if split not in splits:
         raise ValueError(
             f"TensorFlow Datasets does not have a {split} split of "

@@ -1,6 +1,8 @@
 """The command `xlnet`, near misses of options, and printed settings."""
 
 import importlib
+import subprocess
+import sys
 
 import pytest
 import yaml
@@ -55,6 +57,59 @@ def test_near_misses_of_names(capsys):
         assert message in capsys.readouterr().err
 
 
+def test_options_that_other_commands_have(capsys):
+    """And nothing that is far from what was given."""
+    argv = ["--records", "r", "--output", "o"]
+    of_records = "no option {}; --sequence-length is set when records are b"
+    for main, option, message in (
+        (train.main, "--seq-length", of_records.format("--seq-length")),
+        (train.main, "--tokenizer", "; --tokenizer is set when records are"),
+        (train.main, "--max-length", "no option --max-length. "),
+        (train.main, "--memroy-length", "did you mean --memory-length?"),
+        (finetune.main, "--seq-length", "did you mean --sequence-length?"),
+    ):
+        more = argv if main is train.main else []
+        with pytest.raises(SystemExit):
+            main([*more, option, "1"])
+        assert message in capsys.readouterr().err, option
+
+
+def test_names_are_checked_before_anything_heavy_is_loaded():
+    """And before what is missing."""
+    code = (
+        "import sys; from data_pipeline.command_line import run\n"
+        "from xlnet_tf import finetune, train\n"
+        "for main, argv in {}:\n"
+        "    assert run(main, argv.split()) == 1\n"
+        "    assert 'keras' not in sys.modules\n"
+        "    assert 'tensorflow' not in sys.modules\n"
+    )
+    of_train, of_task = "--records r --output o", "--preset p --output o"
+    trials = [
+        (
+            f"train.main, '{of_train} --config medium'",
+            "Received: --config medi",
+        ),
+        (f"train.main, '{of_train} --strategy gpu'", "`strategy` must be"),
+        (f"train.main, '{of_train} --decay steep'", "`decay` must be one of"),
+        (f"train.main, '{of_train}'", "the number of optimizer steps is not"),
+        (f"finetune.main, '{of_task} --task rtee'", "did you mean rte?"),
+        (f"finetune.main, '{of_task} --task rte --decay x'", "`decay` must be"),
+        (
+            f"finetune.main, '{of_task} --task classification'",
+            "the task classification needs your files: --data PATH",
+        ),
+    ]
+    code = code.format("".join(f"({call}), " for call, _ in trials))
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    lines = done.stderr.splitlines()
+    for (call, message), line in zip(trials, lines, strict=True):
+        assert message in line, call
+
+
 def test_options_of_others_are_for_beam_alone(capsys):
     """What `build_records` does not know, a runner of Beam may."""
     argv = ["--input", "x", "--tokenizer", "y", "--output", "z"]
@@ -102,6 +157,9 @@ def test_recipes(capsys):
     found = values["steps"], values["warmup_steps"]
     assert found == (500_000, 40_000)
     assert values["batch_size"] == 64
+    values = printed("--recipe", "base")  # BERT-Base's
+    found = values["steps"], values["warmup_steps"], values["batch_size"]
+    assert found == (1_000_000, 10_000, 256)
     options = train.parse_arguments(
         "--records r --output o --recipe quick --set dropout=0.2".split()
     )

@@ -138,6 +138,7 @@ def test_every_field_is_an_option(capsys):
         (finetune, FinetuningConfig, PRETRAINING_ONLY),
     ):
         text = options_of(command.parse_arguments, capsys)
+        assert "(default 1000)" not in text  # steps have no default
         first, further = text.split("further settings:")
         for field in dataclasses.fields(cls):
             option = "--" + field.name.replace("_", "-")

@@ -249,6 +249,8 @@ def test_errors_are_one_line(pretrained, tmp_path, capsys):
     argv = options(pretrained / "preset", tmp_path / "run")
     for change, message in (
         (["--task", "sst-3"], "sst-3"),
+        (["--task", "clasification"], "did you mean classification? Known"),
+        (["--steps", "0"], "xlnet evaluate --task classification --model"),
         (["--columns", "text=review"], "review"),
         (["--data", "nowhere"], "nowhere"),
         (["--preset", "nowhere"], "nowhere"),
@@ -258,6 +260,7 @@ def test_errors_are_one_line(pretrained, tmp_path, capsys):
         (["--training", "nowhere.json"], "no file of settings at nowhere"),
         (["--hold-out", "1.5"], "`hold_out` must be in (0, 1)"),
         (["--strategy", "gpu"], "`strategy` must be one of"),
+        (["--strategy", "mirorred"], "did you mean mirrored?"),
     ):
         assert command_line.run(finetune.main, [*argv, *change]) == 1, change
         error = capsys.readouterr().err.strip().splitlines()[-1]

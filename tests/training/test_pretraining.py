@@ -288,6 +288,9 @@ ERRORS = [
     # config, training, options, message
     ({}, {}, ["--batch-size", "100000"], "batch_size.*number of records"),
     ({}, {}, ["--config", "huge"], "tiny, small, base, large"),
+    ({}, {}, ["--config", "smal"], "Received: .*; did you mean small"),
+    ({}, {}, ["--config", "."], "weights of a preset give --preset"),
+    ({"class_name": "X", "config": {}}, {}, [], "of a preset.*give --preset"),
     ({}, {}, ["--config", "missing.json"], "no config file at missing.json"),
     ({}, {}, ["--training", "missing.json"], "no file of settings at missing"),
     ({}, {}, ["--precision", "float16"], "precision.*float32"),

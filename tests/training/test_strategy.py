@@ -106,6 +106,12 @@ def test_mirrored_takes_all_devices():
     assert not has_peers(with_cpus)
 
 
+def test_mirrored_on_one_cpu_warns(monkeypatch):
+    monkeypatch.setattr(strategies, "_replica_devices", lambda: ["/CPU:0"])
+    with pytest.warns(UserWarning, match="GPUs, and TensorFlow finds none"):
+        assert make_strategy("mirrored").num_replicas_in_sync == 1
+
+
 def test_multi_worker_waits_for_a_peer_not_for_ever(monkeypatch, built):
     set_cluster(monkeypatch, {"cluster": WORKERS, "task": {"index": 1}})
     make_strategy("multi_worker", worker_timeout=90)

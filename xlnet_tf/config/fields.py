@@ -220,7 +220,8 @@ def read_config_file(path, from_dict):
 
     Raises:
         FileNotFoundError: if there is no such file.
-        ValueError: if it is not JSON, or `from_dict` refuses it.
+        ValueError: if it is not JSON, or is of a preset, or `from_dict`
+            refuses it.
     """
     path = as_path(path)
     if not path.is_file():
@@ -229,6 +230,12 @@ def read_config_file(path, from_dict):
             f"xlnet_config.json, or one of the sizes {', '.join(SIZES)}."
         )
     values = read_json_object(path)
+    if {"class_name", "config"} <= set(values):
+        raise ValueError(
+            f"{path} is the config.json of a preset, not the config of a model "
+            f"alone: to start from its weights give --preset {path.parent} (in "
+            "Python `from_preset`)."
+        )
     try:
         return from_dict(values)
     except (TypeError, ValueError) as error:

@@ -9,12 +9,12 @@ import os
 import pathlib
 import re
 import socket
+import warnings
 
 import tensorflow as tf
 
+from xlnet_tf.training.config.names import check_strategy
 from xlnet_tf.training.deadline import deadline
-
-STRATEGIES = ("auto", "one_device", "mirrored", "multi_worker", "tpu")
 
 # The class of TensorFlow's default strategy.
 _NO_STRATEGY = type(tf.distribute.get_strategy())
@@ -29,7 +29,7 @@ def make_strategy(name="auto", tpu=None, worker_timeout=600.0):
         name: str. "auto" takes a TPU if `tpu` or TPU_NAME is set, several
             workers if TF_CONFIG names them, all GPUs if there are several, and
             else one device. "mirrored" without a GPU uses the logical CPU
-            devices.
+            devices, and warns where there is one.
         tpu: str, name or `grpc://` address of a TPU, "local" on a TPU VM.
         worker_timeout: float, seconds that workers wait for one another. If
             some have not started by then, the process ends.
@@ -41,11 +41,7 @@ def make_strategy(name="auto", tpu=None, worker_timeout=600.0):
         ValueError: if the name is unknown or the settings contradict it.
         RuntimeError: if the machine lacks the devices.
     """
-    if name not in STRATEGIES:
-        raise ValueError(
-            f"`strategy` must be one of {', '.join(STRATEGIES)}. "
-            f"Received: strategy={name!r}."
-        )
+    check_strategy(name)
     if tpu and name not in ("auto", "tpu"):
         raise ValueError(
             "a TPU address goes with the strategy tpu or auto. "
@@ -59,7 +55,14 @@ def make_strategy(name="auto", tpu=None, worker_timeout=600.0):
         _check_tf_config()
         return _multi_worker(worker_timeout)
     if name == "mirrored":
-        return tf.distribute.MirroredStrategy(_replica_devices())
+        devices = _replica_devices()
+        if len(devices) == 1 and "GPU" not in devices[0]:
+            warnings.warn(
+                "the strategy mirrored shares a batch among GPUs, and "
+                "TensorFlow finds none: it trains on the CPU alone",
+                stacklevel=2,
+            )
+        return tf.distribute.MirroredStrategy(devices)
     return tf.distribute.OneDeviceStrategy(_replica_devices()[0])
 
 
