@@ -77,6 +77,8 @@ def ending(directory, has_diverged, exports=()):
             f"{preset}\n"
         )
         exports = [x for x in exports if x.name == str(best["step"])]
+    elif has_diverged:
+        return ""  # there is nothing to go on with
     second = f"xlnet export --model {preset} --output saved_models/NAME/1"
     if exports:
         second = f"xlnet predict --model {exports[-1]} --text TEXT"
