@@ -19,7 +19,6 @@ from data_pipeline.text.files import sizes_and_times
 from data_pipeline.tokenization.symbols import UNKNOWN
 from data_pipeline.tokenization.symbols import UNKNOWN_ID
 from xlnet_tf.files import as_path
-from xlnet_tf.files import bucket_errors
 from xlnet_tf.files.models import as_model_path
 
 _LOG_SECONDS = 30.0
@@ -34,7 +33,6 @@ _BAD_TEXT = {
 }
 
 
-@bucket_errors()
 def main(argv=None):
     """Build a set of records from the command line.
 

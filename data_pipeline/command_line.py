@@ -51,14 +51,31 @@ def run(main, argv=None):
         sys.stderr.write(f"error: {_message(error)}\n")
         return 1
     except Exception as error:
-        # Of TensorFlow, which is not imported for every command.
-        if "File system scheme" not in str(error):
+        advice = _advice_of_tensorflow(error)
+        if advice is None:
             raise
-        sys.stderr.write(
-            f"error: {_message(error)}. TensorFlow reads gs:// by itself, and "
-            "others where a package such as tensorflow-io adds them.\n"
-        )
+        sys.stderr.write(f"error: {_message(error)}. {advice}\n")
         return 1
+
+
+def _advice_of_tensorflow(error):
+    """What to do about an error of reading or writing, str; None for others.
+
+    TensorFlow, which is not imported for every command, has its own classes.
+    """
+    if "File system scheme" in str(error):
+        return (
+            "TensorFlow reads gs:// by itself, and others where a package such "
+            "as tensorflow-io adds them."
+        )
+    tensorflow = sys.modules.get("tensorflow")
+    kinds = tensorflow.errors.OpError if tensorflow else ()
+    if isinstance(error, kinds) and "HTTP" in str(error):
+        return (
+            "This is of a bucket: check the path, the network and the "
+            "credentials of this machine."
+        )
+    return None
 
 
 PRINT_CONFIG = "--print-config"

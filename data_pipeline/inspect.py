@@ -11,7 +11,6 @@ import sys
 
 from data_pipeline import command_line
 from data_pipeline.settings import SEED
-from xlnet_tf.files import bucket_errors
 
 # Shares are over so many records, from all over the set.
 _SAMPLE = 1000
@@ -58,7 +57,6 @@ def parse_arguments(argv=None):
     return command_line.parse(parser, argv)
 
 
-@bucket_errors()
 def main(argv=None):
     """Run the command; see the module's text.
 

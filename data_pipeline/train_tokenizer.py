@@ -16,7 +16,6 @@ from data_pipeline.text.documents import BAD_TEXT
 from data_pipeline.text.documents import TEXT_FIELD
 from data_pipeline.text.documents import TEXT_FORMATS
 from data_pipeline.text.documents import Corpus
-from xlnet_tf.files import bucket_errors
 from xlnet_tf.files import write_bytes
 
 CONTROL_SYMBOLS = ("<cls>", "<sep>", "<pad>", "<mask>", "<eod>")
@@ -94,7 +93,6 @@ def train_tokenizer(
     return Tokenizer(output, lowercase)
 
 
-@bucket_errors()
 def main(argv=None):
     """Trains a tokenizer on text files.
 

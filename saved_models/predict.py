@@ -25,7 +25,6 @@ from saved_models.client.rows import ask_rows
 from saved_models.client.rows import check_rows
 from saved_models.client.rows import read_json_lines
 from saved_models.client.rows import read_texts
-from xlnet_tf.files import bucket_errors
 
 _DIGITS = 6  # after the point
 _MASK = "<mask>"  # a blank of a text
@@ -178,7 +177,6 @@ def _headers(given):
     return headers
 
 
-@bucket_errors()
 def main(argv=None):
     """Run the command; see the module's docstring."""
     arguments = parse_arguments(argv)

@@ -19,7 +19,6 @@ from xlnet_tf.files import hub
 from xlnet_tf.files import urls
 from xlnet_tf.files.limits import MOST_JSON_BYTES
 from xlnet_tf.files.limits import check_length
-from xlnet_tf.files.limits import in_a_line
 
 # In front of the names of files that are being written.
 _UNFINISHED = ".tmp-"
@@ -98,29 +97,6 @@ def _tensorflow_knows(scheme):
     return tensorflow is not None and (
         scheme in tensorflow.io.gfile.get_registered_schemes()
     )
-
-
-@contextlib.contextmanager
-def bucket_errors():
-    """Context that answers what TensorFlow says of a bucket in one line.
-
-    It decorates the `main` of commands that read or write gs://; other errors
-    of TensorFlow pass through.
-
-    Raises:
-        OSError: TensorFlow could not read or write a path of a bucket.
-    """
-    try:
-        yield
-    except Exception as error:
-        tensorflow = sys.modules.get("tensorflow")
-        kinds = tensorflow.errors.OpError if tensorflow else ()
-        if not isinstance(error, kinds) or "HTTP" not in str(error):
-            raise
-        raise OSError(
-            f"a bucket cannot be read or written ({in_a_line(error)}). Check "
-            "the path, the network and the credentials of this machine."
-        ) from error
 
 
 @contextlib.contextmanager
