@@ -204,6 +204,7 @@ def measure_task(options):
     from xlnet_tf.training.results.evaluation import evaluate_task
     from xlnet_tf.training.results.evaluation import settings_of_run
     from xlnet_tf.training.results.report import write_predictions
+    from xlnet_tf.training.results.summary import written
 
     settings = settings_of_run(options.model)
     if options.batch_size:
@@ -213,8 +214,7 @@ def measure_task(options):
     metrics, predictions = evaluate_task(
         model, options.task, options.data, options.columns, settings
     )
-    written = ", ".join(f"{name} {x:.4g}" for name, x in metrics.items())
-    sys.stdout.write(f"{options.data}: {written}\n")
+    sys.stdout.write(f"{options.data}: {written(metrics)}\n")
     if options.predictions:
         file = as_path(options.predictions)
         write_predictions(file, predictions)

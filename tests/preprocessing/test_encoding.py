@@ -82,7 +82,7 @@ def test_texts_and_pairs(make, tokenizer, texts):
     full = sum(len(row) == 17 for row in tokens)
     assert rows.notes == [
         f"cut       {full} of 40 texts fill 17 tokens, and what is beyond is "
-        "not read; see --sequence-length and `long_documents`"
+        "not read; see --sequence-length and --long-documents"
     ]
     assert not make(TEXTS, 17).encode(examples, ("x", "y")).notes
     assert rows.dense["label"].tolist() == [i % 2 for i in range(len(texts))]

@@ -111,7 +111,7 @@ class XLNetTextClassifierPreprocessor(Preprocessor):
             notes.append(
                 f"cut       {full:,} of {len(examples):,} texts fill "
                 f"{self.sequence_length:,} tokens, and what is beyond is not "
-                "read; see --sequence-length and `long_documents`"
+                "read; see --sequence-length and --long-documents"
             )
         return EncodedExamples(
             columns,
