@@ -22,107 +22,14 @@ sys.path.insert(0, str(ROOT))
 
 from data_pipeline import command_line  # noqa: E402
 from data_pipeline.text.documents import read_documents  # noqa: E402
+from examples.arrangements import ARRANGEMENTS  # noqa: E402
+from examples.arrangements import COLUMNS  # noqa: E402
+from examples.arrangements import TABLES  # noqa: E402
 from examples.commands import run_once  # noqa: E402
 from xlnet_tf.files import write_json  # noqa: E402
 from xlnet_tf.files import written_whole  # noqa: E402
 
 RECIPE = pathlib.Path(__file__).with_name("xlnet_tiny_en.yaml")
-
-
-def repeated(documents, generator):
-    """Every sentence of 5 to 40 words twice, then without a quarter of them.
-
-    Teaches a small model to look back in millions of tokens; plain text needs
-    far more.
-
-    Args:
-        documents: iterable of list of str, sentences.
-        generator: random.Random.
-
-    Yields:
-        str, lines of text in the format "sentences".
-    """
-    for document in documents:
-        for sentence in document:
-            yield sentence
-            words = sentence.split()
-            if 5 <= len(words) <= 40:
-                kept = [word for word in words if generator.random() < 0.75]
-                if kept:
-                    yield " ".join(kept)
-        yield ""
-
-
-def shuffled(documents, generator):
-    """Groups of ten sentences in random order.
-
-    In the order of the texts, the topic of the batches before tells whether B
-    follows A; here A has to be compared with B.
-
-    Args:
-        documents, generator: as of `repeated`.
-
-    Yields:
-        str, lines of text in the format "sentences".
-    """
-    groups = [
-        document[begin : begin + 10]
-        for document in documents
-        for begin in range(0, len(document), 10)
-    ]
-    generator.shuffle(groups)
-    for group in groups:
-        yield from group
-        yield ""
-
-
-def as_written(documents, generator):
-    """The sentences as they are.
-
-    Args:
-        documents, generator: as of `repeated`.
-
-    Yields:
-        str, lines of text in the format "sentences".
-    """
-    for document in documents:
-        yield from document
-        yield ""
-
-
-def versions(documents, generator):
-    """Groups of ten sentences, shuffled, and eight versions of one of each.
-
-    A version lacks a tenth to a half of the words. Whether B follows A is then
-    told by the words that they share; sentences to compare are like that.
-
-    Args:
-        documents, generator: as of `repeated`.
-
-    Yields:
-        str, lines of text in the format "sentences".
-    """
-    group = []
-    for line in shuffled(documents, generator):
-        yield line
-        group.append(line)
-        if line:
-            continue
-        fitting = [x for x in group if 8 <= len(x.split()) <= 40]
-        if fitting:
-            words = generator.choice(fitting).split()
-            for _ in range(8):
-                rate = generator.uniform(0.1, 0.5)
-                kept = [word for word in words if generator.random() >= rate]
-                yield " ".join(kept or words)
-            yield ""
-        group = []
-
-
-ARRANGEMENTS = {
-    function.__name__: function
-    for function in (repeated, shuffled, as_written, versions)
-}
 
 
 def read_recipe(file=RECIPE):
@@ -147,8 +54,16 @@ def read_recipe(file=RECIPE):
                 f"{', '.join(ARRANGEMENTS)}. Received: "
                 f"{stage.get('arrangement')!r}."
             )
-        if "steps" not in stage.get("pretraining", {}):
-            raise ValueError(f"{file}: the stage {name} has no `steps`.")
+        kind = "finetuning" if stage["arrangement"] in TABLES else "pretraining"
+        if "steps" not in stage.get(kind, {}):
+            raise ValueError(
+                f"{file}: the stage {name} has no `steps` of `{kind}`."
+            )
+    if next(iter(recipe["stages"].values()))["arrangement"] in TABLES:
+        raise ValueError(
+            f"{file}: the first stage has no weights to fine-tune; begin with "
+            "one of `pretraining`."
+        )
     return recipe
 
 
@@ -186,35 +101,67 @@ def build(recipe, text, output, scale=1.0, text_format="auto"):
     )
     start, preset = ("--config", model), None
     for name, stage in stages.items():
-        settings = {**recipe["records"], **stage.get("records", {})}
-        records = _records_of(stage, output)
-        run_once(
-            records,
-            *("-m", "data_pipeline.build_records", "--tokenizer", tokenizer),
-            *("--input", arranged[stage["arrangement"]], "--output", records),
-            *("--text-format", "sentences", "--overwrite"),
-            *_options(settings),
-        )
-        training = {**recipe["pretraining"], **stage["pretraining"]}
-        steps = max(1, round(training.pop("steps") * scale))
-        training["warmup_steps"] = min(training["warmup_steps"], steps // 4)
-        file = output / f"{name}.json"
-        write_json(file, training)
-        run_once(
-            output / name,
-            *("-m", "xlnet_tf.train", "--training", file, *start),
-            *("--records", records, "--output", output / name),
-            *("--steps", steps),
-            preset=preset,
-        )
-        preset = output / name / "preset"
+        arranged_text = arranged[stage["arrangement"]]
+        if stage["arrangement"] in TABLES:
+            preset = _finetune(
+                name, stage, arranged_text, preset, output, scale
+            )
+        else:
+            records = _build_records(
+                recipe, stage, arranged_text, tokenizer, output
+            )
+            settings = {**recipe["pretraining"], **stage["pretraining"]}
+            run_once(
+                output / name,
+                *("-m", "xlnet_tf.train", *start, "--records", records),
+                *_training(name, settings, output, scale),
+                preset=preset,
+            )
+            preset = output / name / "preset"
         start = ("--preset", preset)
     return preset
 
 
+def _finetune(name, stage, table, preset, output, scale):
+    """Path of the best preset of a stage that learns the scores of a table."""
+    run_once(
+        output / name,
+        *("-m", "xlnet_tf.finetune", "--task", "regression", "--data", table),
+        *("--columns", COLUMNS, "--preset", preset),
+        *_training(name, stage["finetuning"], output, scale),
+        preset=preset,
+    )
+    return output / name / "best"
+
+
+def _build_records(recipe, stage, text, tokenizer, output):
+    """Path of the records of a stage, shared by stages of equal settings."""
+    settings = stage.get("records", {})
+    values = [f"{name}={settings[name]}" for name in sorted(settings)]
+    records = output / "records" / "-".join([stage["arrangement"], *values])
+    run_once(
+        records,
+        *("-m", "data_pipeline.build_records", "--tokenizer", tokenizer),
+        *("--input", text, "--output", records),
+        *("--text-format", "sentences", "--overwrite"),
+        *_options({**recipe["records"], **settings}),
+    )
+    return records
+
+
+def _training(name, settings, output, scale):
+    """list of the options of a stage's training; writes its settings."""
+    settings = dict(settings)
+    steps = max(1, round(settings.pop("steps") * scale))
+    settings["warmup_steps"] = min(settings["warmup_steps"], steps // 4)
+    file = output / f"{name}.json"
+    write_json(file, settings)
+    return ["--training", file, "--output", output / name, "--steps", steps]
+
+
 def _arrange(name, text, text_format, output):
     """Path of the text as an arrangement has it, written once."""
-    file = output / name / "text.txt"
+    file = output / name / ("text.tsv" if name in TABLES else "text.txt")
     if not file.is_file():
         documents = read_documents(text, text_format)
         lines = ARRANGEMENTS[name](documents, random.Random(0))
@@ -222,13 +169,6 @@ def _arrange(name, text, text_format, output):
             with temporary.open("w", encoding="utf-8") as writer:
                 writer.writelines(line + "\n" for line in lines)
     return file
-
-
-def _records_of(stage, output):
-    """Path of the records of a stage, shared by stages of equal settings."""
-    settings = stage.get("records", {})
-    values = [f"{name}={settings[name]}" for name in sorted(settings)]
-    return output / "records" / "-".join([stage["arrangement"], *values])
 
 
 def _options(settings):

@@ -8,9 +8,11 @@ import pytest
 import yaml
 
 from data_pipeline import command_line
+from examples import arrangements
 from examples import build_preset
 from examples import commands
 from xlnet_tf.config import XLNetConfig
+from xlnet_tf.training.config import FinetuningConfig
 from xlnet_tf.training.config import TrainingConfig
 
 LONG = " ".join(f"word{number}" for number in range(36)) + "."
@@ -18,7 +20,7 @@ SHORT = "So it did."
 
 
 def test_sentences_are_repeated_with_words_left_out():
-    lines = list(build_preset.repeated([[LONG] * 200], random.Random(0)))
+    lines = list(arrangements.repeated([[LONG] * 200], random.Random(0)))
     assert lines[:-1:2] == [LONG] * 200 and lines[-1] == ""
     words = LONG.split()
     for line in lines[1:-1:2]:
@@ -28,14 +30,14 @@ def test_sentences_are_repeated_with_words_left_out():
     assert 0.73 < kept / (len(words) * 200) < 0.77
     # Too short, and too long.
     once = [SHORT, " ".join(["many"] * 41) + "."]
-    lines = list(build_preset.repeated([once, once], random.Random(0)))
+    lines = list(arrangements.repeated([once, once], random.Random(0)))
     assert lines == [*once, "", *once, ""]
 
 
 def test_groups_of_ten_sentences_are_shuffled():
     sentences = [f"It was number {number}." for number in range(95)]
     documents = [sentences[:60], sentences[60:]]
-    lines = list(build_preset.shuffled(documents, random.Random(0)))
+    lines = list(arrangements.shuffled(documents, random.Random(0)))
     text = "\n".join(lines).strip()
     groups = [group.split("\n") for group in text.split("\n\n")]
     in_order = [sentences[i : i + 10] for i in range(0, 95, 10)]
@@ -44,7 +46,7 @@ def test_groups_of_ten_sentences_are_shuffled():
 
 def test_versions_of_one_sentence_follow_each_group():
     sentences = [LONG.replace("word", f"w{i}x") for i in range(30)]
-    lines = list(build_preset.versions([sentences], random.Random(0)))
+    lines = list(arrangements.versions([sentences], random.Random(0)))
     text = "\n".join(lines).strip()
     groups = [group.split("\n") for group in text.split("\n\n")]
     natural, made = groups[::2], groups[1::2]
@@ -60,8 +62,39 @@ def test_versions_of_one_sentence_follow_each_group():
             assert all(word in left for word in line.split())
             assert 0.3 < len(line.split()) / 36 < 1
     # Without a sentence of fitting length there are none.
-    lines = list(build_preset.versions([[SHORT] * 5], random.Random(0)))
+    lines = list(arrangements.versions([[SHORT] * 5], random.Random(0)))
     assert lines == [SHORT] * 5 + [""]
+
+
+def test_pairs_are_graded_by_the_words_that_they_share():
+    generator = random.Random(1)
+    words = [f"{number}word" for number in range(400)]
+    document = [
+        " ".join(generator.choices(words, k=12)) + "." for _ in range(500)
+    ]
+    header, *lines = arrangements.graded([document], random.Random(0))
+    assert header.split("\t") == ["sentence1", "sentence2", "score"]
+    rows = [line.split("\t") for line in lines]
+    scores = [float(score) for _, _, score in rows]
+    for low in range(5):
+        assert sum(low <= score <= low + 1 for score in scores) > 20
+    for a, b, score in rows:
+        a, b = (set(x.replace(".", "").split()) for x in (a, b))
+        assert (float(score) > 0) == bool(a & b)
+    # A rare word tells more than one that is everywhere.
+    cosine = arrangements._Cosine(
+        [["the", "cat"], ["the", "dog"], ["the", "end"], ["an", "end"]]
+    )
+    assert cosine(["Cat", "end"], ["the", "cats"]) == 0
+    rare = cosine(["the", "cat"], ["cat", "end"])
+    frequent = cosine(["the", "cat"], ["the", "end"])
+    assert (
+        0
+        < frequent
+        < rare
+        < cosine(["the", "cat"], ["The", "cat!"])
+        == (pytest.approx(1))
+    )
 
 
 def test_the_commands_follow_each_other_and_none_runs_twice(
@@ -78,9 +111,10 @@ def test_the_commands_follow_each_other_and_none_runs_twice(
         output = tmp_path / options["--output"]
         folder = output if output.suffix == "" else output.parent
         folder.mkdir(parents=True, exist_ok=True)
-        if "xlnet_tf.train" in command:
-            (output / "preset").mkdir(exist_ok=True)
-            weights = output / "preset" / "model.weights.h5"
+        kinds = {"xlnet_tf.train": "preset", "xlnet_tf.finetune": "best"}
+        if kind := kinds.get(command[1]):
+            (output / kind).mkdir(exist_ok=True)
+            weights = output / kind / "model.weights.h5"
             weights.write_text(str(len(ran)))
 
     monkeypatch.setattr(commands, "run", run)
@@ -96,6 +130,7 @@ def test_the_commands_follow_each_other_and_none_runs_twice(
     assert names == [
         *("train_tokenizer", "build_records", "train"),
         *("build_records", "train", "build_records", "train", "train"),
+        *("finetune", "train", "train"),
     ]
     lengths = [
         command[command.index("--sequence-length") + 1]
@@ -105,10 +140,11 @@ def test_the_commands_follow_each_other_and_none_runs_twice(
     assert lengths == ["64", "128", "64"]
     trained = [command for command in ran if command[0].endswith(".train")]
     for stage, command, steps, weight in zip(
-        ("copying", "reading", "comparing", "comparing_longer"),
+        ("copying", "reading", "comparing", "comparing_longer")
+        + ("settling", "settling_longer"),
         trained,
-        ("20", "80", "30", "60"),
-        (None, None, 2.0, 5.0),
+        ("20", "80", "30", "60", "10", "25"),
+        (None, None, 2.0, 5.0, 5.0, 5.0),
         strict=True,
     ):
         assert command[command.index("--steps") + 1] == steps
@@ -118,13 +154,19 @@ def test_the_commands_follow_each_other_and_none_runs_twice(
         TrainingConfig(**settings)
     XLNetConfig.from_json(output / "model.json")
     assert str(output / "reading" / "preset") in trained[2]
-    assert preset == output / "comparing_longer" / "preset"
+    (graded,) = (command for command in ran if "xlnet_tf.finetune" in command)
+    assert str(output / "comparing_longer" / "preset") in graded
+    table = graded[graded.index("--data") + 1]
+    assert (tmp_path / table).read_text().startswith("sentence1\tsentence2\t")
+    FinetuningConfig(**json.loads((output / "grading.json").read_text()))
+    assert str(output / "grading" / "best") in trained[4]
+    assert preset == output / "settling_longer" / "preset"
     build()
-    assert len(ran) == 8
-    # Weights that changed at the same path are another start, of two stages.
+    assert len(ran) == 11
+    # Weights that changed at the same path are another start, of the rest.
     (output / "reading/preset/model.weights.h5").write_text("other")
     build()
-    assert len(ran) == 10
+    assert len(ran) == 16
 
 
 def test_errors_are_one_line(tmp_path, capsys):
@@ -137,7 +179,13 @@ def test_errors_are_one_line(tmp_path, capsys):
         ): "`arrangement` of the stage one must be one of repeated",
         yaml.safe_dump(
             {**recipe, "stages": {"one": {"arrangement": "repeated"}}}
-        ): "the stage one has no `steps`",
+        ): "the stage one has no `steps` of `pretraining`",
+        yaml.safe_dump(
+            {
+                **recipe,
+                "stages": {"one": recipe["stages"]["grading"]},
+            }
+        ): "the first stage has no weights to fine-tune",
         "{": "is not YAML",
     }
     file = tmp_path / "recipe.yaml"

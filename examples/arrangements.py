@@ -1,0 +1,191 @@
+"""Arrangements of text that a stage of a recipe trains on (build_preset.py).
+
+A function takes documents, an iterable of lists of sentences (str), and a
+random.Random, and yields lines: of text in the format "sentences", or, where it
+is said, of a table with tabs.
+"""
+
+import collections
+import math
+import re
+
+# Two words of these letters count as one: endings are left out.
+_STEM = re.compile(r"\w{1,6}")
+_WORD = re.compile(r"\w+")
+
+
+def repeated(documents, generator):
+    """Every sentence of 5 to 40 words twice, then without a quarter of them.
+
+    Teaches a small model to look back in millions of tokens; plain text needs
+    far more.
+    """
+    for document in documents:
+        for sentence in document:
+            yield sentence
+            words = sentence.split()
+            if 5 <= len(words) <= 40:
+                kept = [word for word in words if generator.random() < 0.75]
+                if kept:
+                    yield " ".join(kept)
+        yield ""
+
+
+def shuffled(documents, generator):
+    """Groups of ten sentences in random order.
+
+    In the order of the texts, the topic of the batches before tells whether B
+    follows A; here A has to be compared with B.
+    """
+    groups = [
+        document[begin : begin + 10]
+        for document in documents
+        for begin in range(0, len(document), 10)
+    ]
+    generator.shuffle(groups)
+    for group in groups:
+        yield from group
+        yield ""
+
+
+def as_written(documents, generator):
+    """The sentences as they are."""
+    for document in documents:
+        yield from document
+        yield ""
+
+
+def versions(documents, generator):
+    """Groups of ten sentences, shuffled, and eight versions of one of each.
+
+    A version lacks a tenth to a half of the words. Whether B follows A is then
+    told by the words that they share; sentences to compare are like that.
+    """
+    group = []
+    for line in shuffled(documents, generator):
+        yield line
+        group.append(line)
+        if line:
+            continue
+        fitting = [x for x in group if 8 <= len(x.split()) <= 40]
+        if fitting:
+            words = generator.choice(fitting).split()
+            for _ in range(8):
+                rate = generator.uniform(0.1, 0.5)
+                kept = [word for word in words if generator.random() >= rate]
+                yield " ".join(kept or words)
+            yield ""
+        group = []
+
+
+def graded(documents, generator):
+    """Pairs of parts of sentences, and how many words they share, from 0 to 5.
+
+    Some have nothing to do with each other, some follow on each other, most are
+    a part and a version of it, in which words are left out and others' stand.
+    What they share is the cosine of their counts of words, a rare word counting
+    more (inverse document frequency).
+
+    Lines of a table with tabs: sentence1, sentence2, score.
+    """
+    documents = [[x.split() for x in document] for document in documents]
+    sentences = [x for document in documents for x in document]
+    cosine = _Cosine(sentences)
+    yield "sentence1\tsentence2\tscore"
+    for document in documents:
+        for words, following in zip(document, document[1:], strict=False):
+            if not 5 <= len(words) <= 45:
+                continue
+            a, other = _part(words, generator), generator.choice(sentences)
+            kind = generator.random()
+            if kind < 0.06:
+                b = _part(other, generator)
+            elif kind < 0.16:
+                b = _part(following, generator)
+            else:
+                # Of the same part, or of another one of the sentence.
+                origin = a if kind < 0.85 else _part(words, generator)
+                b = _altered(origin, other, generator)
+            if generator.random() < 0.5:
+                a, b = b, a
+            if a and b:
+                score = 5 * cosine(a, b)
+                yield f"{' '.join(a)}\t{' '.join(b)}\t{score:.3f}"
+
+
+def _part(words, generator):
+    """4 to 20 consecutive words."""
+    length = generator.randint(4, 20)
+    begin = generator.randrange(max(1, len(words) - length + 1))
+    return words[begin : begin + length]
+
+
+def _altered(words, other, generator):
+    """Words of which some are left out, and others' stand there or between.
+
+    Args:
+        words, other: list of str.
+        generator: random.Random.
+
+    Returns:
+        list of str, which may be empty.
+    """
+    replaced = 0.8 * generator.random()
+    removed = replaced + (1 - replaced) * 0.5 * generator.random()
+    altered = []
+    for word in words:
+        draw = generator.random()
+        if draw < replaced:
+            altered.append(generator.choice(other))
+        elif draw >= removed:
+            altered.append(word)
+        if generator.random() < 0.3 * replaced:
+            altered.append(generator.choice(other))
+    if len(altered) > 3 and generator.random() < 0.3:
+        turn = generator.randrange(1, len(altered))
+        altered = altered[turn:] + altered[:turn]
+    return altered
+
+
+class _Cosine:
+    """Cosine of two sentences' stems, weighted by inverse document frequency.
+
+    Args:
+        sentences: list of list of str, those that frequencies are of.
+    """
+
+    def __init__(self, sentences):
+        found = collections.Counter()
+        for words in sentences:
+            found.update(set(_stems(words)))
+        total = len(sentences) + 1
+        self._weights = {
+            stem: math.log(total / (count + 1)) for stem, count in found.items()
+        }
+
+    def __call__(self, a, b):
+        a, b = self._weighted(a), self._weighted(b)
+        squares = [sum(x * x for x in side.values()) for side in (a, b)]
+        shared = sum(value * b.get(stem, 0.0) for stem, value in a.items())
+        return shared / math.sqrt(math.prod(squares)) if all(squares) else 0.0
+
+    def _weighted(self, words):
+        counts = collections.Counter(_stems(words))
+        return {x: n * self._weights.get(x, 0.0) for x, n in counts.items()}
+
+
+def _stems(words):
+    return [
+        _STEM.match(part).group().lower()
+        for word in words
+        for part in _WORD.findall(word)
+    ]
+
+
+ARRANGEMENTS = {
+    function.__name__: function
+    for function in (repeated, shuffled, as_written, versions, graded)
+}
+# Those that give a table, and its columns as finetune takes them.
+TABLES = {"graded"}
+COLUMNS = "text=sentence1,text_pair=sentence2,label=score"
