@@ -23,7 +23,8 @@ from xlnet_tf.files.models import as_model_path
 
 _LOG_SECONDS = 30.0
 _UNKNOWN_WARNING = 0.01
-_MUCH_MORE = 0.1  # of the records, held out beside those that were asked for
+# Share of the records held out beyond the share that was asked for.
+_MUCH_MORE = 0.1
 # Counts in the totals of a manifest.
 _BAD_TEXT = {
     "replaced_characters": "replaced character(s) that were no text",

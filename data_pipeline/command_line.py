@@ -59,7 +59,7 @@ def run(main, argv=None):
 
 
 def _advice_of_tensorflow(error):
-    """What to do about an error of reading or writing, str; None for others.
+    """Advice on an error of reading or writing, str; None for other errors.
 
     TensorFlow, which is not imported for every command, has its own classes.
     """

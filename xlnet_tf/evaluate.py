@@ -197,6 +197,10 @@ def measure_task(options):
     """Prints the metrics of a task; returns the exit status."""
     if not options.data:
         raise ValueError("--task needs --data: a file or a directory.")
+    for name in ("tokenizer", "memory_length", "window", "stride"):
+        if getattr(options, name) is not None:
+            option = name.replace("_", "-")
+            raise ValueError(f"--{option} is of --text, which is not given.")
     from xlnet_tf.files import as_path
     from xlnet_tf.files import write_json
     from xlnet_tf.files.models import as_model_path

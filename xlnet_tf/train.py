@@ -33,9 +33,9 @@ _RECORDS = (
     "made by build_records; several are mixed, in the shares of DIR=WEIGHT or "
     "of their sizes"
 )
-# In place of that of TrainingConfig: a run of no one's choice is of no use.
+# The command has no default number of steps, unlike TrainingConfig.
 _DEFAULTS = {"steps": "needed, unless --recipe or --training has it"}
-# What readers look for here.
+# Options of build_records that users look for here.
 _OF_RECORDS = dict.fromkeys(
     ("--sequence-length", "--tokenizer", "--lowercase", "--input"),
     "set when records are built, see build_records",

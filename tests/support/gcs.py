@@ -23,7 +23,7 @@ _OBJECTS = re.compile(r"/storage/v1/b/([^/]+)(/o(?:/([^/]+)(/.*)?)?)?$")
 
 
 class Bucket:
-    """What one bucket holds.
+    """Files of one bucket, and requests for them.
 
     Attributes:
         name: str.
@@ -50,7 +50,7 @@ class Bucket:
             self._times[name] = time.time_ns()
 
     def facts(self, name):
-        """dict, what is told of a file."""
+        """dict of name, size and times of a file."""
         time_ns = self._times[name]
         whole = time.strftime(
             "%Y-%m-%dT%H:%M:%S", time.gmtime(time_ns // 10**9)

@@ -66,6 +66,7 @@ def test_errors_are_one_line(finetuned, pretrained, tmp_path, capsys):
     for argv, message in (
         ([], "either --text"),
         (["--task", "rte"], "--task needs --data"),
+        (["--task", "rte", "--data", "y", "--window", "4"], "is of --text"),
         (["--text", "x", "--data", "y"], "--data is of --task"),
         (["--text", bare], "perplexity needs a model of language"),
     ):

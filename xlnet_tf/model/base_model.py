@@ -94,8 +94,8 @@ class BaseModel(keras.Model):
             mode, config, kwargs: see there.
 
         Raises:
-            ValueError: if the mode is "float8", which the embedding of the
-                tokens has not.
+            ValueError: if the mode is "float8", which the token embedding
+                does not support.
         """
         if mode == "float8":
             raise ValueError(

@@ -1,4 +1,4 @@
-"""What a pretraining run says at its end: how it went, and what can follow.
+"""Last lines of a pretraining run: its outcome, and commands that can follow.
 
 The losses are those of its `metrics.jsonl` and `best.json`.
 """
