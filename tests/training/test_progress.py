@@ -317,6 +317,8 @@ def test_how_a_run_ends(tmp_path):
         assert reason is None or f"{reason} {preset}\n" in text
         assert f"      --preset {preset}\n" in text
         assert f"xlnet export --model {preset} --output" in text
+        small = ending.ending(tmp_path, diverged, is_small=True)
+        assert f"      --preset {preset} --learning-rate 5e-4\n" in small
         text = ending.ending(tmp_path, diverged, exports)
         assert f"xlnet predict --model {tmp_path}/export/{used} --t" in text
         assert "xlnet export" not in text

@@ -359,10 +359,11 @@ class PretrainingRun(Run):
             self.output, self.model_config.vocabulary_size
         )
         sys.stderr.write(warning)
+        is_small = self.model_config.hidden_dim < 512
         written = [self.output / MODEL_FILE, picture, *exports]
         sys.stdout.write(
             "".join(f"wrote {path}\n" for path in written if path)
-            + ending(self.output, bool(warning), exports)
+            + ending(self.output, bool(warning), exports, is_small)
         )
 
     def _save(self, name):

@@ -13,9 +13,10 @@ from xlnet_tf.training.runs.progress.log import PICTURE_FILE
 # From this times the best loss on, or that of chance, the last one is worse.
 _CLEARLY_WORSE, _FAR_ABOVE = 1.03, 1.1
 _OVERFITTED = ": the model has overfitted"
+_OF_SMALL_MODELS = " --learning-rate 5e-4"
 _NEXT = """next:
   xlnet finetune --task classification --data FILE.csv --output DIR \\
-      --preset {preset}
+      --preset {preset}{settings}
   {second}
 """
 
@@ -54,13 +55,15 @@ def warning_of_divergence(directory, vocabulary_size):
     )
 
 
-def ending(directory, has_diverged, exports=()):
+def ending(directory, has_diverged, exports=(), is_small=False):
     """The last lines of a run: its best evaluation, and what can follow.
 
     Args:
         directory: path of the run.
         has_diverged: bool, see `warning_of_divergence`.
         exports: list of paths of the SavedModels that the run wrote, if any.
+        is_small: bool, whether the model is far smaller than Base and needs a
+            larger learning rate in fine-tuning.
 
     Returns:
         str.
@@ -82,4 +85,5 @@ def ending(directory, has_diverged, exports=()):
     second = f"xlnet export --model {preset} --output saved_models/NAME/1"
     if exports:
         second = f"xlnet predict --model {exports[-1]} --text TEXT"
-    return said + _NEXT.format(preset=preset, second=second)
+    settings = _OF_SMALL_MODELS if is_small else ""
+    return said + _NEXT.format(preset=preset, settings=settings, second=second)
