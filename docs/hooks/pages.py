@@ -18,7 +18,7 @@ OUTSIDE = {
     "CONTRIBUTING.md": "contributing.md",
     "SECURITY.md": "security.md",
 }
-_LINK = re.compile(r"\[([^\]\n]*)\]\(([^)\s#:]+)(#[^)\s]*)?\)")
+_LINK = re.compile(r"\[([^\]]*)\]\(([^)\s#:]+)(#[^)\s]*)?\)")
 _SOURCES = {page: name for name, page in OUTSIDE.items()}
 
 

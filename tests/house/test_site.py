@@ -3,7 +3,9 @@
 import importlib
 import importlib.util
 import json
+import posixpath
 import re
+from types import SimpleNamespace
 
 import yaml
 
@@ -48,6 +50,23 @@ def test_every_page_is_in_the_navigation():
     assert len(found) == len(set(found))
     assert set(found) == expected
     assert set(hook("pages").OUTSIDE) == {x.name for x in ROOT.glob("*.md")}
+
+
+def test_links_of_the_repository_become_links_between_pages():
+    pages = hook("pages")
+    found = set(
+        pages_of(yaml.safe_load((ROOT / "mkdocs.yml").read_text())["nav"])
+    )
+    sources = {page: ROOT / name for name, page in pages.OUTSIDE.items()}
+    sources |= {x.relative_to(DOCS).as_posix(): x for x in DOCS.rglob("*.md")}
+    for name, file in sources.items():
+        page = SimpleNamespace(file=SimpleNamespace(src_uri=name))
+        text = file.read_text(encoding="utf-8")
+        text = pages.on_page_markdown(text, page, config=None, files=None)
+        # Whatever lines the text of a link goes over.
+        for target in re.findall(r"\]\(([^)\s#:]+\.md)(?:#[^)\s]*)?\)", text):
+            path = posixpath.join(posixpath.dirname(name), target)
+            assert posixpath.normpath(path) in found, (name, target)
 
 
 def test_every_public_name_is_in_the_reference():
