@@ -9,6 +9,7 @@ COMPATIBILITY: `AdamW` uses these undocumented names of Keras 3:
 `_all_reduce_sum_gradients`. A test looks for each.
 """
 
+import functools
 import math
 import re
 
@@ -193,6 +194,7 @@ class AdamW(keras.optimizers.AdamW):
         self.layer_decay_on = layer_decay_on
         self.num_layers = num_layers
         self._factors = ()
+        self._numbers = None
         self.exclude_from_weight_decay(var_names=NO_WEIGHT_DECAY)
 
     def build(self, variables):
@@ -204,6 +206,15 @@ class AdamW(keras.optimizers.AdamW):
                 self.num_layers,
             )
         super().build(variables)
+
+    def apply(self, grads, trainable_variables=None):
+        # Of the weights of each type; not kept, because a tensor of one graph
+        # is no tensor of another. Keras would track a dict.
+        self._numbers = functools.lru_cache(self._numbers_of)
+        try:
+            return super().apply(grads, trainable_variables)
+        finally:
+            self._numbers = None
 
     def update_step(self, gradient, variable, learning_rate):
         """Decays a weight at its own rate, then applies its gradient."""
@@ -245,20 +256,25 @@ class AdamW(keras.optimizers.AdamW):
             "v": self._velocities[index].value,
         }
         dtype = variable.dtype
-        step = ops.cast(self.iterations + 1, dtype)
-        numbers = {
-            "beta1": ops.cast(self.beta_1, dtype),
-            "beta2": ops.cast(self.beta_2, dtype),
-            "lr": ops.cast(learning_rate, dtype),
-            "epsilon": ops.cast(self.epsilon, dtype),
-        }
+        numbers = (self._numbers or self._numbers_of)(dtype)
         tf.raw_ops.ResourceApplyAdam(
             **{name: value.handle for name, value in handles.items()},
             **numbers,
-            beta1_power=numbers["beta1"] ** step,
-            beta2_power=numbers["beta2"] ** step,
+            lr=ops.cast(learning_rate, dtype),
             grad=tf.cast(tf.convert_to_tensor(gradient), dtype),
         )
+
+    def _numbers_of(self, dtype):
+        """dict of what a step of Adam multiplies all weights of a type by."""
+        step = ops.cast(self.iterations + 1, dtype)
+        beta1, beta2 = (ops.cast(x, dtype) for x in (self.beta_1, self.beta_2))
+        return {
+            "beta1": beta1,
+            "beta2": beta2,
+            "epsilon": ops.cast(self.epsilon, dtype),
+            "beta1_power": beta1**step,
+            "beta2_power": beta2**step,
+        }
 
     def _apply_weight_decay(self, variables):
         # Keras decays all weights at one rate; `update_step` decays each at its

@@ -17,6 +17,7 @@ the one before and a number.
 import math
 
 import keras
+import numpy as np
 from keras import ops
 
 # Odd constants of "lowbias32", the 32-bit mixer with the least bias among
@@ -31,18 +32,27 @@ DRAW_EMBEDDING, DRAW_POSITION, DRAW_OUTPUT, DRAW_HEAD = -1, -2, -3, -4
 
 
 def _uint32(number):
-    return ops.convert_to_tensor(number & 0xFFFFFFFF, dtype="uint32")
+    # Of an int, TensorFlow would make a constant and cast it.
+    return ops.convert_to_tensor(np.uint32(number & 0xFFFFFFFF))
 
 
-def _mix(bits):
-    """Mix a uint32 tensor: every bit of the result depends on all bits."""
-    bits = ops.bitwise_xor(bits, ops.right_shift(bits, 16)) * _uint32(
-        MULTIPLIER_1
-    )
-    bits = ops.bitwise_xor(bits, ops.right_shift(bits, 15)) * _uint32(
-        MULTIPLIER_2
-    )
-    return ops.bitwise_xor(bits, ops.right_shift(bits, 16))
+def _mixer():
+    """Make a function that mixes a uint32 tensor by "lowbias32".
+
+    Every bit of its result depends on all bits. All its calls share the
+    constants, because each operation takes its time to trace and to compile.
+    """
+    shift_1, shift_2 = _uint32(16), _uint32(15)
+    multiplier_1, multiplier_2 = _uint32(MULTIPLIER_1), _uint32(MULTIPLIER_2)
+
+    def mix(bits):
+        bits = ops.bitwise_xor(bits, ops.right_shift(bits, shift_1))
+        bits = bits * multiplier_1
+        bits = ops.bitwise_xor(bits, ops.right_shift(bits, shift_2))
+        bits = bits * multiplier_2
+        return ops.bitwise_xor(bits, ops.right_shift(bits, shift_1))
+
+    return mix
 
 
 def _product(number, factor):
@@ -52,17 +62,17 @@ def _product(number, factor):
     return ops.cast(number, "uint32") * _uint32(factor)
 
 
-def _hash(seed, number):
+def _hash(seed, number, mix):
     """Two uint32 tensors of the shape of `number`, all bits of all inputs.
 
     With one of the two inputs fixed it is one-to-one in the other.
     """
     # uint32 is what every backend takes as a seed.
     first, second = ops.unstack(ops.cast(seed, "uint32"), 2)
-    first = _mix(first + _product(number, GOLDEN))
+    first = mix(first + _product(number, GOLDEN))
     second = second + _product(number, _PLASTIC)
-    second = _mix(ops.bitwise_xor(second, first))
-    return _mix(ops.bitwise_xor(first, second)), second
+    second = mix(ops.bitwise_xor(second, first))
+    return mix(ops.bitwise_xor(first, second)), second
 
 
 def fold_in(seed, number):
@@ -78,7 +88,7 @@ def fold_in(seed, number):
     Returns:
         uint32 tensor of shape [2], or [..., 2] for numbers of shape [...].
     """
-    return ops.stack(_hash(seed, number), axis=-1)
+    return ops.stack(_hash(seed, number, _mixer()), axis=-1)
 
 
 def seed_of_replica(seed):
@@ -129,18 +139,19 @@ def random_bits(shape, seed, draw=0, slice_of=None):
     Returns:
         uint32 tensor.
     """
-    first, second = _hash(seed, draw)
+    mix = _mixer()
+    first, second = _hash(seed, draw, mix)
     *lengths, width = shape
     if slice_of is None:
         row = _row_index(lengths)
     else:
         row = _row_index_of_slice(lengths, slice_of[:-1])
     # All axes but the last make a row, hashed once with all 64 bits.
-    row = _mix(ops.bitwise_xor(_mix(row + first), second))
+    row = mix(ops.bitwise_xor(mix(row + first), second))
     column = ops.arange(width, dtype="int32")
     if slice_of is not None:
         column = column + slice_of[-1][0]
-    return _mix(row + _product(column, GOLDEN))
+    return mix(row + _product(column, GOLDEN))
 
 
 def _row_index(lengths):

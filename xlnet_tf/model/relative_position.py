@@ -9,6 +9,7 @@ Shapes: B batch, T tokens, M memory length, K = M + T keys, P targets,
 N heads, D model dim, R = K + T distances, S tokens of a block.
 """
 
+import numpy as np
 from keras import ops
 
 
@@ -231,11 +232,13 @@ def _shift_left(rows, amount, num_amounts, width):
     if missing > 0:
         around = [[0, 0]] * (len(ops.shape(rows)) - 1)
         rows = ops.pad(rows, [*around, [0, missing]])
-    for bit in reversed(range(num_bits)):
-        step = 2**bit
+    steps = [2**bit for bit in reversed(range(num_bits))]
+    has_bit = ops.bitwise_and(amount[..., None], np.array(steps, "int32")) != 0
+    # In one piece: an operation for each bit takes its time to trace.
+    of_steps = ops.split(has_bit, num_bits, axis=-1) if steps else ()
+    for step, of_step in zip(steps, of_steps, strict=True):
         rest = width + step - 1
-        has_bit = ops.bitwise_and(amount, step) != 0
         rows = ops.where(
-            has_bit[..., None], rows[..., step : step + rest], rows[..., :rest]
+            of_step, rows[..., step : step + rest], rows[..., :rest]
         )
     return rows[..., :width]

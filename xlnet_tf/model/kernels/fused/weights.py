@@ -224,7 +224,7 @@ def _int32(number):
 
 
 def _mix(bits):
-    """`dropout._mix` of int32."""
+    """The mixer of `dropout`, of int32."""
     shift = lax.shift_right_logical
     bits = (bits ^ shift(bits, jnp.int32(16))) * _int32(dropout.MULTIPLIER_1)
     bits = (bits ^ shift(bits, jnp.int32(15))) * _int32(dropout.MULTIPLIER_2)
