@@ -208,8 +208,9 @@ class AdamW(keras.optimizers.AdamW):
         super().build(variables)
 
     def apply(self, grads, trainable_variables=None):
-        # Of the weights of each type; not kept, because a tensor of one graph
-        # is no tensor of another. Keras would track a dict.
+        # All weights of a type share these numbers within one update. Kept
+        # longer, they would be tensors of another graph. A function and not
+        # a dict, which Keras would track and write to checkpoints.
         self._numbers = functools.lru_cache(self._numbers_of)
         try:
             return super().apply(grads, trainable_variables)
@@ -265,7 +266,7 @@ class AdamW(keras.optimizers.AdamW):
         )
 
     def _numbers_of(self, dtype):
-        """dict of what a step of Adam multiplies all weights of a type by."""
+        """dict of the scalars of Adam, which all weights of a type share."""
         step = ops.cast(self.iterations + 1, dtype)
         beta1, beta2 = (ops.cast(x, dtype) for x in (self.beta_1, self.beta_2))
         return {
