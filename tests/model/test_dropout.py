@@ -10,6 +10,7 @@ from tests.support.replicas import two_replicas
 from xlnet_tf.model.dropout import dropout
 from xlnet_tf.model.dropout import fold_in
 from xlnet_tf.model.dropout import keep_mask
+from xlnet_tf.model.dropout import random_bits
 from xlnet_tf.model.dropout import seed_of_replica
 
 SHAPE = (3, 7, 61, 211)
@@ -25,6 +26,31 @@ def deviations(one, other):
     one, other = one.ravel() - one.mean(), other.ravel() - other.mean()
     spread = np.sqrt((one**2).mean() * (other**2).mean())
     return abs((one * other).mean() / spread) * np.sqrt(one.size)
+
+
+def mixed(x):
+    """lowbias32 of an int, as its author gives it."""
+    x = (x ^ x >> 16) * 0x7FEB352D & 0xFFFFFFFF
+    x = (x ^ x >> 15) * 0x846CA68B & 0xFFFFFFFF
+    return x ^ x >> 16
+
+
+def test_bits_are_the_same_in_every_version():
+    """A run that goes on in a later version draws the same masks."""
+    draw, width = -2, 5
+    first = mixed(7 + draw * 0x9E3779B9 & 0xFFFFFFFF)
+    second = mixed((9 + draw * 0xC13FA9A9 & 0xFFFFFFFF) ^ first)
+    first = mixed(first ^ second)
+    rows = [mixed(mixed(i + first & 0xFFFFFFFF) ^ second) for i in range(6)]
+    expected = [
+        [mixed(row + j * 0x9E3779B9 & 0xFFFFFFFF) for j in range(width)]
+        for row in rows
+    ]
+    bits = as_numpy(random_bits((2, 3, width), SEED, draw))
+    np.testing.assert_array_equal(bits.reshape(6, width), expected)
+    np.testing.assert_array_equal(
+        as_numpy(fold_in(SEED, draw)), [first, second]
+    )
 
 
 @pytest.mark.parametrize("rate", [0.1, 0.5, 0.9])
