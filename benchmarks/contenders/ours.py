@@ -22,6 +22,7 @@ from xlnet_tf.objectives import OBJECTIVES
 from xlnet_tf.optimizer import AdamW
 from xlnet_tf.training import pretraining_step
 from xlnet_tf.training.config import TrainingConfig
+from xlnet_tf.training.strategy import make_strategy
 
 FRAMEWORK = "tensorflow"
 
@@ -129,7 +130,7 @@ def trainer_step(config, training, features, first_half_length=0):
     Returns:
         callable.
     """
-    strategy = tf.distribute.get_strategy()
+    strategy = make_strategy("one_device")
     model, optimizer, memory = pretraining_step.build(
         config, training, strategy
     )

@@ -80,6 +80,14 @@ def is_one_device(strategy):
     return isinstance(strategy, (tf.distribute.OneDeviceStrategy, _NO_STRATEGY))
 
 
+def is_one_cpu(strategy):
+    """Whether a strategy is of one device, a CPU, by name: bool."""
+    if not isinstance(strategy, tf.distribute.OneDeviceStrategy):
+        return False
+    (device,) = strategy.extended.worker_devices
+    return "CPU" in device
+
+
 def distribute_rows(strategy, rows_of_worker):
     """The dataset of each worker of a strategy, distributed.
 
@@ -93,10 +101,8 @@ def distribute_rows(strategy, rows_of_worker):
         prefetch to a device there, and the iterators that do it tune
         themselves, see `data_pipeline.dataset_options`.
     """
-    if isinstance(strategy, tf.distribute.OneDeviceStrategy):
-        (device,) = strategy.extended.worker_devices
-        if "CPU" in device:
-            return rows_of_worker(tf.distribute.InputContext())
+    if is_one_cpu(strategy):
+        return rows_of_worker(tf.distribute.InputContext())
     return strategy.distribute_datasets_from_function(rows_of_worker)
 
 

@@ -4,6 +4,7 @@ import tensorflow as tf
 
 from xlnet_tf.optimizer import AdamW
 from xlnet_tf.optimizer import WarmupSchedule
+from xlnet_tf.training.strategy import is_one_cpu
 from xlnet_tf.training.strategy import is_one_device
 
 
@@ -99,8 +100,10 @@ def make_update(optimizer, variables, config, strategy):
             )
         return norm, is_finite
 
-    # Compiled, an update is one pass in place. A compiled function does not
-    # allow replicas to meet either.
-    if config.jit_compile and is_one_device(strategy):
+    # On a CPU XLA takes seconds to compile the operations of all weights, and
+    # TensorFlow's kernel of Adam is faster. A compiled function does not allow
+    # replicas to meet either.
+    is_compiled = config.jit_compile and is_one_device(strategy)
+    if is_compiled and not is_one_cpu(strategy):
         return tf.function(update, autograph=False, jit_compile=True)
     return update
