@@ -9,16 +9,20 @@ from tests.support.oracle import as_numpy
 from tests.support.replicas import two_replicas
 from xlnet_tf.model.dropout import dropout
 from xlnet_tf.model.dropout import fold_in
+from xlnet_tf.model.dropout import hash_rows
 from xlnet_tf.model.dropout import keep_mask
+from xlnet_tf.model.dropout import keep_mask_of_rows
 from xlnet_tf.model.dropout import random_bits
 from xlnet_tf.model.dropout import seed_of_replica
+from xlnet_tf.model.dropout import seeds_of_layers
+from xlnet_tf.model.dropout import seeds_of_masks
 
 SHAPE = (3, 7, 61, 211)
 SEED = np.array([7, 9], "uint32")
 
 
-def mask(seed=SEED, rate=0.3, shape=SHAPE, slice_of=None):
-    return as_numpy(keep_mask(shape, rate, seed, slice_of=slice_of))
+def mask(seed=SEED, rate=0.3, shape=SHAPE):
+    return as_numpy(keep_mask(shape, rate, fold_in(seed, 0)))
 
 
 def deviations(one, other):
@@ -46,11 +50,10 @@ def test_bits_are_the_same_in_every_version():
         [mixed(row + j * 0x9E3779B9 & 0xFFFFFFFF) for j in range(width)]
         for row in rows
     ]
-    bits = as_numpy(random_bits((2, 3, width), SEED, draw))
+    seed = as_numpy(fold_in(SEED, draw))
+    np.testing.assert_array_equal(seed, [first, second])
+    bits = as_numpy(random_bits((2, 3, width), seed))
     np.testing.assert_array_equal(bits.reshape(6, width), expected)
-    np.testing.assert_array_equal(
-        as_numpy(fold_in(SEED, draw)), [first, second]
-    )
 
 
 @pytest.mark.parametrize("rate", [0.1, 0.5, 0.9])
@@ -83,7 +86,6 @@ def test_seeds_that_are_close_give_masks_that_are_not():
         as_numpy(fold_in(SEED, -1)),
     ]
     masks = [mask(seed) for seed in seeds]
-    masks += [as_numpy(keep_mask(SHAPE, 0.3, SEED, draw)) for draw in (-1, 1)]
     masks = [mask.astype("float64") for mask in masks]
     for one, other in itertools.combinations(masks, 2):
         assert deviations(one, other) < 5
@@ -92,23 +94,22 @@ def test_seeds_that_are_close_give_masks_that_are_not():
 
 
 def test_a_part_draws_what_the_whole_would():
-    whole = mask()
-    first = [(2, 3), (4, 7), (0, 61), (0, 211)]
-    part = mask(shape=(1, 3, 61, 211), slice_of=first)
-    np.testing.assert_array_equal(part, whole[2:3, 4:7])
+    rows = hash_rows(SHAPE[:-1], fold_in(SEED, 0))[2:3, 4:7]
+    part = as_numpy(keep_mask_of_rows(rows, 200, 0.3))
+    np.testing.assert_array_equal(part, mask()[2:3, 4:7, :, :200])
 
 
 def test_what_is_kept_is_scaled_and_the_mean_stays():
     ones = np.ones((64, 997), "float32")
-    dropped = as_numpy(dropout(ones, 0.25, SEED, 3))
+    dropped = as_numpy(dropout(ones, 0.25, SEED))
     assert set(np.unique(dropped)) == {0, np.float32(1 / 0.75)}
     assert abs(dropped.mean() - 1) < 0.01
 
 
 def test_without_a_seed_or_a_rate_nothing_happens():
     ones = np.ones((2, 3), "float32")
-    assert dropout(ones, 0.5, None, 0) is ones
-    assert dropout(ones, 0.0, SEED, 0) is ones
+    assert dropout(ones, 0.5, None) is ones
+    assert dropout(ones, 0.0, SEED) is ones
 
 
 def test_one_axis_is_enough():
@@ -116,11 +117,10 @@ def test_one_axis_is_enough():
 
 
 def test_seeds_that_differ_give_masks_that_differ():
-    """The first row of masks so large that row numbers take 22 bits."""
-    whole = [(0, 1), (0, 2**10), (0, 2**12), (0, 64)]
+    """In the first row."""
     seeds = [[7, i] for i in range(90)] + [[i << 20, 9] for i in range(90)]
     masks = {
-        mask(np.array(seed, "uint32"), 0.5, (1, 1, 1, 64), whole).tobytes()
+        mask(np.array(seed, "uint32"), 0.5, (1, 1, 1, 64)).tobytes()
         for seed in seeds
     }
     assert len(masks) == len(seeds)
@@ -138,6 +138,17 @@ def test_derived_seeds_do_not_meet():
         assert len(np.unique(column)) > len(seeds) - 5
     for number, seed in zip(numbers, once, strict=True):
         np.testing.assert_array_equal(fold_in(SEED, int(number)), seed)
+
+
+def test_all_masks_of_all_layers_have_seeds_of_their_own():
+    of_layers = as_numpy(seeds_of_layers(SEED, 3))
+    for layer, seeds in enumerate(of_layers):
+        masks = seeds_of_masks(seeds)
+        assert len(masks) == 4
+        for number, seed in enumerate(masks):
+            expected = fold_in(fold_in(SEED, layer), number)
+            np.testing.assert_array_equal(seed, expected)
+    assert seeds_of_masks(None) == [None] * 4
 
 
 def test_replicas_have_seeds_of_their_own():

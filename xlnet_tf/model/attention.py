@@ -28,9 +28,10 @@ from xlnet_tf.model.kernels.scores import ScoreRules
 from xlnet_tf.model.kernels.scores import score_dtype
 from xlnet_tf.model.lora import AdaptableEinsumDense
 from xlnet_tf.model.masks import attention_mask
-from xlnet_tf.model.masks import is_zero
 from xlnet_tf.model.relative_position import mirror_distances
 from xlnet_tf.model.relative_position import relative_position_encoding
+from xlnet_tf.model.sizes import is_zero
+from xlnet_tf.model.sizes import sizes_of
 
 
 @dataclasses.dataclass(frozen=True)
@@ -122,7 +123,7 @@ def attention_context(
     Returns:
         AttentionContext.
     """
-    num_tokens = ops.shape(features["token_ids"])[1]
+    num_tokens = sizes_of(features["token_ids"])[1]
     num_keys = memory_length + num_tokens
     encode = functools.partial(
         relative_position_encoding,
@@ -229,7 +230,7 @@ class RelativeAttention(keras.layers.Layer):
             has it.
         keys: float tensor of shape [B, K - M, D], content.
         context: AttentionContext.
-        seed: int tensor of shape [2], or None for no dropout.
+        seed: int tensor of shape [2], of the mask of dropout, or None for none.
         memory: float tensor of shape [B, M, D], further keys in front of the
             others, or None. No gradient flows to it.
 
@@ -322,18 +323,20 @@ class RelativeAttention(keras.layers.Layer):
         query = self.query_projection(rows)  # [B, N, Q, H]
         key = project_keys(self.key_projection)  # [B, N, K, H]
         value = project_keys(self.value_projection)
-        position = self._project_distances(context, ops.shape(keys)[1])
+        position = self._project_distances(context, sizes_of(keys)[1])
 
         def bias(name):
             return ops.cast(getattr(self.biases, name), query.dtype)
 
-        encoding = ops.cast(self.segment_encoding, query.dtype)
+        same, other = ops.unstack(
+            ops.cast(self.segment_encoding, query.dtype), 2
+        )
         scored = (
             query,
             bias("content_bias"),
             bias("position_bias"),
             bias("segment_bias"),
-            encoding[1] - encoding[0],
+            other - same,
             key,
         )
         rules = ScoreRules(

@@ -15,10 +15,11 @@ from xlnet_tf.model.attention import AttentionBiases
 from xlnet_tf.model.attention import attention_context
 from xlnet_tf.model.base_model import BaseBackbone
 from xlnet_tf.model.block import XLNetBlock
-from xlnet_tf.model.dropout import DRAW_EMBEDDING
-from xlnet_tf.model.dropout import DRAW_OUTPUT
-from xlnet_tf.model.dropout import DRAW_POSITION
+from xlnet_tf.model.dropout import EMBEDDING_MASK
+from xlnet_tf.model.dropout import OUTPUT_MASK
+from xlnet_tf.model.dropout import POSITION_MASK
 from xlnet_tf.model.dropout import dropout
+from xlnet_tf.model.dropout import fold_in
 from xlnet_tf.model.inputs import check_features
 from xlnet_tf.model.inputs import check_first_half
 from xlnet_tf.model.inputs import check_streams
@@ -26,6 +27,7 @@ from xlnet_tf.model.inputs import find_target_positions
 from xlnet_tf.model.layer_loop import run_layers
 from xlnet_tf.model.memory import next_memory
 from xlnet_tf.model.memory import next_memory_mask
+from xlnet_tf.model.sizes import sizes_of
 
 
 @keras.saving.register_keras_serializable(package="xlnet_tf")
@@ -190,10 +192,10 @@ class XLNetBackbone(BaseBackbone):
         config = self.config
         features = check_features(features, config)
         token_ids = features["token_ids"]
-        num_tokens = ops.shape(token_ids)[1]
+        num_tokens = sizes_of(token_ids)[1]
         check_first_half(first_half_length, num_tokens)
         memories = features.get("memories")
-        memory_length = 0 if memories is None else ops.shape(memories[0])[1]
+        memory_length = 0 if memories is None else sizes_of(memories[0])[1]
         positions = find_target_positions(features)
         check_streams(streams, positions, features)
         seed = self.dropout_seed(features) if training else None
@@ -201,11 +203,11 @@ class XLNetBackbone(BaseBackbone):
 
         # === Embeddings, positions and masks ===
         rows = self._embed(token_ids, positions)  # [B, T + P, D]
-        rows = dropout(rows, config.dropout, seed, DRAW_EMBEDDING)
+        rows = dropout(rows, config.dropout, fold_in(seed, EMBEDDING_MASK))
         drop = None
         if seed is not None and config.dropout:
             drop = functools.partial(
-                dropout, rate=config.dropout, seed=seed, draw=DRAW_POSITION
+                dropout, rate=config.dropout, seed=fold_in(seed, POSITION_MASK)
             )
         context = attention_context(
             features,
@@ -226,7 +228,7 @@ class XLNetBackbone(BaseBackbone):
         )
 
         # === Outputs ===
-        rows = dropout(rows, config.dropout, seed, DRAW_OUTPUT)
+        rows = dropout(rows, config.dropout, fold_in(seed, OUTPUT_MASK))
         outputs = {}
         if streams == "both":
             outputs["content"] = rows[:, :num_tokens]
@@ -244,16 +246,18 @@ class XLNetBackbone(BaseBackbone):
     ):
         """All blocks: (rows, list of L new memories, or inputs of layers)."""
 
-        def run(block, rows, memory, seed):
+        def run(block, rows, memory, seeds):
             keys = rows[:, :num_tokens]
-            return block(rows, keys, context=context, seed=seed, memory=memory)
+            return block(
+                rows, keys, context=context, seeds=seeds, memory=memory
+            )
 
-        def run_targets(block, rows, memory, seed):
+        def run_targets(block, rows, memory, seeds):
             return block(
                 rows[:, num_tokens:],
                 rows[:, :num_tokens],
                 context=context.of_targets(num_tokens),
-                seed=seed,
+                seeds=seeds,
                 memory=memory,
             )
 
@@ -290,7 +294,7 @@ class XLNetBackbone(BaseBackbone):
         if target_positions is None:
             return content
         shape = [
-            *ops.shape(target_positions),
+            *sizes_of(target_positions),
             self.config.hidden_dim,
         ]
         query = ops.cast(self.mask_embedding, content.dtype)

@@ -1,12 +1,99 @@
-"""One layer of XLNet: relative attention, then a feed-forward.
+"""One layer of XLNet, and what it shares with one of BERT.
 
-Shapes: B batch, Q = T + P rows, K keys, D model dim.
+Shapes: B batch, Q = T + P rows, K keys, D model dim, F feed-forward dim.
 """
 
 import keras
 
 from xlnet_tf.model.attention import RelativeAttention
-from xlnet_tf.model.post_norm import PostNormBlock
+from xlnet_tf.model.dropout import dropout
+from xlnet_tf.model.dropout import seeds_of_masks
+from xlnet_tf.model.lora import AdaptableDense
+
+
+class PostNormBlock(keras.layers.Layer):
+    """Attention, then a feed-forward, each with a residual and a layer norm.
+
+    A subclass computes the attention in `call` and returns `finish` of it.
+
+    Args:
+        config: XLNetConfig or BertConfig.
+        attention: layer with a `build` of no arguments.
+
+    Attributes:
+        drops_activation: bool, whether dropout is applied to the activation
+            of the feed-forward too. Default False.
+    """
+
+    drops_activation = False
+
+    def __init__(self, config, attention, **kwargs):
+        super().__init__(**kwargs)
+        self.config = config
+        self.attention = attention
+        self.attention_norm = self._norm("attention_norm")
+        self.intermediate = self._dense("intermediate", config.intermediate_dim)
+        self.output_dense = self._dense("output_dense", config.hidden_dim)
+        self.output_norm = self._norm("output_norm")
+
+    def _norm(self, name):
+        return keras.layers.LayerNormalization(
+            epsilon=self.config.layer_norm_epsilon,
+            dtype=self.dtype_policy,
+            name=name,
+        )
+
+    def _dense(self, name, units):
+        return AdaptableDense(
+            units,
+            kernel_initializer=keras.initializers.RandomNormal(
+                stddev=self.config.initializer_range
+            ),
+            dtype=self.dtype_policy,
+            name=name,
+        )
+
+    @property
+    def output_shape(self):
+        """Shape of the result, which `summary` shows."""
+        return None, None, self.config.hidden_dim
+
+    def build(self, input_shape=None):
+        config = self.config
+        self.attention.build()
+        self.attention_norm.build((None, None, config.hidden_dim))
+        self.intermediate.build((None, None, config.hidden_dim))
+        self.output_dense.build((None, None, config.intermediate_dim))
+        self.output_norm.build((None, None, config.hidden_dim))
+        self.built = True
+
+    def finish(self, rows, attended, seeds=(None, None, None)):
+        """The output of the layer, given what attention gave.
+
+        Args:
+            rows: float tensor of shape [B, Q, D], the input of the layer.
+            attended: float tensor of shape [B, Q, D].
+            seeds: list of int tensors of shape [2], those of `seeds_of_masks`
+                but attention's, or of None (default) for no dropout.
+
+        Returns:
+            float tensor of shape [B, Q, D].
+        """
+        rate, seeds = self.config.dropout, iter(seeds)
+        attended = dropout(attended, rate, next(seeds))
+        rows = self.attention_norm(rows + attended)
+
+        inner = self.intermediate(rows)
+        if self.config.activation == "gelu":
+            inner = keras.activations.gelu(
+                inner, approximate=self.config.gelu == "tanh"
+            )
+        else:
+            inner = keras.activations.relu(inner)
+        if self.drops_activation:
+            inner = dropout(inner, rate, next(seeds))
+        inner = dropout(self.output_dense(inner), rate, next(seeds))
+        return self.output_norm(rows + inner)
 
 
 @keras.saving.register_keras_serializable(package="xlnet_tf")
@@ -19,7 +106,9 @@ class XLNetBlock(PostNormBlock):
 
     Call arguments:
         rows: float tensor of shape [B, Q, D], content rows, then query rows.
-        keys, context, seed, memory: as `RelativeAttention` takes them.
+        keys, context, memory: as `RelativeAttention` takes them.
+        seeds: int tensor of shape [4, 2] of `seeds_of_layers`, or None for no
+            dropout.
 
     Returns:
         float tensor of shape [B, Q, D].
@@ -43,8 +132,9 @@ class XLNetBlock(PostNormBlock):
         )
         super().__init__(config, attention, **kwargs)
 
-    def call(self, rows, keys, context, seed=None, memory=None):
+    def call(self, rows, keys, context, seeds=None, memory=None):
+        seed, *others = seeds_of_masks(seeds)
         attended = self.attention(
             rows, keys, context=context, seed=seed, memory=memory
         )
-        return self.finish(rows, attended, seed)
+        return self.finish(rows, attended, others)

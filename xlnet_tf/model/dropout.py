@@ -4,14 +4,14 @@ All random numbers of a step follow from one seed, so that a resumed run, a
 recomputed layer and each replica draw reproducible values, with no state in
 the layers.
 
-The mask is a hash of the seed and of an element's index, two multiplications
+The mask is a hash of its seed and of an element's index, two multiplications
 each. A compiler fuses it into the operation that reads the mask, in the
 forward and again in the backward pass, so that no random number is stored; the
 counter-based generators of TensorFlow and JAX cost several times the other
 element-wise work of a layer.
 
 Seeds form a chain: step -> segment -> layer -> mask. `fold_in` hashes each from
-the one before and a number.
+the one before and a number. No two masks have the same seed.
 """
 
 import math
@@ -20,6 +20,8 @@ import keras
 import numpy as np
 from keras import ops
 
+from xlnet_tf.model.sizes import sizes_of
+
 # Odd constants of "lowbias32", the 32-bit mixer with the least bias among
 # those with two multiplications (https://github.com/skeeto/hash-prospector).
 MULTIPLIER_1 = 0x7FEB352D
@@ -27,8 +29,10 @@ MULTIPLIER_2 = 0x846CA68B
 GOLDEN = 0x9E3779B9  # 2**32 / golden ratio
 _PLASTIC = 0xC13FA9A9  # 2**32 / plastic number, odd
 
-# The masks of a backbone and its head; its layers have the numbers from 0 on.
-DRAW_EMBEDDING, DRAW_POSITION, DRAW_OUTPUT, DRAW_HEAD = -1, -2, -3, -4
+# Numbers of the masks of a backbone and its head; its layers have those from 0
+# on, and each of them a few masks of its own, from 0 on too.
+EMBEDDING_MASK, POSITION_MASK, OUTPUT_MASK, HEAD_MASK = -1, -2, -3, -4
+_MASKS_OF_LAYER = 4
 
 
 def _uint32(number):
@@ -62,19 +66,6 @@ def _product(number, factor):
     return ops.cast(number, "uint32") * _uint32(factor)
 
 
-def _hash(seed, number, mix):
-    """Two uint32 tensors of the shape of `number`, all bits of all inputs.
-
-    With one of the two inputs fixed it is one-to-one in the other.
-    """
-    # uint32 is what every backend takes as a seed.
-    first, second = ops.unstack(ops.cast(seed, "uint32"), 2)
-    first = mix(first + _product(number, GOLDEN))
-    second = second + _product(number, _PLASTIC)
-    second = mix(ops.bitwise_xor(second, first))
-    return mix(ops.bitwise_xor(first, second)), second
-
-
 def fold_in(seed, number):
     """Derive a new seed from a seed and a number.
 
@@ -82,13 +73,54 @@ def fold_in(seed, number):
     folding in 1 and then 2 is neither folding in 2 and then 1 nor folding in 3.
 
     Args:
-        seed: int tensor of shape [2].
-        number: int, or int tensor; distinct numbers give distinct seeds.
+        seed: int tensor of shape [..., 2], or None for no dropout.
+        number: int, or int tensor, whose shape and the axes of `seed` but the
+            last are broadcast; distinct numbers give distinct seeds.
 
     Returns:
-        uint32 tensor of shape [2], or [..., 2] for numbers of shape [...].
+        uint32 tensor of shape [..., 2]; None if `seed` is None.
     """
-    return ops.stack(_hash(seed, number, _mixer()), axis=-1)
+    if seed is None:
+        return None
+    mix = _mixer()
+    # uint32 is what every backend takes as a seed. With one of its two words
+    # fixed the result is one-to-one in the other; all bits depend on all.
+    first, second = ops.unstack(ops.cast(seed, "uint32"), 2, axis=-1)
+    first = mix(first + _product(number, GOLDEN))
+    second = second + _product(number, _PLASTIC)
+    second = mix(ops.bitwise_xor(second, first))
+    first = mix(ops.bitwise_xor(first, second))
+    return ops.stack([first, second], axis=-1)
+
+
+def seeds_of_layers(seed, num_layers):
+    """Derive the seeds of the masks of all layers, by one hash.
+
+    Args:
+        seed: int tensor of shape [2].
+        num_layers: int, L.
+
+    Returns:
+        uint32 tensor of shape [L, 4, 2], one seed for each mask of each layer.
+    """
+    of_layers = fold_in(seed, ops.arange(num_layers, dtype="int32"))
+    masks = ops.arange(_MASKS_OF_LAYER, dtype="int32")
+    return fold_in(ops.expand_dims(of_layers, 1), masks)
+
+
+def seeds_of_masks(seeds):
+    """Seeds of the masks of a layer.
+
+    Args:
+        seeds: uint32 tensor of shape [4, 2], of `seeds_of_layers`, or None for
+            no dropout.
+
+    Returns:
+        list of 4 uint32 tensors of shape [2], or of None.
+    """
+    if seeds is None:
+        return [None] * _MASKS_OF_LAYER
+    return ops.unstack(seeds, _MASKS_OF_LAYER)
 
 
 def seed_of_replica(seed):
@@ -111,83 +143,86 @@ def seed_of_replica(seed):
     return fold_in(seed, context.replica_id_in_sync_group)
 
 
-def keep_mask(shape, rate, seed, draw=0, slice_of=None):
-    """Draw a dropout mask.
-
-    Args:
-        rate: float in [0, 1), the share that is dropped.
-        shape, seed, draw, slice_of: see `random_bits`.
-
-    Returns:
-        bool tensor, True = kept.
-    """
-    bits = random_bits(shape, seed, draw, slice_of)
-    return bits >= _uint32(round(rate * 2**32))
-
-
-def random_bits(shape, seed, draw=0, slice_of=None):
+def random_bits(shape, seed):
     """Draw 32 random bits for each element of a tensor.
 
     Args:
         shape: sequence of ints, or of scalars of the backend.
-        seed: int tensor of shape [2].
-        draw: int, distinguishes independent draws from one seed. Default 0.
-        slice_of: list of (offset, full length) per axis when `shape` is a
-            slice of a larger tensor: the slice gets the same bits as the full
-            tensor would. Offsets are ints or int scalars. Default None.
+        seed: int tensor of shape [2], of `fold_in`, for this draw alone.
 
     Returns:
         uint32 tensor.
     """
-    mix = _mixer()
-    first, second = _hash(seed, draw, mix)
     *lengths, width = shape
-    if slice_of is None:
-        row = _row_index(lengths)
-    else:
-        row = _row_index_of_slice(lengths, slice_of[:-1])
-    # All axes but the last make a row, hashed once with all 64 bits.
-    row = mix(ops.bitwise_xor(mix(row + first), second))
-    column = ops.arange(width, dtype="int32")
-    if slice_of is not None:
-        column = column + slice_of[-1][0]
-    return mix(row + _product(column, GOLDEN))
+    return _bits_of_rows(hash_rows(lengths, seed), width)
 
 
-def _row_index(lengths):
-    """uint32 [..., 1], the index of each row."""
+def hash_rows(lengths, seed):
+    """Hash the rows of a mask: all of its axes but the last make one.
+
+    Args:
+        lengths: sequence of ints, or of scalars of the backend, of these axes.
+        seed: int tensor of shape [2], of `fold_in`, for this mask alone.
+
+    Returns:
+        uint32 tensor of shape [*lengths, 1].
+    """
+    mix = _mixer()
+    first, second = ops.unstack(ops.cast(seed, "uint32"), 2)
     index = ops.arange(math.prod(lengths), dtype="int32")
-    return ops.reshape(ops.cast(index, "uint32"), [*lengths, 1])
+    index = ops.reshape(ops.cast(index, "uint32"), [*lengths, 1])
+    # Once a row, with all 64 bits of the seed.
+    return mix(ops.bitwise_xor(mix(index + first), second))
 
 
-def _row_index_of_slice(lengths, slice_of):
-    """The same numbers for a slice of the tensor, axis by axis."""
-    row = _uint32(0)
-    for axis, (length, (offset, full_length)) in enumerate(
-        zip(lengths, slice_of, strict=True)
-    ):
-        index = ops.arange(length, dtype="int32") + offset
-        index = ops.reshape(
-            ops.cast(index, "uint32"), [-1] + [1] * (len(lengths) - axis)
-        )
-        row = row * ops.cast(full_length, "uint32") + index
-    return row
+def _bits_of_rows(rows, width):
+    """uint32 [..., W], the random bits of rows of `hash_rows`."""
+    column = _product(ops.arange(width, dtype="int32"), GOLDEN)
+    return _mixer()(rows + column)
 
 
-def dropout(inputs, rate, seed, draw):
+def keep_mask_of_rows(rows, width, rate):
+    """Draw a dropout mask, or some rows of one and their first columns.
+
+    Args:
+        rows: uint32 tensor of shape [..., 1], of `hash_rows`.
+        width: int or scalar of the backend, W.
+        rate: float in [0, 1), the share that is dropped.
+
+    Returns:
+        bool tensor of shape [..., W], True = kept.
+    """
+    return _bits_of_rows(rows, width) >= _uint32(round(rate * 2**32))
+
+
+def keep_mask(shape, rate, seed):
+    """Draw a dropout mask.
+
+    Args:
+        shape, seed: see `random_bits`.
+        rate: float in [0, 1), the share that is dropped.
+
+    Returns:
+        bool tensor, True = kept.
+    """
+    *lengths, width = shape
+    return keep_mask_of_rows(hash_rows(lengths, seed), width, rate)
+
+
+def dropout(inputs, rate, seed):
     """Zero a share of the values and scale up the others.
 
     Args:
         inputs: float tensor.
         rate: float in [0, 1), the share that is zeroed.
-        seed: int tensor of shape [2], or None for no dropout (inference).
-        draw: int, distinguishes independent masks made from one seed.
+        seed: int tensor of shape [2], of `fold_in`, for this mask alone, or
+            None for no dropout (inference).
 
     Returns:
         float tensor of the same shape and type.
     """
     if seed is None or not rate:
         return inputs
-    keep = keep_mask(ops.shape(inputs), rate, seed, draw)
+    keep = keep_mask(sizes_of(inputs), rate, seed)
     scaled = inputs * (1 / (1 - rate))
     return ops.where(keep, scaled, ops.zeros((), inputs.dtype))

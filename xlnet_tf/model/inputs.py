@@ -8,6 +8,8 @@ import difflib
 import keras
 from keras import ops
 
+from xlnet_tf.model.sizes import sizes_of
+
 _FEATURES = (
     "token_ids",
     "segment_ids",
@@ -183,7 +185,7 @@ def _check_names(features):
 
 def _second_half(token_ids):
     """bool [B], True for the second half of the rows; refuses an odd B."""
-    batch_size = ops.shape(token_ids)[0]
+    batch_size = sizes_of(token_ids)[0]
     message = (
         "`reverse_half_batch` takes an even number of rows, and a last batch "
         "of fewer rows too: give `is_reversed`, which says it of each row, or "

@@ -19,7 +19,7 @@ import functools
 import keras
 from keras import ops
 
-from xlnet_tf.model.dropout import fold_in
+from xlnet_tf.model.dropout import seeds_of_layers
 from xlnet_tf.weights.layer_state import layers_by_path
 
 
@@ -43,9 +43,9 @@ def run_layers(
         memories: L float tensors of shape [B, M, D], one per layer, or None.
         seed: int tensor of shape [2], or None without dropout. Every layer
             gets its own, by its number.
-        run: callable of (layer, rows, memory or None, seed or None, *shared)
-            to float tensor of shape [B, Q, D]. It uses variables of that layer
-            and of no other.
+        run: callable of (layer, rows, memory or None, seeds or None, *shared)
+            to float tensor of shape [B, Q, D], with the `seeds_of_layers` of
+            that layer. It uses variables of that layer and of no other.
         run_last: the same for the last layer, which may return fewer rows.
             Default `run`.
         remember: callable of (rows, memory or None) to a tensor, the memory
@@ -67,8 +67,8 @@ def run_layers(
     if memories is not None:
         per_layer["memory"] = [ops.cast(x, rows.dtype) for x in memories]
     if seed is not None:
-        numbers = ops.arange(len(layers), dtype="int32")
-        per_layer["seed"] = ops.unstack(fold_in(seed, numbers), len(layers))
+        seeds = seeds_of_layers(seed, len(layers))
+        per_layer["seeds"] = ops.unstack(seeds, len(layers))
     step = functools.partial(_step, remember, rematerialize, shared)
     done, new_memories = 0, []
     if scan and len(layers) > 1:
@@ -102,8 +102,8 @@ def _step(remember, rematerialize, shared, run, layer, rows, inputs):
 
     def call(rows, *others):
         memory = others[len(shared)] if others[len(shared) :] else None
-        seed = inputs.get("seed")
-        return run(layer, rows, memory, seed, *others[: len(shared)])
+        seeds = inputs.get("seeds")
+        return run(layer, rows, memory, seeds, *others[: len(shared)])
 
     tensors = [rows, *shared, *([] if memory is None else [memory])]
     if rematerialize:

@@ -8,6 +8,9 @@ Shapes: B batch, T tokens, M memory length, K = M + T keys, P targets.
 
 from keras import ops
 
+from xlnet_tf.model.sizes import is_zero
+from xlnet_tf.model.sizes import sizes_of
+
 
 def permutation_masks(factorization_rank, target_positions=None):
     """Masks of both streams under a factorization order.
@@ -98,13 +101,8 @@ def literal_masks(perm_mask, target_positions=None):
         query = ops.take_along_axis(
             may_attend, target_positions[:, :, None], axis=1
         )
-    itself = ops.eye(ops.shape(perm_mask)[-1], dtype="bool")
+    itself = ops.eye(sizes_of(perm_mask)[-1], dtype="bool")
     return ops.logical_or(may_attend, itself), query
-
-
-def is_zero(length):
-    """Whether a length, an int or a scalar of the backend, is known to be 0."""
-    return isinstance(length, int) and length == 0
 
 
 def causal_mask(num_tokens, memory_length, same_length=False):
@@ -153,7 +151,7 @@ def attention_mask(features, target_positions, config, memory_length):
         attend to everything.
     """
     token_ids = features["token_ids"]
-    batch_size, num_tokens = ops.shape(token_ids)
+    batch_size, num_tokens = sizes_of(token_ids)
     content, query = _order_masks(features, target_positions, token_ids)
     if config.attention_type == "causal":
         content, query = _and_causal(
@@ -163,7 +161,7 @@ def attention_mask(features, target_positions, config, memory_length):
     else:
         rows = _join(content, query)
         if rows is not None and not is_zero(memory_length):
-            shape = [batch_size, ops.shape(rows)[1], memory_length]
+            shape = [batch_size, sizes_of(rows)[1], memory_length]
             rows = ops.concatenate([ops.ones(shape, "bool"), rows], axis=-1)
     return _and_real_keys(rows, features, target_positions, memory_length)
 
@@ -184,11 +182,11 @@ def _order_masks(features, target_positions, token_ids):
     elif target_positions is None:
         return None, None
     else:
-        num_tokens = ops.shape(token_ids)[1]
+        num_tokens = sizes_of(token_ids)[1]
         key = ops.arange(num_tokens, dtype="int32")
         everything = ops.ones_like(token_ids, dtype="bool")[:, :, None]
         everything = ops.broadcast_to(
-            everything, [ops.shape(token_ids)[0], num_tokens, num_tokens]
+            everything, [sizes_of(token_ids)[0], num_tokens, num_tokens]
         )
         return everything, key != target_positions[:, :, None]
     return masks[0], masks[1] if target_positions is not None else None
@@ -235,7 +233,7 @@ def _and_real_keys(rows, features, target_positions, memory_length):
     if padding_mask is None and memory_mask is None:
         return rows
     token_ids = features["token_ids"]
-    batch_size, num_tokens = ops.shape(token_ids)
+    batch_size, num_tokens = sizes_of(token_ids)
     if padding_mask is None:
         padding_mask = ops.ones_like(token_ids)
     real = ops.cast(padding_mask, "bool")
@@ -247,7 +245,7 @@ def _and_real_keys(rows, features, target_positions, memory_length):
     itself = ops.eye(num_tokens, memory_length + num_tokens, k=memory_length)
     itself = ops.cast(itself, "bool")[None]  # [1, T, K]
     if target_positions is not None:
-        num_targets = ops.shape(target_positions)[1]
+        num_targets = sizes_of(target_positions)[1]
         itself = ops.pad(itself, [[0, 0], [0, num_targets], [0, 0]])
     if rows is None:
         return ops.logical_or(real, itself)

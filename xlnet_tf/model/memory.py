@@ -11,6 +11,8 @@ Shapes: B batch, T tokens, M memory length, D model dim, L layers.
 import keras
 from keras import ops
 
+from xlnet_tf.model.sizes import sizes_of
+
 
 def next_memory(content_stream, memory, memory_length, reuse_length=0):
     """The memory of one layer after this segment.
@@ -61,7 +63,7 @@ def next_memory_mask(features, memory_length, reuse_length=0):
     if memories is not None:
         before = features.get("memory_mask")
         if before is None:
-            before = ops.ones(ops.shape(memories[0])[:2], "bool")
+            before = ops.ones(sizes_of(memories[0])[:2], "bool")
         real = ops.concatenate([ops.cast(before, "bool"), real], axis=1)
     return real[:, -memory_length:]
 

@@ -12,6 +12,8 @@ N heads, D model dim, R = K + T distances, S tokens of a block.
 import numpy as np
 from keras import ops
 
+from xlnet_tf.model.sizes import sizes_of
+
 
 def relative_position_encoding(
     num_tokens,
@@ -126,7 +128,7 @@ def relative_shift(scores, num_keys):
     Returns:
         tensor of shape [..., S, K].
     """
-    *batch, size, num_distances = ops.shape(scores)
+    *batch, size, num_distances = sizes_of(scores)
     flat = ops.reshape(scores, [*batch, size * num_distances])
     rows = ops.reshape(flat[..., size:], [*batch, size, num_distances - 1])
     return rows[..., :num_keys]
@@ -141,7 +143,7 @@ def relative_shift_transpose(scores):
     Returns:
         tensor of shape [..., S, K + S], 0 at distances that no key has.
     """
-    *batch, size, num_keys = ops.shape(scores)
+    *batch, size, num_keys = sizes_of(scores)
     width = num_keys + size - 1
     around = [[0, 0]] * len(batch)
     # S zeros of the padded row remain in front. XLA takes five times as long
@@ -165,7 +167,7 @@ def relative_shift_targets(scores, target_positions, num_keys):
     Returns:
         tensor of shape [..., P, K].
     """
-    num_tokens = ops.shape(scores)[-1] - num_keys
+    num_tokens = sizes_of(scores)[-1] - num_keys
     return _shift_left(
         scores[..., 1:],
         num_tokens - 1 - target_positions,
@@ -185,7 +187,7 @@ def relative_shift_targets_transpose(scores, target_positions, num_tokens):
     Returns:
         tensor of shape [..., P, K + T], 0 at distances that no key has.
     """
-    *batch, num_keys = ops.shape(scores)
+    *batch, num_keys = sizes_of(scores)
     # A shift to the right, as a shift to the left of padded rows.
     room = num_tokens
     if isinstance(num_tokens, int):
@@ -224,16 +226,17 @@ def _shift_left(rows, amount, num_amounts, width):
     """
     if not isinstance(num_amounts, int) or not isinstance(width, int):
         column = amount[..., None] + ops.arange(width, dtype="int32")
-        shape = [*ops.shape(rows)[:-1], width]
+        shape = [*sizes_of(rows)[:-1], width]
         column = ops.broadcast_to(column, shape)
         return ops.take_along_axis(rows, column, axis=-1)
     num_bits = _num_bits(num_amounts)
-    missing = width + 2**num_bits - 1 - ops.shape(rows)[-1]
+    missing = width + 2**num_bits - 1 - sizes_of(rows)[-1]
     if missing > 0:
-        around = [[0, 0]] * (len(ops.shape(rows)) - 1)
+        around = [[0, 0]] * (len(sizes_of(rows)) - 1)
         rows = ops.pad(rows, [*around, [0, missing]])
     steps = [2**bit for bit in reversed(range(num_bits))]
-    has_bit = ops.bitwise_and(amount[..., None], np.array(steps, "int32")) != 0
+    amount = ops.expand_dims(amount, -1)
+    has_bit = ops.bitwise_and(amount, np.array(steps, "int32")) != 0
     # In one piece: an operation for each bit takes its time to trace.
     of_steps = ops.split(has_bit, num_bits, axis=-1) if steps else ()
     for step, of_step in zip(steps, of_steps, strict=True):
@@ -241,4 +244,4 @@ def _shift_left(rows, amount, num_amounts, width):
         rows = ops.where(
             of_step, rows[..., step : step + rest], rows[..., :rest]
         )
-    return rows[..., :width]
+    return rows if steps else rows[..., :width]

@@ -12,8 +12,9 @@ from keras import ops
 
 from xlnet_tf.config import python_number
 from xlnet_tf.config.fields import checked_rate
-from xlnet_tf.model.dropout import DRAW_HEAD
+from xlnet_tf.model.dropout import HEAD_MASK
 from xlnet_tf.model.dropout import dropout
+from xlnet_tf.model.dropout import fold_in
 
 SUMMARIES = ("last", "first", "mean")
 _PLACE_OF_CLASS = {"xlnet": "last", "bert": "first"}
@@ -210,7 +211,9 @@ class ClassificationHead(keras.layers.Layer):
             summary = content[:, 0 if self.summary == "first" else -1]
         if self.summary_dense is not None:
             summary = self.summary_dense(summary)
-        return dropout(self.activation(summary), self.dropout, seed, DRAW_HEAD)
+        return dropout(
+            self.activation(summary), self.dropout, fold_in(seed, HEAD_MASK)
+        )
 
 
 class TokenHead(keras.layers.Layer):
@@ -247,5 +250,5 @@ class TokenHead(keras.layers.Layer):
         self.built = True
 
     def call(self, content, seed=None):
-        content = dropout(content, self.dropout, seed, DRAW_HEAD)
+        content = dropout(content, self.dropout, fold_in(seed, HEAD_MASK))
         return ops.cast(self.logits_dense(content), "float32")

@@ -7,8 +7,9 @@ import keras
 from keras import ops
 
 from xlnet_tf.config.fields import checked_rate
-from xlnet_tf.model.dropout import DRAW_HEAD
+from xlnet_tf.model.dropout import HEAD_MASK
 from xlnet_tf.model.dropout import dropout
+from xlnet_tf.model.dropout import fold_in
 from xlnet_tf.tasks.heads import dense
 from xlnet_tf.tasks.heads import layer_norm
 
@@ -108,7 +109,7 @@ class SpanHead(keras.layers.Layer):
         )
         of_class = rows_at(content, class_index[:, None])[:, 0]
         inner = self.class_inner(ops.concatenate([expected, of_class], axis=-1))
-        inner = dropout(inner, self.dropout, seed, DRAW_HEAD)
+        inner = dropout(inner, self.dropout, fold_in(seed, HEAD_MASK))
         return ops.cast(self.class_dense(inner)[:, 0], "float32")
 
 

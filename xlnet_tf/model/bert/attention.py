@@ -11,6 +11,7 @@ from xlnet_tf.model.dropout import dropout
 from xlnet_tf.model.kernels.scores import MASKED_SCORE
 from xlnet_tf.model.kernels.scores import score_dtype
 from xlnet_tf.model.lora import AdaptableDense
+from xlnet_tf.model.sizes import sizes_of
 
 
 @keras.saving.register_keras_serializable(package="xlnet_tf")
@@ -30,7 +31,7 @@ class BertAttention(keras.layers.Layer):
             or None.
         position_bias: float tensor of shape [B or 1, N, T, T], added to the
             scores, or None.
-        seed: int tensor of shape [2], or None for no dropout.
+        seed: int tensor of shape [2], of the mask of dropout, or None for none.
         observe: callable that takes the attention weights [B, N, T, T] before
             dropout, or None (default).
 
@@ -93,7 +94,7 @@ class BertAttention(keras.layers.Layer):
         seed=None,
         observe=None,
     ):
-        batch_size, num_tokens = ops.shape(rows)[:2]
+        batch_size, num_tokens = sizes_of(rows)[:2]
 
         def heads(projection):
             shape = [batch_size, num_tokens, self.num_heads, self.head_dim]
@@ -116,7 +117,7 @@ class BertAttention(keras.layers.Layer):
             probabilities = ops.where(mask, probabilities, 0.0)
         if observe is not None:
             observe(probabilities)
-        probabilities = dropout(probabilities, self.dropout, seed, 0)
+        probabilities = dropout(probabilities, self.dropout, seed)
         probabilities = ops.cast(probabilities, value.dtype)
 
         attended = ops.einsum("bnqk,bknh->bqnh", probabilities, value)

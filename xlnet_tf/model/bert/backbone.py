@@ -10,8 +10,9 @@ from xlnet_tf.model.base_model import BaseBackbone
 from xlnet_tf.model.bert.block import BertBlock
 from xlnet_tf.model.bert.inputs import check_features
 from xlnet_tf.model.bert.position_bias import RelativePositionBias
-from xlnet_tf.model.dropout import DRAW_EMBEDDING
+from xlnet_tf.model.dropout import EMBEDDING_MASK
 from xlnet_tf.model.dropout import dropout
+from xlnet_tf.model.dropout import fold_in
 from xlnet_tf.model.layer_loop import run_layers
 from xlnet_tf.model.masks import attention_mask
 
@@ -194,7 +195,7 @@ class BertBackbone(BaseBackbone):
             features["position_ids"],
             features.get("segment_ids"),
         )
-        rows = dropout(rows, config.dropout, seed, DRAW_EMBEDDING)
+        rows = dropout(rows, config.dropout, fold_in(seed, EMBEDDING_MASK))
 
         # === Masks and bias ===
         mask = attention_mask(features, None, config, memory_length=0)
@@ -205,12 +206,12 @@ class BertBackbone(BaseBackbone):
         # === Layers ===
         weights = []
 
-        def run(block, rows, memory, seed, position_bias=None):
+        def run(block, rows, memory, seeds, position_bias=None):
             return block(
                 rows,
                 attention_mask=mask,
                 position_bias=position_bias,
-                seed=seed,
+                seeds=seeds,
                 observe=weights.append if attention_weights else None,
             )
 

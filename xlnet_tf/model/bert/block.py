@@ -6,7 +6,8 @@ Shapes: B batch, T tokens, D model dim.
 import keras
 
 from xlnet_tf.model.bert.attention import BertAttention
-from xlnet_tf.model.post_norm import PostNormBlock
+from xlnet_tf.model.block import PostNormBlock
+from xlnet_tf.model.dropout import seeds_of_masks
 
 
 @keras.saving.register_keras_serializable(package="xlnet_tf")
@@ -18,8 +19,9 @@ class BertBlock(PostNormBlock):
 
     Call arguments:
         rows: float tensor of shape [B, T, D].
-        attention_mask, position_bias, seed, observe: as `BertAttention` takes
-            them.
+        attention_mask, position_bias, observe: as `BertAttention` takes them.
+        seeds: int tensor of shape [4, 2] of `seeds_of_layers`, or None for no
+            dropout.
 
     Returns:
         float tensor of shape [B, T, D].
@@ -44,9 +46,10 @@ class BertBlock(PostNormBlock):
         rows,
         attention_mask=None,
         position_bias=None,
-        seed=None,
+        seeds=None,
         observe=None,
     ):
+        seed, *others = seeds_of_masks(seeds)
         attended = self.attention(
             rows,
             attention_mask=attention_mask,
@@ -54,4 +57,4 @@ class BertBlock(PostNormBlock):
             seed=seed,
             observe=observe,
         )
-        return self.finish(rows, attended, seed)
+        return self.finish(rows, attended, others)

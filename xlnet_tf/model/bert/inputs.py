@@ -7,6 +7,7 @@ from keras import ops
 
 from xlnet_tf.model.inputs import given_features
 from xlnet_tf.model.inputs import refuse_features
+from xlnet_tf.model.sizes import sizes_of
 
 _NOT_OF_BERT = {
     "memories": "there is no memory",
@@ -63,7 +64,7 @@ def _positions(features, config):
     """int32 [B or 1, T], by default of the real tokens, from 0 on."""
     limit = config.max_positions
     if "position_ids" not in features:
-        num_tokens = ops.shape(features["token_ids"])[1]
+        num_tokens = sizes_of(features["token_ids"])[1]
         if isinstance(num_tokens, int) and num_tokens > limit:
             raise ValueError(
                 "`token_ids` must have at most `max_positions` tokens a row, "

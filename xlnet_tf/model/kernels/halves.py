@@ -13,9 +13,8 @@ Shapes: B batch, T tokens, M memory length, K = M + T keys, Q rows, N heads,
 H head dim, R = K + T distances.
 """
 
-from keras import ops
-
 from xlnet_tf.model.relative_position import make_position_blocks
+from xlnet_tf.model.sizes import sizes_of
 
 
 def halves(position, rules, num_rows, num_keys):
@@ -32,7 +31,7 @@ def halves(position, rules, num_rows, num_keys):
         half and for all others; None if the rules promise no such half, or a
         size is not known before the call.
     """
-    first, num_distances = rules.first_half_length, ops.shape(position)[2]
+    first, num_distances = rules.first_half_length, sizes_of(position)[2]
     sizes = num_rows, num_keys, num_distances
     if not first or rules.streams == "query":
         return None
@@ -46,10 +45,12 @@ def halves(position, rules, num_rows, num_keys):
         def cut(tensor):
             return None if tensor is None else tensor[:, rows, keys]
 
+        mask_rows = rules.mask_rows
         return rules._replace(
             mask=cut(rules.mask),
             other_segment=cut(rules.other_segment),
-            part=(rows.start, num_rows, num_keys),
+            # Of the same bits as without parts: all keys are numbered from 0.
+            mask_rows=None if mask_rows is None else mask_rows[:, :, rows],
             **changes,
         )
 
@@ -62,10 +63,10 @@ def halves(position, rules, num_rows, num_keys):
         position[:, :, : num_keys + rest], rest, num_keys
     )
     # Targets stand in either half.
-    _, of_targets = distances_of(position, rules, num_keys)
+    late_distances = late_blocks, _distances_of_targets(position, rules)
     return [
         (early, seen, early_distances, of_early),
-        (late, all_keys, (late_blocks, of_targets), rules_of(late, all_keys)),
+        (late, all_keys, late_distances, rules_of(late, all_keys)),
     ]
 
 
@@ -84,22 +85,12 @@ def distances_of(position, rules, num_keys):
     if rules.streams == "query":
         blocks = position[..., None, :, :][..., :0, :, :]
     else:
-        num_tokens = ops.shape(position)[2] - num_keys
+        num_tokens = sizes_of(position)[2] - num_keys
         blocks = make_position_blocks(position, num_tokens, num_keys)
+    return blocks, _distances_of_targets(position, rules)
+
+
+def _distances_of_targets(position, rules):
     # Only targets need the distances in one piece.
     has_targets = rules.target_positions is not None
-    return blocks, position if has_targets else position[:, :, :0]
-
-
-def place_of(rules, num_rows, num_keys):
-    """Place of rows and keys among those of the call, as dropout counts them.
-
-    Args:
-        rules: ScoreRules.
-        num_rows, num_keys: ints, Q and K.
-
-    Returns:
-        list of (offset, full length), of rows and of keys.
-    """
-    first_row, all_rows, all_keys = rules.part or (0, num_rows, num_keys)
-    return [(first_row, all_rows), (0, all_keys)]
+    return position if has_targets else position[:, :, :0]

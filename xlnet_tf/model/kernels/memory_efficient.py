@@ -23,15 +23,16 @@ Q = T + P rows, N heads, H head dim, R = K + T distances; G heads at a time.
 
 from keras import ops
 
-from xlnet_tf.model.dropout import keep_mask
+from xlnet_tf.model.dropout import hash_rows
+from xlnet_tf.model.dropout import keep_mask_of_rows
 from xlnet_tf.model.kernels.halves import distances_of
 from xlnet_tf.model.kernels.halves import halves
-from xlnet_tf.model.kernels.halves import place_of
 from xlnet_tf.model.kernels.scores import HeadInputs
 from xlnet_tf.model.kernels.scores import attend_heads
 from xlnet_tf.model.kernels.scores import attention_gradient
 from xlnet_tf.model.kernels.scores import segment_difference
 from xlnet_tf.model.kernels.scores import signed_weights
+from xlnet_tf.model.sizes import sizes_of
 
 # More scores than this, 4 bytes each, are computed group by group,
 _MAX_SCORES_AT_ONCE = 2**26
@@ -63,19 +64,25 @@ def attend(
     """
     difference = segment_difference(query, segment_bias, segment_direction)
     biases = content_bias, position_bias
+    if rules.seed is not None and rules.dropout:
+        mask_rows = hash_rows(sizes_of(query)[:3], rules.seed)
+        rules = rules._replace(mask_rows=mask_rows)
 
     def attended(rows, keys, distances, rules):
+        def cut(tensor, part):
+            return tensor if part == slice(0, None) else tensor[:, :, part]
+
         return _attend_rows(
-            query[:, :, rows],
+            cut(query, rows),
             *biases,
-            difference[:, :, rows],
-            key[:, :, keys],
-            value[:, :, keys],
+            cut(difference, rows),
+            cut(key, keys),
+            cut(value, keys),
             distances,
             rules,
         )
 
-    sizes = ops.shape(query)[2], ops.shape(key)[2]
+    sizes = sizes_of(query)[2], sizes_of(key)[2]
     parts = halves(position, rules, *sizes)
     if parts is not None:
         return ops.concatenate([attended(*part) for part in parts], axis=2)
@@ -91,13 +98,13 @@ def _attend_rows(
     """`attend` for rows and keys with `distances_of`."""
     group = _group_size(query, key)
     # Scaling the queries once is cheaper than scaling Q x K scores.
-    scale = ops.shape(query)[-1] ** -0.5
+    scale = sizes_of(query)[-1] ** -0.5
 
     @ops.custom_gradient
     def attended(query, content_bias, position_bias, *others):
         inputs = HeadInputs(
-            (query + content_bias[:, None]) * scale,
-            (query + position_bias[:, None]) * scale,
+            (query + ops.expand_dims(content_bias, 1)) * scale,
+            (query + ops.expand_dims(position_bias, 1)) * scale,
             *others,
         )
         outputs, *saved = _forward(inputs, rules, group)
@@ -147,8 +154,8 @@ def heads_at_a_time(batch_size, num_heads, num_rows, num_keys):
 
 def _group_size(query, key):
     """`heads_at_a_time` of tensors; None if a size is not known."""
-    batch_size, num_heads, num_rows, _ = ops.shape(query)
-    sizes = (batch_size, num_heads, num_rows, ops.shape(key)[2])
+    batch_size, num_heads, num_rows, _ = sizes_of(query)
+    sizes = (batch_size, num_heads, num_rows, sizes_of(key)[2])
     if not all(isinstance(size, int) for size in sizes):
         return None
     return heads_at_a_time(*sizes)
@@ -235,89 +242,77 @@ def _over_groups(step, inputs, rows, rules, group):
     Returns:
         list of tensors of shape [B, N, ...].
     """
-    batch_size, num_heads, num_rows, _ = ops.shape(inputs.content_query)
-    num_keys = ops.shape(inputs.key)[2]
+    batch_size, num_heads = sizes_of(inputs.content_query)[:2]
     groups = num_heads // group
 
     def in_groups(tensor):
         # Without -1: the length of a tensor without rows would not be known.
-        size, _, *others = ops.shape(tensor)
+        size, _, *others = sizes_of(tensor)
         return ops.reshape(tensor, [size * groups, group, *others])
 
     grouped = HeadInputs(*map(in_groups, inputs))
     by_direction = [grouped.position_blocks, grouped.position]
     by_example = [*grouped[:5], *map(in_groups, rows)]
+    if rules.mask_rows is not None:
+        by_example.append(in_groups(rules.mask_rows))
 
     def body(arguments):
         index, *tensors = arguments
+        mask_rows = None if rules.mask_rows is None else tensors.pop()
         example, head_group = index // groups, index % groups
         direction = head_group
         if rules.is_reversed is not None:
             backwards = ops.cast(rules.is_reversed[example], "int32")
             direction = head_group + groups * backwards
         distances = [ops.take(x, direction, axis=0) for x in by_direction]
-        slice_of = [
-            (example, batch_size),
-            (head_group * group, num_heads),
-            *place_of(rules, num_rows, num_keys),
-        ]
-        sizes = num_rows, num_keys
-        return step(
-            HeadInputs(*tensors[:5], *distances),
-            tensors[5:],
-            _rules_of_group(rules, example, (group, *sizes), slice_of),
-        )
+        inputs = HeadInputs(*tensors[:5], *distances)
+        of_group = _rules_of_group(rules, example, inputs.key, mask_rows)
+        return step(inputs, tensors[5:], of_group)
 
     results = ops.map(
         body, (ops.arange(batch_size * groups, dtype="int32"), *by_example)
     )
     return [
-        ops.reshape(result, [batch_size, num_heads, *ops.shape(result)[2:]])
+        ops.reshape(result, [batch_size, num_heads, *sizes_of(result)[2:]])
         for result in results
     ]
 
 
-def _rules_of_group(rules, example, sizes, slice_of):
-    """ScoreRules of G heads of one example; `sizes` are G, Q and K."""
+def _rules_of_group(rules, example, key, mask_rows):
+    """ScoreRules of G heads of one example, with `key` [G, K, H]."""
 
     def of_example(tensor):
         if tensor is None:
             return None
         # A mask that is the same for all examples has a first axis of 1.
-        return tensor[0] if ops.shape(tensor)[0] == 1 else tensor[example]
+        return tensor[0] if sizes_of(tensor)[0] == 1 else tensor[example]
 
-    keep = None
-    if rules.seed is not None and rules.dropout:
-        shape = (1, *sizes)
-        keep = keep_mask(shape, rules.dropout, rules.seed, slice_of=slice_of)[0]
     return rules._replace(
         mask=of_example(rules.mask),
         other_segment=of_example(rules.other_segment),
         target_positions=of_example(rules.target_positions),
-        keep=keep,
+        keep=_keep(mask_rows, key, rules),
     )
+
+
+def _keep(mask_rows, key, rules):
+    """bool [..., Q, K] by `mask_rows` [..., Q, 1], or None if that is None."""
+    if mask_rows is None:
+        return None
+    return keep_mask_of_rows(mask_rows, sizes_of(key)[-2], rules.dropout)
 
 
 def _broadcast_rules(inputs, rules):
     """ScoreRules with an axis of heads."""
 
     def with_heads(tensor):
-        return None if tensor is None else tensor[:, None]
+        return None if tensor is None else ops.expand_dims(tensor, 1)
 
-    keep = None
-    if rules.seed is not None and rules.dropout:
-        batch_size, num_heads, num_rows, _ = ops.shape(inputs.content_query)
-        shape = (batch_size, num_heads, num_rows, ops.shape(inputs.key)[2])
-        slice_of = None
-        if rules.part is not None:
-            slice_of = [(0, batch_size), (0, num_heads)]
-            slice_of += place_of(rules, *shape[2:])
-        keep = keep_mask(shape, rules.dropout, rules.seed, slice_of=slice_of)
     return rules._replace(
         mask=with_heads(rules.mask),
         other_segment=with_heads(rules.other_segment),
         target_positions=with_heads(rules.target_positions),
-        keep=keep,
+        keep=_keep(rules.mask_rows, inputs.key, rules),
     )
 
 

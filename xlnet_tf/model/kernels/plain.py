@@ -15,6 +15,7 @@ from xlnet_tf.model.dropout import keep_mask
 from xlnet_tf.model.kernels.scores import MASKED_SCORE
 from xlnet_tf.model.kernels.scores import score_dtype
 from xlnet_tf.model.kernels.scores import segment_difference
+from xlnet_tf.model.sizes import sizes_of
 
 
 def attend(
@@ -57,7 +58,7 @@ def attend(
         rules,
     )
     if rules.seed is not None and rules.dropout:
-        shape = ops.shape(probabilities)
+        shape = sizes_of(probabilities)
         keep = keep_mask(shape, rules.dropout, rules.seed)
         kept = probabilities / (1 - rules.dropout)
         probabilities = ops.where(keep, kept, 0.0)
@@ -85,14 +86,14 @@ def attention_weights(
         float tensor of shape [B, N, Q, K]. A row sums to 1, or to 0 if it may
         attend to nothing.
     """
-    scale = ops.shape(query)[-1] ** -0.5
+    scale = sizes_of(query)[-1] ** -0.5
     # (a) content by content + (c) content bias by content
     content_query = (query + content_bias[:, None]) * scale
     content_scores = ops.einsum("bnqh,bnkh->bnqk", content_query, key)
     # (b) content by distance + (d) position bias by distance
     position_query = (query + position_bias[:, None]) * scale
     by_distance = _scores_by_distance(position_query, position, rules)
-    position_scores = _relative_shift(by_distance, ops.shape(key)[2], rules)
+    position_scores = _relative_shift(by_distance, sizes_of(key)[2], rules)
     scores = content_scores + position_scores  # [B, N, Q, K]
     if rules.other_segment is not None:
         difference = segment_difference(query, segment_bias, segment_direction)
@@ -131,7 +132,7 @@ def _row_positions(num_tokens, rules):
     tokens = ops.arange(num_tokens, dtype="int32")[None]
     if targets is None:
         return tokens
-    tokens = ops.broadcast_to(tokens, [ops.shape(targets)[0], num_tokens])
+    tokens = ops.broadcast_to(tokens, [sizes_of(targets)[0], num_tokens])
     return ops.concatenate([tokens, targets], axis=1)
 
 
@@ -141,8 +142,8 @@ def _relative_shift(scores, num_keys, rules):
     Row r of R holds the distance K - r. The row at token t stands at position
     M + t, so its distance to key k is M + t - k, in column T - t + k.
     """
-    num_tokens = ops.shape(scores)[-1] - num_keys
+    num_tokens = sizes_of(scores)[-1] - num_keys
     row_position = _row_positions(num_tokens, rules)[:, None, :, None]
     column = num_tokens - row_position + ops.arange(num_keys, dtype="int32")
-    column = ops.broadcast_to(column, [*ops.shape(scores)[:3], num_keys])
+    column = ops.broadcast_to(column, [*sizes_of(scores)[:3], num_keys])
     return ops.take_along_axis(scores, column, axis=-1)

@@ -20,6 +20,7 @@ from xlnet_tf.model.relative_position import relative_shift
 from xlnet_tf.model.relative_position import relative_shift_targets
 from xlnet_tf.model.relative_position import relative_shift_targets_transpose
 from xlnet_tf.model.relative_position import relative_shift_transpose
+from xlnet_tf.model.sizes import sizes_of
 
 MASKED_SCORE = -1e30
 
@@ -38,14 +39,15 @@ class ScoreRules(NamedTuple):
             or None.
         target_positions: int32 tensor of shape [B, P], or None.
         dropout: float, rate on the probabilities. Default 0.
-        seed: int tensor of shape [2], or None (default) for no dropout.
+        seed: int tensor of shape [2], of the mask of dropout, or None (default)
+            for no dropout.
         streams: "both" (default) if the rows are T of the content stream and
             then P of the query stream, "query" if they are the P alone.
         first_half_length: int, the mask lets content rows of so many tokens
             see none of the tokens behind. Default 0, it may let them. A kernel
             need not make use of it.
-        part: (first row, Q, K) ints if rows and keys are a part of those of
-            the call, or None (default).
+        mask_rows: uint32 tensor of shape [..., Q, 1], `hash_rows` of dropout's
+            mask, made by the kernel. Default None, without dropout.
         keep: bool tensor of shape [..., Q, K], True = dropout keeps it, drawn
             by the kernel. Default None, without dropout.
     """
@@ -58,7 +60,7 @@ class ScoreRules(NamedTuple):
     seed: Any = None
     streams: str = "both"
     first_half_length: int = 0
-    part: Any = None
+    mask_rows: Any = None
     keep: Any = None
 
     @property
@@ -116,19 +118,19 @@ def segment_difference(query, segment_bias, segment_direction):
     """
     return ops.einsum(
         "bnqh,nh->bnq",
-        query + segment_bias[:, None],
-        segment_direction * ops.shape(query)[-1] ** -0.5,
+        query + ops.expand_dims(segment_bias, 1),
+        segment_direction * sizes_of(query)[-1] ** -0.5,
     )
 
 
 def _scores(inputs, rules):
     """[..., Q, K], `MASKED_SCORE` where a row may not attend."""
-    num_keys = ops.shape(inputs.key)[-2]
+    num_keys = sizes_of(inputs.key)[-2]
     # (a) + (c), ...qh,...kh->...qk
     scores = _product(inputs.content_query, inputs.key)
     # (b) + (d) by distance, ...qh,...rh->...qr, then by key: tokens in blocks,
     # each target row by itself
-    tokens, targets = _split_rows(inputs.position_query, inputs, num_keys)
+    tokens, targets = _split_rows(inputs.position_query, inputs, rules)
     position_scores = _join_blocks(
         relative_shift(_product(tokens, inputs.position_blocks), num_keys)
     )
@@ -144,7 +146,7 @@ def _scores(inputs, rules):
         difference = inputs.segment_difference
         scores = scores + ops.where(
             rules.other_segment,
-            difference[..., None],
+            ops.expand_dims(difference, -1),
             ops.zeros((), difference.dtype),
         )
     scores = ops.cast(scores, score_dtype(scores.dtype))
@@ -170,7 +172,7 @@ def signed_weights(inputs, rules, largest=None):
     if largest is None:
         # Without `initial`, Keras refuses a batch without rows.
         largest = ops.max(scores, axis=-1, initial=MASKED_SCORE)
-    weights = ops.exp(scores - largest[..., None])
+    weights = ops.exp(scores - ops.expand_dims(largest, -1))
     if rules.keep is not None:
         weights = ops.where(rules.keep, weights, -weights)
     return weights, largest
@@ -197,11 +199,12 @@ def attend_heads(weights, largest, value, rules):
         factor = ops.where(largest > MASKED_SCORE / 2, factor, 0.0)
     kept = _kept(weights, rules)
     if _overflows(value.dtype):
-        kept = ops.cast(kept * factor[..., None], value.dtype)
+        kept = ops.cast(kept * ops.expand_dims(factor, -1), value.dtype)
         return ops.matmul(kept, value), factor
     # Dividing H numbers a row is cheaper than dividing K.
     attended = ops.matmul(ops.cast(kept, value.dtype), value)
-    return attended * ops.cast(factor, value.dtype)[..., None], factor
+    factor_of_row = ops.expand_dims(ops.cast(factor, value.dtype), -1)
+    return attended * factor_of_row, factor
 
 
 def _overflows(dtype):
@@ -237,14 +240,13 @@ def attention_gradient(inputs, rules, weights, factor, mean, upstream):
     zero = ops.minimum(ops.abs(mean[..., :1, None]), 0)
     kept = _kept(weights, rules, zero)
     if _overflows(upstream.dtype):
-        kept = kept * factor[..., None]
+        kept = kept * ops.expand_dims(factor, -1)
     else:
-        upstream = upstream * ops.cast(factor, upstream.dtype)[..., None]
+        factor_of_row = ops.expand_dims(ops.cast(factor, upstream.dtype), -1)
+        upstream = upstream * factor_of_row
     kept_gradient = ops.cast(_product(upstream, inputs.value), factor.dtype)
-    mean = mean * factor / rules.scale
-    gradient = (
-        kept * kept_gradient - _without_sign(weights, rules) * mean[..., None]
-    )
+    mean = ops.expand_dims(mean * factor / rules.scale, -1)
+    gradient = kept * kept_gradient - _without_sign(weights, rules) * mean
     gradient = ops.cast(gradient, inputs.key.dtype)  # of the scores
     segment_gradient = ops.zeros_like(inputs.segment_difference)
     if rules.other_segment is not None:
@@ -270,12 +272,10 @@ def attention_gradient(inputs, rules, weights, factor, mean, upstream):
 
 def _position_gradients(score_gradient, inputs, rules):
     """Gradients of `position_query`, `position_blocks` and `position`."""
-    num_keys = ops.shape(score_gradient)[-1]
-    num_tokens = ops.shape(inputs.position)[-2] - num_keys
-    token_gradient, target_gradient = _split_rows(
-        score_gradient, inputs, num_keys
-    )
-    tokens, targets = _split_rows(inputs.position_query, inputs, num_keys)
+    num_keys = sizes_of(score_gradient)[-1]
+    num_tokens = sizes_of(inputs.position)[-2] - num_keys
+    token_gradient, target_gradient = _split_rows(score_gradient, inputs, rules)
+    tokens, targets = _split_rows(inputs.position_query, inputs, rules)
     query, blocks = _backward_product(
         token_gradient,
         tokens,
@@ -284,7 +284,7 @@ def _position_gradients(score_gradient, inputs, rules):
     )
     query = _join_blocks(query)
     if rules.target_positions is None:
-        shape = [*ops.shape(blocks)[:-3], *ops.shape(inputs.position)[-2:]]
+        shape = [*sizes_of(blocks)[:-3], *sizes_of(inputs.position)[-2:]]
         return query, blocks, ops.zeros(shape, blocks.dtype)
     target_query, position = _backward_product(
         target_gradient,
@@ -326,36 +326,39 @@ def _backward_product(gradient, rows, distances, by_distance, shifts=None):
     scores = _examples_as_rows(scores)
     row_gradient = ops.matmul(scores, distances)
     rows = ops.moveaxis(rows, 0, -3)
-    row_gradient = ops.reshape(row_gradient, ops.shape(rows))
+    row_gradient = ops.reshape(row_gradient, sizes_of(rows))
     row_gradient = ops.moveaxis(row_gradient, -3, 0)
     return row_gradient, _transposed_product(scores, _examples_as_rows(rows))
 
 
 def _begins_with_one(tensor):
     # A size that is only known in the call is a tensor.
-    first = ops.shape(tensor)[0]
+    first = sizes_of(tensor)[0]
     return isinstance(first, int) and first == 1
 
 
 def _examples_as_rows(tensor):
     """[..., B, S, X] -> [1, ..., B * S, X]."""
-    *batch, batch_size, num_rows, width = ops.shape(tensor)
+    *batch, batch_size, num_rows, width = sizes_of(tensor)
     return ops.reshape(tensor, [1, *batch, batch_size * num_rows, width])
 
 
-def _split_rows(rows, inputs, num_keys):
-    """[..., Q, X] -> tokens [..., T / S, S, X], targets [..., P, X]."""
-    num_blocks, width, _ = ops.shape(inputs.position_blocks)[-3:]
-    size = width - num_keys
-    *batch, _, length = ops.shape(rows)
-    tokens = rows[..., : num_blocks * size, :]
+def _split_rows(rows, inputs, rules):
+    """[..., Q, X] -> tokens [..., T / S, S, X], targets [..., P, X] or None."""
+    num_blocks, width, _ = sizes_of(inputs.position_blocks)[-3:]
+    size = width - sizes_of(inputs.key)[-2]
+    *batch, _, length = sizes_of(rows)
+    tokens, targets = rows, None
+    if rules.target_positions is not None:
+        tokens = rows[..., : num_blocks * size, :]
+        targets = rows[..., num_blocks * size :, :]
     tokens = ops.reshape(tokens, [*batch, num_blocks, size, length])
-    return tokens, rows[..., num_blocks * size :, :]
+    return tokens, targets
 
 
 def _join_blocks(tokens):
     """[..., T / S, S, X] -> [..., T, X]."""
-    *batch, num_blocks, size, width = ops.shape(tokens)
+    *batch, num_blocks, size, width = sizes_of(tokens)
     return ops.reshape(tokens, [*batch, num_blocks * size, width])
 
 

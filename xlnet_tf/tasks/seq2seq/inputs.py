@@ -5,6 +5,7 @@ Shapes: B pairs, T tokens of a sequence, P tokens of a target, D model dim.
 
 from keras import ops
 
+from xlnet_tf.model.dropout import fold_in
 from xlnet_tf.model.dropout import random_bits
 
 MASK_ID = 6
@@ -144,5 +145,5 @@ def _ranks(features, positions):
 
 def _uniform(shape, seed, draw):
     """float32 tensor in [0, 1)."""
-    bits = ops.right_shift(random_bits(shape, seed, draw), 8)
+    bits = ops.right_shift(random_bits(shape, fold_in(seed, draw)), 8)
     return ops.cast(bits, "float32") * 2.0**-24

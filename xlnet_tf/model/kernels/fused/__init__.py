@@ -13,7 +13,6 @@ import warnings
 import keras
 from keras import ops
 
-from xlnet_tf.model.dropout import fold_in
 from xlnet_tf.model.kernels import memory_efficient
 
 # Compute without a TPU, in Pallas' interpreter: for tests.
@@ -99,8 +98,7 @@ def _where(rules, sizes):
     return {
         "target_positions": int32(rules.target_positions),
         "is_reversed": int32(rules.is_reversed),
-        # What `keep_mask` makes of it.
-        "seed": int32(fold_in(rules.seed, 0)) if sizes.dropout else None,
+        "seed": int32(rules.seed) if sizes.dropout else None,
     }
 
 
