@@ -23,8 +23,7 @@ sys.path.insert(0, str(ROOT))
 from data_pipeline import command_line  # noqa: E402
 from data_pipeline.text.documents import read_documents  # noqa: E402
 from examples.arrangements import ARRANGEMENTS  # noqa: E402
-from examples.arrangements import COLUMNS  # noqa: E402
-from examples.arrangements import TABLES  # noqa: E402
+from examples.arrangements import LABELLED  # noqa: E402
 from examples.commands import run_once  # noqa: E402
 from xlnet_tf.files import write_json  # noqa: E402
 from xlnet_tf.files import written_whole  # noqa: E402
@@ -54,12 +53,13 @@ def read_recipe(file=RECIPE):
                 f"{', '.join(ARRANGEMENTS)}. Received: "
                 f"{stage.get('arrangement')!r}."
             )
-        kind = "finetuning" if stage["arrangement"] in TABLES else "pretraining"
+        is_labelled = stage["arrangement"] in LABELLED
+        kind = "finetuning" if is_labelled else "pretraining"
         if "steps" not in stage.get(kind, {}):
             raise ValueError(
                 f"{file}: the stage {name} has no `steps` of `{kind}`."
             )
-    if next(iter(recipe["stages"].values()))["arrangement"] in TABLES:
+    if next(iter(recipe["stages"].values()))["arrangement"] in LABELLED:
         raise ValueError(
             f"{file}: the first stage has no weights to fine-tune; begin with "
             "one of `pretraining`."
@@ -102,7 +102,7 @@ def build(recipe, text, output, scale=1.0, text_format="auto"):
     start, preset = ("--config", model), None
     for name, stage in stages.items():
         arranged_text = arranged[stage["arrangement"]]
-        if stage["arrangement"] in TABLES:
+        if stage["arrangement"] in LABELLED:
             preset = _finetune(
                 name, stage, arranged_text, preset, output, scale
             )
@@ -122,12 +122,13 @@ def build(recipe, text, output, scale=1.0, text_format="auto"):
     return preset
 
 
-def _finetune(name, stage, table, preset, output, scale):
-    """Path of the best preset of a stage that learns the scores of a table."""
+def _finetune(name, stage, examples, preset, output, scale):
+    """Path of the best preset of a stage that learns labels."""
+    _, options = LABELLED[stage["arrangement"]]
     run_once(
         output / name,
-        *("-m", "xlnet_tf.finetune", "--task", "regression", "--data", table),
-        *("--columns", COLUMNS, "--preset", preset),
+        *("-m", "xlnet_tf.finetune", *options, "--data", examples),
+        *("--preset", preset),
         *_training(name, stage["finetuning"], output, scale),
         preset=preset,
     )
@@ -161,7 +162,8 @@ def _training(name, settings, output, scale):
 
 def _arrange(name, text, text_format, output):
     """Path of the text as an arrangement has it, written once."""
-    file = output / name / ("text.tsv" if name in TABLES else "text.txt")
+    file_name, _ = LABELLED.get(name, ("text.txt", ()))
+    file = output / name / file_name
     if not file.is_file():
         documents = read_documents(text, text_format)
         lines = ARRANGEMENTS[name](documents, random.Random(0))

@@ -3,6 +3,7 @@
 import json
 import lzma
 import random
+import re
 
 import pytest
 import yaml
@@ -97,6 +98,30 @@ def test_pairs_are_graded_by_the_words_that_they_share():
     )
 
 
+def test_names_are_marked_whatever_their_capitals():
+    said = "When Ann of Cleves met Bob, the queen of spades was late in Ghent."
+    other = "Then they met a queen, and I wrote that the late bob was there."
+    lines = list(arrangements.named([[said, other] * 500], random.Random(0)))
+    sentences = [
+        [line.split("\t") for line in sentence.split("\n")]
+        for sentence in "\n".join(lines).strip().split("\n\n")
+    ]
+    names = [x for x in sentences if x[0][0].lower() == "when"]
+    assert len(names) == 500 and 200 < len(sentences) - len(names) < 300
+    for sentence in sentences:
+        found = [(word.lower(), tag) for word, tag in sentence if tag != "O"]
+        assert found == [
+            *(("ann", "B-name"), ("of", "I-name"), ("cleves", "I-name")),
+            # Half of the time `bob` is written small: then it is no name.
+            ("ghent", "B-name"),
+        ] * (sentence in names)
+    written = [" ".join(word for word, _ in sentence) for sentence in names]
+    as_it_is = " ".join(re.findall(r"\w+|[^\w\s]", said))
+    for form, share in ((str, 0.4), (str.lower, 0.3), (str.upper, 0.1)):
+        assert share - 0.06 < written.count(form(as_it_is)) / 500 < share + 0.06
+    assert len(set(written)) > 30
+
+
 def test_the_commands_follow_each_other_and_none_runs_twice(
     tmp_path, monkeypatch
 ):
@@ -130,7 +155,7 @@ def test_the_commands_follow_each_other_and_none_runs_twice(
     assert names == [
         *("train_tokenizer", "build_records", "train"),
         *("build_records", "train", "build_records", "train", "train"),
-        *("finetune", "train", "train"),
+        *("finetune", "finetune", "train", "train"),
     ]
     lengths = [
         command[command.index("--sequence-length") + 1]
@@ -154,19 +179,28 @@ def test_the_commands_follow_each_other_and_none_runs_twice(
         TrainingConfig(**settings)
     XLNetConfig.from_json(output / "model.json")
     assert str(output / "reading" / "preset") in trained[2]
-    (graded,) = (command for command in ran if "xlnet_tf.finetune" in command)
-    assert str(output / "comparing_longer" / "preset") in graded
-    table = graded[graded.index("--data") + 1]
-    assert (tmp_path / table).read_text().startswith("sentence1\tsentence2\t")
-    FinetuningConfig(**json.loads((output / "grading.json").read_text()))
-    assert str(output / "grading" / "best") in trained[4]
+    labelled = [command for command in ran if "xlnet_tf.finetune" in command]
+    for stage, command, start, task, begin in zip(
+        ("grading", "naming"),
+        labelled,
+        ("comparing_longer/preset", "grading/best"),
+        ("regression", "ner"),
+        ("sentence1\tsentence2\t", "word"),
+        strict=True,
+    ):
+        assert command[command.index("--task") + 1] == task
+        assert str(output / start) in command
+        examples = command[command.index("--data") + 1]
+        assert (tmp_path / examples).read_text().lower().startswith(begin)
+        FinetuningConfig(**json.loads((output / f"{stage}.json").read_text()))
+    assert str(output / "naming" / "best") in trained[4]
     assert preset == output / "settling_longer" / "preset"
     build()
-    assert len(ran) == 11
+    assert len(ran) == 12
     # Weights that changed at the same path are another start, of the rest.
     (output / "reading/preset/model.weights.h5").write_text("other")
     build()
-    assert len(ran) == 16
+    assert len(ran) == 18
 
 
 def test_errors_are_one_line(tmp_path, capsys):
