@@ -23,8 +23,8 @@ def step_at(value):
     return tf.Variable(value, dtype=tf.int64)
 
 
-def log_at(directory, step, total=10, log_to="tensorboard", quiet=False):
-    settings = TrainingConfig(steps=total, log_to=log_to)
+def log_at(directory, step, total=10, quiet=False, **settings):
+    settings = TrainingConfig(steps=total, **settings)
     return MetricsLog(
         directory,
         settings,
@@ -154,6 +154,27 @@ def test_trackers_are_told_and_go_on_with_their_run(tmp_path, monkeypatch):
     with pytest.raises(ValueError, match="--log-to wandb .*pip install wandb"):
         trackers.check_tracker("wandb")
     trackers.check_tracker("tensorboard")
+
+
+def test_a_profile_of_the_second_loop(tmp_path, capsys):
+    for name, num_loops, told in (
+        ("whole", 3, "profile of steps 3 to 4: tensorboard --logdir "),
+        ("stopped", 1, ""),
+    ):
+        directory, step = tmp_path / name, step_at(0)
+        directory.mkdir()
+        with log_at(directory, step, profile=True) as log:
+            for _ in range(num_loops):
+                tf.matmul(tf.ones([9, 9]), tf.ones([9, 9]))
+                step.assign_add(2)
+                log.train({"loss": 0.5})
+        (profile,) = directory.glob("train/plugins/profile/*/*.xplane.pb")
+        assert (b"MatMul" in profile.read_bytes()) == bool(told)
+        assert told in capsys.readouterr().err
+    with log_at(tmp_path / "whole", step_at(6)) as log:
+        log.train({"loss": 0.5})
+        log.train({"loss": 0.5})
+    assert len([*tmp_path.glob("whole/train/plugins/profile/*")]) == 1
 
 
 def test_the_picture_of_a_run(tmp_path):

@@ -30,6 +30,7 @@ WITHOUT_INFLUENCE = (
     "worker_timeout",
     "on_not_finite",
     "log_to",
+    "profile",
 )
 # Units of `time_limit`.
 _SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
@@ -192,6 +193,10 @@ class TrainingConfig(Settings):
         "tensorboard, wandb (Weights & Biases) or mlflow, whose client has to "
         "be installed",
         choices=("tensorboard", "wandb", "mlflow"),
+    )
+    profile: bool = setting(
+        False,
+        "record the second loop of --steps-per-loop for TensorBoard's profiler",
     )
     seed: int = setting(
         0, "seed of weights, order, permutations and dropout", SEED

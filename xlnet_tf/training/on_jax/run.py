@@ -101,6 +101,8 @@ def _refuse(options, config):
         ("--export", options.export),
         ("--replay", options.replay is not None),
         ("--scan-layers", config.scan_layers),
+        # JAX's profiler crashes where TensorFlow, which reads the data, is too.
+        ("--profile", config.profile),
         ("--tpu", options.tpu not in (None, "local")),
     ):
         if is_given:

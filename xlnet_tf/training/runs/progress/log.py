@@ -12,6 +12,7 @@ from xlnet_tf.files import read_json_lines
 from xlnet_tf.files import write_bytes
 from xlnet_tf.files import written_whole
 from xlnet_tf.pictures.curves import draw_curves
+from xlnet_tf.training.runs.progress.profile import LoopProfile
 from xlnet_tf.training.runs.progress.trackers import make_tracker
 
 METRICS_FILE, PICTURE_FILE = "metrics.jsonl", "loss.png"
@@ -43,7 +44,8 @@ class MetricsLog:
 
     Args:
         directory: path, or None for a worker that writes nothing.
-        config: TrainingConfig, of which it reads `steps` and `log_to`.
+        config: TrainingConfig, of which it reads `steps`, `log_to` and
+            `profile`.
         global_step: tf.Variable.
         describe: function of ("train" or "eval", dict of scalars) to the text
             of a progress line between the step and the time left.
@@ -54,7 +56,7 @@ class MetricsLog:
         self._file = directory and as_path(directory) / METRICS_FILE
         self._quiet = quiet or not directory
         self._config = config
-        self._bar = self._tracker = None
+        self._bar = self._tracker = self._profile = None
         self._total_steps = config.steps
         self._global_step = global_step
         self._describe = describe
@@ -68,7 +70,12 @@ class MetricsLog:
         if step >= self._total_steps:
             return self
         if self._file:
-            self._tracker = make_tracker(self._config, self._file.parent)
+            directory = self._file.parent
+            self._tracker = make_tracker(self._config, directory)
+            if self._config.profile:
+                self._profile = LoopProfile(
+                    directory / "train", self._global_step
+                )
         if not self._quiet:
             sys.stderr.write(
                 "the first step is traced and compiled, which takes from "
@@ -88,6 +95,8 @@ class MetricsLog:
             self._bar.close()
         if self._tracker is not None:
             self._tracker.close()
+        if self._profile is not None:
+            self._profile.close()
 
     def has_evaluation(self, step):
         """Whether the evaluation of a step is logged; without a file, True."""
@@ -115,6 +124,9 @@ class MetricsLog:
     def train(self, output):
         """Orbit's action after each loop of training."""
         self._write("train", output)
+        told = self._profile and self._profile.after_loop()
+        if told and not self._quiet:
+            tqdm.tqdm.write(told, file=sys.stderr)
 
     def evaluate(self, output):
         """Orbit's action after each evaluation."""

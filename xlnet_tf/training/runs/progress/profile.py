@@ -1,0 +1,46 @@
+"""A profile of some steps, for TensorBoard's profiler."""
+
+import tensorflow as tf
+
+
+class LoopProfile:
+    """Records what one loop of steps computes: the second of this process.
+
+    The first has the tracing and the compiling.
+
+    Args:
+        directory: path, of TensorBoard's files.
+        global_step: tf.Variable.
+    """
+
+    def __init__(self, directory, global_step):
+        self._directory = str(directory)
+        self._global_step = global_step
+        self._begun = None  # the step before the first that is recorded
+        self._is_done = False
+
+    def after_loop(self):
+        """Begins after the first loop and ends after the second.
+
+        Returns:
+            str, a line on what was recorded, or None while there is none.
+        """
+        step = int(self._global_step.numpy())
+        if self._is_done:
+            return None
+        if self._begun is None:
+            self._begun = step
+            tf.profiler.experimental.start(self._directory)
+            return None
+        self.close()
+        return (
+            f"profile of steps {self._begun + 1} to {step}: "
+            f"tensorboard --logdir {self._directory} (with the package "
+            "tensorboard-plugin-profile)"
+        )
+
+    def close(self):
+        """Ends a recording that is under way, and writes it."""
+        if self._begun is not None and not self._is_done:
+            self._is_done = True
+            tf.profiler.experimental.stop()
