@@ -33,6 +33,7 @@ from xlnet_tf.model import backbone as backbone_module
 from xlnet_tf.model.attention import attention_context
 from xlnet_tf.model.block import XLNetBlock
 from xlnet_tf.model.dropout import dropout
+from xlnet_tf.model.dropout import fold_in
 
 TOLERANCE = 1e-5
 D, L = 38, 2
@@ -291,7 +292,9 @@ def test_output_dropout_zeroes_its_share():
 def test_each_draw_from_a_seed_is_its_own_and_scales_what_it_keeps():
     ones = np.ones((101, 103), "float32")
     seed = np.array([3, 5], "int32")
-    draws = [as_numpy(dropout(ones, 0.3, seed, n)) for n in (-1, 0, 1, 4)]
+    draws = [
+        as_numpy(dropout(ones, 0.3, fold_in(seed, n))) for n in (-1, 0, 1, 4)
+    ]
     for draw in draws:
         np.testing.assert_allclose(draw[draw > 0], 1 / 0.7, rtol=1e-6)
     for one, other in itertools.combinations(draws, 2):
