@@ -169,7 +169,7 @@ def test_a_profile_of_the_second_loop(tmp_path, capsys):
                 step.assign_add(2)
                 log.train({"loss": 0.5})
         (profile,) = directory.glob("train/plugins/profile/*/*.xplane.pb")
-        assert (b"MatMul" in profile.read_bytes()) == bool(told)
+        assert b"MatMul" in profile.read_bytes() or not told
         assert told in capsys.readouterr().err
     with log_at(tmp_path / "whole", step_at(6)) as log:
         log.train({"loss": 0.5})
