@@ -117,7 +117,7 @@ def test_one_axis_is_enough():
 
 
 def test_seeds_that_differ_give_masks_that_differ():
-    """In the first row."""
+    """Already in their first row."""
     seeds = [[7, i] for i in range(90)] + [[i << 20, 9] for i in range(90)]
     masks = {
         mask(np.array(seed, "uint32"), 0.5, (1, 1, 1, 64)).tobytes()

@@ -157,24 +157,27 @@ def test_trackers_are_told_and_go_on_with_their_run(tmp_path, monkeypatch):
 
 
 def test_a_profile_of_the_second_loop(tmp_path, capsys):
-    for name, num_loops, told in (
-        ("whole", 3, "profile of steps 3 to 4: tensorboard --logdir "),
-        ("stopped", 1, ""),
-    ):
+    def profile_of(name, *loops, total=10, profile=True):
         directory, step = tmp_path / name, step_at(0)
         directory.mkdir()
-        with log_at(directory, step, profile=True) as log:
-            for _ in range(num_loops):
-                tf.matmul(tf.ones([9, 9]), tf.ones([9, 9]))
+        with log_at(directory, step, total, profile=profile) as log:
+            for compute in loops:
+                compute(tf.ones([9, 9]))
                 step.assign_add(2)
                 log.train({"loss": 0.5})
-        (profile,) = directory.glob("train/plugins/profile/*/*.xplane.pb")
-        assert b"MatMul" in profile.read_bytes() or not told
-        assert told in capsys.readouterr().err
-    with log_at(tmp_path / "whole", step_at(6)) as log:
-        log.train({"loss": 0.5})
-        log.train({"loss": 0.5})
-    assert len([*tmp_path.glob("whole/train/plugins/profile/*")]) == 1
+        files = directory.glob("train/plugins/profile/*/*.xplane.pb")
+        said = capsys.readouterr().err
+        return [x.read_bytes() for x in files], said
+
+    (recorded,), said = profile_of("whole", tf.sin, tf.sinh, tf.cosh, tf.cosh)
+    assert b"Sinh" in recorded and b"Cosh" not in recorded
+    assert said.count("profile of steps 3 to 4: tensorboard --logdir ") == 1
+    # A run that is stopped writes what it has.
+    (_,), said = profile_of("stopped", tf.sin)
+    assert "profile" not in said
+    recorded, said = profile_of("short", tf.sin, total=2)
+    assert not recorded and "make --steps-per-loop smaller" in said
+    assert profile_of("without", tf.sin, tf.sin, profile=False)[0] == []
 
 
 def test_the_picture_of_a_run(tmp_path):

@@ -183,6 +183,14 @@ def test_the_update_divides_then_clips():
         assert (found[0][0], found[1][0]) == pytest.approx(expected)
 
 
+def test_xla_compiles_the_update_but_on_a_cpu():
+    config = settings(jit_compile=True)
+    for device, is_compiled in (("CPU:0", False), ("GPU:0", True)):
+        strategy = tf.distribute.OneDeviceStrategy(device)
+        update = make_update(Recorded(), [], config, strategy)
+        assert hasattr(update, "get_concrete_function") == is_compiled
+
+
 def test_means_weigh_steps():
     means = Means(("loss",), one_device())
     means.update({"loss": tf.constant(6.0)}, tf.constant(3.0))

@@ -74,7 +74,7 @@ class MetricsLog:
             self._tracker = make_tracker(self._config, directory)
             if self._config.profile:
                 self._profile = LoopProfile(
-                    directory / "train", self._global_step
+                    directory / "train", self._global_step, self._total_steps
                 )
         if not self._quiet:
             sys.stderr.write(

@@ -11,11 +11,13 @@ class LoopProfile:
     Args:
         directory: path, of TensorBoard's files.
         global_step: tf.Variable.
+        total_steps: int, the last step of the run.
     """
 
-    def __init__(self, directory, global_step):
+    def __init__(self, directory, global_step, total_steps):
         self._directory = str(directory)
         self._global_step = global_step
+        self._total_steps = total_steps
         self._begun = None  # the step before the first that is recorded
         self._is_done = False
 
@@ -23,12 +25,18 @@ class LoopProfile:
         """Begins after the first loop and ends after the second.
 
         Returns:
-            str, a line on what was recorded, or None while there is none.
+            str, a line on what was recorded, or that nothing can be; None
+            where there is nothing to say.
         """
         step = int(self._global_step.numpy())
         if self._is_done:
             return None
         if self._begun is None:
+            if step >= self._total_steps:
+                return (
+                    "nothing was profiled, because there was one loop of steps "
+                    "alone: make --steps-per-loop smaller"
+                )
             self._begun = step
             tf.profiler.experimental.start(self._directory)
             return None
