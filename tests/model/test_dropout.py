@@ -8,6 +8,7 @@ import pytest
 from tests.support.oracle import as_numpy
 from tests.support.replicas import two_replicas
 from xlnet_tf.model.dropout import dropout
+from xlnet_tf.model.dropout import dropouts
 from xlnet_tf.model.dropout import fold_in
 from xlnet_tf.model.dropout import hash_rows
 from xlnet_tf.model.dropout import keep_mask
@@ -15,7 +16,6 @@ from xlnet_tf.model.dropout import keep_mask_of_rows
 from xlnet_tf.model.dropout import random_bits
 from xlnet_tf.model.dropout import seed_of_replica
 from xlnet_tf.model.dropout import seeds_of_layers
-from xlnet_tf.model.dropout import seeds_of_masks
 
 SHAPE = (3, 7, 61, 211)
 SEED = np.array([7, 9], "uint32")
@@ -143,12 +143,25 @@ def test_derived_seeds_do_not_meet():
 def test_all_masks_of_all_layers_have_seeds_of_their_own():
     of_layers = as_numpy(seeds_of_layers(SEED, 3))
     for layer, seeds in enumerate(of_layers):
-        masks = seeds_of_masks(seeds)
-        assert len(masks) == 4
-        for number, seed in enumerate(masks):
+        assert len(seeds) == 4
+        for number, seed in enumerate(seeds):
             expected = fold_in(fold_in(SEED, layer), number)
             np.testing.assert_array_equal(seed, expected)
-    assert seeds_of_masks(None) == [None] * 4
+
+
+def test_masks_drawn_together_are_those_drawn_alone():
+    (seeds,) = seeds_of_layers(SEED, 1)
+    inputs = [np.ones((2, 5, width), "float32") for width in (8, 12)]
+    together = dropouts(2, 0.5, seeds, (2, 5))
+    assert len(together) == 2
+    for drop, seed, values in zip(together, seeds, inputs, strict=False):
+        dropped = as_numpy(drop(values))
+        np.testing.assert_array_equal(dropped, dropout(values, 0.5, seed))
+        assert {*np.unique(dropped)} == {0.0, 2.0}
+    for seeds_or_rate in ((seeds, 0.0), (None, 0.5)):
+        seeds, rate = seeds_or_rate
+        (drop,) = dropouts(1, rate, seeds, (2, 5))
+        assert drop(inputs[0]) is inputs[0]
 
 
 def test_replicas_have_seeds_of_their_own():

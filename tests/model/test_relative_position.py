@@ -17,6 +17,7 @@ from xlnet_tf.model.relative_position import relative_shift
 from xlnet_tf.model.relative_position import relative_shift_targets
 from xlnet_tf.model.relative_position import relative_shift_targets_transpose
 from xlnet_tf.model.relative_position import relative_shift_transpose
+from xlnet_tf.model.relative_position import sum_position_blocks
 
 N, D, K = 11, 38, M + T
 
@@ -176,6 +177,17 @@ def test_blocks_hold_the_distances_that_their_tokens_have(
     )
     found = ops.convert_to_numpy(relative_shift(scores.copy(), num_keys))
     np.testing.assert_array_equal(found.reshape(expected.shape), expected)
+    # The transpose: each block's part of the table, where it was cut out.
+    gradient = random(2, *blocks.shape[:2], 3)
+    rows = random(2, len(distances), 3)
+    of_rows = ops.convert_to_numpy(
+        make_position_blocks(rows, num_tokens, num_keys)
+    )
+    back = ops.convert_to_numpy(sum_position_blocks(gradient, num_tokens))
+    assert back.shape == rows.shape
+    np.testing.assert_allclose(
+        (rows * back).sum(), (of_rows * gradient).sum(), rtol=1e-4
+    )
 
 
 @pytest.mark.skipif(

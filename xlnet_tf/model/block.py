@@ -6,9 +6,9 @@ Shapes: B batch, Q = T + P rows, K keys, D model dim, F feed-forward dim.
 import keras
 
 from xlnet_tf.model.attention import RelativeAttention
-from xlnet_tf.model.dropout import dropout
-from xlnet_tf.model.dropout import seeds_of_masks
+from xlnet_tf.model.dropout import dropouts
 from xlnet_tf.model.lora import AdaptableDense
+from xlnet_tf.model.sizes import sizes_of
 
 
 class PostNormBlock(keras.layers.Layer):
@@ -67,20 +67,20 @@ class PostNormBlock(keras.layers.Layer):
         self.output_norm.build((None, None, config.hidden_dim))
         self.built = True
 
-    def finish(self, rows, attended, seeds=(None, None, None)):
+    def finish(self, rows, attended, seeds=None):
         """The output of the layer, given what attention gave.
 
         Args:
             rows: float tensor of shape [B, Q, D], the input of the layer.
             attended: float tensor of shape [B, Q, D].
-            seeds: list of int tensors of shape [2], those of `seeds_of_masks`
-                but attention's, or of None (default) for no dropout.
+            seeds: int tensor of shape [4, 2] of `seeds_of_layers`, of which the
+                first is attention's, or None (default) for no dropout.
 
         Returns:
             float tensor of shape [B, Q, D].
         """
-        rate, seeds = self.config.dropout, iter(seeds)
-        attended = dropout(attended, rate, next(seeds))
+        drops = iter(self._dropouts(rows, seeds))
+        attended = next(drops)(attended)
         rows = self.attention_norm(rows + attended)
 
         inner = self.intermediate(rows)
@@ -91,9 +91,17 @@ class PostNormBlock(keras.layers.Layer):
         else:
             inner = keras.activations.relu(inner)
         if self.drops_activation:
-            inner = dropout(inner, rate, next(seeds))
-        inner = dropout(self.output_dense(inner), rate, next(seeds))
+            inner = next(drops)(inner)
+        inner = next(drops)(self.output_dense(inner))
         return self.output_norm(rows + inner)
+
+    def _dropouts(self, rows, seeds):
+        """list of functions that drop, in the order of their use."""
+        count = 3 if self.drops_activation else 2
+        if seeds is not None:
+            seeds = seeds[1 : count + 1]
+        lengths = sizes_of(rows)[:2]
+        return dropouts(count, self.config.dropout, seeds, lengths)
 
 
 @keras.saving.register_keras_serializable(package="xlnet_tf")
@@ -133,8 +141,11 @@ class XLNetBlock(PostNormBlock):
         super().__init__(config, attention, **kwargs)
 
     def call(self, rows, keys, context, seeds=None, memory=None):
-        seed, *others = seeds_of_masks(seeds)
         attended = self.attention(
-            rows, keys, context=context, seed=seed, memory=memory
+            rows,
+            keys,
+            context=context,
+            seed=None if seeds is None else seeds[0],
+            memory=memory,
         )
-        return self.finish(rows, attended, others)
+        return self.finish(rows, attended, seeds)

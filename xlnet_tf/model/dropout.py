@@ -108,21 +108,6 @@ def seeds_of_layers(seed, num_layers):
     return fold_in(ops.expand_dims(of_layers, 1), masks)
 
 
-def seeds_of_masks(seeds):
-    """Seeds of the masks of a layer.
-
-    Args:
-        seeds: uint32 tensor of shape [4, 2], of `seeds_of_layers`, or None for
-            no dropout.
-
-    Returns:
-        list of 4 uint32 tensors of shape [2], or of None.
-    """
-    if seeds is None:
-        return [None] * _MASKS_OF_LAYER
-    return ops.unstack(seeds, _MASKS_OF_LAYER)
-
-
 def seed_of_replica(seed):
     """Derive the seed of this replica from one that all replicas have.
 
@@ -154,45 +139,57 @@ def random_bits(shape, seed):
         uint32 tensor.
     """
     *lengths, width = shape
-    return _bits_of_rows(hash_rows(lengths, seed), width)
+    return _bits_of_rows(hash_rows(lengths, seed), width, _mixer())
 
 
-def hash_rows(lengths, seed):
-    """Hash the rows of a mask: all of its axes but the last make one.
+def hash_rows(lengths, seeds, mix=None):
+    """Hash the rows of masks: all axes of one but its last make a row.
 
     Args:
         lengths: sequence of ints, or of scalars of the backend, of these axes.
-        seed: int tensor of shape [2], of `fold_in`, for this mask alone.
+        seeds: int tensor of shape [..., 2], of `fold_in`, a seed for each mask.
+        mix: function of `_mixer`. Default a new one.
 
     Returns:
-        uint32 tensor of shape [*lengths, 1].
+        uint32 tensor of shape [..., *lengths, 1].
     """
-    mix = _mixer()
-    first, second = ops.unstack(ops.cast(seed, "uint32"), 2)
+    mix = mix or _mixer()
+    seeds = ops.cast(seeds, "uint32")
+    before = sizes_of(seeds)[:-1]
+    if before:
+        ones = [1] * (len(lengths) + 1)
+        seeds = ops.reshape(seeds, [*before, *ones, 2])
+    first, second = ops.unstack(seeds, 2, axis=-1)
     index = ops.arange(math.prod(lengths), dtype="int32")
     index = ops.reshape(ops.cast(index, "uint32"), [*lengths, 1])
     # Once a row, with all 64 bits of the seed.
     return mix(ops.bitwise_xor(mix(index + first), second))
 
 
-def _bits_of_rows(rows, width):
+def _bits_of_rows(rows, width, mix):
     """uint32 [..., W], the random bits of rows of `hash_rows`."""
-    column = _product(ops.arange(width, dtype="int32"), GOLDEN)
-    return _mixer()(rows + column)
+    if isinstance(width, int):  # a constant takes no time to trace
+        column = np.arange(width, dtype="uint32") * np.uint32(GOLDEN)
+        column = ops.convert_to_tensor(column)
+    else:
+        column = _product(ops.arange(width, dtype="int32"), GOLDEN)
+    return mix(rows + column)
 
 
-def keep_mask_of_rows(rows, width, rate):
+def keep_mask_of_rows(rows, width, rate, mix=None):
     """Draw a dropout mask, or some rows of one and their first columns.
 
     Args:
         rows: uint32 tensor of shape [..., 1], of `hash_rows`.
         width: int or scalar of the backend, W.
         rate: float in [0, 1), the share that is dropped.
+        mix: function of `_mixer`. Default a new one.
 
     Returns:
         bool tensor of shape [..., W], True = kept.
     """
-    return _bits_of_rows(rows, width) >= _uint32(round(rate * 2**32))
+    bits = _bits_of_rows(rows, width, mix or _mixer())
+    return bits >= _uint32(round(rate * 2**32))
 
 
 def keep_mask(shape, rate, seed):
@@ -224,5 +221,42 @@ def dropout(inputs, rate, seed):
     if seed is None or not rate:
         return inputs
     keep = keep_mask(sizes_of(inputs), rate, seed)
+    return _drop(inputs, keep, rate)
+
+
+def _drop(inputs, keep, rate):
     scaled = inputs * (1 / (1 - rate))
     return ops.where(keep, scaled, ops.zeros((), inputs.dtype))
+
+
+def dropouts(count, rate, seeds, lengths):
+    """Functions that apply the masks of a layer, whose rows are as many.
+
+    Their rows are hashed together, because each operation takes its time to
+    trace and to compile; the masks are those of `dropout`.
+
+    Args:
+        count: int, of masks.
+        rate: float in [0, 1), the share that is zeroed.
+        seeds: int tensor of shape [count or more, 2], of `fold_in`, one for
+            each mask, or None for no dropout.
+        lengths: sequence of ints, or of scalars of the backend, the axes of
+            each tensor but its last.
+
+    Returns:
+        list of functions of a float tensor of shape [*lengths, W] to another.
+    """
+    if seeds is None or not rate:
+        return [lambda inputs: inputs] * count
+    mix = _mixer()
+    rows = ops.unstack(hash_rows(lengths, seeds, mix))
+
+    def drop_by(rows):
+        def drop(inputs):
+            width = sizes_of(inputs)[-1]
+            keep = keep_mask_of_rows(rows, width, rate, mix)
+            return _drop(inputs, keep, rate)
+
+        return drop
+
+    return [drop_by(rows[index]) for index in range(count)]

@@ -9,6 +9,8 @@ Shapes: B batch, T tokens, M memory length, K = M + T keys, P targets,
 N heads, D model dim, R = K + T distances, S tokens of a block.
 """
 
+import functools
+
 import numpy as np
 from keras import ops
 
@@ -94,10 +96,47 @@ def make_position_blocks(position, num_tokens, num_keys):
     size = _block_size(num_tokens)
     if size is None:
         return position[..., None, :, :]
-    begins = range(num_tokens - size, -1, -size)
     return ops.stack(
-        [position[..., b : b + num_keys + size, :] for b in begins], axis=-3
+        [
+            position[..., begin : begin + num_keys + size, :]
+            for begin in _block_begins(num_tokens, size)
+        ],
+        axis=-3,
     )
+
+
+def sum_position_blocks(gradient, num_tokens):
+    """Gradient of the table of distances, the transpose of the slices.
+
+    Args:
+        gradient: tensor of shape [..., T / S, K + S, H], of
+            `make_position_blocks`.
+        num_tokens: int, T, or a scalar of the backend.
+
+    Returns:
+        tensor of shape [..., K + T, H].
+    """
+    size = _block_size(num_tokens)
+    if size is None:
+        return gradient[..., 0, :, :]
+    blocks = ops.unstack(gradient, num_tokens // size, axis=-3)
+    around = [[0, 0]] * (len(sizes_of(gradient)) - 3)
+    return functools.reduce(
+        ops.add,
+        (
+            ops.pad(
+                block, [*around, [begin, num_tokens - size - begin], [0, 0]]
+            )
+            for begin, block in zip(
+                _block_begins(num_tokens, size), blocks, strict=True
+            )
+        ),
+    )
+
+
+def _block_begins(num_tokens, size):
+    """Of each block, the first row of the table that it needs."""
+    return range(num_tokens - size, -1, -size)
 
 
 def _block_size(num_tokens):

@@ -7,7 +7,6 @@ import keras
 
 from xlnet_tf.model.bert.attention import BertAttention
 from xlnet_tf.model.block import PostNormBlock
-from xlnet_tf.model.dropout import seeds_of_masks
 
 
 @keras.saving.register_keras_serializable(package="xlnet_tf")
@@ -49,12 +48,11 @@ class BertBlock(PostNormBlock):
         seeds=None,
         observe=None,
     ):
-        seed, *others = seeds_of_masks(seeds)
         attended = self.attention(
             rows,
             attention_mask=attention_mask,
             position_bias=position_bias,
-            seed=seed,
+            seed=None if seeds is None else seeds[0],
             observe=observe,
         )
-        return self.finish(rows, attended, others)
+        return self.finish(rows, attended, seeds)

@@ -13,84 +13,134 @@ Shapes: B batch, T tokens, M memory length, K = M + T keys, Q rows, N heads,
 H head dim, R = K + T distances.
 """
 
+from typing import Any
+from typing import NamedTuple
+
+from keras import ops
+
 from xlnet_tf.model.relative_position import make_position_blocks
+from xlnet_tf.model.relative_position import sum_position_blocks
 from xlnet_tf.model.sizes import sizes_of
 
+_ALL = slice(0, None)
 
-def halves(position, rules, num_rows, num_keys):
+
+class Part(NamedTuple):
+    """Rows whose scores are computed together, and what they may see.
+
+    Attributes:
+        rows, keys, distances: slices of Q, K and R.
+        num_tokens: int or scalar of the backend, how many of the rows are
+            content; 0 if the rows are targets alone.
+        rules: ScoreRules of these rows and keys.
+    """
+
+    rows: Any
+    keys: Any
+    distances: Any
+    num_tokens: Any
+    rules: Any
+
+    def distances_of(self, position):
+        """Make `position_blocks` and `position` of `HeadInputs`.
+
+        Args:
+            position: float tensor of shape [1 or 2, N, R, H].
+
+        Returns:
+            two float tensors; the first is empty without content rows, the
+            second without targets.
+        """
+        return self._blocks(position), self._of_targets(position)
+
+    def _blocks(self, position):
+        if self.rules.streams == "query":
+            return position[..., None, :, :][..., :0, :, :]
+        consecutive = cut(position, self.distances)
+        num_keys = sizes_of(consecutive)[2] - self.num_tokens
+        return make_position_blocks(consecutive, self.num_tokens, num_keys)
+
+    def _of_targets(self, position):
+        # Only targets need the distances in one piece, and all of them.
+        has_targets = self.rules.target_positions is not None
+        return position if has_targets else position[:, :, :0]
+
+    def distance_gradients(self, blocks, position, num_distances):
+        """Gradients of what `distances_of` took, the transpose of it.
+
+        Args:
+            blocks, position: float tensors, the gradients of its results.
+            num_distances: int or scalar of the backend, R.
+
+        Returns:
+            list of float tensors of shape [1 or 2, N, R, H], to be added.
+        """
+        found = []
+        if self.rules.target_positions is not None:
+            found.append(position)
+        if self.rules.streams != "query":
+            blocks = sum_position_blocks(blocks, self.num_tokens)
+            found.append(place(blocks, self.distances, num_distances))
+        return found
+
+
+def cut(tensor, part):
+    """A slice of axis 2; the tensor itself if that is all of it."""
+    return tensor if part == _ALL else tensor[:, :, part]
+
+
+def place(gradient, part, size):
+    """The gradient of axis 2 of which `cut` gave a slice: zeros around it."""
+    if part == _ALL:
+        return gradient
+    after = 0 if part.stop is None else size - part.stop
+    return ops.pad(gradient, [[0, 0], [0, 0], [part.start, after], [0, 0]])
+
+
+def parts_of(rules, num_rows, num_keys, num_distances):
     """Divide the rows of a call.
 
     Args:
-        position: float tensor of shape [1 or 2, N, R, H].
-        rules: ScoreRules.
-        num_rows, num_keys: ints, or scalars of the backend, Q and K.
+        rules: ScoreRules with an axis of heads: masks of shape
+            [B or 1, 1, Q, K], `target_positions` [B, 1, P].
+        num_rows, num_keys, num_distances: ints, or scalars of the backend, Q,
+            K and R.
 
     Returns:
-        list of (slice of rows, slice of the keys that they may see, their
-        `distances_of`, their ScoreRules), for the content rows of the first
-        half and for all others; None if the rules promise no such half, or a
-        size is not known before the call.
+        list of Part, in the order of their rows: the content rows of the first
+        half and all others; one of all rows if the rules promise no such half,
+        or a size is not known before the call.
     """
-    first, num_distances = rules.first_half_length, sizes_of(position)[2]
+    first, num_tokens = rules.first_half_length, num_distances - num_keys
     sizes = num_rows, num_keys, num_distances
-    if not first or rules.streams == "query":
-        return None
-    if not all(isinstance(size, int) for size in sizes):
-        return None
-    rest = num_distances - num_keys - first  # tokens of the second half
-    early, late = slice(0, first), slice(first, None)
-    seen, all_keys = slice(0, num_keys - rest), slice(0, None)
+    is_known = all(isinstance(size, int) for size in sizes)
+    if not first or rules.streams == "query" or not is_known:
+        return [Part(_ALL, _ALL, _ALL, num_tokens, rules)]
 
-    def rules_of(rows, keys, **changes):
-        def cut(tensor):
-            return None if tensor is None else tensor[:, rows, keys]
+    def part(rows, keys, distances, num_tokens, **changes):
+        def of_part(tensor):
+            return None if tensor is None else tensor[:, :, rows, keys]
 
         mask_rows = rules.mask_rows
-        return rules._replace(
-            mask=cut(rules.mask),
-            other_segment=cut(rules.other_segment),
+        of_rows = rules._replace(
+            mask=of_part(rules.mask),
+            other_segment=of_part(rules.other_segment),
             # Of the same bits as without parts: all keys are numbered from 0.
-            mask_rows=None if mask_rows is None else mask_rows[:, :, rows],
+            mask_rows=None if mask_rows is None else cut(mask_rows, rows),
             **changes,
         )
+        return Part(rows, keys, distances, num_tokens, of_rows)
 
+    rest = num_tokens - first
     # The distances of fewer tokens and keys are consecutive rows of the table.
-    of_early = rules_of(early, seen, target_positions=None)
-    early_distances = distances_of(
-        position[:, :, rest : num_keys + first], of_early, num_keys - rest
-    )
-    late_blocks = make_position_blocks(
-        position[:, :, : num_keys + rest], rest, num_keys
-    )
-    # Targets stand in either half.
-    late_distances = late_blocks, _distances_of_targets(position, rules)
     return [
-        (early, seen, early_distances, of_early),
-        (late, all_keys, late_distances, rules_of(late, all_keys)),
+        part(
+            slice(0, first),
+            slice(0, num_keys - rest),
+            slice(rest, num_keys + first),
+            first,
+            target_positions=None,
+        ),
+        # Targets stand in either half.
+        part(slice(first, None), _ALL, slice(0, num_keys + rest), rest),
     ]
-
-
-def distances_of(position, rules, num_keys):
-    """Make `position_blocks` and `position` of `HeadInputs`.
-
-    Args:
-        position: float tensor of shape [1 or 2, N, R, H].
-        rules: ScoreRules.
-        num_keys: int or scalar of the backend, K.
-
-    Returns:
-        two float tensors; the first is empty without content rows, the second
-        without targets.
-    """
-    if rules.streams == "query":
-        blocks = position[..., None, :, :][..., :0, :, :]
-    else:
-        num_tokens = sizes_of(position)[2] - num_keys
-        blocks = make_position_blocks(position, num_tokens, num_keys)
-    return blocks, _distances_of_targets(position, rules)
-
-
-def _distances_of_targets(position, rules):
-    # Only targets need the distances in one piece.
-    has_targets = rules.target_positions is not None
-    return position if has_targets else position[:, :, :0]

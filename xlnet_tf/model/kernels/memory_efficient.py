@@ -21,12 +21,15 @@ Shapes: B batch, T tokens, M memory length, K = M + T keys, P targets,
 Q = T + P rows, N heads, H head dim, R = K + T distances; G heads at a time.
 """
 
+import functools
+
 from keras import ops
 
 from xlnet_tf.model.dropout import hash_rows
 from xlnet_tf.model.dropout import keep_mask_of_rows
-from xlnet_tf.model.kernels.halves import distances_of
-from xlnet_tf.model.kernels.halves import halves
+from xlnet_tf.model.kernels.halves import cut
+from xlnet_tf.model.kernels.halves import parts_of
+from xlnet_tf.model.kernels.halves import place
 from xlnet_tf.model.kernels.scores import HeadInputs
 from xlnet_tf.model.kernels.scores import attend_heads
 from xlnet_tf.model.kernels.scores import attention_gradient
@@ -63,56 +66,34 @@ def attend(
         gets zeros.
     """
     difference = segment_difference(query, segment_bias, segment_direction)
-    biases = content_bias, position_bias
+    rules = _with_heads(rules)
     if rules.seed is not None and rules.dropout:
         mask_rows = hash_rows(sizes_of(query)[:3], rules.seed)
         rules = rules._replace(mask_rows=mask_rows)
-
-    def attended(rows, keys, distances, rules):
-        def cut(tensor, part):
-            return tensor if part == slice(0, None) else tensor[:, :, part]
-
-        return _attend_rows(
-            cut(query, rows),
-            *biases,
-            cut(difference, rows),
-            cut(key, keys),
-            cut(value, keys),
-            distances,
-            rules,
-        )
-
-    sizes = sizes_of(query)[2], sizes_of(key)[2]
-    parts = halves(position, rules, *sizes)
-    if parts is not None:
-        return ops.concatenate([attended(*part) for part in parts], axis=2)
-    distances = distances_of(position, rules, sizes[1])
-    return _attend_rows(
-        query, *biases, difference, key, value, distances, rules
-    )
-
-
-def _attend_rows(
-    query, content_bias, position_bias, difference, key, value, distances, rules
-):
-    """`attend` for rows and keys with `distances_of`."""
-    group = _group_size(query, key)
+    num_keys, num_distances = sizes_of(key)[2], sizes_of(position)[2]
+    parts = parts_of(rules, sizes_of(query)[2], num_keys, num_distances)
     # Scaling the queries once is cheaper than scaling Q x K scores.
     scale = sizes_of(query)[-1] ** -0.5
 
     @ops.custom_gradient
     def attended(query, content_bias, position_bias, *others):
-        inputs = HeadInputs(
+        inputs = (
             (query + ops.expand_dims(content_bias, 1)) * scale,
             (query + ops.expand_dims(position_bias, 1)) * scale,
             *others,
         )
-        outputs, *saved = _forward(inputs, rules, group)
+        computed = [_PartOfCall(part, *inputs) for part in parts]
+        outputs = _in_one([part.outputs for part in computed])
 
         def gradient(*arguments, upstream=None):
             upstream = arguments[0] if upstream is None else upstream
-            content_query, position_query, *others = _backward(
-                inputs, rules, group, outputs, saved, upstream
+            of_parts = [part.gradients(upstream) for part in computed]
+            content_query, position_query, difference = (
+                _in_one([getattr(part, name) for part in of_parts])
+                for name in HeadInputs._fields[:3]
+            )
+            key, value, position = _sum_parts(
+                parts, of_parts, num_keys, num_distances
             )
             # TensorFlow adds three tensors in an order that depends on which
             # of them is still in use elsewhere. Scaled after the sum of two,
@@ -121,13 +102,95 @@ def _attend_rows(
                 (content_query + position_query) * scale,
                 ops.sum(content_query, axis=(0, 2)) * scale,
                 ops.sum(position_query, axis=(0, 2)) * scale,
-                *others,
+                difference,
+                key,
+                value,
+                position,
             )
 
         return outputs, gradient
 
     return attended(
-        query, content_bias, position_bias, difference, key, value, *distances
+        query, content_bias, position_bias, difference, key, value, position
+    )
+
+
+class _PartOfCall:
+    """Attention of a `Part`, which keeps what its gradient needs.
+
+    Args:
+        part: Part.
+        content_query, position_query, difference, key, value: float tensors of
+            all rows and keys, as `HeadInputs` has them, with axes [B, N].
+        position: float tensor of shape [1 or 2, N, R, H].
+
+    Attributes:
+        outputs: float tensor of shape [B, N, rows, H].
+    """
+
+    def __init__(
+        self,
+        part,
+        content_query,
+        position_query,
+        difference,
+        key,
+        value,
+        position,
+    ):
+        self._part = part
+        self._inputs = HeadInputs(
+            cut(content_query, part.rows),
+            cut(position_query, part.rows),
+            cut(difference, part.rows),
+            cut(key, part.keys),
+            cut(value, part.keys),
+            *part.distances_of(position),
+        )
+        self._group = _group_size(self._inputs.content_query, self._inputs.key)
+        self.outputs, *self._saved = _forward(
+            self._inputs, part.rules, self._group
+        )
+
+    def gradients(self, upstream):
+        """HeadInputs, given the gradient of the outputs of all parts."""
+        return _backward(
+            self._inputs,
+            self._part.rules,
+            self._group,
+            self.outputs,
+            self._saved,
+            cut(upstream, self._part.rows),
+        )
+
+
+def _in_one(tensors):
+    """Rows of the parts, one after the other."""
+    return tensors[0] if len(tensors) == 1 else ops.concatenate(tensors, axis=2)
+
+
+def _sum_parts(parts, gradients, num_keys, num_distances):
+    """Gradients of `key`, `value` and `position`, given HeadInputs of parts."""
+    key, value, position = [], [], []
+    for part, of_part in zip(parts, gradients, strict=True):
+        key.append(place(of_part.key, part.keys, num_keys))
+        value.append(place(of_part.value, part.keys, num_keys))
+        position += part.distance_gradients(
+            of_part.position_blocks, of_part.position, num_distances
+        )
+    return [functools.reduce(ops.add, x) for x in (key, value, position)]
+
+
+def _with_heads(rules):
+    """ScoreRules with an axis of heads, [B or 1, 1, ...]."""
+
+    def with_heads(tensor):
+        return None if tensor is None else ops.expand_dims(tensor, 1)
+
+    return rules._replace(
+        mask=with_heads(rules.mask),
+        other_segment=with_heads(rules.other_segment),
+        target_positions=with_heads(rules.target_positions),
     )
 
 
@@ -176,7 +239,7 @@ def _forward(inputs, rules, group):
 
     if group is None:
         outputs, factor, weights, _ = attended(
-            _with_examples(inputs, rules), _broadcast_rules(inputs, rules)
+            _with_examples(inputs, rules), _with_keep(inputs.key, rules)
         )
         # The type of the product that they were computed for.
         return outputs, factor, ops.cast(weights, inputs.value.dtype)
@@ -200,7 +263,7 @@ def _backward(inputs, rules, group, outputs, saved, upstream):
     if group is None:
         gradients = attention_gradient(
             _with_examples(inputs, rules),
-            _broadcast_rules(inputs, rules),
+            rules,
             ops.cast(last, factor.dtype),
             factor,
             mean,
@@ -287,33 +350,22 @@ def _rules_of_group(rules, example, key, mask_rows):
         # A mask that is the same for all examples has a first axis of 1.
         return tensor[0] if sizes_of(tensor)[0] == 1 else tensor[example]
 
-    return rules._replace(
+    of_group = rules._replace(
         mask=of_example(rules.mask),
         other_segment=of_example(rules.other_segment),
         target_positions=of_example(rules.target_positions),
-        keep=_keep(mask_rows, key, rules),
+        mask_rows=mask_rows,
     )
+    return _with_keep(key, of_group)
 
 
-def _keep(mask_rows, key, rules):
-    """bool [..., Q, K] by `mask_rows` [..., Q, 1], or None if that is None."""
-    if mask_rows is None:
-        return None
-    return keep_mask_of_rows(mask_rows, sizes_of(key)[-2], rules.dropout)
-
-
-def _broadcast_rules(inputs, rules):
-    """ScoreRules with an axis of heads."""
-
-    def with_heads(tensor):
-        return None if tensor is None else ops.expand_dims(tensor, 1)
-
-    return rules._replace(
-        mask=with_heads(rules.mask),
-        other_segment=with_heads(rules.other_segment),
-        target_positions=with_heads(rules.target_positions),
-        keep=_keep(rules.mask_rows, inputs.key, rules),
-    )
+def _with_keep(key, rules):
+    """ScoreRules with `keep` by its `mask_rows` [..., Q, 1], if any."""
+    if rules.mask_rows is None:
+        return rules
+    num_keys = sizes_of(key)[-2]
+    keep = keep_mask_of_rows(rules.mask_rows, num_keys, rules.dropout)
+    return rules._replace(keep=keep)
 
 
 def _with_examples(inputs, rules):
