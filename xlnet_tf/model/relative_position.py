@@ -15,6 +15,7 @@ import numpy as np
 from keras import ops
 
 from xlnet_tf.model.sizes import sizes_of
+from xlnet_tf.model.sizes import slice_axis
 
 
 def relative_position_encoding(
@@ -98,7 +99,7 @@ def make_position_blocks(position, num_tokens, num_keys):
         return position[..., None, :, :]
     return ops.stack(
         [
-            position[..., begin : begin + num_keys + size, :]
+            slice_axis(position, begin, num_keys + size, axis=-2)
             for begin in _block_begins(num_tokens, size)
         ],
         axis=-3,
@@ -169,8 +170,10 @@ def relative_shift(scores, num_keys):
     """
     *batch, size, num_distances = sizes_of(scores)
     flat = ops.reshape(scores, [*batch, size * num_distances])
-    rows = ops.reshape(flat[..., size:], [*batch, size, num_distances - 1])
-    return rows[..., :num_keys]
+    width = num_distances - 1
+    rows = slice_axis(flat, size, size * width)
+    rows = ops.reshape(rows, [*batch, size, width])
+    return slice_axis(rows, 0, num_keys)
 
 
 def relative_shift_transpose(scores):
@@ -189,7 +192,8 @@ def relative_shift_transpose(scores):
     # on a CPU to pad the flat scores.
     rows = ops.pad(scores, [*around, [1, 0], [0, size - 1]])
     flat = ops.reshape(rows, [*batch, (size + 1) * width])
-    return ops.reshape(flat[..., width - size :], [*batch, size, width + 1])
+    rows = slice_axis(flat, width - size, size * (width + 1))
+    return ops.reshape(rows, [*batch, size, width + 1])
 
 
 def relative_shift_targets(scores, target_positions, num_keys):
@@ -208,7 +212,7 @@ def relative_shift_targets(scores, target_positions, num_keys):
     """
     num_tokens = sizes_of(scores)[-1] - num_keys
     return _shift_left(
-        scores[..., 1:],
+        slice_axis(scores, 1, num_keys + num_tokens - 1),
         num_tokens - 1 - target_positions,
         num_tokens,
         num_keys,
@@ -281,6 +285,6 @@ def _shift_left(rows, amount, num_amounts, width):
     for step, of_step in zip(steps, of_steps, strict=True):
         rest = width + step - 1
         rows = ops.where(
-            of_step, rows[..., step : step + rest], rows[..., :rest]
+            of_step, slice_axis(rows, step, rest), slice_axis(rows, 0, rest)
         )
-    return rows if steps else rows[..., :width]
+    return rows if steps else slice_axis(rows, 0, width)

@@ -21,6 +21,7 @@ from keras import ops
 from xlnet_tf.model.relative_position import make_position_blocks
 from xlnet_tf.model.relative_position import sum_position_blocks
 from xlnet_tf.model.sizes import sizes_of
+from xlnet_tf.model.sizes import slice_axis
 
 _ALL = slice(0, None)
 
@@ -86,15 +87,17 @@ class Part(NamedTuple):
 
 def cut(tensor, part):
     """A slice of axis 2; the tensor itself if that is all of it."""
-    return tensor if part == _ALL else tensor[:, :, part]
+    if part == _ALL:
+        return tensor
+    return slice_axis(tensor, part.start, part.stop - part.start, axis=2)
 
 
 def place(gradient, part, size):
     """The gradient of axis 2 of which `cut` gave a slice: zeros around it."""
     if part == _ALL:
         return gradient
-    after = 0 if part.stop is None else size - part.stop
-    return ops.pad(gradient, [[0, 0], [0, 0], [part.start, after], [0, 0]])
+    around = [part.start, size - part.stop]
+    return ops.pad(gradient, [[0, 0], [0, 0], around, [0, 0]])
 
 
 def parts_of(rules, num_rows, num_keys, num_distances):
@@ -142,5 +145,5 @@ def parts_of(rules, num_rows, num_keys, num_distances):
             target_positions=None,
         ),
         # Targets stand in either half.
-        part(slice(first, None), _ALL, slice(0, num_keys + rest), rest),
+        part(slice(first, num_rows), _ALL, slice(0, num_keys + rest), rest),
     ]

@@ -35,6 +35,7 @@ from xlnet_tf.model.kernels.scores import attend_heads
 from xlnet_tf.model.kernels.scores import attention_gradient
 from xlnet_tf.model.kernels.scores import segment_difference
 from xlnet_tf.model.kernels.scores import signed_weights
+from xlnet_tf.model.sizes import begins_with_one
 from xlnet_tf.model.sizes import sizes_of
 
 # More scores than this, 4 bytes each, are computed group by group,
@@ -382,6 +383,8 @@ def _with_examples(inputs, rules):
 def _sum_examples(gradient, rules):
     """Sum gradients [1 or B, N, ...] by direction into [1 or 2, N, ...]."""
     if rules.is_reversed is None:
+        if begins_with_one(gradient):
+            return gradient
         return ops.sum(gradient, axis=0, keepdims=True)
     backwards = ops.cast(rules.is_reversed, gradient.dtype)
     directions = ops.stack([1 - backwards, backwards])  # [2, B]

@@ -20,7 +20,9 @@ from xlnet_tf.model.relative_position import relative_shift
 from xlnet_tf.model.relative_position import relative_shift_targets
 from xlnet_tf.model.relative_position import relative_shift_targets_transpose
 from xlnet_tf.model.relative_position import relative_shift_transpose
+from xlnet_tf.model.sizes import begins_with_one
 from xlnet_tf.model.sizes import sizes_of
+from xlnet_tf.model.sizes import slice_axis
 
 MASKED_SCORE = -1e30
 
@@ -253,8 +255,9 @@ def attention_gradient(inputs, rules, weights, factor, mean, upstream):
     mean = ops.expand_dims(mean * factor / rules.scale, -1)
     gradient = kept * kept_gradient - _without_sign(weights, rules) * mean
     gradient = ops.cast(gradient, inputs.key.dtype)  # of the scores
-    segment_gradient = ops.zeros_like(inputs.segment_difference)
-    if rules.other_segment is not None:
+    if rules.other_segment is None:
+        segment_gradient = ops.zeros_like(inputs.segment_difference)
+    else:
         segment_gradient = ops.sum(
             ops.where(
                 rules.other_segment, gradient, ops.zeros((), gradient.dtype)
@@ -318,7 +321,7 @@ def _backward_product(gradient, rows, distances, by_distance, shifts=None):
     Returns:
         (tensor of the shape of `rows`, tensor of the shape of `distances`).
     """
-    if not _begins_with_one(distances) or _begins_with_one(gradient):
+    if not begins_with_one(distances) or begins_with_one(gradient):
         scores = by_distance(gradient, shifts)
         return ops.matmul(scores, distances), _transposed_product(scores, rows)
     # The rows of all examples in one product: as a batch of products, the
@@ -336,12 +339,6 @@ def _backward_product(gradient, rows, distances, by_distance, shifts=None):
     return row_gradient, _transposed_product(scores, _examples_as_rows(rows))
 
 
-def _begins_with_one(tensor):
-    # A size that is only known in the call is a tensor.
-    first = sizes_of(tensor)[0]
-    return isinstance(first, int) and first == 1
-
-
 def _examples_as_rows(tensor):
     """[..., B, S, X] -> [1, ..., B * S, X]."""
     *batch, batch_size, num_rows, width = sizes_of(tensor)
@@ -352,11 +349,12 @@ def _split_rows(rows, inputs, rules):
     """[..., Q, X] -> tokens [..., T / S, S, X], targets [..., P, X] or None."""
     num_blocks, width, _ = sizes_of(inputs.position_blocks)[-3:]
     size = width - sizes_of(inputs.key)[-2]
-    *batch, _, length = sizes_of(rows)
+    *batch, num_rows, length = sizes_of(rows)
     tokens, targets = rows, None
     if rules.target_positions is not None:
-        tokens = rows[..., : num_blocks * size, :]
-        targets = rows[..., num_blocks * size :, :]
+        num_tokens = num_blocks * size
+        tokens = slice_axis(rows, 0, num_tokens, axis=-2)
+        targets = slice_axis(rows, num_tokens, num_rows - num_tokens, axis=-2)
     tokens = ops.reshape(tokens, [*batch, num_blocks, size, length])
     return tokens, targets
 
