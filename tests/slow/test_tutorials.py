@@ -19,7 +19,7 @@ pytestmark = pytest.mark.xdist_group("gigabytes")
 FOLDER = ROOT / "docs" / "tutorials"
 SMALLER = {
     "STEPS = 500": "STEPS = 4",
-    "EPOCHS = 8": "EPOCHS = 1",
+    "EPOCHS = 3": "EPOCHS = 1",
     "EPOCHS = 6": "EPOCHS = 0.5",
     "range(320)": "range(64)",
     ', *folder.glob("*/*.py")': "",
