@@ -26,12 +26,13 @@ CONSTRAINTS = $(if $(filter 3.10,$(shell $(PYTHON) -c \
 
 setup: $(STAMP)
 
-# Installed under the exact versions that were tested.
+# Installed under the exact versions that were tested. Python compiles what is
+# imported when it is imported; pip would take a minute to compile everything.
 $(STAMP): setup.py constraints.txt constraints-3.10.txt
 	$(PYTHON) -m venv $(VENV)
 	$(RUN) -m pip install --quiet --disable-pip-version-check --upgrade \
 	    pip wheel 'setuptools<81'
-	$(RUN) -m pip install --quiet --disable-pip-version-check \
+	$(RUN) -m pip install --quiet --disable-pip-version-check --no-compile \
 	    --constraint $(CONSTRAINTS) --editable '.[$(EXTRAS)]'
 	touch $@
 

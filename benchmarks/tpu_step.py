@@ -17,6 +17,7 @@ import math
 import os
 import pathlib
 import re
+import shutil
 import sys
 import tempfile
 import time
@@ -104,7 +105,7 @@ def compile_for_tpu(text, topology="v5e"):
     Returns:
         dict of floats: `compile_seconds` of the clock, `compile_cpu_seconds`
         of all threads, `code_bytes`, `argument_bytes`, `temporary_bytes`,
-        `flops`, `bytes_moved`; `text`, the compiled program.
+        `flops`, `bytes_moved`.
     """
     os.environ["JAX_PLATFORMS"] = "cpu"
     os.environ["TPU_SKIP_MDS_QUERY"] = "1"
@@ -150,7 +151,6 @@ def compile_for_tpu(text, topology="v5e"):
         "temporary_bytes": memory.temp_size_in_bytes,
         "flops": cost["flops"],
         "bytes_moved": cost["bytes accessed"],
-        "text": executable.hlo_modules()[0].to_string(),
     }
 
 
@@ -177,12 +177,29 @@ def least_seconds(report, topology):
     }
 
 
-def cycles(text, dump, config, arguments):
+def dump_flags(dump):
+    """Environment variables that make compilers write to a directory.
+
+    Args:
+        dump: pathlib.Path, made; programs as text go to its folder `hlo`,
+            those of a TPU's cores to `llo`.
+
+    Returns:
+        dict, to be set before the compilers are loaded.
+    """
+    flags = f"--xla_dump_to={dump / 'hlo'} --xla_dump_hlo_as_text"
+    return {
+        "XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} {flags}".strip(),
+        "LIBTPU_INIT_ARGS": f"--xla_jf_dump_to={dump / 'llo'} "
+        "--xla_jf_dump_llo_text=true",
+    }
+
+
+def cycles(dump, config, arguments):
     """What `tpu_program` reads of a compiled step, without its kernels' names.
 
     Args:
-        text: str, the compiled program.
-        dump: str, directory of the compiler's dump.
+        dump: pathlib.Path, of `dump_flags`.
         config: XLNetConfig or BertConfig.
         arguments: options.
 
@@ -196,7 +213,10 @@ def cycles(text, dump, config, arguments):
 
     if arguments.topology == "cpu":
         return {}
-    found = tpu_program.traffic(text)
+    # The text that an executable gives is refused where its compiler is newer
+    # than JAX, as on v6e ("async-update instruction should have 1 operands").
+    (program,) = (dump / "hlo").glob("*.after_codegen.txt")
+    found = tpu_program.traffic(program.read_text(encoding="utf-8"))
     kernels = found.pop("kernels")
     if kernels and arguments.kernel_cycles:
         width = config.num_heads * config.head_dim
@@ -206,7 +226,7 @@ def cycles(text, dump, config, arguments):
         ]
         for name, share in (("", 0.0), ("_as_released", 0.5)):
             found[f"kernel_cycles{name}"] = tpu_program.kernel_cycles(
-                dump, kernels, trips, share
+                dump / "llo", kernels, trips, share
             )
     return found
 
@@ -254,15 +274,16 @@ def batch_of(arguments, vocabulary_size):
 
 def report_of(config, training, arguments, dump):
     """The report of one program; `dump` is emptied first."""
-    for file in pathlib.Path(dump).iterdir():
-        file.unlink()
+    for name in ("hlo", "llo"):
+        shutil.rmtree(dump / name, ignore_errors=True)
+        (dump / name).mkdir()
     begun = time.process_time()
     text = lower_training_step(
         config, training, batch_of(arguments, config.vocabulary_size)
     )
     lower_cpu_seconds = time.process_time() - begun
     compiled = compile_for_tpu(text, arguments.topology)
-    compiled |= cycles(compiled.pop("text"), dump, config, arguments)
+    compiled |= cycles(dump, config, arguments)
     return {
         "lower_cpu_seconds": lower_cpu_seconds,
         "text_lines": text.count("\n"),
@@ -319,10 +340,12 @@ def main(argv=None):
 
     from xlnet_tf.training.config import TrainingConfig
 
-    with tempfile.TemporaryDirectory() as dump:
-        if arguments.kernel_cycles:  # read once, when the compiler is loaded
-            flags = f"--xla_jf_dump_to={dump} --xla_jf_dump_llo_text=true"
-            os.environ["LIBTPU_INIT_ARGS"] = flags
+    with tempfile.TemporaryDirectory() as folder:
+        dump = pathlib.Path(folder)
+        flags = dump_flags(dump)
+        if not arguments.kernel_cycles:
+            del flags["LIBTPU_INIT_ARGS"]
+        os.environ.update(flags)  # read once, when a compiler is loaded
         try:
             training = TrainingConfig(
                 objective=arguments.objective,
