@@ -19,7 +19,6 @@ from data_pipeline.text.files import sizes_and_times
 from data_pipeline.tokenization.symbols import UNKNOWN
 from data_pipeline.tokenization.symbols import UNKNOWN_ID
 from xlnet_tf.files import as_path
-from xlnet_tf.files.models import as_model_path
 
 _LOG_SECONDS = 30.0
 _UNKNOWN_WARNING = 0.01
@@ -57,6 +56,7 @@ def main(argv=None):
 
     from data_pipeline.records import build
     from data_pipeline.records.manifest import MANIFEST
+    from data_pipeline.tokenization.hugging_face import find_tokenizer
 
     tokenizer = find_tokenizer(arguments.tokenizer, arguments.lowercase)
     corpus = Corpus(
@@ -116,25 +116,6 @@ def _progress_bar(files):
         mininterval=0.1 if is_terminal else _LOG_SECONDS,
         delay=0 if is_terminal else _LOG_SECONDS,
     )
-
-
-def find_tokenizer(path, lowercase=False):
-    """Tokenizer of a SentencePiece model, or of a model's directory.
-
-    Args:
-        path: str or path.
-        lowercase: bool. False leaves it to the files of a directory.
-
-    Raises:
-        FileNotFoundError, ValueError: as from `Tokenizer`.
-    """
-    from data_pipeline.tokenization import hugging_face
-    from data_pipeline.tokenization.tokenizer import Tokenizer
-
-    path = as_model_path(path)
-    if path.is_dir():
-        return hugging_face.read_tokenizer(path, lowercase or None)
-    return Tokenizer(path, lowercase=lowercase)
 
 
 def read_settings(arguments):

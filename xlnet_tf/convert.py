@@ -83,7 +83,7 @@ def main(argv=None):
         )
     with command_line.warnings_in_a_line():
         model, source, head = read(arguments)
-        tokenizer = find_tokenizer(arguments)
+        tokenizer = read_its_tokenizer(arguments)
         check_vocabulary(model, tokenizer)
     sys.stdout.write(description(model, source, head, arguments.gelu))
     sys.stdout.flush()
@@ -199,23 +199,17 @@ def description(model, source, head, gelu=None):
     return "\n".join(lines) + "\n"
 
 
-def find_tokenizer(arguments):
+def read_its_tokenizer(arguments):
     """The Tokenizer of the arguments, or beside the weights, or None."""
+    from data_pipeline.tokenization.hugging_face import find_tokenizer
     from data_pipeline.tokenization.hugging_face import has_tokenizer
-    from data_pipeline.tokenization.hugging_face import read_tokenizer
-    from data_pipeline.tokenization.tokenizer import Tokenizer
 
+    if arguments.tokenizer:
+        return find_tokenizer(arguments.tokenizer)
     directory = as_model_path(arguments.source)
     if not directory.is_dir():
         directory = directory.parent
-    if arguments.tokenizer:
-        file = as_model_path(arguments.tokenizer)
-        if file.is_dir():
-            return read_tokenizer(file)
-        return Tokenizer(file)
-    if not has_tokenizer(directory):
-        return None
-    return read_tokenizer(directory)
+    return find_tokenizer(directory) if has_tokenizer(directory) else None
 
 
 def check_vocabulary(model, tokenizer):

@@ -138,6 +138,25 @@ def read_tokenizer(directory, lowercase=None, verify=True):
     return tokenizer
 
 
+def find_tokenizer(path, lowercase=False):
+    """Read a SentencePiece model, or the tokenizer of a model directory.
+
+    Args:
+        path: str or path.
+        lowercase: bool. False (default) leaves it to the files of a directory.
+
+    Returns:
+        Tokenizer.
+
+    Raises:
+        FileNotFoundError, ValueError: as from `Tokenizer` and `read_tokenizer`.
+    """
+    path = as_model_path(path)
+    if path.is_dir():
+        return read_tokenizer(path, lowercase or None)
+    return Tokenizer(path, lowercase=lowercase)
+
+
 def check_tokenizer(directory, tokenizer):
     """Refuse records that the tokenizer of a model would have made otherwise.
 

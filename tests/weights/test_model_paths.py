@@ -5,8 +5,8 @@ import pytest
 
 import saved_models.export
 import xlnet_tf
-from data_pipeline import build_records
 from data_pipeline import command_line
+from data_pipeline.tokenization.hugging_face import find_tokenizer
 from data_pipeline.tokenization.hugging_face import read_tokenizer
 from xlnet_tf import convert
 from xlnet_tf import finetune
@@ -54,7 +54,7 @@ def test_the_output_of_a_run_and_a_shipped_name_are_models(
                 np.testing.assert_array_equal(a, b)
         digest = read_tokenizer(directory).digest
         assert read_config(path) == expected.config
-        assert build_records.find_tokenizer(path).digest == digest
+        assert find_tokenizer(path).digest == digest
         assert saved_models.export.load_tokenizer(path).digest == digest
         assert read_tokenizer(path).digest == digest
         target = tmp_path / str(len(str(path)))
