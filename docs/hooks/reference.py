@@ -8,6 +8,21 @@ from tests.house import options
 from xlnet_tf.__main__ import COMMANDS
 
 PACKAGES = ("xlnet_tf", "data_pipeline", "saved_models")
+# Heading -> beginnings of the modules of its names, which stand in this order;
+# the first heading that fits counts.
+GROUPS = {
+    "Models": (
+        *("xlnet_tf.loading", "xlnet_tf.objectives.pretrainer"),
+        *("xlnet_tf.model.", "xlnet_tf.config"),
+    ),
+    "Tasks": ("xlnet_tf.tasks",),
+    "Preprocessors": ("xlnet_tf.preprocessing",),
+    "Objectives": ("xlnet_tf.objectives",),
+    "Optimizer": ("xlnet_tf.optimizer",),
+    "Pictures": ("xlnet_tf.pictures",),
+    "Text and records": ("data_pipeline",),
+    "Exports": ("saved_models",),
+}
 
 
 def on_files(files, config):
@@ -38,20 +53,36 @@ def public_names(package):
     return found
 
 
+def group_of(place):
+    """Heading that a name defined at a place is listed under, str."""
+    return next(x for x in GROUPS if place.startswith(GROUPS[x]))
+
+
 def package_page(package):
     """Text of the page of a package, str."""
     summary = importlib.import_module(package).__doc__.splitlines()[0]
     lines = [f"# {package}", "", summary, ""]
-    for name, place in public_names(package).items():
-        lines += [
-            f"## {name} {{ #{name} }}",
-            "",
-            f"::: {place}",
-            "    options:",
-            "      show_root_heading: false",
-            "      show_root_toc_entry: false",
-            "",
+    names = public_names(package)
+    groups = {name: group_of(place) for name, place in names.items()}
+    for group, modules in GROUPS.items():
+        its_names = [
+            name
+            for module in modules
+            for name in names
+            if groups[name] == group and names[name].startswith(module)
         ]
+        if its_names:
+            lines += [f"## {group}", ""]
+        for name in its_names:
+            lines += [
+                f"### {name} {{ #{name} }}",
+                "",
+                f"::: {names[name]}",
+                "    options:",
+                "      show_root_heading: false",
+                "      show_root_toc_entry: false",
+                "",
+            ]
     return "\n".join(lines)
 
 

@@ -79,7 +79,8 @@ def test_every_public_name_is_in_the_reference():
             module = getattr(package, folder)
             names |= {f"{folder}.{x}" for x in module.__all__}
         for name in names:
-            assert f"\n## {package.__name__}.{name} " in text, name
+            title = f"\n### {package.__name__}.{name} "
+            assert text.count(title) == 1, name
     # Where they are said to be defined they are.
     for package in reference.PACKAGES:
         for name, place in reference.public_names(package).items():

@@ -56,7 +56,7 @@ class GeneratingModel:
             TextGenerator.
 
         Raises:
-            See `generate`.
+            ValueError: as from `generate`.
         """
         tokenizer = self._tokenizer("generate")
         from xlnet_tf.generation.generator import TextGenerator

@@ -36,6 +36,8 @@ class XLNetPretrainer(GeneratingModel, Task):
     Works with `fit`: compile it with an optimizer alone, because the loss is
     the objectives', and give batches of features with their labels in one
     dict. For memory between the batches of `fit`, call `attach_memory` first.
+    From text to text: `fill`, `generate` and `score`; `predict` takes features
+    and gives tensors.
 
     Args:
         backbone: XLNetBackbone, or BertBackbone for objectives without a
