@@ -89,6 +89,15 @@ def test_every_public_name_is_in_the_reference():
             assert attribute == name.rpartition(".")[2] and value is not None
 
 
+def test_what_is_shown_where_it_is_inherited_is_there():
+    text = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+    (plugin,) = (x for x in yaml.safe_load(text)["plugins"] if x != "search")
+    python = plugin["mkdocstrings"]["handlers"]["python"]["options"]
+    models = xlnet_tf.XLNetPretrainer, xlnet_tf.XLNetTextClassifier
+    for name in python["inherited_members"]:
+        assert any(hasattr(model, name) for model in models), name
+
+
 def test_every_option_is_in_the_reference():
     text = hook("reference").commands_page()
     kept = json.loads(options.FILE.read_text(encoding="utf-8"))

@@ -39,3 +39,6 @@ def test_the_site_is_built(tmp_path):
     assert picture.startswith("<?xml")
     page = (tmp_path / "site/tutorials/own_text.html").read_text()
     assert "exports/mine" in page and 'href="../training.html"' in page
+    page = (tmp_path / "site/reference/xlnet_tf.html").read_text()
+    for name in ("XLNetPretrainer.fill", "XLNetTextClassifier.predict_labels"):
+        assert re.search(rf'id="[\w.]+\.{re.escape(name)}"', page), name
