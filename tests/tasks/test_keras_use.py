@@ -354,3 +354,35 @@ def test_numbers_of_numpy_make_heads(tmp_path):
         model.save_to_preset(tmp_path)
         again = cls.from_preset(tmp_path)
         assert largest_difference(again(texts()), model(texts())) == 0, cls
+
+
+def test_an_argument_that_resembles_another_is_refused(tmp_path):
+    """In a constructor, and of a preset, whose config has arguments too."""
+    backbone = small_backbone()
+    task = xlnet_tf.XLNetTextClassifier(backbone, 2)
+    task.save_to_preset(tmp_path / "preset")
+    ways = (
+        lambda **given: xlnet_tf.XLNetTextClassifier(backbone, **given),
+        lambda **given: xlnet_tf.XLNetTextClassifier.from_preset(
+            tmp_path / "preset", **given
+        ),
+    )
+    for name, meant in (
+        ("num_clases", "num_classes"),
+        ("num_labels", "num_classes"),
+        ("segment_lenght", "segment_length"),
+    ):
+        message = f"XLNetTextClassifier has no argument `{name}`; did you mean "
+        for make in ways:
+            with pytest.raises(TypeError, match=f"{message}`{meant}`"):
+                make(**{name: 2})
+    # What its bases take is not refused, nor what the config does.
+    named = ways[0](
+        num_classes=2, name="mine", trainable=False, dtype="float32"
+    )
+    assert (named.name, named.trainable) == ("mine", False)
+    assert ways[1](attention_dropout=0.5).config.attention_dropout == 0.5
+    with pytest.raises(TypeError, match="did you mean `attention_dropout`"):
+        ways[1](attention_droput=0.5)
+    with pytest.raises((TypeError, ValueError), match="nonsense"):
+        ways[0](num_classes=2, nonsense=1)
