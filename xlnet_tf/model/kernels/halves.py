@@ -32,7 +32,7 @@ class Part(NamedTuple):
     Attributes:
         rows, keys, distances: slices of Q, K and R.
         num_tokens: int or scalar of the backend, how many of the rows are
-            content; 0 if the rows are targets alone.
+            content, unless `rules.streams` is "query".
         rules: ScoreRules of these rows and keys.
     """
 
