@@ -2,11 +2,15 @@
 
 import itertools
 
+import keras
 import numpy as np
 import pytest
 
+import xlnet_tf
 from tests.support.oracle import as_numpy
 from tests.support.replicas import two_replicas
+from xlnet_tf.model.bert.block import BertBlock
+from xlnet_tf.model.block import XLNetBlock
 from xlnet_tf.model.dropout import dropout
 from xlnet_tf.model.dropout import dropouts
 from xlnet_tf.model.dropout import fold_in
@@ -170,3 +174,42 @@ def test_replicas_have_seeds_of_their_own():
     seeds = strategy.run(lambda: seed_of_replica(SEED))
     one, other = strategy.experimental_local_results(seeds)
     assert (as_numpy(one) != as_numpy(other)).any()
+
+
+@pytest.mark.parametrize("name", ["xlnet", "bert"])
+def test_each_mask_of_a_layer_has_its_seed(name):
+    """As layers of earlier versions drew them: attention's first."""
+    if name == "xlnet":
+        config = xlnet_tf.XLNetConfig.from_size("tiny", dropout=0.5)
+        block = XLNetBlock(config)
+    else:
+        config = xlnet_tf.BertConfig.from_size("tiny", dropout=0.5)
+        block = BertBlock(config)
+    block.build()
+    seen = []
+    shape = 2, 1, 3, config.hidden_dim
+    rows, attended = np.random.default_rng(0).normal(size=shape).astype("f")
+
+    class Attention:
+        def __call__(self, *arguments, seed, **others):
+            seen.append(seed)
+            return attended
+
+    (seeds,) = seeds_of_layers(SEED, 1)
+    object.__setattr__(block, "attention", Attention())
+    arguments = {"keys": rows, "context": None} if name == "xlnet" else {}
+    found = block(rows, seeds=seeds, **arguments)
+    np.testing.assert_array_equal(seen, seeds[:1])
+
+    following = iter(seeds[1:])
+    between = block.attention_norm(
+        rows + dropout(attended, 0.5, next(following))
+    )
+    inner = keras.activations.gelu(
+        block.intermediate(between), approximate=config.gelu == "tanh"
+    )
+    if name == "xlnet":
+        inner = dropout(inner, 0.5, next(following))
+    inner = dropout(block.output_dense(inner), 0.5, next(following))
+    expected = block.output_norm(between + inner)
+    np.testing.assert_allclose(found, expected, atol=1e-6)
