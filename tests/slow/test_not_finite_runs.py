@@ -36,7 +36,11 @@ def on_all_replicas(strategy, variables):
 
 @pytest.mark.parametrize(
     ("make_strategy", "parts", "precision"),
-    [(one_device, 1, "float32"), (two_replicas, 2, "bfloat16")],
+    [
+        (one_device, 1, "float32"),
+        (two_replicas, 2, "bfloat16"),
+        (two_replicas, 2, "float16"),
+    ],
 )
 def test_a_skipped_step_leaves_all_as_it_was(make_strategy, parts, precision):
     """The NaN is in a row of the last replica alone."""

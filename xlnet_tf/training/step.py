@@ -134,7 +134,11 @@ class Trainer(orbit.StandardTrainer, abc.ABC):
             self._gradient_norm = keras.metrics.Mean(name="gradient_norm")
         self._begun = None
         self.stop = None
-        self.results = StepResults(config.on_not_finite)
+        self._loss_scale = getattr(optimizer, "loss_scale", None)
+        self.results = StepResults(
+            # Steps of too large a scale are left out as they come.
+            "skip" if self._loss_scale else config.on_not_finite
+        )
 
     @property
     def model(self):
@@ -206,7 +210,11 @@ class Trainer(orbit.StandardTrainer, abc.ABC):
         results = self._strategy.run(self._replica_step, args=(next(iterator),))
         # Of the whole batch, and so the same in each replica.
         local = self._strategy.experimental_local_results
-        self.results.add(*(local(x)[0] for x in results))
+        loss, norm = (local(x)[0] for x in results)
+        self.results.add(loss, norm)
+        if self._loss_scale is not None:
+            is_finite = tf.math.is_finite(loss) & tf.math.is_finite(norm)
+            self._loss_scale.adapt(is_finite)
         self._global_step.assign_add(1)
 
     # Nothing here needs AutoGraph, which makes tracing slower.
@@ -254,9 +262,11 @@ class Trainer(orbit.StandardTrainer, abc.ABC):
             by; the memory after this batch, for `StatefulMemory.write`, which
             is empty without memory.
         """
-        totals, states = None, []
+        totals, states, scale = None, [], ()
+        if self._loss_scale is not None:
+            scale = (self._loss_scale.value.read_value(),)
         for part in self.parts(features, seed):
-            sums, state = self._gradients_of_part(*part)
+            sums, state = self._gradients_of_part(*part, *scale)
             states.append(state)
             totals = (
                 tf.nest.map_structure(tf.add, totals, sums) if totals else sums
@@ -326,12 +336,16 @@ class Trainer(orbit.StandardTrainer, abc.ABC):
             lambda x: x[part * rows : (part + 1) * rows], features
         )
 
-    def _gradients(self, features, seed):
+    def _gradients(self, features, seed, loss_scale=None):
         variables = [v.value for v in self._model.trainable_variables]
         with tf.GradientTape() as tape:
             features = {**features, "dropout_seed": seed}
             outputs = self.outputs_of(features)
             objective, metrics, weight = self.loss_sums(outputs, features)
+            if loss_scale is not None:
+                # Of the mean, whose gradients do not grow with the batch.
+                loss_scale = loss_scale / tf.maximum(weight, 1e-6)
+                objective = objective * loss_scale
         gradients = tape.gradient(
             objective,
             variables,
@@ -339,6 +353,8 @@ class Trainer(orbit.StandardTrainer, abc.ABC):
             unconnected_gradients=tf.UnconnectedGradients.ZERO,
         )
         gradients = [tf.convert_to_tensor(g) for g in gradients]
+        if loss_scale is not None:
+            gradients = [g / loss_scale for g in gradients]
         state = {}
         if self._memory is not None:
             names = ("memories", "memory_mask")

@@ -37,7 +37,43 @@ def make_optimizer(model, config, **arguments):
         **arguments,
     )
     optimizer.build(model.trainable_variables)
+    if config.precision == "float16":
+        # An attribute, so that checkpoints keep it with the moments.
+        optimizer.loss_scale = LossScale()
     return optimizer
+
+
+class LossScale(tf.Module):
+    """A factor of the loss that keeps gradients in the range of float16.
+
+    Halved where a step is not finite, doubled after 2,000 that were, as by
+    `keras.optimizers.LossScaleOptimizer`, which does not know steps of several
+    parts or gradients that replicas have summed.
+
+    Attributes:
+        value: tf.Variable, float32 scalar, a power of 2.
+    """
+
+    _STEPS_TO_DOUBLE = 2000
+
+    def __init__(self):
+        super().__init__()
+        self.value = tf.Variable(2.0**15, trainable=False)
+        self._num_finite = tf.Variable(0, trainable=False)
+
+    def adapt(self, is_finite):
+        """Changes the factor after a step, outside of replicas.
+
+        Args:
+            is_finite: bool scalar tensor.
+        """
+        value = self.value.read_value()
+        num_finite = self._num_finite.read_value() + 1
+        is_long = num_finite >= self._STEPS_TO_DOUBLE
+        larger = tf.where(is_long, value * 2, value)
+        smaller = tf.maximum(value / 2, 1.0)
+        self.value.assign(tf.where(is_finite, larger, smaller))
+        self._num_finite.assign(tf.where(is_finite & ~is_long, num_finite, 0))
 
 
 def make_update(optimizer, variables, config, strategy):

@@ -126,8 +126,9 @@ class TrainingConfig(Settings):
     )
     precision: str = setting(
         "float32",
-        "float32, or bfloat16 (mixed: weights stay float32)",
-        choices=("float32", "bfloat16"),
+        "float32, bfloat16, or float16 for GPUs without bfloat16 (mixed: "
+        "weights stay float32)",
+        choices=("float32", "bfloat16", "float16"),
     )
     jit_compile: bool = setting(False, "compile the step with XLA")
     rematerialize: bool = setting(
@@ -232,9 +233,9 @@ class TrainingConfig(Settings):
     @property
     def policy(self):
         """Keras' name of the precision."""
-        return {"float32": "float32", "bfloat16": "mixed_bfloat16"}[
-            self.precision
-        ]
+        if self.precision == "float32":
+            return self.precision
+        return f"mixed_{self.precision}"
 
     @property
     def time_limit_seconds(self):

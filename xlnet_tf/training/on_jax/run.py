@@ -103,6 +103,7 @@ def _refuse(options, config):
         ("--scan-layers", config.scan_layers),
         # JAX's profiler crashes where TensorFlow, which reads the data, is too.
         ("--profile", config.profile),
+        ("--precision float16", config.precision == "float16"),
         ("--tpu", options.tpu not in (None, "local")),
     ):
         if is_given:
