@@ -63,7 +63,7 @@ RANGES = {
     r"in \[0, 1\)": ((-0.1, 1, 1.5), "adam_beta_1 adam_beta_2"),
     r"in \[0, 1\]": ((-0.1, 1.1), "final_learning_rate_fraction"),
     "one of .*'cosine'": (("poly",), "decay"),
-    "one of .*'bfloat16'": (("float16",), "precision"),
+    "one of .*'bfloat64'": (("float16",), "precision"),
     "one of .*'plain'": (("slow",), "attention_kernel"),
 }
 FINETUNING_RANGES = {
@@ -162,6 +162,7 @@ def test_replica_batch_size():
 def test_precision_is_a_policy_of_keras():
     assert TrainingConfig().policy == "float32"
     assert TrainingConfig(precision="bfloat16").policy == "mixed_bfloat16"
+    assert TrainingConfig(precision="float16").policy == "mixed_float16"
 
 
 def test_options_win_over_the_file_and_that_over_the_recipe(tmp_path):

@@ -293,7 +293,7 @@ ERRORS = [
     ({"class_name": "X", "config": {}}, {}, [], "of a preset.*give --preset"),
     ({}, {}, ["--config", "missing.json"], "no config file at missing.json"),
     ({}, {}, ["--training", "missing.json"], "no file of settings at missing"),
-    ({}, {}, ["--precision", "float16"], "precision.*float32"),
+    ({}, {}, ["--precision", "float64"], "precision.*float32"),
     ({}, {}, ["--steps", "0"], "`steps` must be a positive"),
     ({}, {}, ["--learning-rate", "-1"], "learning_rate.*positive"),
     ({}, {}, ["--records", "nowhere"], "manifest"),
