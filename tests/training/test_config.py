@@ -63,7 +63,7 @@ RANGES = {
     r"in \[0, 1\)": ((-0.1, 1, 1.5), "adam_beta_1 adam_beta_2"),
     r"in \[0, 1\]": ((-0.1, 1.1), "final_learning_rate_fraction"),
     "one of .*'cosine'": (("poly",), "decay"),
-    "one of .*'bfloat64'": (("float16",), "precision"),
+    "one of .*'bfloat16'": (("float64",), "precision"),
     "one of .*'plain'": (("slow",), "attention_kernel"),
 }
 FINETUNING_RANGES = {
