@@ -4,6 +4,7 @@ Replicas and XLA are in `tests/slow/test_not_finite_runs.py`.
 """
 
 import json
+import shutil
 
 import numpy as np
 import orbit
@@ -99,10 +100,28 @@ def test_a_run_keeps_the_scale_in_its_checkpoints(records, tmp_path, capsys):
         argv += ["--batch-size", 4, "--output", tmp_path / name, *options]
         return command_line.run(train.main, [str(x) for x in argv])
 
+    def left_by(name):
+        reader = tf.train.load_checkpoint(
+            tmp_path / name / "checkpoints/ckpt-4"
+        )
+        values = reader.get_variable_to_shape_map()
+        return {x: np.asarray(reader.get_tensor(x)) for x in values}
+
     assert run("whole") == 0
     assert ", float16" in capsys.readouterr().out
-    reader = tf.train.load_checkpoint(tmp_path / "whole/checkpoints/ckpt-4")
-    (name,) = (
-        x for x in reader.get_variable_to_shape_map() if "loss_scale/value" in x
-    )
-    assert reader.get_tensor(name) == 2.0**15
+    expected = left_by("whole")
+    (scale,) = (x for x in expected if "loss_scale/value" in x)
+    assert expected[scale] == 2.0**15
+
+    # What `kill -9` leaves after a checkpoint, then the same command.
+    (tmp_path / "killed/checkpoints").mkdir(parents=True)
+    shutil.copy(tmp_path / "whole/run.json", tmp_path / "killed")
+    for kind in ("ckpt", "memory"):
+        for file in (tmp_path / "whole/checkpoints").glob(f"{kind}-2[.-]*"):
+            shutil.copy(file, tmp_path / "killed/checkpoints")
+    assert run("killed") == 0
+    found = left_by("killed")
+    numbers = [x for x in expected if expected[x].dtype.kind in "fi"]
+    assert scale in numbers and len(numbers) > 20
+    for name in numbers:
+        np.testing.assert_array_equal(found[name], expected[name], name)

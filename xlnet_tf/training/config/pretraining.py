@@ -150,7 +150,7 @@ class TrainingConfig(Settings):
     on_not_finite: str = setting(
         "stop",
         "at a step whose loss or gradients are NaN or infinite: stop, or skip "
-        "it (20 in a row at most)",
+        "it (20 in a row at most), as with float16 in any case",
         choices=("stop", "skip"),
     )
     steps_per_loop: int = setting(20, "steps between progress lines", POSITIVE)
