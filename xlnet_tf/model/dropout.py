@@ -143,7 +143,7 @@ def random_bits(shape, seed):
 
 
 def hash_rows(lengths, seeds, mix=None):
-    """Hash the rows of masks: all axes of one but its last make a row.
+    """Hash the rows of one or more masks: all axes but the last make one.
 
     Args:
         lengths: sequence of ints, or of scalars of the backend, of these axes.
@@ -230,7 +230,7 @@ def _drop(inputs, keep, rate):
 
 
 def dropouts(count, rate, seeds, lengths):
-    """Functions that apply the masks of a layer, whose rows are as many.
+    """Make the dropout functions of a layer, whose masks have equal rows.
 
     Their rows are hashed together, because each operation takes its time to
     trace and to compile; the masks are those of `dropout`.
@@ -238,8 +238,8 @@ def dropouts(count, rate, seeds, lengths):
     Args:
         count: int, of masks.
         rate: float in [0, 1), the share that is zeroed.
-        seeds: int tensor of shape [count or more, 2], of `fold_in`, one for
-            each mask, or None for no dropout.
+        seeds: int tensor of shape [count, 2], of `fold_in`, one for each mask,
+            or None for no dropout.
         lengths: sequence of ints, or of scalars of the backend, the axes of
             each tensor but its last.
 
@@ -249,7 +249,7 @@ def dropouts(count, rate, seeds, lengths):
     if seeds is None or not rate:
         return [lambda inputs: inputs] * count
     mix = _mixer()
-    rows = ops.unstack(hash_rows(lengths, seeds, mix))
+    rows = ops.unstack(hash_rows(lengths, seeds, mix), count)
 
     def drop_by(rows):
         def drop(inputs):
@@ -259,4 +259,4 @@ def dropouts(count, rate, seeds, lengths):
 
         return drop
 
-    return [drop_by(rows[index]) for index in range(count)]
+    return [drop_by(of_mask) for of_mask in rows]
