@@ -2,12 +2,16 @@
 
     python benchmarks/gpu.py
     python benchmarks/gpu.py --size large --job training --batch-size 8
+    python benchmarks/gpu.py --job training --tokens 4096 --targets 680 \
+        --batch-size 2
 
 Ours runs on Keras' JAX backend and needs no TensorFlow: keras, jax, numpy,
 h5py and safetensors are enough; Hugging Face needs torch and transformers.
 Training is a step of AdamW in bfloat16 with weights in float32: 512 tokens, 85
 targets, memory of 384. Inference is the content stream of 512 tokens. Each
-contender has a process of its own. MFU is the share of the device's greatest
+contender has a process of its own. With `--together` those of a job are set up
+at the same time, which takes less of it but the memory of all, and then
+measured in turns. MFU is the share of the device's greatest
 bfloat16 rate that the necessary matrix products (`flops.py`) come to.
 """
 
@@ -16,8 +20,11 @@ import importlib
 import json
 import os
 import pathlib
+import signal
 import subprocess
 import sys
+import tempfile
+import threading
 import time
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -55,6 +62,11 @@ SIZES = {
 # name: (module, options)
 CONTENDERS = {
     "xlnet_tf": ("ours_on_jax", {}),
+    "xlnet_tf, memory_efficient": (
+        "ours_on_jax",
+        {"attention_kernel": "memory_efficient"},
+    ),
+    "xlnet_tf, plain": ("ours_on_jax", {"attention_kernel": "plain"}),
     "xlnet_tf, rematerialised": ("ours_on_jax", {"rematerialize": True}),
     "Hugging Face": ("hugging_face_on_gpu", {}),
     "Hugging Face, torch.compile": ("hugging_face_on_gpu", {"compiled": True}),
@@ -72,17 +84,21 @@ def main(argv=None):
     """
     settings = _parser().parse_args(argv)
     if settings.worker:
-        print(json.dumps(measure(json.loads(settings.worker))))
+        answer_rounds(json.loads(settings.worker))
         return 0
     rows = []
     for size in settings.size or ("base", "large"):
         for job in settings.job or ("training", "inference"):
-            for name in settings.contender or CONTENDERS:
-                if job == "inference" and "rematerialised" in name:
-                    continue
-                row = _in_a_process(name, size, job, settings)
-                rows.append(row)
-                print(json.dumps(row), flush=True)
+            names = [
+                name
+                for name in settings.contender or CONTENDERS
+                if job == "training" or "rematerialised" not in name
+            ]
+            groups = [names] if settings.together else [[x] for x in names]
+            for group in groups:
+                for row in _hold(group, size, job, settings):
+                    rows.append(row)
+                    print(json.dumps(row), flush=True)
     lines = table(rows, settings.peak_tflops)
     print("\n".join(lines))
     if settings.output:
@@ -90,7 +106,7 @@ def main(argv=None):
         directory.mkdir(parents=True, exist_ok=True)
         (directory / "gpu.json").write_text(json.dumps(rows, indent=1) + "\n")
         (directory / "gpu.md").write_text("\n".join(lines) + "\n")
-    return int(any("seconds" not in row for row in rows))
+    return int(any("reason" in row for row in rows))
 
 
 def _parser():
@@ -110,66 +126,132 @@ def _parser():
     add("--steps", type=int, default=10, help="steps of a round")
     add("--peak-tflops", type=float, help="of the device, if not known here")
     add("--timeout", type=float, default=900, help="seconds of a contender")
+    add("--together", action="store_true", help="set contenders up at once")
     add("--output", metavar="DIR", help="write gpu.json and gpu.md there")
     add("--tiny", action="store_true", help="see that it runs, anywhere")
     add("--worker", help=argparse.SUPPRESS)
     return parser
 
 
-def _in_a_process(name, size, job, settings):
-    """One contender's row; a reason instead of seconds where it failed."""
-    module, options = CONTENDERS[name]
-    if settings.tiny:
-        size = "tiny"
-    batch_size = settings.batch_size or {"large": 16, "tiny": 2}.get(size, 32)
-    shape = {
-        "model": SIZES[size],
-        "batch_size": batch_size,
-        "num_tokens": 16 if settings.tiny else settings.tokens,
-    }
-    if job == "training":
-        shape["num_targets"] = 3 if settings.tiny else settings.targets
-        shape["memory_length"] = 8 if settings.tiny else settings.memory_length
-    row = {"name": name, "size": size, "job": job, "batch_size": batch_size}
-    task = {
-        "module": module,
-        "job": job,
-        "shape": shape,
-        "options": {**options, "precision": settings.precision},
-        "rounds": 1 if settings.tiny else settings.rounds,
-        "steps": 1 if settings.tiny else settings.steps,
-    }
-    program = str(pathlib.Path(__file__).resolve())
-    try:
-        done = subprocess.run(
-            [sys.executable, program, "--worker", json.dumps(task)],
-            capture_output=True,
-            encoding="utf-8",
-            timeout=settings.timeout,
-            env={**os.environ, "KERAS_BACKEND": "jax"},
+def _hold(names, size, job, settings):
+    """Rows of some contenders, measured in turns; see `_Process`."""
+    processes = [_Process(name, size, job, settings) for name in names]
+    for process in processes:
+        process.ask("")  # Until it is set up.
+    for _ in range(1 if settings.tiny else settings.rounds):
+        for process in processes:
+            process.ask("round")
+    for process in processes:
+        process.finish()
+        yield process.row
+
+
+class _Process:
+    """A contender in a process of its own.
+
+    Attributes:
+        row: dict, what the table says of it: `name`, `size`, `job`,
+            `batch_size` and what `answer_rounds` answers, or a `reason`.
+    """
+
+    def __init__(self, name, size, job, settings):
+        module, options = CONTENDERS[name]
+        if settings.tiny:
+            size = "tiny"
+        batch_size = settings.batch_size or {"large": 16, "tiny": 2}.get(
+            size, 32
         )
-    except subprocess.TimeoutExpired:
-        return {**row, "reason": f"took more than {settings.timeout:g} s"}
-    if done.returncode:
-        return {**row, "reason": _reason(done.stderr)}
-    return {**row, **json.loads(done.stdout.splitlines()[-1])}
+        shape = {
+            "model": SIZES[size],
+            "batch_size": batch_size,
+            "num_tokens": 16 if settings.tiny else settings.tokens,
+        }
+        if job == "training":
+            shape["num_targets"] = 3 if settings.tiny else settings.targets
+            memory_length = 8 if settings.tiny else settings.memory_length
+            shape["memory_length"] = memory_length
+        self.row = {
+            "name": name,
+            "size": size,
+            "job": job,
+            "batch_size": batch_size,
+            "num_tokens": shape["num_tokens"],
+        }
+        task = {
+            "module": module,
+            "job": job,
+            "shape": shape,
+            "options": {**options, "precision": settings.precision},
+            "steps": 1 if settings.tiny else settings.steps,
+        }
+        environment = {**os.environ, "KERAS_BACKEND": "jax"}
+        if settings.together:
+            # Else the first one would take the whole device.
+            environment["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"
+        self._timeout = settings.timeout
+        self._printed = tempfile.TemporaryFile("w+")
+        self._process = subprocess.Popen(
+            [
+                sys.executable,
+                str(pathlib.Path(__file__).resolve()),
+                "--worker",
+                json.dumps(task),
+            ],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._printed,
+            encoding="utf-8",
+            env=environment,
+        )
+
+    def ask(self, request):
+        """Adds to the row what it answers, or why it does not."""
+        if "reason" in self.row:
+            return
+        timer = threading.Timer(self._timeout, self._process.kill)
+        timer.start()
+        try:
+            if request:
+                self._process.stdin.write(request + "\n")
+                self._process.stdin.flush()
+            line = self._process.stdout.readline()
+        except BrokenPipeError:
+            line = ""
+        finally:
+            timer.cancel()
+        if line:
+            answer = json.loads(line)
+            self.row.setdefault("seconds", []).extend(answer.pop("seconds", []))
+            self.row.update(answer)
+        else:
+            self.row.pop("seconds", None)
+            self.row["reason"] = self._reason()
+
+    def finish(self):
+        """Ends the process."""
+        self._process.stdin.close()
+        self._process.wait()
+        self._printed.close()
+
+    def _reason(self):
+        if self._process.wait() == -signal.SIGKILL:
+            return f"no answer in {self._timeout:g} s, or out of memory"
+        self._printed.seek(0)
+        lines = [line for line in self._printed if line.strip()]
+        errors = [x for x in lines if "Error" in x or "EXHAUSTED" in x]
+        told = (errors or lines or ["it ended without a word"])[-1]
+        return told.strip()[:300]
 
 
-def _reason(printed):
-    lines = [line for line in printed.splitlines() if line.strip()]
-    errors = [line for line in lines if "Error" in line or "EXHAUSTED" in line]
-    return (errors or lines or ["it ended without a word"])[-1][:300]
+def answer_rounds(task):
+    """Sets a contender up, then times a round for each line of the input.
 
-
-def measure(task):
-    """Sets a contender up and times it, in this process.
+    What it prints are lines of JSON: `device`, `flops` of a step and
+    `first_seconds` once it is set up; then `seconds` of a step, a list of one,
+    with the `peak_bytes` and the `result` so far.
 
     Args:
-        task: dict with `module`, `job`, `shape`, `options`, `rounds`, `steps`.
-
-    Returns:
-        dict: `device`, `flops` a step, `first_seconds`, `seconds` (a list, of
-        a step, one a round), `peak_bytes`, `result`.
+        task: dict with `module`, `job`, `shape`, `options`, `steps`.
     """
     module = importlib.import_module(f"benchmarks.contenders.{task['module']}")
     if hasattr(module, "check_backend"):
@@ -179,6 +261,10 @@ def measure(task):
         factory, count = module.training_step, flops.training_step_flops
     else:
         factory, count = module.inference, flops.forward_flops
+
+    def answer(**values):
+        print(json.dumps(values), flush=True)
+
     begun = time.perf_counter()
     run, wait = factory(**shape, **task["options"])
     run()
@@ -187,29 +273,23 @@ def measure(task):
     for _ in range(2):
         run()
     wait()
-    seconds = []
-    for _ in range(task["rounds"]):
+    answer(
+        device=module.device_name(), flops=count(**shape), first_seconds=first
+    )
+    for _ in sys.stdin:
         begun = time.perf_counter()
         for _ in range(task["steps"]):
             run()
         result = wait()
-        seconds.append((time.perf_counter() - begun) / task["steps"])
-    return {
-        "device": module.device_name(),
-        "flops": count(**shape),
-        "first_seconds": first,
-        "seconds": seconds,
-        "peak_bytes": module.peak_bytes(),
-        "result": result,
-    }
+        seconds = (time.perf_counter() - begun) / task["steps"]
+        answer(seconds=[seconds], peak_bytes=module.peak_bytes(), result=result)
 
 
 def table(rows, peak_tflops=None):
     """Lines of Markdown.
 
     Args:
-        rows: list of dicts, of `measure` and with `name`, `size`, `job`,
-            `batch_size`; those that failed have a `reason`.
+        rows: list of dicts, of `_Process`; those that failed have a `reason`.
         peak_tflops: float, of the device, or None to look it up.
 
     Returns:
@@ -221,8 +301,11 @@ def table(rows, peak_tflops=None):
         "| --- | --- | --- | ---: | ---: | ---: | ---: |",
     ]
     for row in rows:
-        what = f"{row['size']} {row['job']}, {row['batch_size']} rows"
-        if "seconds" not in row:
+        what = (
+            f"{row['size']} {row['job']}, {row['batch_size']} rows of "
+            f"{row['num_tokens']}"
+        )
+        if "reason" in row:
             lines.append(f"| {what} | {row['name']} | {row['reason']} |||||")
             continue
         low, median, high = (1e3 * x for x in quartiles(row["seconds"]))

@@ -47,6 +47,7 @@ def training_step(
     memory_length,
     precision="bfloat16",
     rematerialize=False,
+    attention_kernel="auto",
 ):
     """Forward, backward, clipping, AdamW; memory from step to step."""
     config = XLNetConfig(
@@ -57,7 +58,13 @@ def training_step(
     keras.utils.set_random_seed(0)
     policy = "mixed_bfloat16" if precision == "bfloat16" else "float32"
     network = XLNetPretrainer(
-        XLNetBackbone(config, seed=0, rematerialize=rematerialize, dtype=policy)
+        XLNetBackbone(
+            config,
+            seed=0,
+            rematerialize=rematerialize,
+            attention_kernel=attention_kernel,
+            dtype=policy,
+        )
     )
     optimizer = AdamW(WarmupSchedule(1e-5, 10**6), global_clipnorm=0.25)
     optimizer.build(network.trainable_variables)
@@ -118,9 +125,20 @@ def training_step(
     return run, lambda: float(loss)
 
 
-def inference(model, batch_size, num_tokens, precision="bfloat16"):
+def inference(
+    model,
+    batch_size,
+    num_tokens,
+    precision="bfloat16",
+    attention_kernel="auto",
+):
     """The content stream, weights in the precision of the products."""
-    backbone = XLNetBackbone(XLNetConfig(**model), seed=0, dtype=precision)
+    backbone = XLNetBackbone(
+        XLNetConfig(**model),
+        seed=0,
+        attention_kernel=attention_kernel,
+        dtype=precision,
+    )
     token_ids, segment_ids = map(
         jnp.asarray, workload.token_batch(model, batch_size, num_tokens)
     )

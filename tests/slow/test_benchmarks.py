@@ -102,3 +102,21 @@ def test_what_a_run_writes(tmp_path):
     assert len(questions["contenders"]) == 1
     assert results["settings"]["text"].startswith("made-up words")
     assert "| xlnet_tf, no XLA |" in printed
+
+
+def test_contenders_on_a_gpu_take_turns(tmp_path):
+    """Their step on a CPU: that of PyTorch may be missing."""
+    pytest.importorskip("jax", reason="jax is not installed")
+    printed = benchmark(
+        "gpu.py",
+        tmp_path,
+        *("--together", "--size", "base", "--job", "training"),
+        *("--contender", "xlnet_tf", "--contender", "xlnet_tf, plain"),
+    )
+    rows = json.loads((tmp_path / "gpu.json").read_text())
+    assert [row["name"] for row in rows] == ["xlnet_tf", "xlnet_tf, plain"]
+    for row in rows:
+        assert len(row["seconds"]) == 1 and row["seconds"][0] > 0
+        # Of the same model, batch and dropout, after the same steps.
+        assert row["result"] == pytest.approx(rows[0]["result"], rel=1e-2)
+        assert f"| tiny training, 2 rows of 16 | {row['name']} | " in printed
