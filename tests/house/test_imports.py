@@ -93,9 +93,8 @@ MAY_IMPORT_TENSORFLOW_AT_TOP = (
     "xlnet_tf.generation.scoring",
     "xlnet_tf.generation.sources",
     # Of JAX; the package itself, which all import, loads it in calls.
-    "xlnet_tf.model.kernels.fused.calls",
-    "xlnet_tf.model.kernels.fused.kernels",
-    "xlnet_tf.model.kernels.fused.weights",
+    "xlnet_tf.model.kernels.fused.gpu",
+    "xlnet_tf.model.kernels.fused.tpu",
     "xlnet_tf.training",
     "xlnet_tf.weights.tensorflow",
     "xlnet_tf.weights.released",

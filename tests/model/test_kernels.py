@@ -301,7 +301,7 @@ def test_kernels_are_found_by_name():
     assert kernels.find_kernel("plain") is plain.attend
     assert kernels.find_kernel("auto") is memory_efficient.attend
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(fused, "has_tpu", lambda: True)
+        patch.setattr(fused, "has_accelerator", lambda: True)
         assert kernels.find_kernel("auto") is fused.attend
         assert kernels.find_kernel("plain") is plain.attend
     with pytest.raises(ValueError, match="Received: attention_kernel='slow'"):

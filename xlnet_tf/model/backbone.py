@@ -48,8 +48,8 @@ class XLNetBackbone(BaseBackbone):
             TensorFlow alone. Default False.
         attention_kernel: str, "plain" (readable, automatic differentiation),
             "memory_efficient" (keeps one tensor of scores), "fused" (keeps
-            none; of TPUs), or "auto" (default): "fused" on a TPU, else
-            "memory_efficient".
+            none by key; of TPUs, and of GPUs on JAX), or "auto" (default):
+            "fused" where it has such a chip, else "memory_efficient".
 
     Call arguments:
         features: dict; all optional but `token_ids`.

@@ -35,7 +35,7 @@ def find_kernel(name):
 
     Args:
         name: str, a name in `KERNELS`, or "auto" for the fastest that computes
-            every case: `fused` where this process has a TPU, else
+            every case: `fused` on a TPU, and on a GPU by JAX, else
             `memory_efficient`.
 
     Returns:
@@ -46,7 +46,7 @@ def find_kernel(name):
     """
     check_kernel(name)
     if name == "auto":
-        name = "fused" if fused.has_tpu() else "memory_efficient"
+        name = "fused" if fused.has_accelerator() else "memory_efficient"
     return KERNELS[name]
 
 

@@ -143,8 +143,8 @@ class TrainingConfig(Settings):
     )
     attention_kernel: str = setting(
         "auto",
-        "auto, plain (readable), memory_efficient, or fused (of a TPU), the "
-        "same numbers",
+        "auto, plain (readable), memory_efficient, or fused (of a TPU, and of "
+        "a GPU on JAX), the same numbers",
         choices=("auto", "plain", "memory_efficient", "fused"),
     )
     on_not_finite: str = setting(

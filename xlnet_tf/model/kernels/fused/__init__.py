@@ -1,22 +1,23 @@
-"""Attention in one kernel of a TPU, which keeps no tensor of scores at all.
+"""Attention in kernels of an accelerator, which write no scores by key.
 
-On Keras' JAX backend, and by `jax2tf` in TensorFlow's step for a TPU. Sizes
-that the kernel does not take are computed by `memory_efficient`, which is said
-once.
+Of a TPU on Keras' JAX backend, and by `jax2tf` in TensorFlow's step; of a GPU
+on JAX alone. Sizes that the kernels do not take are computed by
+`memory_efficient`, which is said once.
 
 Shapes: as of `plain`.
 """
 
 import functools
+import importlib
 import warnings
 
 import keras
-from keras import ops
 
 from xlnet_tf.model.kernels import memory_efficient
 
-# Compute without a TPU, in Pallas' interpreter: for tests.
-INTERPRET = False
+# "tpu" or "gpu": compute its kernel without one, in Pallas' interpreter. For
+# tests.
+INTERPRET = None
 
 
 def attend(
@@ -44,71 +45,22 @@ def attend(
     problem = misfit(query, key, position)
     if problem:
         _warn_once(problem)
-        return memory_efficient.attend(
-            *(query, content_bias, position_bias, segment_bias),
-            *(segment_direction, key, value, position, rules),
+        kernel = memory_efficient.attend
+    else:
+        kernel = functools.partial(
+            _kernel().attend, interpret=INTERPRET is not None
         )
-    sizes = _sizes(query, key, position, rules)
-    width = sizes.num_heads * sizes.head_dim
-
-    def rows(tensor):
-        """[X, N, rows, H] -> [X, rows, N x H]."""
-        tensor = ops.swapaxes(tensor, 1, 2)
-        return ops.reshape(tensor, [*tensor.shape[:2], width])
-
-    vectors = [content_bias, position_bias, segment_bias]
-    vectors.append(segment_direction * sizes.head_dim**-0.5)
-    vectors = ops.reshape(ops.stack(vectors), [4, width])
-    attended = _on_backend(
-        sizes,
-        *(rows(query), ops.cast(vectors, "float32"), rows(key), rows(value)),
-        *(rows(position), _codes(rules, (*query.shape[::2], key.shape[2]))),
-        _where(rules, sizes),
-    )
-    shape = [query.shape[0], sizes.num_rows, sizes.num_heads, sizes.head_dim]
-    return ops.swapaxes(ops.reshape(attended, shape), 1, 2)
-
-
-def _sizes(query, key, position, rules):
-    from xlnet_tf.model.kernels.fused.weights import Sizes
-
-    num_targets = 0
-    if rules.target_positions is not None:
-        num_targets = rules.target_positions.shape[1]
-    return Sizes(
-        num_tokens=position.shape[2] - key.shape[2],
-        num_targets=num_targets,
-        num_keys=key.shape[2],
-        num_heads=query.shape[1],
-        head_dim=query.shape[3],
-        num_content=query.shape[2] - num_targets,
-        num_directions=position.shape[0],
-        dropout=0.0 if rules.seed is None else rules.dropout,
-        dtype=keras.backend.standardize_dtype(query.dtype),
-        interpret=INTERPRET,
+    return kernel(
+        *(query, content_bias, position_bias, segment_bias),
+        *(segment_direction, key, value, position, rules),
     )
 
 
-def _where(rules, sizes):
-    """dict of what is no float tensor, int32 or None."""
-
-    def int32(tensor):
-        return None if tensor is None else ops.cast(tensor, "int32")
-
-    return {
-        "target_positions": int32(rules.target_positions),
-        "is_reversed": int32(rules.is_reversed),
-        "seed": int32(rules.seed) if sizes.dropout else None,
-    }
-
-
-def has_tpu():
-    """Whether this process computes on a TPU."""
+def has_accelerator():
+    """Whether this process computes on something that these kernels are for."""
     backend = keras.backend.backend()
     if backend == "jax":
-        import jax
-
-        return jax.default_backend() == "tpu"
+        return _jax_platform() in ("tpu", "gpu")
     if backend == "tensorflow":
         import tensorflow as tf
 
@@ -116,12 +68,37 @@ def has_tpu():
     return False
 
 
+def _computes_on_gpu():
+    import tensorflow as tf
+
+    kinds = {device.device_type for device in tf.config.list_logical_devices()}
+    return "GPU" in kinds and "TPU" not in kinds
+
+
+def _jax_platform():
+    import jax
+
+    return jax.default_backend()
+
+
+def _kernel():
+    """The module of the kernel: of a TPU, unless JAX computes on a GPU."""
+    platform = INTERPRET
+    if platform is None:
+        on_jax = keras.backend.backend() == "jax"
+        platform = "gpu" if on_jax and _jax_platform() == "gpu" else "tpu"
+    return importlib.import_module(f"{__name__}.{platform}")
+
+
 def misfit(query, key, position):
     """Why the kernel does not compute these tensors, str, or None."""
-    if keras.backend.backend() not in ("jax", "tensorflow"):
-        return f"Keras' backend is {keras.backend.backend()}"
+    backend = keras.backend.backend()
+    if backend not in ("jax", "tensorflow"):
+        return f"Keras' backend is {backend}"
+    if backend == "tensorflow" and _computes_on_gpu():
+        return "TensorFlow computes on a GPU (KERAS_BACKEND=jax would do)"
     try:
-        from xlnet_tf.model.kernels.fused.calls import misfit as of_sizes
+        kernel = _kernel()
     except ImportError:
         return "JAX is not installed (pip install 'xlnet_tf[tpu]')"
     batch_size, num_heads, num_rows, head_dim = query.shape
@@ -131,7 +108,8 @@ def misfit(query, key, position):
         for x in (batch_size, num_rows, num_keys, num_distances)
     ):
         return "sizes are not known when it is traced"
-    return of_sizes(
+    return kernel.misfit(
+        batch_size,
         num_distances - num_keys,
         num_keys,
         num_heads,
@@ -147,40 +125,3 @@ def _warn_once(problem):
         f"{problem}.",
         stacklevel=4,
     )
-
-
-def _codes(rules, shape):
-    """int8 [B, Q, K], what the kernels read of a pair of row and key."""
-    codes = ops.ones((), "int8")
-    if rules.mask is not None:
-        codes = ops.cast(rules.mask, "int8")
-    if rules.other_segment is not None:
-        codes = codes + 2 * ops.cast(rules.other_segment, "int8")
-    return ops.broadcast_to(codes, shape)
-
-
-def _on_backend(sizes, *operands):
-    from xlnet_tf.model.kernels.fused import calls
-
-    *tensors, where = operands
-    if keras.backend.backend() == "jax":
-        return calls.attend(*tensors, where, sizes)
-    from jax.experimental import jax2tf
-
-    names = [name for name, tensor in where.items() if tensor is not None]
-
-    def in_jax(*arguments):
-        given = dict(zip(names, arguments[len(tensors) :], strict=True))
-        return calls.attend(
-            *arguments[: len(tensors)], {**dict.fromkeys(where), **given}, sizes
-        )
-
-    call = jax2tf.convert(
-        in_jax,
-        native_serialization_platforms=["cpu" if INTERPRET else "tpu"],
-        # It is lowered where there may be no TPU.
-        native_serialization_disabled_checks=[
-            jax2tf.DisabledSafetyCheck.platform()
-        ],
-    )
-    return call(*tensors, *(where[name] for name in names))

@@ -11,8 +11,8 @@ import jax.numpy as jnp
 from jax import lax
 from jax.experimental import pallas as pl
 
-from xlnet_tf.model.kernels.fused import weights as w
-from xlnet_tf.model.kernels.fused.weights import LANES
+from xlnet_tf.model.kernels.fused.tpu import weights as w
+from xlnet_tf.model.kernels.fused.tpu.weights import LANES
 
 
 class Gradients(NamedTuple):

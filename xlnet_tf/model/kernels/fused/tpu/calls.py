@@ -18,9 +18,9 @@ import jax.numpy as jnp
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
-from xlnet_tf.model.kernels.fused import kernels
-from xlnet_tf.model.kernels.fused.weights import LANES
-from xlnet_tf.model.kernels.fused.weights import VISIBLE
+from xlnet_tf.model.kernels.fused.tpu import kernels
+from xlnet_tf.model.kernels.fused.tpu.weights import LANES
+from xlnet_tf.model.kernels.fused.tpu.weights import VISIBLE
 
 # The codes of an example, twice, and blocks of scores have to fit in VMEM.
 _MOST_SCORES = 2**22

@@ -1,0 +1,247 @@
+"""Attention of a GPU, by Triton: no scores by key are written to memory.
+
+The forward kernel keeps a logarithm a row, and the kernels of the gradient
+compute the scores again. Scores by distance are products like any other and
+come from XLA; the kernels read them where the relative shift puts them.
+
+Content rows and targets are two calls, because targets stand anywhere.
+
+Shapes: B batch, T tokens, K keys, P targets, Q rows, N heads, H head dim,
+R = K + T distances; of the content S rows a block, J = T / S blocks, and
+W = K + S distances of a block.
+"""
+
+from typing import Any
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from xlnet_tf.model.dropout import hash_rows
+from xlnet_tf.model.kernels.fused.gpu import calls
+from xlnet_tf.model.kernels.fused.gpu.tiles import BITS
+from xlnet_tf.model.kernels.fused.gpu.tiles import Sizes
+from xlnet_tf.model.kernels.scores import segment_difference
+from xlnet_tf.model.relative_position import make_position_blocks
+
+# Rows and keys of a tile; of targets fewer rows, because they are filled up.
+_TILE_ROWS, _TILE_KEYS, _TILE_TARGETS = 64, 64, 32
+_HEAD_DIMS = (16, 32, 64, 128)
+# Addresses of the kernels are int32.
+_MOST_SCORES = 2**31
+
+
+class _Rows(NamedTuple):
+    """Tensors of some rows.
+
+    Attributes:
+        query, position_query: [B, Q, N, H], with the content or the position
+            bias, scaled.
+        difference: float32 [B, N, Q].
+        hashes: uint32 [B, N, Q], or [1, 1, Q] without dropout.
+        visible, other: uint32 [B or 1, K / 32, Q].
+    """
+
+    query: Any
+    position_query: Any
+    difference: Any
+    hashes: Any
+    visible: Any
+    other: Any
+
+    def between(self, begin, end):
+        """_Rows from `begin` to `end`."""
+        return _Rows(
+            self.query[:, begin:end],
+            self.position_query[:, begin:end],
+            *(x[..., begin:end] for x in self[2:]),
+        )
+
+    def filled(self, multiple):
+        """_Rows of zeros behind, to a multiple of so many rows."""
+        missing = -self.query.shape[1] % multiple
+
+        def fill(tensor, axis):
+            around = [(0, 0)] * tensor.ndim
+            around[axis] = (0, missing)
+            return jnp.pad(tensor, around)
+
+        return _Rows(
+            fill(self.query, 1),
+            fill(self.position_query, 1),
+            *(fill(x, x.ndim - 1) for x in self[2:]),
+        )
+
+
+def misfit(batch_size, num_tokens, num_keys, num_heads, head_dim, dtype):
+    """Why these sizes are beyond the kernels, str, or None.
+
+    Args:
+        batch_size, num_tokens, num_keys, num_heads, head_dim: ints, B, T, K, N
+            and H.
+        dtype: str.
+    """
+    if jax.__version_info__ < (0, 10):
+        return f"JAX {jax.__version__} is older than 0.10"
+    if num_tokens % _TILE_ROWS or num_keys % _TILE_KEYS:
+        return (
+            f"tokens ({num_tokens}) and keys ({num_keys}) must be multiples "
+            f"of {_TILE_KEYS}"
+        )
+    if head_dim not in _HEAD_DIMS:
+        return f"the head dim ({head_dim}) must be one of {_HEAD_DIMS}"
+    scores = batch_size * num_heads * num_tokens * (num_keys + num_tokens)
+    if scores >= _MOST_SCORES:
+        return f"{scores} scores by distance are too many for its addresses"
+    if dtype not in ("float32", "bfloat16", "float16"):
+        return f"its numbers are float32, bfloat16 or float16, not {dtype}"
+    return None
+
+
+def attend(
+    query,
+    content_bias,
+    position_bias,
+    segment_bias,
+    segment_direction,
+    key,
+    value,
+    position,
+    rules,
+    interpret=False,
+):
+    """Softmax of content, position and segment scores, times the values.
+
+    Args:
+        query, content_bias, position_bias, segment_bias, segment_direction,
+            key, value, position, rules: as `plain.attend` takes them.
+        interpret: bool, whether to compute without a GPU.
+
+    Returns:
+        [B, N, Q, H]. A row that may attend to nothing gets zeros.
+    """
+    num_rows, head_dim = query.shape[2:]
+    hashes = jnp.zeros((1, 1, num_rows), jnp.uint32)
+    if rules.seed is not None and rules.dropout:
+        hashes = hash_rows(query.shape[:3], rules.seed)[..., 0]
+    scale = head_dim**-0.5
+    difference = segment_difference(query, segment_bias, segment_direction)
+    # As the projections compute them; the compiler drops what is swapped twice.
+    query, key, value = (x.swapaxes(1, 2) for x in (query, key, value))
+    rows = _Rows(
+        (query + content_bias) * scale,
+        (query + position_bias) * scale,
+        difference.astype(jnp.float32),
+        hashes,
+        _words(rules.mask, num_rows),
+        _words(rules.other_segment, num_rows),
+    )
+    num_targets = 0
+    if rules.target_positions is not None:
+        num_targets = rules.target_positions.shape[1]
+    num_content = num_rows - num_targets
+    others = (key, value, position, rules, interpret)
+    found = []
+    if num_content:
+        found.append(_content(rows.between(0, num_content), *others))
+    if num_targets:
+        found.append(_targets(rows.between(num_content, num_rows), *others))
+    attended = found[0]
+    if len(found) == 2:
+        attended = jnp.concatenate(found, axis=1)
+    return attended.swapaxes(1, 2)
+
+
+def _words(mask, num_rows):
+    """Bits of a mask [B or 1, Q, K], uint32 [B or 1, K / 32, Q]."""
+    if mask is None:
+        return jnp.zeros((1, 1, num_rows), jnp.uint32)
+    bits = mask.reshape((*mask.shape[:2], -1, BITS)).astype(jnp.uint32)
+    words = jnp.sum(bits << jnp.arange(BITS, dtype=jnp.uint32), axis=-1)
+    return words.astype(jnp.uint32).swapaxes(1, 2)
+
+
+def _sizes(key, rules, interpret, **others):
+    return Sizes(
+        num_keys=key.shape[1],
+        head_dim=key.shape[3],
+        has_mask=rules.mask is not None,
+        has_segments=rules.other_segment is not None,
+        dropout=0.0 if rules.seed is None else rules.dropout,
+        tile_keys=_TILE_KEYS,
+        interpret=interpret,
+        **others,
+    )
+
+
+def _content(rows, key, value, position, rules, interpret):
+    """Attended values of the content rows, [B, T, N, H]."""
+    batch_size, num_tokens, num_heads, head_dim = rows.query.shape
+    num_keys = key.shape[1]
+    blocks = make_position_blocks(position, num_tokens, num_keys)
+    num_blocks, width = blocks.shape[2:4]
+    size = num_tokens // num_blocks
+    # The rows of all examples that have the same distances, one after the
+    # other: the gradient of the distances is one product of them.
+    position_query = rows.position_query.reshape(
+        (batch_size, num_blocks, size, num_heads, head_dim)
+    ).transpose((3, 1, 0, 2, 4))
+    early_rows = rules.first_half_length
+    early_keys = num_keys - num_tokens + early_rows
+    if early_rows % _TILE_ROWS or early_keys % _TILE_KEYS:
+        early_rows = 0
+    sizes = _sizes(
+        *(key, rules, interpret),
+        num_rows=num_tokens,
+        rows_of_block=size,
+        others=width - num_keys,
+        early_rows=early_rows,
+        early_keys=early_keys if early_rows else num_keys,
+        tile_rows=_TILE_ROWS,
+    )
+    # A row reads its block's distances one column further left than the row
+    # before it.
+    row = jnp.arange(num_tokens, dtype=jnp.int32) % size
+    return calls.attend(
+        sizes,
+        *(rows.query, rows.difference, key, value, position_query),
+        _by_example(blocks, rules),
+        (row * (width - 1) + size)[None],
+        *(rows.visible, rows.other, rows.hashes),
+    )
+
+
+def _targets(rows, key, value, position, rules, interpret):
+    """Attended values of the targets, [B, P, N, H]."""
+    num_targets, num_distances = rows.query.shape[1], position.shape[2]
+    rows = rows.filled(_TILE_TARGETS)
+    num_rows, num_tokens = rows.query.shape[1], num_distances - key.shape[1]
+    missing = num_rows - num_targets
+    columns = num_tokens - rules.target_positions
+    columns = jnp.pad(columns, ((0, 0), (0, missing)))
+    sizes = _sizes(
+        *(key, rules, interpret),
+        num_rows=num_rows,
+        # One block of all targets.
+        rows_of_block=num_rows,
+        others=num_tokens,
+        early_rows=0,
+        early_keys=key.shape[1],
+        tile_rows=_TILE_TARGETS,
+    )
+    attended = calls.attend(
+        sizes,
+        *(rows.query, rows.difference, key, value),
+        rows.position_query.transpose((2, 0, 1, 3))[:, None],
+        _by_example(position[:, :, None], rules),
+        jnp.arange(num_rows, dtype=jnp.int32) * num_distances + columns,
+        *(rows.visible, rows.other, rows.hashes),
+    )
+    return attended[:, :num_targets]
+
+
+def _by_example(distances, rules):
+    """[1 or 2, N, J, W, H] -> [N, J, W, H], or of each example's direction."""
+    if rules.is_reversed is None:
+        return distances[0]
+    return distances[rules.is_reversed.astype(jnp.int32)]

@@ -1,0 +1,227 @@
+"""Bodies of the Pallas kernels: forward, and two for the gradient.
+
+Forward, a program computes some rows of a head, tile by tile of their keys. For
+the gradients of keys and values it computes some keys, tile by tile of the
+rows, and writes the gradient of the scores, from which another kernel takes
+that of the queries. Nothing is summed by two programs, so that results do not
+depend on their order.
+
+Shapes: Q rows, K keys, H head dim; X rows and Y keys of a tile; F scores by
+distance of the rows of a block, J blocks.
+"""
+
+import jax.numpy as jnp
+from jax import lax
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import triton
+
+from xlnet_tf.model.kernels.fused.gpu import tiles
+from xlnet_tf.model.kernels.scores import MASKED_SCORE
+
+
+def forward_kernel(*references, sizes):
+    """Attended values of X rows, and the logarithm of their sum of weights.
+
+    Args:
+        *references: of `tiles.Inputs`; then results: `output` [X, H] and
+            `log_sum`, float32 [X].
+        sizes: tiles.Sizes.
+    """
+    *references, output, log_sum = references
+    inputs = tiles.Inputs(*references)
+    rows, starts = pl.ds(0, sizes.tile_rows), inputs.starts[...]
+    hashes = inputs.hashes[...]
+
+    def add(index, sums):
+        attended, largest, total = sums
+        first = index * sizes.tile_keys
+        keys = pl.ds(first, sizes.tile_keys)
+        where = tiles.addresses(starts, first, sizes)
+        scores = tiles.scores(
+            inputs,
+            rows,
+            inputs.key[keys, :],
+            triton.load(inputs.by_distance.at[where]),
+            index * sizes.words_of_tile,
+            sizes,
+        )
+        new = jnp.maximum(largest, jnp.max(scores, axis=1))
+        weights = jnp.exp(scores - new[:, None])
+        shrink = jnp.exp(largest - new)
+        total = total * shrink + jnp.sum(weights, axis=1)
+        weights = tiles.kept(weights, hashes, first, sizes)
+        values = inputs.value[keys, :]
+        attended = attended * shrink[:, None]
+        attended += tiles.product(weights.astype(values.dtype), values)
+        return attended, new, total
+
+    attended, largest, total = lax.fori_loop(
+        0,
+        _num_tiles(pl.program_id(0), sizes),
+        add,
+        (
+            jnp.zeros((sizes.tile_rows, sizes.head_dim), jnp.float32),
+            jnp.full(sizes.tile_rows, MASKED_SCORE, jnp.float32),
+            jnp.zeros(sizes.tile_rows, jnp.float32),
+        ),
+    )
+    # A row that sees nothing gets zeros, and has no gradient.
+    sees = largest > MASKED_SCORE / 2
+    factor = jnp.where(sees, 1 / total, 0.0)
+    output[...] = (attended * factor[:, None]).astype(output.dtype)
+    log_sum[...] = jnp.where(sees, largest + jnp.log(total), -MASKED_SCORE)
+
+
+def key_gradients_kernel(*references, sizes):
+    """Gradients of Y keys and values, and of the scores of all rows for them.
+
+    Args:
+        *references: of `tiles.Inputs`; of rows `upstream` [Q, H], `log_sum` and
+            `mean`, float32 [Q], the sum of upstream x output; then results:
+            `key_gradient`, `value_gradient` [Y, H] and `score_gradient`
+            [J, F], where the scores by distance are; 0 for distances of no key.
+        sizes: tiles.Sizes.
+    """
+    inputs = tiles.Inputs(*references[:9])
+    upstream, log_sum, mean, *results = references[9:]
+    key_gradient, value_gradient, score_gradient = results
+    first_key = pl.program_id(0) * sizes.tile_keys
+    keys, values = inputs.key[...], inputs.value[...]
+    # Rows in front of this tile do not see these keys.
+    begin = 0
+    if sizes.early_rows:
+        is_late = (first_key >= sizes.early_keys).astype(jnp.int32)
+        begin = sizes.early_rows // sizes.tile_rows * is_late
+
+    def add(index, sums):
+        of_key, of_value = sums
+        rows = _rows(begin + index, sizes)
+        where = tiles.addresses(inputs.starts[rows], first_key, sizes)
+        block = _block(rows, sizes)
+        scores = tiles.scores(
+            inputs,
+            rows,
+            keys,
+            triton.load(inputs.by_distance.at[block, where]),
+            0,
+            sizes,
+        )
+        weights = jnp.exp(scores - log_sum[rows][:, None])
+        keep = tiles.kept(
+            jnp.ones_like(weights), inputs.hashes[rows], first_key, sizes
+        )
+        above = upstream[rows, :]
+        kept = (weights * keep).astype(above.dtype)
+        of_value += tiles.product(kept.T, above)
+        gradient = tiles.product(above, values.T) * keep
+        gradient = weights * (gradient - mean[rows][:, None])
+        gradient = gradient.astype(keys.dtype)
+        triton.store(score_gradient.at[block, where], gradient)
+        of_key += tiles.product(gradient.T, inputs.query[rows, :])
+        return of_key, of_value
+
+    zeros = jnp.zeros((sizes.tile_keys, sizes.head_dim), jnp.float32)
+    num_tiles = sizes.num_rows // sizes.tile_rows
+    of_key, of_value = lax.fori_loop(0, num_tiles - begin, add, (zeros, zeros))
+    key_gradient[...] = of_key.astype(key_gradient.dtype)
+    value_gradient[...] = of_value.astype(value_gradient.dtype)
+    _clear(score_gradient, inputs.starts, first_key, begin, sizes)
+
+
+def _clear(score_gradient, starts, first_key, begin, sizes):
+    """Zeros for rows in front of tile `begin`, and for distances of no key."""
+    shape = (sizes.tile_rows, sizes.tile_keys)
+    zeros = jnp.zeros(shape, score_gradient.dtype)
+
+    def clear_keys(index, _):
+        rows = _rows(index, sizes)
+        where = tiles.addresses(starts[rows], first_key, sizes)
+        triton.store(score_gradient.at[_block(rows, sizes), where], zeros)
+
+    def clear_others(index, _):
+        rows = _rows(index, sizes)
+        row = index * sizes.tile_rows
+        row += jnp.arange(sizes.tile_rows, dtype=jnp.int32)
+        begins = lax.rem(row, jnp.int32(sizes.rows_of_block)) * sizes.width
+        column = first_key + jnp.arange(sizes.tile_keys, dtype=jnp.int32)
+        # Some in front of the keys, the others behind.
+        is_behind = column[None, :] >= (starts[rows] - begins)[:, None]
+        where = begins[:, None] + column[None, :]
+        where += sizes.num_keys * is_behind.astype(jnp.int32)
+        triton.store(score_gradient.at[_block(rows, sizes), where], zeros)
+
+    lax.fori_loop(0, begin, clear_keys, None)
+    num_tiles = sizes.num_rows // sizes.tile_rows
+    # There are no more of them than keys.
+    has_others = (first_key < sizes.others).astype(jnp.int32)
+    lax.fori_loop(0, num_tiles * has_others, clear_others, None)
+
+
+def query_gradients_kernel(
+    key,
+    starts,
+    other,
+    score_gradient,
+    query_gradient,
+    difference_gradient,
+    *,
+    sizes,
+):
+    """Gradients of X rows of the queries.
+
+    Args:
+        key, starts, other: references as of `tiles.Inputs`.
+        score_gradient: [F], of `key_gradients_kernel`.
+        query_gradient: [X, H], a result.
+        difference_gradient: float32 [X], a result.
+        sizes: tiles.Sizes.
+    """
+    rows, begins = pl.ds(0, sizes.tile_rows), starts[...]
+
+    def add(index, sums):
+        of_query, of_difference = sums
+        first = index * sizes.tile_keys
+        where = tiles.addresses(begins, first, sizes)
+        gradient = triton.load(score_gradient.at[where])
+        if sizes.has_segments:
+            is_other = tiles.load_bits(
+                other, rows, index * sizes.words_of_tile, sizes
+            )
+            of_other = jnp.where(is_other, gradient.astype(jnp.float32), 0.0)
+            of_difference += jnp.sum(of_other, axis=1)
+        keys = key[pl.ds(first, sizes.tile_keys), :]
+        of_query += tiles.product(gradient, keys)
+        return of_query, of_difference
+
+    of_query, of_difference = lax.fori_loop(
+        0,
+        _num_tiles(pl.program_id(0), sizes),
+        add,
+        (
+            jnp.zeros((sizes.tile_rows, sizes.head_dim), jnp.float32),
+            jnp.zeros(sizes.tile_rows, jnp.float32),
+        ),
+    )
+    query_gradient[...] = of_query.astype(query_gradient.dtype)
+    difference_gradient[...] = of_difference
+
+
+def _rows(index, sizes):
+    """pl.ds of the rows of a tile."""
+    return pl.ds(index * sizes.tile_rows, sizes.tile_rows)
+
+
+def _block(rows, sizes):
+    """In which block of rows a tile lies."""
+    return lax.div(rows.start, jnp.int32(sizes.rows_of_block))
+
+
+def _num_tiles(index, sizes):
+    """Tiles of keys that the rows of a program may see."""
+    count = sizes.num_keys // sizes.tile_keys
+    if not sizes.early_rows:
+        return count
+    is_early = (index + 1) * sizes.tile_rows <= sizes.early_rows
+    # Triton takes no `where` of two ints.
+    fewer = count - sizes.early_keys // sizes.tile_keys
+    return count - fewer * is_early.astype(jnp.int32)
