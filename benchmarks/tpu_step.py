@@ -1,13 +1,15 @@
 """Compiles the training step with the TPU compiler, without a TPU.
 
     python benchmarks/tpu_step.py --config base --batch-size 8
+    python benchmarks/tpu_step.py --attention-kernel fused memory_efficient \
+        --extrapolate --kernel-cycles
 
 The step is lowered by TensorFlow to StableHLO and compiled by the TPU compiler
 of the PyPI package `libtpu`, through JAX's compile-only client. It refuses what
 a TPU cannot run or hold, and reports memory, operations, estimated cycles, and
 bytes moved: by the compiler's count, and to HBM alone. The text is lowered on
 a CPU; what TensorFlow hands to a real TPU may be better. `--topology cpu`
-compiles for this machine instead.
+compiles for this machine instead. Of several kernels it prints a table.
 """
 
 import argparse
@@ -33,6 +35,17 @@ CHIPS = {
     "v5p": (459e12, 2765e9, 95e9),
     "v6e": (918e12, 1640e9, 32e9),
 }
+# Of the table: names of a report, what they are, and their unit.
+QUANTITIES = (
+    ("bytes_moved", "bytes, by the compiler's count, GB", 1e9),
+    ("hbm_bytes", "bytes to and from HBM, GB", 1e9),
+    ("operation_cycles", "cycles of operations, million", 1e6),
+    ("kernel_cycles", "cycles of the kernels, million", 1e6),
+    ("kernel_cycles_as_released", "the same, records as released", 1e6),
+    ("temporary_bytes", "temporary memory, GB", 1e9),
+    ("code_bytes", "code, GB", 1e9),
+    ("compile_cpu_seconds", "compiling, processor time, s", 1),
+)
 
 
 def lower_training_step(config, training, features):
@@ -308,8 +321,51 @@ def of_all_layers(two, three, num_layers):
     }
 
 
+def table(reports):
+    """Lines of Markdown: a row for each quantity, a column for each kernel.
+
+    Args:
+        reports: list of dict, those that are printed.
+    """
+    kernels = [report["attention_kernel"] for report in reports]
+    lines = [
+        f"| {' | '.join(['', *kernels])} |",
+        f"| --- |{' ---: |' * len(kernels)}",
+    ]
+    for name, what, unit in QUANTITIES:
+        cells = [
+            f"{report[name] / unit:.4g}" if name in report else ""
+            for report in reports
+        ]
+        if any(cells):
+            lines.append(f"| {' | '.join([what, *cells])} |")
+    return lines
+
+
 def main(argv=None):
-    """Prints a report; an error in the options is one line."""
+    """Prints reports; an error in the options is one line."""
+    arguments, parser = _options(argv)
+    reports = []
+    with tempfile.TemporaryDirectory() as folder:
+        dump = pathlib.Path(folder)
+        flags = dump_flags(dump)
+        if not arguments.kernel_cycles:
+            del flags["LIBTPU_INIT_ARGS"]
+        os.environ.update(flags)  # read once, when a compiler is loaded
+        for kernel in arguments.attention_kernel:
+            try:
+                found = _report_of_kernel(kernel, arguments, dump)
+            except ValueError as error:
+                parser.error(str(error))
+            reports.append(found)
+            print(json.dumps(found), flush=True)
+    if len(reports) > 1:
+        print("\n".join(table(reports)))
+    return 0
+
+
+def _options(argv):
+    """Options, and their parser."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     add = parser.add_argument
     add("--config", default="base")
@@ -327,7 +383,7 @@ def main(argv=None):
         action="store_true",
         help="compile two and three layers, and count all by them",
     )
-    add("--attention-kernel", default="auto")
+    add("--attention-kernel", nargs="+", default=["auto"], metavar="NAME")
     add(
         "--kernel-cycles",
         action="store_true",
@@ -336,48 +392,41 @@ def main(argv=None):
     add("--rematerialize", action="store_true")
     add("--scan-layers", action="store_true")
     add("--topology", default="v5e", choices=["cpu", *sorted(TOPOLOGIES)])
-    arguments = parser.parse_args(argv)
+    return parser.parse_args(argv), parser
 
+
+def _report_of_kernel(kernel, arguments, dump):
+    """dict, what is printed of the step with an attention kernel."""
     from xlnet_tf.training.config import TrainingConfig
 
-    with tempfile.TemporaryDirectory() as folder:
-        dump = pathlib.Path(folder)
-        flags = dump_flags(dump)
-        if not arguments.kernel_cycles:
-            del flags["LIBTPU_INIT_ARGS"]
-        os.environ.update(flags)  # read once, when a compiler is loaded
-        try:
-            training = TrainingConfig(
-                objective=arguments.objective,
-                batch_size=arguments.batch_size,
-                precision=arguments.precision,
-                rematerialize=arguments.rematerialize,
-                scan_layers=arguments.scan_layers,
-                attention_kernel=arguments.attention_kernel,
-            )
-            config = model_config(arguments)
-            if arguments.extrapolate:
-                found = of_all_layers(
-                    *(
-                        report_of(
-                            config.replace(num_layers=layers),
-                            *(training, arguments, dump),
-                        )
-                        for layers in (2, 3)
-                    ),
-                    config.num_layers,
+    training = TrainingConfig(
+        objective=arguments.objective,
+        batch_size=arguments.batch_size,
+        precision=arguments.precision,
+        rematerialize=arguments.rematerialize,
+        scan_layers=arguments.scan_layers,
+        attention_kernel=kernel,
+    )
+    config = model_config(arguments)
+    if arguments.extrapolate:
+        found = of_all_layers(
+            *(
+                report_of(
+                    config.replace(num_layers=layers),
+                    *(training, arguments, dump),
                 )
-            else:
-                found = report_of(config, training, arguments, dump)
-        except ValueError as error:
-            parser.error(str(error))
+                for layers in (2, 3)
+            ),
+            config.num_layers,
+        )
+    else:
+        found = report_of(config, training, arguments, dump)
     names = ("config", "objective", "batch_size", "topology")
     report = {name: getattr(arguments, name) for name in names} | found
-    report["attention_kernel"] = arguments.attention_kernel
+    report["attention_kernel"] = kernel
     if not arguments.scan_layers:  # of a loop one turn is counted
         report |= least_seconds(found, arguments.topology)
-    print(json.dumps(report))
-    return 0
+    return report
 
 
 if __name__ == "__main__":
