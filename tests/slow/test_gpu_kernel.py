@@ -41,6 +41,7 @@ def test_it_equals_the_plain_kernel(found):
     for case in (
         "everything",
         "first half",
+        "blocks of one tile",
         "targets alone",
         "content alone, no masks",
     ):

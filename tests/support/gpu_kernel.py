@@ -30,6 +30,7 @@ REVERSED = np.array([True, False])
 CASES = {
     "everything": ((128, 128, 20, 2), {"is_reversed": REVERSED}),
     "first half": ((256, 64, 40), {"first_half_length": 128}),
+    "blocks of one tile": ((192, 64, 5), {}),
     "targets alone": ((128, 128, 8, 1, "query"), {"streams": "query"}),
     "content alone, no masks": (
         (128, 0, 0),

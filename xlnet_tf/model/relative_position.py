@@ -78,7 +78,7 @@ def mirror_distances(even, odd, num_tokens):
     return ops.concatenate([past[..., :1, :], past, future], axis=-2)
 
 
-def make_position_blocks(position, num_tokens, num_keys):
+def make_position_blocks(position, num_tokens, num_keys, size=None):
     """Slice the table of distances: for each block of tokens, those it needs.
 
     S consecutive tokens have K + S - 1 distances to the keys together, not all
@@ -89,12 +89,13 @@ def make_position_blocks(position, num_tokens, num_keys):
         position: tensor of shape [..., K + T, H], by distance as R is.
         num_tokens: int, T, or a scalar of the backend.
         num_keys: int or scalar, K.
+        size: int, S, a divisor of T. Default the largest up to 128.
 
     Returns:
         tensor of shape [..., T / S, K + S, H]; block b belongs to the tokens
         from b S on.
     """
-    size = _block_size(num_tokens)
+    size = size or _block_size(num_tokens)
     if size is None:
         return position[..., None, :, :]
     return ops.stack(

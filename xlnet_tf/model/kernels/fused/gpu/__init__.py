@@ -178,9 +178,10 @@ def _content(rows, key, value, position, rules, interpret):
     """Attended values of the content rows, [B, T, N, H]."""
     batch_size, num_tokens, num_heads, head_dim = rows.query.shape
     num_keys = key.shape[1]
-    blocks = make_position_blocks(position, num_tokens, num_keys)
+    # Of whole tiles.
+    size = 2 * _TILE_ROWS if num_tokens % (2 * _TILE_ROWS) == 0 else _TILE_ROWS
+    blocks = make_position_blocks(position, num_tokens, num_keys, size)
     num_blocks, width = blocks.shape[2:4]
-    size = num_tokens // num_blocks
     # The rows of all examples that have the same distances, one after the
     # other: the gradient of the distances is one product of them.
     position_query = rows.position_query.reshape(
