@@ -10,10 +10,12 @@ import pytest
 
 from benchmarks import contest
 from benchmarks import flops
+from benchmarks import gpu
 from benchmarks import measurements
 from benchmarks import report
 from benchmarks import run
 from benchmarks import texts
+from benchmarks import tpu_step
 from benchmarks import workload
 from benchmarks.contest import quartiles
 from benchmarks.contest import ratios
@@ -218,3 +220,39 @@ def test_text_of_ones_own(tmp_path):
     assert len(texts.read_lines(files["text"])[0]) == 100
     with pytest.raises(FileNotFoundError, match="no file of text matches"):
         texts.prepare(tmp_path, 1, "nowhere/*.txt")
+
+
+def test_kernels_of_the_tpu_step_in_one_table():
+    fused = {"attention_kernel": "fused", "bytes_moved": 38.8e9}
+    plain = {"attention_kernel": "plain", "bytes_moved": 104e9}
+    lines = tpu_step.table([fused | {"kernel_cycles": 26e6}, plain])
+    assert lines == [
+        "|  | fused | plain |",
+        "| --- | ---: | ---: |",
+        "| bytes, by the compiler's count, GB | 38.8 | 104 |",
+        "| cycles of the kernels, million | 26 |  |",
+    ]
+
+
+def test_table_of_a_gpu():
+    row = {
+        "name": "xlnet_tf",
+        "size": "large",
+        "job": "inference",
+        "batch_size": 32,
+        "num_tokens": 512,
+    }
+    measured = {
+        "device": "NVIDIA H100 80GB HBM3",
+        "flops": 989e9,
+        "seconds": [0.004, 0.002, 0.002],
+        "peak_bytes": 2**31,
+        "first_seconds": 3.0,
+    }
+    lines = gpu.table([row | measured, row | {"reason": "out of memory"}])
+    what = "| large inference, 32 rows of 512 | xlnet_tf |"
+    assert lines[2].startswith(
+        f"{what} NVIDIA H100 80GB HBM3 | 2.00 ms (2.00 to 3.00) | 50.0% | "
+        "2.0 GiB | 3.0 s |"
+    )
+    assert lines[3] == f"{what} out of memory |||||"

@@ -60,16 +60,24 @@ def test_the_base_step_in_one_kernel_fits_a_v5e():
 
 
 @pytest.mark.parametrize(
-    ("objective", "backbone"), [("causal", "xlnet"), ("pseudo_masked", "bert")]
+    ("objective", "backbone", "topology", "kernel"),
+    [
+        ("causal", "xlnet", "v6e", "fused"),
+        ("pseudo_masked", "bert", "v5e", "auto"),
+    ],
 )
-def test_a_step_of_other_objectives_compiles(objective, backbone):
+def test_a_step_of_other_objectives_compiles(
+    objective, backbone, topology, kernel
+):
     """A step of `masked` is a part of these on either backbone."""
     report = compiled(
         *("--config", "tiny", "--objective", objective, "--backbone", backbone),
-        *("--sequence-length", "128", "--memory-length", "64"),
+        *("--sequence-length", "128", "--memory-length", "128"),
         *("--reuse-length", "0", "--num-predict", "19", "--num-layers", "1"),
+        *("--topology", topology, "--attention-kernel", kernel),
     )
     assert report["objective"] == objective
+    assert report["topology"] == topology
     assert report["flops"] > 1e8 and report["code_bytes"] > 0
 
 
