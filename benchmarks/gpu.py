@@ -16,6 +16,7 @@ bfloat16 rate that the necessary matrix products (`flops.py`) come to.
 """
 
 import argparse
+import contextlib
 import importlib
 import json
 import os
@@ -26,6 +27,7 @@ import sys
 import tempfile
 import threading
 import time
+import warnings
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
@@ -38,11 +40,13 @@ from benchmarks.contest import quartiles
 # name that fits.
 PEAKS = {
     "H100 PCIe": 756e12,
+    "H100 NVL": 835e12,
     "H100": 989e12,
     "H200": 989e12,
     "GH200": 989e12,
     "A100": 312e12,
     "L40S": 362e12,
+    "L40": 181e12,
     "L4": 121e12,
 }
 
@@ -87,7 +91,8 @@ def main(argv=None):
         answer_rounds(json.loads(settings.worker))
         return 0
     rows = []
-    for size in settings.size or ("base", "large"):
+    sizes = ("base",) if settings.tiny else ("base", "large")
+    for size in settings.size or sizes:
         for job in settings.job or ("training", "inference"):
             names = [
                 name
@@ -229,12 +234,21 @@ class _Process:
 
     def finish(self):
         """Ends the process."""
-        self._process.stdin.close()
-        self._process.wait()
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.close()
+        self._wait()
         self._printed.close()
 
+    def _wait(self):
+        """Its exit status; it is killed if it hangs."""
+        try:
+            return self._process.wait(self._timeout)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            return self._process.wait()
+
     def _reason(self):
-        if self._process.wait() == -signal.SIGKILL:
+        if self._wait() == -signal.SIGKILL:
             return f"no answer in {self._timeout:g} s, or out of memory"
         self._printed.seek(0)
         lines = [line for line in self._printed if line.strip()]
@@ -246,13 +260,16 @@ class _Process:
 def answer_rounds(task):
     """Sets a contender up, then times a round for each line of the input.
 
-    What it prints are lines of JSON: `device`, `flops` of a step and
-    `first_seconds` once it is set up; then `seconds` of a step, a list of one,
-    with the `peak_bytes` and the `result` so far.
+    Its answers are lines of JSON: `device`, `flops` of a step and
+    `first_seconds` once it is set up, and the `warnings` until then; then
+    `seconds` of a step, a list of one, with the `peak_bytes` and the `result`
+    so far.
 
     Args:
         task: dict with `module`, `job`, `shape`, `options`, `steps`.
     """
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)  # for what libraries print
     module = importlib.import_module(f"benchmarks.contenders.{task['module']}")
     if hasattr(module, "check_backend"):
         module.check_backend()
@@ -263,18 +280,24 @@ def answer_rounds(task):
         factory, count = module.inference, flops.forward_flops
 
     def answer(**values):
-        print(json.dumps(values), flush=True)
+        answers.write(json.dumps(values) + "\n")
+        answers.flush()
 
     begun = time.perf_counter()
-    run, wait = factory(**shape, **task["options"])
-    run()
-    wait()
+    with warnings.catch_warnings(record=True) as found:
+        warnings.filterwarnings("always", "the kernel .* computes attention")
+        run, wait = factory(**shape, **task["options"])
+        run()
+        wait()
     first = time.perf_counter() - begun
     for _ in range(2):
         run()
     wait()
     answer(
-        device=module.device_name(), flops=count(**shape), first_seconds=first
+        device=module.device_name(),
+        flops=count(**shape),
+        first_seconds=first,
+        warnings=sorted({str(one.message) for one in found}),
     )
     for _ in sys.stdin:
         begun = time.perf_counter()
@@ -293,11 +316,12 @@ def table(rows, peak_tflops=None):
         peak_tflops: float, of the device, or None to look it up.
 
     Returns:
-        list of str.
+        list of str; behind the table what its contenders warned of, as of
+        another kernel than was asked for.
     """
     lines = [
         "| what | contender | device | a step (quartiles) | MFU | memory | "
-        "first step |",
+        "set-up and first step |",
         "| --- | --- | --- | ---: | ---: | ---: | ---: |",
     ]
     for row in rows:
@@ -320,7 +344,8 @@ def table(rows, peak_tflops=None):
             f"({low:.2f} to {high:.2f}) | {share} | {memory} | "
             f"{row['first_seconds']:.1f} s |"
         )
-    return lines
+    said = {line: None for row in rows for line in row.get("warnings", ())}
+    return lines + ["", *said] if said else lines
 
 
 def peak_of(device, peak_tflops=None):

@@ -357,6 +357,10 @@ def main(argv=None):
                 found = _report_of_kernel(kernel, arguments, dump)
             except ValueError as error:
                 parser.error(str(error))
+            except RuntimeError as error:  # of the compiler
+                if len(arguments.attention_kernel) == 1:
+                    raise
+                found = {"attention_kernel": kernel, "reason": str(error)}
             reports.append(found)
             print(json.dumps(found), flush=True)
     if len(reports) > 1:

@@ -26,15 +26,32 @@ from xlnet_tf.model.kernels.scores import ScoreRules
 
 B, N, H = 2, 2, 64
 REVERSED = np.array([True, False])
+NOTHING = {"mask": None, "other_segment": None, "dropout": 0.0, "seed": None}
 # Tokens, memory, targets; directions and streams; what is not as in `rules_of`.
 CASES = {
     "everything": ((128, 128, 20, 2), {"is_reversed": REVERSED}),
-    "first half": ((256, 64, 40), {"first_half_length": 128}),
-    "blocks of one tile": ((192, 64, 5), {}),
-    "targets alone": ((128, 128, 8, 1, "query"), {"streams": "query"}),
-    "content alone, no masks": (
-        (128, 0, 0),
-        {"mask": None, "other_segment": None, "dropout": 0.0, "seed": None},
+    "first half": (
+        (256, 64, 40, 2),
+        {"first_half_length": 128, "is_reversed": REVERSED},
+    ),
+    "first half of no whole tiles": (
+        (192, 64, 33),
+        {"first_half_length": 96, "other_segment": None},
+    ),
+    "more targets than tokens": ((64, 0, 70), {"mask": None}),
+    "targets alone": ((128, 128, 1, 1, "query"), {"streams": "query"}),
+    "content alone, no masks": ((128, 0, 0), NOTHING),
+    "one mask of all examples": (
+        (64, 64, 0),
+        {"mask": np.tri(64, 128, 64, dtype=bool)[None]},
+    ),
+    "no rows": (
+        (64, 0, 0, 1, "query"),
+        {
+            **NOTHING,
+            "streams": "query",
+            "target_positions": np.zeros((B, 0), "int32"),
+        },
     ),
 }
 
@@ -62,7 +79,7 @@ def rules_of(inputs, targets, **changes):
     rows, keys = inputs[0].shape[2], inputs[5].shape[2]
     tokens = inputs[7].shape[2] - keys
     mask = random.random((B, rows, keys)) < 0.6
-    mask[1, 3] = False  # a row that sees nothing
+    mask[1, 3:4] = False  # a row that sees nothing
     first = changes.get("first_half_length", 0)
     if first:
         mask[:, :first, keys - tokens + first :] = False
@@ -103,43 +120,78 @@ def results(kernel, inputs, rules):
 
 
 def errors(expected, found):
-    """The largest error of each array, of its largest entry."""
+    """The largest error of each array, of its largest entry; NaN is kept."""
     return [
-        float(np.abs(one - two).max() / max(np.abs(one).max(), 1e-9))
+        float(np.max(np.abs(one - two)) / max(np.max(np.abs(one)), 1e-9))
         for one, two in zip(expected, found, strict=True)
+        if one.size
     ]
 
 
 def deviations(expected, found):
     """The root of the mean square error of each, of its deviation."""
     return [
-        float(np.sqrt(np.mean((one - two) ** 2)) / max(np.std(one), 1e-9))
+        float(np.sqrt(np.mean((one - two) ** 2)) / np.std(one))
         for one, two in zip(expected, found, strict=True)
     ]
 
 
 def of_cases():
-    """dict of case to errors; of "recomputed" to those of the same kernel."""
+    """dict of case to errors of output and gradients."""
     found = {}
     for name, (shape, changes) in CASES.items():
         inputs = operands(*shape)
         rules = rules_of(inputs, shape[2], **changes)
         expected = results(plain.attend, inputs, rules)
         computed = results(fused.attend, inputs, rules)
-        assert np.std(expected[0]) > 0.05
         found[name] = errors(expected, computed)
-        if name == "everything":
-            narrow = [x.astype("bfloat16") for x in inputs]
-            found["bfloat16"] = [
-                max(deviations(expected, results(kernel, narrow, rules)))
-                for kernel in (fused.attend, memory_efficient.attend)
-            ]
-            calls._MOST_KEPT, kept = 0, calls._MOST_KEPT
-            calls._differentiable.cache_clear()
-            again = results(fused.attend, inputs, rules)
-            found["recomputed"] = errors(computed, again)
-            calls._MOST_KEPT = kept
     return found
+
+
+def of_narrow_types():
+    """dict of type and kernel to deviations from `plain` in float32."""
+    inputs = operands(128, 128, 20)
+    rules = rules_of(inputs, 20)
+    expected = results(plain.attend, inputs, rules)
+    kernels = {"fused": fused.attend, "other": memory_efficient.attend}
+    return {
+        f"{dtype} {name}": deviations(
+            expected,
+            results(kernel, [x.astype(dtype) for x in inputs], rules),
+        )
+        for dtype in ("bfloat16", "float16")
+        for name, kernel in kernels.items()
+    }
+
+
+def of_a_broken_promise():
+    """float, what keys that nobody should see change where they are skipped."""
+    inputs = operands(256, 0, 0)
+    rules = rules_of(inputs, 0)
+    hidden = np.array(rules.mask)
+    hidden[:, :128, 128:] = False
+    expected = results(
+        plain.attend, inputs, rules._replace(mask=jnp.asarray(hidden))
+    )
+    promised = rules._replace(first_half_length=128)
+    return max(errors(expected, results(fused.attend, inputs, promised)))
+
+
+def barriers_of_gradient(most_kept):
+    """int, the barriers of a step's program that keeps so many scores."""
+    calls._MOST_KEPT, kept = most_kept, calls._MOST_KEPT
+    calls._differentiable.cache_clear()
+    inputs = operands(64, 0, 0)
+    rules = rules_of(inputs, 0, **NOTHING)
+
+    def loss(*inputs):
+        return jnp.sum(fused.attend(*inputs, rules) ** 2)
+
+    step = jax.jit(jax.value_and_grad(loss, argnums=tuple(range(8))))
+    program = step.lower(*inputs).as_text()
+    calls._MOST_KEPT = kept
+    calls._differentiable.cache_clear()
+    return program.count("optimization_barrier")
 
 
 def of_model():
@@ -220,7 +272,10 @@ def main():
     jax.config.update("jax_default_matmul_precision", "float32")
     has_gpu = jax.default_backend() == "gpu"
     fused.INTERPRET = None if has_gpu else "gpu"
-    found = {**of_cases(), "model": of_model()}
+    found = {"cases": of_cases(), "model": of_model()}
+    found["narrow types"] = of_narrow_types()
+    found["broken promise"] = of_a_broken_promise()
+    found["barriers"] = [barriers_of_gradient(most) for most in (2**28, 0)]
     found["other sizes"] = of_other_sizes()
     # As on a machine that has one.
     fused.INTERPRET, fused._jax_platform = None, lambda: "gpu"

@@ -99,21 +99,16 @@ def misfit(query, key, position):
         return "TensorFlow computes on a GPU (KERAS_BACKEND=jax would do)"
     try:
         kernel = _kernel()
-    except ImportError:
-        return "JAX is not installed (pip install 'xlnet_tf[tpu]')"
-    batch_size, num_heads, num_rows, head_dim = query.shape
+    except ImportError as error:
+        return f"JAX cannot be used (pip install 'xlnet_tf[tpu]'): {error}"
     num_keys, num_distances = key.shape[2], position.shape[2]
-    if not all(
-        isinstance(x, int)
-        for x in (batch_size, num_rows, num_keys, num_distances)
-    ):
+    sizes = (*query.shape, num_keys, num_distances)
+    if not all(isinstance(size, int) for size in sizes):
         return "sizes are not known when it is traced"
     return kernel.misfit(
-        batch_size,
+        tuple(query.shape),
         num_distances - num_keys,
         num_keys,
-        num_heads,
-        head_dim,
         keras.backend.standardize_dtype(query.dtype),
     )
 

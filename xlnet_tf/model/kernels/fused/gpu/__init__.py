@@ -21,14 +21,15 @@ from xlnet_tf.model.dropout import hash_rows
 from xlnet_tf.model.kernels.fused.gpu import calls
 from xlnet_tf.model.kernels.fused.gpu.tiles import BITS
 from xlnet_tf.model.kernels.fused.gpu.tiles import Sizes
-from xlnet_tf.model.kernels.scores import segment_difference
 from xlnet_tf.model.relative_position import make_position_blocks
 
 # Rows and keys of a tile; of targets fewer rows, because they are filled up.
 _TILE_ROWS, _TILE_KEYS, _TILE_TARGETS = 64, 64, 32
 _HEAD_DIMS = (16, 32, 64, 128)
-# Addresses of the kernels are int32.
-_MOST_SCORES = 2**31
+# Triton's products need tensor cores of Ampere.
+_LEAST_CAPABILITY = 8
+# Addresses in the scores by distance of a head are int32.
+_MOST_ADDRESSES = 2**31
 
 
 class _Rows(NamedTuple):
@@ -73,29 +74,45 @@ class _Rows(NamedTuple):
         )
 
 
-def misfit(batch_size, num_tokens, num_keys, num_heads, head_dim, dtype):
-    """Why these sizes are beyond the kernels, str, or None.
+def misfit(query_shape, num_tokens, num_keys, dtype):
+    """Why these sizes are beyond the kernels, or the GPU is; str, or None.
 
     Args:
-        batch_size, num_tokens, num_keys, num_heads, head_dim: ints, B, T, K, N
-            and H.
+        query_shape: ints B, N, Q and H.
+        num_tokens, num_keys: ints, T and K.
         dtype: str.
     """
+    *_, num_rows, head_dim = query_shape
     if jax.__version_info__ < (0, 10):
         return f"JAX {jax.__version__} is older than 0.10"
+    if _capability() < _LEAST_CAPABILITY:
+        return f"a GPU of compute capability {_capability():g} is too old"
+    if 0 in query_shape:
+        return "there are no rows"
     if num_tokens % _TILE_ROWS or num_keys % _TILE_KEYS:
         return (
             f"tokens ({num_tokens}) and keys ({num_keys}) must be multiples "
             f"of {_TILE_KEYS}"
         )
+    if num_keys < num_tokens:
+        return f"there are fewer keys ({num_keys}) than tokens ({num_tokens})"
     if head_dim not in _HEAD_DIMS:
         return f"the head dim ({head_dim}) must be one of {_HEAD_DIMS}"
-    scores = batch_size * num_heads * num_tokens * (num_keys + num_tokens)
-    if scores >= _MOST_SCORES:
-        return f"{scores} scores by distance are too many for its addresses"
+    scores = (num_rows + _TILE_TARGETS) * (num_keys + num_tokens)
+    if scores >= _MOST_ADDRESSES:
+        return f"{scores} scores by distance of a head are too many"
     if dtype not in ("float32", "bfloat16", "float16"):
         return f"its numbers are float32, bfloat16 or float16, not {dtype}"
     return None
+
+
+def _capability():
+    """float, what the maker calls the age of a GPU; infinite of other chips."""
+    device = jax.devices()[0]
+    try:
+        return float(device.compute_capability)
+    except (AttributeError, ValueError):  # such as "gfx942", of AMD
+        return float("inf")
 
 
 def attend(
@@ -125,13 +142,12 @@ def attend(
     if rules.seed is not None and rules.dropout:
         hashes = hash_rows(query.shape[:3], rules.seed)[..., 0]
     scale = head_dim**-0.5
-    difference = segment_difference(query, segment_bias, segment_direction)
     # As the projections compute them; the compiler drops what is swapped twice.
     query, key, value = (x.swapaxes(1, 2) for x in (query, key, value))
     rows = _Rows(
-        (query + content_bias) * scale,
-        (query + position_bias) * scale,
-        difference.astype(jnp.float32),
+        _with_bias(query, content_bias) * scale,
+        _with_bias(query, position_bias) * scale,
+        _difference(query, segment_bias, segment_direction * scale),
         hashes,
         _words(rules.mask, num_rows),
         _words(rules.other_segment, num_rows),
@@ -150,6 +166,22 @@ def attend(
     if len(found) == 2:
         attended = jnp.concatenate(found, axis=1)
     return attended.swapaxes(1, 2)
+
+
+def _with_bias(query, bias):
+    """[B, Q, N, H] + [N, H]; the gradient of the bias is a float32 sum."""
+    wide = jnp.broadcast_to(bias.astype(jnp.float32), query.shape)
+    return query + wide.astype(query.dtype)
+
+
+def _difference(query, bias, direction):
+    """`segment_difference` of [B, Q, N, H], float32 [B, N, Q]."""
+    of_rows = jnp.einsum(
+        *("bqnh,nh->bnq", query, direction),
+        preferred_element_type=jnp.float32,
+    )
+    wide = bias.astype(jnp.float32) * direction.astype(jnp.float32)
+    return of_rows + jnp.sum(wide, axis=-1)[:, None]
 
 
 def _words(mask, num_rows):
@@ -189,8 +221,8 @@ def _content(rows, key, value, position, rules, interpret):
     ).transpose((3, 1, 0, 2, 4))
     early_rows = rules.first_half_length
     early_keys = num_keys - num_tokens + early_rows
-    if early_rows % _TILE_ROWS or early_keys % _TILE_KEYS:
-        early_rows = 0
+    if early_rows % _TILE_ROWS:
+        early_rows = 0  # The mask says the same.
     sizes = _sizes(
         *(key, rules, interpret),
         num_rows=num_tokens,
@@ -245,4 +277,8 @@ def _by_example(distances, rules):
     """[1 or 2, N, J, W, H] -> [N, J, W, H], or of each example's direction."""
     if rules.is_reversed is None:
         return distances[0]
-    return distances[rules.is_reversed.astype(jnp.int32)]
+    # A product, because the gradient of a look-up is added up in any order.
+    directions = jnp.stack([~rules.is_reversed, rules.is_reversed], axis=1)
+    return jnp.einsum(
+        "bd,dnjwh->bnjwh", directions.astype(distances.dtype), distances
+    )

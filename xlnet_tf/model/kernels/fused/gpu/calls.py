@@ -15,8 +15,11 @@ from xlnet_tf.model.kernels.fused.gpu import kernels
 from xlnet_tf.model.kernels.fused.gpu.tiles import Inputs
 
 _WARPS = 4
-# How many tiles ahead a loop loads: where it holds much, none.
+# Stages of the loop of a program that computes rows, or keys: with 1 it loads
+# nothing ahead, for which the gradients of keys have no registers left,
 _STAGES = {"rows": 3, "keys": 1}
+# nor wide heads the shared memory: bytes of a row of a tile.
+_WIDE = 128
 # More scores by distance than this are computed again for the gradient.
 _MOST_KEPT = 2**28
 
@@ -80,7 +83,8 @@ def _differentiable(sizes):
         ).swapaxes(1, 2)
         rows = position_query.size // position_query.shape[-1]
         if rows * distances.shape[-2] > _MOST_KEPT:
-            # Else the compiler would keep those of the forward pass.
+            # Of equal products the compiler makes one, and keeps it; behind a
+            # barrier they are not equal.
             position_query, upstream = jax.lax.optimization_barrier(
                 (position_query, upstream)
             )
@@ -161,6 +165,7 @@ def _query_gradients(sizes, inputs, score_gradient):
 def _call(kernel, name, specs, operand_specs, result_specs, results):
     batch_size, _, num_heads, _ = results[0].shape
     sizes = specs.sizes
+    is_wide = sizes.head_dim * results[0].dtype.itemsize > _WIDE
     return pl.pallas_call(
         functools.partial(kernel, sizes=sizes),
         name=name,
@@ -171,7 +176,8 @@ def _call(kernel, name, specs, operand_specs, result_specs, results):
         out_shape=[jax.ShapeDtypeStruct(x.shape, x.dtype) for x in results],
         interpret=sizes.interpret,
         compiler_params=triton.CompilerParams(
-            num_warps=_WARPS, num_stages=_STAGES[specs.computes]
+            num_warps=_WARPS,
+            num_stages=1 if is_wide else _STAGES[specs.computes],
         ),
     )
 

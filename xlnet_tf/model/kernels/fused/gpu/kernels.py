@@ -3,8 +3,8 @@
 Forward, a program computes some rows of a head, tile by tile of their keys. For
 the gradients of keys and values it computes some keys, tile by tile of the
 rows, and writes the gradient of the scores, from which another kernel takes
-that of the queries. Nothing is summed by two programs, so that results do not
-depend on their order.
+that of the queries. No two programs add to one sum, so that no result depends
+on their order.
 
 Shapes: Q rows, K keys, H head dim; X rows and Y keys of a tile; F scores by
 distance of the rows of a block, J blocks.
@@ -140,7 +140,7 @@ def _clear(score_gradient, starts, first_key, begin, sizes):
 
     def clear_others(index, _):
         rows = _rows(index, sizes)
-        row = index * sizes.tile_rows
+        row = jnp.asarray(index * sizes.tile_rows, jnp.int32)
         row += jnp.arange(sizes.tile_rows, dtype=jnp.int32)
         begins = lax.rem(row, jnp.int32(sizes.rows_of_block)) * sizes.width
         column = first_key + jnp.arange(sizes.tile_keys, dtype=jnp.int32)
@@ -152,7 +152,7 @@ def _clear(score_gradient, starts, first_key, begin, sizes):
 
     lax.fori_loop(0, begin, clear_keys, None)
     num_tiles = sizes.num_rows // sizes.tile_rows
-    # There are no more of them than keys.
+    # Each has a program, because `misfit` refuses fewer keys than tokens.
     has_others = (first_key < sizes.others).astype(jnp.int32)
     lax.fori_loop(0, num_tiles * has_others, clear_others, None)
 
@@ -213,7 +213,8 @@ def _rows(index, sizes):
 
 def _block(rows, sizes):
     """In which block of rows a tile lies."""
-    return lax.div(rows.start, jnp.int32(sizes.rows_of_block))
+    first = jnp.asarray(rows.start, jnp.int32)  # of 64 bits, if JAX has them
+    return lax.div(first, jnp.int32(sizes.rows_of_block))
 
 
 def _num_tiles(index, sizes):

@@ -10,14 +10,15 @@ from xlnet_tf.model.kernels.fused.tpu import calls
 from xlnet_tf.model.kernels.fused.tpu.weights import Sizes
 
 
-def misfit(batch_size, num_tokens, num_keys, num_heads, head_dim, dtype):
+def misfit(query_shape, num_tokens, num_keys, dtype):
     """Why these sizes are beyond the kernel, str, or None.
 
     Args:
-        batch_size, num_tokens, num_keys, num_heads, head_dim: ints, B, T, K, N
-            and H.
+        query_shape: ints B, N, Q and H.
+        num_tokens, num_keys: ints, T and K.
         dtype: str.
     """
+    _, num_heads, _, head_dim = query_shape
     return calls.misfit(num_tokens, num_keys, num_heads, head_dim, dtype)
 
 
