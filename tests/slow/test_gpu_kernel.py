@@ -25,7 +25,13 @@ TOLERANCE = 1e-5
 
 @pytest.fixture(scope="module")
 def found():
-    environment = {**os.environ, "KERAS_BACKEND": "jax", "JAX_PLATFORMS": "cpu"}
+    environment = {
+        **os.environ,
+        "KERAS_BACKEND": "jax",
+        "JAX_PLATFORMS": "cpu",
+        # Compiling is most of it.
+        "JAX_DISABLE_MOST_OPTIMIZATIONS": "1",
+    }
     done = subprocess.run(
         [sys.executable, "-m", "tests.support.gpu_kernel"],
         capture_output=True,
@@ -47,8 +53,10 @@ def test_it_equals_the_plain_kernel(found):
 
 
 def test_a_model_learns_alike(found):
-    assert len(found["model"]) > 20
-    assert all(error < TOLERANCE for error in found["model"])
+    loss, *gradients = found["model"]
+    assert loss < TOLERANCE
+    assert len(gradients) > 20
+    assert all(error < 1e-4 for error in gradients)
 
 
 def test_keys_behind_the_first_half_are_skipped(found):
