@@ -10,9 +10,9 @@ h5py and safetensors are enough; Hugging Face needs torch and transformers.
 Training is a step of AdamW in bfloat16 with weights in float32: 512 tokens, 85
 targets, memory of 384. Inference is the content stream of 512 tokens. Each
 contender has a process of its own. With `--together` those of a job are set up
-at the same time, which takes less of it but the memory of all, and then
-measured in turns. MFU is the share of the device's greatest
-bfloat16 rate that the necessary matrix products (`flops.py`) come to.
+at the same time, which is sooner done but needs the memory of all, and then
+measured in turns. MFU is the share of the device's greatest bfloat16 rate that
+the necessary matrix products (`flops.py`) come to.
 """
 
 import argparse
@@ -86,7 +86,13 @@ def main(argv=None):
     Returns:
         int, the exit status.
     """
-    settings = _parser().parse_args(argv)
+    parser = _parser()
+    settings = parser.parse_args(argv)
+    for name in ("batch_size", "tokens", "targets", "rounds", "steps"):
+        value = getattr(settings, name)
+        if value is not None and value < 1:
+            option = name.replace("_", "-")
+            parser.error(f"--{option} must be at least 1, not {value}")
     if settings.worker:
         answer_rounds(json.loads(settings.worker))
         return 0

@@ -345,6 +345,8 @@ def table(reports):
 def main(argv=None):
     """Prints reports; an error in the options is one line."""
     arguments, parser = _options(argv)
+    from xlnet_tf.model.kernels import check_kernel
+
     reports = []
     with tempfile.TemporaryDirectory() as folder:
         dump = pathlib.Path(folder)
@@ -352,6 +354,11 @@ def main(argv=None):
         if not arguments.kernel_cycles:
             del flags["LIBTPU_INIT_ARGS"]
         os.environ.update(flags)  # read once, when a compiler is loaded
+        for kernel in arguments.attention_kernel:
+            try:  # All, before the first is compiled for minutes.
+                check_kernel(kernel)
+            except ValueError as error:
+                parser.error(str(error))
         for kernel in arguments.attention_kernel:
             try:
                 found = _report_of_kernel(kernel, arguments, dump)

@@ -256,3 +256,15 @@ def test_table_of_a_gpu():
         "2.0 GiB | 3.0 s |"
     )
     assert lines[3] == f"{what} out of memory |||||"
+
+
+def test_a_contender_on_a_gpu_that_ends_costs_no_other_its_row():
+    settings = gpu._parser().parse_args(["--tiny"])
+    process = gpu._Process("xlnet_tf", "base", "training", settings)
+    process._process.kill()
+    process._process.wait()
+    process.ask("round")
+    process.ask("round")
+    process.finish()
+    assert process.row["reason"] == "no answer in 900 s, or out of memory"
+    assert "seconds" not in process.row

@@ -306,3 +306,12 @@ def test_kernels_are_found_by_name():
         assert kernels.find_kernel("plain") is plain.attend
     with pytest.raises(ValueError, match="Received: attention_kernel='slow'"):
         kernels.find_kernel("slow")
+
+
+def test_tensorflow_on_a_gpu_is_told_why(monkeypatch):
+    monkeypatch.setattr(fused, "_computes_on_gpu", lambda: True)
+    tensor = tf.zeros((1, 1, 128, 64))
+    problem = fused.misfit(tensor, tensor, tf.zeros((1, 1, 256, 64)))
+    assert problem == (
+        "TensorFlow cannot call a GPU's kernel (set KERAS_BACKEND=jax)"
+    )

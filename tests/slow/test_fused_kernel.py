@@ -10,6 +10,7 @@ import pytest
 import tensorflow as tf
 
 from tests.model.test_reference_numbers import check
+from tests.support import kernel_inputs
 from tests.support.gradients import compared
 from tests.support.padded_kernel import padded
 from xlnet_tf.model import kernels
@@ -24,7 +25,6 @@ pytestmark = [
         importlib.util.find_spec("jax") is None, reason="jax is not installed"
     ),
 ]
-B, N, H = 2, 2, 64
 TOLERANCE = 1e-5
 
 
@@ -37,42 +37,14 @@ def interpreted(monkeypatch):
     monkeypatch.setattr(fused, "INTERPRET", "tpu")
 
 
-def operands(tokens, memory, targets, directions=1, streams="both"):
-    """Inputs of a kernel, of normal numbers."""
-    random = np.random.default_rng(0)
-    keys = memory + tokens
-    rows = targets + (tokens if streams == "both" else 0)
-    shapes = (
-        (B, N, rows, H),
-        *[(N, H)] * 4,
-        *[(B, N, keys, H)] * 2,
-        (directions, N, keys + tokens, H),
-    )
-    return [
-        tf.constant(random.normal(size=shape).astype("float32"))
-        for shape in shapes
-    ]
+def operands(*sizes):
+    """Tensors of `kernel_inputs`."""
+    return [tf.constant(x) for x in kernel_inputs.operands(*sizes)]
 
 
 def rules_of(inputs, targets, **changes):
-    """Masks, segments, positions and dropout, all at once."""
-    random = np.random.default_rng(1)
-    rows, keys = inputs[0].shape[2], inputs[5].shape[2]
-    tokens = inputs[7].shape[2] - keys
-    mask = random.random((B, rows, keys)) < 0.6
-    mask[1, 3] = False  # a row that sees nothing
-    values = {
-        "mask": mask,
-        "other_segment": random.random((B, rows, keys)) < 0.5,
-        "is_reversed": None,
-        "target_positions": None,
-        "dropout": 0.1,
-        "seed": np.array([3, 5], "uint32"),
-    }
-    if targets:
-        positions = random.integers(0, tokens, (B, targets))
-        values["target_positions"] = positions.astype("int32")
-    values |= changes
+    """ScoreRules of `kernel_inputs`."""
+    values = kernel_inputs.rules_of(inputs, targets, **changes)
     return ScoreRules(
         **{
             name: tf.constant(x) if isinstance(x, np.ndarray) else x
@@ -132,7 +104,7 @@ def test_blocks_that_see_no_late_keys_are_skipped():
     mask[0, :128, 256:] = False  # of the first example alone
     rules = rules_of(inputs, 0, mask=mask)
     codes = tpu._codes(rules, mask.shape)
-    sizes = Sizes(*(256, 0, 384, N, H, 256, 1), 0.0, "float32", interpret=True)
+    sizes = Sizes(*(256, 0, 384, 2, 64, 256, 1), 0.0, "float32", interpret=True)
     early = calls._sees_early_keys_only(codes.numpy(), sizes)
     np.testing.assert_array_equal(early, [[1, 0], [0, 0]])
     expected = gradients(plain.attend, inputs, rules)

@@ -17,7 +17,7 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(
         jax.__version_info__[:2] != (0, 10),
-        reason="a GPU's program is lowered without one as JAX 0.10 does it",
+        reason="other versions of JAX lower for a GPU in another way",
     ),
 ]
 TOLERANCE = 1e-5
@@ -83,6 +83,10 @@ def test_other_sizes_are_computed_by_the_other_kernel(found):
     error, said = found["other sizes"]
     assert error == 0
     assert any("tokens (96)" in line for line in said)
+
+
+def test_gpus_before_ampere_are_refused(found):
+    assert found["old"] == "a GPU of compute capability 7.5 is too old"
 
 
 def test_a_gpu_gets_it_by_default(found):

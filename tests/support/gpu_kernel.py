@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from tests.support import kernel_inputs
 from xlnet_tf import XLNetBackbone
 from xlnet_tf import XLNetConfig
 from xlnet_tf import XLNetPretrainer
@@ -21,10 +22,10 @@ from xlnet_tf.model.kernels import find_kernel
 from xlnet_tf.model.kernels import fused
 from xlnet_tf.model.kernels import memory_efficient
 from xlnet_tf.model.kernels import plain
+from xlnet_tf.model.kernels.fused import gpu
 from xlnet_tf.model.kernels.fused.gpu import calls
 from xlnet_tf.model.kernels.scores import ScoreRules
 
-B, N, H = 2, 2, 64
 REVERSED = np.array([True, False])
 NOTHING = {"mask": None, "other_segment": None, "dropout": 0.0, "seed": None}
 # Tokens, memory, targets; directions and streams; what is not as in `rules_of`.
@@ -50,51 +51,20 @@ CASES = {
         {
             **NOTHING,
             "streams": "query",
-            "target_positions": np.zeros((B, 0), "int32"),
+            "target_positions": np.zeros((2, 0), "int32"),
         },
     ),
 }
 
 
-def operands(tokens, memory, targets, directions=1, streams="both"):
-    """Inputs of a kernel, of normal numbers."""
-    random = np.random.default_rng(0)
-    keys = memory + tokens
-    rows = targets + (tokens if streams == "both" else 0)
-    shapes = (
-        (B, N, rows, H),
-        *[(N, H)] * 4,
-        *[(B, N, keys, H)] * 2,
-        (directions, N, keys + tokens, H),
-    )
-    return [
-        jnp.asarray(random.normal(size=shape).astype("float32"))
-        for shape in shapes
-    ]
+def operands(*sizes):
+    """Tensors of `kernel_inputs`."""
+    return [jnp.asarray(x) for x in kernel_inputs.operands(*sizes)]
 
 
 def rules_of(inputs, targets, **changes):
-    """Masks, segments, positions and dropout, all at once."""
-    random = np.random.default_rng(1)
-    rows, keys = inputs[0].shape[2], inputs[5].shape[2]
-    tokens = inputs[7].shape[2] - keys
-    mask = random.random((B, rows, keys)) < 0.6
-    mask[1, 3:4] = False  # a row that sees nothing
-    first = changes.get("first_half_length", 0)
-    if first:
-        mask[:, :first, keys - tokens + first :] = False
-    values = {
-        "mask": mask,
-        "other_segment": random.random((B, rows, keys)) < 0.5,
-        "is_reversed": None,
-        "target_positions": None,
-        "dropout": 0.1,
-        "seed": np.array([3, 5], "uint32"),
-    }
-    if targets:
-        positions = random.integers(0, tokens, (B, targets))
-        values["target_positions"] = positions.astype("int32")
-    values |= changes
+    """ScoreRules of `kernel_inputs`."""
+    values = kernel_inputs.rules_of(inputs, targets, **changes)
     return ScoreRules(
         **{
             name: jnp.asarray(x) if isinstance(x, np.ndarray) else x
@@ -174,7 +144,8 @@ def of_a_broken_promise():
         plain.attend, inputs, rules._replace(mask=jnp.asarray(hidden))
     )
     promised = rules._replace(first_half_length=128)
-    return max(errors(expected, results(fused.attend, inputs, promised)))
+    found = results(fused.attend, inputs, promised)
+    return float(np.max(errors(expected, found)))
 
 
 def barriers_of_gradient(most_kept):
@@ -264,7 +235,16 @@ def of_other_sizes():
         warnings.simplefilter("always")
         found = results(fused.attend, inputs, rules)
     expected = results(memory_efficient.attend, inputs, rules)
-    return max(errors(expected, found)), [str(one.message) for one in said]
+    error = float(np.max(errors(expected, found)))
+    return error, [str(one.message) for one in said]
+
+
+def of_an_old_gpu():
+    """str, why the kernel does not compute on a GPU before Ampere."""
+    capability, gpu._capability = gpu._capability, lambda: 7.5
+    found = gpu.misfit((2, 2, 64, 64), 64, 64, "float32")
+    gpu._capability = capability
+    return found
 
 
 def main():
@@ -277,6 +257,7 @@ def main():
     found["broken promise"] = of_a_broken_promise()
     found["barriers"] = [barriers_of_gradient(most) for most in (2**28, 0)]
     found["other sizes"] = of_other_sizes()
+    found["old"] = of_an_old_gpu()
     # As on a machine that has one.
     fused.INTERPRET, fused._jax_platform = None, lambda: "gpu"
     found["auto"] = find_kernel("auto") is fused.attend

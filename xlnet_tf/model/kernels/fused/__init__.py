@@ -57,7 +57,7 @@ def attend(
 
 
 def has_accelerator():
-    """Whether this process computes on something that these kernels are for."""
+    """Whether this process computes on a chip that has a kernel here."""
     backend = keras.backend.backend()
     if backend == "jax":
         return _jax_platform() in ("tpu", "gpu")
@@ -96,7 +96,7 @@ def misfit(query, key, position):
     if backend not in ("jax", "tensorflow"):
         return f"Keras' backend is {backend}"
     if backend == "tensorflow" and _computes_on_gpu():
-        return "TensorFlow computes on a GPU (KERAS_BACKEND=jax would do)"
+        return "TensorFlow cannot call a GPU's kernel (set KERAS_BACKEND=jax)"
     try:
         kernel = _kernel()
     except ImportError as error:

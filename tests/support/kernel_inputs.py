@@ -1,0 +1,58 @@
+"""What attention kernels are compared on, as arrays of NumPy."""
+
+import numpy as np
+
+B, N, H = 2, 2, 64
+
+
+def operands(tokens, memory, targets, directions=1, streams="both"):
+    """Float inputs of a kernel, a list of normal numbers.
+
+    Args:
+        tokens, memory, targets: ints, T, M and P.
+        directions: int, 2 if rows may be reversed.
+        streams: str, as of ScoreRules.
+    """
+    random = np.random.default_rng(0)
+    keys = memory + tokens
+    rows = targets + (tokens if streams == "both" else 0)
+    shapes = (
+        (B, N, rows, H),
+        *[(N, H)] * 4,
+        *[(B, N, keys, H)] * 2,
+        (directions, N, keys + tokens, H),
+    )
+    return [random.normal(size=shape).astype("float32") for shape in shapes]
+
+
+def rules_of(inputs, targets, **changes):
+    """Fields of ScoreRules: masks, segments, positions and dropout together.
+
+    Args:
+        inputs: list of `operands`, or tensors of their shapes.
+        targets: int, P.
+        **changes: fields to be replaced.
+
+    Returns:
+        dict.
+    """
+    random = np.random.default_rng(1)
+    rows, keys = inputs[0].shape[2], inputs[5].shape[2]
+    tokens = inputs[7].shape[2] - keys
+    mask = random.random((B, rows, keys)) < 0.6
+    mask[1, 3:4] = False  # a row that sees nothing
+    first = changes.get("first_half_length", 0)
+    if first:
+        mask[:, :first, keys - tokens + first :] = False
+    values = {
+        "mask": mask,
+        "other_segment": random.random((B, rows, keys)) < 0.5,
+        "is_reversed": None,
+        "target_positions": None,
+        "dropout": 0.1,
+        "seed": np.array([3, 5], "uint32"),
+    }
+    if targets:
+        positions = random.integers(0, tokens, (B, targets))
+        values["target_positions"] = positions.astype("int32")
+    return values | changes
