@@ -243,6 +243,7 @@ class _Process:
         with contextlib.suppress(BrokenPipeError):
             self._process.stdin.close()
         self._wait()
+        self._process.stdout.close()
         self._printed.close()
 
     def _wait(self):
