@@ -1,11 +1,11 @@
-# Pretraining and fine-tuning on NVIDIA GPUs, with the tested versions. Build it in
-# the root of a checkout:
+# Image for pretraining and fine-tuning on NVIDIA GPUs, with the tested versions.
+# Build and run it from the root of a checkout:
 #
 #   docker build -f docker/train-gpu.Dockerfile -t xlnet-train-gpu .
 #   docker run --rm --gpus all --user "$(id -u):$(id -g)" -v "$PWD:/work" \
 #       xlnet-train-gpu train --recipe quick --records records --output runs/mine
 #
-# It was never built or run. The machine needs NVIDIA's driver and container
+# The image was never built or run. The machine needs the NVIDIA driver and container
 # toolkit; CUDA itself comes with tensorflow[and-cuda].
 FROM python:3.11-slim
 
@@ -17,7 +17,7 @@ COPY constraints.txt setup.py pyproject.toml README.md LICENSE ./
 COPY xlnet_tf xlnet_tf
 COPY data_pipeline data_pipeline
 COPY saved_models saved_models
-# The constraints name versions of CPUs' packages; CUDA's follow from TensorFlow's.
+# The constraints pin the CPU packages; TensorFlow pins the CUDA packages.
 RUN pip install --constraint constraints.txt . 'tensorflow[and-cuda]'
 
 WORKDIR /work
