@@ -92,16 +92,14 @@ class GraphTokenizer(tf.Module):
             self._commas = CommaTable(*map(tf.constant, tokenizer.commas.table))
         self._offsets = PieceOffsets(tokenizer, self._commas)
         self._unknown_runs = UnknownRuns(tokenizer)
+        # Traced once for all data sets and signatures that call them.
+        self._encode_once = _traced(self._encode)
+        self._encode_with_offsets_once = _traced(self._encode_with_offsets)
 
     # There is nothing that AutoGraph would rewrite; looking takes seconds.
     @tf.autograph.experimental.do_not_convert
     def __call__(self, texts):
-        with tf.device("CPU:0"):  # where strings live
-            chunks = self._chunks(self._valid(texts))
-            ids = self._sentencepiece.tokenize(chunks.texts)
-            firsts, lasts = self._unknown_runs.join(ids, chunks.continues)
-            pieces = _by_text(ids, firsts, chunks.splits)
-            return self._split_commas(pieces, chunks.texts, lasts)[0]
+        return self._encode_once(_of_rank_1(texts))
 
     @tf.autograph.experimental.do_not_convert
     def tokenize_with_offsets(self, texts):
@@ -123,6 +121,17 @@ class GraphTokenizer(tf.Module):
         Raises:
             ValueError: `texts` is not of rank 1.
         """
+        return self._encode_with_offsets_once(_of_rank_1(texts))
+
+    def _encode(self, texts):
+        with tf.device("CPU:0"):  # where strings live
+            chunks = self._chunks(self._valid(texts))
+            ids = self._sentencepiece.tokenize(chunks.texts)
+            firsts, lasts = self._unknown_runs.join(ids, chunks.continues)
+            pieces = _by_text(ids, firsts, chunks.splits)
+            return self._split_commas(pieces, chunks.texts, lasts)[0]
+
+    def _encode_with_offsets(self, texts):
         with tf.device("CPU:0"):
             texts = self._valid(texts)
             chunks = self._chunks(texts)
@@ -150,12 +159,6 @@ class GraphTokenizer(tf.Module):
             return ids, ids.with_flat_values(begins), ids.with_flat_values(ends)
 
     def _valid(self, texts):
-        texts = tf.convert_to_tensor(texts, tf.string)
-        if texts.shape.rank != 1:
-            raise ValueError(
-                "`texts` must be a string tensor of rank 1. Received: "
-                f"shape={texts.shape}. Put a single text into a list."
-            )
         texts = tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8")
         if self._cleaning.has_sigma:
             _, pattern = final_sigma_patterns()
@@ -229,6 +232,24 @@ class GraphTokenizer(tf.Module):
             validate=False,
         )
         return parts, places.flat_values, row_ids(places)
+
+
+def _of_rank_1(texts):
+    texts = tf.convert_to_tensor(texts, tf.string)
+    if texts.shape.rank != 1:
+        raise ValueError(
+            "`texts` must be a string tensor of rank 1. Received: "
+            f"shape={texts.shape}. Put a single text into a list."
+        )
+    return texts
+
+
+def _traced(function):
+    return tf.function(
+        function,
+        input_signature=[tf.TensorSpec([None], tf.string)],
+        autograph=False,
+    )
 
 
 def _sentencepiece(model_proto, out_type):

@@ -11,9 +11,10 @@ from tensorflow.python.framework import op_callbacks
 def recorded_sizes():
     """Context that yields a list of the bytes of each tensor that is made.
 
-    Numbers count as 8 bytes each.
+    Numbers count as 8 bytes each. Functions run eagerly in it.
     """
     sizes = []
+    before = tf.config.functions_run_eagerly()
 
     def record(op_type, inputs, attributes, outputs, *others):
         sizes.extend(
@@ -23,8 +24,10 @@ def recorded_sizes():
             for x in outputs
         )
 
+    tf.config.run_functions_eagerly(True)
     op_callbacks.add_op_callback(record)
     try:
         yield sizes
     finally:
+        tf.config.run_functions_eagerly(before)
         op_callbacks.remove_op_callback(record)
