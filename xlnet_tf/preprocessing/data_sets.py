@@ -44,17 +44,22 @@ def to_data_set(
         data = x
     else:
         parts = tensors(preprocessor, x, y, sample_weight)
-        count = _count(parts)
-        data = tf.data.Dataset.from_tensor_slices(parts)
-        if shuffle:
-            data = data.shuffle(max(count, 1))
-        data = data.batch(batch_size or DEFAULT_BATCH_SIZE)
+        count, batch_size = _count(parts), batch_size or DEFAULT_BATCH_SIZE
         options = tf.data.Options()
         # The thread of tf.data's tuning may delay the end by as long as the
         # data lasted (TensorFlow 2.20). A data set of the user keeps its
         # options.
         options.autotune.enabled = False
-        data = data.with_options(options)
+        if 0 < count <= batch_size and not shuffle:
+            # A data set that calls a function takes longer to start than
+            # a batch takes to be read. The size stays open: no new trace.
+            batch = preprocessor(*keras.utils.unpack_x_y_sample_weight(parts))
+            data = tf.data.Dataset.from_tensor_slices(batch).batch(count)
+            return data.with_options(options)
+        data = tf.data.Dataset.from_tensor_slices(parts)
+        if shuffle:
+            data = data.shuffle(max(count, 1))
+        data = data.batch(batch_size).with_options(options)
     return data.map(
         tf.autograph.experimental.do_not_convert(preprocessor),
         num_parallel_calls=tf.data.AUTOTUNE,
