@@ -56,6 +56,7 @@ assert run("parts/run", "--strategy", "one_device") == 0
 more = ["--objective", "masked", "--next-sentence-weight", "1"]
 more += ["--precision", "bfloat16", "--steps", "2", "--warmup-steps", "0"]
 assert run("masked/run", *more) == 0
+assert run("masked/run", *more, "--steps", "3") == 0  # goes on
 refused = ["--export", "3"], ["--replay", "3"], ["--profile"]
 for more in (*refused, ["--precision", "float16"]):
     assert run("refused", *more) == 1
@@ -144,11 +145,20 @@ def test_the_curve_is_that_of_tensorflow(runs):
 
 def test_a_stopped_run_goes_on_to_the_bit(runs):
     directory, result = runs
-    assert "resume    from" in result.stdout
+    assert result.stdout.count("resume    from") == 2
     expected, found = (end_of(directory / x) for x in ("whole", "parts"))
     assert expected.keys() == found.keys() and len(found) > 20
     for name, value in expected.items():
         np.testing.assert_array_equal(found[name], value, name)
+
+
+def test_a_resumed_run_keeps_what_its_objective_does_not_train(runs):
+    directory, _ = runs
+    before, after = (
+        xlnet_tf.load(directory / x).backbone.mask_embedding.numpy()
+        for x in ("start", "masked/run/preset")
+    )
+    np.testing.assert_array_equal(after, before.astype(after.dtype))
 
 
 def test_presets_are_read_by_the_other_backend(runs):

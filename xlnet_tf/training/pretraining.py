@@ -86,7 +86,7 @@ class PretrainingRun(Run):
 
     def read_data(self):
         options, config = self.options, self.config
-        config.replica_batch_size(self.strategy.num_replicas_in_sync)
+        config.replica_batch_size(self.num_replicas)
         reader = objective_reader(config)
         directories, weights = record_sets(options.records)
         manifest = read_manifest(directories[0], check_shards=False)
@@ -113,7 +113,7 @@ class PretrainingRun(Run):
 
     def _held_out_data(self, directories, weights):
         """PretrainingData or MixedPretrainingData to evaluate on, or None."""
-        options, replicas = self.options, self.strategy.num_replicas_in_sync
+        options, replicas = self.options, self.num_replicas
         split = "train"
         if options.eval_records:
             directories, weights = [options.eval_records], None
@@ -226,12 +226,16 @@ class PretrainingRun(Run):
             for file, record in self.data.sources(step - 1)
         ]
 
-    def evaluator(self):
-        config = dataclasses.replace(
+    def evaluation_config(self):
+        """TrainingConfig of an evaluation, which has its own batch size."""
+        return dataclasses.replace(
             self.config,
             batch_size=self.held_out.batch_size,
             gradient_accumulation_steps=1,
         )
+
+    def evaluator(self):
+        config = self.evaluation_config()
         return PretrainingEvaluator(
             self.model,
             make_memory(self.model, config, self.strategy),
@@ -312,11 +316,6 @@ class PretrainingRun(Run):
                 f"{config.steps / data.steps_per_epoch:.1f} epochs"
             )
         return lines
-
-    @property
-    def num_replicas(self):
-        """int, how many devices share a batch."""
-        return self.strategy.num_replicas_in_sync
 
     def describe_strategy(self):
         """One line about the devices."""

@@ -90,15 +90,29 @@ def distribute_records(data, config, strategy, start_step=0):
     """
 
     def dataset_of_rows(**rows):
-        dataset = data.dataset(start_step=start_step, **rows)
-        if data.manifest.both_directions:
-            return dataset
-        # Without the feature, positions are projected for one direction only.
-        return dataset.map(
-            lambda x: {k: v for k, v in x.items() if k != "is_reversed"}
-        )
+        return read_batches(data, start_step, **rows)
 
     return distribute(dataset_of_rows, config, strategy)
+
+
+def read_batches(data, start_step, **rows):
+    """Read the batches of records that a model is trained on.
+
+    Args:
+        data: PretrainingData.
+        start_step: int, the first step to read.
+        **rows: of `PretrainingData.dataset`, which rows of each batch.
+
+    Returns:
+        tf.data.Dataset, endless.
+    """
+    dataset = data.dataset(start_step=start_step, **rows)
+    if data.manifest.both_directions:
+        return dataset
+    # Without the feature, positions are projected for one direction only.
+    return dataset.map(
+        lambda x: {k: v for k, v in x.items() if k != "is_reversed"}
+    )
 
 
 def scalars_of(means):
@@ -138,7 +152,7 @@ class PretrainingTrainer(Trainer):
         super().__init__(
             model, optimizer, dataset, config, strategy, global_step, memory
         )
-        self._sequence_length = None  # known once a batch was traced
+        self._sequence_length = None  # known once a batch has been traced
 
     def outputs_of(self, features):
         self._sequence_length = features["token_ids"].shape[1]
@@ -185,7 +199,7 @@ class PretrainingEvaluator(orbit.StandardEvaluator):
         self._memory = memory
         self._strategy = strategy
         self._means = Means(model.metric_names, strategy)
-        # TPUs run nothing but functions.
+        # TPUs run only compiled functions.
         self._reset = tf.function(lambda: strategy.run(memory.reset))
 
     def eval_begin(self):

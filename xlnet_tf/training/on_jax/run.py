@@ -1,6 +1,5 @@
 """A pretraining run on Keras' JAX backend, with the files of any other."""
 
-import dataclasses
 import math
 import time
 
@@ -8,7 +7,6 @@ import jax
 import orbit
 import tensorflow as tf
 
-from data_pipeline.mixing import largest_batch
 from xlnet_tf.training.on_jax.state import JaxMemoryRows
 from xlnet_tf.training.on_jax.state import Variables
 from xlnet_tf.training.on_jax.state import assign
@@ -21,6 +19,7 @@ from xlnet_tf.training.on_jax.step import replica_seeds
 from xlnet_tf.training.pretraining import PretrainingRun
 from xlnet_tf.training.pretraining_step import PretrainingTrainer
 from xlnet_tf.training.pretraining_step import make_memory
+from xlnet_tf.training.pretraining_step import read_batches
 from xlnet_tf.training.pretraining_step import scalars_of
 from xlnet_tf.training.step_results import StepResults
 
@@ -49,29 +48,15 @@ class JaxPretrainingRun(PretrainingRun):
         )
         one = options.strategy == "one_device"
         self.devices = Devices(1 if one else None)
-
-    def read_data(self):
-        self.config.replica_batch_size(len(self.devices))
-        super().read_data()
-        if self.held_out:
-            rows = largest_batch(
-                self.held_out, self.held_out.batch_size, len(self.devices)
-            )
-            if not rows:
-                raise ValueError(
-                    f"there are {self.held_out.num_records} record(s) to "
-                    f"evaluate on, and each of {len(self.devices)} devices "
-                    "needs one. Build records with a larger "
-                    "--validation-fraction."
-                )
-            self.held_out = self.held_out.with_batch_size(rows)
-            self.evaluation_batches = min(
-                self.config.evaluation_steps, self.held_out.steps_per_epoch
-            )
+        self.num_replicas = len(self.devices)
 
     def tracked(self):
+        trained = self.model.trainable_variables
+        # What an objective does not train may be of a preset.
+        places = {id(x) for x in trained}
+        others = [x for x in self.model.weights if id(x) not in places]
         return {
-            "model": Variables(self.model.trainable_variables),
+            "model": Variables(trained, others),
             "optimizer": Variables(self.optimizer.variables),
         }
 
@@ -84,10 +69,6 @@ class JaxPretrainingRun(PretrainingRun):
     def describe_strategy(self):
         kind = self.devices.devices[0].platform.upper()
         return f"JAX, {len(self.devices)} device(s) of {kind}"
-
-    @property
-    def num_replicas(self):
-        return len(self.devices)
 
 
 def _refuse(options, config):
@@ -116,12 +97,7 @@ def _refuse(options, config):
 
 def _batches(data, start_step):
     """Endless iterator of dicts of arrays, whole batches."""
-    dataset = data.dataset(start_step=start_step)
-    if not data.manifest.both_directions:
-        dataset = dataset.map(
-            lambda x: {k: v for k, v in x.items() if k != "is_reversed"}
-        )
-    return dataset.as_numpy_iterator()
+    return read_batches(data, start_step).as_numpy_iterator()
 
 
 def _with_memory(features, memory, devices):
@@ -167,7 +143,7 @@ class JaxTrainer(orbit.AbstractTrainer):
             features = _with_memory(features, run.memory, run.devices)
             weights, moments, memory, report = self._step(
                 weights, moments, features, self._seeds()
-            )
+            )  # which takes the memory of both
             if memory:
                 run.memory.write(memory)
             found = jax.device_get(report)
@@ -225,11 +201,7 @@ class JaxEvaluator(orbit.AbstractEvaluator):
 
     def __init__(self, run):
         self._run = run
-        config = dataclasses.replace(
-            run.config,
-            batch_size=run.held_out.batch_size,
-            gradient_accumulation_steps=1,
-        )
+        config = run.evaluation_config()
         self._memory = make_memory(run.model, config, run.strategy)
         self._step = make_evaluation(
             run.model, run.devices, run.held_out.first_half_length

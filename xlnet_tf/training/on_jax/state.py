@@ -13,10 +13,13 @@ class Variables(tf.train.experimental.PythonState):
 
     Args:
         variables: list of keras.Variable.
+        others: list of keras.Variable that are kept behind them, and that
+            checkpoints of earlier versions do not hold. Default none.
     """
 
-    def __init__(self, variables):
-        self._variables = list(variables)
+    def __init__(self, variables, others=()):
+        self._variables = [*variables, *others]
+        self._least = len(variables)
 
     def serialize(self):
         # NumPy has no file format for bfloat16, which float32 holds.
@@ -32,12 +35,12 @@ class Variables(tf.train.experimental.PythonState):
 
     def deserialize(self, string_value):
         with np.load(io.BytesIO(string_value), allow_pickle=False) as arrays:
-            if len(arrays.files) != len(self._variables):
+            count = len(arrays.files)
+            if count not in (self._least, len(self._variables)):
                 raise ValueError(
-                    f"it holds {len(arrays.files)} variables, not "
-                    f"{len(self._variables)}."
+                    f"it holds {count} variables, not {len(self._variables)}."
                 )
-            for place, variable in enumerate(self._variables):
+            for place, variable in enumerate(self._variables[:count]):
                 variable.assign(arrays[f"{place}"])
 
 

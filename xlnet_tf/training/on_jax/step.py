@@ -36,13 +36,15 @@ class Devices:
     def __len__(self):
         return len(self.devices)
 
-    def on_each(self, function, inputs, outputs):
-        """A compiled function of the rows of each device.
+    def on_each(self, function, inputs, outputs, given_up=()):
+        """Compile a function of the rows of each device.
 
         Args:
             function: of pytrees of arrays.
             inputs, outputs: per argument and result, whether its arrays are
                 divided by rows, bools.
+            given_up: ints, arguments whose memory the results may take. Their
+                arrays cannot be read afterwards.
         """
 
         def specs(are_divided):
@@ -55,7 +57,8 @@ class Devices:
                 in_specs=specs(inputs),
                 out_specs=specs(outputs),
                 check_vma=False,
-            )
+            ),
+            donate_argnums=given_up,
         )
 
     def divided(self, arrays):
@@ -98,10 +101,10 @@ def make_step(model, optimizer, config, devices, first_half_length=0):
 
     Returns:
         function of (weights, moments, features, seeds) to (weights, moments,
-        memory, report): lists of arrays; dict of arrays of B rows, memory
-        included; int32 [devices, parts, 2]; dict of `StatefulMemory.write`;
-        dict of `loss`, `gradient_norm` and `is_finite`, of the whole batch,
-        and of `metrics` and `weight`, sums that are zero where it is not.
+        memory, report): lists of arrays, which it gives up; dict of arrays of
+        B rows, memory included; int32 [devices, parts, 2]; dict of
+        `StatefulMemory.write`; dict of `loss`, `gradient_norm` and
+        `is_finite`, of the whole batch, and of `metrics` and `weight`, sums that are zero where it is not.
     """
     parts = config.gradient_accumulation_steps
 
@@ -135,7 +138,10 @@ def make_step(model, optimizer, config, devices, first_half_length=0):
         return weights, moments, memory, report
 
     return devices.on_each(
-        step, (False, False, True, True), (False, False, True, False)
+        step,
+        (False, False, True, True),
+        (False, False, True, False),
+        given_up=(0, 1),
     )
 
 

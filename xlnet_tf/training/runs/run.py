@@ -73,6 +73,7 @@ class Run(abc.ABC):
         self.options = options
         self.config = config
         self.strategy = strategy
+        self.num_replicas = strategy.num_replicas_in_sync  # share a batch
         self.is_chief = is_chief(strategy)
         self.output = as_path(options.output)
         self.model = self.optimizer = self.memory = None
@@ -206,7 +207,7 @@ class Run(abc.ABC):
 
     def check_directory(self, is_same):
         """dict of `identity`; refuses another run's directory if `is_same`."""
-        self.config.replica_batch_size(self.strategy.num_replicas_in_sync)
+        self.config.replica_batch_size(self.num_replicas)
         now = self.identity()
         file = self.output / RUN_FILE
         if is_same and file.is_file():
