@@ -28,14 +28,14 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))
 
 TOPOLOGIES = {"v5e": "v5e:2x2", "v5p": "v5p:2x2x1", "v6e": "v6e:2x2"}
-# Of a chip, by https://cloud.google.com/tpu/docs: bfloat16 operations a second,
-# bytes a second to and from its memory, and bytes of it.
+# Chip: bfloat16 operations per second, bytes per second to and from memory,
+# and bytes of memory. Source: https://cloud.google.com/tpu/docs.
 CHIPS = {
     "v5e": (197e12, 819e9, 16e9),
     "v5p": (459e12, 2765e9, 95e9),
     "v6e": (918e12, 1640e9, 32e9),
 }
-# Of the table: names of a report, what they are, and their unit.
+# Rows of the table: key of a report, its description, and its unit.
 QUANTITIES = (
     ("bytes_moved", "bytes, by the compiler's count, GB", 1e9),
     ("hbm_bytes", "bytes to and from HBM, GB", 1e9),
@@ -62,8 +62,10 @@ def lower_training_step(config, training, features):
     import orbit
     import tensorflow as tf
 
+    from xlnet_tf.model.kernels import fused
     from xlnet_tf.training import pretraining_step
 
+    fused.COMPILE_FOR = "tpu"
     strategy = tf.distribute.get_strategy()
     model, optimizer, memory = pretraining_step.build(
         config, training, strategy
@@ -109,7 +111,7 @@ def of_newer_mlir(text):
 
 
 def compile_for_tpu(text, topology="v5e"):
-    """Compiles StableHLO for one core.
+    """Compile StableHLO for one core.
 
     Args:
         text: str.
@@ -122,7 +124,7 @@ def compile_for_tpu(text, topology="v5e"):
     """
     os.environ["JAX_PLATFORMS"] = "cpu"
     os.environ["TPU_SKIP_MDS_QUERY"] = "1"
-    # Nothing runs on a TPU, which is what only one process may do.
+    # Only one process may run on a TPU, but nothing runs on one here.
     os.environ["ALLOW_MULTIPLE_LIBTPU_LOAD"] = "1"
     import jax
     import numpy as np
@@ -168,7 +170,7 @@ def compile_for_tpu(text, topology="v5e"):
 
 
 def least_seconds(report, topology):
-    """What operations and bytes take at the chip's own rates.
+    """Time that operations and bytes need at the chip's own rates.
 
     Args:
         report: dict of `compile_for_tpu`.
@@ -209,7 +211,7 @@ def dump_flags(dump):
 
 
 def cycles(dump, config, arguments):
-    """What `tpu_program` reads of a compiled step, without its kernels' names.
+    """Traffic and cycles that `tpu_program` finds in a compiled step.
 
     Args:
         dump: pathlib.Path, of `dump_flags`.
@@ -305,9 +307,9 @@ def report_of(config, training, arguments, dump):
 
 
 def of_all_layers(two, three, num_layers):
-    """What a program of many layers needs, by those of two and of three.
+    """Extrapolate the report of two and of three layers to many layers.
 
-    Times of compiling are left as they are, those of three layers.
+    Compile times stay those of three layers.
     """
     grows = (
         *("code_bytes", "argument_bytes", "temporary_bytes", "flops"),
@@ -343,7 +345,7 @@ def table(reports):
 
 
 def main(argv=None):
-    """Prints reports; an error in the options is one line."""
+    """Print reports; an error in the options is one line."""
     arguments, parser = _options(argv)
     from xlnet_tf.model.kernels import check_kernel
 
@@ -435,7 +437,7 @@ def _report_of_kernel(kernel, arguments, dump):
     names = ("config", "objective", "batch_size", "topology")
     report = {name: getattr(arguments, name) for name in names} | found
     report["attention_kernel"] = kernel
-    if not arguments.scan_layers:  # of a loop one turn is counted
+    if not arguments.scan_layers:  # only one turn of a loop is counted
         report |= least_seconds(found, arguments.topology)
     return report
 

@@ -211,3 +211,8 @@ def test_each_mask_of_a_layer_has_its_seed(name):
     inner = dropout(block.output_dense(inner), 0.5, next(following))
     expected = block.output_norm(between + inner)
     np.testing.assert_allclose(found, expected, atol=1e-6)
+
+
+def test_a_rate_near_one_keeps_hardly_anything():
+    for rate in (0.999999, 1 - 1e-12):  # beyond 32 bits
+        assert mask(rate=rate).sum() < 6

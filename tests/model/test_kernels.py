@@ -4,6 +4,8 @@ The plain one is held to loops in `test_attention`. Tolerance: 1e-5 of the
 largest entry, for float32 sums in another order.
 """
 
+import warnings
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -291,10 +293,15 @@ def test_only_very_many_scores_are_computed_in_groups():
     assert heads(32, 12, 512, 896) == 12
     assert heads(1, 12, 2048, 4096) == 2
     assert heads(1, 12, 8192, 8192) == 1
-    sizes = (32, 12, 512, 896)
-    assert kernels.heads_at_a_time("auto", sizes) == 12
-    assert kernels.heads_at_a_time("plain", sizes) is None
-    assert kernels.heads_at_a_time("fused", sizes) == 0
+    sizes = ((32, 12, 512, 64), 512, 896, "float32")
+    for name in ("auto", "fused"):  # there is no chip for it
+        assert kernels.heads_at_a_time(name, *sizes) == 12
+    assert kernels.heads_at_a_time("plain", *sizes) is None
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fused, "COMPILE_FOR", "tpu")
+        assert kernels.heads_at_a_time("fused", *sizes) == 0
+        sizes = ((32, 12, 500, 64), 500, 896, "float32")
+        assert kernels.heads_at_a_time("fused", *sizes) == 12
 
 
 def test_kernels_are_found_by_name():
@@ -309,9 +316,23 @@ def test_kernels_are_found_by_name():
 
 
 def test_tensorflow_on_a_gpu_is_told_why(monkeypatch):
-    monkeypatch.setattr(fused, "_computes_on_gpu", lambda: True)
-    tensor = tf.zeros((1, 1, 128, 64))
-    problem = fused.misfit(tensor, tensor, tf.zeros((1, 1, 256, 64)))
-    assert problem == (
-        "TensorFlow cannot call a GPU's kernel (set KERAS_BACKEND=jax)"
-    )
+    sizes = (1, 1, 128, 64), 128, 128, "float32"
+    problem = fused.why_unsupported(*sizes)
+    assert problem == "there is no TPU or GPU that it could run on"
+    monkeypatch.setattr(fused, "_tensorflow_devices", lambda: {"CPU", "GPU"})
+    problem = fused.why_unsupported(*sizes)
+    assert "TensorFlow cannot call a kernel of a GPU" in problem
+
+
+def test_a_kernel_that_cannot_run_is_replaced_and_that_is_said_once(
+    monkeypatch,
+):
+    monkeypatch.setattr(fused, "_warned", set())
+    inputs, rules = tensors(), make_rules()
+    with pytest.warns(UserWarning, match="instead of `fused`: there is no TPU"):
+        found = fused.attend(*inputs, rules)
+    expected = memory_efficient.attend(*inputs, rules)
+    np.testing.assert_array_equal(found, expected)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        fused.attend(*inputs, rules)

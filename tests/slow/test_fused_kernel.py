@@ -4,6 +4,7 @@ No quick test can have it: the interpreter takes many seconds to compile.
 """
 
 import importlib.util
+import warnings
 
 import numpy as np
 import pytest
@@ -136,14 +137,21 @@ def test_bfloat16_is_nearer_to_float32_than_the_other_kernel():
     assert max(ours) < max(other)
 
 
-def test_other_sizes_are_computed_by_the_other_kernel():
+def test_other_sizes_are_computed_by_the_other_kernel(monkeypatch):
     inputs = operands(96, 32, 4)
     rules = rules_of(inputs, 4)
     expected = memory_efficient.attend(*inputs, rules)
-    fused._warn_once.cache_clear()
+    monkeypatch.setattr(fused, "_warned", set())
     with pytest.warns(UserWarning, match=r"tokens \(96\).*multiples of 128"):
         found = fused.attend(*inputs, rules)
     np.testing.assert_array_equal(found, expected)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # of 64 tokens too: it was said
+        inputs = operands(64, 32, 4)
+        fused.attend(*inputs, rules_of(inputs, 4))
+    for shape in ((0, 2, 128, 64), (2, 2, 0, 64)):
+        problem = fused.why_unsupported(shape, 128, 128, "float32")
+        assert problem == "there are no rows"
 
 
 @pytest.mark.parametrize(
@@ -154,7 +162,12 @@ def test_it_agrees_with_the_released_code(name, monkeypatch):
     calls = []
 
     def counted(*arguments):
-        calls.append(fused.misfit(arguments[0], arguments[5], arguments[7]))
+        query, key, position = (arguments[i].shape for i in (0, 5, 7))
+        calls.append(
+            fused.why_unsupported(
+                tuple(query), position[2] - key[2], key[2], "float32"
+            )
+        )
         return fused.attend(*arguments)
 
     monkeypatch.setitem(kernels.KERNELS, "fused", padded(counted))

@@ -28,7 +28,7 @@ from xlnet_tf.model.kernels.scores import ScoreRules
 
 REVERSED = np.array([True, False])
 NOTHING = {"mask": None, "other_segment": None, "dropout": 0.0, "seed": None}
-# Tokens, memory, targets; directions and streams; what is not as in `rules_of`.
+# Tokens, memory, targets; directions and streams; changes to `rules_of`.
 CASES = {
     "everything": ((128, 128, 20, 2), {"is_reversed": REVERSED}),
     "first half": (
@@ -242,7 +242,7 @@ def of_other_sizes():
 def of_an_old_gpu():
     """str, why the kernel does not compute on a GPU before Ampere."""
     capability, gpu._capability = gpu._capability, lambda: 7.5
-    found = gpu.misfit((2, 2, 64, 64), 64, 64, "float32")
+    found = gpu.why_unsupported((2, 2, 64, 64), 64, 64, "float32")
     gpu._capability = capability
     return found
 
@@ -259,7 +259,8 @@ def main():
     found["other sizes"] = of_other_sizes()
     found["old"] = of_an_old_gpu()
     # As on a machine that has one.
-    fused.INTERPRET, fused._jax_platform = None, lambda: "gpu"
+    fused.INTERPRET, fused.COMPILE_FOR = None, "gpu"
+    fused.has_accelerator = lambda: True
     found["auto"] = find_kernel("auto") is fused.attend
     found["kernels"] = lowered()
     print(json.dumps(found))

@@ -75,8 +75,9 @@ class XLNetBackbone(BaseBackbone):
             too. The layers then run in turn. Default False.
         first_half_length: int, a promise that content rows of the first so
             many tokens may see none of the tokens behind, as in records with
-            a half that is reused: "memory_efficient" then leaves these scores
-            out, and is wrong where it does not hold. Default 0, no promise.
+            a half that is reused: "memory_efficient", and "fused" on a GPU,
+            then leave these scores out, and are wrong where it does not hold.
+            Default 0, no promise.
 
     Returns:
         dict: `content` [B, T, D]; `query` [B, P, D] if targets are given;
@@ -337,13 +338,15 @@ class XLNetBackbone(BaseBackbone):
         """
         config = self.config
         rows = num_tokens + num_targets
-        scores_of_head = rows * (num_tokens + config.memory_length)
+        num_keys = num_tokens + config.memory_length
+        scores_of_head = rows * num_keys
         activations = rows * (
             12 * config.hidden_dim + 3 * config.intermediate_dim
         )
         heads = kernels.heads_at_a_time(
             self.attention_kernel,
-            (batch_size, config.num_heads, rows, scores_of_head // rows),
+            (batch_size, config.num_heads, rows, config.head_dim),
+            *(num_tokens, num_keys, self.compute_dtype),
         )
         if heads is None:
             heads = batch_size * config.num_heads

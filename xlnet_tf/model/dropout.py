@@ -189,7 +189,16 @@ def keep_mask_of_rows(rows, width, rate, mix=None):
         bool tensor of shape [..., W], True = kept.
     """
     bits = _bits_of_rows(rows, width, mix or _mixer())
-    return bits >= _uint32(round(rate * 2**32))
+    return bits >= _uint32(least_kept(rate))
+
+
+def least_kept(rate):
+    """Return the smallest of the 32-bit hashes that are kept, int.
+
+    Args:
+        rate: float in [0, 1), the share that is dropped.
+    """
+    return min(round(rate * 2**32), 2**32 - 1)
 
 
 def keep_mask(shape, rate, seed):

@@ -34,9 +34,8 @@ def find_kernel(name):
     """Find an attention kernel by name.
 
     Args:
-        name: str, a name in `KERNELS`, or "auto" for the fastest that computes
-            every case: `fused` on a TPU, and on a GPU by JAX, else
-            `memory_efficient`.
+        name: str, a name in `KERNELS`, or "auto": `fused` on a TPU, and on a
+            GPU with JAX, else `memory_efficient`.
 
     Returns:
         function, see the module.
@@ -50,19 +49,23 @@ def find_kernel(name):
     return KERNELS[name]
 
 
-def heads_at_a_time(name, sizes):
+def heads_at_a_time(name, query_shape, num_tokens, num_keys, dtype):
     """Number of heads of an example whose scores are kept in memory.
 
     Args:
         name: str, of a kernel or "auto".
-        sizes: ints (B, N, Q, K): batch, heads, rows and keys.
+        query_shape: ints B, N, Q and H.
+        num_tokens, num_keys: ints, T and K.
+        dtype: str, of the query.
 
     Returns:
         int, 0 for `fused`, or None for all heads of all examples.
     """
     kernel = find_kernel(name)
+    if kernel is plain.attend:
+        return None
     if kernel is fused.attend:
-        return 0
-    if kernel is memory_efficient.attend:
-        return memory_efficient.heads_at_a_time(*sizes)
-    return None
+        sizes = (query_shape, num_tokens, num_keys, dtype)
+        if not fused.why_unsupported(*sizes):
+            return 0
+    return memory_efficient.heads_at_a_time(*query_shape[:3], num_keys)

@@ -62,7 +62,7 @@ class Part(NamedTuple):
         return make_position_blocks(consecutive, self.num_tokens, num_keys)
 
     def _of_targets(self, position):
-        # Only targets need the distances in one piece, and all of them.
+        # Only targets read the undivided distances, and they need all.
         has_targets = self.rules.target_positions is not None
         return position if has_targets else position[:, :, :0]
 
@@ -86,14 +86,14 @@ class Part(NamedTuple):
 
 
 def cut(tensor, part):
-    """A slice of axis 2; the tensor itself if that is all of it."""
+    """Return a slice of axis 2, or the tensor itself if it is whole."""
     if part == _ALL:
         return tensor
     return slice_axis(tensor, part.start, part.stop - part.start, axis=2)
 
 
 def place(gradient, part, size):
-    """The gradient of axis 2 of which `cut` gave a slice: zeros around it."""
+    """Pad the gradient of a slice of `cut` with zeros to all of axis 2."""
     if part == _ALL:
         return gradient
     around = [part.start, size - part.stop]
@@ -128,7 +128,7 @@ def parts_of(rules, num_rows, num_keys, num_distances):
         of_rows = rules._replace(
             mask=of_part(rules.mask),
             other_segment=of_part(rules.other_segment),
-            # Of the same bits as without parts: all keys are numbered from 0.
+            # The same bits as without parts: keys are numbered from 0 in both.
             mask_rows=None if mask_rows is None else cut(mask_rows, rows),
             **changes,
         )

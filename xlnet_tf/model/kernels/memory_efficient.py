@@ -310,7 +310,7 @@ def _over_groups(step, inputs, rows, rules, group):
     groups = num_heads // group
 
     def in_groups(tensor):
-        # Without -1: the length of a tensor without rows would not be known.
+        # No -1: its length is undefined for a tensor without rows.
         size, _, *others = sizes_of(tensor)
         return ops.reshape(tensor, [size * groups, group, *others])
 

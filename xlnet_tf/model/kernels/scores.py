@@ -201,8 +201,8 @@ def attend_heads(weights, largest, value, rules):
     total = ops.sum(_without_sign(weights, rules), axis=-1)
     factor = rules.scale / total
     if rules.mask is not None:
-        # The softmax of a row whose keys are all masked is uniform; no
-        # information may come from there.
+        # The softmax of a row whose keys are all masked is uniform, but no
+        # information may pass through it.
         factor = ops.where(largest > MASKED_SCORE / 2, factor, 0.0)
     kept = _kept(weights, rules)
     if _overflows(value.dtype):

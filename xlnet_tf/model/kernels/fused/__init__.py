@@ -9,15 +9,17 @@ Shapes: as of `plain`.
 
 import functools
 import importlib
+import re
 import warnings
 
 import keras
 
 from xlnet_tf.model.kernels import memory_efficient
 
-# "tpu" or "gpu": compute its kernel without one, in Pallas' interpreter. For
-# tests.
+# "tpu" or "gpu", to compute its kernel in Pallas' interpreter, or to compile it
+# for such a chip, on a machine that has none. For tests and benchmarks.
 INTERPRET = None
+COMPILE_FOR = None
 
 
 def attend(
@@ -42,7 +44,12 @@ def attend(
         float tensor of shape [B, N, Q, H]. A row that may attend to nothing
         gets zeros.
     """
-    problem = misfit(query, key, position)
+    num_keys = key.shape[2]
+    num_tokens = position.shape[2]
+    if None not in (num_tokens, num_keys):
+        num_tokens -= num_keys
+    dtype = keras.backend.standardize_dtype(query.dtype)
+    problem = why_unsupported(tuple(query.shape), num_tokens, num_keys, dtype)
     if problem:
         _warn_once(problem)
         kernel = memory_efficient.attend
@@ -58,65 +65,73 @@ def attend(
 
 def has_accelerator():
     """Whether this process computes on a chip that has a kernel here."""
+    return _accelerator() is not None
+
+
+def _accelerator():
+    """Return "tpu" or "gpu" if a kernel runs there, else None."""
     backend = keras.backend.backend()
     if backend == "jax":
-        return _jax_platform() in ("tpu", "gpu")
-    if backend == "tensorflow":
-        import tensorflow as tf
+        import jax
 
-        return bool(tf.config.list_logical_devices("TPU"))
-    return False
+        platform = jax.default_backend()
+        return platform if platform in ("tpu", "gpu") else None
+    if backend == "tensorflow" and "TPU" in _tensorflow_devices():
+        return "tpu"
+    return None
 
 
-def _computes_on_gpu():
+def _tensorflow_devices():
     import tensorflow as tf
 
-    kinds = {device.device_type for device in tf.config.list_logical_devices()}
-    return "GPU" in kinds and "TPU" not in kinds
-
-
-def _jax_platform():
-    import jax
-
-    return jax.default_backend()
+    return {device.device_type for device in tf.config.list_logical_devices()}
 
 
 def _kernel():
-    """The module of the kernel: of a TPU, unless JAX computes on a GPU."""
-    platform = INTERPRET
-    if platform is None:
-        on_jax = keras.backend.backend() == "jax"
-        platform = "gpu" if on_jax and _jax_platform() == "gpu" else "tpu"
+    """Module of the kernel of this process's chip, which may be pretended."""
+    platform = INTERPRET or COMPILE_FOR or _accelerator()
     return importlib.import_module(f"{__name__}.{platform}")
 
 
-def misfit(query, key, position):
-    """Why the kernel does not compute these tensors, str, or None."""
+def why_unsupported(query_shape, num_tokens, num_keys, dtype):
+    """Return why the kernel cannot compute attention, as str, or None.
+
+    Args:
+        query_shape: ints B, N, Q and H.
+        num_tokens, num_keys: ints, T and K.
+        dtype: str, of the query.
+    """
     backend = keras.backend.backend()
     if backend not in ("jax", "tensorflow"):
         return f"Keras' backend is {backend}"
-    if backend == "tensorflow" and _computes_on_gpu():
-        return "TensorFlow cannot call a GPU's kernel (set KERAS_BACKEND=jax)"
+    if not (INTERPRET or COMPILE_FOR or has_accelerator()):
+        if backend == "tensorflow" and "GPU" in _tensorflow_devices():
+            return "TensorFlow cannot call a kernel of a GPU; Keras' JAX can"
+        return "there is no TPU or GPU that it could run on"
+    if keras.distribution.distribution() is not None:
+        return "JAX cannot divide it as `keras.distribution` divides tensors"
     try:
         kernel = _kernel()
     except ImportError as error:
-        return f"JAX cannot be used (pip install 'xlnet_tf[tpu]'): {error}"
-    num_keys, num_distances = key.shape[2], position.shape[2]
-    sizes = (*query.shape, num_keys, num_distances)
+        return f"JAX's Pallas cannot be imported: {error}"
+    sizes = (*query_shape, num_tokens, num_keys)
     if not all(isinstance(size, int) for size in sizes):
         return "sizes are not known when it is traced"
-    return kernel.misfit(
-        tuple(query.shape),
-        num_distances - num_keys,
-        num_keys,
-        keras.backend.standardize_dtype(query.dtype),
-    )
+    if 0 in sizes:
+        return "there are no rows"
+    return kernel.why_unsupported(query_shape, num_tokens, num_keys, dtype)
 
 
-@functools.cache
+_warned = set()
+
+
 def _warn_once(problem):
-    warnings.warn(
-        f"the kernel `memory_efficient` computes attention instead of `fused`: "
-        f"{problem}.",
-        stacklevel=4,
-    )
+    """Warn of a problem, unless it was one of other sizes before."""
+    kind = re.sub(r"\d+", "", problem)
+    if kind not in _warned:
+        _warned.add(kind)
+        warnings.warn(
+            "the kernel `memory_efficient` computes attention instead of "
+            f"`fused`: {problem}.",
+            stacklevel=4,
+        )

@@ -74,8 +74,8 @@ class _Rows(NamedTuple):
         )
 
 
-def misfit(query_shape, num_tokens, num_keys, dtype):
-    """Why these sizes are beyond the kernels, or the GPU is; str, or None.
+def why_unsupported(query_shape, num_tokens, num_keys, dtype):
+    """Return why the kernels or the GPU cannot compute it, as str, or None.
 
     Args:
         query_shape: ints B, N, Q and H.
@@ -87,8 +87,6 @@ def misfit(query_shape, num_tokens, num_keys, dtype):
         return f"JAX {jax.__version__} is older than 0.10"
     if _capability() < _LEAST_CAPABILITY:
         return f"a GPU of compute capability {_capability():g} is too old"
-    if 0 in query_shape:
-        return "there are no rows"
     if num_tokens % _TILE_ROWS or num_keys % _TILE_KEYS:
         return (
             f"tokens ({num_tokens}) and keys ({num_keys}) must be multiples "
@@ -107,7 +105,7 @@ def misfit(query_shape, num_tokens, num_keys, dtype):
 
 
 def _capability():
-    """float, what the maker calls the age of a GPU; infinite of other chips."""
+    """Compute capability of an NVIDIA GPU, float; infinite for others."""
     device = jax.devices()[0]
     try:
         return float(device.compute_capability)

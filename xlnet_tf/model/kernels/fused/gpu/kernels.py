@@ -152,7 +152,7 @@ def _clear(score_gradient, starts, first_key, begin, sizes):
 
     lax.fori_loop(0, begin, clear_keys, None)
     num_tiles = sizes.num_rows // sizes.tile_rows
-    # Each has a program, because `misfit` refuses fewer keys than tokens.
+    # Each has a program: `why_unsupported` refuses fewer keys than tokens.
     has_others = (first_key < sizes.others).astype(jnp.int32)
     lax.fori_loop(0, num_tiles * has_others, clear_others, None)
 

@@ -155,7 +155,7 @@ def kept(weights, hashes, first_key, sizes):
     column = first_key + jnp.arange(sizes.tile_keys, dtype=jnp.int32)
     column = column.astype(jnp.uint32) * jnp.uint32(dropout.GOLDEN)
     bits = _mix(hashes[:, None] + column[None, :])
-    keep = bits >= jnp.uint32(round(sizes.dropout * 2**32))
+    keep = bits >= jnp.uint32(dropout.least_kept(sizes.dropout))
     return jnp.where(keep, weights * (1 / (1 - sizes.dropout)), 0.0)
 
 

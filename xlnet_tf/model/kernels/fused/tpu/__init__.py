@@ -7,11 +7,15 @@ import keras
 from keras import ops
 
 from xlnet_tf.model.kernels.fused.tpu import calls
+from xlnet_tf.model.kernels.fused.tpu.weights import LANES
 from xlnet_tf.model.kernels.fused.tpu.weights import Sizes
 
+# The codes of an example, twice, and blocks of scores have to fit in VMEM.
+_MOST_SCORES = 2**22
 
-def misfit(query_shape, num_tokens, num_keys, dtype):
-    """Why these sizes are beyond the kernel, str, or None.
+
+def why_unsupported(query_shape, num_tokens, num_keys, dtype):
+    """Return why the kernel cannot compute these sizes, as str, or None.
 
     Args:
         query_shape: ints B, N, Q and H.
@@ -19,7 +23,24 @@ def misfit(query_shape, num_tokens, num_keys, dtype):
         dtype: str.
     """
     _, num_heads, _, head_dim = query_shape
-    return calls.misfit(num_tokens, num_keys, num_heads, head_dim, dtype)
+    if num_tokens % LANES or num_keys % LANES:
+        return (
+            f"tokens ({num_tokens}) and keys ({num_keys}) must be multiples "
+            f"of {LANES}"
+        )
+    if LANES % head_dim or num_heads * head_dim % LANES:
+        return (
+            f"the head dim ({head_dim}) must divide {LANES}, and {LANES} "
+            f"the width of all heads ({num_heads * head_dim})"
+        )
+    if num_tokens * num_keys > _MOST_SCORES:
+        return (
+            f"{num_tokens} rows of {num_keys} keys are too many for the "
+            "memory of the chip"
+        )
+    if dtype not in ("float32", "bfloat16"):
+        return f"its numbers are float32 or bfloat16, not {dtype}"
+    return None
 
 
 def attend(

@@ -22,40 +22,7 @@ from xlnet_tf.model.kernels.fused.tpu import kernels
 from xlnet_tf.model.kernels.fused.tpu.weights import LANES
 from xlnet_tf.model.kernels.fused.tpu.weights import VISIBLE
 
-# The codes of an example, twice, and blocks of scores have to fit in VMEM.
-_MOST_SCORES = 2**22
 _VMEM_BYTES = 96 * 2**20
-
-
-def misfit(num_tokens, num_keys, num_heads, head_dim, dtype):
-    """Why these sizes are beyond the kernels, str, or None.
-
-    Args:
-        num_tokens, num_keys, num_heads, head_dim: ints, T, K, N and H; None if
-            it is not known yet.
-        dtype: str.
-    """
-    sizes = (num_tokens, num_keys, num_heads, head_dim)
-    if not all(isinstance(size, int) for size in sizes):
-        return "the number of tokens or of keys is not known when it is traced"
-    if num_tokens % LANES or num_keys % LANES:
-        return (
-            f"tokens ({num_tokens}) and keys ({num_keys}) must be multiples "
-            f"of {LANES}"
-        )
-    if LANES % head_dim or num_heads * head_dim % LANES:
-        return (
-            f"the head dim ({head_dim}) must divide {LANES}, and {LANES} "
-            f"the width of all heads ({num_heads * head_dim})"
-        )
-    if num_tokens * num_keys > _MOST_SCORES:
-        return (
-            f"{num_tokens} rows of {num_keys} keys are too many for the "
-            "memory of the chip"
-        )
-    if dtype not in ("float32", "bfloat16"):
-        return f"its numbers are float32 or bfloat16, not {dtype}"
-    return None
 
 
 def attend(query, vectors, key, value, position, codes, where, sizes):

@@ -214,7 +214,7 @@ def keep_mask(block, seed_ref, example, pair, sizes):
     bits = _mix(row + column * _int32(dropout.GOLDEN))
     # Compared as unsigned numbers.
     sign = jnp.int32(-(2**31))
-    threshold = round(sizes.dropout * 2**32)
+    threshold = dropout.least_kept(sizes.dropout)
     return (bits ^ sign) >= (_int32(threshold) ^ sign)
 
 
