@@ -29,6 +29,7 @@ from xlnet_tf.files.checksums import verify_checksums
 from xlnet_tf.files.checksums import write_checksums
 from xlnet_tf.files.models import as_model_path
 from xlnet_tf.generation.settings import GenerationSettings
+from xlnet_tf.training.config.names import check_backend
 
 
 def export_model(
@@ -324,8 +325,7 @@ def _parser():
         "assets.extra/settings.json of another export; options win",
     )
     group = parser.add_argument_group("settings")
-    # A list, and settings of their own.
-    by_hand = ("seq_length_buckets", "generation")
+    by_hand = ("seq_length_buckets", "generation")  # lists of settings
     add_options(group, ExportSettings, skip=by_hand)
     group.add_argument(
         "--seq-length-buckets",
@@ -369,6 +369,7 @@ def main(argv=None):
     settings = ExportSettings.read(arguments.settings, arguments)
     directory = versions.next_version(arguments.output)
     versions.check(directory)
+    check_backend("export")
     model = load_model(arguments.model)
     tokenizer = load_tokenizer(
         arguments.tokenizer or arguments.model, arguments.lowercase or None

@@ -17,6 +17,7 @@ import argparse
 import sys
 
 from data_pipeline import command_line
+from xlnet_tf.training.config.names import check_backend
 
 
 def parse_arguments(argv=None):
@@ -35,25 +36,25 @@ def parse_arguments(argv=None):
         metavar="PATH",
         help="output of a run, preset or .keras file",
     )
-    add("--task", metavar="NAME", help="as of xlnet_tf.finetune")
+    add("--task", metavar="NAME", help="as in xlnet_tf.finetune")
     add(
         "--data",
         metavar="PATH",
         help="examples of the task: a file, or a directory with a dev split",
     )
-    add("--columns", help="as of xlnet_tf.finetune")
+    add("--columns", help="as in xlnet_tf.finetune")
     add(
         "--predictions",
         metavar="FILE",
-        help="write answers beside the truth there, as JSON lines",
+        help="write answers and the truth to this file, as JSON lines",
     )
     _add_text_options(add)
-    add("--output", metavar="FILE", help="write the numbers there, as JSON")
+    add("--output", metavar="FILE", help="write the metrics to it, as JSON")
     return command_line.parse(parser, argv)
 
 
 def _add_text_options(add):
-    """Adds the options of perplexity."""
+    """Add the options of perplexity."""
     add("--text", nargs="+", help="text files, or patterns")
     add(
         "--tokenizer",
@@ -64,46 +65,50 @@ def _add_text_options(add):
         "--text-format",
         default="auto",
         choices=("auto", "sentences", "running", "jsonl"),
-        help="as of build_records (default auto)",
+        help="as in build_records (default auto)",
     )
     add(
         "--text-field",
         default="text",
         metavar="NAME",
-        help="as of build_records (default text)",
+        help="as in build_records (default text)",
     )
-    add("--encoding", default="utf-8", help="of the text (default utf-8)")
+    add(
+        "--encoding",
+        default="utf-8",
+        help="encoding of the text (default utf-8)",
+    )
     add(
         "--segment-length",
         type=_positive,
         default=128,
         metavar="N",
-        help="tokens read at once (default 128)",
+        help="tokens to read at once (default 128)",
     )
     add(
         "--memory-length",
         type=_not_negative,
         metavar="N",
-        help="tokens remembered (default: the model's)",
+        help="tokens to remember (default: the model's)",
     )
     add(
         "--window",
         type=_positive,
         metavar="N",
-        help="slide a window of so many tokens, without memory",
+        help="slide a window of this many tokens, without memory",
     )
     add(
         "--stride",
         type=_positive,
         metavar="N",
-        help="tokens that the window moves on by (default half of it)",
+        help="tokens that the window moves by (default half of it)",
     )
     add(
         "--batch-size",
         type=_positive,
         metavar="N",
         help="parts of the text, or windows, at once (default 1); rows of a "
-        "task (default as of xlnet_tf.finetune)",
+        "task (default as in xlnet_tf.finetune)",
     )
 
 
@@ -128,17 +133,18 @@ def _at_least(text, least):
 
 
 def main(argv=None):
-    """Runs the command; see the module's text."""
+    """Run the command; see the module's text."""
     options = parse_arguments(argv)
     if bool(options.text) == bool(options.task):
         raise ValueError(
             "give either --text, to measure perplexity, or --task and --data."
         )
+    check_backend("evaluation")
     return measure_task(options) if options.task else measure_text(options)
 
 
 def measure_text(options):
-    """Prints the perplexity of text; returns the exit status."""
+    """Print the perplexity of text; return the exit status."""
     for name in ("data", "columns", "predictions"):
         if getattr(options, name):
             raise ValueError(f"--{name} is of --task, which is not given.")
@@ -194,7 +200,7 @@ def measure_text(options):
 
 
 def measure_task(options):
-    """Prints the metrics of a task; returns the exit status."""
+    """Print the metrics of a task; return the exit status."""
     if not options.data:
         raise ValueError("--task needs --data: a file or a directory.")
     for name in ("tokenizer", "memory_length", "window", "stride"):

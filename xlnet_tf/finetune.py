@@ -9,10 +9,12 @@ some tasks, a report and a picture. The same command again resumes a stopped
 run; with `--predict FILE` it predicts.
 """
 
+import argparse
 import copy
 import dataclasses
 import os
 import sys
+import textwrap
 import time
 
 from data_pipeline import command_line
@@ -24,6 +26,7 @@ from data_pipeline.tasks.tfds import check_has
 from xlnet_tf.files import as_path
 from xlnet_tf.training.config import PRETRAINING_ONLY
 from xlnet_tf.training.config import FinetuningConfig
+from xlnet_tf.training.config.names import check_backend
 from xlnet_tf.training.config.names import check_strategy
 from xlnet_tf.training.runs.progress.trackers import check_tracker
 
@@ -48,10 +51,11 @@ def parse_arguments(argv=None):
         prog="python -m xlnet_tf.finetune",
         usage="%(prog)s --task NAME --preset DIR --output DIR [options]",
         description="Fine-tune an XLNet on a task.",
-        epilog="tasks: " + ", ".join(TASKS),
+        epilog=_listed_tasks(),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = parser.add_argument
-    add("--task", required=True, metavar="NAME", help="its name, see below")
+    add("--task", required=True, metavar="NAME", help="one of those below")
     add(
         "--data",
         metavar="PATH",
@@ -59,8 +63,13 @@ def parse_arguments(argv=None):
         "name through TensorFlow Datasets)",
     )
     add("--eval-data", metavar="PATH", help="file or directory to evaluate on")
-    add("--columns", help='which ones to read: "text=review,label=stars"')
-    add("--preset", required=True, metavar="DIR", help="with the weights")
+    add("--columns", help='columns to read: "text=review,label=stars"')
+    add(
+        "--preset",
+        required=True,
+        metavar="DIR",
+        help="model directory to start from",
+    )
     add(
         "--random-start",
         action="store_true",
@@ -72,27 +81,41 @@ def parse_arguments(argv=None):
         "--seeds",
         type=int,
         metavar="N",
-        help="number of runs, with median and spread",
+        help="number of runs of different seeds, with median and spread",
     )
-    add("--strategy", default="auto", help="as of xlnet_tf.train")
+    add("--strategy", default="auto", help="as in xlnet_tf.train")
     add("--tpu", help='name or grpc:// address of a TPU, or "local"')
     add(
         "--training",
         metavar="FILE",
-        help="JSON or YAML with any of the settings; options given here win",
+        help="JSON or YAML file with any of the settings; options override it",
     )
-    add("--predict", metavar="FILE", help="write predictions of a file")
-    add("--replay", type=int, metavar="STEP", help="as of xlnet_tf.train")
+    add("--predict", metavar="FILE", help="examples to predict at the end")
+    add("--replay", type=int, metavar="STEP", help="as in xlnet_tf.train")
     add_print_config(parser)
     command_line.add_quiet(parser)
     group = parser.add_argument_group(
-        "further settings", "defaults where the task has no recipe"
+        "further settings", "Defaults are those without a recipe of the task."
     )
     add_options(group, FinetuningConfig, skip=(*FREQUENT, *PRETRAINING_ONLY))
     group.add_argument(
-        "--compilation-cache", metavar="DIR", help="as of xlnet_tf.train"
+        "--compilation-cache", metavar="DIR", help="as in xlnet_tf.train"
     )
     return command_line.parse(parser, argv)
+
+
+def _listed_tasks():
+    """Names and descriptions of all tasks, lines of `--help`, str."""
+    lines = [
+        textwrap.fill(
+            task.description,
+            width=78,
+            initial_indent=f"  {name:<16}",
+            subsequent_indent=" " * 18,
+        )
+        for name, task in TASKS.items()
+    ]
+    return "\n".join(["tasks:", *lines])
 
 
 def read_config(options):
@@ -105,7 +128,8 @@ def read_config(options):
         ValueError: a name is unknown, a value is wrong, or the task has no
             data.
     """
-    task = options.task or "classification"  # of --print-config
+    # --print-config works without a task.
+    task = options.task or "classification"
     find_task(task)
     check_strategy(options.strategy)
     if options.steps == 0:
@@ -124,19 +148,20 @@ def read_config(options):
 
 
 def main(argv=None):
-    """Runs the command; see the module's text."""
+    """Run the command; see the module's text."""
     options = parse_arguments(argv)
     config = read_config(options)
     if options.print_config:
         sys.stdout.write(config.to_yaml())
         return 0
     check_tracker(config.log_to)
-    options.begun = time.monotonic()  # what --time-limit counts from
+    options.begun = time.monotonic()  # --time-limit counts from here
     if options.compilation_cache:
         flag = (
             f"--tf_xla_persistent_cache_directory={options.compilation_cache}"
         )
         os.environ["TF_XLA_FLAGS"] = f"{os.getenv('TF_XLA_FLAGS', '')} {flag}"
+    check_backend("fine-tuning")
     from data_pipeline.tasks import reading
     from xlnet_tf.training.finetuning import FinetuningRun
     from xlnet_tf.training.finetuning import run_task
@@ -159,7 +184,7 @@ def main(argv=None):
             columns=options.columns,
             fraction=config.hold_out,
             seed=config.seed,
-            # Runs of version 0.1 did not, and go on as they began.
+            # Runs begun by version 0.1 did not, and continue as they began.
             by_class=not begun or begun.get("held_out_by_class", False),
         )
         strategy = make_strategy(
@@ -186,7 +211,7 @@ def main(argv=None):
         if status:
             return status
         results.append(result)
-    if results[0] is not None:  # of a worker that is not the chief
+    if results[0] is not None:  # None on workers other than the chief
         write_summary(options.output, results, sys.stdout.write)
     return 0
 

@@ -19,6 +19,7 @@ from data_pipeline.settings import add_print_config
 from data_pipeline.settings import read_file
 from xlnet_tf.training.config import RECIPES
 from xlnet_tf.training.config import TrainingConfig
+from xlnet_tf.training.config.names import check_backend
 from xlnet_tf.training.config.names import check_config
 from xlnet_tf.training.config.names import check_strategy
 from xlnet_tf.training.runs.progress.trackers import check_tracker
@@ -30,12 +31,12 @@ FURTHER = tuple(
     if field.name not in FREQUENT
 )
 _RECORDS = (
-    "made by build_records; several are mixed, in the shares of DIR=WEIGHT or "
-    "of their sizes"
+    "output of build_records; several sets are mixed, in the shares of "
+    "DIR=WEIGHT or of their sizes"
 )
 # The command has no default number of steps, unlike TrainingConfig.
-_DEFAULTS = {"steps": "needed, unless --recipe or --training has it"}
-# Options of build_records that users look for here.
+_DEFAULTS = {"steps": "required, unless --recipe or --training sets it"}
+# Options of build_records that users may look for here.
 _OF_RECORDS = dict.fromkeys(
     ("--sequence-length", "--tokenizer", "--lowercase", "--input"),
     "set when records are built, see build_records",
@@ -56,27 +57,28 @@ def parse_arguments(argv=None):
     add(
         "--recipe",
         choices=RECIPES,
-        help="model and settings by name; what is given beside it wins: "
+        help="model and settings by name; other options override it: "
         + "; ".join(f"{name}, {x.text}" for name, x in RECIPES.items()),
     )
     add(
         "--config",
-        help="tiny, small, base, large, or an xlnet_config.json (default that "
-        "of the recipe, or base)",
+        help="tiny, small, base, large, or an xlnet_config.json (default: the "
+        "recipe's, or base)",
     )
     add(
         "--backbone",
         choices=("xlnet", "bert"),
         default="xlnet",
-        help="xlnet, or bert (absolute positions, no memory), of a named "
-        "--config (default xlnet)",
+        help="architecture of a named --config: xlnet, or bert (absolute "
+        "positions, no memory) (default xlnet)",
     )
     add(
         "--set",
         action="append",
         default=[],
         metavar="NAME=VALUE",
-        help="a field of the model's config, num_layers=6; may be repeated",
+        help="change a field of the model's config, as in num_layers=6; may be "
+        "repeated",
     )
     add("--preset", metavar="DIR", help="directory of weights to start from")
     add_options(parser, TrainingConfig, skip=FURTHER, defaults=_DEFAULTS)
@@ -84,7 +86,7 @@ def parse_arguments(argv=None):
         "--memory-length",
         type=int,
         metavar="N",
-        help="tokens remembered (default: the config's, or 3/4 of a record)",
+        help="tokens to remember (default: the config's, or 3/4 of a record)",
     )
     add("--eval-records", metavar="DIR", help="other records to evaluate on")
     add("--skip-corrupt", action="store_true", help="leave out damaged records")
@@ -98,7 +100,7 @@ def parse_arguments(argv=None):
     add(
         "--training",
         metavar="FILE",
-        help="JSON or YAML with any of the settings; options given here win",
+        help="JSON or YAML file with any of the settings; options override it",
     )
     add(
         "--replay",
@@ -114,7 +116,7 @@ def parse_arguments(argv=None):
     group.add_argument(
         "--compilation-cache",
         metavar="DIR",
-        help="keep what XLA compiles there, for the next start",
+        help="keep programs that XLA has compiled, for the next start",
     )
     return command_line.parse(parser, argv)
 
@@ -144,46 +146,33 @@ def read_config(options):
         given |= read_file(TrainingConfig, options.training)
     is_given = "steps" in given or options.steps is not None
     if not is_given and not options.print_config:
-        TrainingConfig.read(options.training, options)  # its errors first
+        TrainingConfig.read(options.training, options)  # reports other errors
         raise ValueError(
             "the number of optimizer steps is not known: give --steps N, or "
             "--recipe, or a file by --training that has it."
         )
     steps = options.steps or given.get("steps", 0)
     if 0 < steps <= training.get("warmup_steps", 0):
-        # Of far more steps: the default share of these.
+        # The recipe's warm-up is for far more steps: use the default share.
         training = {k: v for k, v in training.items() if k != "warmup_steps"}
     return TrainingConfig.read(options.training, options, **training)
 
 
 def main(argv=None):
-    """Runs the command; see the module's text."""
+    """Run the command; see the module's text."""
     options = parse_arguments(argv)
     config = read_config(options)
     if options.print_config:
         sys.stdout.write(config.to_yaml())
         return 0
     check_tracker(config.log_to)
-    options.begun = time.monotonic()  # what --time-limit counts from
+    options.begun = time.monotonic()  # --time-limit counts from here
     if options.compilation_cache:
         flag = (
             f"--tf_xla_persistent_cache_directory={options.compilation_cache}"
         )
         os.environ["TF_XLA_FLAGS"] = f"{os.getenv('TF_XLA_FLAGS', '')} {flag}"
-    try:
-        import keras
-    except ModuleNotFoundError as error:  # of a backend
-        raise ValueError(
-            f"KERAS_BACKEND={os.getenv('KERAS_BACKEND')} needs the package "
-            f"{error.name}, which is not installed (pip install "
-            f"'xlnet_tf[{error.name}]')."
-        ) from None
-    if keras.backend.backend() not in ("tensorflow", "jax"):
-        raise ValueError(
-            "pretraining runs on Keras' backends tensorflow and jax. "
-            f"Received: KERAS_BACKEND={keras.backend.backend()}."
-        )
-    if keras.backend.backend() == "jax":
+    if check_backend("pretraining", ("tensorflow", "jax")) == "jax":
         from xlnet_tf.training.on_jax.run import JaxPretrainingRun
 
         with JaxPretrainingRun(options, config) as run:
@@ -203,7 +192,7 @@ def main(argv=None):
 
 
 def export(model, tokenizer, directory, sequence_length):
-    """Writes a SavedModel of a model, over what is there."""
+    """Write the SavedModel of a model, replacing an existing one."""
     from saved_models.export import export_model
 
     export_model(

@@ -192,3 +192,18 @@ def test_fields_of_the_model_by_options(tmp_path, capsys):
     options = ["--set", "num_layers=1", "--set", "hidden_dim=32"]
     assert train.main([*argv, *options]) == 0
     assert "1 layers x 32, 2 heads" in capsys.readouterr().out
+
+
+def test_what_a_backend_cannot_do_is_refused(monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr("keras.backend.backend", lambda: "jax")
+    path = str(tmp_path)
+    for name, options in (
+        ("finetune", ["--task", "rte", "--data", path, "--preset", path]),
+        ("evaluate", ["--model", path, "--text", path]),
+        ("export", ["--model", path]),
+    ):
+        output = str(tmp_path / "output")
+        assert xlnet.main([name, *options, "--output", output]) == 1
+        message = capsys.readouterr().err
+        assert "needs Keras' backend tensorflow. Received: KERAS_BA" in message
+    assert not (tmp_path / "output").exists()

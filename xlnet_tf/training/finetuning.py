@@ -174,11 +174,11 @@ class FinetuningRun(Run):
             self.options.preset,
             load_weights=not self.options.random_start,
             dtype=self.config.policy,
+            rematerialize=self.config.rematerialize,
+            scan_layers=self.config.scan_layers,
+            attention_kernel=self.config.attention_kernel,
             **arguments,
         )
-        model.backbone.rematerialize = self.config.rematerialize
-        model.backbone.scan_layers = self.config.scan_layers
-        model.backbone.attention_kernel = self.config.attention_kernel
         rank, alpha = self.config.lora_rank, self.config.lora_alpha
         if rank:
             model.enable_lora(rank, alpha=alpha)

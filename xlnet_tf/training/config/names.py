@@ -1,5 +1,7 @@
 """Names that options take, checked before anything heavy is loaded."""
 
+import os
+
 from data_pipeline.command_line import near
 from xlnet_tf.config.fields import SIZES
 from xlnet_tf.files import as_path
@@ -8,7 +10,7 @@ STRATEGIES = ("auto", "one_device", "mirrored", "multi_worker", "tpu")
 
 
 def check_strategy(name):
-    """Refuses the name of a distribution strategy that is unknown.
+    """Refuse the name of a distribution strategy that is unknown.
 
     Args:
         name: str.
@@ -23,8 +25,38 @@ def check_strategy(name):
         )
 
 
+def check_backend(work, names=("tensorflow",)):
+    """Import Keras, and refuse a backend that cannot do some work.
+
+    Args:
+        work: str, the work, for the message.
+        names: strs, the backends that can.
+
+    Returns:
+        str, the name of the backend.
+
+    Raises:
+        ValueError: if the backend is another, or is not installed.
+    """
+    try:
+        import keras
+    except ModuleNotFoundError as error:  # of a backend
+        raise ValueError(
+            f"KERAS_BACKEND={os.getenv('KERAS_BACKEND')} needs the package "
+            f"{error.name}, which is not installed (pip install "
+            f"'xlnet_tf[{error.name}]')."
+        ) from None
+    backend = keras.backend.backend()
+    if backend not in names:
+        raise ValueError(
+            f"{work} needs Keras' backend {' or '.join(names)}. Received: "
+            f"KERAS_BACKEND={backend}. Presets are read by every backend."
+        )
+    return backend
+
+
 def check_config(name):
-    """Refuses a `--config` that is neither a size nor a JSON file by its name.
+    """Refuse a `--config` that is neither a size nor a JSON file by its name.
 
     Args:
         name: str.
