@@ -1,8 +1,8 @@
-"""What is measured: names, sizes, and who takes part.
+"""Measurements: their names, sizes and contenders.
 
-Of each measurement the first contender is the one that the others are compared
-with. A contender is a function in `benchmarks.contenders` that sets up and
-returns what is timed.
+The other contenders of a measurement are compared with its first one. A
+contender is a function in `benchmarks.contenders` that sets up and returns the
+function to be timed.
 """
 
 import dataclasses
@@ -23,7 +23,7 @@ class Contender:
 
     Args:
         name: str, in the table.
-        library: str, whose it is.
+        library: str, the library that it belongs to.
         factory: str, "module:function" below `benchmarks.contenders`.
         options: dict, the function's arguments.
         items: number, of a call, where it is not the measurement's.
@@ -296,12 +296,9 @@ def generation(sizes, num_prompt):
 
 def long_document(sizes, length):
     """One document by memory, and in one piece: embedded, and classified."""
-    shape = {
-        "model": sizes.model,
-        "length": length,
-        "segment_length": sizes.num_tokens,
-        "memory_length": sizes.memory_length,
-    }
+    whole = {"model": sizes.model, "length": length}
+    windows = {**whole, "segment_length": sizes.num_tokens}
+    segments = {**windows, "memory_length": sizes.memory_length}
     return Measurement(
         name=f"long_document_{length}",
         group="long_document",
@@ -311,28 +308,30 @@ def long_document(sizes, length):
         items=length,
         contenders=(
             Contender(
-                f"{OURS}, by memory", OURS, "ours:document_by_memory", shape
+                f"{OURS}, by memory", OURS, "ours:document_by_memory", segments
             ),
             Contender(
                 f"{OURS}, in one piece",
                 OURS,
                 "ours:document_in_one_piece",
-                {"model": sizes.model, "length": length},
+                whole,
             ),
             *(
                 Contender(
                     f"{OURS} classifier, {label}",
                     OURS,
                     f"our_documents:{name}",
-                    {"model": sizes.model, "length": length}
-                    if name == "one_piece"
-                    else shape,
+                    options,
                 )
-                for name, label in (
-                    ("segments", "segments that remember"),
-                    ("windows", "windows"),
-                    ("one_piece", "in one piece"),
-                    ("segments_gradient", "segments that remember, gradients"),
+                for name, options, label in (
+                    ("segments", segments, "segments that remember"),
+                    ("windows", windows, "windows"),
+                    ("one_piece", whole, "in one piece"),
+                    (
+                        "segments_gradient",
+                        segments,
+                        "segments that remember, gradients",
+                    ),
                 )
             ),
         ),

@@ -1,18 +1,17 @@
-"""How fast `build_records` is, and each of its stages in the same run.
+"""Speed of `build_records`, and of each of its stages in the same run.
 
     python benchmarks/record_building.py --input 'text/*.txt' \
         --tokenizer spiece.model
 
-Prints megabytes of text a second and core: of each stage on this thread, and
-of whole builds with the default settings over 1 and over all cores, these also
-a second of processor time, which other programs on the machine disturb less.
-Each figure is the best of `--repeat`. Starting the processes takes a second or
-two: give 100 MB of text or more.
+Prints megabytes of text per second and core: of each stage on this thread, and
+of whole builds with the default settings on 1 and on all cores. For builds it
+also prints megabytes per second of processor time, which other programs on the
+machine disturb less. Each figure is the best of `--repeat`. Starting the
+processes takes a second or two: give 100 MB of text or more.
 """
 
 import argparse
 import itertools
-import os
 import pathlib
 import resource
 import shutil
@@ -24,6 +23,7 @@ import numpy as np
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))
 
+from benchmarks import machine
 from data_pipeline import command_line
 from data_pipeline.records import part
 from data_pipeline.records import targets
@@ -60,7 +60,7 @@ def processor_seconds():
 
 
 def stages(pattern, text_format, tokenizer, settings, repeat):
-    """Yields the name and the seconds of each stage, over all the text."""
+    """Yield the name and the seconds of each stage, over all the text."""
 
     def read():
         return list(stream_documents(pattern, text_format))
@@ -101,7 +101,7 @@ def stages(pattern, text_format, tokenizer, settings, repeat):
 
 
 def frame(sequences, chosen, tokenizer, settings):
-    """Makes records of arrays, in blocks."""
+    """Make records of arrays, in blocks."""
     stored = stored_features(
         settings.sequence_length,
         settings.num_predict,
@@ -117,7 +117,7 @@ def frame(sequences, chosen, tokenizer, settings):
 
 
 def build(arguments, tokenizer, processes):
-    """Builds a set and removes it."""
+    """Build a set and remove it."""
     output = tempfile.mkdtemp()
     try:
         build_records(
@@ -148,7 +148,7 @@ def main(argv=None):
     options = (arguments.input, arguments.text_format, tokenizer, settings)
     for name, seconds in stages(*options, arguments.repeat):
         print(f"  {name:32} {size / seconds:8.1f}")
-    for processes in sorted({1, len(os.sched_getaffinity(0))}):
+    for processes in sorted({1, machine.num_cores()}):
         used = processor_seconds()
         manifest, seconds = timed(
             arguments.repeat, build, arguments, tokenizer, processes

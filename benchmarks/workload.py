@@ -35,7 +35,7 @@ SMALL = {
 
 @dataclasses.dataclass(frozen=True)
 class Sizes:
-    """How large everything is; the defaults are XLNet-Base."""
+    """Sizes of all measurements; the defaults are XLNet-Base."""
 
     model: dict = dataclasses.field(default_factory=lambda: BASE)
     batch_size: int = 2
@@ -54,14 +54,6 @@ class Sizes:
     questions: int = 1000
 
 
-# The model and the batch of `make tasks`.
-SMALL_SIZES = Sizes(
-    model=SMALL,
-    batch_size=16,
-    num_tokens=128,
-    memory_length=64,
-    num_targets=42,
-)
 TINY_SIZES = Sizes(
     model=TINY,
     num_tokens=32,
@@ -82,15 +74,17 @@ TINY_SIZES = Sizes(
 
 _FIRST_WORD = 9  # ids below are special symbols
 _MASK = 6
+_SEED = 0
+_CLASSES = 2
 
 
-def token_batch(model, batch_size, num_tokens, seed=0):
+def token_batch(model, batch_size, num_tokens):
     """Random tokens in two segments.
 
     Returns:
         (token_ids, segment_ids), int32 arrays [B, T].
     """
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(_SEED)
     token_ids = rng.integers(
         _FIRST_WORD, model["vocabulary_size"], (batch_size, num_tokens)
     ).astype(np.int32)
@@ -105,7 +99,7 @@ def first_half(num_tokens, memory_length):
 
 
 def pretraining_batch(
-    model, batch_size, num_tokens, num_targets, seed=0, first_half_length=0
+    model, batch_size, num_tokens, num_targets, first_half_length=0
 ):
     """A batch with targets, in the compact and in the released form.
 
@@ -118,8 +112,8 @@ def pretraining_batch(
         [B, P], `is_target` [B, T], `perm_mask` [B, T, T], 1 = may NOT attend,
         and `target_mapping` [B, P, T], float32.
     """
-    token_ids, segment_ids = token_batch(model, batch_size, num_tokens, seed)
-    rng = np.random.default_rng([seed, 1])
+    token_ids, segment_ids = token_batch(model, batch_size, num_tokens)
+    rng = np.random.default_rng([_SEED, 1])
     order = rng.permuted(
         np.tile(np.arange(num_tokens), (batch_size, 1)), axis=1
     )
@@ -144,9 +138,7 @@ def pretraining_batch(
     }
 
 
-def objective_batch(
-    objective, model, batch_size, num_tokens, num_targets, seed=0
-):
+def objective_batch(objective, model, batch_size, num_tokens, num_targets):
     """A batch as `PretrainingData` gives it for an objective.
 
     Args:
@@ -156,7 +148,7 @@ def objective_batch(
     Returns:
         dict of arrays.
     """
-    batch = pretraining_batch(model, batch_size, num_tokens, num_targets, seed)
+    batch = pretraining_batch(model, batch_size, num_tokens, num_targets)
     kept = ["token_ids", "segment_ids", "target_positions", "target_ids"]
     kept.append("target_weights")
     if objective == "permutation":
@@ -173,14 +165,14 @@ def objective_batch(
         np.put_along_axis(masked, batch["target_positions"], _MASK, axis=1)
         features["token_ids"] = masked
     if objective == "pseudo_masked":
-        blocks = block_numbers(num_targets, seed)
+        blocks = block_numbers(num_targets)
         features["target_blocks"] = np.tile(blocks, (batch_size, 1))
     return features
 
 
-def block_numbers(num_targets, seed=0):
+def block_numbers(num_targets):
     """int32 [P], the step of each target; 40 % of the blocks have 2 to 6."""
-    rng = np.random.default_rng([seed, 2])
+    rng = np.random.default_rng([_SEED, 2])
     sizes = []
     while sum(sizes) < num_targets:
         sizes.append(int(rng.integers(2, 7)) if rng.random() < 0.4 else 1)
@@ -189,11 +181,11 @@ def block_numbers(num_targets, seed=0):
 
 
 def zero_memories(model, batch_size, memory_length):
-    """What a model remembers at the start, list of L arrays [B, M, D]."""
+    """Initial memories of a model, list of L arrays [B, M, D]."""
     shape = (batch_size, memory_length, model["hidden_dim"])
     return [np.zeros(shape, np.float32) for _ in range(model["num_layers"])]
 
 
-def labels(batch_size, num_classes=2):
-    """int32 [B], classes in turn."""
-    return np.arange(batch_size, dtype=np.int32) % num_classes
+def labels(batch_size):
+    """int32 [B], two classes in turn."""
+    return np.arange(batch_size, dtype=np.int32) % _CLASSES

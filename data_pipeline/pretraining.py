@@ -33,10 +33,10 @@ from xlnet_tf.files import as_path
 from xlnet_tf.files import check_tensorflow_reads
 from xlnet_tf.files import is_remote
 
-# Records that are read ahead, of all rows together and of a row.
+# Records read ahead: bytes for all rows together, and steps.
 _BLOCK_BYTES = 1 << 26
 _MOST_STEPS = 128
-# Reads at a time where each takes many milliseconds.
+# Parallel reads where each takes many milliseconds, as from a bucket.
 _BUCKET_CALLS = 64
 
 
@@ -147,7 +147,7 @@ class PretrainingData:
         for bad in self.skipped:
             if bad.record is None:
                 raise ValueError(
-                    f"{bad}. Its records are whole, so they are of another "
+                    f"{bad}. Its records are intact, so they are from another "
                     "shard or set; copy the file again, or build the set anew."
                 )
         self._records = ReadableRecords(
@@ -209,9 +209,9 @@ class PretrainingData:
         4. Parse the records, draw and select what the objective predicts.
         5. Let a tf.data service run all this, if one is given; prefetch.
 
-        Features are those of `data_pipeline.records.schema.batch_features`
-        and, for other objectives, of their readers; shapes are static. Records
-        of the form "frozen" always give their stored permutations.
+        Features are those of `data_pipeline.records.schema.BATCH` and, for
+        other objectives, of their readers; shapes are static. Records of the
+        form "frozen" always give their stored permutations.
 
         Args:
             start_step: int, the first step to read.

@@ -218,29 +218,28 @@ def read_file(cls, path):
     return values
 
 
-def add_options(parser, cls, first=(), skip=(), required=(), defaults=None):
+def add_options(parser, cls, skip=(), defaults=None):
     """Add an option for each field, with None for options not given.
 
     Args:
         parser: argparse.ArgumentParser or a group of one.
         cls: class of settings.
-        first: names of fields, listed first.
         skip: names of fields without an option.
-        required: names of fields whose options must be given.
         defaults: dict of the name of a field to what its help says in place
             of its default, or None.
     """
     defaults = defaults or {}
-    fields = {x.name: x for x in dataclasses.fields(cls) if x.name not in skip}
-    for name in [*first, *(x for x in fields if x not in first)]:
-        field = fields[name]
+    for field in dataclasses.fields(cls):
+        if field.name in skip:
+            continue
+        name = field.name
         kind, _ = kind_of(field)
         # argparse formats the help with %.
         text = field.metadata["help"].replace("%", "%%")
         shows_default = field.default not in (None, dataclasses.MISSING)
         if name in defaults:
             text += f" ({defaults[name]})"
-        elif shows_default and name not in required:
+        elif shows_default:
             default = field.default
             shown = str(default).lower() if kind is bool else f"{default}"
             text += f" (default {shown})"
@@ -258,7 +257,6 @@ def add_options(parser, cls, first=(), skip=(), required=(), defaults=None):
             type=kind,
             metavar=field.metadata["metavar"]
             or _placeholder(field, _METAVARS[kind]),
-            required=name in required,
             help=text,
         )
 

@@ -24,7 +24,7 @@ sys.path.insert(0, str(ROOT))
 
 from examples.commands import run  # noqa: E402
 
-# Of BERT's backbone, for the objective that XLNet's cannot have.
+# Options of BERT's backbone, for the objective that XLNet's cannot train.
 BERT = ("--backbone", "bert", "--set", "relative_position_buckets=32")
 OBJECTIVES = {
     "permutation": "Permutation language modelling",
@@ -52,17 +52,16 @@ def options_of(objective, steps):
     """
     if objective != "pseudo_masked":
         return ()
-    # Where its rate rises sooner, BERT learns how frequent tokens are and for
-    # thousands of steps no context.
+    # With a shorter warm-up, BERT learns only the frequencies of tokens for
+    # thousands of steps, and no context.
     return (*BERT, "--warmup-steps", min(300, steps // 3))
 
 
-def collect_docstrings(directory, max_characters=MAX_CHARACTERS):
+def collect_docstrings(directory):
     """English sentences of the docstrings below a directory.
 
     Args:
         directory: path of installed packages.
-        max_characters: int, where to stop.
 
     Yields:
         list of str, the sentences of one module's docstrings.
@@ -79,7 +78,7 @@ def collect_docstrings(directory, max_characters=MAX_CHARACTERS):
         if sentences:
             yield sentences
             characters += sum(map(len, sentences))
-            if characters > max_characters:
+            if characters > MAX_CHARACTERS:
                 return
 
 
@@ -105,7 +104,7 @@ def _sentences(paragraph):
 
 
 def write_corpus(file):
-    """Writes one sentence a line, an empty line between modules."""
+    """Write one sentence a line, an empty line between modules."""
     directory = pathlib.Path(sysconfig.get_path("purelib"))
     with file.open("w", encoding="utf-8") as handle:
         for sentences in collect_docstrings(directory):
@@ -158,7 +157,7 @@ def bits_per_token(values):
 
 
 def draw(run_directory, unigram, picture, title):
-    """Draws the loss of a run against the unigram entropy.
+    """Draw the loss of a run against the unigram entropy.
 
     Args:
         run_directory: path with `metrics.jsonl`.
@@ -200,7 +199,7 @@ def draw(run_directory, unigram, picture, title):
 
 
 def blank_sentences(corpus, tokenizer_file, text_format, count):
-    """Takes one whole-piece word out of some sentences of the corpus.
+    """Take one whole-piece word out of some sentences of the corpus.
 
     Args:
         corpus: path or glob pattern of the text.
@@ -223,7 +222,7 @@ def blank_sentences(corpus, tokenizer_file, text_format, count):
             words = sentence.split()
             if not 8 <= len(words) <= 24:
                 continue
-            # A short word in the middle, which is one piece of its own.
+            # A short word in the middle that is a single piece.
             for place in range(3, len(words) - 3):
                 word = words[place]
                 known = tokenizer.piece_to_id(BLANK + word) != UNKNOWN_ID
@@ -308,7 +307,7 @@ def main():
 
 
 def report(output, sentences, answers, objective):
-    """Prints what was reached and where it lies."""
+    """Print what was reached and where it lies."""
     unigram = unigram_bits(output / "records", objective)
     picture = output / "loss.png"
     title = OBJECTIVES[objective]

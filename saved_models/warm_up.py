@@ -9,6 +9,8 @@ which is an optional dependency.
 import numpy as np
 import tensorflow as tf
 
+from data_pipeline.records.tfrecord import message_field
+
 DIRECTORY = "assets.extra"
 FILE = "tf_serving_warmup_requests"
 MAX_REQUESTS = 1000  # that TensorFlow Serving reads
@@ -58,16 +60,17 @@ def prediction_log(name, signature_name, inputs):
         signature_name: str.
         inputs: dict of name to NumPy array.
     """
-    request = _field(
+    request = message_field(
         _MODEL_SPEC,
-        _field(_NAME, name.encode())
-        + _field(_SIGNATURE_NAME, signature_name.encode()),
+        message_field(_NAME, name.encode())
+        + message_field(_SIGNATURE_NAME, signature_name.encode()),
     )
     for key in sorted(inputs):
         tensor = tensor_proto(inputs[key]).SerializeToString()
-        entry = _field(_KEY, key.encode()) + _field(_VALUE, tensor)
-        request += _field(_INPUTS, entry)
-    return _field(_PREDICT_LOG, _field(_REQUEST, request))
+        entry = message_field(_KEY, key.encode())
+        entry += message_field(_VALUE, tensor)
+        request += message_field(_INPUTS, entry)
+    return message_field(_PREDICT_LOG, message_field(_REQUEST, request))
 
 
 def tensor_proto(array):
@@ -85,16 +88,3 @@ def tensor_proto(array):
             0, dtype=tf.as_dtype(array.dtype), shape=array.shape
         )
     return tf.make_tensor_proto(array)
-
-
-def _field(number, content):
-    """A length-delimited protocol buffer field."""
-    return bytes([number << 3 | 2]) + _varint(len(content)) + content
-
-
-def _varint(value):
-    encoded = b""
-    while value > 0x7F:
-        encoded += bytes([value & 0x7F | 0x80])
-        value >>= 7
-    return encoded + bytes([value])

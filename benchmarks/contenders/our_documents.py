@@ -25,11 +25,8 @@ def segments(model, length, segment_length, memory_length):
     return lambda: forward(token_ids).numpy()
 
 
-def windows(model, length, segment_length, memory_length):
-    """Mean logits of windows that overlap by half, one after another.
-
-    `memory_length` is not used: a window knows nothing of the others.
-    """
+def windows(model, length, segment_length):
+    """Mean logits of windows that overlap by half, one after another."""
     forward = _compiled(_classifier(model))
     token_ids = _document(model, length)
     pieces = [
@@ -72,7 +69,7 @@ def segments_gradient(model, length, segment_length, memory_length):
 
 
 def window_starts(length, window):
-    """Where windows begin that overlap by half and reach the end."""
+    """Starts of windows that overlap by half and reach the end."""
     last = max(length - window, 0)
     return [*range(0, last, max(1, window // 2)), last]
 

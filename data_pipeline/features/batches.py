@@ -15,10 +15,10 @@ import tqdm
 
 from data_pipeline.dataset_options import dataset_options
 
-# Batches whose rows are sorted by length together: more leave less padding,
-# fewer leave more chance in who meets whom.
+# Batches whose rows are sorted by length together: a larger pool leaves less
+# padding, a smaller one mixes rows more randomly.
 _POOL = 64
-# Examples that are encoded at once, for little memory.
+# Examples that are encoded at once, to save memory.
 _CHUNK = 1000
 
 
@@ -222,8 +222,8 @@ class Batches:
         `row_index` is -1. Arguments and elements as of `training`.
         """
         order = np.argsort(-self.encoded.lengths, kind="stable")
-        # Copies of the last row, since a longer one would lose its end. A copy
-        # is negative: ~row is -1 - row.
+        # Fill up with the last row, the shortest: a longer one would be cut.
+        # A copy is marked by a negative index: ~row is -1 - row.
         filled = np.full(self.evaluation_steps * self.batch_size, ~order[-1])
         filled[: len(order)] = order
         batches = filled.reshape(-1, self.batch_size)
@@ -234,11 +234,11 @@ class Batches:
         epoch, step = divmod(step, self.steps_per_epoch)
         return self._order(epoch)[step]
 
-    def padding(self, epoch=0):
-        """float, the share of an epoch's tokens that is padding."""
+    def padding(self):
+        """float, the share of the first epoch's tokens that is padding."""
         if not self.steps_per_epoch:
             return 0.0
-        batches = self._order(epoch)
+        batches = self._order(0)
         padded = self._padded_lengths(batches).sum() * self.batch_size
         return 1 - self.encoded.lengths[batches].sum() / padded
 
@@ -256,7 +256,7 @@ class Batches:
             ]
         ).reshape(-1, self.batch_size)
         batches = draw.permutation(batches, axis=0)
-        # Within a batch too, or the last replica would get all long rows.
+        # Shuffle within batches too; else one replica would get all long rows.
         return draw.permuted(batches, axis=1)
 
     def _padded_lengths(self, batches):

@@ -82,35 +82,6 @@ BATCH = {
     "is_next": BatchFeature("B", "bool", "B follows on A in the text"),
 }
 
-# In a literal batch these replace `factorization_rank` and
-# `target_positions`.
-LITERAL = {
-    "perm_mask": BatchFeature("BTT", "float32", "1 = i may NOT attend to j"),
-    "target_mapping": BatchFeature(
-        "BPT", "float32", "one-hot rows, zeros = padding"
-    ),
-}
-
-
-def batch_features(literal=False):
-    """Features of a batch, in order.
-
-    Args:
-        literal: bool, whether the permutation is given as masks and one-hot
-            rows instead of ranks and positions.
-
-    Returns:
-        dict of str to BatchFeature.
-    """
-    if not literal:
-        return dict(BATCH)
-    features = {
-        name: feature
-        for name, feature in BATCH.items()
-        if name not in ("factorization_rank", "target_positions")
-    }
-    return features | LITERAL
-
 
 def stored_features(
     sequence_length, num_predict, vocabulary_size, form="compact"

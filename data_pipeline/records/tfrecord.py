@@ -61,12 +61,12 @@ def example_template(features):
     for name in sorted(features):
         value = bytes(features[name])
         # Feature.bytes_list = 1, BytesList.value = 1
-        feature = _field(1, _field(1, value))
+        feature = message_field(1, message_field(1, value))
         # Features.feature is a map: key = 1, value = 2
-        entry = _field(1, _field(1, name.encode()) + _field(2, feature))
-        body += entry
+        entry = message_field(1, name.encode()) + message_field(2, feature)
+        body += message_field(1, entry)
         ends[name] = len(body)
-    example = _field(1, body)
+    example = message_field(1, body)
     shift = len(example) - len(body)
     # An entry ends with its value.
     slices = {
@@ -283,8 +283,13 @@ def _header(length):
     return np.concatenate([size, checksum])
 
 
-def _field(number, payload):
-    """A length-delimited field of a protocol buffer."""
+def message_field(number, payload):
+    """A length-delimited field of a protocol buffer, bytes.
+
+    Args:
+        number: int, of the field in its message, from 1 to 15.
+        payload: bytes.
+    """
     return bytes([number << 3 | 2]) + _varint(len(payload)) + payload
 
 

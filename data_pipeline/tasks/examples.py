@@ -63,7 +63,7 @@ class TaskSpec:
         escapes: tuple of (written, meant), replaced in texts.
         converts_tags: bool, whether IOB1 tags are converted to BIO.
         tfds: str, the name in TensorFlow Datasets, or None.
-        description: str, one line.
+        description: str, one line, for `xlnet finetune --help`.
     """
 
     name: str

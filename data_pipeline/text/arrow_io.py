@@ -112,7 +112,7 @@ class ZstdFile(io.RawIOBase):
 
 
 class _Unclosed:
-    """What pyarrow needs of a file that is not its own."""
+    """File object whose `close`, which pyarrow calls, leaves the file open."""
 
     closed = False
 

@@ -4,12 +4,12 @@ import json
 
 from xlnet_tf.files.limits import MOST_JSON_BYTES
 
-# Value of a field that is no text: a list, an object, bytes.
+# Stands for a value that is not text: a list, an object, bytes.
 NO_TEXT = object()
 
 
 def is_text(kind):
-    """Whether a type of Arrow is of texts, bool."""
+    """Whether a type of Arrow holds texts, bool."""
     from pyarrow import types
 
     if types.is_dictionary(kind):
@@ -94,7 +94,7 @@ def class_names(schema):
             for column, feature in features.items()
             if feature.get("_type") == "ClassLabel"
         }
-    # Theirs alone say what stands there; numbers stay numbers.
+    # Only valid metadata of `datasets` names the classes; else numbers remain.
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
         return {}
 

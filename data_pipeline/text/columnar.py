@@ -2,7 +2,7 @@
 
 Rows are read some hundred at a time. Texts stay in their dictionaries until
 their turn comes, so a file that repeats a long one takes no memory for it; and
-what a file unfolds to is bounded as it is for compressed text.
+the expanded size of a file is limited as it is for compressed text.
 
 An .arrow file is of the format for files or for streams, as Hugging Face's
 `datasets` writes it. Both are read from front to back.
@@ -27,7 +27,7 @@ ENDINGS = (".parquet", ".arrow", ".feather")
 _ROWS_AT_ONCE = 256
 _BUFFER_BYTES = 1 << 20
 _MOST_BYTES = 1 << 28  # that the texts of nested columns take at once
-# What a row counts for in what a file unfolds to, beside its texts.
+# Bytes that each row adds to the expanded size of a file, besides its texts.
 _ROW_BYTES = 16
 _FILE_MAGIC, _FEATHER_1 = b"ARROW1\0\0", b"FEA1"
 # Places in the tables of Arrow's Message.fbs.
@@ -56,7 +56,7 @@ def read_texts(file, path, field, progress=None):
         or None of a row without a value.
 
     Raises:
-        TextError: the file is damaged or unfolds to far more than text does,
+        TextError: the file is damaged or expands to far more than text does,
             or has no such column.
         RuntimeError: pyarrow is not installed.
     """
@@ -179,7 +179,7 @@ def _parquet_batches(source, path, field):
     table = parquet.ParquetFile(
         file,
         metadata=metadata,
-        # Not for what is nested, with which pyarrow cannot.
+        # Without nested columns, for which pyarrow cannot do this.
         read_dictionary=sorted(is_text & set(flat)),
         buffer_size=_BUFFER_BYTES,
         pre_buffer=False,
@@ -187,7 +187,7 @@ def _parquet_batches(source, path, field):
     for batch in table.iter_batches(
         batch_size=rows, columns=columns, use_threads=False
     ):
-        if field is None:  # the others by their names
+        if field is None:  # the nested columns, by their names alone
             for other in schema:
                 if types.is_nested(other.type):
                     empty = pyarrow.nulls(batch.num_rows, pyarrow.struct([]))
@@ -202,8 +202,8 @@ def _arrow_batches(source, path, field):
     magic = source.read(len(_FILE_MAGIC))
     if magic.startswith(_FEATHER_1):
         raise TextError(
-            f"{path}: a Feather file of version 1, which is not read. Write it "
-            "again by `pyarrow.feather.write_feather`."
+            f"{path}: a Feather file of version 1, which is not supported. "
+            "Write it again by `pyarrow.feather.write_feather`."
         )
     if magic == _FILE_MAGIC:
         source.seek(-6, os.SEEK_END)

@@ -34,22 +34,23 @@ from data_pipeline.text.columnar import is_columnar
 from data_pipeline.text.files import COMPRESSED
 from data_pipeline.text.files import ReadLog
 from data_pipeline.text.files import TextError
+from data_pipeline.text.files import count_bad_text
 from data_pipeline.text.files import find_files
 from data_pipeline.text.lines import BAD_TEXT
 from data_pipeline.text.sentences import split_sentences
 
 TEXT_FORMATS = ("auto", "sentences", "running", "jsonl")
 PART_CHARACTERS = 4_000_000
-# A corpus in one file must not be one document: no part of it could be held
-# out, or built in parallel.
+# A corpus in a single file must not become one document, of which no part
+# could be held out or built in parallel.
 DOCUMENT_CHARACTERS = 200_000
 TEXT_FIELD = "text"
 
-# A line above it is cut, so that a file in one line is not one document either.
+# Longer lines are cut, so that a file of a single line is not one document.
 _LONGEST_LINE = 4 * DOCUMENT_CHARACTERS
 
 _HEAD_CHARACTERS = 1 << 16
-# Files whose heads are looked at, evenly spread over a corpus of more.
+# Files whose beginnings are examined, spread evenly over a larger corpus.
 _HEADS = 256
 _LINE_ENDS_SENTENCE = re.compile(r"[.!?…。！？][\"'”’»)\]」』]*$")
 
@@ -68,7 +69,7 @@ class Document(typing.NamedTuple):
 
 
 class Reader(typing.NamedTuple):
-    """How text files are read.
+    """Reader of text files of a format and an encoding.
 
     `text_format` is one of `TEXT_FORMATS` other than "auto", `knows_json` is
     whether names that end in .jsonl and .json mean "jsonl" all the same.
@@ -104,8 +105,7 @@ class Reader(typing.NamedTuple):
             raise TextError(
                 f"{path}: the file holds no text. Remove it, or narrow `input`."
             )
-        if log is not None:
-            log.bad_text["empty_files"] += 1
+        count_bad_text(log, "empty_files")
 
     def _documents(self, path, log):
         if is_columnar(path):

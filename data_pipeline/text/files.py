@@ -30,7 +30,7 @@ COMPRESSED = {
     **dict.fromkeys(ZSTD_ENDINGS, ZstdFile),
 }
 _CHUNK_BYTES = 1 << 20
-_REQUESTS = 32  # to a bucket at once
+_REQUESTS = 32  # parallel requests to a bucket
 
 
 class TextError(ValueError):
@@ -55,6 +55,12 @@ class ReadLog:
         self.progress = progress or (lambda size: None)
         self.digests = {}
         self.bad_text = collections.Counter()
+
+
+def count_bad_text(log, what, number=1):
+    """Count something in a log's `bad_text`; without a log, do nothing."""
+    if log is not None:
+        log.bad_text[what] += number
 
 
 def find_files(patterns):
@@ -119,7 +125,7 @@ def _expanded(pattern):
 
 
 def _folders(folder, above=frozenset()):
-    """A folder and those below it, but not by links back to one `above`."""
+    """Yield a folder and those below it, without links back to one `above`."""
     place = os.path.realpath(folder)
     if place in above:
         return
@@ -138,7 +144,7 @@ def _remote_matches(pattern):
         )
     first = min((pattern.find(x) for x in "*?[" if x in pattern), default=None)
     if pattern.startswith(("http://", "https://")):
-        first = None  # the web has no lists of files, and `?` in its names
+        first = None  # no listings on the web, and `?` is part of its names
     if first is None:
         path = as_path(pattern)
         if path.is_dir():
@@ -146,7 +152,7 @@ def _remote_matches(pattern):
         return [os.fspath(path)] if path.exists() else []
     folder, _, rest = pattern[:first].rpartition("/")
     paths = as_path(folder).glob(rest + pattern[first:])
-    # Each question to a bucket takes a while: folders have no ending.
+    # Each request to a bucket takes a while: a path with a suffix is a file.
     return [
         os.fspath(path) for path in paths if path.suffix or not path.is_dir()
     ]

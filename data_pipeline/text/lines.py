@@ -9,6 +9,7 @@ import io
 import typing
 
 from data_pipeline.text.files import TextError
+from data_pipeline.text.files import count_bad_text
 from data_pipeline.text.files import read_chunks
 
 # What to do about bytes that are not text, broken lines of JSON, empty files.
@@ -98,7 +99,7 @@ def read_lines(
 
 
 class _Rules(typing.NamedTuple):
-    """What becomes of lines that are too long, or no text."""
+    """Treatment of lines that are too long, or not text."""
 
     path: str
     on_bad_text: str
@@ -132,7 +133,7 @@ class _Rules(typing.NamedTuple):
             return
         for line in lines:
             if _MARK in line:
-                _count(self.log, "skipped_lines")
+                count_bad_text(self.log, "skipped_lines")
             else:
                 yield line
 
@@ -149,7 +150,7 @@ class _Rules(typing.NamedTuple):
             )
         if self.on_bad_text == "skip":
             return _MARK
-        _count(self.log, "replaced_characters", count)
+        count_bad_text(self.log, "replaced_characters", count)
         return line.replace(_NUL, "\ufffd")
 
     def _short(self, line, number):
@@ -184,13 +185,13 @@ def _decoded(path, encoding, on_bad_text, log):
                 "`on_bad_text` (--on-bad-text) replaces or skips such bytes."
             ) from None
         if on_bad_text == "replace" and _MARK in text:
-            _count(log, "replaced_characters", text.count(_MARK))
+            count_bad_text(log, "replaced_characters", text.count(_MARK))
             text = text.replace(_MARK, "\ufffd")
         yield text
 
 
 def _place(error, num_read):
-    """Where a decoder that has read so many bytes has failed, in words."""
+    """Place where a decoder failed after so many bytes, for a message."""
     if not isinstance(error, UnicodeDecodeError):
         return f"({error})"  # as of UTF-16 without its mark
     # The decoder's input ends with the chunk.
@@ -208,8 +209,3 @@ def _cut(line, longest):
         pieces.append(line[begin:end])
         begin = end + (line[end] == " ")
     return [*pieces, line[begin:]]
-
-
-def _count(log, what, number=1):
-    if log is not None:
-        log.bad_text[what] += number

@@ -4,6 +4,7 @@ import json
 
 from data_pipeline.text import columnar
 from data_pipeline.text.files import TextError
+from data_pipeline.text.files import count_bad_text
 from data_pipeline.text.lines import read_lines
 from xlnet_tf.files import local_copy
 from xlnet_tf.files import sha256_of
@@ -45,8 +46,7 @@ def read_json_lines(path, encoding, on_bad_text, field, log=None):
                     f'like {{"{field}": "..."}}; `on_bad_text` (--on-bad-text '
                     "skip) leaves out others."
                 ) from None
-            if log is not None:
-                log.bad_text["skipped_lines"] += 1
+            count_bad_text(log, "skipped_lines")
             continue
         if text.strip():
             yield text
@@ -106,12 +106,12 @@ def read_table(path, on_bad_text, field, log=None):
                         f"{path}, row {number}: {error} `on_bad_text` "
                         "(--on-bad-text skip) leaves out such rows."
                     ) from None
-                _count(log, "skipped_lines")
+                count_bad_text(log, "skipped_lines")
                 continue
             if text.strip():
                 yield text
             else:
-                _count(log, "empty_rows")
+                count_bad_text(log, "empty_rows")
         if log is not None:
             progress.end()
             log.digests[path] = sha256_of(local)
@@ -146,7 +146,7 @@ def _decoded(value, on_bad_text, log):
                 f"(0x{value[error.start]:02x})."
             ) from None
         text = value.decode(errors="replace")
-        _count(log, "replaced_characters", _replaced(value))
+        count_bad_text(log, "replaced_characters", _replaced(value))
     if len(text) > MOST_CHARACTERS:
         raise ValueError(
             f"the text has more than {MOST_CHARACTERS:,} characters, and is "
@@ -157,11 +157,6 @@ def _decoded(value, on_bad_text, log):
 
 
 def _replaced(value):
-    """How many characters are put in the place of bytes that are no text."""
+    """Number of characters that replace bytes which are not text."""
     original = value.decode(errors="ignore").count("\ufffd")
     return value.decode(errors="replace").count("\ufffd") - original
-
-
-def _count(log, what, number=1):
-    if log is not None:
-        log.bad_text[what] += number

@@ -84,8 +84,8 @@ def names_of_state(state, place):
         )
     if indices:
         raise ValueError(
-            f"{place}: the data set is another selection or order of the rows "
-            "than its files hold. Call `flatten_indices` and save it again."
+            f"{place}: the data set selects or reorders the rows of its files. "
+            "Call `flatten_indices` and save it again."
         )
     return names
 

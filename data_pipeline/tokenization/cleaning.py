@@ -35,6 +35,7 @@ import sentencepiece
 
 from data_pipeline.tokenization import model_file
 from data_pipeline.tokenization.symbols import BLANK
+from xlnet_tf.files.limits import shown
 
 _SURROGATES = re.compile("[\ud800-\udfff]")
 _QUOTES = ("``", "''")
@@ -70,15 +71,9 @@ def check_text(text):
     if not isinstance(text, str):
         raise TypeError(
             "`text` must be a str. Received: "
-            f"text={shorten(text)} of type {type(text).__name__}. Decode "
+            f"text={shown(text)} of type {type(text).__name__}. Decode "
             "bytes first: `text.decode('utf-8')`."
         )
-
-
-def shorten(value):
-    """Write a value for an error message in at most 60 characters."""
-    text = repr(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."
 
 
 def strip_accents(text):
@@ -96,7 +91,7 @@ class CompiledCleaning(typing.NamedTuple):
     """A SentencePiece model that cleans text, and the characters it drops."""
 
     model_proto: bytes
-    blanks: frozenset  # characters of which nothing but blanks is left
+    blanks: frozenset  # characters that the cleaning turns into blanks alone
     dropped: frozenset  # characters that the model's own map drops
     marks: frozenset  # combining marks, which belong to the letter before them
     has_sigma: bool  # whether texts must go through `final_sigma`
@@ -255,7 +250,7 @@ def _cleaned_characters(lowercase):
 
 @functools.cache
 def _variants(lowercase):
-    """The characters that the cleaning makes equal to each cleaned text."""
+    """dict of each cleaned text to the characters that become it."""
     variants = {}
     for source, to in _cleaned_characters(lowercase).items():
         variants.setdefault(to, []).append(source)
@@ -263,7 +258,10 @@ def _variants(lowercase):
 
 
 def _sources(sequence, variants):
-    """What becomes `sequence`, but for rare mixtures of three characters."""
+    """Sequences that the cleaning turns into `sequence`, but for rare ones.
+
+    Mixed forms of three characters are left out.
+    """
     if len(sequence) == 2:
         first, second = ([c, *variants.get(c, ())] for c in sequence)
         return [a + b for a in first for b in second]

@@ -132,7 +132,8 @@ class DigitCommas:
         Returns:
             list of (id, (begin, end)).
         """
-        if self.splits_unknown and index == UNKNOWN_ID and _is_split(piece):
+        is_unknown = self.splits_unknown and index == UNKNOWN_ID
+        if is_unknown and ends_in_digit_comma(piece):
             return [(index, (begin, comma)), (index, (comma, end))]
         if index not in self._ids:
             return [(index, (begin, end))]
@@ -177,7 +178,7 @@ def split_comma(piece, encode_pieces):
     Returns:
         list of str, or None where the rule does not apply.
     """
-    if not _is_split(piece):
+    if not ends_in_digit_comma(piece):
         return None
     parts = encode_pieces(piece[:-1].replace(BLANK, ""))
     if parts and piece[0] != BLANK and parts[0][0] == BLANK:
@@ -192,5 +193,6 @@ def digit_comma_pattern():
     return f"(?s).*[{character_ranges(digits)}],"
 
 
-def _is_split(piece):
+def ends_in_digit_comma(piece):
+    """bool, whether the rule splits a piece, such as "70,"."""
     return len(piece) > 1 and piece[-1] == "," and piece[-2].isdigit()

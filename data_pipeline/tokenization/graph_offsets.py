@@ -10,7 +10,8 @@ from data_pipeline.tokenization.commas import CommaTable
 from data_pipeline.tokenization.ragged import row_ids
 from data_pipeline.tokenization.symbols import BLANK
 
-# What the cleaning leaves of a character. The model's own map drops _DROPPED.
+# Kinds of characters by what the cleaning leaves of them; those of _DROPPED are
+# dropped by the model's own map.
 _TEXT, _BLANK, _MARK, _DROPPED = range(4)
 
 
@@ -53,7 +54,7 @@ class PieceOffsets:
         is_blank = tf.reduce_any(
             pieces.flat_values[:, None] == self._blank_ids, axis=1
         )
-        # Else the blank is inside of a character that became a phrase.
+        # Else the blank lies inside a character that became several words.
         is_blank &= begins_chunk | (starts < limits)
         characters = _characters_of_bytes(codes.flat_values)
         starts, limits = (tf.gather(characters, x) for x in (starts, limits))
@@ -69,7 +70,7 @@ class PieceOffsets:
         letters = tf.maximum(_last_limit(kinds != _MARK)[1:] - 1, 0)
         last_solid = _last_limit(tf.gather(is_text, letters))
         begins = tf.gather(next_text, starts)
-        # Where no character is left, SentencePiece stopped inside of the next.
+        # If no character is left, SentencePiece stopped inside the next one.
         is_inside = begins >= limits
         ends = tf.where(is_inside, begins + 1, tf.gather(last_solid, limits))
         lasts = tf.gather(_last_limit(is_text), limits) - 1

@@ -202,7 +202,7 @@ def check_tokenizer(directory, tokenizer):
 
 
 def _vocabulary(tokenizer):
-    """What decides the ids of a text; the file has notes on training too."""
+    """Parts of a model file that decide the ids of a text."""
     model = model_file.ModelProto.FromString(tokenizer.model_proto)
     pieces = [(entry.piece, entry.score) for entry in model.pieces]
     return pieces, model.normalizer_spec.precompiled_charsmap

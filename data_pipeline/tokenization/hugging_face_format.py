@@ -11,6 +11,7 @@ import re
 import reprlib
 
 from data_pipeline.tokenization import model_file
+from data_pipeline.tokenization.commas import ends_in_digit_comma
 from data_pipeline.tokenization.symbols import BLANK
 from data_pipeline.tokenization.symbols import CLS_ID
 from data_pipeline.tokenization.symbols import END_OF_PARAGRAPH_ID
@@ -53,7 +54,7 @@ def to_model(values, file):
     penalty = _COMMA_PENALTY if _has_penalty(vocabulary) else 0
     for index, (piece, score) in enumerate(vocabulary):
         # Exact in float64, so that the float32 of the model comes back.
-        score += penalty if _ends_in_digit_comma(piece) else 0
+        score += penalty if ends_in_digit_comma(piece) else 0
         entry = model.pieces.add(piece=piece, score=score)
         kind = _kind(index, piece, score, special, byte_fallback)
         if kind != model_file.NORMAL:
@@ -107,7 +108,7 @@ def from_model(model, lowercase):
                 [
                     entry.piece,
                     entry.score - _COMMA_PENALTY
-                    if _ends_in_digit_comma(entry.piece)
+                    if ends_in_digit_comma(entry.piece)
                     else entry.score,
                 ]
                 for entry in model.pieces
@@ -259,12 +260,8 @@ def _check_symbols(pieces, unigram, file):
 def _has_penalty(vocabulary):
     # `transformers` lowers these scores where it uses `XLNetConverter`. Its
     # version 5 takes the pieces from a SentencePiece model without it.
-    scores = [s for piece, s in vocabulary if _ends_in_digit_comma(piece)]
+    scores = [s for piece, s in vocabulary if ends_in_digit_comma(piece)]
     return bool(scores) and max(scores) <= -_COMMA_PENALTY
-
-
-def _ends_in_digit_comma(piece):
-    return len(piece) > 1 and piece[-1] == "," and piece[-2].isdigit()
 
 
 def _read_charsmap(values, file):

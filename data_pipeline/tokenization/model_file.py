@@ -27,7 +27,7 @@ BYTE = 6
 
 UNIGRAM = 1  # the kind of model
 
-# The number is one of those that SentencePiece leaves to others.
+# A field number that SentencePiece leaves to extensions.
 _DIGEST_FIELD, _DIGEST_BYTES = 1000, 32
 _DIGEST_HEAD = b"\xc2\x3e\x20"  # number, type and size of the field
 
@@ -78,7 +78,7 @@ def _make_model_proto():
             field.type = kind
             if extra:
                 field.default_value = extra
-    # A pool of its own: sentencepiece's classes may be there beside ours.
+    # A separate pool: sentencepiece's own classes may be loaded too.
     pool = descriptor_pool.DescriptorPool()
     pool.Add(file)
     return message_factory.GetMessageClass(
@@ -102,7 +102,7 @@ def with_digest(model_proto):
 
 
 def is_damaged(model_proto):
-    """Whether a model is not the one that its SHA-256 is of.
+    """Whether a model does not match the SHA-256 at its beginning.
 
     Args:
         model_proto: bytes.
@@ -113,13 +113,13 @@ def is_damaged(model_proto):
     begin = len(_DIGEST_HEAD)
     end = begin + _DIGEST_BYTES
     digest = hashlib.sha256(model_proto[end:]).digest()
-    # The head may be what is damaged.
+    # The head itself may be damaged.
     has_head = model_proto[:begin] == _DIGEST_HEAD
     return has_head != (model_proto[begin:end] == digest)
 
 
 def refusal(error):
-    """Why SentencePiece does not read a model, without its lines of code.
+    """Return why SentencePiece refuses a model, without its source lines.
 
     Args:
         error: RuntimeError of SentencePiece.

@@ -42,7 +42,7 @@ PADDING_ID = 0  # as released, not that of <pad>
 
 @dataclasses.dataclass(frozen=True)
 class Layout:
-    """Where the symbols and the padding of a sequence stand.
+    """Positions and segments of the symbols and the padding of a sequence.
 
     Attributes:
         name: str, as in the config of a model.

@@ -16,17 +16,17 @@ from data_pipeline.tokenization.cleaning import check_text
 from data_pipeline.tokenization.cleaning import compile_cleaning
 from data_pipeline.tokenization.cleaning import final_sigma
 from data_pipeline.tokenization.cleaning import replace_surrogates
-from data_pipeline.tokenization.cleaning import shorten
 from data_pipeline.tokenization.commas import DigitCommas
 from data_pipeline.tokenization.symbols import BLANK
 from data_pipeline.tokenization.symbols import SPECIAL_SYMBOLS
 from xlnet_tf.files import as_path
 from xlnet_tf.files import size_of
 from xlnet_tf.files.limits import check_length
+from xlnet_tf.files.limits import shown
 
 PUNCTUATION = frozenset('!"#$%&"()*+,-./:;?@[\\]^_`{|}~')
-# The released pieces have 18 bytes at most. TensorFlow Text crashes the process
-# on one of 200 KB.
+# The released pieces have at most 18 bytes. TensorFlow Text crashes the process
+# on a piece of 200 KB.
 MAX_PIECE_BYTES = 1000
 # The released model has 0.8 MB, those of 250,000 pieces 5 MB.
 _MOST_BYTES = 2**26
@@ -142,7 +142,7 @@ class Tokenizer:
         self._silent = self._unseen | self.cleaning.dropped
         self.starts_word = np.array(
             [
-                # <0xE4> and its like are bytes of characters.
+                # Pieces such as <0xE4> are single bytes of characters.
                 _starts_word(piece) and not processor.is_byte(index)
                 for index, piece in enumerate(self._pieces)
             ]
@@ -189,7 +189,7 @@ class Tokenizer:
         if isinstance(texts, str):
             raise TypeError(
                 "`texts` must be a list of str, not one str. Received: "
-                f"texts={shorten(texts)}. Call `encode` for a single text."
+                f"texts={shown(texts)}. Call `encode` for a single text."
             )
         if self.commas.splits_unknown:
             return [self.encode(text) for text in texts]
@@ -314,7 +314,7 @@ class Tokenizer:
 
     def _span(self, text, begin, end):
         """Begin, last character and end of a piece, without blanks around."""
-        # Where no character is left, SentencePiece stopped inside of the next.
+        # If no character is left, SentencePiece stopped inside the next one.
         limit = end
         while begin < len(text) and text[begin] in self._silent:
             begin += 1
@@ -328,7 +328,7 @@ class Tokenizer:
         return begin, last, limit
 
     def _blank_place(self, text, begin):
-        """Where the blank before `begin` stands: behind the text before it."""
+        """Position of the blank before `begin`, right after the text before."""
         place = begin
         while place > 0 and text[place - 1] in self._silent:
             place -= 1

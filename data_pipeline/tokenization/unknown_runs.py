@@ -25,8 +25,8 @@ from data_pipeline.tokenization.symbols import UNKNOWN_ID
 # Shorter words are left whole, and cost nothing here.
 _LONG_WORD = 1024  # bytes
 _LONGEST_RUN = 256  # characters where a cut is possible
-# What the cleaning makes of a character: one that the vocabulary may have,
-# unknown ones alone, or nothing.
+# Kinds of characters by what the cleaning leaves of them: one that the
+# vocabulary may have, unknown ones alone, or nothing.
 _KNOWN, _UNKNOWN, _NOTHING = range(3)
 _PAIR = 1 << 21  # above all code points
 
@@ -107,7 +107,7 @@ class UnknownRuns:
         )
         places = tf.where(kinds != _NOTHING)[:, 0]
         before = tf.cumsum(tf.cast(kinds != _NOTHING, tf.int64), exclusive=True)
-        # The character before that leaves something; -1 = none.
+        # The previous character that the cleaning keeps; -1 = none.
         last = tf.gather(tf.concat([[-1], places], 0), before)
         starts = tf.gather(codes.row_starts(), row_ids(codes))
         follows = tf.gather(kinds, tf.maximum(last, 0)) == _UNKNOWN
@@ -119,7 +119,7 @@ class UnknownRuns:
         )
 
     def join(self, ids, continues):
-        """Where the pieces of whole words begin and end.
+        """Join the pieces of parts to pieces of whole words.
 
         Args:
             ids: int32 ragged tensor [M, (pieces)].
@@ -147,7 +147,7 @@ class UnknownRuns:
 
 
 def _rules(charsmap):
-    """What the cleaning makes of characters and sequences, dict of str."""
+    """dict of characters and sequences to the text they are cleaned to."""
     if not charsmap:
         return {}
     spec = model_file.ModelProto().normalizer_spec
@@ -189,5 +189,5 @@ def _pairs(rules):
         for source in rules
         for first, second in zip(source, source[1:], strict=False)
     }
-    # One above all, where a search ends.
+    # The last value is above all others and ends every search.
     return np.array([*sorted(pairs), _PAIR * _PAIR], np.int64)

@@ -26,7 +26,7 @@ class Recipe(Settings):
 
 def parse(*argv):
     parser = argparse.ArgumentParser()
-    add_options(parser, Recipe, first=["decay"])
+    add_options(parser, Recipe)
     assert "%" in parser.format_help()
     return parser.parse_args(argv)
 

@@ -18,7 +18,7 @@ from data_pipeline.pretraining import PretrainingData
 from data_pipeline.records import reading
 from data_pipeline.records.manifest import read_manifest
 from data_pipeline.records.reading import parse_records
-from data_pipeline.records.schema import batch_features
+from data_pipeline.records.schema import BATCH
 from tests.support.record_fixtures import RECORDS
 from tests.support.record_fixtures import REUSE
 from tests.support.record_fixtures import TARGETS
@@ -50,13 +50,18 @@ def test_contract(made):
             literal=literal, replica_batch=replica_batch
         )
         sizes = {"B": replica_batch, "T": TOKENS, "P": TARGETS}
-        features = batch_features(literal)
-        assert dataset.element_spec == {
+        expected = {
             name: tf.TensorSpec(
                 [sizes[letter] for letter in feature.shape], feature.dtype
             )
-            for name, feature in features.items()
+            for name, feature in BATCH.items()
         }
+        if literal:
+            del expected["factorization_rank"], expected["target_positions"]
+            for name, row in (("perm_mask", "T"), ("target_mapping", "P")):
+                shape = [replica_batch, sizes[row], TOKENS]
+                expected[name] = tf.TensorSpec(shape, tf.float32)
+        assert dataset.element_spec == expected
         # Else iterators sleep at their end.
         assert dataset.options().autotune.enabled is False
 

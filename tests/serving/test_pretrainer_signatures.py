@@ -43,7 +43,7 @@ SEGMENTS = ([9, 4, 0, 3, 7], [2, 11, 5, 1, 8])
 @pytest.fixture(scope="module")
 def model():
     model = pretrainer()
-    model.remember(2)  # of training alone: an export remembers nothing
+    model.attach_memory(2)  # of training alone: an export remembers nothing
     return model
 
 

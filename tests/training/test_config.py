@@ -150,6 +150,12 @@ def test_every_field_is_an_option(capsys):
     assert config == TrainingConfig(steps=3, jit_compile=True, decay="cosine")
 
 
+def test_every_task_is_described_in_the_help(capsys):
+    text = options_of(finetune.parse_arguments, capsys)
+    tasks = " ".join(text.partition("\ntasks:")[2].split())
+    assert tasks == " ".join(f"{k} {x.description}" for k, x in TASKS.items())
+
+
 def test_replica_batch_size():
     config = TrainingConfig(batch_size=30, gradient_accumulation_steps=5)
     assert config.replica_batch_size(1) == 30

@@ -1,30 +1,30 @@
-"""Limits of what a file may ask for, checked before memory is taken for it.
+"""Limits on the size of files, checked before memory is allocated for them.
 
-Files of models come from strangers. What a small file unfolds to (aliases of
-YAML, members of archives, lists in lists of JSON) is bounded here.
+Model files may come from strangers. The limits bound the size that a small file
+can expand to by aliases of YAML, members of archives or nested lists of JSON.
 """
 
 import io
 
 import yaml
 
-# In Python lists of lists take 24 times the bytes of their JSON: 0.8 GB.
+# Nested lists take 24 times the bytes of their JSON in Python: 0.8 GB.
 MOST_JSON_BYTES = 2**25
-# Of files that people write; YAML takes seconds for a megabyte.
+# For files that people write; YAML takes seconds for a megabyte.
 MOST_SETTINGS_BYTES = 2**17
 # Values that the merge keys (<<) of a YAML file may copy.
 _MOST_MERGED = 10**5
-# Values in values in a YAML file.
+# Depth of nesting in a YAML file.
 _MOST_NESTED = 50
-# Characters of a message of a library.
+# Characters that are shown of a library's message.
 MOST_SHOWN = 500
-# Text shrinks to a tenth, a bomb to a thousandth.
+# Text compresses to a tenth, a decompression bomb to a thousandth.
 _MOST_EXPANSION = 100
 _ALWAYS_ALLOWED = 2**26
 
 
 def check_length(file, size, most):
-    """Refuses a file that is too long for what it should hold.
+    """Refuse a file that is longer than its content should be.
 
     Args:
         file: path or str, for the message.
@@ -42,7 +42,7 @@ def check_length(file, size, most):
 
 
 def in_a_line(error):
-    """The text of an error as a part of one line, without what is too long.
+    """Return the text of an error on one line, shortened if it is too long.
 
     Args:
         error: Exception.
@@ -56,8 +56,22 @@ def in_a_line(error):
     return f"{text[:MOST_SHOWN]} ..."
 
 
+def shown(value, most=60):
+    """A value for an error message, as Python writes it.
+
+    Args:
+        value: any.
+        most: int, characters. Default 60.
+
+    Returns:
+        str, which ends with "..." where it is cut.
+    """
+    text = repr(value)
+    return text if len(text) <= most else f"{text[: most - 3]}..."
+
+
 class _Loader(yaml.SafeLoader):
-    """YAML's values without code, nested and merged only so often."""
+    """Loader of YAML without code, with limits on nesting and merge keys."""
 
     depth = merged = 0
 
@@ -91,7 +105,7 @@ def parse_yaml(text):
         yaml.YAMLError,
         ValueError,
         RecursionError,
-        # Of values that are not what their tag says: `!!bool x`.
+        # Errors of values that do not match their tag: `!!bool x`.
         AttributeError,
         LookupError,
         TypeError,
@@ -102,7 +116,7 @@ def parse_yaml(text):
 
 
 def check_expansion(name, stored_bytes, unfolded_bytes):
-    """Refuses a file that unfolds to far more than it has.
+    """Refuse a file that expands to far more than its own size.
 
     Args:
         name: str, of the file.
@@ -115,14 +129,14 @@ def check_expansion(name, stored_bytes, unfolded_bytes):
     most = max(_ALWAYS_ALLOWED, _MOST_EXPANSION * stored_bytes)
     if unfolded_bytes > most:
         raise ValueError(
-            f"{name} unfolds to more than {most:,} bytes, {_MOST_EXPANSION} "
-            "times what it has: it is damaged, or made to fill the memory. If "
-            "you trust it, decompress it first."
+            f"{name} expands to more than {most:,} bytes, {_MOST_EXPANSION} "
+            "times its size: it is damaged, or made to fill the memory. If you "
+            "trust it, decompress it first."
         )
 
 
 class WrappedFile(io.RawIOBase):
-    """Base of binary files that read another one and check what they read.
+    """Base of binary files that wrap another one and check what they read.
 
     Args:
         file: binary file.
@@ -145,7 +159,7 @@ class WrappedFile(io.RawIOBase):
 
 
 class ExpandedFile(WrappedFile):
-    """Decompressed bytes of a file, which are not far more than its own.
+    """Decompressed bytes of a file, limited to a multiple of its own size.
 
     Args:
         file: binary file.
@@ -153,7 +167,7 @@ class ExpandedFile(WrappedFile):
         name: str, for the message.
 
     Raises:
-        ValueError: on reading, if it unfolds to 100 times its bytes and more
+        ValueError: on reading, if it expands to 100 times its bytes and more
             than 64 MiB.
     """
 

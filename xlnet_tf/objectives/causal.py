@@ -6,8 +6,8 @@ Shapes: B batch, T tokens, P targets, D model dim.
 from keras import ops
 
 from xlnet_tf.objectives.objective import TokenPrediction
-from xlnet_tf.objectives.objective import rows_at
 from xlnet_tf.objectives.objective import without_targets
+from xlnet_tf.tasks.heads import rows_at
 
 
 class Causal(TokenPrediction):
@@ -45,7 +45,7 @@ class Causal(TokenPrediction):
     def rows(self, outputs, batch):
         if batch.get("target_positions") is None:
             return outputs["content"]
-        # Blanks to fill in: the row before predicts them. What stands first
-        # has none, and is predicted from itself, a <mask>.
+        # Blanks to fill in are predicted by the row before them; the first
+        # position has none, and is predicted from itself, a <mask>.
         positions = ops.cast(batch["target_positions"], "int32")
         return rows_at(outputs["content"], ops.maximum(positions - 1, 0))

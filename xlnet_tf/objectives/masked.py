@@ -5,8 +5,8 @@ Shapes: B batch, T tokens, P targets, D model dim.
 
 from xlnet_tf.objectives.objective import TokenPrediction
 from xlnet_tf.objectives.objective import needs_positions
-from xlnet_tf.objectives.objective import rows_at
 from xlnet_tf.objectives.objective import without_targets
+from xlnet_tf.tasks.heads import rows_at
 
 
 class Masked(TokenPrediction):

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import keras
 from keras import ops
 
-# They ask the backbone for rows of a query stream.
+# Features that make the backbone compute rows of a query stream.
 _TARGETS = ("target_positions", "target_mapping")
 
 
@@ -253,20 +253,6 @@ def token_losses(target_ids, logits):
     )
     correct = ops.cast(ops.argmax(logits, axis=-1), "int32") == target_ids
     return loss, ops.cast(correct, "float32")
-
-
-def rows_at(stream, positions):
-    """Rows of a stream at positions.
-
-    Args:
-        stream: float tensor of shape [B, T, D].
-        positions: int tensor of shape [B, P].
-
-    Returns:
-        float tensor of shape [B, P, D].
-    """
-    positions = ops.cast(positions, "int32")
-    return ops.take_along_axis(stream, positions[:, :, None], axis=1)
 
 
 def without_targets(batch):

@@ -135,10 +135,10 @@ class XLNetPretrainer(GeneratingModel, Task):
             StatefulMemory, also found as `self.memory`.
         """
         strategy = getattr(self, "_distribute_strategy", None)
-        # In the scope, or else all replicas would share one memory.
+        # Outside of the scope all replicas would share one memory.
         with strategy.scope() if strategy else contextlib.nullcontext():
             if self.memory is not None:
-                # Keras would still save it, under the new one's name.
+                # Else Keras would also save the old one, under the same name.
                 self._tracker.untrack(self.memory)
             self.memory = StatefulMemory.for_config(
                 self.config,
@@ -146,12 +146,9 @@ class XLNetPretrainer(GeneratingModel, Task):
                 mask_unwritten=mask_unwritten,
                 dtype=self.dtype_policy,
             )
-        # What was compiled before reads and writes another memory, or none.
+        # Functions compiled so far use the old memory, or none.
         self.forget_compiled()
         return self.memory
-
-    # The name that users call so far.
-    remember = attach_memory
 
     def computation(self):
         objectives = [objective.get_config() for objective in self.objectives]
@@ -205,7 +202,7 @@ class XLNetPretrainer(GeneratingModel, Task):
         weighted_metrics=None,
         **kwargs,
     ):
-        """Configures training; the objectives have the loss and the metrics.
+        """Configure training; the objectives have the loss and the metrics.
 
         Args:
             optimizer, kwargs: see `Task`.
@@ -225,12 +222,12 @@ class XLNetPretrainer(GeneratingModel, Task):
         super().compile(optimizer, **kwargs)
 
     def compile_from_config(self, config):
-        # Earlier versions saved them, and did not look at them.
+        # Earlier versions saved these arguments without using them.
         ours = {k: v for k, v in config.items() if k not in _OF_OBJECTIVES}
         super().compile_from_config(ours)
 
     def predict_step(self, *arguments):
-        """A step of `predict`, which leaves out what would fill the machine.
+        """A step of `predict`, without the outputs that would fill the memory.
 
         Without targets it gives `content`, else `query` and what has a value
         for each target or row; never the memories.
@@ -331,7 +328,7 @@ class XLNetPretrainer(GeneratingModel, Task):
         return sum(losses)
 
     def compute_metrics(self, x, y, y_pred, sample_weight=None):
-        """Updates the metrics of all objectives, by weight."""
+        """Update the metrics of all objectives, by weight."""
         unused = []
         for objective in self.objectives:
             terms = objective.terms(y_pred, x)
@@ -342,7 +339,7 @@ class XLNetPretrainer(GeneratingModel, Task):
                 metric = getattr(self, attribute)
                 metric.update_state(terms.metrics[name], terms.weights)
         results = self.get_metrics_result()
-        # Of an objective that predicted nothing, 0 would mean all wrong.
+        # For an objective without predictions, 0 would mean all wrong.
         return {k: v for k, v in results.items() if k not in unused}
 
     @property
@@ -374,7 +371,7 @@ class XLNetPretrainer(GeneratingModel, Task):
         }
         names = {x.name for x in self.objectives} - {NextSentence.name}
         if names != {Permutation.name}:
-            # Only then, so that older versions read the other files.
+            # Only in this case: older versions can read the other files.
             config["objective"] = [x.get_config() for x in self.objectives]
         return config
 

@@ -13,13 +13,13 @@ from keras import ops
 from xlnet_tf.objectives.objective import LossTerms
 from xlnet_tf.objectives.objective import TokenPrediction
 from xlnet_tf.objectives.objective import needs_positions
-from xlnet_tf.objectives.objective import rows_at
 from xlnet_tf.objectives.objective import target_weights
 from xlnet_tf.objectives.objective import token_losses
 from xlnet_tf.objectives.objective import without_targets
+from xlnet_tf.tasks.heads import rows_at
 
 LOSSES = ("both", "autoencoding", "partially_autoregressive")
-# <eop>, which a text holds only where it is written out as such.
+# <eop>, which a text contains only where it is spelled out.
 _PSEUDO_MASK_ID = 8
 _CONTEXT_RANK = -1
 
@@ -83,7 +83,7 @@ class PseudoMasked(TokenPrediction):
             )
         self.losses = losses
         if losses != "both":
-            # A loss that is not computed is no metric of 0.
+            # A loss that is not computed must not be reported as 0.
             self.metric_names = ("loss", "accuracy", f"{losses}_loss")
         self.pseudo_mask_id = pseudo_mask_id
 

@@ -6,6 +6,8 @@ TensorFlow is imported when the first input comes.
 import numbers
 import re
 
+from xlnet_tf.files.limits import shown
+
 _SURROGATES = re.compile("[\ud800-\udfff]")
 
 
@@ -44,13 +46,15 @@ def strings(value, name):
             tensor = to_tensor(value)
         except (TypeError, ValueError) as error:
             raise TypeError(
-                f"`{name}` must be strings. Received: {_shown(value)}."
+                f"`{name}` must be strings. Received: {shown(value, 80)}."
             ) from error
     if tensor.dtype != tf.string:
         # An empty list has no type of its own.
         if isinstance(value, (list, tuple)) and not len(value):
             return tf.zeros([0], tf.string)
-        raise TypeError(f"`{name}` must be strings. Received: {_shown(value)}.")
+        raise TypeError(
+            f"`{name}` must be strings. Received: {shown(value, 80)}."
+        )
     return tensor
 
 
@@ -115,11 +119,6 @@ def check_rank(tensor, name, rank):
             f"`{name}` must be a batch of strings {shape}, {rank} axes. "
             f"Received: {tensor.shape.rank} axes."
         )
-
-
-def _shown(value):
-    text = repr(value)
-    return text if len(text) <= 80 else f"{text[:77]}..."
 
 
 def of_examples(texts, shape=None):

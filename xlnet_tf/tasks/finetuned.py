@@ -46,7 +46,7 @@ class Finetuned:
         """
         if config.long_documents != "truncate":
             raise ValueError(
-                "`long_documents` is of tasks with a class or a number for "
+                "`long_documents` needs a task with a class or a number for "
                 f"each text. Received: {config.long_documents!r} for the task "
                 f"{spec.name}, which is one of {spec.kind}."
             )
@@ -155,7 +155,7 @@ class Finetuned:
         raise NotImplementedError(f"{cls.__name__} has no metrics.")
 
     def adopt(self, scores):
-        """Keeps what later answers need of `score`, such as a threshold."""
+        """Keep what later answers need of `score`, such as a threshold."""
 
     def details(self, encoded):
         """JSON object of the run that exports read, or None.

@@ -39,6 +39,20 @@ def layer_norm(name, config, **kwargs):
     )
 
 
+def rows_at(stream, positions):
+    """Rows of a stream at positions.
+
+    Args:
+        stream: float tensor of shape [B, T, D].
+        positions: int tensor of shape [B, P].
+
+    Returns:
+        float tensor of shape [B, P, D].
+    """
+    positions = ops.cast(positions, "int32")
+    return ops.take_along_axis(stream, positions[:, :, None], axis=1)
+
+
 class LanguageModelHead(keras.layers.Layer):
     """Tied softmax: logits are products with the token embedding, plus a bias.
 

@@ -64,7 +64,7 @@ class SequenceTask(Task):
     def for_source(cls, source, head, **overrides):
         length = overrides.get("segment_length")
         if length:
-            # Pretraining reads the rest of a segment again; texts do not.
+            # Pretraining reads part of a segment again; tasks do not.
             overrides = {"reuse_length": 0, **overrides}
         model, found = super().for_source(source, head, **overrides)
         _check_reuse(model.config, length)
@@ -76,7 +76,7 @@ class SequenceTask(Task):
         length = arguments.pop("segment_length", None)
         model = super().from_arguments(arguments)
         _check_memory(model.config, length)
-        # Earlier versions saved tasks that do not remember whole segments.
+        # Tasks that earlier versions saved may not remember whole segments.
         model.segment_length = length
         return model
 
@@ -125,7 +125,7 @@ def _check_reuse(config, segment_length):
 
 
 def remember_segments(backbone, features, segment_length, training=None):
-    """Reads all segments of a text but the last one into memories.
+    """Read all segments of a text but the last one into memories.
 
     Work grows linearly with the length of the text. Memory of the machine does
     not grow: as in pretraining, gradients stop at the beginning of the last

@@ -294,20 +294,21 @@ def _check_names(task, names, plain):
     for name in plain:
         if name.split("@")[0] not in task.metric_names:
             raise ValueError(
-                f"this is no metric of {task.kind}. Expected one of "
+                f"this is not a metric of {task.kind}. Expected one of "
                 f"{', '.join(task.metric_names)}. Received: metric={name!r}"
             )
         find_metric(name)
     mixed = MEAN in names and not LESS_IS_BETTER.isdisjoint(plain)
     if not plain or mixed:
         raise ValueError(
-            f'name metrics, and "{MEAN}" only beside metrics of which more is '
-            f"better. Received: metric_names={tuple(names)}"
+            f'name at least one metric, and "{MEAN}" only together with '
+            "metrics of which more is better. Received: "
+            f"metric_names={tuple(names)}"
         )
 
 
 def _value(name, *parts):
-    # Tags of sentences count one by one, but for those of entities.
+    # Tags count one by one, except in metrics of entities.
     if name in ("accuracy", "macro_f1") and isinstance(parts[0][0], list):
         check_sentences(*parts)
         parts = [list(itertools.chain(*part)) for part in parts]
@@ -315,7 +316,7 @@ def _value(name, *parts):
 
 
 def check_numbers(values):
-    """Refuses outputs [R, ...] that are infinite or not numbers."""
+    """Refuse outputs [R, ...] that are infinite or not numbers."""
     is_number = np.isfinite(np.asarray(values)).reshape(len(values), -1)
     rows = int((~is_number).any(-1).sum())
     if rows:
@@ -327,16 +328,16 @@ def check_numbers(values):
 
 
 def check_lengths(targets, outputs):
-    """Refuses empty targets, and targets and outputs of other lengths."""
+    """Refuse empty targets, and targets and outputs of other lengths."""
     if len(targets) != len(outputs) or not len(targets):
         raise ValueError(
-            "as many targets (or groups) as outputs are expected, at least "
+            "expected as many targets (or groups) as outputs, and at least "
             f"one. Received: {len(targets)} and {len(outputs)}"
         )
 
 
 def check_sentences(targets, predictions):
-    """Refuses sentences that differ in number or length."""
+    """Refuse sentences that differ in number or length."""
     check_lengths(targets, predictions)
     for row, both in enumerate(zip(targets, predictions, strict=True)):
         wanted, given = map(len, both)

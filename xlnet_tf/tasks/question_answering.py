@@ -13,9 +13,9 @@ from xlnet_tf.preprocessing import answers
 from xlnet_tf.preprocessing.questions import XLNetQuestionAnsweringPreprocessor
 from xlnet_tf.tasks import squad
 from xlnet_tf.tasks.heads import TokenHead
+from xlnet_tf.tasks.heads import rows_at
 from xlnet_tf.tasks.losses import SpanLoss
 from xlnet_tf.tasks.span_head import SpanHead
-from xlnet_tf.tasks.span_head import rows_at
 from xlnet_tf.tasks.task import Task
 
 _STRIDE = 128  # as released
@@ -45,7 +45,7 @@ class _SpanTask(Task):
         if self.loss is not None:
             return super().compute_loss(x, y, y_pred, sample_weight, training)
         if isinstance(sample_weight, dict):
-            # Keras gives an array of weights to each of the labels.
+            # Keras copies an array of weights for each of the labels.
             sample_weight = sample_weight["start_positions"]
         loss = self.span_loss(y, y_pred, sample_weight)
         if self.losses:  # of regularizers
@@ -186,7 +186,7 @@ class XLNetQuestionAnswering(_SpanTask):
         }
 
     def answer(self, questions, contexts, batch_size=8, **options):
-        """Answers questions in raw strings; needs a preprocessor.
+        """Answer questions in raw strings; needs a preprocessor.
 
         Args:
             questions: strings [B], or one string.
@@ -226,7 +226,7 @@ class XLNetQuestionAnswering(_SpanTask):
     @classmethod
     def preprocessor_settings(cls, spec, config):
         settings = super().preprocessor_settings(spec, config)
-        # `encode` refuses a longer question that the run would cut.
+        # At most the room in a sequence; `encode` refuses longer questions.
         room = settings["sequence_length"] - 4
         return {
             **settings,
@@ -293,7 +293,7 @@ class XLNetQuestionAnswering(_SpanTask):
             "num_ends": self.num_ends,
             "inner_dim": self.inner_dim,
             "dropout": self.dropout,
-            # Without defaults, as files were before there were these arguments.
+            # Defaults are left out, as in files older than these arguments.
             **{
                 name: getattr(self, name)
                 for name, default in _DECODING.items()

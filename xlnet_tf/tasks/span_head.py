@@ -10,10 +10,10 @@ from xlnet_tf.config.fields import checked_rate
 from xlnet_tf.model.dropout import HEAD_MASK
 from xlnet_tf.model.dropout import dropout
 from xlnet_tf.model.dropout import fold_in
+from xlnet_tf.model.kernels.scores import MASKED_SCORE
 from xlnet_tf.tasks.heads import dense
 from xlnet_tf.tasks.heads import layer_norm
-
-_MASKED_SCORE = -1e30
+from xlnet_tf.tasks.heads import rows_at
 
 
 class SpanHead(keras.layers.Layer):
@@ -113,12 +113,6 @@ class SpanHead(keras.layers.Layer):
         return ops.cast(self.class_dense(inner)[:, 0], "float32")
 
 
-def rows_at(content, positions):
-    """[B, T, D] at int32 [B, S] -> [B, S, D]."""
-    positions = ops.cast(positions, "int32")
-    return ops.take_along_axis(content, positions[..., None], axis=1)
-
-
 def _log_softmax(logits, hidden):
     logits = ops.cast(logits, "float32")
-    return ops.log_softmax(ops.where(hidden, _MASKED_SCORE, logits))
+    return ops.log_softmax(ops.where(hidden, MASKED_SCORE, logits))

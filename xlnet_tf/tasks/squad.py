@@ -42,8 +42,8 @@ def answer_scores(spec, examples, decoded):
         "squad_f1_at_even_odds": found["f1"],
         "exact_match_at_even_odds": found["exact"],
     }
-    # A young model's best is to leave every question open, which tells nothing
-    # of its spans.
+    # The best threshold of a barely trained model leaves every question open,
+    # which says nothing about its spans.
     answerable = [x for x in examples if x.answers and not x.is_impossible]
     if answerable:
         found = scores_1(answerable, texts)
@@ -151,7 +151,8 @@ def scores_2(examples, texts, null_odds, threshold=0.0):
 def _check_ids(examples, argument, by_id):
     if not examples:
         raise ValueError("there are no examples to evaluate.")
-    # The official scripts count such questions as wrong, or not at all.
+    # The official scripts count questions without an entry as wrong, or skip
+    # them.
     missing = [one.id for one in examples if one.id not in by_id]
     if missing:
         raise ValueError(

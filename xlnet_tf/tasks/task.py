@@ -63,7 +63,8 @@ class Task(Finetuned, RawStringModel, Preset, BaseModel):
     segment_length = None
 
     def __new__(cls, *args, **kwargs):
-        # Here, or Python would name what is missing and not what is misspelt.
+        # Checked here: Python would name a missing argument, not the misspelt
+        # one.
         refuse_misspelt(cls, kwargs)
         return super().__new__(cls, *args, **kwargs)
 
@@ -106,7 +107,7 @@ class Task(Finetuned, RawStringModel, Preset, BaseModel):
         verify=True,
         **overrides,
     ):
-        """Makes a task from a directory; see `Preset.from_preset`.
+        """Make a task from a directory; see `Preset.from_preset`.
 
         Args:
             path, load_weights, dtype, head, strict, verify, overrides: see
@@ -217,7 +218,7 @@ class Task(Finetuned, RawStringModel, Preset, BaseModel):
         return self.backbone.config
 
     def encode(self, features, training=None):
-        """Runs the backbone, and gives the seed of the head's own dropout.
+        """Run the backbone, and give the seed of the head's own dropout.
 
         Args:
             features: dict as the backbone takes.
@@ -235,7 +236,7 @@ class Task(Finetuned, RawStringModel, Preset, BaseModel):
         return self.backbone(features, training=True), seed
 
     def heads(self, arguments):
-        """Layers beyond the backbone that another model has as well.
+        """Layers besides the backbone that another model has too.
 
         Args:
             arguments: dict, constructor arguments of the other model.

@@ -7,13 +7,12 @@ import keras
 import numpy as np
 
 from xlnet_tf.tasks import metrics
+from xlnet_tf.tasks.classification.labels import LabelledTask
 from xlnet_tf.tasks.classification.labels import checked_labels
 from xlnet_tf.tasks.classification.labels import class_numbers
 from xlnet_tf.tasks.classification.labels import finite_numbers
 from xlnet_tf.tasks.long_documents import SequenceTask
 from xlnet_tf.tasks.losses import SquaredError
-from xlnet_tf.tasks.losses import class_loss
-from xlnet_tf.tasks.losses import class_metrics
 
 
 class _TextTask(SequenceTask):
@@ -57,7 +56,7 @@ class _TextTask(SequenceTask):
 
 
 @keras.saving.register_keras_serializable(package="xlnet_tf")
-class XLNetTextClassifier(_TextTask):
+class XLNetTextClassifier(LabelledTask, _TextTask):
     """Puts a text, or a pair of texts, in one of several classes.
 
     `ClassificationHead` reads the class token: the last one of an XLNet, so pad
@@ -103,17 +102,6 @@ class XLNetTextClassifier(_TextTask):
         super().__init__(backbone, num_classes, **kwargs)
         self.labels = checked_labels(labels, num_classes)
 
-    def default_loss(self):
-        return class_loss()
-
-    def default_metrics(self):
-        return class_metrics()
-
-    @classmethod
-    def arguments_for(cls, spec, config, labels):
-        arguments = super().arguments_for(spec, config, labels)
-        return {**arguments, "num_classes": len(labels), "labels": labels}
-
     def decode(self, collected, encoded, examples):
         """dicts of `id`, `label` and `probabilities`, a dict by label."""
         logits = self.mean_of_windows(collected, encoded, examples)
@@ -158,13 +146,6 @@ class XLNetTextClassifier(_TextTask):
         """
         best = np.argmax(self.predict(x, batch_size, **kwargs), axis=-1)
         return [self.labels[i] if self.labels else i for i in best.tolist()]
-
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "num_classes": self.num_classes,
-            "labels": self.labels,
-        }
 
 
 @keras.saving.register_keras_serializable(package="xlnet_tf")

@@ -9,16 +9,15 @@ from keras import ops
 
 from xlnet_tf.config.fields import checked_rate
 from xlnet_tf.preprocessing.tokens import XLNetTokenClassifierPreprocessor
+from xlnet_tf.tasks.classification.labels import LabelledTask
 from xlnet_tf.tasks.classification.labels import checked_labels
 from xlnet_tf.tasks.classification.labels import tag_numbers
 from xlnet_tf.tasks.heads import TokenHead
-from xlnet_tf.tasks.losses import class_loss
-from xlnet_tf.tasks.losses import class_metrics
 from xlnet_tf.tasks.task import Task
 
 
 @keras.saving.register_keras_serializable(package="xlnet_tf")
-class XLNetTokenClassifier(Task):
+class XLNetTokenClassifier(LabelledTask, Task):
     """Puts every token in one of several classes, such as names of entities.
 
     Args:
@@ -77,17 +76,6 @@ class XLNetTokenClassifier(Task):
     def call(self, features, training=None):
         outputs, seed = self.encode(features, training)
         return self.head(outputs["content"], seed=seed)
-
-    def default_loss(self):
-        return class_loss()
-
-    def default_metrics(self):
-        return class_metrics()
-
-    @classmethod
-    def arguments_for(cls, spec, config, labels):
-        arguments = super().arguments_for(spec, config, labels)
-        return {**arguments, "num_classes": len(labels), "labels": labels}
 
     def loss_sums(self, outputs, features):
         """See `Task`; labels are `token_labels` [B, T], -1 = not asked for."""
@@ -157,9 +145,4 @@ class XLNetTokenClassifier(Task):
         return rows
 
     def get_config(self):
-        return {
-            **super().get_config(),
-            "num_classes": self.num_classes,
-            "labels": self.labels,
-            "dropout": self.dropout,
-        }
+        return {**super().get_config(), "dropout": self.dropout}

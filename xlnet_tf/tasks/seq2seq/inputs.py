@@ -7,13 +7,14 @@ from keras import ops
 
 from xlnet_tf.model.dropout import fold_in
 from xlnet_tf.model.dropout import random_bits
+from xlnet_tf.tasks.heads import rows_at
 
 MASK_ID = 6
 _FIRST_PIECE = 9  # those before are special symbols
 _SOURCE_RANK = -1
-# Numbers of the draws of corruption, three each; `model.dropout` has others.
+# First numbers of the random draws, three each; `model.dropout` has others.
 _DRAW_TARGETS, _DRAW_PSEUDO = -11, -21
-# Of the tokens that are corrupted.
+# Shares of the tokens that are corrupted.
 _MASKED, _RANDOM = 0.8, 0.1
 
 
@@ -64,17 +65,15 @@ class TargetInputs:
     def _of_content(self, features, positions, training):
         """The tokens before those of the target predict them."""
         features = self._with_corruption(features, positions, training)
-        before = ops.maximum(positions - 1, 0)[:, :, None]
-        return features, lambda outputs: ops.take_along_axis(
-            outputs["content"], before, axis=1
-        )
+        before = ops.maximum(positions - 1, 0)
+        return features, lambda outputs: rows_at(outputs["content"], before)
 
     def _of_pseudo(self, features, positions, training):
         """A [P] behind the sequence for each token of the target."""
         token_ids, padding = features["token_ids"], features["padding_mask"]
         num_tokens = ops.shape(token_ids)[1]
         of_text, of_pseudo = ops.zeros_like(token_ids), positions * 0
-        # Rows of padding read the last token: only the first of them is one.
+        # Padding repeats the last position: only its first row is a target.
         earlier = ops.pad(positions[:, :-1], [[0, 0], [1, 0]])
         is_real = ops.cast(positions != earlier, "int32")
         place = ops.maximum(ops.cumsum(padding, axis=1) - 1, 0)

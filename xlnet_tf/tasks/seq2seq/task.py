@@ -142,7 +142,7 @@ class XLNetSeq2Seq(Task):
 
     @classmethod
     def arguments_of_head(cls, head):
-        """See `Task`; of a pretrainer, what its head and its [P] are."""
+        """See `Task`; from a pretrainer, those of its head and its [P]."""
         if head.task.rpartition(">")[2] not in cls.head_sources:
             return head.arguments
         names = ("has_transform", "transform_gelu")
@@ -178,7 +178,7 @@ class XLNetSeq2Seq(Task):
             seed = self.backbone.dropout_seed(features)
             features["dropout_seed"] = seed
         features, rows = self._inputs(features, positions, training)
-        # The last layer's content is not read where query rows predict.
+        # Where query rows predict, nothing reads the last layer's content.
         streams = "query" if self.next_token == "query" else "both"
         outputs = self.backbone(features, training=training, streams=streams)
         return self.logits(rows(outputs))
