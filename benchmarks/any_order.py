@@ -1,4 +1,4 @@
-"""What an order gains: texts with blanks, scored and filled in any order.
+"""Gain of an order: texts with blanks, scored and filled in any order.
 
     make demo
     python benchmarks/any_order.py --model runs/demo/pretraining \\
@@ -39,7 +39,7 @@ TOKENS = (12, 48)  # of a sentence, least and most
 
 
 def read_sentences(path):
-    """Sentences of a text; of WikiText's tokens the marks are undone.
+    """Sentences of a text, without the marks of WikiText's tokens.
 
     Args:
         path: path of UTF-8 text.
@@ -171,7 +171,7 @@ def share(chosen, hidden):
 
 
 def main(argv=None):
-    """Runs the command; see the module's text."""
+    """Run the command; see the module's text."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     add = parser.add_argument
     add("--model", required=True, help="run or preset of permutations")

@@ -24,7 +24,7 @@ _MIN_ROUNDS = 3
 
 
 class Ended(Exception):
-    """A contender's process is over.
+    """The process of a contender has ended.
 
     Attributes:
         status: "skipped", if what it needs is not there, or "failed".
@@ -81,14 +81,14 @@ class Process:
         return self._ask(calls=self.calls)["seconds"]
 
     def finish(self):
-        """Ends the process; returns its memory, dict of bytes."""
+        """End the process; return its memory, dict of bytes."""
         self._process.stdin.close()
         memory = self._answer()
         self._process.wait()
         return memory
 
     def kill(self):
-        """Ends the process at once, however it stands."""
+        """Kill the process, whatever it is doing."""
         self._process.kill()
         self._process.wait()
 
@@ -97,7 +97,7 @@ class Process:
             self._process.stdin.write(json.dumps(request) + "\n")
             self._process.stdin.flush()
         except BrokenPipeError:
-            pass  # The answer says why.
+            pass  # `_answer` raises and says why.
         return self._answer()
 
     def _answer(self):
@@ -127,7 +127,7 @@ class Process:
 
 
 def _explained(last_line):
-    """What the last line of a traceback means for the table."""
+    """Turn the last line of a traceback into an `Ended` for the table."""
     missing = re.match(
         r"ModuleNotFoundError: No module named '(.*)'", last_line
     )
@@ -140,7 +140,7 @@ def _explained(last_line):
 
 
 def hold(measurement, settings, log_directory, say=print):
-    """Measures all contenders of a measurement.
+    """Measure all contenders of a measurement.
 
     Few run alongside each other, because each holds its memory between its
     turns: the first one, which the others are compared with, meets them in
@@ -233,7 +233,7 @@ def _rounds(processes, results, settings, say):
 
 
 def _pool(row, other):
-    """Adds the rounds of another heat of the same contender."""
+    """Add the rounds of another heat of the same contender."""
     if not row["seconds"]:
         row.update(other)
         return
@@ -242,7 +242,7 @@ def _pool(row, other):
 
 
 def _row(result, flops):
-    """What the table says of one contender.
+    """Results of one contender for the table.
 
     Returns:
         dict: `name`, `library`, `items` of one call, `status`, `reason`; where

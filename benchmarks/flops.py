@@ -25,7 +25,7 @@ N heads, H head dim, D model dim, F feed-forward dim, V vocabulary.
 def forward_flops(
     model, batch_size, num_tokens, memory_length=0, num_targets=0
 ):
-    """Of the layers of one forward pass, without a head.
+    """Count the operations of the layers in a forward pass, without a head.
 
     Args:
         model: dict of the fields of XLNetConfig that hold sizes.
@@ -59,10 +59,10 @@ def forward_flops(
 def training_step_flops(
     model, batch_size, num_tokens, memory_length=0, num_targets=0
 ):
-    """Of forward and backward pass, with the tied softmax over P targets.
+    """Count the operations of forward and backward pass and tied softmax.
 
     Args:
-        as `forward_flops`.
+        as of `forward_flops`; the softmax is over P targets.
 
     Returns:
         int.
@@ -86,6 +86,6 @@ def training_step_flops(
 
 
 def _position_flops(model, num_tokens, num_keys):
-    """Of the projection of all distances in one layer."""
+    """Count the operations that project all distances in one layer."""
     width = model["num_heads"] * model["head_dim"]
     return 2 * (num_keys + num_tokens) * model["hidden_dim"] * width

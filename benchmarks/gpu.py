@@ -36,8 +36,8 @@ from benchmarks import flops
 from benchmarks import workload
 from benchmarks.contest import quartiles
 
-# Dense bfloat16 products per second by the maker's data sheets, the first
-# name that fits.
+# Dense bfloat16 operations per second by NVIDIA's data sheets; the first name
+# that matches is used.
 PEAKS = {
     "H100 PCIe": 756e12,
     "H100 NVL": 835e12,
@@ -78,7 +78,7 @@ CONTENDERS = {
 
 
 def main(argv=None):
-    """Measures from the command line.
+    """Measure from the command line.
 
     Args:
         argv: list of str, or None for the process's.
@@ -216,7 +216,7 @@ class _Process:
         )
 
     def ask(self, request):
-        """Adds to the row what it answers, or why it does not."""
+        """Add to the row what it answers, or why it does not."""
         if "reason" in self.row:
             return
         timer = threading.Timer(self._timeout, self._process.kill)
@@ -239,7 +239,7 @@ class _Process:
             self.row["reason"] = self._reason()
 
     def finish(self):
-        """Ends the process."""
+        """End the process."""
         with contextlib.suppress(BrokenPipeError):
             self._process.stdin.close()
         self._wait()
@@ -265,7 +265,7 @@ class _Process:
 
 
 def answer_rounds(task):
-    """Sets a contender up, then times a round for each line of the input.
+    """Set a contender up, then time a round for each line of the input.
 
     Its answers are lines of JSON: `device`, `flops` of a step and
     `first_seconds` once it is set up, and the `warnings` until then; then

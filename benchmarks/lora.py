@@ -93,7 +93,7 @@ def table(rows):
 
 
 def main(argv=None):
-    """Runs the command; see the module's text."""
+    """Run the command; see the module's text."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     add = parser.add_argument
     add("--size", choices=SIZES, default="base")

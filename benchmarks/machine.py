@@ -94,7 +94,7 @@ def peak_bytes():
 
 
 def reset_peak():
-    """Starts `peak_bytes` anew.
+    """Start `peak_bytes` anew.
 
     Returns:
         bool, whether this system can do that.

@@ -43,7 +43,7 @@ def held_out_bits(options, objective, precision):
 
 
 def main(argv=None):
-    """Runs the command; see the module's text."""
+    """Run the command; see the module's text."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     add = parser.add_argument
     add("--records", required=True, type=pathlib.Path)

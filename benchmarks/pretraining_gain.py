@@ -109,7 +109,7 @@ def table(results):
 
 
 def main(argv=None):
-    """Runs the command; see the module's text."""
+    """Run the command; see the module's text."""
     settings = read_settings()
     tasks = settings["tasks"]
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])

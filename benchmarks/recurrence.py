@@ -1,14 +1,14 @@
-"""What memory gains a causal language model, and what it saves.
+"""Gain and savings of memory in a causal language model.
 
     python benchmarks/recurrence.py --train wiki.train.tokens \\
         --test wiki.valid.tokens --output runs/recurrence
 
 Trains small causal models with and without memory, several seeds of each, and
 evaluates them with the commands of this project. Writes two tables,
-OUTPUT/results.md: the perplexity of each with its spread, and, by length of
+OUTPUT/results.md: the perplexity of each with its spread; and, by length of
 context, perplexity and speed of reading with memory, one segment at a time, and
-with 16 windows at a time, each of which predicts one token. A command that is
-done is not run again.
+of reading 16 windows at a time, each of which predicts one token. A command
+that has finished is not run again.
 """
 
 import argparse
@@ -31,7 +31,7 @@ VOCABULARY_SIZE = 4000
 
 
 def run_once(done, *command):
-    """Runs a command of this project unless what it writes is there."""
+    """Run a command of this project unless what it writes is there."""
     if not done.exists():
         run(*command)
 
@@ -47,7 +47,7 @@ def evaluate(model, text, file, *options):
 
 
 def head_of(text, file, characters):
-    """Writes the first lines of a text to a file."""
+    """Write the first lines of a text to a file."""
     kept, size = [], 0
     for line in text.read_text(encoding="utf-8").splitlines(keepends=True):
         kept.append(line)
@@ -79,7 +79,7 @@ def prepare(options):
 
 
 def train(options, records, memory, seed):
-    """Trains a model; returns the path of its run."""
+    """Train a model; return the path of its run."""
     run = options.output / f"memory-{memory}-seed-{seed}"
     run_once(
         run / "model.keras",
@@ -161,7 +161,7 @@ def savings(options, run):
 
 
 def main(argv=None):
-    """Runs the command; see the module's text."""
+    """Run the command; see the module's text."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     add = parser.add_argument
     add("--train", required=True, type=pathlib.Path, help="text to train on")

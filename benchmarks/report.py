@@ -4,7 +4,7 @@ import json
 
 
 def write(directory, results):
-    """Writes `results.json` and `results.md`.
+    """Write `results.json` and `results.md`.
 
     Args:
         directory: path.
@@ -99,7 +99,7 @@ def matmul_rates(rows):
 
 
 def add_shares(measurements):
-    """Adds `share_of_matmul_rate` to every row, in place.
+    """Add `share_of_matmul_rate` to every row, in place.
 
     Args:
         measurements: list of dict, all of a run.

@@ -27,12 +27,12 @@ from benchmarks import texts
 from benchmarks import workload
 from data_pipeline import command_line
 
-# What a training step of XLNet-Base holds between its turns.
+# Memory that a training step of XLNet-Base holds between its turns.
 _CONTENDER_BYTES = 8 * 2**30
 
 
 def main(argv=None):
-    """Measures from the command line.
+    """Measure from the command line.
 
     Args:
         argv: list of str, or None for the process's.
@@ -92,7 +92,7 @@ def main(argv=None):
 
 
 def measure(measurement, settings, log_directory):
-    """Holds one measurement; returns its part of the results, dict."""
+    """Run one measurement; return its part of the results, dict."""
     rows = contest.hold(measurement, settings, log_directory, say=say)
     return {
         "name": measurement.name,
@@ -155,7 +155,7 @@ def has_failures(results):
 
 
 def say(text):
-    """Prints at once, also where the output is a file."""
+    """Print at once, also where the output is a file."""
     print(text, flush=True)
 
 
@@ -201,7 +201,7 @@ def _parser():
 
 
 def contenders_alongside(available):
-    """How many contenders fit in memory, two to four.
+    """Number of contenders that fit in memory, two to four.
 
     Args:
         available: int, bytes that can still be had, or None if unknown.
@@ -210,7 +210,7 @@ def contenders_alongside(available):
 
 
 def add_contest_options(parser):
-    """Adds the options of rounds, memory and time."""
+    """Add the options of rounds, memory and time."""
     add = parser.add_argument
     add("--rounds", type=positive, default=7, metavar="N")
     add("--tiny", action="store_true", help="tiny model and shapes, to try")

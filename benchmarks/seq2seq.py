@@ -155,7 +155,7 @@ def pad(rows, filler):
 
 
 def train_other(model, rows, seed, settings):
-    """Trains by AdamW, linear warm-up and decay, as our command does."""
+    """Train by AdamW, linear warm-up and decay, as our command does."""
     import torch
     import transformers
 
@@ -256,7 +256,7 @@ def table(results):
 
 
 def main(argv=None):
-    """Runs the command; see the module's text."""
+    """Run the command; see the module's text."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     add = parser.add_argument
     add("--data", type=pathlib.Path, required=True)

@@ -1,11 +1,11 @@
-"""What serving costs: raw text beside the bare model, latency under load.
+"""Cost of serving: raw text against the bare model, latency under load.
 
     python benchmarks/serving.py --config base --requests 200
 
 1. Raw text over the bare forward pass: the same rows of --rows x --tokens
    through the exported signatures of text and of ids, and through the model
-   itself, in turns. Their processor time is compared, which other programs on
-   the machine disturb less than the time of a clock.
+   itself, in turns. The comparison is by processor time, which other programs
+   on the machine disturb less than wall-clock time.
 2. Latency: the program of tests/serving, without Python, sends one row after
    another from 1, 8 and 32 threads, as raw text and as ready ids, which is the
    bare forward pass. Compiled here; needs g++.
@@ -47,7 +47,7 @@ def _concurrency(text):
 
 
 def main(argv=None):
-    """Measures from the command line."""
+    """Measure from the command line."""
     parser = argparse.ArgumentParser(
         description=__doc__,
         formatter_class=argparse.RawTextHelpFormatter,
@@ -113,7 +113,7 @@ def _texts(directory, tokenizer, options):
 
 
 def _features(served, rows):
-    """What the model itself takes, of raw texts."""
+    """Features of the model itself for raw texts."""
     outputs = served["embed"](text=tf.constant(rows))
     ids = outputs["token_ids"]
     return {

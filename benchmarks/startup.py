@@ -41,7 +41,7 @@ def seconds(arguments):
 
 
 def main(argv=None):
-    """Measures from the command line; returns 1 if anything is too slow."""
+    """Measure from the command line; return 1 if anything is too slow."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=5)
     rounds = parser.parse_args(argv).rounds

@@ -12,7 +12,7 @@ _QUESTIONS = _BESIDE / "squad" / "train-v1.1.44articles.json"
 
 
 def prepare(directory, megabytes, text=None, tokenizer=None, vocabulary=None):
-    """Puts a sample of text and a tokenizer into a directory.
+    """Put a sample of text and a tokenizer into a directory.
 
     Args:
         directory: path.

@@ -23,13 +23,13 @@ _TYPE = re.compile(rf"\b({'|'.join(_BYTES)})\[([\d,]*)\](?:\{{([^}}]*)\}})?")
 _OPERATION = re.compile(
     r"\s*(?:ROOT )?(%[\w.\-]+) = (.*?) ([a-z][\w\-]*)\((.*)"
 )
-# Moves nothing, or is counted where it starts.
+# Operations that move nothing, or are counted where they start.
 _FREE = {
     *("parameter", "get-tuple-element", "tuple", "bitcast", "constant"),
     *("copy-done", "async-done", "slice-done", "after-all", "partition-id"),
 }
 _TRANSFERS = {"copy-start", "slice-start", "async-start"}
-# Instruction words of a body that is worth counting as a branch.
+# Least instruction words of a body that is counted as a branch.
 _BRANCH = 100
 
 

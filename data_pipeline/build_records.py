@@ -22,7 +22,7 @@ from xlnet_tf.files import as_path
 
 _LOG_SECONDS = 30.0
 _UNKNOWN_WARNING = 0.01
-# Share of the records held out beyond the share that was asked for.
+# Share of held-out records above the requested one from which a build warns.
 _MUCH_MORE = 0.1
 # Counts in the totals of a manifest.
 _BAD_TEXT = {
@@ -112,7 +112,7 @@ def _progress_bar(files):
         unit="B",
         unit_scale=True,
         desc="text done",
-        # In a log, a line from time to time, and none of short builds.
+        # In a log, a line from time to time, and none for short builds.
         mininterval=0.1 if is_terminal else _LOG_SECONDS,
         delay=0 if is_terminal else _LOG_SECONDS,
     )
@@ -128,12 +128,12 @@ def read_settings(arguments):
         return schema.RecordSettings.read(arguments.settings, arguments)
     if not as_path(arguments.settings).is_file():
         raise FileNotFoundError(f"there is no file {arguments.settings}.")
-    # Beside settings, the plan of a set holds its input and tokenizer.
+    # Besides settings, the plan of a set holds its input and tokenizer.
     plan = restart.read_plan(os.path.dirname(arguments.settings) or ".")
     if plan is None:
         raise ValueError(
             f"{arguments.settings} is not the plan of a set of records, or "
-            "its fields are not those of its `sha256`. Copy it again; without "
+            "its fields do not match its `sha256`. Copy it again; without "
             "`sha256` a plan that was changed by hand is read too."
         )
     given = given_options(schema.RecordSettings, plan)
@@ -187,8 +187,8 @@ def _unknown_warning(totals, tokenizer):
         )
     if totals["unknown_tokens"] > _UNKNOWN_WARNING * totals["tokens"]:
         return (
-            f"note: the text itself has {UNKNOWN} written {written:,} times, "
-            "from which most of the unknown tokens come.\n"
+            f"note: the text itself contains {UNKNOWN} {written:,} times, "
+            "which gives most of the unknown tokens.\n"
         )
     return ""
 
@@ -219,9 +219,9 @@ def _parser():
         required=True,
         nargs="+",
         metavar="GLOB",
-        help="text, JSON lines, Parquet or Arrow files, perhaps compressed, "
-        "or saved data sets: paths or globs; also gs://, s3://, https:// and "
-        "hf://datasets/OWNER/NAME/...",
+        help="paths or globs of text, JSON lines, Parquet or Arrow files, "
+        "which may be compressed, or of saved data sets; also gs://, s3://, "
+        "https:// and hf://datasets/OWNER/NAME/...",
     )
     add(
         "--tokenizer",
@@ -233,7 +233,7 @@ def _parser():
         "--settings",
         metavar="FILE",
         help="JSON or YAML file with any of the settings below, or the "
-        "build.json of another set; options win over the file",
+        "build.json of another set; options override it",
     )
     _add_text_options(add)
     add_print_config(parser)
@@ -253,24 +253,29 @@ def _add_text_options(add):
         "--text-field",
         default=TEXT_FIELD,
         metavar="NAME",
-        help="of the text in lines of JSON, Parquet and Arrow; a.b is the "
+        help="field of the text in JSON lines, Parquet and Arrow; a.b is the "
         "field b of a (default text)",
     )
-    add("--encoding", default="utf-8", help="of the text files")
+    add(
+        "--encoding",
+        default="utf-8",
+        help="encoding of the text files (default utf-8)",
+    )
     add(
         "--on-bad-text",
         choices=BAD_TEXT,
         default="refuse",
-        help="bytes that are not text stop the build, become U+FFFD, or their "
-        "line is left out; the latter two leave out broken lines of JSON and "
-        "empty files (default refuse)",
+        help="for bytes that are not text: refuse stops the build, replace "
+        "puts U+FFFD, skip leaves out the line; the latter two also leave out "
+        "broken lines of JSON and empty files (default refuse)",
     )
     add("--lowercase", action="store_true", help="for an uncased vocabulary")
     add(
         "--processes",
         type=int,
         default=_available_cores(),
-        help="default all cores; the output does not depend on it",
+        help="parallel processes, which do not change the output (default: all "
+        "cores)",
     )
     add(
         "--runner",

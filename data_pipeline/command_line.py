@@ -72,14 +72,14 @@ def _advice_of_tensorflow(error):
     kinds = tensorflow.errors.OpError if tensorflow else ()
     if isinstance(error, kinds) and "HTTP" in str(error):
         return (
-            "This is of a bucket: check the path, the network and the "
+            "The file is in a bucket: check the path, the network and the "
             "credentials of this machine."
         )
     return None
 
 
 PRINT_CONFIG = "--print-config"
-# Share of the letters that a name and the one that was meant have in common.
+# Least similarity, from 0 to 1, of a name and the one that is suggested for it.
 _NEAR = 0.72
 
 
@@ -90,7 +90,7 @@ class Parser(argparse.ArgumentParser):
     is 2.
     """
 
-    # Options of other commands, looked for here -> what is said of each.
+    # Options of other commands that users look for here -> advice on each.
     elsewhere = types.MappingProxyType({})
     _subcommands = None
 
@@ -100,7 +100,7 @@ class Parser(argparse.ArgumentParser):
 
     def parse_args(self, args=None, namespace=None):
         args = sys.argv[1:] if args is None else args
-        # Before argparse looks for options that are missing.
+        # Before argparse complains about missing options.
         self.refuse_unknown(args)
         return super().parse_args(args, namespace)
 
@@ -162,8 +162,8 @@ def near(name, known):
         str, such as "; did you mean --steps?", to end a sentence with; "" if
         no name is close.
     """
-    # Dashes, which all options share, make none of them nearer. A name may be
-    # as long as a file.
+    # Without the dashes, which all options share. A name may be as long as a
+    # file, so only its beginning is compared.
     bare = {x.lstrip("-"): x for x in known}
     name = name[:80].lstrip("-")
     found = difflib.get_close_matches(name, list(bare), n=1, cutoff=_NEAR)

@@ -12,7 +12,7 @@ import sys
 from data_pipeline import command_line
 from data_pipeline.settings import SEED
 
-# Shares are over so many records, from all over the set.
+# Shares are computed over this many records, spread over the set.
 _SAMPLE = 1000
 _MOST_DAMAGED = 20
 
@@ -27,8 +27,8 @@ def parse_arguments(argv=None):
         description="Show what records hold, and verify their checksums.",
     )
     add = parser.add_argument
-    add("records", metavar="RECORDS", help="directory of build_records")
-    add("--split", choices=SPLITS, default="train", help="(default train)")
+    add("records", metavar="RECORDS", help="output of build_records")
+    add("--split", choices=SPLITS, default="train", help="default train")
     add(
         "--record",
         type=int,
@@ -39,20 +39,19 @@ def parse_arguments(argv=None):
     add(
         "--objective",
         default="permutation",
-        help="whose targets to show (default permutation)",
+        help="objective whose targets to show (default permutation)",
     )
     add(
         "--seed",
         type=int,
         default=0,
-        help="of a run, whose first epoch then has the order that is shown "
-        "(default 0)",
+        help="seed of a run, to show targets as in its first epoch (default 0)",
     )
     add(
         "--no-verify",
         dest="verify",
         action="store_false",
-        help="leave the checksums out, which takes reading all shards",
+        help="do not verify checksums, which reads all shards",
     )
     return command_line.parse(parser, argv)
 

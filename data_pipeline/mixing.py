@@ -15,7 +15,7 @@ from data_pipeline.pretraining import PretrainingData
 from data_pipeline.records.reading import check_rows
 from data_pipeline.records.reading import without_autograph
 
-# What batches have in common; of a set alone are its draws, and its text.
+# Settings in which mixed sets must agree; their draws and texts may differ.
 _SHARED = (
     "sequence_length",
     "reuse_length",
@@ -23,7 +23,7 @@ _SHARED = (
     "num_predict",
     "both_directions",
 )
-# Sets of one seed would draw the same order for records of one number.
+# Else sets of equal seeds would draw the same order for the same record number.
 _SEEDS_APART = 0x9E3779B1
 
 

@@ -38,7 +38,7 @@ def train_tokenizer(
     lowercase=False,
     sentence_limit=10_000_000,
 ):
-    """Trains a unigram SentencePiece model with the released settings.
+    """Train a unigram SentencePiece model with the released settings.
 
     Sentences go through the same cleaning as any text that is tokenized later.
     The same sentences in the same order give the same file. Of more than
@@ -87,14 +87,14 @@ def train_tokenizer(
     }
     sentences = _Sentences(sentences, lowercase, sentence_limit)
     model_proto = model_file.with_digest(_train(sentences, settings))
-    # Refuses what cannot be used before it takes the place of what could.
+    # Refuse an unusable model before it replaces a usable file.
     Tokenizer.from_model_proto(model_proto, lowercase)
     write_bytes(output, model_proto)
     return Tokenizer(output, lowercase)
 
 
 def main(argv=None):
-    """Trains a tokenizer on text files.
+    """Train a tokenizer on text files.
 
     Args:
         argv: list of str, default None for those of the process.
@@ -103,44 +103,7 @@ def main(argv=None):
         OSError: a file cannot be read or written.
         ValueError: as `train_tokenizer`.
     """
-    parser = Parser(
-        prog="python -m data_pipeline.train_tokenizer",
-        description="Trains a SentencePiece model for XLNet on your text.",
-    )
-    add = parser.add_argument
-    add(
-        "--input",
-        required=True,
-        nargs="+",
-        metavar="GLOB",
-        help="as of build_records: paths or globs, also in buckets",
-    )
-    add("--output", required=True, metavar="FILE", help="such as spiece.model")
-    add("--vocabulary-size", type=int, default=32000, metavar="N")
-    add(
-        "--character-coverage",
-        type=float,
-        default=0.99995,
-        metavar="SHARE",
-        help="of all characters, how many get a piece (0.98 to 1)",
-    )
-    add("--lowercase", action="store_true", help="for an uncased model")
-    add("--sentence-limit", type=int, default=10_000_000, metavar="N")
-    add("--text-format", default="auto", choices=TEXT_FORMATS)
-    add(
-        "--text-field",
-        default=TEXT_FIELD,
-        metavar="NAME",
-        help="as of build_records (default text)",
-    )
-    add("--encoding", default="utf-8")
-    add(
-        "--on-bad-text",
-        choices=BAD_TEXT,
-        default="refuse",
-        help="as of build_records (default refuse)",
-    )
-    options = parse(parser, argv)
+    options = _parse_arguments(argv)
     corpus = Corpus(
         options.input,
         options.text_format,
@@ -164,6 +127,74 @@ def main(argv=None):
     )
 
 
+def _parse_arguments(argv):
+    parser = Parser(
+        prog="python -m data_pipeline.train_tokenizer",
+        description="Train a SentencePiece model for XLNet on your text.",
+    )
+    add = parser.add_argument
+    add(
+        "--input",
+        required=True,
+        nargs="+",
+        metavar="GLOB",
+        help="as in build_records: paths or globs, also in buckets",
+    )
+    add(
+        "--output",
+        required=True,
+        metavar="FILE",
+        help="file of the model, such as spiece.model",
+    )
+    add(
+        "--vocabulary-size",
+        type=int,
+        default=32000,
+        metavar="N",
+        help="number of pieces (default 32000)",
+    )
+    add(
+        "--character-coverage",
+        type=float,
+        default=0.99995,
+        metavar="SHARE",
+        help="share of the characters of the text that get a piece, from 0.98 "
+        "to 1 (default 0.99995)",
+    )
+    add("--lowercase", action="store_true", help="for an uncased model")
+    add(
+        "--sentence-limit",
+        type=int,
+        default=10_000_000,
+        metavar="N",
+        help="most sentences to train on, drawn at random (default 10000000)",
+    )
+    add(
+        "--text-format",
+        default="auto",
+        choices=TEXT_FORMATS,
+        help="as in build_records (default auto)",
+    )
+    add(
+        "--text-field",
+        default=TEXT_FIELD,
+        metavar="NAME",
+        help="as in build_records (default text)",
+    )
+    add(
+        "--encoding",
+        default="utf-8",
+        help="as in build_records (default utf-8)",
+    )
+    add(
+        "--on-bad-text",
+        choices=BAD_TEXT,
+        default="refuse",
+        help="as in build_records (default refuse)",
+    )
+    return parse(parser, argv)
+
+
 class _Sentences:
     """Sentences to train on; remembers the error that stopped them."""
 
@@ -177,7 +208,7 @@ class _Sentences:
         try:
             yield from sample(self._cleaned(), self._limit)
         except BaseException as error:
-            # SentencePiece makes a RuntimeError of whatever leaves here.
+            # SentencePiece turns every exception from here into a RuntimeError.
             self.error = error
             raise
 
@@ -189,7 +220,7 @@ class _Sentences:
 
 
 def sample(values, limit, seed=0):
-    """Yields a random sample of at most `limit` values, each as likely.
+    """Yield a random sample of at most `limit` values, each as likely.
 
     SentencePiece's own sample is another one in each process.
 

@@ -9,11 +9,11 @@ import collections
 import math
 import re
 
-# Two words of these letters count as one: endings are left out.
+# Words with the same first letters count as one, without their endings.
 _STEM = re.compile(r"\w{1,6}")
 _WORD = re.compile(r"\w+")
 _TOKEN = re.compile(r"\w+|[^\w\s]")
-# Between the words of a name.
+# Words that may stand between the words of a name.
 _PARTICLES = ("of", "de", "van", "von")
 
 
@@ -124,7 +124,7 @@ def _part(words, generator):
 
 
 def _altered(words, other, generator):
-    """Words of which some are left out, and others' stand there or between.
+    """Leave out some words, and replace some and insert some by `other` ones.
 
     Args:
         words, other: list of str.
@@ -178,7 +178,7 @@ class _Cosine:
 
 
 def named(documents, generator):
-    """Sentences with their names marked, whatever became of their capitals.
+    """Sentences with their names marked, in various capitalizations.
 
     A name is a run of words that are written with a capital nearly always. Of
     the sentences 40 % stay as they are; the others are in small letters, in
@@ -196,7 +196,7 @@ def named(documents, generator):
         if not 5 <= len(words) <= 40 or capitals > 0.6 * len(words):
             continue
         tags = _tags(words, is_name)
-        # Of those without a name, half are enough.
+        # Keep half of the sentences without a name.
         if "B-name" in tags or generator.random() < 0.5:
             written = _with_other_capitals(words, generator)
             for word, tag in zip(written, tags, strict=True):
@@ -258,7 +258,7 @@ ARRANGEMENTS = {
     function.__name__: function
     for function in (repeated, shuffled, as_written, versions, graded, named)
 }
-# Those that are fine-tuned on: the name of the file, and how finetune reads it.
+# Arrangements for fine-tuning: name of the file, and options for finetune.
 LABELLED = {
     "graded": (
         "text.tsv",

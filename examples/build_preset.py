@@ -182,7 +182,7 @@ def _options(settings):
 
 
 def main(argv=None):
-    """Runs the command; see the module's text."""
+    """Run the command; see the module's text."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     add = parser.add_argument
     add("--text", nargs="+", required=True, metavar="GLOB")

@@ -33,7 +33,7 @@ def run(*command, capture=False):
         cwd=ROOT,
         stdout=subprocess.PIPE if capture else None,
         encoding="utf-8",
-        # Out of the terminal's reach, so that Ctrl-C comes once, by `stop`.
+        # Not in the terminal's group, so that Ctrl-C arrives once, by `stop`.
         start_new_session=True,
     )
 
@@ -50,7 +50,7 @@ def run(*command, capture=False):
             signal.signal(number, handler)
     print(printed, end="", flush=True)
     if process.returncode:
-        # As a shell has it: 128 and the number of the signal.
+        # As in a shell: 128 plus the number of the signal.
         status = process.returncode
         raise SystemExit(status if status > 0 else 128 - status)
     return printed
@@ -80,7 +80,7 @@ def is_done(output, *command, preset=None):
 
 
 def _identity(command, preset):
-    """What tells one run from another: command line and first weights."""
+    """Identity of a run: its command line and initial weights."""
     files = () if preset is None else sorted(preset.glob("*.weights.h5"))
     digests = [sha256_of(file) for file in files]
     return [[str(part) for part in command], digests]

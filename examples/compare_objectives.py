@@ -39,7 +39,7 @@ TIMED_STEPS = 100
 
 
 def measure(comparison, first):
-    """How fast this machine is, by a short run of one system.
+    """Speed of this machine, measured by a short run of one system.
 
     Args:
         comparison: Comparison.
@@ -58,7 +58,8 @@ def measure(comparison, first):
     run_once(output, *command)
     whole = time.monotonic() - begun
     step = report.seconds_per_step(output, comparison.sequence_length)
-    # A run that was done before, and stopped at this line, took no time.
+    # If the run was already done and only this file is missing, it took no
+    # time.
     found = {"start": max(10.0, whole - TIMED_STEPS * step), "step": step}
     write_json(file, found)
     return found
@@ -135,7 +136,7 @@ def parse_tasks(given):
 
 
 def main(argv=None):
-    """Runs the command; see the module's text."""
+    """Run the command; see the module's text."""
     parser = argparse.ArgumentParser(
         description="Compare pretraining objectives on your own text."
     )
@@ -175,7 +176,7 @@ def main(argv=None):
     names = options.only or list(systems)
     check_plan(comparison, names)
     run_all(comparison, names)
-    # Those too that an earlier command trained.
+    # Including those that an earlier command trained.
     results = report.read_results(
         output, systems, tasks, comparison.sequence_length
     )

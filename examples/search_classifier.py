@@ -91,7 +91,7 @@ def make_search(preset, names, num_examples, sequence_length):
 
 
 def main(argv=None):
-    """Runs the command; see the module's text."""
+    """Run the command; see the module's text."""
     arguments = parse_arguments(argv)
     if importlib.util.find_spec("keras_tuner") is None:
         raise ValueError("KerasTuner is missing: pip install keras-tuner")

@@ -8,7 +8,7 @@ version has no such file.
 from xlnet_tf.files import write_bytes
 
 FILE = "batching_params.pbtxt"
-_ROWS = 32  # of a batch, where the export has no limit of its own
+_ROWS = 32  # of a batch, if the export sets no limit
 _MOST_ROWS = 1024  # of a request
 
 _RULES = """\

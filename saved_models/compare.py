@@ -31,7 +31,7 @@ _FIRST, _EVERY = 1, 7  # tokens of a text that are predicted: 1, 8, 15, ...
 
 
 def compare(model, other, texts, batch_size=8):
-    """Measures how far two exports are apart.
+    """Measure how far two exports are apart.
 
     Args:
         model, other: Predictor or Client, the exact export first.
@@ -97,7 +97,7 @@ def _targets(model, batch):
     segments[:, 0] = 0  # BERT's layout, [CLS] in front
     columns = np.arange(_FIRST, max(ids.shape[1], 2), _EVERY)
     is_target = ~(np.isin(ids, (SEP_ID, CLS_ID)) | (mask == 0))[:, columns]
-    # Shorter rows repeat a target: another would hide one more token.
+    # Shorter rows repeat a target: a new one would hide one more token.
     positions = np.where(is_target, columns, _FIRST).astype("int32")
     request = dict(token_ids=ids, segment_ids=segments, padding_mask=mask)
     return {**request, "target_positions": positions}, is_target
@@ -140,7 +140,7 @@ def read_labelled(task, path, split=None, columns=None, limit=None):
     """
     task = catalog.find_task(task)
     if split is None:
-        # One file stands for any split, and is found under none of these.
+        # A single file stands for any split, and matches none of these names.
         names = ("dev", "test")
         found = (s for s in names if reading.find_split(task, path, s, columns))
         split = next(found, "dev")
@@ -155,7 +155,7 @@ def read_labelled(task, path, split=None, columns=None, limit=None):
 
 
 def compare_on_task(model, other, task, examples, batch_size=8):
-    """Measures how many answers of both exports are right.
+    """Measure how many answers of both exports are right.
 
     Args:
         model, other, batch_size: see `compare`.
@@ -228,13 +228,17 @@ def parse_arguments(argv=None):
     )
     add = parser.add_argument
     add("--model", required=True, help="the exact export")
-    add("--other", required=True, help="the export of the same model")
-    add("--file", help="texts, one a line")
+    add(
+        "--other",
+        required=True,
+        help="an export of the same model in another precision",
+    )
+    add("--file", help="texts, one per line")
     add("--task", help="instead of --file: a task of xlnet_tf.finetune")
     add("--data", help="directory, archive or file of the task, with labels")
-    add("--split", help="of the data (default: dev, else test)")
-    add("--columns", help='which ones to read: "text=review,label=stars"')
-    add("--limit", type=int, help="texts or examples at most")
+    add("--split", help="split of the data (default: dev, else test)")
+    add("--columns", help='columns to read: "text=review,label=stars"')
+    add("--limit", type=int, help="most texts or examples")
     add("--batch-size", type=int, default=8, help="texts at once (default: 8)")
     add_trust_options(parser)
     return command_line.parse(parser, argv)
@@ -270,14 +274,14 @@ def _main_on_task(arguments):
 
 
 def main(argv=None):
-    """Runs the command; see the module's docstring."""
+    """Run the command; see the module's docstring."""
     arguments = parse_arguments(argv)
     if bool(arguments.task) == bool(arguments.file):
         raise ValueError("give either --file, or --task and --data.")
     if bool(arguments.task) != bool(arguments.data):
         raise ValueError("--task and --data belong together.")
     if arguments.file and (arguments.split or arguments.columns):
-        raise ValueError("--split and --columns are of --data, not of --file.")
+        raise ValueError("--split and --columns need --data, not --file.")
     sizes = {"limit": arguments.limit, "batch-size": arguments.batch_size}
     for name, value in sizes.items():
         if value is not None and value < 1:

@@ -10,8 +10,8 @@ def _class(example, answer):
     labels = [label.decode() for label in answer["labels"]]
     if str(example.label) not in labels:
         raise ValueError(
-            f"{example.where}: the label {example.label!r} is none of "
-            f"those of the export: {', '.join(labels)}."
+            f"{example.where}: the label {example.label!r} is not one of the "
+            f"export: {', '.join(labels)}."
         )
     scores = dict(zip(labels, answer["scores"].tolist(), strict=True))
     return {"label": answer["label"].decode(), "probabilities": scores}
@@ -22,8 +22,8 @@ def _classes(example, answer):
     unknown = sorted(set(example.label or ()) - set(labels))
     if unknown:
         raise ValueError(
-            f"{example.where}: the label {unknown[0]!r} is none of those of "
-            f"the export: {', '.join(labels)}."
+            f"{example.where}: the label {unknown[0]!r} is not one of the "
+            f"export: {', '.join(labels)}."
         )
     chosen = zip(labels, answer["chosen"].tolist(), strict=True)
     scores = dict(zip(labels, answer["scores"].tolist(), strict=True))
@@ -34,8 +34,8 @@ def _classes(example, answer):
 
 
 def _tags(example, answer):
-    # A word of a file may hold a blank, where the export divides it; its tag
-    # is that of the first part, as in fine-tuning.
+    # A word of a file may contain a blank, where the export divides it; it gets
+    # the tag of its first part, as in fine-tuning.
     parts = [len(word.split()) for word in example.words]
     begins = np.cumsum([0, *parts])
     if begins[-1] != answer["count"]:
@@ -60,7 +60,7 @@ def _score(example, answer):
 
 
 def _span(example, answer):
-    # The best span, however likely it is that there is none.
+    # The best span, even if it is likelier that there is no answer.
     best = answer["n_best_answers"][0].decode()
     return {
         "answer": answer["answer"].decode(),
@@ -76,8 +76,8 @@ def _target(example, answer):
     }
 
 
-# kind of task -> (outputs that are read, fields of an example that are asked,
-# and a function that makes an answer a dict as of `Task.decode`)
+# kind of task -> (outputs to read, fields of an example to send, and a function
+# from an answer to a dict as of `Task.decode`)
 _KINDS = {
     "classification": ("label labels scores", "text text_pair", _class),
     "multi_label": ("labels scores chosen", "text text_pair", _classes),
@@ -102,7 +102,7 @@ def _row(example, names):
     if "source" in row:
         return {"text": row["source"]}
     if "document" in row:
-        # One a row, for queries differ in how many documents they have.
+        # One per row, because queries have different numbers of documents.
         row["documents"] = [row.pop("document")]
     if "options" in row:
         row["options"] = list(row["options"])

@@ -70,7 +70,7 @@ def as_line(row, answer):
     """
     count = answer.get("count")
     if count is not None:
-        # The rest pads the row to the longest one of its batch.
+        # The rest is padding to the longest row of the batch.
         answer = {
             name: value[:count] if np.ndim(value) else value
             for name, value in answer.items()
@@ -101,7 +101,7 @@ def parse_arguments(argv=None):
     """Options of the command."""
     parser = command_line.Parser(
         prog="python -m saved_models.predict",
-        description="Ask an exported model; writes one JSON object per row.",
+        description="Run an exported model; prints one JSON object per row.",
     )
     add = parser.add_argument
     add("--model", help="NAME, or NAME/VERSION, of an export")
@@ -110,7 +110,7 @@ def parse_arguments(argv=None):
         help="http://HOST:8501/v1/models/NAME or grpc://HOST:8500; https:// "
         "and grpcs:// with TLS",
     )
-    add("--name", help="of the model on a grpc:// server")
+    add("--name", help="name of the model on a grpc:// server")
     add(
         "--timeout",
         type=float,
@@ -120,24 +120,29 @@ def parse_arguments(argv=None):
     add(
         "--ca-file",
         metavar="FILE",
-        help="certificates, of https:// or grpcs://",
+        help="trusted certificates, for https:// or grpcs://",
     )
     add(
         "--header",
         action="append",
         default=[],
         metavar="NAME:VALUE",
-        help="of each request, such as authorization; @FILE reads lines of "
-        "them, which the list of processes does not show; may be repeated",
+        help="header of each request, such as authorization; @FILE reads "
+        "headers from lines, which keeps them out of the list of processes; "
+        "may be repeated",
     )
-    add("--text", action="append", default=[], help="may be repeated")
-    add("--file", help="texts, one a line")
+    add("--text", action="append", default=[], help="a text; may be repeated")
+    add("--file", help="texts, one per line")
     add(
         "--inputs",
         metavar="FILE",
-        help="JSON lines, each an object of the signature's inputs by name",
+        help="JSON lines, each an object with the signature's inputs by name",
     )
-    add("--signature", default="serving_default")
+    add(
+        "--signature",
+        default="serving_default",
+        help="signature to run (default: serving_default)",
+    )
     add("--batch-size", type=int, default=32, help="rows at once (default: 32)")
     add_trust_options(parser)
     return command_line.parse(parser, argv, ("header", "text"))

@@ -66,50 +66,50 @@ class ExportSettings(settings.Settings):
 
     sequence_length: int | None = setting(
         None,
-        "tokens of a text at most (default: the largest bucket, else as it "
-        "was fine-tuned, else 512)",
+        "most tokens of a text (default: the largest bucket, else as in "
+        "fine-tuning, else 512)",
         _LENGTH,
         metavar="TOKENS",
     )
     stride: int | None = setting(
         None,
-        "tokens between the starts of two windows of a context (default: as "
-        "it was fine-tuned)",
+        "tokens between the starts of two windows of a context (default: as in "
+        "fine-tuning)",
         settings.POSITIVE,
         metavar="TOKENS",
     )
     max_question_length: int | None = setting(
         None,
-        "tokens of a question at most (default: as it was fine-tuned)",
+        "most tokens of a question (default: as in fine-tuning)",
         settings.POSITIVE,
         metavar="TOKENS",
     )
     window_stride: int | None = setting(
         None,
-        "average over windows of a text that is too long for a classifier or "
-        "regressor; tokens between the starts of two windows (default: as it "
-        "was fine-tuned, else the text loses its end)",
+        "tokens between the starts of two windows of a text that is too long "
+        "for a classifier or regressor, which averages over them (default: as "
+        "in fine-tuning, else the text is truncated)",
         settings.POSITIVE,
         metavar="TOKENS",
     )
     num_candidates: int = setting(
         5,
-        "tokens for every blank, answers for every question",
+        "number of tokens for every blank, or of answers for every question",
         settings.POSITIVE,
         metavar="N",
     )
     precision: str = setting(
         "float32",
-        "float32: the model's own; bfloat16: weights and activations; int8: "
+        "float32: as the model; bfloat16: weights and activations; int8: "
         "stored weights",
         choices=PRECISIONS,
     )
     seq_length_buckets: tuple = setting(
-        (), "pad texts to these numbers of tokens (default: to the longest)"
+        (), "pad texts to one of these lengths (default: to the longest text)"
     )
     max_batch: int | None = setting(
         None,
-        "compute at most so many texts at once (default: 4096 tokens)",
+        "compute at most this many texts at once (default: 4096 tokens)",
         settings.POSITIVE,
         metavar="ROWS",
     )
@@ -131,7 +131,7 @@ class ExportSettings(settings.Settings):
         settings.POSITIVE,
         metavar="N",
     )
-    jit_compile: bool = setting(False, "compile by XLA")
+    jit_compile: bool = setting(False, "compile with XLA")
     memory_length: int | None = setting(
         None,
         "memory of document_segment; 0 leaves it out (default: the model's, "

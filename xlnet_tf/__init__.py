@@ -59,7 +59,7 @@ def _check_neighbours():
         ):
             found = list(folders)[0] if folders else spec.origin
             raise ImportError(
-                f"{found} is imported in the place of the package {name} of "
+                f"{found} is imported instead of the package {name} of "
                 "xlnet_tf: rename it, or start Python in another folder."
             )
 

@@ -10,7 +10,7 @@ import sys
 from data_pipeline.command_line import near
 from xlnet_tf.version import __version__
 
-# In the order of use: the module of each, and what it does.
+# In the order of use: the module and the description of each.
 COMMANDS = {
     "train-tokenizer": (
         "data_pipeline.train_tokenizer",
@@ -28,9 +28,9 @@ COMMANDS = {
     "finetune": ("xlnet_tf.finetune", "fine-tune a model on a task"),
     "evaluate": ("xlnet_tf.evaluate", "measure a language model on text"),
     "generate": ("xlnet_tf.generate", "continue texts"),
-    "convert": ("xlnet_tf.convert", "convert weights of others, and back"),
+    "convert": ("xlnet_tf.convert", "convert weights between formats"),
     "export": ("saved_models.export", "write a SavedModel for TF Serving"),
-    "predict": ("saved_models.predict", "ask a SavedModel or a server"),
+    "predict": ("saved_models.predict", "run a SavedModel or ask a server"),
     "compare": ("saved_models.compare", "compare SavedModels on labelled rows"),
     "show": ("xlnet_tf.show", "draw masks, attention, memory and curves"),
 }
@@ -52,7 +52,7 @@ def main(argv=None):
     if name == "--version":
         sys.stdout.write(f"xlnet_tf {__version__}\n")
         return 0
-    # Names of modules will do.
+    # Accept names of modules too.
     name = name.replace("_", "-")
     if name not in COMMANDS:
         hint = near(name, COMMANDS) or "."

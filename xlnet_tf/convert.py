@@ -29,7 +29,7 @@ def parse_arguments(argv=None):
     """Options of the command."""
     parser = command_line.Parser(
         prog="python -m xlnet_tf.convert",
-        description="Convert XLNet weights, whoever wrote them.",
+        description="Convert the weights of an XLNet or BERT between formats.",
     )
     add = parser.add_argument
     add(
@@ -45,33 +45,39 @@ def parse_arguments(argv=None):
         metavar="DIR",
         help="new or empty directory, or hf://OWNER/NAME to upload",
     )
-    add("--format", choices=FORMATS, default="keras", help="default keras")
+    add(
+        "--format",
+        choices=FORMATS,
+        default="keras",
+        help="keras: a preset; hf: Hugging Face's format; tf1: as released "
+        "(default keras)",
+    )
     add(
         "--dtype",
         choices=("float32", "float16"),
         default="float32",
-        help="of the weights in a preset: float16 takes half the space "
+        help="type of the weights in a preset: float16 takes half the space "
         "(default float32)",
     )
     add("--config", help="the checkpoint's xlnet_config.json, if elsewhere")
     add("--tokenizer", help="its spiece.model, if elsewhere")
-    add("--task", help="class to read, such as XLNetTextClassifier")
-    add("--head", help='which of several heads, such as "mnli"')
+    add("--task", help="class of the model, such as XLNetTextClassifier")
+    add("--head", help='name of one of several heads, such as "mnli"')
     add(
         "--gelu",
         choices=("tanh", "erf"),
-        help="form of GELU in training, if another one than is detected",
+        help="form of GELU in training, if not the one that is detected",
     )
     add(
         "--partial",
         action="store_true",
-        help="take weights that fit and list the others",
+        help="read the weights that fit, and list the others",
     )
     return command_line.parse(parser, argv)
 
 
 def main(argv=None):
-    """Runs the command; see the module's text."""
+    """Run the command; see the module's text."""
     arguments = parse_arguments(argv)
     target = arguments.to
     if not is_model_of_hub(target):
@@ -106,7 +112,7 @@ def main(argv=None):
 
 
 def check_empty(target):
-    """Refuses a directory that holds something, and a file."""
+    """Refuse a directory that holds something, and a file."""
     path = as_path(target)
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
         raise ValueError(
@@ -133,7 +139,7 @@ def _warn_of_differences(model, form):
 
 
 def read(arguments):
-    """Reads the model of the arguments.
+    """Read the model of the arguments.
 
     Returns:
         (backbone or task, WeightSource, Head or None).
@@ -213,7 +219,7 @@ def read_its_tokenizer(arguments):
 
 
 def check_vocabulary(model, tokenizer):
-    """Refuses a tokenizer with more pieces than the model has."""
+    """Refuse a tokenizer with more pieces than the model has."""
     if tokenizer is None:
         return
     pieces, size = tokenizer.vocabulary_size, model.config.vocabulary_size
@@ -225,7 +231,7 @@ def check_vocabulary(model, tokenizer):
 
 
 def write(model, target, form, tokenizer=None, head=None, dtype="float32"):
-    """Writes a model into a new directory, whole or not at all.
+    """Write a model into a new directory, whole or not at all.
 
     Args:
         model: a backbone, or a task around one.

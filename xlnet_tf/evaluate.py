@@ -147,9 +147,9 @@ def measure_text(options):
     """Print the perplexity of text; return the exit status."""
     for name in ("data", "columns", "predictions"):
         if getattr(options, name):
-            raise ValueError(f"--{name} is of --task, which is not given.")
+            raise ValueError(f"--{name} needs --task, which is not given.")
     if options.window is None and options.stride is not None:
-        raise ValueError("--stride is of --window, which is not given.")
+        raise ValueError("--stride needs --window, which is not given.")
     if options.window is not None and options.memory_length:
         raise ValueError(
             "--window reads without memory; leave --memory-length out."
@@ -206,7 +206,7 @@ def measure_task(options):
     for name in ("tokenizer", "memory_length", "window", "stride"):
         if getattr(options, name) is not None:
             option = name.replace("_", "-")
-            raise ValueError(f"--{option} is of --text, which is not given.")
+            raise ValueError(f"--{option} needs --text, which is not given.")
     from xlnet_tf.files import as_path
     from xlnet_tf.files import write_json
     from xlnet_tf.files.models import as_model_path
@@ -273,7 +273,7 @@ def read_text(options, tokenizer):
         np.array(list(map(len, sentences)), np.int64),
     )
     if len(stream.token_ids) < 2:
-        raise ValueError("the text must have two tokens at least.")
+        raise ValueError("the text must have at least two tokens.")
     return stream.token_ids, words, characters
 
 

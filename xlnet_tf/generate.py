@@ -25,7 +25,7 @@ def parse_arguments(argv=None):
     parser = command_line.Parser(
         prog="python -m xlnet_tf.generate",
         usage="%(prog)s --model PATH (--prompt TEXT | --input FILE) [options]",
-        description="Continue texts by a pretrained model.",
+        description="Continue texts with a pretrained model.",
     )
     add = parser.add_argument
     add(
@@ -34,13 +34,22 @@ def parse_arguments(argv=None):
         metavar="PATH",
         help="output of a run, preset or .keras file",
     )
-    add("--prompt", action="append", default=[], help="may be repeated")
+    add(
+        "--prompt",
+        action="append",
+        default=[],
+        help="text to continue; may be repeated",
+    )
     add(
         "--input",
         metavar="FILE",
-        help="prompts, one a line, or .jsonl of objects with `prompt`",
+        help="prompts, one per line, or .jsonl of objects with `prompt`",
     )
-    add("--output", metavar="FILE", help="JSON lines (default: printed)")
+    add(
+        "--output",
+        metavar="FILE",
+        help="file of JSON lines (default: print them)",
+    )
     add(
         "--stream",
         action="store_true",
@@ -56,7 +65,7 @@ def parse_arguments(argv=None):
         action="append",
         default=[],
         metavar="TEXT",
-        help="a text ends before it; may be repeated",
+        help="end a text before this string; may be repeated",
     )
     group = parser.add_argument_group("settings")
     add_options(group, GenerationSettings, skip=("stop",))
@@ -127,12 +136,12 @@ def as_line(row, found):
 
 
 def main(argv=None):
-    """Runs the command; see the module's text."""
+    """Run the command; see the module's text."""
     options = parse_arguments(argv)
     given = given_options(
         GenerationSettings, {**vars(options), "stop": tuple(options.stop)}
     )
-    GenerationSettings(**given)  # refuses what is wrong before models are read
+    GenerationSettings(**given)  # validates before models are read
     rows = read_prompts(options)
     generator = _generator(options, given)
     settings = generator.settings
@@ -198,7 +207,7 @@ def _print(generator, rows):
 
 
 def _write(generator, rows, options):
-    """Writes the lines beside the output, and renames the file when whole."""
+    """Write the lines beside the output, and rename the file when whole."""
     import tqdm
 
     from xlnet_tf.files import as_path
@@ -224,7 +233,7 @@ def _write(generator, rows, options):
 
 
 def _task(options, rows, settings):
-    """str, a line by which a file knows the command that it is of."""
+    """str, the first line of a partial file, which identifies its command."""
     values = {
         "model": options.model,
         "tokenizer": options.tokenizer,
@@ -236,11 +245,12 @@ def _task(options, rows, settings):
 
 
 def _lines_kept(partial, task):
-    """Lines of a stopped run of the same command; other files begin anew."""
+    """Lines of a stopped run of the same command, none of another one."""
     kept = []
     if partial.is_file():
-        # Not `splitlines`: a text may contain U+2028 and the like. What comes
-        # behind the last end of a line was cut off, perhaps in a character.
+        # Not `splitlines`: a text may contain U+2028 and the like. Bytes after
+        # the last line feed are a line that was cut off, perhaps inside a
+        # character.
         first, *lines = partial.read_bytes().split(b"\n")[:-1] or [b""]
         if first == task.strip().encode():
             kept = [f"{line.decode()}\n" for line in lines]

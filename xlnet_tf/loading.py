@@ -34,10 +34,11 @@ from xlnet_tf.weights.source import head_parameters
 from xlnet_tf.weights.tensor_files import check_arrays
 
 _CONFIG, _WEIGHTS = "config.json", "model.weights.h5"
-# Keras stores what cannot be compressed much.
+# Keras' files compress little.
 _MOST_EXPANSION = 10
 _ALWAYS_ALLOWED = 2**26
-# What zipfile raises for damage: it takes it for passwords and newer formats.
+# Errors of zipfile for damage, some of which it mistakes for a password or a
+# newer format.
 _DAMAGE = (
     zipfile.BadZipFile,
     zlib.error,
@@ -50,7 +51,7 @@ _DAMAGE = (
     ValueError,
 )
 
-# What Keras raises for a config that is not as it wrote it.
+# Errors of Keras for a config that was changed after it was written.
 _UNFIT = (
     ArithmeticError,
     AssertionError,
@@ -89,7 +90,7 @@ MODELS = {
 
 
 def load(path, verify=True):
-    """Loads the model that was saved at a path, as the class it was saved as.
+    """Load the model that was saved at a path, as the class it was saved as.
 
     Args:
         path: str or path of a `.keras` file, of the output of a run (its
@@ -127,7 +128,7 @@ def load(path, verify=True):
 
 
 def _find_preprocessor(model, run, verify):
-    """Gives a model of a run the preprocessor of the run's preset."""
+    """Give a model of a run the preprocessor of the run's preset."""
     preset = run / "preset"
     has_none = getattr(model, "preprocessor", True) is None
     if has_none and model.preprocessor_cls is not None and preset.is_dir():
@@ -135,7 +136,7 @@ def _find_preprocessor(model, run, verify):
 
 
 def load_keras_file(path):
-    """Loads a `.keras` file.
+    """Load a `.keras` file.
 
     Args:
         path: path.
@@ -174,9 +175,9 @@ def load_keras_file(path):
 
 
 def _checked_config(local, path):
-    """The config of a `.keras` file, all of which is whole and not too large.
+    """Check the checksums and sizes of a `.keras` file, and return its config.
 
-    Keras reads weights with a wrong checksum all the same.
+    Keras itself reads weights with a wrong checksum.
     """
     try:
         with zipfile.ZipFile(local) as archive:
@@ -213,7 +214,7 @@ def _opened_weights(archive, local):
         yield io.BytesIO(archive.read(member)), member.file_size
         return
     with local.open("rb") as file:
-        # The header in front of a member: its name and more have these lengths.
+        # The lengths of the name and the extra field in a member's header.
         file.seek(member.header_offset + 26)
         begin = member.header_offset + 30
         begin += sum(struct.unpack("<HH", file.read(4)))
@@ -251,7 +252,7 @@ class _Section(io.RawIOBase):
 
 
 def _check_members(archive, stored_bytes):
-    """Refuses members that are far larger than the file."""
+    """Refuse members that are far larger than the file."""
     members = archive.infolist()
     if len({member.filename for member in members}) < len(members):
         raise zipfile.BadZipFile("two members have the same name")
@@ -262,9 +263,9 @@ def _check_members(archive, stored_bytes):
 
 
 def _check_classes(values):
-    """Refuses layers of Keras' in a model of ours: they may be of any size.
+    """Refuse Keras' own layers in a model of ours.
 
-    Or run code, as Lambda and TFSMLayer do.
+    They could be of any size, or run code, as Lambda and TFSMLayer do.
     """
     name = values.get("registered_name") if isinstance(values, dict) else None
     if not str(name).startswith("xlnet_tf>"):

@@ -218,12 +218,12 @@ class AdamW(keras.optimizers.AdamW):
             self._numbers = None
 
     def update_step(self, gradient, variable, learning_rate):
-        """Decays a weight at its own rate, then applies its gradient."""
+        """Decay a weight at its own rate, then applie its gradient."""
         dtype = keras.backend.standardize_dtype(variable.dtype)
         if dtype in ("bfloat16", "float16"):
             raise ValueError(
-                "AdamW trains weights of float32 or float64: the steps of "
-                "training are lost in narrower ones. Make the model with "
+                "AdamW needs weights of float32 or float64: narrower types "
+                "lose small updates. Make the model with "
                 f"dtype='mixed_{dtype}', which computes in {dtype} and keeps "
                 f"weights in float32. Received: {dtype} weights."
             )
@@ -300,7 +300,7 @@ class AdamW(keras.optimizers.AdamW):
             "layer_decay_on": self.layer_decay_on,
         }
         if self.num_layers is not None and self.layer_decay != 1:
-            # Only then, so that older versions read the other files.
+            # Only in this case: older versions can read the other files.
             config["num_layers"] = self.num_layers
         return config
 

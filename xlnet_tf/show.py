@@ -37,8 +37,8 @@ def parse_arguments(argv=None):
         return added.add_argument
 
     add = picture("masks", "who may attend to whom, in both streams")
-    add("--pieces", nargs="+", metavar="PIECE", help="the tokens, as they are")
-    add("--text", help="a text, cut by --tokenizer")
+    add("--pieces", nargs="+", metavar="PIECE", help="tokens, as they are")
+    add("--text", help="a text to split with --tokenizer")
     add("--tokenizer", metavar="FILE", help="a spiece.model, run or preset")
     add(
         "--order",
@@ -52,7 +52,7 @@ def parse_arguments(argv=None):
         "--blocks",
         nargs="+",
         metavar="POSITIONS",
-        help="the pseudo mask of UniLMv2 instead: positions of each step, "
+        help="draw the pseudo mask of UniLMv2 instead: positions of each step, "
         "such as 4,5 2",
     )
     add(
@@ -60,7 +60,7 @@ def parse_arguments(argv=None):
         nargs="+",
         default=[],
         metavar="PIECE",
-        help="tokens before these that are remembered",
+        help="remembered tokens in front of these",
     )
     add("--seed", type=int, default=0, help="of a random order (default 0)")
     for name, text in (
@@ -70,27 +70,25 @@ def parse_arguments(argv=None):
         add = picture(name, text)
         add("--model", required=True, metavar="PATH", help="run or preset")
         add("--tokenizer", metavar="FILE", help="default: beside the model")
-        add("--text", required=True)
+        add("--text", required=True, help="the text to read")
         if name == "memory":
-            add("--before", required=True, help="the text that is remembered")
-        add(
-            "--layer", type=int, default=-1, help="from 0 on (default the last)"
-        )
-        add("--head", type=int, help="from 0 on (default the mean of all)")
+            add("--before", required=True, help="text to remember before it")
+        add("--layer", type=int, default=-1, help="from 0 (default the last)")
+        add("--head", type=int, help="from 0 (default the mean of all)")
         add(
             "--distances",
             action="store_true",
-            help="draw weight against distance, of all layers",
+            help="draw weight against distance, for all layers",
         )
     add = picture("curve", "a metric of one or several runs")
     add("runs", nargs="+", metavar="RUN", help="directories of runs")
-    add("--metric", default="loss", help="of metrics.jsonl (default loss)")
+    add("--metric", default="loss", help="in metrics.jsonl (default loss)")
     texts = ("before", "pieces", "text")
     return command_line.parse(parser, argv, texts)
 
 
 def main(argv=None):
-    """Runs the command; see the module's text."""
+    """Run the command; see the module's text."""
     options = parse_arguments(argv)
     output = pathlib.Path(options.output)
     if output.suffix not in FORMATS:

@@ -77,8 +77,7 @@ def parse_arguments(argv=None):
         action="append",
         default=[],
         metavar="NAME=VALUE",
-        help="change a field of the model's config, as in num_layers=6; may be "
-        "repeated",
+        help="a field of the model's config, as num_layers=6; may be repeated",
     )
     add("--preset", metavar="DIR", help="directory of weights to start from")
     add_options(parser, TrainingConfig, skip=FURTHER, defaults=_DEFAULTS)
@@ -149,7 +148,7 @@ def read_config(options):
         TrainingConfig.read(options.training, options)  # reports other errors
         raise ValueError(
             "the number of optimizer steps is not known: give --steps N, or "
-            "--recipe, or a file by --training that has it."
+            "--recipe, or --training with a file that sets it."
         )
     steps = options.steps or given.get("steps", 0)
     if 0 < steps <= training.get("warmup_steps", 0):

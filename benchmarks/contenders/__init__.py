@@ -1,4 +1,4 @@
-"""Whoever is measured, a module for each library.
+"""Contenders of the benchmarks, a module for each library.
 
 Each function sets up and returns what is timed: a callable without arguments
 that comes back when its result is there. Modules import their library at once,
@@ -8,4 +8,4 @@ a contender is held against.
 
 
 class NotAvailable(RuntimeError):
-    """What a contender needs is not there; the message says what."""
+    """Error of a contender that lacks something, which the message names."""

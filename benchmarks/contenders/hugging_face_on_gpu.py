@@ -15,7 +15,7 @@ _DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 
 def device_name():
-    """What the maker calls the device."""
+    """Name of the device, by its maker."""
     return torch.cuda.get_device_name() if _DEVICE == "cuda" else "cpu"
 
 

@@ -213,7 +213,7 @@ def document_in_one_piece(model, length):
 
 
 def check_room(model, length):
-    """Refuses a document whose scores would not fit into the memory.
+    """Refuse a document whose scores would not fit into the memory.
 
     Raises:
         NotAvailable: if so.

@@ -30,7 +30,7 @@ FEATURES = (
 
 
 def device_name():
-    """What the maker calls the device."""
+    """Name of the device, by its maker."""
     return jax.devices()[0].device_kind
 
 
@@ -163,7 +163,7 @@ def inference(
 
 
 def check_backend():
-    """Refuses another backend than JAX.
+    """Refuse any backend but JAX.
 
     Raises:
         RuntimeError: if Keras runs on another one.

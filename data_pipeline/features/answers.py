@@ -11,10 +11,10 @@ from data_pipeline.tokenization.cleaning import blanks_class
 
 # Released score of an end where no span is possible.
 _NO_END_SCORE = -1e6
-# Odd and large, so that the digests of different texts differ.
+# Odd and large, so that the hashes of different texts differ.
 _BASE = 6364136223846793005
 _ROW_FACTOR = 1442695040888963407
-# By code point, up to the first one behind the last blank.
+# Whether each code point is a blank, up to one after the last blank.
 _IS_BLANK = np.array([chr(code).isspace() for code in range(0x3002)])
 _NO_ANSWER = {
     "begin": -1,
@@ -67,7 +67,7 @@ def best_spans(outputs, windows, contexts, n_best=5, max_answer_length=64):
             "`n_best` and `max_answer_length` must be at least 1. Received: "
             f"n_best={n_best}, max_answer_length={max_answer_length}."
         )
-    with tf.device("CPU:0"):  # strings live there
+    with tf.device("CPU:0"):  # GPUs hold no strings
         # Questions share contexts, which are read once.
         contexts, numbers = tf.unique(valid_utf8(contexts))
         characters = _Characters(contexts)
@@ -143,7 +143,7 @@ class _Characters:
         starts = tf.gather(self._starts, rows)
         first = tf.gather(before, starts + tf.cast(begins, tf.int64))
         limit = tf.gather(before, starts + tf.cast(ends, tf.int64))
-        # One more, since there may be none at all.
+        # An extra value, in case there is none.
         places = tf.concat([places, [-1]], 0)
         begins = tf.gather(places, first) - starts
         ends = tf.gather(places, tf.maximum(limit - 1, 0)) + 1 - starts
@@ -159,7 +159,7 @@ class _Characters:
         begins = starts + tf.cast(begins, tf.int64)
         ends = starts + tf.cast(ends, tf.int64)
         found = tf.gather(sums, ends) - tf.gather(sums, begins)
-        # As if every span began at the last character.
+        # Scaled as if every span began at the last character.
         last = tf.size(self._codes, tf.int64) - 1
         return found * tf.gather(powers, last - begins)
 
@@ -196,7 +196,7 @@ def _spans(outputs, windows, max_answer_length):
     # Index of the first piece of each window among those of all windows.
     first = tf.cast(windows.begins.row_starts(), tf.int32)[:, None]
     is_start = (starts >= 0) & (starts < limits)
-    # One value more, since there may be none at all.
+    # An extra value, in case there is none.
     is_max_context = tf.concat([windows.is_max_context.flat_values, [False]], 0)
     is_start &= tf.gather(
         is_max_context,

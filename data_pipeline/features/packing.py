@@ -119,7 +119,7 @@ def pack(
 
 
 def checked_size(values, check_size, count, num_tokens):
-    """The same tensor, which nothing reads before sizes were checked.
+    """Return the same tensor, which cannot be read before the size check.
 
     Args:
         values: tensor.
@@ -280,7 +280,7 @@ def _at(rows, places, lengths, otherwise):
     """
     is_there = (places >= 0) & (places < lengths)
     starts = tf.cast(rows.row_starts(), tf.int32)[:, None]
-    # One more value, since there may be none at all.
+    # An extra value, in case there is none.
     values = tf.concat([rows.flat_values, tf.zeros([1], rows.dtype)], 0)
     index = tf.where(is_there, starts + places, tf.size(rows.flat_values))
     return tf.where(

@@ -127,7 +127,7 @@ def make_windows(
     question_ids = tokenizer(questions)
     question_lengths = tf.cast(question_ids.row_lengths(), tf.int32)
     question_ids = question_ids[:, :max_question_length]
-    with tf.device("CPU:0"):  # strings live there
+    with tf.device("CPU:0"):  # GPUs hold no strings
         distinct, numbers = tf.unique(tf.convert_to_tensor(contexts, tf.string))
     ids, begins, ends = (
         tf.gather(x, numbers) for x in tokenizer.tokenize_with_offsets(distinct)

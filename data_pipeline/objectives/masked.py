@@ -16,10 +16,10 @@ from data_pipeline.tokenization.symbols import MASK_ID
 from data_pipeline.tokenization.symbols import SPECIAL_IDS
 
 UNITS = ("words", "pieces")
-# Of the targets; the others stay as they are.
+# Shares of the targets; the other targets stay as they are.
 MASKED, RANDOM = 0.8, 0.1
 
-# Numbers of the draws of a token.
+# Numbers of the random draws of a token.
 _UNIT, _KIND, _TOKEN = range(3)
 
 
@@ -110,13 +110,13 @@ def check_share(fraction, manifest):
     if round(fraction * manifest.sequence_length) < 1:
         raise ValueError(
             f"a share of {fraction:g} of the {manifest.sequence_length} tokens "
-            "of a sequence is no token at all. Build longer records, or raise "
-            "`masked_fraction`."
+            "of a sequence is less than a token. Build longer records, or "
+            "raise `masked_fraction`."
         )
 
 
 def word_starts(records):
-    """Where words begin, in the order in which a sequence is stored.
+    """Mark where words begin, in the stored order of a sequence.
 
     Args:
         records: dict with `starts_word` bool [B, T], whether a piece begins a
@@ -126,7 +126,7 @@ def word_starts(records):
         bool tensor [B, T].
     """
     starts = records["starts_word"]
-    # Backwards, the piece that begins a word is its last.
+    # In a reversed record, the piece that begins a word is stored last.
     behind = tf.pad(starts[:, :-1], [[0, 0], [1, 0]], constant_values=True)
     return tf.where(records["is_reversed"][:, None], behind, starts)
 

@@ -57,7 +57,7 @@ class PermutationReader(ObjectiveReader):
 
     @property
     def takes_literal(self):
-        # Released masks cannot say that targets do not see their neighbours.
+        # Released masks cannot hide neighbouring targets from each other.
         return not callable(self.order) and self.order != "block"
 
     def __post_init__(self):
@@ -76,7 +76,7 @@ class PermutationReader(ObjectiveReader):
             )
 
     def first_half_length(self, manifest):
-        # Nobody checks the ranks of a function.
+        # The ranks that a user's function gives are not checked.
         return 0 if callable(self.order) else manifest.reuse_length
 
     def features(self, records, manifest, draw, literal=False):

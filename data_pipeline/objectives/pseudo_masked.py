@@ -23,7 +23,7 @@ BLOCKS, LONGEST_BLOCK = 0.4, 6
 # them do not fit.
 _TRIES = 3
 
-# Numbers of the draws of a block.
+# Numbers of the random draws of a block.
 _IS_BLOCK, _LENGTH, _BEGIN = range(3, 6)
 
 

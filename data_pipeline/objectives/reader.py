@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 
 class Draw(NamedTuple):
-    """What the random draws of a batch follow from.
+    """Inputs that determine the random draws of a batch.
 
     `seed` is an int; `epoch` and `record_index` are int64 tensors [B].
     """

@@ -103,7 +103,7 @@ class Builder:
 
 
 class _Work(typing.NamedTuple):
-    """What workers need beside the text; the directory is the temporary one."""
+    """Input of the workers besides the text; `directory` is temporary."""
 
     directory: str
     tokenizer: typing.Any

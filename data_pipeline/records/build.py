@@ -130,7 +130,7 @@ def _build_set(
             corpus, tokenizer, settings, writer, may_differ
         )
     _check_splits(built, settings)
-    # What fails from here on may succeed when it is repeated.
+    # Keep the parts: an error from here on may not recur in another attempt.
     writer.keep = True
     manifest, names = make_manifest(
         built, tokenizer, settings, corpus, log.bad_text
@@ -280,8 +280,8 @@ _worker = {}
 def _start_worker(tokenizer, settings, lifeline):
     # Ctrl-C reaches the whole process group; the parent alone handles it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    # At once, so that none writes into the next build: the thread below may
-    # wait long for a library to return. Linux alone can do this.
+    # Die with the parent at once, so that no worker writes into the next build:
+    # the thread below may wait long for a library to return. Only on Linux.
     with contextlib.suppress(AttributeError):
         ctypes.CDLL(None).prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGKILL)
     threading.Thread(
@@ -352,7 +352,8 @@ def make_manifest(built, tokenizer, settings, corpus, bad_text):
         **bad_text,
     }
     written = sum(part.written_unknown for part in built)
-    # Each is one to three tokens; where few are, a manifest has no such field.
+    # Each gives one to three tokens; the manifest has the field if many are
+    # unknown because of it.
     if 5 * written > totals["unknown_tokens"]:
         totals["written_unknown"] = written
     options = dataclasses.asdict(settings)

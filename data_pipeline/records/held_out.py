@@ -12,7 +12,8 @@ from data_pipeline.records.schema import SPLITS
 from data_pipeline.text.documents import PartPlanner
 
 _HASHES = 1 << 64
-# On average, in any language: no shorter text is taken for a sequence.
+# An upper bound of the average in any language: shorter text is never assumed
+# to fill a sequence.
 _MOST_CHARACTERS_OF_A_TOKEN = 8
 
 
@@ -83,7 +84,7 @@ def validation_threshold(documents, settings):
     enough = _MOST_CHARACTERS_OF_A_TOKEN * settings.sequence_length
     count, second, highest = 0, -1, -1
     trained_on = held_out = total = 0
-    # Documents of the lowest hashes that are enough together.
+    # The documents of the lowest hashes that together are long enough.
     heap, held_in_heap = [], 0
     with contextlib.closing(documents()) as stream:
         for number, document in enumerate(stream):

@@ -32,7 +32,7 @@ UNJOINED_VERSION = 2
 MANIFEST = "manifest.json"
 FORMS = ("compact", "frozen")
 _FILE_NAME = re.compile(r"[^/\\\0]+")
-# SHA-256 of the other fields. Versions before it wrote none.
+# SHA-256 of the other fields, which earlier versions did not write.
 _DIGEST = "manifest_sha256"
 _TOKENIZER = {
     "sha256": str,
@@ -40,8 +40,8 @@ _TOKENIZER = {
     "lowercase": bool,
     "file": str,
 }
-# Shards that one thread looks at, and threads: a bucket or a network disk takes
-# milliseconds for each.
+# Shards per thread, and threads: a bucket or a network disk takes milliseconds
+# for each shard.
 _SHARDS_AT_ONCE = 64
 _THREADS = 32
 
@@ -208,7 +208,7 @@ def read_manifest(directory, check_shards=True):
         version = int(content["format_version"])
     except FileNotFoundError:
         raise FileNotFoundError(
-            f"{path}: there is no manifest, so this is no complete set of "
+            f"{path}: there is no manifest, so this is not a complete set of "
             "records. Build one with `python -m data_pipeline.build_records`; "
             "a build that was stopped must be run again."
         ) from None
@@ -384,7 +384,7 @@ def _check_types(values, types):
     """Check the types of values, both dicts of the same names."""
     for name, expected in types.items():
         value = values[name]
-        is_bool = value is True or value is False  # an int too
+        is_bool = value is True or value is False  # bool is an int too
         if not isinstance(value, expected) or is_bool != (expected is bool):
             raise ValueError(
                 f"`{name}` must be of type "

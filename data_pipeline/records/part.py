@@ -33,8 +33,9 @@ class BuiltPart(typing.NamedTuple):
     characters: int
     tokens: int
     unknown: int
-    # Of parts that an earlier version has finished it is not known.
-    written_unknown: int = 0  # times that the text itself has <unk> written
+    # Occurrences of a literal <unk> in the text; 0 for parts that an earlier
+    # version has finished, where it is not known.
+    written_unknown: int = 0
 
 
 def build_part(split, number, part, path, tokenizer, settings):

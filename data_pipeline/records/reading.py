@@ -70,7 +70,7 @@ class ReadableRecords:
         return index, tf.equal(position, begin)
 
     def sources(self, position):
-        """Where the records at positions are stored.
+        """Find the shards and the numbers in them of records at positions.
 
         Args:
             position: int64 array [n].

@@ -24,15 +24,15 @@ from data_pipeline.text.documents import TEXT_FIELD
 from data_pipeline.text.files import sizes_and_times
 from xlnet_tf import files
 
-# Where the text files of a set were, and when they were changed: what tells
-# cheaply that they are still the same. No part of the set.
+# Paths and modification times of a set's text files, a cheap check that they
+# are unchanged. Not part of the set.
 INPUT = ".input.json"
-# Increase it when the same text, settings and seed give other records.
+# Increase it when the same text, settings and seed give different records.
 _BUILDING_VERSION = 2
 _DONE = ".done"
 _DIGEST = "sha256"  # of its other fields
 _FINISHED = "finished.json"
-# A file may change again without another time of change for so long.
+# Resolution of modification times: a file may change again within it unseen.
 _CLOCK_NS = 2_000_000_000
 # Names that the plans of earlier versions lack, and what they stand for there.
 _NEW = ("on_bad_text", "libraries")
@@ -77,7 +77,7 @@ def make_plan(corpus, tokenizer, settings):
         "on_bad_text": corpus.on_bad_text,
         "text_field": corpus.text_field,
         **vars(settings),
-        # Random draws and pieces may be others in another release.
+        # Another release may draw other numbers or give other pieces.
         "libraries": {
             "numpy": ".".join(np.__version__.split(".")[:2]),
             "sentencepiece": sentencepiece.__version__,
@@ -142,7 +142,7 @@ def read_plan(directory):
 
 
 def _is_plan(values):
-    """Whether the lists and dicts of a plan are some, bool."""
+    """Whether values have the types of a plan, bool."""
     files_and_sizes = values.get("input", [])
     return (
         isinstance(files_and_sizes, list)
@@ -158,7 +158,7 @@ def _difference(before, now, ignored=()):
         old = before.get(name, _EARLIER.get(name))
         if old == value or name in ignored or old is None and name in _NEW:
             continue
-        # What was refused is not in the set, so any choice gives the same.
+        # The text held nothing that was refused: any choice gives the same set.
         if name == "on_bad_text" and old == "refuse":
             continue
         if name == "input":
@@ -190,7 +190,7 @@ def find_finished_set(directory, plan):
     if before is None:
         differs = f"its {PLAN} is missing or damaged"
     else:
-        # What is complete may be of any release.
+        # A complete set may come from any release.
         differs = _difference(before, plan.values, ["libraries"])
         differs = differs or _changed_file(directory, before, plan)
     if differs:
@@ -202,7 +202,7 @@ def find_finished_set(directory, plan):
 
 
 def _changed_file(directory, before, plan):
-    """What text file has other content than before, in words, or None.
+    """Return a message about a text file that has changed, or None.
 
     Files are read, unless they are where they were and unchanged since.
     """
@@ -218,7 +218,7 @@ def _changed_file(directory, before, plan):
         path, changed = place
         is_known = changed is not None and place in places[number : number + 1]
         if not is_known and files.sha256_of(path) != digest:
-            return f"`input` file {path} has other text than it was made from"
+            return f"`input` file {path} has changed since the set was built"
     return None
 
 
@@ -273,15 +273,15 @@ def load_part(path, digest=None, may_differ=False):
         if may_differ:
             return None
         raise ChangedTextError(
-            f"{os.path.dirname(path)}: the text of `input` is another than the "
-            "stopped build has read, though its files have the same names and "
-            "sizes. Put the old text back, or start again with `overwrite` "
+            f"{os.path.dirname(path)}: the text of `input` differs from what "
+            "the stopped build has read, though its files have the same names "
+            "and sizes. Put the old text back, or start again with `overwrite` "
             "(--overwrite)."
         )
     shards = []
     for split, direction, shard, *written in content.pop("shards"):
         if len(written) != 1:
-            return None  # of an earlier version, which lacks checksums
+            return None  # earlier versions have no checksums
         # The directory may have been moved.
         shard = os.path.join(os.path.dirname(path), os.path.basename(shard))
         written = WrittenShard(*written[0])
@@ -346,7 +346,7 @@ def begin(directory, plan):
 
 
 def mark_for_repair(directory, plan):
-    """Note that text could not be read, and will be another when it can be.
+    """Note that some text could not be read, and may change by its repair.
 
     Args:
         directory: str, of the temporary files.
@@ -357,12 +357,12 @@ def mark_for_repair(directory, plan):
 
 
 def is_in_repair(values):
-    """Whether a plan is of a build that `mark_for_repair` has marked, bool."""
+    """Whether `mark_for_repair` has marked the build of a plan, bool."""
     return "building_version" in values and "input" not in values
 
 
 def count_parts(directory):
-    """How many finished parts a directory holds, int."""
+    """Count the finished parts in a directory, int."""
     names = (path.name for path in files.as_path(directory).iterdir())
     return sum(name.endswith(_DONE) for name in names)
 
@@ -374,8 +374,8 @@ def _is_whole(path, sha256):
 def _library_difference(before, now):
     name = next(x for x in now if before.get(x) != now[x])
     return (
-        f"{name} was of version {before.get(name)} and is of {now[name]}, "
-        "which may build other records"
+        f"{name} was version {before.get(name)} and is {now[name]}, which may "
+        "build different records"
     )
 
 

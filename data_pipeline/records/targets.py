@@ -272,7 +272,7 @@ def fill_with_words(words, taken, room, rng):
     """
     first, count = words.first[:-1], np.diff(words.first)
     rows = np.flatnonzero((room > 0) & (count > 0))
-    # Most draws fit; the exact search below is for the other rows.
+    # Most draws fit; the other rows are left to the exact search below.
     for _ in range(2 * int(room.max(initial=0))):
         draws = rng.random(len(rows))
         word = first[rows] + (draws * count[rows]).astype(np.int64)

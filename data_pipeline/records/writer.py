@@ -42,8 +42,8 @@ from xlnet_tf.files import written_whole
 TOKENIZER = "spiece.model"
 PLAN = "build.json"
 _BUILDING = ".building"
-# In the temporary directory: the locked file, who has locked it, and the names
-# that the files of a complete set are given, while they are given them.
+# In the temporary directory: the locked file, the owner of the lock, and the
+# final names of the files of a complete set while they are being renamed.
 _LOCK, _OWNER, _PLACING = "lock", "owner", "placing.json"
 _SHARD = re.compile(r"(train|validation)-\d{5,}\.tfrecord")
 
@@ -186,7 +186,7 @@ class RecordSetWriter:
         _flush_directory(self.directory)
 
     def _clear(self, is_kept):
-        """Removes temporary files, but not the lock, which is still held."""
+        """Remove temporary files, but not the lock, which is still held."""
         for path in list(self._building.iterdir()):
             is_lock = path.name.rstrip("/") in (_LOCK, _OWNER)
             if not is_lock and not is_kept(path):
@@ -225,10 +225,10 @@ class RecordSetWriter:
         return lock
 
     def _leave(self):
-        """Gives up the lock, and the directory if it is empty as before."""
+        """Give up the lock, and the directory if it is empty as before."""
         if is_remote(self.directory):
             return
-        # This is safe: who gets a lock looks whether its file is still there.
+        # Safe, because whoever gets a lock checks that its file still exists.
         for name in (_OWNER, _LOCK):
             remove(self._building / name)
         with contextlib.suppress(OSError):  # not empty, or not there
@@ -239,7 +239,7 @@ class RecordSetWriter:
                 self.directory.rmdir()
 
     def _check_names(self):
-        """Refuses to replace files, unless it is asked for."""
+        """Refuse to replace files, unless it is asked for."""
         is_complete = (self.directory / MANIFEST).exists()
         if not is_complete:
             self._take_back()
@@ -255,16 +255,17 @@ class RecordSetWriter:
                 continue
             if path.name != TOKENIZER or path.read_bytes() != self._model_proto:
                 raise FileExistsError(
-                    f"{self.directory} holds a file {path.name} that is of no "
-                    "complete set of records, and a set would replace it. "
+                    f"{self.directory} holds a file {path.name} that belongs "
+                    "to no complete set of records, and would be replaced. "
                     "Choose another `output`, or give `overwrite` "
                     "(--overwrite)."
                 )
 
     def _take_back(self):
-        """Takes back the files of a set whose writer was killed at the end.
+        """Move back the files of a set whose writer was killed at the end.
 
-        What stood there before the set has no temporary name, and goes.
+        Files that were there before the set have no temporary name, and are
+        removed.
         """
         try:
             names = read_json_object(self._building / _PLACING)
@@ -275,7 +276,7 @@ class RecordSetWriter:
             if temporary is None and _is_of_a_set(file):
                 remove(path)
                 continue
-            # A list from elsewhere may name any file.
+            # A list from a stranger may name any file.
             temporary = self._building / os.path.basename(str(temporary))
             if _is_of_a_set(file) and not temporary.exists() and path.exists():
                 path.replace(temporary)
@@ -284,11 +285,11 @@ class RecordSetWriter:
     def _old_shards(self):
         """Names of the shards of the set that will be replaced, a set."""
         names = set()
-        # Of a broken manifest the shards are unknown.
+        # The shards of a broken manifest are unknown.
         with contextlib.suppress(FileNotFoundError, ValueError):
             old = read_manifest(self.directory, check_shards=False)
             names = {shard.file for shard in all_shards(old)}
-        # A manifest from elsewhere may name any file.
+        # A manifest from a stranger may name any file.
         return set(filter(_SHARD.fullmatch, names))
 
 
@@ -303,7 +304,7 @@ def remove_leftovers(directory):
     if not (building / _PLACING).exists() or (building / MANIFEST).exists():
         return
     leftover = RecordSetWriter(directory, b"", True)
-    with contextlib.suppress(RuntimeError), leftover:  # another is at work
+    with contextlib.suppress(RuntimeError), leftover:  # another is writing
         pass
 
 
@@ -354,7 +355,7 @@ def _verify_shard(path, shard, frame_bytes, with_digest):
     digest = hashlib.sha256() if with_digest else None
     bad = tfrecord.find_bad_records(path, shard.records, frame_bytes, digest)
     is_other = digest and not bad and digest.hexdigest() != shard.sha256
-    # Behind a lost record stands the next one: the last is too early.
+    # After a lost record the next ones move up: the last one is too early.
     is_shifted = 0 < whole < shard.records and tfrecord.read_checksums(
         path, [whole - 1], frame_bytes
     ) == [shard.last_crc32c]

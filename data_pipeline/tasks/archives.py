@@ -45,7 +45,7 @@ _TAR_ENDINGS = {
     ".bz2": "bz2",
     ".xz": "xz",
 }
-# Lists and objects of JSON that is read as a whole: 72 bytes each.
+# Lists and objects in JSON that is read as a whole, at 72 bytes each.
 _MOST_CONTAINERS = 2**23
 _DAMAGE = (
     EOFError,
@@ -54,7 +54,7 @@ _DAMAGE = (
     tarfile.TarError,
     zipfile.BadZipFile,
     gzip.BadGzipFile,
-    # Of versions and ways to compress that are unknown, or damaged.
+    # For unknown, or damaged, versions and compression methods.
     NotImplementedError,
 )
 
@@ -98,7 +98,7 @@ def _version(path):
 def _is_archive(path):
     name = path.name.lower()
     return name.endswith(_ARCHIVE_ENDINGS) or (
-        # Such as data.tar.old; my.target.tsv is a table.
+        # For names such as data.tar.old; my.target.tsv is a table.
         ".tar" in name and not is_remote(path) and tarfile.is_tarfile(path)
     )
 
@@ -119,7 +119,7 @@ def open_text(tree, name, newline=""):
         with tree.open(name) as file:
             yield io.TextIOWrapper(file, "utf-8-sig", newline=newline)
     except UnicodeDecodeError:
-        # The decoder works in blocks, so search for the line.
+        # The decoder works on blocks, so search for the line.
         with tree.open(name) as file:
             for number, line in enumerate(file, start=1):
                 decode(line, tree.place(name), number)
@@ -297,8 +297,8 @@ class Tree:
         """The binary file of a member of an archive."""
         try:
             return self._archive.open(self._stored[name])
-        # Of a link that leads nowhere or to itself (RecursionError), of one
-        # that has a password, of a device, and of a name that is not UTF-8.
+        # Links that lead nowhere or to themselves (RecursionError), members
+        # with a password, devices, and names that are not UTF-8.
         except (
             LookupError,
             RuntimeError,
@@ -306,7 +306,7 @@ class Tree:
             UnicodeDecodeError,
         ) as error:
             raise ValueError(
-                f"{self.place(name)}: the member of the archive is no file "
+                f"{self.place(name)}: the member of the archive is not a file "
                 f"({error})."
             ) from None
 
@@ -383,7 +383,8 @@ def _damage_named(path):
     try:
         yield
     except (OSError, *_DAMAGE) as error:
-        # That of damaged data has no number, or that of a seek before 0.
+        # Damaged data gives an error without a number, or that of a seek
+        # before 0.
         is_damage = isinstance(error, _DAMAGE)
         if not is_damage and error.errno not in (None, errno.EINVAL):
             raise

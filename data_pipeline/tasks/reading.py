@@ -201,7 +201,7 @@ def read_task(
         train = read_examples(task, path, "train", columns)
     elif columns and evaluation is None:
         raise ValueError(
-            "`--columns` is of files; give them with --data. Received: "
+            "`--columns` needs files: give them with --data. Received: "
             f"columns={columns} and no data."
         )
     else:
@@ -235,7 +235,7 @@ def _find_columns(task, path, columns):
 
 
 def _warn_of_labels(task, examples, labels):
-    """Warns of labels that are probably not the ones that were meant."""
+    """Warn of labels that are probably not the ones that were meant."""
     if task.kind != "classification" or task.labels is not None:
         return
     if len(labels) == 1:

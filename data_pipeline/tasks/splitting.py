@@ -108,7 +108,7 @@ def _choose_by_class(order, classes, fraction):
         for place in with_class[name]:
             if held.get(name, 0) + counts[place][name] / 2 <= wanted:
                 take(place)
-        # The smallest groups first, for what is missing is one example.
+        # The smallest groups first, because only one example is missing.
         for place in sorted(with_class[name], key=lambda x: counts[x][name]):
             if not held.get(name):
                 take(place)

@@ -47,7 +47,7 @@ _RACE_GROUPS = ("middle", "high")
 
 
 def check_has(task):
-    """Refuses a task that TensorFlow Datasets does not have; reads nothing.
+    """Refuse a task that TensorFlow Datasets does not have; read nothing.
 
     Args:
         task: str or TaskSpec.
@@ -134,7 +134,7 @@ def _rows(task, name, split):
 def _cannot(task, name, error):
     first_line = (str(error).splitlines() or [""])[0]
     return (
-        f"{name} could not be had from TensorFlow Datasets "
+        f"{name} could not be fetched from TensorFlow Datasets "
         f"({type(error).__name__}: {first_line[:200]}). It needs the package "
         "tensorflow-datasets and, the first time, the network. Or fetch the "
         f"data of the task {task.name} yourself and give their path (--data)."

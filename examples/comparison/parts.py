@@ -115,7 +115,7 @@ class Comparison:
         )
 
     def plan(self, names, tasks):
-        """dict of what decides the results of systems and tasks, by kind."""
+        """dict of the settings that decide the results, by kind of part."""
         own = ("systems", "tasks", "finetuning", "pretraining")
         shared = {k: v for k, v in self.settings.items() if k not in own}
         return {
@@ -140,7 +140,7 @@ class Comparison:
         return self.output / name / "pretrained" / "preset"
 
     def parts(self, names):
-        """What is to be done for some systems, in order.
+        """Commands to run for some systems, in order.
 
         Yields:
             (name, kind, command, preset): a system; "pretrain" or a task;
@@ -179,7 +179,7 @@ def check_plan(comparison, names):
 
 
 def keep_plan(comparison, names=(), tasks=()):
-    """Write down what the results depend on, of what is done.
+    """Write down the settings that the finished results depend on.
 
     Args:
         comparison: Comparison, whose records are built.

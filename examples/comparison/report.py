@@ -39,7 +39,7 @@ def seconds_per_step(directory, sequence_length):
 
 
 def read_results(output, systems, tasks, sequence_length):
-    """What was measured, of the systems that are pretrained.
+    """Results of the systems that have been pretrained.
 
     Args:
         output: path of the comparison.

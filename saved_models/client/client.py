@@ -199,7 +199,7 @@ class Client:
             yield answer
 
     def _attempt(self, send):
-        """Calls `send(seconds left)`, again if the server is unavailable."""
+        """Call `send(seconds left)`, again if the server is unavailable."""
         end = time.monotonic() + self._timeout
         for attempt in itertools.count():
             try:

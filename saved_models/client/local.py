@@ -52,7 +52,8 @@ def add_trust_options(parser):
     parser.add_argument(
         "--trust",
         action="store_true",
-        help="run a SavedModel of any operations: it may read and write files",
+        help="run a SavedModel with any operations: it may read and write "
+        "files",
     )
     parser.add_argument(
         "--no-verify",
@@ -85,7 +86,7 @@ class Predictor:
             verify_checksums(path)
         if not trust:
             check_operations(path)
-        # What fsspec finds TensorFlow does not.
+        # TensorFlow cannot read the paths of fsspec.
         is_read = not isinstance(path, UrlPath)
         found = contextlib.nullcontext(path) if is_read else local_copy(path)
         try:

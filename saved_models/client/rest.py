@@ -20,10 +20,10 @@ _DTYPES = {
     "DT_STRING": np.dtype(object),
 }
 _CHUNK = 1 << 16
-# Of TensorFlow Serving (UNAVAILABLE is 503, RESOURCE_EXHAUSTED 429) and of
-# proxies before it: another attempt may succeed.
+# Status codes of TensorFlow Serving (UNAVAILABLE is 503, RESOURCE_EXHAUSTED is
+# 429) and of proxies in front of it, after which another attempt may succeed.
 _AWAY = (429, 502, 503)
-# What TensorFlow Serving makes of INTERNAL, UNIMPLEMENTED and so on.
+# TensorFlow Serving's status code for INTERNAL, UNIMPLEMENTED and so on.
 _FAILED = 500
 _TOO_LATE = 504  # DEADLINE_EXCEEDED
 
@@ -74,7 +74,7 @@ class RestTransport:
         if not isinstance(reply, dict) or "outputs" not in reply:
             raise RuntimeError(f"{self._url} gave no outputs.")
         outputs = reply["outputs"]
-        if len(gives) == 1:  # a single one has no name
+        if len(gives) == 1:  # a single output has no name
             outputs = {next(iter(gives)): outputs}
         try:
             return {
@@ -177,7 +177,7 @@ class _Exchange:
             ) from error
         except exceptions.HTTPError as error:
             raise ConnectionError(
-                f"{url} broke the connection off: {error}."
+                f"{url} closed the connection: {error}."
             ) from error
 
     def _read(self, reply):
@@ -259,7 +259,7 @@ def _from_json(value, dtype, shape):
     else:
         array = np.asarray(_to_bytes(value), object)
     if not array.size:
-        # The sizes inside of JSON's empty lists are unknown.
+        # An empty list of JSON does not tell the sizes inside it.
         sizes = [*array.shape, *[0] * len(shape)][: len(shape)]
         sizes = [
             size if fixed < 0 else fixed

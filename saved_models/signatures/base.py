@@ -35,9 +35,9 @@ class ModelSignatures(tf.Module):
         settings: ExportSettings, with a `sequence_length`.
     """
 
-    reads_windows = False  # of texts that are too long, see `ExportSettings`
-    # Whether rows of different requests can be joined, which must be of one
-    # shape but for texts.
+    reads_windows = False  # whether long texts are cut, see `ExportSettings`
+    # Whether rows of different requests can be joined in a batch; except for
+    # texts, they must have one shape.
     joins_requests = True
 
     def __init__(self, model, tokenizer, settings):
@@ -110,7 +110,7 @@ class ModelSignatures(tf.Module):
     def _run(
         self, function, features, of_tokens=(), minimum=0, are_windows=False
     ):
-        """Computes `function(features)` in the shapes of the settings.
+        """Compute `function(features)` in the shapes of the settings.
 
         Args:
             function: callable from features to a dict of tensors [N, ...].

@@ -169,7 +169,7 @@ class EmbeddingSignatures(ModelSignatures):
     def document_segment_ids(
         self, token_ids, padding_mask, memories, memory_mask
     ):
-        """As `document_segment`, of ready ids, with padding behind them."""
+        """Same as `document_segment`, for token ids padded on the right."""
         features = {"token_ids": token_ids, "padding_mask": padding_mask}
         features = self._checked(features)
         mask = features["padding_mask"]
@@ -323,7 +323,7 @@ def last_real(memories, memory_mask, memory_length):
     states = tf.stack([tf.cast(m, tf.float32) for m in memories], axis=1)
     states = tf.gather(states, order[:, None], axis=2, batch_dims=1)[:, :, 0]
     states *= tf.cast(mask, tf.float32)[:, None, :, None]
-    # There are M before, and so at least M now.
+    # The memory had M states before, so there are at least M now.
     states = tf.ensure_shape(states, [None, None, memory_length, None])
     mask = tf.ensure_shape(mask, [None, memory_length])
     return {"memories": states, "memory_mask": mask}

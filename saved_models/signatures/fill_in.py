@@ -22,7 +22,7 @@ MASK = "<mask>"  # stands for one missing token in a raw text
 # that every blank is predicted from all words that are given, and no other. A
 # causal model predicts a blank from the words before it.
 _CONTEXT_RANK, _BLANK_RANK = -1, 0
-_TOKENS_A_TARGET = 128  # that the bound of a request counts for one
+_TOKENS_A_TARGET = 128  # that a target counts for in the limit of a request
 
 _FILL_IN_MEANING = {
     "text": f"string [N], UTF-8, with any number of {MASK}",
@@ -192,7 +192,7 @@ class PretrainerSignatures(EmbeddingSignatures):
         """`choose` of the log-probabilities [N, P, V] at the targets."""
         objective = self._model.objectives[0]
         count = tf.shape(features["target_positions"])[1]
-        # At least one column, for the model has no place for none.
+        # At least one column: the model cannot take none.
         wanted = tf.maximum(count, 1)
         if self._settings.jit_compile:
             wanted = next_power_of_two(wanted)

@@ -82,5 +82,5 @@ class SourceSignature(GenerateSignature):
 
     def _texts(self, tokens):
         texts, has_stop = super()._texts(tokens)
-        # A target is a text of its own, and does not go on.
+        # A target is a text of its own, without a blank in front.
         return tf.strings.regex_replace(texts, "^ ", ""), has_stop

@@ -15,7 +15,7 @@ from xlnet_tf.weights.lora import copy_merged
 # More than any segment: the backbone then returns the states of all tokens, of
 # which `embedding.last_real` keeps some.
 _ALL_STATES = 2**30
-_LARGEST = 127  # of int8 without -128, so that the range is symmetric
+_LARGEST = 127  # of int8; -128 is not used, so that the range is symmetric
 # The scores of attention take 145 MB for a sequence of 512 tokens (base).
 _TOKENS_AT_ONCE = 4096
 
@@ -94,7 +94,7 @@ def _copy(model, precision):
 
 
 def _weights(model):
-    """Weights of the backbone and the head; a memory is none of them."""
+    """Weights of the backbone and the head, without a memory."""
     if not hasattr(model, "backbone"):
         return _without_seeds(model)
     return _without_seeds(model.backbone) + _without_seeds(model.head)
@@ -197,7 +197,7 @@ class ForwardPass:
         }
 
     def _padded(self, features, num_tokens, minimum):
-        """Pads to the smallest bucket that fits, or to `minimum`."""
+        """Pad to the smallest bucket that fits, or to `minimum`."""
         length = tf.maximum(num_tokens, minimum)
         if self._buckets:
             check = tf.debugging.assert_less_equal(
@@ -252,7 +252,7 @@ class ForwardPass:
         return choose
 
     def _in_batches(self, step, features, count, limit):
-        """Runs at most `limit` rows at once, one batch after another."""
+        """Run at most `limit` rows at once, one batch after another."""
         size = tf.maximum(tf.minimum(count, limit), 1)
         if self._jit_compile:
             # XLA compiles every number of rows anew.

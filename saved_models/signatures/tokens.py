@@ -85,7 +85,7 @@ class TaggerSignatures(TaskSignatures):
         text = tf.strings.unicode_transcode(text, "UTF-8", "UTF-8")
         words = tf.strings.regex_replace(text, f"[{_BLANKS}]+", " ")
         words = tf.strings.split(words)  # [N, (W)]
-        # What is answered is as wide as the text of most words.
+        # The answer is as wide as the text with most words.
         longest = tf.reduce_max(tf.concat([[0], words.row_lengths()], 0))
         check = at_most(
             tf.size(text, tf.int64) * longest,

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from data_pipeline.features.labels import answer_pieces
-from data_pipeline.features.labels import training_windows
-from data_pipeline.features.labels import window_labels
 from data_pipeline.features.packing import unpack
+from data_pipeline.features.window_labels import answer_pieces
+from data_pipeline.features.window_labels import training_windows
+from data_pipeline.features.window_labels import window_labels
 from data_pipeline.features.windows import make_windows
 from data_pipeline.features.windows import max_context
 from data_pipeline.features.windows import window_places

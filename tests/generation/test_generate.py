@@ -282,7 +282,7 @@ def test_positions_of_a_bert_bound_the_prompt():
 
 
 def test_models_that_cannot_generate_say_why(model):
-    with pytest.raises(ValueError, match="is of models with memory"):
+    with pytest.raises(ValueError, match="needs a model with memory"):
         model.generate("b", segment_length=4)
     masked = XLNetPretrainer(
         bert_backbone(), objective="masked", preprocessor=None

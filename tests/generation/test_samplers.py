@@ -101,7 +101,7 @@ def test_the_likeliest_token_without_sampling():
         (dict(num_beams=2, top_k=3), "draws nothing at random"),
         (dict(num_sequences=2), "as many beams"),
         (dict(min_new_tokens=9, max_new_tokens=8), "not be above"),
-        (dict(stop=("",)), "a character at least"),
+        (dict(stop=("",)), "at least one character"),
         (dict(top_p=0.0), r"in \(0, 1\]"),
         (dict(max_new_tokens=0), "positive integer"),
     ],

@@ -73,7 +73,7 @@ def _is_of(filename, version):
 
 
 def main():
-    """Writes the files."""
+    """Write the files."""
     command = create_command("download")
     options, _ = command.parse_args([])
     with command.main_context():

@@ -78,7 +78,7 @@ def _options_of(parser, prefix=""):
 
 
 def main():
-    """Writes the file."""
+    """Write the file."""
     FILE.write_text(json.dumps(options(), indent=1) + "\n", encoding="utf-8")
 
 

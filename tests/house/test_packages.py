@@ -116,7 +116,7 @@ def test_a_file_of_the_user_with_the_name_of_a_package(tmp_path):
         )
         if name:
             (tmp_path / name).unlink()
-            message = f"ImportError: {tmp_path / expected} is imported in the"
+            message = f"ImportError: {tmp_path / expected} is imported instead"
             assert done.stderr.splitlines()[-1].startswith(message)
         else:
             assert done.returncode == 0, done.stderr[-2000:]

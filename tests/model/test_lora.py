@@ -292,8 +292,8 @@ def test_adapters_that_do_not_fit_are_refused(tmp_path):
     merged = type(model).from_preset(tmp_path / "preset")
     for target, path, message in (
         (classifier(5), tmp_path / "none.lora.h5", "there is no file of adap"),
-        (classifier(5), tmp_path / "empty.lora.h5", "damaged or no file of ad"),
-        (classifier(5), tmp_path / "other.lora.h5", "damaged or no file of ad"),
+        (classifier(5), tmp_path / "empty.lora.h5", "damaged or not a file of"),
+        (classifier(5), tmp_path / "other.lora.h5", "damaged or not a file of"),
         (classifier(5, num_layers=1), file, "saved with num_layers=2. Receiv"),
         (classifier(5, activation="relu"), file, "activation=gelu. Received: "),
         (classifier(5, seed=1), file, "was trained on other weights than the"),
@@ -310,7 +310,7 @@ def test_adapters_that_do_not_fit_are_refused(tmp_path):
         assert len(lora_layers(target)) == count, message  # as it was
     for call, message in (
         (lambda: model.enable_lora(2), "has adapters .LoRA. already"),
-        (lambda: model.save_lora_weights("x.h5"), "ends in .lora.h5. Receiv"),
+        (lambda: model.save_lora_weights("x.h5"), "end in .lora.h5. Receiv"),
         (lambda: classifier().save_lora_weights("x.lora.h5"), "no adapters to"),
     ):
         with pytest.raises(ValueError, match=message):

@@ -221,7 +221,7 @@ def test_a_share_of_less_than_a_token_is_refused(tmp_path):
         masked.MaskedReader(fraction=0.01),
         pseudo_masked.PseudoMaskedReader(fraction=0.01),
     ):
-        with pytest.raises(ValueError, match="is no token at all"):
+        with pytest.raises(ValueError, match="is less than a token"):
             PretrainingData(tmp_path / "set", 4, objective=reader)
 
 

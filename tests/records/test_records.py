@@ -230,7 +230,7 @@ def test_files_that_are_not_ours_stay(tmp_path):
         directory = tmp_path / name.partition(".")[0]
         directory.mkdir()
         (directory / name).write_text("mine")
-        with pytest.raises(FileExistsError, match=f"a file {name} that is of"):
+        with pytest.raises(FileExistsError, match=f"a file {name} that bel"):
             write_set(directory)
         assert os.listdir(directory) == [name]
         assert (directory / name).read_text() == "mine"

@@ -217,8 +217,8 @@ def test_servers_that_are_not_tensorflow_servings():
     for reply, error, message in (
         (head % (2, b"{}"), RuntimeError, "metadata is not TensorFlow Serv"),
         (head % (2, b"no"), RuntimeError, "did not answer in JSON"),
-        (head % (9, b"{}"), ConnectionError, "broke the connection off"),
-        (b"", ConnectionError, "broke the connection off"),
+        (head % (9, b"{}"), ConnectionError, "closed the connection"),
+        (b"", ConnectionError, "closed the connection"),
         (moved, ValueError, "metadata leads to http://a/b; ask that address"),
         (head % (300, b"[" * 300), RuntimeError, "gave more than 200 bytes"),
     ):

@@ -282,7 +282,7 @@ def test_exports_that_do_not_fit():
         (texts([b"no"]), "squad-2.0", "signature 'serving_default' takes"),
         (texts([b"no"]), "regression", "an export of a model for regression"),
         (choices([0]), "classification", "It takes context, options, question"),
-        (texts([b"no"]), "classification", "row 3: the label 'new' is none of"),
+        (texts([b"no"]), "classification", "the label 'new' is not one of"),
     ):
         wrong = example._replace(label="new")
         if task == "squad-2.0":
@@ -340,7 +340,7 @@ def test_the_command_refuses(capsys, tmp_path):
         (["--file", "b", "--limit", "0"], "`--limit` must be at least 1"),
         (["--file", "b", "--batch-size", "0"], "`--batch-size` must be at"),
         (["--file", empty], "there is no text in"),
-        (["--file", empty, "--split", "dev"], "--split and --columns are of"),
+        (["--file", empty, "--split", "dev"], "--split and --columns need"),
     ):
         options = ["--model", "a", "--other", "b", *map(str, arguments)]
         assert message in refused(capsys, compare.main, *options), arguments

@@ -203,7 +203,7 @@ def test_the_directory_of_a_run_says_which_task_it_is(tmp_path):
     file = tmp_path / "questions" / "results.json"
     add_checksums(file.parent, [file.name])
     file.write_text(file.read_text().replace("1.5", "5.5"))
-    with pytest.raises(ValueError, match="results.json is damaged, or of ano"):
+    with pytest.raises(ValueError, match="results.json is damaged, or was"):
         export.load_model(file.parent)
 
 

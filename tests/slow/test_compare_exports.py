@@ -298,7 +298,7 @@ def test_an_export_of_another_model(capsys, tmp_path):
         compare.main,
         *(*options, "--task", "classification", "--data", file),
     )
-    assert "mine.tsv, row 3: the label 'new' is none of those of the" in line
+    assert "mine.tsv, row 3: the label 'new' is not one of the export" in line
     directory = data("squad-1.1")
     line = refused(
         capsys,

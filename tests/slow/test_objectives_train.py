@@ -141,7 +141,7 @@ def test_runs_that_cannot_be_end_in_one_line(records, tmp_path, capsys):
             "has no memory",
         ),
         (["--order", "block", "--objective", "causal"], "`order` is of the"),
-        (["--masked-unit", "pieces"], "`masked_unit` is of the objective"),
+        (["--masked-unit", "pieces"], "`masked_unit` needs the objective"),
     ):
         argv = ["--config", "tiny", "--records", str(records), "--steps", "2"]
         argv += ["--output", str(tmp_path / "run"), "--batch-size", "4"]

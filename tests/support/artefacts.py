@@ -109,7 +109,7 @@ class Artefacts:
         self._pretrain(place)
 
     def _make_resumed(self, place):
-        """What `kill -9` leaves after the checkpoint, then the same command."""
+        """Make a run killed after its checkpoint; run its command again."""
         whole = self.get("pretrained")
         (place / "checkpoints").mkdir(parents=True)
         shutil.copy(whole / "run.json", place)
@@ -187,7 +187,7 @@ class ByName:
 
 
 def _run(main, *arguments):
-    """Runs a command in this process."""
+    """Run a command in this process."""
     status = main([str(argument) for argument in arguments])
     if status:
         raise RuntimeError(f"{main.__module__} ended with status {status}")

@@ -13,7 +13,7 @@ from xlnet_tf.training.runs.memory_rows import MemoryRows
 
 
 class TinyRun:
-    """What one process of a run holds; a new one stands for a restart."""
+    """State of one process of a run; a new object stands for a restart."""
 
     def __init__(self, directory, strategy=None, interval=2, keep=3):
         self.strategy = strategy or one_device()
@@ -43,7 +43,7 @@ class TinyRun:
         return self.checkpoints.restore_or_initialize()
 
     def pretend(self, steps):
-        """Counts steps without making them, which costs nothing."""
+        """Count steps without making them, which costs nothing."""
         self.step.assign_add(steps)
         return self
 

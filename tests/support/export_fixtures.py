@@ -28,10 +28,10 @@ from xlnet_tf import XLNetBackbone
 from xlnet_tf import XLNetPretrainer
 
 LENGTH, CANDIDATES, PIECES = 47, 4, 300
-# float32 sums in another order, on logarithms of about 5
+# for float32 sums in another order, of logarithms of about 5
 TOLERANCE = 1e-5
-# Ops that TensorFlow Serving's copy of TensorFlow Text is sure to have; the
-# third is of the same library, for exports that answer with places.
+# Ops that TensorFlow Serving's copy of TensorFlow Text certainly has; the third
+# is from the same library, for exports that return offsets.
 TEXT_OPS = {"SentencepieceOp", "SentencepieceTokenizeOp"}
 ALLOWED_TEXT_OPS = TEXT_OPS | {"SentencepieceTokenizeWithOffsetsOp"}
 PYTHON_OPS = {"PyFunc", "EagerPyFunc", "PyFuncStateless"}
@@ -72,7 +72,7 @@ def module_of(model=None, **settings):
 
 
 def export(model, directory, **settings):
-    """Writes a SavedModel and gives the signatures of what was written."""
+    """Write a SavedModel and give the signatures of what was written."""
     settings = {
         "sequence_length": LENGTH,
         "num_candidates": CANDIDATES,
@@ -134,7 +134,7 @@ def encoded(text):
         "segment_ids": np.array([[0] * (len(ids) - 1) + [2]]),
     }
     if blanks:
-        # Nobody sees a blank, and each of them is a target.
+        # No token sees a blank, and each blank is a target.
         features["perm_mask"] = np.zeros((1, len(ids), len(ids)))
         features["perm_mask"][:, :, blanks] = 1
         features["target_mapping"] = np.eye(len(ids))[None, blanks]

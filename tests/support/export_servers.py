@@ -22,11 +22,11 @@ NAME = "tiny"
 
 
 class Failures:
-    """What the next requests get instead of an answer; counts all of them."""
+    """Failures that the next requests get; counts all requests."""
 
     def __init__(self):
         self.codes, self.seconds, self.count = [], 0, 0
-        self.authorization = None  # the only one that is let in
+        self.authorization = None  # the only one that is accepted
 
     def next(self):
         """The code to fail with, or None."""
@@ -68,7 +68,7 @@ def write_certificate(directory):
 
 @contextlib.contextmanager
 def rest_server(signatures, certificate=None):
-    """Gives the model's URL and the Failures of its predictions.
+    """Serve a model over REST; yield its URL and Failures.
 
     Args:
         signatures: of a SavedModel.
@@ -198,7 +198,7 @@ def _json(value):
 
 @contextlib.contextmanager
 def grpc_server(signatures, directory, certificate=None):
-    """As `rest_server`; gives "grpc://HOST:PORT", or grpcs:// with TLS."""
+    """Same as `rest_server` for "grpc://HOST:PORT", or grpcs:// with TLS."""
     import grpc
     from tensorflow.core.protobuf import saved_model_pb2
     from tensorflow_serving.apis import get_model_metadata_pb2

@@ -28,7 +28,7 @@ _IMPORTS = [
 
 
 def start(module, argv, log, devices=1, environment=None):
-    """Starts a command and returns at once.
+    """Start a command and return at once.
 
     Args:
         module: str, such as "xlnet_tf.train".

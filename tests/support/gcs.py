@@ -63,7 +63,7 @@ class Bucket:
         }
 
     def fails(self, request):
-        """Whether a request is to fail; notes it."""
+        """Note a request; whether it is to fail."""
         self.requests.append(request)
         is_upload = request.startswith("POST")
         if is_upload and self.outage and self.outage in request:
@@ -100,10 +100,10 @@ class Bucket:
 
 
 class _Handler(http.server.BaseHTTPRequestHandler):
-    """Answers a request of TensorFlow's client, or refuses it by 501."""
+    """Answers requests of TensorFlow's client; others get status 501."""
 
     protocol_version = "HTTP/1.1"
-    disable_nagle_algorithm = True  # else 40 ms a request
+    disable_nagle_algorithm = True  # else a request takes 40 ms
     bucket = None
     context = None
 

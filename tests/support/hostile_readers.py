@@ -1,4 +1,4 @@
-"""Every reader of files of strangers, each with a small file that it reads."""
+"""All readers of untrusted files, each with small files that it can read."""
 
 import functools
 import io
@@ -479,7 +479,7 @@ _MAKERS = {
     "preset": _preset,
     "keras": _keras,
 }
-# Of 100 trials; those that take longest have fewest.
+# Shares of 100 trials; readers that take longest have fewest.
 SHARES = {
     **dict.fromkeys(("config", "run files", "task files", "operations"), 14),
     **dict.fromkeys(("settings", "archives", "texts", "tables"), 8),

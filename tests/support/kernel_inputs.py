@@ -1,4 +1,4 @@
-"""What attention kernels are compared on, as arrays of NumPy."""
+"""Inputs that attention kernels are compared on, as arrays of NumPy."""
 
 import numpy as np
 

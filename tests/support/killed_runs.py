@@ -1,4 +1,4 @@
-"""One loop of kills for all kinds of runs, and what their ends are equal in."""
+"""A loop that kills runs of all kinds, and the comparison of their ends."""
 
 import dataclasses
 import io
@@ -54,7 +54,7 @@ class Command:
         )
 
     def finish(self, directory):
-        """Runs to the end; a str that says what went wrong, or None."""
+        """Run to the end; a str that says what went wrong, or None."""
         with self.started(directory) as process:
             process.join(_SECONDS)
             if process.exitcode != 0:
@@ -94,7 +94,7 @@ def killed_trials(
         labels, problem = [], None
         for _ in range(min(_KILLS_OF_A_RUN, count - made)):
             label, problem = _killed(command, place, generator, number, aims)
-            if label is None:  # it was quicker
+            if label is None:  # the run ended first
                 break
             labels.append(label)
             if problem:
@@ -108,7 +108,7 @@ def killed_trials(
 
 
 def _killed(command, directory, generator, number, aims):
-    """Starts a run and kills it once: (where it was, problem) or None, None."""
+    """Start a run and kill it once: (where it was, problem) or None, None."""
     run = directory / "run"
     wanted = generator.choices(list(aims), aims.values())[0]
     with command.started(directory) as process:
@@ -120,10 +120,10 @@ def _killed(command, directory, generator, number, aims):
         def said():
             return log.read_bytes()[past:] if log.exists() else b""
 
-        # After how many saves or seconds; the first come before the others.
+        # Kill after so many saves or seconds, depending on `wanted`.
         saves = generator.randrange(3)
         seconds = generator.uniform(0, 8)
-        # Of these, an export takes the longest.
+        # Three times the exports, which take longest to write.
         parts = ["a preset", "the model"] + ["exports"] * 3 * command.exports
         part = generator.choice(parts)
         seen = set()
@@ -179,7 +179,7 @@ def _steps_in_writing(checkpoints):
 
 
 def where(directory, said):
-    """What a run was doing, by its unfinished files and its last line, str."""
+    """Describe what a run was doing, by its unfinished files and last line."""
     run = directory / "run"
     if _steps_in_writing(run / "checkpoints"):
         return "writing a checkpoint"
@@ -200,7 +200,7 @@ def where(directory, said):
 
 
 def end_of(directory):
-    """What the ends of two runs are compared in.
+    """Final state of a run, by which two runs are compared.
 
     Args:
         directory: path that holds `run`, and `exports` if there are any.
@@ -266,7 +266,7 @@ def _arrays_of_model(file):
 
 
 def differs(expected, directory):
-    """What the end of a run differs in from the expected one, or None."""
+    """Describe how the end of a run differs from the expected one, or None."""
     found = end_of(directory)
     names = [
         name

@@ -1,4 +1,4 @@
-"""Files that are wrong in the ways in which hostile or broken ones are."""
+"""Mutations of files, wrong in the ways of hostile and of broken ones."""
 
 import io
 import json

@@ -1,11 +1,11 @@
-"""What the papers say, in plain loops, and small inputs to try it on.
+"""The equations of the papers, in plain loops, and small inputs for them.
 
 Written from https://arxiv.org/abs/1901.02860 (section 3.3, appendix B) and
 https://arxiv.org/abs/1906.08237 (sections 2.3 to 2.5), not from our code.
 
 Shapes: B batch, T tokens, M memory length, K = M + T keys, P targets,
-Q = T + P rows, N heads, H head dim, D model dim. Every axis is another prime
-(D, which is even, twice one), so that swapped axes cannot pass.
+Q = T + P rows, N heads, H head dim, D model dim. Every axis is a different
+prime (D, which is even, twice a prime), so that swapped axes cannot pass.
 """
 
 import keras
@@ -30,7 +30,7 @@ def small_config(**overrides):
 
 
 def randomize(model, seed=0):
-    """Gives every weight, biases and norms too, random values in place."""
+    """Give every weight, biases and norms too, random values in place."""
     random = np.random.default_rng(seed)
     for weight in model.trainable_weights:
         value = random.normal(0, 0.15, weight.shape)
@@ -83,7 +83,7 @@ def small_features(seed=0, batch=B, memory_length=0, is_padded=True):
 
 
 def with_targets(features, seed=0):
-    """Adds labels: the true tokens, and weights that are not all one."""
+    """Add labels: the true tokens, and weights that are not all one."""
     random = np.random.default_rng(seed)
     shape = features["target_positions"].shape
     target_ids = np.take_along_axis(
@@ -102,8 +102,8 @@ def literal(features):
     num_tokens = rank.shape[1]
     perm_mask = np.zeros((*rank.shape, num_tokens), "float32")
     for b, i, j in np.ndindex(perm_mask.shape):
-        # A context token hides from nobody; a target from those that are not
-        # later in the order, itself among them.
+        # All tokens see the context; only tokens later in the order see a
+        # target, so not the target itself.
         if rank[b, j] >= 0 and rank[b, j] >= rank[b, i]:
             perm_mask[b, i, j] = 1
     mapping = np.zeros((*positions.shape, num_tokens), "float32")

@@ -63,7 +63,7 @@ def _serve(address):
     listener.bind(address)
     listener.listen()
     print("ready", flush=True)
-    # Nobody waits for the children, which answer the clients themselves.
+    # Children are not waited for: they answer the clients themselves.
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     while True:
         client, _ = listener.accept()

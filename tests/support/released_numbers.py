@@ -50,7 +50,7 @@ def question_features(name):
 
 
 def check_heads(name, run):
-    """Holds the heads for classes, numbers and questions to the numbers.
+    """Compare the heads for classes, numbers and questions with the numbers.
 
     Args:
         name: str, of a directory in `golden/`.

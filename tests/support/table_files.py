@@ -26,7 +26,7 @@ def write_all(content, directory):
 
 
 def save_dataset(content, directory, shards=2):
-    """Writes what `save_to_disk` of `datasets` does; returns the directory."""
+    """Write what `save_to_disk` of `datasets` does; return the directory."""
     directory.mkdir(parents=True)
     names = [f"data-{n:05d}-of-{shards:05d}.arrow" for n in range(shards)]
     step = -(-len(content) // shards)

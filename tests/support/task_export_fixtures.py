@@ -76,7 +76,7 @@ def make(name, segment_length=None, labels=None, **settings):
 
 
 def _spread(task, x):
-    """Changes the last layer so that answers differ from text to text."""
+    """Change the last layer so that answers differ from text to text."""
     if "text" in x and isinstance(task, xlnet_tf.XLNetTokenClassifier):
         x = [row.split() for row in SENTENCES[:3]]
     layer = task.head.logits_dense
@@ -127,7 +127,7 @@ def functions(name):
 
 
 def write_run(directory, task, **details):
-    """What fine-tuning leaves, as far as an export reads it."""
+    """Write the files of a fine-tuning run that an export reads."""
     directory.mkdir(parents=True)
     task.save(directory / "model.keras")
     task.save_to_preset(directory / "best")
@@ -143,7 +143,7 @@ def made(task, **settings):
 
 
 def finetuned(directory, task, **settings):
-    """The directory of a fine-tuning run, and what it predicted."""
+    """Directory of a fine-tuning run, and its predictions."""
     preset = finetuning_fixtures.write_preset(directory / "preset")
     data = finetuning_fixtures.write_task(directory / "data", task)
     training = finetuning_fixtures.write_training(directory, **settings)

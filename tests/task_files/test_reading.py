@@ -107,7 +107,7 @@ def test_a_set_by_name_evaluated_on_a_file(tmp_path, monkeypatch):
     )
     assert asked == ["train"] and data.train == ["an example"]
     assert data.evaluation["dev"][0].text == "good"
-    with pytest.raises(ValueError, match="`--columns` is of files"):
+    with pytest.raises(ValueError, match="`--columns` needs files"):
         reading.read_task("sst-2", None, columns="text=review")
 
 

@@ -159,9 +159,9 @@ def test_errors():
     two = ([0, 1], [0, 1])
     for arguments, message in (
         (("sorting", ("accuracy",), *two), "no such kind.*'sorting'"),
-        (("classification", ("pearson",), *two), "no metric of classification"),
+        (("classification", ("pearson",), *two), "not a metric of classif"),
         (("ranking", ("ndcg@0",), *two), "'ndcg@0'"),
-        (("classification", ("mean",), *two), "only beside metrics"),
+        (("classification", ("mean",), *two), "only together with metrics"),
         (("regression", ("mean", "mean_squared_error"), *two), "more is bett"),
         (("classification", ("accuracy",), [], []), "0 and 0"),
         (("classification", ("accuracy",), [1], [0, 1]), "1 and 2"),

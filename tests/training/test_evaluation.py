@@ -66,9 +66,9 @@ def test_errors_are_one_line(finetuned, pretrained, tmp_path, capsys):
     for argv, message in (
         ([], "either --text"),
         (["--task", "rte"], "--task needs --data"),
-        (["--task", "rte", "--data", "y", "--window", "4"], "is of --text"),
-        (["--text", "x", "--data", "y"], "--data is of --task"),
-        (["--text", bare], "perplexity needs a model of language"),
+        (["--task", "rte", "--data", "y", "--window", "4"], "needs --text"),
+        (["--text", "x", "--data", "y"], "--data needs --task"),
+        (["--text", bare], "perplexity needs a language model"),
     ):
         argv = ["--model", str(model / "best"), *map(str, argv)]
         assert command_line.run(evaluate.main, argv) == 1

@@ -116,7 +116,7 @@ def test_the_command_counts_words_and_characters(tmp_path, capsys):
     out = capsys.readouterr().out
     assert "8 words, 21 characters" in out and "memory 4" in out
     for options, message in (
-        (["--stride", "2"], "--stride is of --window"),
+        (["--stride", "2"], "--stride needs --window"),
         (["--window", "4", "--memory-length", "4"], "reads without memory"),
     ):
         with pytest.raises(ValueError, match=message):

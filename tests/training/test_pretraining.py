@@ -378,7 +378,7 @@ def test_held_out_records_that_do_not_fit(records, files, tmp_path, capsys):
     argv += ["--eval-records", str(other)]
     for change, message in (
         ({"sha256": "0" * 64}, "another length or tokenizer"),
-        ({"lowercase": True}, "one are lower-cased and the others not"),
+        ({"lowercase": True}, "are lower-cased, but not both"),
     ):
         shutil.copy(records / "manifest.json", other)
         change_manifest(other, **change)
@@ -390,7 +390,7 @@ def test_held_out_records_that_do_not_fit(records, files, tmp_path, capsys):
     strategy = make_strategy("one_device")
     config = TrainingConfig(batch_size=few + 1)
     run = PretrainingRun(options, config, strategy)
-    run.strategy = type("Many", (), {"num_replicas_in_sync": few + 1})
+    run.num_replicas = few + 1
     message = f"holds {few} record.* to evaluate on, and there are {few + 1} re"
     with pytest.raises(ValueError, match=message):
         run.read_data()

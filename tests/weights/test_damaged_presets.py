@@ -127,7 +127,7 @@ def test_what_is_read_without_the_model_is_checked_too(
             content = (directory / name).read_bytes()
             flip(directory / name, 8 * len(content) - 15)
             for reader in readers:
-                with pytest.raises(ValueError, match="is damaged, or of anoth"):
+                with pytest.raises(ValueError, match="is damaged, or was not"):
                     reader(directory)
             (directory / name).write_bytes(content)
         for reader in readers:
@@ -142,7 +142,7 @@ def test_what_is_read_without_the_model_is_checked_too(
 def test_files_of_two_models_are_found_unless_that_is_wanted(preset, tmp_path):
     pretrainer(3).save_to_preset(tmp_path / "other")
     shutil.copy(tmp_path / "other" / "model.weights.h5", preset)
-    message = "weights.h5 is damaged, or of another save .*without SHA256SUMS"
+    message = "weights.h5 is damaged, or was not saved .*without SHA256SUMS"
     for load in (XLNetTextClassifier.from_preset, xlnet_tf.load):
         with pytest.raises(ValueError, match=message):
             load(preset)

@@ -225,15 +225,15 @@ def test_checksums(tmp_path):
     verify_checksums(tmp_path)
     (tmp_path / "a").write_bytes(b"c")
     verify_checksums(tmp_path, ["assets/b"])
-    with pytest.raises(ValueError, match="a is damaged, or of another save"):
+    with pytest.raises(ValueError, match="a is damaged, or was not saved"):
         verify_checksums(tmp_path)
     (tmp_path / "a").unlink()
     with pytest.raises(ValueError, match="a is missing"):
         verify_checksums(tmp_path)
     for text, message in (
-        (f"{'0' * 64}  ../a\n", "which is no file of"),
-        (f"{'0' * 63}  a\n", "SHA256SUMS is damaged: .* is no line"),
-        ("\xff\n", "SHA256SUMS is damaged: .* is no line"),
+        (f"{'0' * 64}  ../a\n", "which is not in"),
+        (f"{'0' * 63}  a\n", "SHA256SUMS is damaged: .* has no SHA-256"),
+        ("\xff\n", "SHA256SUMS is damaged: .* has no SHA-256"),
     ):
         (tmp_path / CHECKSUMS_FILE).write_text(text, encoding="latin-1")
         with pytest.raises(ValueError, match=message):

@@ -149,10 +149,10 @@ def test_what_unfolds_to_far_more_is_not_unfolded(tmp_path, monkeypatch):
     files = sorted(tmp_path.iterdir())
     assert len(files) == 5
     for file in files:
-        with pytest.raises(ValueError, match=f"{file.name} unfolds to more"):
+        with pytest.raises(ValueError, match=f"{file.name} expands to more"):
             read_examples("classification", file)
     (tmp_path / "a.txt.gz").write_bytes(gzip.compress(table))
-    with pytest.raises(ValueError, match="a.txt.gz unfolds to more than"):
+    with pytest.raises(ValueError, match="a.txt.gz expands to more than"):
         list(read_documents(tmp_path / "a.txt.gz"))
 
 

@@ -21,10 +21,10 @@ __all__ = [
 
 
 def is_bert(values):
-    """Whether the dict of a config file is that of a BERT.
+    """Whether the dict of a config file describes a BERT.
 
     Args:
-        values: dict. `model_type` says it; without it, as in the first files
+        values: dict. `model_type` decides; without it, as in the first files
             of BERT, the names of the sizes do.
     """
     model_type = values.get("model_type")
@@ -49,5 +49,5 @@ def config_from_dict(values):
 
 
 def config_from_json(path):
-    """Reads a config file of any model; see `config_from_dict`."""
+    """Read a config file of any model; see `config_from_dict`."""
     return read_config_file(path, config_from_dict)

@@ -117,13 +117,14 @@ class BertConfig(CheckedConfig):
         if buckets and self.relative_position_max_distance <= buckets // 4:
             raise ValueError(
                 "`relative_position_max_distance` must be larger than a "
-                "quarter of `relative_position_buckets`, distances that have a "
-                "bucket each. Received: relative_position_max_distance="
+                "quarter of `relative_position_buckets`, the number of "
+                "distances with a bucket each. Received: "
+                "relative_position_max_distance="
                 f"{self.relative_position_max_distance}, "
                 f"relative_position_buckets={buckets}."
             )
 
-    # What other models have a field for.
+    # Properties for which XLNetConfig has fields.
 
     @property
     def memory_length(self):
@@ -195,7 +196,7 @@ class BertConfig(CheckedConfig):
         return {"model_type": MODEL_TYPE, **super().to_dict()}
 
     def to_json(self, path):
-        """Writes all fields under our names, and `model_type`.
+        """Write all fields under our names, and `model_type`.
 
         Args:
             path: str or path of the file to write.
@@ -222,7 +223,7 @@ def is_of_hugging_face(values):
 
 
 def _check_kind(values):
-    """Refuses a decoder, and positions that are not absolute."""
+    """Refuse a decoder, and positions that are not absolute."""
     for name in ("is_decoder", "add_cross_attention"):
         if values.get(name):
             raise ValueError(
@@ -238,14 +239,14 @@ def _check_kind(values):
 
 
 def _translate_values(fields, values, model_type):
-    """Translates the values of other formats, not their names, in place."""
-    # Its "gelu" is the erf form.
+    """Translate the values of other formats, not their names, in place."""
+    # Hugging Face's "gelu" is the erf form.
     if fields.get("activation") in ("gelu_new", "gelu_pytorch_tanh"):
         fields.update(activation="gelu", gelu="tanh")
     if not fields.get("relative_position_buckets"):
         fields.pop("relative_position_max_distance", None)
     if model_type == "mpnet":
-        # That code has numbers for these, and no option.
+        # MPNet's code has fixed values for these, no options.
         buckets = values.get("relative_attention_num_buckets", _MPNET_BUCKETS)
         if buckets != _MPNET_BUCKETS:
             raise ValueError(

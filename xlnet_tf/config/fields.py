@@ -30,7 +30,7 @@ class Range(NamedTuple):
     holds: Callable
 
 
-# More would be a damaged file, and take hours to build.
+# More layers mean a damaged file, and would take hours to build.
 _MOST_LAYERS = 1000
 SIZE = Range(int, "an integer", "at least 1", lambda x: x >= 1)
 LENGTH = Range(int, "an integer", "at least 0", lambda x: x >= 0)
@@ -46,7 +46,7 @@ def one_of(*choices):
 
 
 def field(default, values, released=None, hugging_face=None):
-    """A field with its Range and its names in files of others."""
+    """A field with its Range and its names in other formats."""
     names = {"released": released, "hugging_face": hugging_face}
     return dataclasses.field(
         default=default, metadata={"range": values, **names}
@@ -73,7 +73,7 @@ def check_value(name, value, allowed):
         error = ValueError if is_kind else TypeError
         raise error(
             f"`{name}` must be {allowed.words if is_kind else allowed.kind}. "
-            # A value of a file may be as long as the file.
+            # Shortened: a value may be as long as its file.
             f"Received: {name}={reprlib.repr(value)}."
         )
 
@@ -117,7 +117,7 @@ class CheckedConfig:
     transform_activation = "gelu"
 
     def check_fields(self):
-        """Checks every field, and sets `head_dim` where it is not given.
+        """Check every field, and set `head_dim` where it is not given.
 
         Raises:
             TypeError: if a value is of the wrong kind.
@@ -169,7 +169,7 @@ class CheckedConfig:
 
     @classmethod
     def from_json(cls, path):
-        """Reads a config file: of the release, Hugging Face's, or ours.
+        """Read a config file: of the release, Hugging Face's, or ours.
 
         Args:
             path: str or path of a JSON file.
@@ -209,7 +209,7 @@ class CheckedConfig:
 
 
 def read_config_file(path, from_dict):
-    """Reads a config file.
+    """Read a config file.
 
     Args:
         path: str or path of a JSON file.
@@ -243,7 +243,7 @@ def read_config_file(path, from_dict):
 
 
 def take_fields(cls, values, formats):
-    """Takes the fields of a config out of a dict with names of several formats.
+    """Take the fields of a config out of a dict with names of several formats.
 
     Args:
         cls: class of config.
@@ -268,7 +268,7 @@ def list_names(values):
 
 
 def check_sizes(fields, names, kind):
-    """Refuses a dict without the sizes that no config file leaves out.
+    """Refuse a dict without the sizes that no config file leaves out.
 
     Args:
         fields: dict, by our names.
@@ -287,7 +287,7 @@ def check_sizes(fields, names, kind):
 
 
 def check_model_type(values, known, kind):
-    """Refuses a dict whose `model_type` is of another model; none is fine.
+    """Refuse a dict whose `model_type` is of another model; none is fine.
 
     Args:
         values: dict of a config file.

@@ -133,7 +133,7 @@ class XLNetConfig(CheckedConfig):
         Raises:
             ValueError: if a needed size is missing or a key is unknown.
         """
-        # The first of Hugging Face's, of 2019, name neither type nor class.
+        # Hugging Face's first files (2019) name neither type nor class.
         is_hugging_face = bool(
             {"model_type", "architectures", "layer_norm_eps"} & set(values)
         )
@@ -162,7 +162,7 @@ class XLNetConfig(CheckedConfig):
         return cls(**fields)
 
     def to_json(self, path):
-        """Writes the released format, with other fields under our names.
+        """Write the released format, with other fields under our names.
 
         Fields without a released name are written where they differ from the
         default, and `memory_length` always: pretraining takes a file without
@@ -196,7 +196,7 @@ class XLNetConfig(CheckedConfig):
 
 
 def _translate_values(fields, values, is_hugging_face):
-    """Translates the values of other formats, not their names, in place."""
+    """Translate the values of other formats, not their names, in place."""
     attention_types = {"bi": "bidirectional", "uni": "causal"}
     if "attn_type" in values:
         kind = str(values.pop("attn_type"))
@@ -204,17 +204,18 @@ def _translate_values(fields, values, is_hugging_face):
     if (fields.get("clamp_length") or 0) == -1:
         fields["clamp_length"] = 0
     if is_hugging_face:
-        # Where it is not causal, that code does not look at this.
+        # Hugging Face's code ignores it unless attention is causal.
         if fields.get("attention_type", "bidirectional") != "causal":
             fields["same_length"] = False
-        # Its memory is an argument of each call there.
+        # In Hugging Face's code the memory is an argument of each call.
         for ours, theirs in (
             ("memory_length", "mem_len"),
             ("reuse_length", "reuse_len"),
         ):
             fields.setdefault(ours, values.get(theirs) or 0)
         fields.setdefault("attention_dropout", fields.get("dropout", 0.1))
-        # Its "gelu" is the erf form; the released form has other names.
+        # Hugging Face's "gelu" is the erf form; the tanh form, as released, has
+        # other names.
         if fields.get("activation") in ("gelu_new", "gelu_pytorch_tanh"):
             fields.update(activation="gelu", gelu="tanh")
         elif fields.get("activation", "gelu") == "gelu":

@@ -20,7 +20,7 @@ from xlnet_tf.files import urls
 from xlnet_tf.files.limits import MOST_JSON_BYTES
 from xlnet_tf.files.limits import check_length
 
-# In front of the names of files that are being written.
+# Prefix of the names of files that are being written.
 _UNFINISHED = ".tmp-"
 _CHUNK = 1 << 24
 # AT_FDCWD and RENAME_EXCHANGE of Linux.
@@ -174,7 +174,8 @@ def written_whole(path, replace_directory=False):
         _rename(temporary, path, replace_directory)
         _flush(path.parent)
     except OSError as error:
-        if error.errno is not None:  # else its text would be lost
+        # Without an `errno`, setting `filename` would hide the error's text.
+        if error.errno is not None:
             error.filename = error.filename or str(path)
         raise
     finally:
@@ -187,7 +188,7 @@ def is_unfinished(path):
 
 
 def remove(path):
-    """Removes a file or a directory, if it exists."""
+    """Remove a file or a directory, if it exists."""
     path = as_path(path)
     if path.is_dir() and not (not is_remote(path) and path.is_symlink()):
         if is_remote(path):
@@ -199,7 +200,7 @@ def remove(path):
 
 
 def copy_tree(source, target):
-    """Copies a file or the files of a directory, from or to a bucket too.
+    """Copy a file or the files of a directory, from or to a bucket too.
 
     Args:
         source: path.
@@ -212,12 +213,12 @@ def copy_tree(source, target):
             copy_tree(file, target / file.name)
         return
     with source.open("rb") as reader, target.open("wb") as writer:
-        writer.write(b"")  # a bucket has no empty file otherwise
+        writer.write(b"")  # else an empty file is not made in a bucket
         shutil.copyfileobj(reader, writer, _CHUNK)
 
 
 def write_bytes(file, data):
-    """Writes a file, whole or not at all.
+    """Write a file, whole or not at all.
 
     Args:
         file: path.
@@ -228,7 +229,7 @@ def write_bytes(file, data):
 
 
 def write_json(file, value, **options):
-    """Writes a value as a JSON file, whole or not at all.
+    """Write a value as a JSON file, whole or not at all.
 
     Args:
         file: path.
@@ -261,7 +262,7 @@ def read_json_object(file):
 
 
 def read_json_lines(file):
-    """list of dict, the lines of a file without one that a kill cut short."""
+    """list of dict, the lines of a file, without lines that were cut short."""
     lines = []
     content = as_path(file).read_bytes().decode(errors="replace")
     for text in content.splitlines():
@@ -284,7 +285,7 @@ def sha256_of(file):
 
 
 def is_below(name):
-    """Whether a relative path leads to nothing outside its directory, bool."""
+    """Whether a relative path stays inside its directory, bool."""
     parts = pathlib.PurePosixPath(name).parts
     return not os.path.isabs(name) and ".." not in parts
 
@@ -302,21 +303,21 @@ def names_below(directory, prefix=""):
 
 
 def add_bytes(file, digest):
-    """Adds the bytes of a file to a digest of hashlib."""
+    """Add the bytes of a file to a digest of hashlib."""
     with as_path(file).open("rb") as handle:
         while chunk := handle.read(_CHUNK):
             digest.update(chunk)
 
 
 def _beside(path):
-    """A name beside `path` that nobody else has, of the same ending."""
+    """Return an unused path beside `path`, of the same suffix."""
     return path.with_name(f"{_UNFINISHED}{uuid.uuid4().hex}-{path.name}")
 
 
 def _rename(new, path, replace_directory):
-    """Renames a new file or directory to `path`."""
+    """Rename a new file or directory to `path`."""
     if replace_directory and path.is_dir() and _exchange(new, path):
-        return  # `new` is the old one, which the caller removes
+        return  # `new` is now the old one, which the caller removes
     while True:
         old = None
         if replace_directory and path.is_dir():
@@ -327,7 +328,7 @@ def _rename(new, path, replace_directory):
         except OSError as error:
             if old and not path.exists():
                 old.rename(path)
-            elif old:  # Another process was quicker to put its own there.
+            elif old:  # Another process has put its own there meanwhile.
                 remove(old)
                 continue
             elif error.errno in (errno.ENOTEMPTY, errno.EEXIST):
@@ -341,7 +342,7 @@ def _rename(new, path, replace_directory):
 
 
 def _exchange(one, other):
-    """Exchanges two paths in one step; False where the system cannot."""
+    """Exchange two paths in one step; False where the system cannot."""
     try:
         rename = ctypes.CDLL(None).renameat2  # of Linux
     except (AttributeError, OSError):

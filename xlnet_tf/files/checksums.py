@@ -14,7 +14,7 @@ _CHECKSUM = re.compile("([0-9a-f]{64}) [ *](.+)")
 
 
 def write_checksums(directory):
-    """Writes the SHA-256 of all files of a directory to its `SHA256SUMS`.
+    """Write the SHA-256 of all files of a directory to its `SHA256SUMS`.
 
     Args:
         directory: path. `sha256sum -c SHA256SUMS` checks it too.
@@ -26,7 +26,7 @@ def write_checksums(directory):
 
 
 def add_checksums(directory, names, listing=CHECKSUMS_FILE):
-    """Writes the SHA-256 of new files to the `SHA256SUMS` of a directory.
+    """Write the SHA-256 of new files to the `SHA256SUMS` of a directory.
 
     Entries of files that are no longer there are dropped.
 
@@ -49,7 +49,7 @@ def _write_digests(file, digests):
 
 
 def verify_checksums(directory, names=None, listing=CHECKSUMS_FILE):
-    """Compares files of a directory with its `SHA256SUMS`.
+    """Compare files of a directory with its `SHA256SUMS`.
 
     Args:
         directory: path. Without the file nothing is compared: directories
@@ -73,15 +73,15 @@ def verify_checksums(directory, names=None, listing=CHECKSUMS_FILE):
         file = directory / name
         if not is_below(name):
             raise ValueError(
-                f"{listing} names {name!r}, which is no file of {directory}."
+                f"{listing} names {name!r}, which is not in {directory}."
             )
         if not file.is_file():
             raise ValueError(f"{file} is missing; {listing} names it.")
         if sha256_of(file) != digest:
             raise ValueError(
-                f"{file} is damaged, or of another save than the files beside "
-                f"it: its SHA-256 is not that of {listing}. Fetch or save it "
-                f"again; without {listing.name} it is read all the same."
+                f"{file} is damaged, or was not saved together with the files "
+                f"beside it: its SHA-256 is not that in {listing}. Fetch or "
+                f"save it again; without {listing.name} it is not checked."
             )
     return list(digests)
 
@@ -92,6 +92,8 @@ def _read_digests(listing):
     for line in listing.read_bytes().splitlines():
         match = _CHECKSUM.fullmatch(line.decode(errors="replace"))
         if match is None:
-            raise ValueError(f"{listing} is damaged: {line[:80]!r} is no line.")
+            raise ValueError(
+                f"{listing} is damaged: {line[:80]!r} has no SHA-256 and name."
+            )
         digests[match[2]] = match[1]
     return digests

@@ -10,7 +10,7 @@ import re
 
 SCHEME = "hf://"
 _FORM = re.compile(r"hf://([\w.-]+/[\w.-]+)(?:@([^/]+))?(?:/(.*))?")
-# What other frameworks read.
+# Files for other frameworks, which are not downloaded.
 _OF_OTHERS = [
     *("tf_model*", "rust_model*", "flax_model*"),
     *("*.onnx", "*.tflite", "*.ot", "*.msgpack"),
@@ -109,10 +109,10 @@ def _client(name, otherwise):
 def _directory(name, revision):
     hub = _client(name, _by_hand(name, revision))
     try:
-        # One request that is not tried again: without a network a listing of
-        # the files (`list_repo_files`) repeats itself for half a minute.
+        # One request without retries: without a network, `list_repo_files`
+        # would retry for half a minute.
         found = hub.HfApi().model_info(name, revision=revision)
-        # Not the same weights twice.
+        # Do not download the same weights in both formats.
         twice = any(
             x.rfilename.endswith(".safetensors") for x in found.siblings or ()
         )
@@ -121,7 +121,7 @@ def _directory(name, revision):
             revision=revision,
             ignore_patterns=[*_OF_OTHERS, *([_PICKLED] if twice else [])],
         )
-    # Of the client, of HTTP, of sockets: whatever keeps the files away.
+    # Any error of the client, of HTTP or of sockets.
     except Exception as error:  # noqa: BLE001
         directory = _cached(hub, name, revision)
         if directory is None:

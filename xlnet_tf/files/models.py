@@ -9,7 +9,7 @@ from xlnet_tf.files import as_path
 # Presets that come with the package, each a directory that `save_to_preset`
 # wrote.
 SHIPPED = pathlib.Path(__file__).parents[1] / "presets"
-# Of a run, the model it ended with; of fine-tuning, the best one.
+# Directory of the model in a run: of pretraining the last, else the best one.
 _OF_A_RUN = ("preset", "best")
 _RUN_FILE = "run.json"
 
@@ -56,6 +56,6 @@ def near_shipped(path):
     Returns:
         str, a sentence after a blank; "" if no name is close.
     """
-    # A name may be as long as a file.
+    # Shortened: a name may be as long as a file.
     found = difflib.get_close_matches(str(path)[:80], shipped_names(), 1, 0.65)
     return f" Did you mean {found[0]}?" if found else ""

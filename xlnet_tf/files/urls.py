@@ -1,4 +1,4 @@
-"""Files wherever fsspec finds them: s3, hdfs, and to read https, hf://datasets."""
+"""Files that fsspec opens: s3, hdfs, and read-only https, hf://datasets."""
 
 import io
 import os
@@ -8,12 +8,12 @@ import typing
 from xlnet_tf.files.limits import WrappedFile
 from xlnet_tf.files.limits import in_a_line
 
-# Of the hub, whose models `hub` fetches.
+# Data sets of the hub; `hub` fetches its models.
 DATASETS = "hf://datasets/"
 _BUFFER_BYTES = 1 << 20
-# Names of the time of change in what fsspec tells of a file.
+# Keys of the modification time in fsspec's info of a file.
 _TIMES = ("mtime", "LastModified", "last_modified", "updated", "created")
-# What has no folders, only files whose names have slashes.
+# Object stores, which have no folders, only names with slashes.
 _BUCKETS = {"s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "oss"}
 _READ_ONLY = ("http://", "https://", DATASETS)
 
@@ -42,7 +42,7 @@ class UrlPath:
         import fsspec
 
         self._url = url
-        # A listing that was kept lacks what other processes wrote since.
+        # A cached listing lacks files that other processes have written since.
         options = {} if self._is_read_only() else {"use_listings_cache": False}
         try:
             self._system, self._path = fsspec.core.url_to_fs(url, **options)
@@ -58,7 +58,7 @@ class UrlPath:
                 "one of gs://, hf://, s3:// or others of fsspec; to read, "
                 "also https://."
             ) from None
-        # Whatever a client raises: of HTTP, of sockets, of its login.
+        # Any error of the client: of HTTP, of sockets or of its login.
         except Exception as error:  # noqa: BLE001
             raise _unreadable(url, error) from None
 
@@ -93,7 +93,7 @@ class UrlPath:
         return self._ask("isfile")
 
     def is_dir(self):
-        # A page of the web has no folders, and may list links.
+        # A web page is no folder, though fsspec may list its links.
         return not self._is_web() and self._ask("isdir")
 
     def iterdir(self):
@@ -121,7 +121,7 @@ class UrlPath:
             return io.BufferedWriter(file, _BUFFER_BYTES)
         if set(mode) & set("wax+"):
             raise ValueError(
-                f"{self._url} is read, or written as a whole (mode 'wb'). "
+                f"{self._url} can be read, or written whole (mode 'wb'). "
                 f"Received: mode={mode!r}."
             )
         try:
@@ -147,7 +147,7 @@ class UrlPath:
     def mkdir(self, **options):
         protocol = self._system.protocol
         names = {protocol} if isinstance(protocol, str) else set(protocol)
-        # Else a mistake in the name of a bucket would make one.
+        # In an object store, `makedirs` would create a misspelt bucket.
         if not names & _BUCKETS:
             self._change("makedirs", exist_ok=True)
 
@@ -159,7 +159,7 @@ class UrlPath:
         self._change("rm", recursive=True)
 
     def replace(self, target):
-        """Move a file; where it is copied first, not in one step."""
+        """Move a file; not atomic where the file system copies it."""
         self._change("mv", target._path)
 
     def _is_web(self):
@@ -172,8 +172,8 @@ class UrlPath:
         """Call a method of the file system that writes."""
         if self._is_read_only():
             raise ValueError(
-                f"nothing is written to {self._url}: what lies there can only "
-                "be read. Give another path."
+                f"{self._url} cannot be written: files there are read-only. "
+                "Give another path."
             )
         try:
             return getattr(self._system, method)(

@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from xlnet_tf.generation.samplers import apply_rules
 
-# Scores that the library gives to texts that there are not.
+# The library gives scores this low to beams without a text.
 _NO_TEXT = -1e6
 
 
@@ -89,7 +89,7 @@ def beam_search(decoder, context, prompt, num_steps, settings, symbols):
 
 
 def _of_ended(tokens, scores, num_steps, settings, symbols):
-    """Tokens up to the end, and scores of all texts in one measure."""
+    """Cut tokens at the end symbol; put the scores of texts on one scale."""
     missing = num_steps - tf.shape(tokens)[2]
     tokens = tf.pad(tokens, [[0, 0], [0, 0], [0, missing]], constant_values=-1)
     is_end = tf.reduce_any(
@@ -97,7 +97,7 @@ def _of_ended(tokens, scores, num_steps, settings, symbols):
     )
     ended_before = tf.cumsum(tf.cast(is_end, tf.int32), axis=2, exclusive=True)
     tokens = tf.where(ended_before > 0, -1, tokens)
-    # Where none has ended, the library gives plain log-probabilities.
+    # If no text has ended, the library gives plain log-probabilities.
     has_ended = tf.reduce_any(is_end, axis=2)
     longest = ((5.0 + num_steps) / 6.0) ** settings.length_penalty
     scores = tf.where(has_ended, scores, scores / longest)
@@ -106,7 +106,7 @@ def _of_ended(tokens, scores, num_steps, settings, symbols):
     return tf.where(is_text[..., None], tokens, -1), scores
 
 
-# It is called while a graph is traced, and makes a class.
+# Called while a graph is traced, and defines a class.
 @tf.autograph.experimental.do_not_convert
 def _search_class():
     from official.nlp.modeling.ops import beam_search as library
@@ -114,7 +114,7 @@ def _search_class():
     keys = library._StateKeys
 
     class Search(library.SequenceBeamSearch):
-        """The library's search, that may stop before it can be sure."""
+        """The library's search, which may stop before the best is certain."""
 
         def __init__(self, *arguments, stops_early, **kwargs):
             super().__init__(*arguments, **kwargs)

@@ -55,7 +55,7 @@ class Filler:
         tokenizer: data_pipeline Tokenizer.
 
     Raises:
-        ValueError: if the model does not see what is behind a blank.
+        ValueError: if the model does not see the text after a blank.
     """
 
     def __init__(self, model, tokenizer):
@@ -63,7 +63,7 @@ class Filler:
         if objective.next_token == "content":
             raise ValueError(
                 f"a model of the objective {objective.name!r} does not see "
-                "what is behind a blank: use `generate`, or train one with "
+                "the text after a blank: use `generate`, or train one with "
                 "--objective permutation, masked or pseudo_masked."
             )
         self._model = model
@@ -117,7 +117,7 @@ class Filler:
                 beams, self._distributions(ids, blanks, beams), strict=True
             ):
                 for extended in _extensions(beam, blanks, values, num_beams):
-                    # The same tokens in another order are no other filling.
+                    # The same tokens in another order are the same filling.
                     key = tuple(sorted(extended[1].items()))
                     best = candidates.get(key)
                     if best is None or extended[0] > best[0]:
@@ -191,7 +191,7 @@ class Filler:
 
 
 def _extensions(beam, blanks, values, count):
-    """Yields the likeliest beams with one more token, of any blank."""
+    """Yield the likeliest beams with one more token, of any blank."""
     score, tokens, order = beam
     waiting = [x for x, place in enumerate(blanks) if place not in tokens]
     flat = values[waiting].ravel()

@@ -1,4 +1,4 @@
-"""Raw strings in, texts out: what the methods `generate` of models share."""
+"""Raw strings to texts: shared code of the methods `generate` of models."""
 
 import warnings
 
@@ -34,7 +34,7 @@ def generate_texts(generator, inputs, keeps_prompt):
 
 
 def answers(results, is_single, stacklevel=3):
-    """The results, with None and a warning for what could not be read.
+    """The results, with None and a warning for each unreadable input.
 
     Args:
         results: list of answers, ValueErrors among them.

@@ -18,7 +18,7 @@ from xlnet_tf.generation.programs import Programs
 from xlnet_tf.generation.programs import kept
 from xlnet_tf.generation.programs import of_graph
 
-# Steps between two looks for the strings that end a text.
+# Steps between two checks for stop strings.
 _STEPS_BETWEEN_LOOKS = 8
 
 
@@ -46,14 +46,14 @@ class GeneratedText:
 
 
 def room_for_prompts(config, settings):
-    """Tokens of a prompt that a model has positions for.
+    """Longest prompt, in tokens, that a model has positions for.
 
     Args:
         config: XLNetConfig or BertConfig.
         settings: GenerationSettings.
 
     Returns:
-        int, or None where positions have no end.
+        int, or None where positions are unlimited.
 
     Raises:
         ValueError: if there is no room beside the new tokens.
@@ -61,7 +61,7 @@ def room_for_prompts(config, settings):
     positions = getattr(config, "max_positions", None)
     if positions is None:
         return None
-    # A symbol and a token at least.
+    # At least a symbol and a token.
     if positions - settings.max_new_tokens < 2:
         raise ValueError(
             f"`max_new_tokens` must be at most {positions - 2}, because the "
@@ -90,7 +90,7 @@ class TextGenerator:
     keeps_prompt = True
 
     def __init__(self, model, tokenizer, settings):
-        self.model = model  # the programs do not keep it alive
+        self.model = model  # the programs hold only a weak reference
         self.tokenizer = tokenizer
         self.settings = settings
         config = model.config
@@ -109,7 +109,7 @@ class TextGenerator:
         memory = getattr(config, "memory_length", 0)
         if length is not None and not memory:
             raise ValueError(
-                "`segment_length` is of models with memory; this one has "
+                "`segment_length` needs a model with memory; this one has "
                 "none. Leave it out. Received: "
                 f"segment_length={length}."
             )
@@ -130,7 +130,7 @@ class TextGenerator:
         token_ids = self.tokenizer.encode(prompt)
         if not token_ids:
             raise ValueError(
-                "a prompt must have a token at least; this one is empty: "
+                "a prompt must have at least one token; this one is empty: "
                 f"{prompt!r}."
             )
         token_ids = [*self._begin_ids, *token_ids]
@@ -211,13 +211,13 @@ class TextGenerator:
         shown = ""
         for state in self._states([prompt], [number], 1):
             ((text,),) = self._texts(state)
-            # What follows may still change a word's last bytes.
+            # The next token may complete the last character.
             if not text.text.endswith("\N{REPLACEMENT CHARACTER}"):
                 yield text.text[len(shown) :]
                 shown = text.text
 
     def _states(self, prompts, numbers, steps):
-        """Yields states, each some steps after the last."""
+        """Yield states, each some steps after the last."""
         settings = self.settings
         rows = settings.num_sequences
         features, history = self._batch(prompts)
@@ -321,7 +321,7 @@ class TextGenerator:
 
 
 def _batches(values, size):
-    """Yields lists of `size` values; the last may have fewer."""
+    """Yield lists of `size` values; the last may have fewer."""
     batch = []
     for value in values:
         batch.append(value)
@@ -339,12 +339,12 @@ class _Text:
         given = [token for token in row if token >= 0]
         self.token_ids = [x for x in given if x not in symbols.end_ids]
         self.has_ended = len(self.token_ids) < len(given)
-        # Tokens whose probabilities count, the one that ended the text too.
+        # Tokens whose probabilities count, including the one that ended it.
         self.num_counted = len(given)
         self.text = _decode(tokenizer, self.token_ids)
         self.has_stop = any(x in self.text for x in stop)
         if self.has_stop:
-            # Texts are looked at now and then, so tokens may lie behind it.
+            # Stop strings are checked every few steps: tokens may follow one.
             self.num_counted = next(
                 count
                 for count in range(1, len(self.token_ids) + 1)

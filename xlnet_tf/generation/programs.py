@@ -31,7 +31,7 @@ def kept(cls, model, tokenizer, *arguments):
         object of the class, the same one for equal arguments.
     """
     of_model = _KEPT.setdefault(model, {})
-    # What was compiled for a model computes as the model did.
+    # A compiled function computes as the model did when it was traced.
     key = (cls, repr(model.computation()), id(tokenizer), *arguments)
     if key not in of_model:
         of_model[key] = cls(weakref.proxy(model), tokenizer, *arguments)
@@ -39,7 +39,7 @@ def kept(cls, model, tokenizer, *arguments):
 
 
 class Programs:
-    """Compiled functions of a model, for settings that decide what they are.
+    """Compiled functions of a model for some settings.
 
     Args:
         model: XLNetPretrainer or XLNetSeq2Seq.
@@ -59,10 +59,10 @@ class Programs:
         self.symbols = Symbols(tokenizer.vocabulary_size)
         self._settings = settings
         self.read, self.extend, self.search = (
-            # There is nothing that AutoGraph would rewrite.
+            # Nothing here needs AutoGraph.
             tf.function(function, autograph=False, reduce_retracing=relaxes)
             for function, relaxes in (
-                # Segments are counted when it is traced.
+                # The number of segments is fixed when it is traced.
                 (self._read, settings.segment_length is None),
                 (self._extend, True),
                 (self._search, True),
@@ -93,7 +93,7 @@ class Programs:
 
 
 def of_graph(settings):
-    """The settings with defaults for those that no graph depends on.
+    """The settings, with defaults for those that do not affect a graph.
 
     Args:
         settings: GenerationSettings.

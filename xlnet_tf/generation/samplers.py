@@ -56,7 +56,7 @@ def _any_token(history, chosen, num_rows, vocabulary_size):
 
 
 def _completes_ngram(history, seen, length, size):
-    """bool [N, W], places whose n - 1 tokens before are the last ones."""
+    """bool [N, W], places that follow a copy of the last n - 1 tokens."""
     width = tf.shape(history)[1]
     matches = seen & (tf.range(width) >= size - 1)
     for back in range(1, size):

@@ -18,7 +18,7 @@ ORDERS = ("forward", "backward", "random", "independent")
 
 @dataclasses.dataclass(frozen=True)
 class TextScore:
-    """What a model thinks of a text.
+    """Log-probability of a text under a model.
 
     Attributes:
         log_probability: float, of all targets together, natural; the mean of
@@ -80,7 +80,7 @@ class Scorer:
             of_text = None if spans is None else spans[number]
             ids, targets = self._sequences.encode(text, of_text)
             if self._kind == "causal":
-                # Nothing predicts the first token.
+                # No token predicts the first one.
                 targets = targets[targets > 0]
             if not len(targets):
                 raise ValueError(
@@ -170,15 +170,14 @@ def make_orders(kind, order, num_orders, seed):
         )
     if num_orders < 1 or (num_orders > 1 and name != "random"):
         raise ValueError(
-            "`num_orders` must be at least 1, and above it for "
-            f"order='random' alone. Received: num_orders={num_orders} with "
-            f"order={order!r}."
+            "`num_orders` must be at least 1, and 1 unless order='random'. "
+            f"Received: num_orders={num_orders} with order={order!r}."
         )
     allowed = {"causal": ("forward",), "masked": ("independent",)}
     if name not in allowed.get(kind, (*ORDERS, "given")):
         raise ValueError(
-            f"a model of the objective {kind!r} scores in the order "
-            f"{allowed[kind][0]!r} alone. Received: order={order!r}."
+            f"a model of the objective {kind!r} scores only in the order "
+            f"{allowed[kind][0]!r}. Received: order={order!r}."
         )
     if name == "random":
 

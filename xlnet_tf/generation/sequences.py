@@ -51,7 +51,7 @@ class Sequences:
         for begin, end in spans:
             if not 0 <= begin < end <= len(text):
                 raise ValueError(
-                    "a span must have a character at least and lie in its "
+                    "a span must have at least one character and lie in its "
                     f"text of {len(text)}. Received: {(begin, end)}."
                 )
         targets = [

@@ -52,13 +52,13 @@ class GenerationSettings(settings.Settings):
     """
 
     max_new_tokens: int = setting(
-        64, "tokens that a text gets at most", settings.POSITIVE
+        64, "most tokens of a generated text", settings.POSITIVE
     )
     min_new_tokens: int = setting(
         0, "tokens before a text may end", settings.NOT_NEGATIVE
     )
     num_sequences: int = setting(
-        1, "texts for every prompt, best first", settings.POSITIVE
+        1, "texts per prompt, best first", settings.POSITIVE
     )
     sample: bool = setting(False, "draw tokens at random")
     temperature: float = setting(
@@ -66,22 +66,22 @@ class GenerationSettings(settings.Settings):
     )
     top_k: int = setting(
         0,
-        "draw from so many likeliest tokens; 0: from all",
+        "draw from this many likeliest tokens; 0: from all",
         settings.NOT_NEGATIVE,
     )
     top_p: float = setting(
         1.0,
-        "draw from the fewest tokens of so much probability",
+        "draw from the fewest tokens whose probabilities sum up to this",
         settings.FRACTION_ABOVE_0,
     )
     repetition_penalty: float = setting(
         1.0,
-        "above 1: tokens that were there before are less likely",
+        "above 1: make tokens that occurred before less likely",
         settings.POSITIVE,
     )
     no_repeat_ngram: int = setting(
         0,
-        "n-grams of this size come only once; 0: any number of times",
+        "size of n-grams that may occur only once; 0: no limit",
         settings.NOT_NEGATIVE,
     )
     num_beams: int = setting(1, "beams of beam search", settings.POSITIVE)
@@ -89,17 +89,17 @@ class GenerationSettings(settings.Settings):
         0.0, "above 0: longer texts score higher", settings.NOT_NEGATIVE
     )
     early_stopping: bool = setting(
-        False, "stop as soon as so many texts as there are beams have ended"
+        False, "stop once as many texts have ended as there are beams"
     )
     stop: tuple = setting((), "a text ends before the first of these strings")
-    seed: int = setting(0, "of the random tokens", settings.NOT_NEGATIVE)
+    seed: int = setting(0, "seed of the random tokens", settings.NOT_NEGATIVE)
     max_prompt_tokens: int = setting(
         4096, "refuse longer prompts", settings.POSITIVE
     )
     segment_length: int | None = setting(
         None,
-        "tokens of a prompt read at a time, with memory of those before "
-        "(default: all)",
+        "tokens of a prompt to read at a time, with memory of those before "
+        "(default: all at once)",
         settings.POSITIVE,
     )
     batch_size: int = setting(8, "prompts at a time", settings.POSITIVE)
@@ -113,7 +113,7 @@ class GenerationSettings(settings.Settings):
         for value in self.stop:
             if not isinstance(value, str) or not value:
                 raise ValueError(
-                    "`stop` must be strings of a character at least. "
+                    "`stop` must be strings of at least one character. "
                     f"Received: stop={list(self.stop)}."
                 )
         if self.min_new_tokens > self.max_new_tokens:

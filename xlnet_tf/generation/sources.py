@@ -45,7 +45,7 @@ class SourceGenerator(TextGenerator):
         token_ids = self.tokenizer.encode(prompt)
         if not token_ids:
             raise ValueError(
-                "a source must have a token at least; this one is empty: "
+                "a source must have at least one token; this one is empty: "
                 f"{prompt!r}."
             )
         room = self._max_tokens - len(self._begin_ids) - 1
@@ -57,7 +57,7 @@ class SourceGenerator(TextGenerator):
 
     def _text(self, row):
         text = super()._text(row)
-        # A target is a text of its own, and does not go on.
+        # A target is a text of its own, without a blank in front.
         text.text = text.text.removeprefix(" ")
         return text
 
@@ -106,7 +106,7 @@ def search_targets(model, features, settings, num_pieces):
         *(decoder, decoder.read(features, steps), history, steps),
         *(settings, Symbols(num_pieces)),
     )
-    # The loop forgets the number of rows.
+    # The loop loses the static number of rows.
     batch_size = features["token_ids"].shape[0]
     best = tf.ensure_shape(tokens[:, 0], [batch_size, steps])
     scores = tf.ensure_shape(scores, [batch_size, settings.num_beams])

@@ -1,4 +1,4 @@
-"""The tokens that end a generated text, and those that it never gets."""
+"""Tokens that end a generated text, and tokens that are never generated."""
 
 import dataclasses
 

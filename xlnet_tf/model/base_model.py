@@ -43,13 +43,13 @@ class BaseModel(keras.Model):
         return super().__call__(*args, **kwargs)
 
     def build(self, input_shape=None):
-        """Does nothing: the config alone decides every shape."""
+        """Do nothing: the config alone decides every shape."""
 
     def get_build_config(self):
         """Nothing: the config alone decides every shape."""
 
     def freeze_if_told(self):
-        """Applies the constructor's `trainable=False` to what was made since.
+        """Applie the constructor's `trainable=False` to what was made since.
 
         A subclass that makes layers after its base did calls it again.
         """
@@ -57,7 +57,7 @@ class BaseModel(keras.Model):
             set_trainable(self, False)
 
     def computation(self):
-        """tuple of what compiled functions have taken for constant."""
+        """tuple of the state that compiled functions treat as constant."""
         return tuple(
             (
                 layer.trainable,
@@ -84,7 +84,7 @@ class BaseModel(keras.Model):
         return before != now
 
     def forget_compiled(self):
-        """Drops what `fit`, `evaluate` and `predict` have compiled."""
+        """Drop what `fit`, `evaluate` and `predict` have compiled."""
         self.train_function = self.test_function = self.predict_function = None
 
     def quantize(self, mode=None, config=None, **kwargs):
@@ -99,8 +99,8 @@ class BaseModel(keras.Model):
         """
         if mode == "float8":
             raise ValueError(
-                "a model has no mode float8: its embedding of the tokens "
-                'cannot be quantized so. Give "int8" or "int4".'
+                "a model cannot be quantized to float8, which its token "
+                'embedding does not support. Give "int8" or "int4".'
             )
         super().quantize(mode, config=config, **kwargs)
 
@@ -110,7 +110,7 @@ class BaseModel(keras.Model):
         return list(dict.fromkeys(layer.name for layer in layers.values()))
 
     def enable_lora(self, rank, target_layer_names=None, alpha=None):
-        """Freezes the backbone and adds adapters to its dense layers.
+        """Freeze the backbone and add adapters to its dense layers.
 
         Kernels are then kernel + alpha / rank * a @ b
         (https://arxiv.org/abs/2106.09685); b is 0 at first, so that outputs
@@ -132,7 +132,7 @@ class BaseModel(keras.Model):
         enable_lora(backbone, rank, target_layer_names, alpha)
 
     def save_lora_weights(self, filepath):
-        """Writes the adapters alone, and the head of a task.
+        """Write the adapters alone, and the head of a task.
 
         Args:
             filepath: str or path, ending in ".lora.h5".
@@ -143,7 +143,7 @@ class BaseModel(keras.Model):
         save_adapters(self, filepath)
 
     def load_lora_weights(self, filepath):
-        """Reads what `save_lora_weights` wrote; enables LoRA where it is off.
+        """Read what `save_lora_weights` wrote; enable LoRA where it is off.
 
         Args:
             filepath: str or path. A task reads the head of a task too; its
@@ -170,7 +170,7 @@ class BaseModel(keras.Model):
         return copy
 
     def input_signature(self):
-        """The features of `export`: dict of str to keras.InputSpec."""
+        """Features that `export` takes: dict of str to keras.InputSpec."""
         names = ("token_ids", "segment_ids", "padding_mask")
         return {
             name: keras.InputSpec(shape=(None, None), dtype="int32")
@@ -241,7 +241,7 @@ class BaseModel(keras.Model):
 
     @classmethod
     def from_arguments(cls, arguments):
-        """Makes the model of a dict of arguments, as `get_config` has them."""
+        """Make the model of a dict of arguments, as `get_config` has them."""
         return cls(**arguments)
 
 

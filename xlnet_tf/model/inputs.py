@@ -25,7 +25,7 @@ _FEATURES = (
     "memory_mask",
     "dropout_seed",
 )
-# Features that a backbone lacks: it would compute something else without them.
+# Features that XLNet does not read; without them the result would be wrong.
 _NOT_OF_XLNET = {
     "is_pseudo": "pseudo tokens share positions",
     "position_ids": "its positions are relative",
@@ -43,9 +43,9 @@ _ARGUMENTS_OF_OTHERS = {
     "output_attentions": "attention_weights",
     "output_hidden_states": "layer_inputs",
 }
-# Labels that resemble a feature.
+# Labels whose names resemble a feature's.
 _LABELS = ("start_position", "start_positions")
-# Two forms of the same, of which one would be ignored.
+# Two forms of the same feature, one of which would be ignored.
 _EITHER = (
     ("factorization_rank", "perm_mask"),
     ("target_positions", "target_mapping"),
@@ -121,7 +121,7 @@ def given_features(features):
 
 
 def refuse_arguments(names):
-    """Refuses arguments of a call that have another name here.
+    """Refuse arguments of a call that have another name here.
 
     Args:
         names: names of the arguments that were given, str.
@@ -145,7 +145,7 @@ def refuse_arguments(names):
 
 
 def refuse_features(features, backbone, reasons):
-    """Refuses features that a backbone cannot read.
+    """Refuse features that a backbone cannot read.
 
     Args:
         features: dict.
@@ -167,7 +167,7 @@ def _check_names(features):
     for name in features:
         if name in _FEATURES or name in _LABELS:
             continue
-        # Other names are labels, or what objectives read.
+        # Other names are labels or features of objectives.
         near = difflib.get_close_matches(name, _FEATURES, 1, 0.82)
         meant = _NAMES_OF_OTHERS.get(name) or "".join(near)
         if meant:

@@ -72,7 +72,7 @@ def run_layers(
     step = functools.partial(_step, remember, rematerialize, shared)
     done, new_memories = 0, []
     if scan and len(layers) > 1:
-        # A last layer of its own kind is no part of the loop.
+        # A last layer of another kind is not part of the loop.
         done = len(layers) - (run_last is not None)
         rows, new_memories = scan_layers(
             functools.partial(step, run),
@@ -207,7 +207,7 @@ def scan_layers(step, layers, carry, inputs, num_outputs=0):
 
 
 def _kind(layer):
-    """What must be equal in layers that are computed by one program."""
+    """Return the shapes, types and precisions that layers of a loop share."""
     variables = [(tuple(v.shape), v.dtype) for v in layer.variables]
     precisions = [
         (path, part.compute_dtype, part.quantization_mode)

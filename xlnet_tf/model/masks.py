@@ -207,7 +207,7 @@ def _and_causal(
 
 
 def _after_memory(mask, memory_length):
-    """Widens [.., T] to [.., M + T]; memory may always be attended."""
+    """Widen [.., T] to [.., M + T]; memory may always be attended."""
     if is_zero(memory_length):
         return mask
     return ops.pad(

@@ -204,7 +204,7 @@ class StatefulMemory(keras.layers.Layer):
             variable.assign(ops.zeros(variable.shape, variable.dtype))
 
     def load_own_variables(self, store):
-        # Keras comes twice, and the second time without a value.
+        # Keras calls this twice, the second time without a value.
         if "0" not in store or store["0"].shape[0] != self.batch_size:
             raise ValueError(
                 f"the weights hold no memory of {self.batch_size} rows. Load "
@@ -226,7 +226,7 @@ class StatefulMemory(keras.layers.Layer):
     @classmethod
     def from_config(cls, config):
         config = dict(config)
-        if "hide_empty" in config:  # its name in older files
+        if "hide_empty" in config:  # the name in older files
             config["mask_unwritten"] = config.pop("hide_empty")
         return cls(**config)
 
@@ -238,8 +238,8 @@ def _variable_per_replica(name, shape, dtype):
         dtype=dtype,
         trainable=False,
         autocast=False,
-        # In a checkpoint, and outside of a replica, the first one's value;
-        # with "none", TensorFlow refuses to save the model at all.
+        # Checkpoints, and code outside of a replica, read the first replica's
+        # value; with "none", TensorFlow refuses to save the model at all.
         aggregation="only_first_replica",
         synchronization="on_read",
         name=name,

@@ -137,7 +137,7 @@ def sum_position_blocks(gradient, num_tokens):
 
 
 def _block_begins(num_tokens, size):
-    """Of each block, the first row of the table that it needs."""
+    """First row of the table of distances that each block needs."""
     return range(num_tokens - size, -1, -size)
 
 
@@ -246,7 +246,7 @@ def relative_shift_targets_transpose(scores, target_positions, num_tokens):
 
 
 def _num_bits(count):
-    """int, the bits that the numbers below `count` take."""
+    """int, the number of bits of the numbers below `count`."""
     return (count - 1).bit_length()
 
 
@@ -281,7 +281,7 @@ def _shift_left(rows, amount, num_amounts, width):
     steps = [2**bit for bit in reversed(range(num_bits))]
     amount = ops.expand_dims(amount, -1)
     has_bit = ops.bitwise_and(amount, np.array(steps, "int32")) != 0
-    # In one piece: an operation for each bit takes its time to trace.
+    # One split of all bits: an operation for each bit would slow down tracing.
     of_steps = ops.split(has_bit, num_bits, axis=-1) if steps else ()
     for step, of_step in zip(steps, of_steps, strict=True):
         rest = width + step - 1

@@ -67,12 +67,12 @@ def draw_curves(runs, metric="loss"):
 
 
 def _title(runs):
-    """The runs, and of a single one what its `run.json` has, str."""
+    """Names of the runs; for a single run also facts of its `run.json`, str."""
     if len(runs) > 1:
         return ", ".join(as_path(run).name for run in runs)
     run = as_path(runs[0])
     title = "/".join([run.parent.name, run.name]).strip("/")
-    # It may not be written yet, and other versions have other fields.
+    # It may not be written yet, or have the fields of another version.
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
         facts = read_json_object(run / _RUN_FILE)
         model, records = facts["model"], facts.get("records")

@@ -1,4 +1,4 @@
-"""Who may attend to whom: both streams in an order, and pseudo masks.
+"""Pictures of attention masks: both streams in an order, and pseudo masks.
 
 The masks are those that the models compute with.
 

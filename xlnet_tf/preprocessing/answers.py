@@ -9,7 +9,7 @@ from xlnet_tf.preprocessing.fitting import check_preprocessor
 from xlnet_tf.preprocessing.preprocessor import add_axis
 from xlnet_tf.preprocessing.strings import of_examples
 
-_BLOCK = 256  # questions whose windows are made at once, for little memory
+_BLOCK = 256  # questions whose windows are made at once, to save memory
 
 
 def answer(

@@ -86,7 +86,7 @@ class RawStringModel:
                 found = found.with_settings(sequence_length=longest)
             self.preprocessor = found
         except ValueError as error:
-            # Features can still be given, and another preprocessor.
+            # The model still takes features, or another preprocessor.
             warnings.warn(
                 f"{path} gives no preprocessor: {error}", stacklevel=3
             )
@@ -100,7 +100,7 @@ class RawStringModel:
         weighted_metrics=None,
         **kwargs,
     ):
-        """Configures training, by default as the task is usually trained.
+        """Configure training, by default as the task is usually trained.
 
         Args:
             optimizer: default AdamW at a learning rate of 2e-5, gradients
@@ -117,10 +117,11 @@ class RawStringModel:
             if is_auto and weighted_metrics is None:
                 weighted_metrics = self.default_metrics()
         if isinstance(optimizer, str) and optimizer == "auto":
-            # A number, which callbacks may set; a schedule they may not.
+            # A constant rate, which callbacks can set, unlike a schedule.
             optimizer = AdamW(2e-5, global_clipnorm=1.0)
         if getattr(optimizer, "layer_decay", 1) != 1:
-            # Frozen ones have no variables that the optimizer could count.
+            # The optimizer cannot count frozen layers: it gets no variables of
+            # theirs.
             optimizer.num_layers = self.config.num_layers
         super().compile(
             optimizer=optimizer,
@@ -132,7 +133,7 @@ class RawStringModel:
         )
 
     def compile_from_config(self, config):
-        """Compiles as a file says; Keras does not where `compile` is ours."""
+        """Compile as a file says; Keras does not where `compile` is ours."""
         self.compile(**keras.saving.deserialize_keras_object(config))
         self.optimizer.build(self.trainable_variables)
 
@@ -223,7 +224,7 @@ class RawStringModel:
         return super().predict_on_batch(self._prepared(x)[0])
 
     def numbered(self, y):
-        """Labels as the loss takes them.
+        """Convert labels to the form that the loss takes.
 
         Args:
             y: labels of `fit` beside lists or arrays, or None.

@@ -53,7 +53,7 @@ class Preprocessor(PreprocessorPreset):
     # Refuses too many sequences before they are made, see
     # `data_pipeline.features.packing.checked_size`; set by exports.
     check_size = None
-    # Settings that files of earlier versions lack, as they were then.
+    # Settings that files of earlier versions lack, with their values then.
     earlier_settings = {}
     _num_symbols = 3
 
@@ -191,7 +191,7 @@ class Preprocessor(PreprocessorPreset):
         import tensorflow as tf
 
         texts = tf.convert_to_tensor(texts)
-        with tf.device("CPU:0"):  # strings live there
+        with tf.device("CPU:0"):  # GPUs hold no strings
             distinct, numbers = tf.unique(texts)
         ids = _unconverted(self.graph_tokenizer)(distinct)
         return tf.gather(ids, numbers)

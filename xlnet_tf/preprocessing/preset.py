@@ -26,7 +26,7 @@ def can_preprocess():
 
 
 def _check_names(file, cls, settings):
-    """Refuses saved settings that a class of preprocessor does not have."""
+    """Refuse saved settings that a class of preprocessor does not have."""
     known = inspect.signature(cls).parameters
     if any(x.kind is x.VAR_KEYWORD for x in known.values()):
         return

@@ -16,11 +16,12 @@ from xlnet_tf.preprocessing.strings import named_strings
 from xlnet_tf.preprocessing.strings import of_examples
 from xlnet_tf.preprocessing.strings import to_tensor
 
-# `contexts` are distinct ones, `impossible` questions without an answer. Of
-# `answers`, `inexact` do not begin and end where pieces do, and are labelled by
-# the pieces around them; `misplaced` are not at their place in the context, or
-# have no piece, and give no label. `left_out` are questions whose answers all
-# are misplaced; of `out_of_reach` ones no window holds an answer whole.
+# `contexts` counts distinct contexts, `impossible` questions without an answer.
+# Of the `answers`, `inexact` ones do not begin and end where pieces do, and are
+# labelled by the pieces around them; `misplaced` ones are not at their place in
+# the context, or have no piece, and give no label. `left_out` counts questions
+# whose answers are all misplaced, `out_of_reach` those without a window that
+# holds a whole answer.
 _COUNTS = (
     *("examples", "contexts", "windows", "cut_questions", "split_contexts"),
     *("windows_with_answer", "impossible", "answers", "inexact", "misplaced"),
@@ -220,7 +221,7 @@ class XLNetQuestionAnsweringPreprocessor(Preprocessor):
     def _labelled(self, x, y, weights):
         import tensorflow as tf
 
-        from data_pipeline.features.labels import training_windows
+        from data_pipeline.features.window_labels import training_windows
 
         features, labels, found = training_windows(
             self.windows(x), x["context"], y["answer_start"], y["answer_text"]
@@ -297,8 +298,8 @@ class _Encoder:
         """Columns with labels, without questions that give no label."""
         import tensorflow as tf
 
-        from data_pipeline.features.labels import answer_pieces
-        from data_pipeline.features.labels import window_labels
+        from data_pipeline.features.window_labels import answer_pieces
+        from data_pipeline.features.window_labels import window_labels
 
         answers = [
             (row, answer)

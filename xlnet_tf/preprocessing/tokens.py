@@ -78,7 +78,7 @@ class XLNetTokenClassifierPreprocessor(Preprocessor):
         return self.pack(pieces)
 
     def first_pieces(self, x):
-        """Where words begin, to read their classes off predictions.
+        """Mark the first piece of each word, where its class is predicted.
 
         Args:
             x: words [B, (W)].
@@ -243,7 +243,7 @@ def _check_tags(examples, labels):
 
 
 def _is_first(numbers):
-    """Where the next word begins among pieces; int64 [N] -> bool [N]."""
+    """Mark the pieces that begin a word; word numbers int64 [N] -> bool [N]."""
     import tensorflow as tf
 
     before = tf.concat([[-1], numbers[:-1]], 0)

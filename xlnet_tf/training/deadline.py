@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 
-# Ends without a word when its input is closed, as by the end of its parent.
+# Ends silently when its input is closed, as by the end of its parent.
 _BESIDE = """\
 import select, sys
 if not select.select([sys.stdin], [], [], float(sys.argv[1]))[0]:
@@ -41,7 +41,7 @@ def deadline(seconds, message):
                 start_new_session=True,  # Ctrl-C does not reach it
             )
         )
-        # A moment later, so that the line is printed before the end.
+        # One second later, so that the line is printed first.
         faulthandler.dump_traceback_later(seconds + 1, exit=True, file=nowhere)
         stack.callback(faulthandler.cancel_dump_traceback_later)
         yield

@@ -13,7 +13,7 @@ from xlnet_tf.training.step import distribute
 
 
 def balance_classes(rows, num_classes):
-    """Gives every class an equal share of the loss, by `row_weight`.
+    """Give every class an equal share of the loss, by `row_weight`.
 
     A class of n of X examples weighs X / (n * classes that occur), so that the
     mean over the examples is 1. The windows of a text share its weight.
@@ -30,7 +30,7 @@ def balance_classes(rows, num_classes):
     label = rows.dense["label"]
     if label.ndim > 1:
         raise ValueError(
-            '`class_weights` "balanced" is of tasks with one class for each '
+            '`class_weights` "balanced" needs a task with one class for each '
             "text. Leave it out where a text may have several."
         )
     _, first = np.unique(rows.dense["example"], return_index=True)
@@ -136,7 +136,7 @@ class FinetuningEvaluator(orbit.AbstractEvaluator):
         )
 
     def evaluate(self, num_steps=None):
-        """Scores all splits.
+        """Score all splits.
 
         Args:
             num_steps: not used; every row is read once.

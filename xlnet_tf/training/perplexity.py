@@ -188,8 +188,8 @@ def _losses(model, names):
 def _check_causal(model):
     if not hasattr(model, "objectives"):
         raise ValueError(
-            "perplexity needs a model of language; a task's model is measured "
-            f"by --task and --data. Received: {type(model).__name__}."
+            "perplexity needs a language model; measure a task's model with "
+            f"--task and --data. Received: {type(model).__name__}."
         )
     names = [objective.name for objective in model.objectives]
     if names[0] != "causal":

@@ -31,8 +31,8 @@ def model_config(options, manifest, values):
     if options.preset:
         if options.set:
             raise ValueError(
-                "the config of a model with weights is what it was made with: "
-                "--set goes with --config, not with --preset."
+                "the config of a model with weights cannot be changed: use "
+                "--set with --config, not with --preset."
             )
         config = read_config(options.preset)
     elif as_path(options.config).suffix == ".json":
@@ -158,12 +158,12 @@ def with_fields(config, assignments):
         except ValueError as error:
             raise ValueError(f"--set {text[:80]}: {error}.") from None
     if {"hidden_dim", "num_heads"} & set(values):
-        values.setdefault("head_dim", None)  # what follows from both
+        values.setdefault("head_dim", None)  # derived from both
     return config.replace(**values)
 
 
 def _check_absolute_positions(config, options, manifest):
-    """Refuses what a model with absolute positions cannot read."""
+    """Refuse what a model with absolute positions cannot read."""
     where = ", ".join(map(str, record_sets(options.records)[0]))
     if options.memory_length:
         raise ValueError(
@@ -172,9 +172,8 @@ def _check_absolute_positions(config, options, manifest):
         )
     if manifest.both_directions:
         raise ValueError(
-            f"half of the records in {where} read backwards, which "
-            "a BertBackbone cannot be told. Build them without "
-            "--both-directions."
+            f"half of the records in {where} read backwards, for which a "
+            "BertBackbone has no input. Build them without --both-directions."
         )
     if config.max_positions < manifest.sequence_length:
         raise ValueError(
@@ -200,7 +199,7 @@ def _gives_memory_length(options):
 
 
 def check_same_text(manifest, other, directory):
-    """Refuses held-out records that do not fit those trained on."""
+    """Refuse held-out records that do not fit those trained on."""
     if (
         manifest.sequence_length != other.sequence_length
         or manifest.reuse_length != other.reuse_length
@@ -213,7 +212,7 @@ def check_same_text(manifest, other, directory):
         )
     if manifest.tokenizer["lowercase"] != other.tokenizer["lowercase"]:
         raise ValueError(
-            f"of the records in {directory} and those trained on, one are "
-            "lower-cased and the others not, so a loss on them would mean "
-            "nothing. Build both with --lowercase, or both without."
+            f"either the records in {directory} or those trained on are "
+            "lower-cased, but not both, so a loss on them would mean nothing. "
+            "Build both with --lowercase, or both without."
         )

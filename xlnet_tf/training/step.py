@@ -61,7 +61,7 @@ class Means:
             }
 
     def update(self, sums, weight):
-        """Adds a step.
+        """Add a step.
 
         Args:
             sums: dict of str to scalar tensor.
@@ -72,7 +72,7 @@ class Means:
             self._means[name].update_state(mean, weight)
 
     def reset(self):
-        """Forgets all steps."""
+        """Forget all steps."""
         for mean in self._means.values():
             mean.reset_state()
 
@@ -136,7 +136,7 @@ class Trainer(orbit.StandardTrainer, abc.ABC):
         self.stop = None
         self._loss_scale = getattr(optimizer, "loss_scale", None)
         self.results = StepResults(
-            # Steps of too large a scale are left out as they come.
+            # With a loss scale, steps that overflow are skipped.
             "skip" if self._loss_scale else config.on_not_finite
         )
 
@@ -208,7 +208,7 @@ class Trainer(orbit.StandardTrainer, abc.ABC):
 
     def train_step(self, iterator):
         results = self._strategy.run(self._replica_step, args=(next(iterator),))
-        # Of the whole batch, and so the same in each replica.
+        # They are of the whole batch, and so the same on each replica.
         local = self._strategy.experimental_local_results
         loss, norm = (local(x)[0] for x in results)
         self.results.add(loss, norm)
@@ -220,7 +220,7 @@ class Trainer(orbit.StandardTrainer, abc.ABC):
     # Nothing here needs AutoGraph, which makes tracing slower.
     @tf.autograph.experimental.do_not_convert
     def _replica_step(self, features):
-        """Makes a step; returns its loss and gradient norm."""
+        """Make a step; return its loss and gradient norm."""
         context = tf.distribute.get_replica_context()
         (gradients, sums, weight), state = self.gradients(
             features, self.replica_seed()
@@ -343,7 +343,7 @@ class Trainer(orbit.StandardTrainer, abc.ABC):
             outputs = self.outputs_of(features)
             objective, metrics, weight = self.loss_sums(outputs, features)
             if loss_scale is not None:
-                # Of the mean, whose gradients do not grow with the batch.
+                # Scale the mean, whose gradients do not grow with the batch.
                 loss_scale = loss_scale / tf.maximum(weight, 1e-6)
                 objective = objective * loss_scale
         gradients = tape.gradient(
@@ -362,7 +362,7 @@ class Trainer(orbit.StandardTrainer, abc.ABC):
         return (gradients, metrics, weight), state
 
     def train_loop_end(self):
-        """Returns the loop's scalars, means of the steps that were finite.
+        """Return the loop's scalars, means of the steps that were finite.
 
         Raises:
             RuntimeError: if too many steps in a row were not.

@@ -47,11 +47,11 @@ class StepResults:
             self._values = tf.Variable(
                 tf.zeros([0, 2]), shape=[None, 2], trainable=False
             )
-            # How many were not finite in a row, up to the last step.
+            # Steps in a row, up to the last one, that were not finite.
             self._skipped = tf.Variable(0, trainable=False)
 
     def begin(self, step):
-        """Forgets the steps of the loop before.
+        """Forget the steps of the previous loop.
 
         Args:
             step: int, the steps that were made.
@@ -60,7 +60,7 @@ class StepResults:
         self._values.assign(tf.zeros([0, 2]))
 
     def add(self, loss, gradient_norm):
-        """Adds a step, in the loop.
+        """Add a step, in the loop.
 
         Args:
             loss, gradient_norm: float32 scalar tensors.
@@ -84,7 +84,7 @@ class StepResults:
         ]
 
     def scalars(self, advice):
-        """What to report of the loop; notes the steps that were not finite.
+        """Return the loop's figures to report; note steps that were not finite.
 
         Args:
             advice: str, what to do when the run ends, such as "start again".

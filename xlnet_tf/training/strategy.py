@@ -168,7 +168,7 @@ def largest_and_smallest(strategy, value):
     return float(values.max()), float(values.min())
 
 
-@functools.lru_cache(maxsize=1)  # traced once: it is asked after each batch
+@functools.lru_cache(maxsize=1)  # traced once: called after each batch
 def _gathered(strategy):
     @tf.function
     def gathered(value):
@@ -178,12 +178,12 @@ def _gathered(strategy):
 
 
 def wait_for_peers(strategy):
-    """Returns once all processes have come as far; at once without others."""
+    """Return once all processes get here; at once without others."""
     largest_and_smallest(strategy, 0)
 
 
 def check_together(strategy, step, message):
-    """Checks that all processes are at the same step.
+    """Check that all processes are at the same step.
 
     Args:
         strategy: tf.distribute.Strategy.
@@ -247,8 +247,8 @@ def _check_tf_config():
     config = _tf_config()
     workers = config.get("cluster", {}).get("worker", [])
     if "chief" in config.get("cluster", {}):
-        # Its index is 0, as the first worker's, and rows, data and files follow
-        # from the index.
+        # A chief has index 0, as the first worker has, and rows, data and files
+        # depend on the index.
         raise ValueError(
             "TF_CONFIG has a chief, and the strategy multi_worker takes "
             "workers alone: put the chief's address first among the workers', "
@@ -293,9 +293,9 @@ def _tpu(address):
 
 
 def _has_local_tpu():
-    # Device files of a TPU VM: the TPU runtime would wait minutes for a chip.
-    # Containers have those of their chips alone, whose numbers may begin at
-    # any; /dev/vfio/vfio is there without a TPU too.
+    # Device files of a TPU VM; without a chip the TPU runtime would wait
+    # minutes for one. Containers see only their own chips, numbered from any
+    # number on; /dev/vfio/vfio exists without a TPU too.
     return any(
         re.fullmatch(r"accel\d+|vfio/\d+", str(path.relative_to(_DEVICES)))
         for pattern in ("accel*", "vfio/*")
@@ -304,7 +304,7 @@ def _has_local_tpu():
 
 
 def _check_single_host():
-    # The TPU runtime would wait for the other hosts, which run nothing.
+    # The TPU runtime would wait for the other hosts, where nothing runs.
     hosts = os.environ.get("TPU_WORKER_HOSTNAMES", "").split(",")
     if len(hosts) > 1 and os.environ.get("TPU_PROCESS_BOUNDS") != "1,1,1":
         raise RuntimeError(

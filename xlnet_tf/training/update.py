@@ -62,7 +62,7 @@ class LossScale(tf.Module):
         self._num_finite = tf.Variable(0, trainable=False)
 
     def adapt(self, is_finite):
-        """Changes the factor after a step, outside of replicas.
+        """Change the factor after a step, outside of replicas.
 
         Args:
             is_finite: bool scalar tensor.
@@ -110,7 +110,7 @@ def make_update(optimizer, variables, config, strategy):
 
     def update_replicas_if(strategy, is_finite, gradients, factor):
         in_each = strategy.extended.call_for_each_replica
-        # Of the sums over all replicas, and so the same in each.
+        # Computed from sums over all replicas, and so the same on each.
         is_finite = strategy.experimental_local_results(is_finite)[0]
         tf.cond(
             is_finite,
@@ -119,8 +119,8 @@ def make_update(optimizer, variables, config, strategy):
         )
 
     def update(gradients, loss, weight):
-        # Division and clipping are one factor: each pass over all gradients
-        # takes its time.
+        # Divide and clip by one factor, because each pass over all gradients
+        # takes time.
         factor = 1 / tf.maximum(weight, 1e-6)
         norm = tf.linalg.global_norm(gradients) * factor
         is_finite = tf.math.is_finite(norm) & tf.math.is_finite(loss * factor)
@@ -129,16 +129,16 @@ def make_update(optimizer, variables, config, strategy):
         if is_one_device(strategy):
             update_if(is_finite, gradients, factor)
         else:
-            # Replicas meet inside of the optimizer, which a condition within a
-            # replica does not allow.
+            # Replicas synchronize inside the optimizer, which is not allowed in
+            # a condition within a replica.
             tf.distribute.get_replica_context().merge_call(
                 update_replicas_if, args=(is_finite, gradients, factor)
             )
         return norm, is_finite
 
-    # On a CPU XLA takes seconds to compile the operations of all weights, and
-    # TensorFlow's kernel of Adam is faster. A compiled function does not allow
-    # replicas to meet either.
+    # On a CPU, XLA takes seconds to compile the update of all weights, and
+    # TensorFlow's kernel of Adam is faster. Nor can replicas synchronize in a
+    # compiled function.
     is_compiled = config.jit_compile and is_one_device(strategy)
     if is_compiled and not is_one_cpu(strategy):
         return tf.function(update, autograph=False, jit_compile=True)

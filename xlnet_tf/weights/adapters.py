@@ -40,14 +40,14 @@ _WITHOUT_INFLUENCE = (
     "reuse_length",
     "reverse_half_batch",
 )
-_NUM_VALUES = 16  # of a kernel, by which its weights are known again
+_NUM_VALUES = 16  # of a kernel, by which its weights are recognized
 # float16, in which presets may be stored, and bfloat16 round by less.
 _ROUNDING = {"float32": 2**-10, "float64": 2**-10}
 _NARROW_ROUNDING = 2**-7
 
 
 def save_adapters(model, path):
-    """Writes adapters, and the head of a task, to a file of their own.
+    """Write adapters, and the head of a task, to a file of their own.
 
     Args:
         model: a backbone or a task, with adapters.
@@ -61,7 +61,7 @@ def save_adapters(model, path):
     path = as_path(path)
     if not path.name.endswith(_SUFFIX):
         raise ValueError(
-            f"a file of adapters has a name that ends in {_SUFFIX}. Received: "
+            f"the name of a file of adapters must end in {_SUFFIX}. Received: "
             f"filepath={path}."
         )
     backbone = backbone_of(model)
@@ -115,7 +115,7 @@ def _sample(layer):
 
 
 def load_adapters(model, path):
-    """Reads a file of `save_adapters`, and switches LoRA on if it is off.
+    """Read a file of `save_adapters`, and switch LoRA on if it is off.
 
     Args:
         model: a backbone or a task, with the weights that the adapters were
@@ -168,13 +168,13 @@ def _read(path):
             with h5py.File(local, "r") as file:
                 facts = json.loads(file.attrs[_ATTRIBUTE])
         if not all(isinstance(name, str) for name in values):
-            raise ValueError("the name of an array is no text")
+            raise ValueError("the name of an array is not text")
         for group in facts["layers"]:
             rank, alpha, places = (
                 group[k] for k in ("rank", "alpha", "layers")
             )
             if not isinstance(rank, int) or not isinstance(alpha, (int, float)):
-                raise ValueError("rank and alpha are no numbers")
+                raise ValueError("rank and alpha are not numbers")
             missing = [
                 f"layers/{place}/{name}"
                 for place in places
@@ -184,16 +184,16 @@ def _read(path):
             if missing:
                 raise ValueError(f"it lacks {missing[0]}")
         if not isinstance(facts["config"], dict):
-            raise ValueError("its config is no object")
+            raise ValueError("its config is not an object")
     except (OSError, LookupError, TypeError, ValueError, RuntimeError) as error:
         raise ValueError(
-            f"{path} is damaged or no file of adapters: {in_a_line(error)}."
+            f"{path} is damaged or not a file of adapters: {in_a_line(error)}."
         ) from error
     return facts, values
 
 
 def _check_config(path, values, config):
-    """Refuses adapters of a backbone that computes other numbers."""
+    """Refuse adapters of a backbone that computes other numbers."""
     try:
         saved = type(config).from_dict(values).to_dict()
     except (TypeError, ValueError) as error:
@@ -206,7 +206,7 @@ def _check_config(path, values, config):
 
 
 def _check_base(path, layers, adapters, arrays):
-    """Refuses adapters that do not fit the layers, or are of other weights."""
+    """Refuse adapters that do not fit the layers, or are of other weights."""
     for place, (rank, _) in adapters.items():
         a, b = (arrays[f"layers/{place}/{name}"] for name in (_A, _B))
         layer = layers.get(place)

@@ -10,7 +10,7 @@ _NAMES_OF_OTHERS = {"num_labels": "num_classes"}
 
 
 def refuse_misspelt(cls, names, further=()):
-    """Refuses arguments that resemble one of a class and are none.
+    """Refuse misspelt arguments, whose names resemble one of a class.
 
     Others are left to the class and its bases, which may take them.
 
@@ -122,7 +122,7 @@ def choose_head(cls, source, name, arguments):
 
 
 def _refuse_another_shape(cls, source, name, found, arguments):
-    """Refuses to leave out a head that was asked for by its name."""
+    """Refuse to leave out a head that was asked for by its name."""
     if name is None:
         return
     wanted = ", ".join(
@@ -138,7 +138,7 @@ def _refuse_another_shape(cls, source, name, found, arguments):
 
 
 def _check_labels(source, found, arguments):
-    """Refuses labels that would name other classes than the head's."""
+    """Refuse labels that would name other classes than the head's."""
     labels = arguments.get("labels")
     if labels is None:
         return

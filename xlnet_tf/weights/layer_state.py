@@ -34,7 +34,7 @@ def layers_by_path(model):
 
 
 def _walk(model):
-    """Yields (path, layer, the layer around it)."""
+    """Yield (path, layer, the layer around it)."""
     seen = {id(model)}
 
     def walk(parent, prefix):
@@ -61,7 +61,7 @@ def _children(layer):
 
 
 def layer_state(model):
-    """What a config must hold beside `trainable` and `dtype` of the model.
+    """State of layers that a config keeps besides `trainable` and `dtype`.
 
     Args:
         model: keras.Layer, built.
@@ -103,7 +103,7 @@ def _trainable_weights(prefix, layer):
         prefix + weight.name: weight.trainable
         for weight in layer._trainable_variables
         if weight.trainable != layer.trainable
-        # Which adapters freeze.
+        # Adapters freeze the kernel.
         and not (is_adapted and weight.name == "kernel")
     }
 

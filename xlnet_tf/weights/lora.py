@@ -26,7 +26,7 @@ def adaptable_layers(model):
 
 
 def enable_lora(backbone, rank, names, alpha=None):
-    """Freezes a backbone and adds adapters to layers of it.
+    """Freeze a backbone and add adapters to layers of it.
 
     Args:
         backbone: a backbone.
@@ -55,7 +55,7 @@ def enable_lora(backbone, rank, names, alpha=None):
 
 
 def adapt(backbone, adapters):
-    """Freezes all and adds adapters: dict of path to (rank, alpha or None)."""
+    """Freeze all and add adapters: dict of path to (rank, alpha or None)."""
     layers = adaptable_layers(backbone)
     for path, arguments in adapters.items():
         layers[path].check_adapters(*arguments)
@@ -115,7 +115,7 @@ def config_without_lora(config):
 
 
 def copy_merged(model, copy):
-    """Assigns the weights of a model to a copy without adapters.
+    """Assign the weights of a model to a copy without adapters.
 
     Args:
         model: a backbone or a task, with adapters or without.

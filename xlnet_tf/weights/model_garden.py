@@ -51,7 +51,7 @@ _EMBEDDING = "_embedding_layer/embeddings"
 _MASK, _SEGMENTS = "mask_emb.Smask_emb", "seg_embed"
 _LAYER = "_transformer_xl/transformer_xl_layers/{}"
 _ATTENTION = f"{_LAYER}/_attention_layer"
-# Paths from the network on.
+# Paths relative to the network.
 BACKBONE_TABLE = {
     "token_embedding/embeddings": Place(_EMBEDDING),
     "mask_embedding": Place(_MASK, leading_ones=2),
@@ -88,7 +88,7 @@ _SEQUENCE = {
     **dense("head/summary_dense", "classifier/dense"),
     **dense("head/logits_dense", "classifier/out_proj"),
 }
-# Paths from the model on that holds the network, by the names of our tasks.
+# Paths relative to the model that holds the network, by our names of tasks.
 HEAD_TABLES = {
     "XLNetPretrainer": {
         "head/bias": Place("_masked_lm/output_bias.Sbias"),
@@ -146,7 +146,7 @@ class ModelGardenSource(TensorFlowSource):
             )
         (self._network,) = found
         embedding = self._graph.tensor(self._network, _EMBEDDING)
-        # Names of tensors that the graph lacks, in messages.
+        # For the names of missing tensors in messages.
         self._prefix = embedding.removesuffix(_EMBEDDING)
         self._network_tensors = self._graph.tensors_below(self._network)
 
@@ -175,8 +175,8 @@ class ModelGardenSource(TensorFlowSource):
                 heads.append(Head(task, {"inner_dim": inner_dim}))
             elif "head/logits_dense/kernel" in shapes:
                 width = shapes["head/logits_dense/kernel"][-1]
-                # No file keeps which token it reads; their trainers take the
-                # last.
+                # No file says which token is read; Model Garden's trainers use
+                # the last one.
                 arguments = {"summary": "last"}
                 if task == "XLNetTextClassifier":
                     arguments["num_classes"] = width
@@ -258,7 +258,8 @@ def _read_parameters(file):
         )
     for key in (*_FIELDS.values(), *_OTHER_KEYS):
         if isinstance(encoder.get(key), (dict, list)):
-            # Not shown: written out, nested aliases would fill the memory.
+            # Not shown, because nested aliases would fill the memory if
+            # expanded.
             raise ValueError(
                 f"{file}: task.model.encoder.xlnet.{key} must be one value."
             )

@@ -77,7 +77,7 @@ _SIZES = (
     "num_segments",
     "relative_position_buckets",
 )
-# What another model may not leave behind; a tokenizer may.
+# Files that may not remain from another model; a tokenizer may.
 _FILES_OF_A_MODEL = (
     ADAPTERS_FILE,
     CHECKSUMS_FILE,
@@ -183,7 +183,7 @@ def _saved(file):
 
 
 def save_preset(model, path, tokenizer=None, dtype="float32"):
-    """Writes the files of `Preset.save_to_preset`.
+    """Write the files of `Preset.save_to_preset`.
 
     Args:
         model: a backbone, or a task around one.
@@ -204,7 +204,7 @@ def save_preset(model, path, tokenizer=None, dtype="float32"):
             heads = _HeadsOnly(model.heads(model.get_config()))
             heads.save_weights(new / TASK_WEIGHTS_FILE)
             task = _serialized(model)
-            # Written to other files, and the vocabulary is big.
+            # It has files of its own, and the vocabulary is large.
             task["config"]["preprocessor"] = None
             write_json(new / TASK_FILE, task)
         with merged_when_written(backbone):
@@ -279,7 +279,7 @@ def written_directory(path, is_replaced):
 
 
 def _remove_links(directory, names):
-    """Removes links below a directory through which files would be written.
+    """Remove links below a directory through which files would be written.
 
     Args:
         directory: path.
@@ -315,7 +315,7 @@ def _can_be_renamed(path):
 
 
 def _keep_others(old, new, is_replaced):
-    """Links the files of others in a directory into a new one."""
+    """Link files in a directory that are not replaced into a new one."""
     for item in old.iterdir():
         target = new / item.name
         if is_unfinished(item) or is_replaced(item.name):
@@ -331,7 +331,7 @@ def _keep_others(old, new, is_replaced):
 
 
 def _keep_tokenizer(old, new):
-    """Copies the tokenizer of the model that was there before."""
+    """Copy the tokenizer of the model that was there before."""
     for name in (TOKENIZER_FILE, VOCABULARY_FILE):
         if (old / name).is_file():
             (new / name).parent.mkdir(parents=True, exist_ok=True)
@@ -339,7 +339,7 @@ def _keep_tokenizer(old, new):
 
 
 def write_tokenizer(tokenizer, path):
-    """Writes `tokenizer.json` and `assets/tokenizer/vocabulary.spm`.
+    """Write `tokenizer.json` and `assets/tokenizer/vocabulary.spm`.
 
     Links in place of these folders are replaced: what they lead to belongs to
     others.
@@ -386,7 +386,7 @@ def _load_weights(model, file, strict):
 
 
 def _check_layers(model, local, file, strict):
-    """Refuses layers that the model lacks, which Keras passes over."""
+    """Refuse layers that the model lacks, which Keras passes over."""
     with open_arrays(local) as arrays:
         layers = {match[1] for match in map(_LAYER.match, arrays) if match}
     num_layers = len(getattr(model, "blocks", layers))

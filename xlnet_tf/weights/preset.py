@@ -35,7 +35,7 @@ class Preset:
         verify=True,
         **overrides,
     ):
-        """Makes a model from a directory.
+        """Make a model from a directory.
 
         The format is detected: the released files (`xlnet_config.json` and a
         TensorFlow 1 checkpoint), a checkpoint of Model Garden beside such a
@@ -100,7 +100,7 @@ class Preset:
         strict=True,
         **overrides,
     ):
-        """Makes a model from a source.
+        """Make a model from a source.
 
         Args:
             source: WeightSource.
@@ -116,7 +116,7 @@ class Preset:
 
     @classmethod
     def for_source(cls, source, head, **overrides):
-        """Makes a model for the weights of a source, not yet filled.
+        """Make a model for the weights of a source, not yet filled.
 
         Args:
             source: WeightSource.
@@ -129,7 +129,7 @@ class Preset:
         raise NotImplementedError
 
     def save_to_preset(self, path, tokenizer=None, dtype="float32"):
-        """Writes the model to a directory that `from_preset` reads.
+        """Write the model to a directory that `from_preset` reads.
 
         A model that was there is replaced as a whole; files of others stay.
         `SHA256SUMS` lists the digests of what was written.
@@ -158,7 +158,7 @@ class Preset:
 
 
 def split_overrides(source, overrides):
-    """Separates the overrides of a config from the arguments of a class.
+    """Separate the overrides of a config from the arguments of a class.
 
     Args:
         source: WeightSource.
@@ -183,7 +183,7 @@ def config_fields():
 
 
 def open_source(path, config_file=None):
-    """Opens a model directory, whichever format it has.
+    """Open a model directory, whichever format it has.
 
     Args:
         path: str or path, see `Preset.from_preset`.
@@ -245,7 +245,7 @@ def detect(path, config_file=None):
         if isinstance(values, dict) and is_bert(values):
             return "hugging_face"
         model_type = isinstance(values, dict) and values.get("model_type")
-        # The first of them, of 2019, do not name their type.
+        # Hugging Face's first files (2019) do not name their type.
         is_early = isinstance(values, dict) and (
             not model_type and {"d_model", "layer_norm_eps"} <= set(values)
         )

@@ -117,7 +117,7 @@ class ReleasedSource(TensorFlowSource):
 
     def is_leftover(self, name):
         inner = name.removeprefix(self.scope).removeprefix(self.outer)
-        # Heads of other tasks are part of no other model.
+        # Heads of other tasks do not belong to this model.
         return bool(_SLOTS.fullmatch(name) or _HEADS.match(inner))
 
 
@@ -235,7 +235,7 @@ def _no_head(task):
 
 
 def save_tf1(model, path, tokenizer=None, name="task"):
-    """Writes a directory that the released code reads.
+    """Write a directory that the released code reads.
 
     `xlnet_config.json`, `xlnet_model.ckpt.*` and `spiece.model`. Fields that
     the released config lacks are added under our names. The released code

@@ -15,9 +15,9 @@ from xlnet_tf.weights.layer_state import STATE_KEYS
 from xlnet_tf.weights.table import by_name
 
 _LONGEST_NAME = 120
-# More names than these make a message nobody reads.
+# More names would make a message too long to read.
 _NAMES_SHOWN = 40
-# Arguments of every task; all others are of its head.
+# Arguments that every task has; all others belong to its head.
 _NOT_OF_THE_HEAD = (
     "backbone",
     "name",
@@ -116,7 +116,7 @@ class WeightSource:
         raise NotImplementedError
 
     def check_size(self):
-        """Refuses a config of a far larger model than the files hold.
+        """Refuse a config of a far larger model than the files hold.
 
         Before memory is taken for it.
 
@@ -131,7 +131,7 @@ class WeightSource:
         )
 
     def verify(self):
-        """Compares the files with the `SHA256SUMS` beside them, if any.
+        """Compare the files with the `SHA256SUMS` beside them, if any.
 
         Raises:
             ValueError: if one is not as it was written.
@@ -166,7 +166,7 @@ class WeightSource:
         return listing.read_bytes() if listing.is_file() else None
 
     def fill(self, model, head=None, strict=True):
-        """Assigns the weights of the source to a model.
+        """Assign the weights of the source to a model.
 
         Args:
             model: a backbone, or a task around one.
@@ -269,7 +269,7 @@ def head_parameters(arguments, hidden_dim):
 
 
 def check_size(path, num_parameters, stored_bytes):
-    """Refuses a model that the bytes of its files cannot fill.
+    """Refuse a model that the bytes of its files cannot fill.
 
     Args:
         path: path that the message names.
@@ -279,7 +279,7 @@ def check_size(path, num_parameters, stored_bytes):
     Raises:
         ValueError: with both numbers.
     """
-    # Half a byte each, as of int4, and room for small models.
+    # Half a byte per parameter, as for int4, and room for small models.
     if num_parameters > 2 * stored_bytes + 2**20:
         raise ValueError(
             f"{path} does not fit its config: that describes a model of "
@@ -290,7 +290,7 @@ def check_size(path, num_parameters, stored_bytes):
 
 
 def check_fields(path, saved, now, names):
-    """Refuses a model of another config than a file was written for.
+    """Refuse a model of another config than a file was written for.
 
     Args:
         path: path that the message names.
@@ -349,7 +349,7 @@ def _shortened(name):
 
 
 def _listed(names):
-    # A name of a damaged file may be as long as the file.
+    # Shortened: a name in a damaged file may be as long as the file.
     names = list(dict.fromkeys(map(_shortened, names)))
     if len(names) > _NAMES_SHOWN:
         more = len(names) - _NAMES_SHOWN

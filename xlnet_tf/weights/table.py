@@ -12,8 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from keras import ops
 
-# Where the path of a variable begins, whatever the model is called and
-# whichever scope it was made in.
+# Path of a variable without the name of the model and the scopes around it.
 _RELATIVE_PATH = re.compile(
     r"(?:.*/)?"
     r"((?:token_embedding|block_\d+|shared_biases|(?:\w+_)?head"
@@ -24,7 +23,7 @@ _RELATIVE_PATH = re.compile(
 
 
 class Place(NamedTuple):
-    """Where a format keeps a variable of ours, or one of every layer.
+    """Location in a format of one of our variables, or of one per layer.
 
     Attributes:
         name: str, the foreign name; "{}" stands for the number of the layer.
@@ -103,7 +102,7 @@ def variables_by_path(model):
 
 
 def check_writable(model):
-    """Refuses variables that other formats have no place for.
+    """Refuse variables that other formats have no place for.
 
     Args:
         model: XLNetBackbone, or a task around one.
@@ -114,18 +113,18 @@ def check_writable(model):
     names = [variable.path.rpartition("/")[2] for variable in model.weights]
     if any(name.startswith("lora_") for name in names):
         raise ValueError(
-            "a model with LoRA has no place in this format. Merge it first: "
+            "this format cannot hold a model with LoRA. Merge it first: "
             "`model = model.without_lora()`."
         )
     if any(name.endswith("_scale") for name in names):
         raise ValueError(
-            "a quantized model has no place in this format. Write the model "
-            "before `quantize`."
+            "this format cannot hold a quantized model. Write the model before "
+            "`quantize`."
         )
 
 
 def table_weights(backbone, table):
-    """Looks a backbone's variables up in the table of a format.
+    """Look a backbone's variables up in the table of a format.
 
     Args:
         backbone: XLNetBackbone.
@@ -166,7 +165,7 @@ def _weight(variable, place, layer=None, num_layers=None):
 
 
 def table_head_weights(task, table):
-    """Looks the variables of a task's head up in the table of a format.
+    """Look the variables of a task's head up in the table of a format.
 
     Args:
         task: a task of ours.

@@ -25,10 +25,10 @@ WEIGHTS_FILE = "model.safetensors"
 TORCH_FILE = "pytorch_model.bin"
 # Of a file of a thousand tensors 0.1 MB; a name takes 20 times its length.
 _MOST_HEADER_BYTES = 2**24
-# The first without a published way around `weights_only`: CVE-2025-32434 and
-# CVE-2026-24747, and PYSEC-2026-139 of 2.10.
+# The first version without a published bypass of `weights_only`, as in
+# CVE-2025-32434, CVE-2026-24747, and PYSEC-2026-139 of 2.10.
 _TORCH = (2, 11)
-# What its unpickler, which makes tensors only, raises for damage.
+# Errors of torch's unpickler, which makes only tensors, for damaged files.
 _TORCH_DAMAGE = (
     pickle.UnpicklingError,
     struct.error,
@@ -77,7 +77,7 @@ class SafetensorsFiles:
 
 
 def _check_header(file):
-    """Refuses a safetensors file with a header that fills the memory."""
+    """Refuse a safetensors file with a header that fills the memory."""
     with file.open("rb") as handle:
         size = int.from_bytes(handle.read(8), "little")
     check_length(f"the header of {file}", size, _MOST_HEADER_BYTES)
@@ -91,7 +91,7 @@ class TorchFiles:
             import torch
         except ImportError as error:
             raise ValueError(
-                f"{files[0]} is a file of torch's, which is not installed: "
+                f"{files[0]} needs torch, which is not installed: "
                 "pip install torch, or save the model as model.safetensors."
             ) from error
         version = tuple(map(int, torch.__version__.split(".")[:2]))
@@ -110,7 +110,7 @@ class TorchFiles:
                     file,
                     map_location="cpu",
                     weights_only=True,
-                    # What torch wrote before 2020 cannot be mapped.
+                    # Files that torch wrote before 2020 cannot be mapped.
                     mmap=zipfile.is_zipfile(file),
                 )
             except _TORCH_DAMAGE as error:
@@ -133,7 +133,7 @@ def _damaged(file, error):
 
 
 def open_tensors(path):
-    """Opens the weights of a directory, in the order Hugging Face prefers.
+    """Open the weights of a directory, in the order Hugging Face prefers.
 
     Args:
         path: path of the directory.
@@ -218,7 +218,7 @@ def open_arrays(file):
 
 
 def store_as_float16(file):
-    """Writes the float32 arrays of an HDF5 file as float16, in place.
+    """Write the float32 arrays of an HDF5 file as float16, in place.
 
     Args:
         file: path of a local file that Keras wrote.
@@ -254,7 +254,7 @@ def store_as_float16(file):
 
 
 def check_arrays(file, size):
-    """Refuses an HDF5 file whose arrays are not what they say.
+    """Refuse an HDF5 file whose arrays are not what they say.
 
     Args:
         file: binary file that can seek.
@@ -331,7 +331,7 @@ def digest_of_weights(path):
 
 
 def _add_values(file, digest):
-    """Adds the arrays of an HDF5 file; False if it is none."""
+    """Add the arrays of an HDF5 file; False if it is none."""
     try:
         with open_arrays(file) as arrays:
             for name, array in arrays.items():

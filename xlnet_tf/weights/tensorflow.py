@@ -20,9 +20,9 @@ from xlnet_tf.weights.table import Place
 
 VALUE = "/.ATTRIBUTES/VARIABLE_VALUE"
 _OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
-# That of a large model has 100 KB, with the graph of objects in it.
+# The index of a large model has 100 KB, including the graph of objects.
 _MOST_INDEX_BYTES = 2**26
-# A cut data file is an IndexError, and a length that no memory has.
+# A truncated data file raises IndexError; an absurd length, MemoryError.
 _DAMAGE = (tf.errors.OpError, IndexError, ValueError, MemoryError)
 
 
@@ -188,13 +188,13 @@ class TensorFlowSource(WeightSource):
 
 
 def dense(ours, theirs, use_bias=True):
-    """Rows of a table for a dense layer: its path here and there."""
+    """Rows of a table for a dense layer, from our path to theirs."""
     names = ("kernel", "bias") if use_bias else ("kernel",)
     return {f"{ours}/{name}": Place(f"{theirs}/{name}") for name in names}
 
 
 def norm(ours, theirs):
-    """Rows of a table for a layer norm: its path here and there."""
+    """Rows of a table for a layer norm, from our path to theirs."""
     return {f"{ours}/{x}": Place(f"{theirs}/{x}") for x in ("gamma", "beta")}
 
 

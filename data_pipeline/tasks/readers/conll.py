@@ -112,12 +112,12 @@ def _end(examples, words, tags, task, where):
 
 
 def _lacking(line, fields, word_column, tag_column):
-    """What is wrong with a line that lacks its word or its tag, str."""
+    """Describe the fault of a line that lacks its word or its tag, str."""
     if len(fields) == 1 and _TABLE.search(line):
         return (
-            "this looks like a table (CSV or JSON), and the file of a task of "
-            "tags is CoNLL: a word and its tag a line, with a blank or a tab "
-            "between them, and a blank line behind each sentence. Received: "
+            "this looks like a table (CSV or JSON), and a task of tags reads "
+            "CoNLL: a word and its tag per line, with a blank or a tab between "
+            "them, and a blank line after each sentence. Received: "
             f"{line.strip()[:80]}"
         )
     return (

@@ -25,7 +25,7 @@ from data_pipeline.text import saved_datasets
 from data_pipeline.text.files import COMPRESSED
 from xlnet_tf.files.limits import MOST_JSON_BYTES
 
-# Of tables of your own, first choice first; the last is of a saved data set.
+# Endings of your own tables, first choice first; the last is a saved data set.
 TABLE_ENDINGS = (
     *(".tsv", ".csv", ".jsonl", ".json"),
     *columnar.ENDINGS,
@@ -70,7 +70,7 @@ def rows_of(tree, name, task):
     """
     kind = table_format(name, task)
     if kind == "csv":
-        # That of published files is known.
+        # Published files use the comma.
         separator = "," if task.folder else _separator(tree, name)
         yield from _csv_rows(tree, name, separator)
     elif kind in ("columns", "saved"):
@@ -154,7 +154,7 @@ def _separator(tree, name):
 
 
 def _widths(tree, name, separator):
-    """list of int, the fields of the first rows that are not empty."""
+    """list of int, the numbers of fields of the first non-empty rows."""
     with archives.open_text(tree, name) as file, _long_fields():
         reader = csv.reader(file, skipinitialspace=True, delimiter=separator)
         try:
@@ -193,7 +193,7 @@ def _json_rows(tree, name):
 
 def _columns_rows(tree, name, named_classes):
     shards = _FIRST_SHARD.fullmatch(name)
-    # One that was given by its name is read alone.
+    # A file that was given by its name is read alone.
     if tree.is_file or not shards:
         yield from _file_rows(tree, name, named_classes)
         return

@@ -43,7 +43,7 @@ def guess_columns(tree, name, task, columns=None):
     if task.reader != "table" or task.folder is not None:
         return columns, {}
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # they come again with the examples
+        warnings.simplefilter("ignore")  # repeated when examples are read
         rows = rows_of(tree, name, task)
         rows = [row for _, row in itertools.islice(rows, _ROWS)]
     table = _table(rows)
@@ -106,7 +106,7 @@ def _known(table, task, given):
 
 
 def _is_header(rows):
-    """Whether a first row of unusual names looks like names all the same."""
+    """Whether a first row of unusual names still looks like a header."""
     first = [cell.strip() for cell in rows[0]]
     below = {cell.strip() for row in rows[1:] for cell in row}
     return len(rows) > 2 and all(
@@ -170,7 +170,7 @@ def _is_number(cell):
 
 
 def _is_numbers(values):
-    """Whether these are numbers, and no numbers of the rows."""
+    """Whether these are numbers, but not the numbers of the rows."""
     if not values or not all(map(_is_number, values)):
         return False
     numbers = list(map(float, values))
@@ -192,6 +192,6 @@ def _is_flags(values):
 
 
 def _is_text(values):
-    """Whether these look like texts: several words, and not the same ones."""
+    """Whether these look like texts: several words each, mostly distinct."""
     words = sum(len(x.split()) for x in values)
     return words >= 2 * len(values) and len(set(values)) > len(values) / 2

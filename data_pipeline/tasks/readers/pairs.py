@@ -148,14 +148,14 @@ def _checked(examples, left_out, place):
 
 
 def _of_table(tree, name, task, split, columns):
-    """Yields (row, id, source, target) of a table."""
+    """Yield (row, id, source, target) of a table."""
     rows = tables.read_rows(tree, name, task, split, columns)
     for number, values in rows:
         yield number, values.get("id"), values["source"], values["target"]
 
 
 def _of_lines(tree, name, task, is_test, columns):
-    """Yields (row, None, source, target) of parallel files."""
+    """Yield (row, None, source, target) of parallel files."""
     _, targets = _endings(task, columns)
     stem = os.path.splitext(_plain(name))[0]
     other = _target_of(tree, stem, targets)

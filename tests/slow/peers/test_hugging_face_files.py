@@ -181,7 +181,7 @@ def test_only_files_of_torch_need_torch(model, tmp_path):
     expected = sum(float(p.abs().sum()) for p in model.state_dict().values())
     expected -= float(model.lm_loss.weight.detach().abs().sum())  # there twice
     np.testing.assert_allclose(float(total), expected, rtol=1e-5)
-    assert "pytorch_model.bin is a file of torch's, which is not" in refusal
+    assert "pytorch_model.bin needs torch, which is not" in refusal
     assert "pip install torch, or save the model as model.safe" in refusal
 
 

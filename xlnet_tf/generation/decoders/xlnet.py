@@ -50,7 +50,7 @@ class XLNetDecoder(Decoder):
         )
 
     def _parts(self, features, size):
-        """The features of `size` tokens each, of all at once if it is None."""
+        """Split the features into chunks of `size` tokens; None: one chunk."""
         token_ids = ops.cast(features["token_ids"], "int32")
         inputs = {"token_ids": token_ids}
         if features.get("segment_ids") is not None:
@@ -60,7 +60,7 @@ class XLNetDecoder(Decoder):
             padding = ops.ones_like(token_ids)
         inputs["padding_mask"] = ops.cast(padding, "bool")
         if self.config.reverse_half_batch:
-            # Half of the prompts would be read backwards.
+            # Else half of the prompts would be read backwards.
             inputs["is_reversed"] = ops.zeros_like(token_ids[:, 0])
         if self._has_query:
             rank = ops.zeros_like(token_ids) + _CONTEXT_RANK
@@ -87,7 +87,7 @@ class XLNetDecoder(Decoder):
             return memories, mask
         if not self._sees_same_length:
             return None
-        # Every token sees so many keys, whether or not there are any.
+        # Every token sees this many keys, even if they are empty.
         config = self.config
         shape = [batch_size, config.memory_length]
         empty = ops.zeros([*shape, config.hidden_dim])

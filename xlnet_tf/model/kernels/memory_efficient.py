@@ -38,9 +38,9 @@ from xlnet_tf.model.kernels.scores import signed_weights
 from xlnet_tf.model.sizes import begins_with_one
 from xlnet_tf.model.sizes import sizes_of
 
-# More scores than this, 4 bytes each, are computed group by group,
+# More scores than this, 4 bytes each, are computed in groups of heads.
 _MAX_SCORES_AT_ONCE = 2**26
-# of at most this size if a single head allows it.
+# Scores of such a group, unless those of a single head are more.
 _MAX_SCORES_OF_A_GROUP = 2**24
 
 

@@ -20,13 +20,13 @@ import keras
 import numpy as np
 from keras import ops
 
-# Names in a file of weights, beside Keras' own, which are numbers.
+# Names in a file of weights, next to Keras' own names, which are numbers.
 _A, _B, _SCALE = "lora_kernel_a", "lora_kernel_b", "lora_scale"
 _KERNEL = "0"  # Keras' name
 
 
 class Adaptable:
-    """What both layers share, see the module.
+    """Mixin of both layer classes; see the module.
 
     Attributes:
         keeps_lora: bool, True.
@@ -44,7 +44,7 @@ class Adaptable:
 
     @property
     def trainable(self):
-        """bool; a kernel with adapters is frozen all the same."""
+        """bool; a kernel with adapters stays frozen in any case."""
         return keras.layers.Layer.trainable.fget(self)
 
     @trainable.setter
@@ -54,7 +54,7 @@ class Adaptable:
             self._kernel.trainable = False
 
     def check_adapters(self, rank, alpha=None):
-        """Refuses adapters that make no sense.
+        """Refuse an invalid `rank` or `alpha`.
 
         Raises:
             ValueError: if `rank` is no integer, or beyond the kernel's longest
@@ -111,13 +111,13 @@ class Adaptable:
             self.lora_enabled = is_adapted
 
     def quantize(self, mode=None, type_check=True, config=None):
-        # Keras refuses classes that derive from its own, whose calls it does
-        # not know; here quantized layers are computed as Keras' are.
+        # Keras refuses subclasses of its layers, whose `call` it does not know.
+        # These layers, once quantized, compute as Keras' own do.
         super().quantize(mode, type_check=False, config=config)
 
     def save_own_variables(self, store):
         if self.writes_merged and self.quantization_mode is not None:
-            super().save_own_variables(store)  # Keras merges integers
+            super().save_own_variables(store)  # Keras merges into integers
             return
         values = {}
         with self._without_adapters():
@@ -146,13 +146,13 @@ class Adaptable:
             return
         if has_adapters and not np.isclose(scale[0], self.lora_scale):
             raise ValueError(
-                f"the weights of {self.name} are of alpha / rank = "
+                f"the weights of {self.name} were saved with alpha / rank = "
                 f"{float(scale[0]):g}, and the layer has {self.lora_scale:g}. "
                 "Enable LoRA with the same rank and alpha."
             )
         initial = ops.convert_to_numpy(self.lora_kernel_a)
-        super().load_own_variables(values)  # which sets both to zeros
-        # With both of them zero neither would ever have a gradient.
+        super().load_own_variables(values)  # sets both adapters to zeros
+        # With both at zero, neither would ever get a gradient.
         self.lora_kernel_a.assign(a if has_adapters else initial)
         if has_adapters:
             self.lora_kernel_b.assign(b)

@@ -29,9 +29,9 @@ PRETRAINING_ONLY = (
     "exports_to_keep",
     "hide_empty_memory",
 )
-# Times the learning rate of a recipe. Table 9 of
-# https://arxiv.org/abs/2106.09685 has 2e-4 to 5e-4, where all weights took
-# 1e-5 to 3e-5.
+# Factor of a recipe's learning rate. Table 9 of
+# https://arxiv.org/abs/2106.09685 has 2e-4 to 5e-4, where training all weights
+# took 1e-5 to 3e-5.
 LORA_RATE = 10
 
 
@@ -55,49 +55,51 @@ class FinetuningConfig(TrainingConfig):
         ValueError: if a value is out of its range.
     """
 
-    steps: int | None = setting(None, "optimizer steps in all", POSITIVE)
+    steps: int | None = setting(None, "total optimizer steps", POSITIVE)
     epochs: float = setting(
         3.0, "passes over the examples, unless --steps is given", POSITIVE
     )
     warmup_steps: int | None = setting(
-        None, "steps until the peak (default 10% of the steps)", NOT_NEGATIVE
+        None,
+        "warm-up steps of the learning rate (default 10% of the steps)",
+        NOT_NEGATIVE,
     )
-    learning_rate: float = setting(2e-5, "peak of the learning rate", POSITIVE)
+    learning_rate: float = setting(2e-5, "peak learning rate", POSITIVE)
     max_gradient_norm: float = setting(
         1.0,
-        "norm that gradients are clipped to, 0 for no clipping",
+        "global norm that gradients are clipped to; 0: no clipping",
         NOT_NEGATIVE,
     )
     evaluation_interval: int | None = setting(
-        None, "steps between evaluations (default ten in the run)", POSITIVE
+        None, "steps between evaluations (default ten per run)", POSITIVE
     )
     checkpoint_interval: int | None = setting(
-        None, "steps between checkpoints (default as evaluations)", POSITIVE
+        None, "steps between checkpoints (default as of evaluations)", POSITIVE
     )
-    seed: int = setting(0, "seed of head, order and dropout", SEED)
+    seed: int = setting(0, "seed of the head, data order and dropout", SEED)
     sequence_length: int | None = setting(
-        None, "tokens at most (default the task's)", POSITIVE
+        None, "most tokens of a sequence (default the task's)", POSITIVE
     )
     layer_decay: float = setting(
         1.0,
-        "share of the learning rate that each layer has of the one above it; "
+        "factor of a layer's learning rate, relative to the layer above it; "
         "0.75 for SQuAD in the paper",
         FRACTION_ABOVE_0,
     )
     layer_decay_on: str = setting(
         "step",
-        "step, or gradient as released, which Adam mostly undoes",
+        "apply the layer decay to the step, or to the gradient, as released, "
+        "which Adam mostly undoes",
         choices=("step", "gradient"),
     )
     lora_rank: int | None = setting(
         None,
-        "train adapters (LoRA) of this rank and the head alone (default all "
-        "weights); 10 times the learning rate of the recipe where none is "
-        "given",
+        "train only the head and adapters (LoRA) of this rank (default all "
+        "weights); without --learning-rate, 10 times that of the recipe",
         POSITIVE,
     )
     lora_alpha: float | None = setting(
-        None, "adapters count alpha / rank times (default the rank)", POSITIVE
+        None, "scale adapters by alpha / rank (default the rank)", POSITIVE
     )
     dropout: float | None = setting(
         None,
@@ -111,75 +113,77 @@ class FinetuningConfig(TrainingConfig):
     )
     class_weights: str = setting(
         "none",
-        "none, or balanced: each class counts as much as any other",
+        "none, or balanced: all classes count equally in the loss",
         choices=("none", "balanced"),
     )
     patience: int | None = setting(
         None,
-        "evaluations without a better main metric until the run stops "
+        "stop after this many evaluations without a better main metric "
         "(default never)",
         POSITIVE,
     )
     hold_out: float = setting(
         0.1,
-        "share of the training examples kept for evaluation where the task "
-        "has no other",
+        "share of the training examples to hold out for evaluation, if the "
+        "task has no examples for it",
         FRACTION_BETWEEN,
     )
     long_documents: str = setting(
         "truncate",
-        "texts beyond the sequence length: truncate, windows (scores are "
-        "averaged), or memory (segments in turn)",
+        "handling of texts beyond the sequence length: truncate, windows "
+        "(their scores are averaged), or memory (segments are read in turn)",
         choices=("truncate", "windows", "memory"),
     )
     stride: int | None = setting(
         None,
-        "tokens between windows (default 128 for questions, half a window for "
-        "texts)",
+        "tokens between the starts of windows (default 128 for questions, half "
+        "a window for texts)",
         POSITIVE,
     )
     document_length: int | None = setting(
         None,
-        "tokens at most of a text read with memory (default 8 segments)",
+        "most tokens of a text read with memory (default 8 segments)",
         POSITIVE,
     )
-    max_question_length: int = setting(64, "pieces of a question", POSITIVE)
+    max_question_length: int = setting(
+        64, "most pieces of a question", POSITIVE
+    )
     fill_blanks: bool | None = setting(
         None,
-        "put an option in place of each _ of its question, as released, or "
-        "behind every question (default in place; a resumed run goes on as "
+        "put an option in place of the _ in its question, as released, or "
+        "after every question (default in place; a resumed run continues as "
         "it began)",
     )
-    max_answer_length: int = setting(64, "pieces of an answer", POSITIVE)
-    n_best_size: int = setting(5, "answers kept for a question", POSITIVE)
+    max_answer_length: int = setting(64, "most pieces of an answer", POSITIVE)
+    n_best_size: int = setting(5, "answers to keep per question", POSITIVE)
     num_documents: int = setting(
-        8, "documents of a query that are compared at once", POSITIVE
+        8, "documents of a query that the loss compares at once", POSITIVE
     )
     target_length: int = setting(
         64,
-        "tokens of a target at most; its source may have the others of the "
-        "sequence length",
+        "most tokens of a target; its source may have the rest of the sequence "
+        "length",
         POSITIVE,
     )
     label_smoothing: float = setting(
         0.1,
-        "probability of a target's token that is divided among all",
+        "share of the probability of a target's token that is spread over all "
+        "tokens",
         FRACTION_BELOW_1,
     )
     target_corruption: float = setting(
         0.5,
-        "share of a target's tokens that later ones see masked or replaced "
-        "in training",
+        "share of a target's tokens that later tokens see corrupted (masked or "
+        "replaced) in training",
         FRACTION_BELOW_1,
     )
-    num_beams: int = setting(4, "beams that generate targets", POSITIVE)
+    num_beams: int = setting(4, "beams for generating targets", POSITIVE)
     length_penalty: float = setting(
         0.6, "above 0: longer targets score higher", NOT_NEGATIVE
     )
     no_repeat_ngram: int = setting(
         0,
-        "n-grams of this size come only once in a target; 0: any number of "
-        "times",
+        "size of n-grams that may occur only once in a target; 0: no limit",
         NOT_NEGATIVE,
     )
 
@@ -187,7 +191,7 @@ class FinetuningConfig(TrainingConfig):
         super().__post_init__()
         if self.lora_alpha is not None and self.lora_rank is None:
             raise ValueError(
-                "`lora_alpha` is of adapters: give `lora_rank` too. Received: "
+                "`lora_alpha` scales adapters: give `lora_rank` too. Received: "
                 f"lora_alpha={self.lora_alpha}, lora_rank=None."
             )
 
@@ -224,7 +228,7 @@ class FinetuningConfig(TrainingConfig):
             for name in ("steps", "epochs", "warmup_steps"):
                 defaults.pop(name, None)
         if given.get("lora_rank"):
-            # Of a few weights that begin at zero: as in the paper's tables.
+            # Adapters are few weights that start at zero; see LORA_RATE.
             rate = defaults.get("learning_rate", cls.learning_rate)
             defaults["learning_rate"] = LORA_RATE * rate
         return cls(**{**defaults, **given})
@@ -261,6 +265,6 @@ class FinetuningConfig(TrainingConfig):
             steps=steps,
             evaluation_interval=interval,
             checkpoint_interval=self.checkpoint_interval or interval,
-            # Evaluations and checkpoints come between two loops.
+            # Evaluations and checkpoints happen between loops.
             steps_per_loop=min(self.steps_per_loop, interval),
         )

@@ -16,7 +16,7 @@ from data_pipeline.settings import SEED
 from data_pipeline.settings import Settings
 from data_pipeline.settings import setting
 
-# They decide when a run evaluates, saves and ends, not what a step learns.
+# Settings of when a run evaluates, saves and ends, not of what a step learns.
 WITHOUT_INFLUENCE = (
     "steps_per_loop",
     "evaluation_interval",
@@ -57,55 +57,56 @@ class TrainingConfig(Settings):
         ValueError: if a value is out of its range.
     """
 
-    steps: int = setting(1000, "optimizer steps in all", POSITIVE)
+    steps: int = setting(1000, "total optimizer steps", POSITIVE)
     batch_size: int = setting(
-        32, "rows of all replicas together in one step", POSITIVE
+        32, "rows of one step, over all replicas", POSITIVE
     )
     gradient_accumulation_steps: int = setting(
-        1, "parts that the rows of a replica are computed in, in turn", POSITIVE
+        1, "micro-batches that the rows of a replica are split into", POSITIVE
     )
-    learning_rate: float = setting(1e-4, "peak of the learning rate", POSITIVE)
+    learning_rate: float = setting(1e-4, "peak learning rate", POSITIVE)
     warmup_steps: int | None = setting(
         None,
-        "steps until the peak (default 8% of the steps, as in the paper)",
+        "warm-up steps of the learning rate (default 8% of the steps, as in "
+        "the paper)",
         NOT_NEGATIVE,
     )
     decay: str = setting(
         "linear",
-        "fall of the learning rate: linear, cosine or constant",
+        "decay of the learning rate after the peak: linear, cosine or constant",
         choices=("linear", "cosine", "constant"),
     )
     final_learning_rate_fraction: float = setting(
-        0.0, "share of the peak at the last step", FRACTION
+        0.0, "learning rate of the last step, as a share of the peak", FRACTION
     )
     weight_decay: float = setting(0.01, "decoupled weight decay", NOT_NEGATIVE)
     adam_beta_1: float = setting(
-        0.9, "decay of Adam's first moment", FRACTION_BELOW_1
+        0.9, "decay rate of Adam's first moment", FRACTION_BELOW_1
     )
     adam_beta_2: float = setting(
-        0.999, "decay of Adam's second moment", FRACTION_BELOW_1
+        0.999, "decay rate of Adam's second moment", FRACTION_BELOW_1
     )
     adam_epsilon: float = setting(1e-6, "Adam's epsilon", POSITIVE)
     max_gradient_norm: float = setting(
         0.25,
-        "norm that gradients are clipped to, 0 for no clipping",
+        "global norm that gradients are clipped to; 0: no clipping",
         NOT_NEGATIVE,
     )
     objective: str = setting(
         "permutation",
-        "what is predicted: permutation (XLNet), causal (Transformer-XL), "
+        "training objective: permutation (XLNet), causal (Transformer-XL), "
         "masked (BERT) or pseudo_masked (UniLMv2)",
         choices=tuple(READERS),
     )
     order: str = setting(
         "random",
-        "order of the targets of permutation: random, forward, backward, or "
-        "block (neighbours together)",
+        "order in which permutation predicts targets: random, forward, "
+        "backward, or block (neighbours together)",
         choices=("random", "forward", "backward", "block"),
     )
     masked_unit: str = setting(
         "words",
-        "what masked hides: whole words, or pieces",
+        "unit that masked hides: whole words, or pieces",
         choices=("words", "pieces"),
     )
     masked_fraction: float = setting(
@@ -115,42 +116,42 @@ class TrainingConfig(Settings):
     )
     pseudo_masked_losses: str = setting(
         "both",
-        "losses of pseudo_masked that are trained: both, autoencoding or "
+        "losses that pseudo_masked trains: both, autoencoding or "
         "partially_autoregressive",
         choices=("both", "autoencoding", "partially_autoregressive"),
     )
     next_sentence_weight: float = setting(
         0.0,
-        "weight of the next-sentence loss beside that of the tokens",
+        "weight of the next-sentence loss, added to that of the tokens",
         NOT_NEGATIVE,
     )
     precision: str = setting(
         "float32",
-        "float32, bfloat16, or float16 for GPUs without bfloat16 (mixed: "
-        "weights stay float32)",
+        "float32, bfloat16, or float16 for GPUs without bfloat16 (mixed "
+        "precision: weights stay float32)",
         choices=("float32", "bfloat16", "float16"),
     )
     jit_compile: bool = setting(False, "compile the step with XLA")
     rematerialize: bool = setting(
         False,
         "recompute layers in the backward pass: less memory, more time, the "
-        "same numbers",
+        "same results",
     )
     scan_layers: bool = setting(
         False,
-        "compile one layer and run it for all: sooner compiled, more memory, "
-        "the same numbers",
+        "compile one layer and run it in a loop: faster to compile, more "
+        "memory, the same results",
     )
     attention_kernel: str = setting(
         "auto",
-        "auto, plain (readable), memory_efficient, or fused (of a TPU, and of "
-        "a GPU on JAX), the same numbers",
+        "auto, plain (readable), memory_efficient, or fused (for TPUs, and for "
+        "GPUs on JAX); all give the same results",
         choices=("auto", "plain", "memory_efficient", "fused"),
     )
     on_not_finite: str = setting(
         "stop",
-        "at a step whose loss or gradients are NaN or infinite: stop, or skip "
-        "it (20 in a row at most), as with float16 in any case",
+        "stop at a step whose loss or gradients are NaN or infinite, or skip "
+        "it (at most 20 in a row); float16 always skips",
         choices=("stop", "skip"),
     )
     steps_per_loop: int = setting(20, "steps between progress lines", POSITIVE)
@@ -158,21 +159,23 @@ class TrainingConfig(Settings):
         500, "steps between evaluations", POSITIVE
     )
     evaluation_steps: int = setting(
-        100, "batches of one evaluation at most", POSITIVE
+        100, "most batches of one evaluation", POSITIVE
     )
     checkpoint_interval: int = setting(
         500, "steps between checkpoints", POSITIVE
     )
-    checkpoints_to_keep: int = setting(3, "newest checkpoints kept", POSITIVE)
+    checkpoints_to_keep: int = setting(
+        3, "number of newest checkpoints to keep", POSITIVE
+    )
     time_limit: str | None = setting(
         None,
-        "time from the start of the command until it stops with a checkpoint, "
-        "such as 90s, 45m or 3h (default none)",
+        "stop with a checkpoint this long after the start of the command, such "
+        "as 90s, 45m or 3h (default none)",
         metavar="TIME",
     )
     grace_period: float = setting(
         30.0,
-        "seconds that stopping may take: --time-limit stops so much earlier",
+        "seconds that stopping may take: --time-limit stops this much earlier",
         NOT_NEGATIVE,
     )
     worker_timeout: float = setting(
@@ -181,18 +184,19 @@ class TrainingConfig(Settings):
         POSITIVE,
     )
     exports_to_keep: int = setting(
-        3, "newest SavedModels of --export kept", POSITIVE
+        3, "number of newest SavedModels of --export to keep", POSITIVE
     )
     hide_empty_memory: bool = setting(
         False,
-        "mask memory that was never written and reset it at the ends of "
-        "shards; as released, zeros are attended and memory never resets",
+        "mask memory that was never written, and reset memory at the ends of "
+        "shards; by default, as released, rows attend to its zeros and it is "
+        "never reset",
     )
     log_to: str = setting(
         "tensorboard",
-        "where losses go beside TensorBoard's files and metrics.jsonl: "
-        "tensorboard, wandb (Weights & Biases) or mlflow, whose client has to "
-        "be installed",
+        "tracker that losses are sent to, besides TensorBoard's files and "
+        "metrics.jsonl: tensorboard (no other), wandb (Weights & Biases) or "
+        "mlflow, whose client must be installed",
         choices=("tensorboard", "wandb", "mlflow"),
     )
     profile: bool = setting(
@@ -200,7 +204,7 @@ class TrainingConfig(Settings):
         "record the second loop of --steps-per-loop for TensorBoard's profiler",
     )
     seed: int = setting(
-        0, "seed of weights, order, permutations and dropout", SEED
+        0, "seed of weights, data order, permutations and dropout", SEED
     )
 
     def __post_init__(self):
@@ -220,7 +224,7 @@ class TrainingConfig(Settings):
             is_set = value != self.__dataclass_fields__[name].default
             if is_set and self.objective not in objectives:
                 raise ValueError(
-                    f"`{name}` is of the objective {' and '.join(objectives)}. "
+                    f"`{name}` needs the objective {' or '.join(objectives)}. "
                     f"Received: {name}={value!r}, objective="
                     f"{self.objective!r}."
                 )
@@ -268,7 +272,7 @@ class TrainingConfig(Settings):
         return self.batch_size // num_replicas
 
 
-# Settings of some objectives alone.
+# Settings that only some objectives have.
 _OF_OBJECTIVES = {
     "order": ("permutation",),
     "masked_unit": ("masked",),

@@ -104,7 +104,8 @@ def make_step(model, optimizer, config, devices, first_half_length=0):
         memory, report): lists of arrays, which it gives up; dict of arrays of
         B rows, memory included; int32 [devices, parts, 2]; dict of
         `StatefulMemory.write`; dict of `loss`, `gradient_norm` and
-        `is_finite`, of the whole batch, and of `metrics` and `weight`, sums that are zero where it is not.
+        `is_finite`, of the whole batch, and of `metrics` and `weight`, sums
+        that are zero where it is not.
     """
     parts = config.gradient_accumulation_steps
 

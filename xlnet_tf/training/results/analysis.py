@@ -57,7 +57,7 @@ def analyse(task, examples, decoded, labels=None):
 
 
 def calibration_bins(confidence, right):
-    """Confidence and accuracy of examples of like confidence.
+    """Confidence and accuracy of examples in bins of similar confidence.
 
     Args:
         confidence: [X], probabilities of the predicted classes.

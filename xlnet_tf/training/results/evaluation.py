@@ -25,7 +25,7 @@ _READING = (
 
 
 def settings_of_run(path):
-    """How a run read its texts: dict, empty for any other path."""
+    """Settings by which a run read its texts: dict, empty if not a run."""
     file = as_path(path) / "training.json"
     kept = read_json(file) if file.is_file() else {}
     return {name: kept[name] for name in _READING if name in kept}
@@ -93,7 +93,7 @@ def _check_kind(model, spec):
         )
     if model.preprocessor is None:
         raise ValueError(
-            "the model has no tokenizer with it: give the output of its run, "
+            "the model comes without a tokenizer: give the output of its run, "
             "or a preset directory with a tokenizer."
         )
 

@@ -13,7 +13,7 @@ from xlnet_tf.training.runs.progress.log import draw_losses
 
 
 def write_all(directory, data, model, examples, decoded, rows, **results):
-    """Writes predictions, report, results and the page of a run.
+    """Write predictions, report, results and the page of a run.
 
     Args:
         directory: path that exists.

@@ -1,4 +1,4 @@
-"""A run in one page of HTML, which needs nothing beside it.
+"""Report of a run as a self-contained page of HTML.
 
 Shapes: X examples, C classes.
 """
@@ -32,7 +32,7 @@ _LEFT_OUT = {"id", "label", "labels", "right", "n_best", "probabilities"}
 
 
 def write_page(directory, results, task, model, examples, decoded, labels=None):
-    """Writes `report.html`. What cannot be drawn is left out with a warning.
+    """Write `report.html`. What cannot be drawn is left out with a warning.
 
     Args:
         directory: path of the run, with the pictures of `write_report`.
@@ -61,7 +61,7 @@ def write_page(directory, results, task, model, examples, decoded, labels=None):
     ):
         try:
             parts = draw()
-        # Whatever fails here must not cost a run its results.
+        # No error here may cost a run its results.
         except Exception as error:  # noqa: BLE001
             warnings.warn(
                 f"{PAGE_FILE} has no section {title!r}: {in_a_line(error)}",

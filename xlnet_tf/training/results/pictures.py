@@ -15,7 +15,7 @@ _LONGEST_NAME = 28  # letters on an axis
 
 
 def draw_confusion(file, targets, predictions, labels, title):
-    """Draws the confusion matrix; up to 40 classes with its counts.
+    """Draw the confusion matrix; up to 40 classes with its counts.
 
     A cell is as dark as its share of the examples of the true class.
     Matplotlib takes the letters of the names from the families of its setting
@@ -77,7 +77,7 @@ def draw_confusion(file, targets, predictions, labels, title):
 
 
 def draw_regression(file, targets, predictions, title):
-    """Draws predicted numbers against true ones.
+    """Draw predicted numbers against true ones.
 
     Args:
         file: path of the PNG to write, whole or not at all.

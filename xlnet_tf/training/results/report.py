@@ -21,7 +21,7 @@ PREDICTIONS_FILE = "predictions.jsonl"
 REPORT_FILE = "report.txt"
 CONFUSION_FILE = "confusion_matrix.png"
 REGRESSION_FILE = "scores.png"
-# Of a dict that answers a question -> the file that SQuAD's scripts read.
+# Key in an answer to a question -> file that SQuAD's scripts read.
 OFFICIAL_FILES = {
     "answer": "predictions.json",
     "n_best": "nbest_predictions.json",
@@ -30,8 +30,8 @@ OFFICIAL_FILES = {
 
 # Fields of examples that are shown.
 _CONTENT = ("text", "text_pair", "question", "options", "query", "source")
-# Field of an example that is true, what `Task.decode` calls the answer to it,
-# and what it is shown as.
+# Field of an example that holds the truth, key of its prediction in
+# `Task.decode`, and name under which the truth is shown.
 _TRUTHS = (
     ("label", "label", "true_label"),
     ("label", "labels", "true_labels"),
@@ -44,14 +44,14 @@ _TRUTHS = (
 
 
 def write_predictions(file, predictions):
-    """Writes JSON lines, whole or not at all.
+    """Write JSON lines, whole or not at all.
 
     Args:
         file: path.
         predictions: list of dict.
     """
     lines = [json.dumps(x, ensure_ascii=False) + "\n" for x in predictions]
-    # A half of a character, from JSON's "\\ud800", is written so again.
+    # A lone surrogate, from JSON's "\\ud800", is written as an escape again.
     write_bytes(file, "".join(lines).encode(errors="backslashreplace"))
 
 
@@ -106,7 +106,7 @@ def _shown(example, one):
 
 
 def write_report(directory, task, examples, decoded, labels=None):
-    """Writes tables and pictures of answers, where a kind of task has any.
+    """Write the tables and pictures of answers that a kind of task has.
 
     Args:
         directory: path.
@@ -151,7 +151,7 @@ def write_report(directory, task, examples, decoded, labels=None):
 
 
 def _write_official(directory, decoded):
-    """Writes the files that the official scripts of SQuAD read, all or none."""
+    """Write the files that the official scripts of SQuAD read, all or none."""
     with contextlib.ExitStack() as stack:
         for key, name in OFFICIAL_FILES.items():
             by_id = {one["id"]: one[key] for one in decoded}

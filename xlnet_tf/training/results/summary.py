@@ -46,7 +46,7 @@ def write_results(
     analysis=None,
     **facts,
 ):
-    """Writes `results.json` of a run, whole or not at all, and its digest.
+    """Write `results.json` of a run, whole or not at all, and its digest.
 
     Args:
         directory: path that exists.
@@ -69,7 +69,7 @@ def write_results(
     """
     metrics = {name: float(value) for name, value in metrics.items()}
     if not metrics:
-        raise ValueError("a metric is expected. Received: metrics={}")
+        raise ValueError("expected at least one metric. Received: metrics={}")
     for name, value in metrics.items():
         if not math.isfinite(value):
             raise ValueError(
@@ -123,7 +123,9 @@ def read_results(directory):
     known = results if isinstance(results, dict) else {}
     missing = [key for key in _KEYS if key not in known]
     if missing:
-        raise ValueError(f"{file} has no {', '.join(missing)}: not of a run.")
+        raise ValueError(
+            f"{file} has no {', '.join(missing)}: it is not of a run."
+        )
     return results
 
 
@@ -166,7 +168,7 @@ def seeds_summary(values):
     """
     values = [float(value) for value in values]
     if not values:
-        raise ValueError("a value at least is expected. Received: values=[]")
+        raise ValueError("expected at least one value. Received: values=[]")
     return {
         "median": float(np.median(values)),
         "min": min(values),
@@ -176,7 +178,7 @@ def seeds_summary(values):
 
 
 def write_summary(directory, results, write):
-    """Writes `seeds.json`, and reports the median and extremes over seeds.
+    """Write `seeds.json`, and report the median and extremes over seeds.
 
     Args:
         directory: path.
@@ -186,7 +188,7 @@ def write_summary(directory, results, write):
     summary = {
         name: seeds_summary([x["metrics"][name] for x in results])
         for name in results[0]["metrics"]
-        # Some depend on what was held out.
+        # Some metrics are defined only for some held-out examples.
         if all(name in x["metrics"] for x in results)
     }
     write_json(as_path(directory) / SEEDS_FILE, summary)

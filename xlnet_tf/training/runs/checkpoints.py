@@ -276,7 +276,7 @@ def remove_leftovers(directory):
 
 
 def _part(name):
-    """Which part of a checkpoint a file is by its name: (part, step) or None.
+    """Part of a checkpoint, and its step, by a file's name; or None.
 
     Other files may begin in the same way.
     """

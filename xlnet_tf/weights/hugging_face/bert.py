@@ -33,7 +33,7 @@ _HEADS = re.compile(
     r"cls\.|classifier\.|qa_outputs\.|(bert\.)?pooler\."
     r"|(bert\.)?embeddings\.position_ids$"
 )
-# Their class -> ours; sequence classification depends on the config.
+# Hugging Face's class -> ours; sequence classification depends on the config.
 _ARCHITECTURES = {
     "BertForMaskedLM": "XLNetPretrainer",
     "BertForPreTraining": "XLNetPretrainer",
@@ -42,19 +42,19 @@ _ARCHITECTURES = {
     "BertForMultipleChoice": "XLNetMultipleChoice",
     "BertForQuestionAnswering": "XLNetSpanClassifier",
 }
-# Ours -> their class.
+# Our class -> Hugging Face's.
 _THEIR_CLASSES = {
     "XLNetTextRegressor": "BertForSequenceClassification",
     "XLNetMultiLabelClassifier": "BertForSequenceClassification",
     **{ours: theirs for theirs, ours in _ARCHITECTURES.items()},
     "XLNetPretrainer": "BertForMaskedLM",
 }
-# The pooler and the head behind it.
+# Arguments of the pooler and the head on it.
 _SUMMARY = {"summary": "first", "projection": True, "activation": "tanh"}
 
 
 class View(NamedTuple):
-    """A tensor under BERT's name, made of one in the files.
+    """A tensor under BERT's name, computed from one in the files.
 
     Attributes:
         stored: str, the name in the files.
@@ -99,7 +99,7 @@ class BertSource(HuggingFaceSource):
 
     def views_of(self, name, shape):
         """dict of str to View, what a stored tensor holds."""
-        # The first files, converted from TensorFlow's.
+        # Names of the first files, which were converted from TensorFlow's.
         plain = name.replace("LayerNorm.gamma", "LayerNorm.weight")
         plain = plain.replace("LayerNorm.beta", "LayerNorm.bias")
         before, found, after = plain.partition("attention.self.")
@@ -151,7 +151,7 @@ class BertSource(HuggingFaceSource):
         super().fill(model, head, strict)
 
     def is_leftover(self, name):
-        # Tied to the embedding, or of another task.
+        # It is tied to the embedding, or belongs to another task.
         return bool(_HEADS.match(name))
 
 
@@ -163,7 +163,7 @@ def _views_of_fused(scope, part, name, shape):
         flat = View(name, (length,), np.ravel)
         views = {f"{scope}{kind}.bias": flat}
         if kind == "query":
-            # Keys have none: it would add the same to all scores of a row.
+            # Keys have no bias: it would add the same to all scores of a row.
             key = View(name, (length,), lambda x: np.zeros_like(np.ravel(x)))
             views[f"{scope}key.bias"] = key
         return views

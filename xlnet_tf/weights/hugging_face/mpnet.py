@@ -39,7 +39,7 @@ class MPNetSource(BertSource):
         return {name: rest}
 
     def heads(self):
-        # The transform of its LM head computes GELU in any case.
+        # The transform of MPNet's LM head always computes GELU.
         is_ours = self.values.get("hidden_act", "gelu") == "gelu"
         if is_ours and "lm_head.bias" in self.shapes():
             return [Head("XLNetPretrainer", {"has_transform": True})]

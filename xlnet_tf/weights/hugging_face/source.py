@@ -14,7 +14,7 @@ from xlnet_tf.weights.table import table_head_weights
 from xlnet_tf.weights.tensor_files import open_tensors
 
 CONFIG_FILE = "config.json"
-# Of `problem_type`: the loss of each class is binary.
+# Value of `problem_type` for a binary loss of each class.
 _MULTI_LABEL = "multi_label_classification"
 
 
@@ -118,7 +118,7 @@ class HuggingFaceSource(WeightSource):
         return sum(map(size_of, self.tensors.files))
 
     def refuse_own_embedding(self, head, name):
-        """Refuses an LM head whose kernel is not the embedding table.
+        """Refuse an LM head whose kernel is not the embedding table.
 
         Args:
             head: Head that is read, or None.
@@ -167,7 +167,7 @@ def no_head(task):
 
 
 def check_width(config, model):
-    """Refuses heads whose widths do not add up to that of the model.
+    """Refuse heads whose widths do not add up to that of the model.
 
     Args:
         config: config of ours.

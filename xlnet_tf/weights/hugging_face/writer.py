@@ -22,12 +22,12 @@ from xlnet_tf.weights.table import check_writable
 from xlnet_tf.weights.table import tensors
 from xlnet_tf.weights.tensor_files import WEIGHTS_FILE
 
-# Transposing copies: shards of this size keep the copies small.
+# Transposing copies tensors; shards of this size keep the copies small.
 SHARD_BYTES = 512 * 2**20
 
 
 def save_hugging_face(model, path, shard_bytes=SHARD_BYTES):
-    """Writes `config.json` and `model.safetensors`, or its shards.
+    """Write `config.json` and `model.safetensors`, or its shards.
 
     The tanh form of GELU is written as "gelu_new", so that the numbers are
     equal there. That code has one dropout rate; `attention_dropout` is written

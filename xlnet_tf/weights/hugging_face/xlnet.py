@@ -29,7 +29,7 @@ _HEADS = re.compile(
     r"lm_loss\.|sequence_summary\.|logits_proj\.|classifier\.|qa_outputs\."
     r"|(start|end)_logits\.|answer_class\."
 )
-# Their class -> ours; sequence classification depends on the config.
+# Hugging Face's class -> ours; sequence classification depends on the config.
 _ARCHITECTURES = {
     "XLNetLMHeadModel": "XLNetPretrainer",
     "XLNetForSequenceClassification": "XLNetTextClassifier",
@@ -39,7 +39,7 @@ _ARCHITECTURES = {
     "XLNetForQuestionAnsweringSimple": "XLNetSpanClassifier",
 }
 
-# Ours -> their class.
+# Our class -> Hugging Face's.
 _THEIR_CLASSES = {
     "XLNetTextRegressor": "XLNetForSequenceClassification",
     "XLNetMultiLabelClassifier": "XLNetForSequenceClassification",
@@ -58,7 +58,7 @@ class XLNetSource(HuggingFaceSource):
     def config(self):
         config = XLNetConfig.from_json(self.path / CONFIG_FILE)
         if not config.untie_biases and not self._biases_are_tied(config):
-            # That code trains them apart whatever its config holds.
+            # Hugging Face's code trains them untied whatever its config says.
             config = config.replace(untie_biases=True)
         return config
 
@@ -90,7 +90,7 @@ class XLNetSource(HuggingFaceSource):
             heads.append(Head("XLNetTextClassifier", arguments))
         if "classifier.weight" in shapes:
             arguments = self.class_arguments(shapes["classifier.weight"][0])
-            # Without the key that code applies no dropout there.
+            # Without this key Hugging Face's code applies no dropout here.
             dropout = values.get("classifier_dropout") or 0.0
             heads.append(
                 Head("XLNetTokenClassifier", {**arguments, "dropout": dropout})
@@ -113,7 +113,8 @@ class XLNetSource(HuggingFaceSource):
         values = self.values
         summary = values.get("summary_type", "last")
         return {
-            # Without an index, which its classes never give, that is the last.
+            # "cls_index" means the last token without an index, which Hugging
+            # Face's classes never pass.
             "summary": "last" if summary == "cls_index" else summary,
             "projection": "sequence_summary.summary.weight"
             in self.tensors.shapes,
@@ -132,7 +133,7 @@ class XLNetSource(HuggingFaceSource):
         super().fill(model, head, strict)
 
     def is_leftover(self, name):
-        # Tied to the embedding, or of another task.
+        # It is tied to the embedding, or belongs to another task.
         return bool(_HEADS.match(name))
 
 

@@ -165,7 +165,7 @@ class MetricsLog:
         tqdm.tqdm.write(text, file=sys.stderr)
 
     def _told_of_steps(self, scalars):
-        """What single steps of a loop add to its line."""
+        """Text about single steps of a loop, for its progress line."""
         text = ""
         if "largest_loss" in scalars:
             loss = scalars["largest_loss"]

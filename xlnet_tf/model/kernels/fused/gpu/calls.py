@@ -15,12 +15,12 @@ from xlnet_tf.model.kernels.fused.gpu import kernels
 from xlnet_tf.model.kernels.fused.gpu.tiles import Inputs
 
 _WARPS = 4
-# Stages of the loop of a program that computes rows, or keys: with 1 it loads
-# nothing ahead, for which the gradients of keys have no registers left,
+# Stages of a program's loop, by what it computes: with more than one it loads
+# ahead. The gradients of keys leave no registers for that.
 _STAGES = {"rows": 3, "keys": 1}
-# nor wide heads the shared memory: bytes of a row of a tile.
+# Bytes of a tile's row beyond which shared memory leaves no room for it either.
 _WIDE = 128
-# More scores by distance than this are computed again for the gradient.
+# More scores by distance than this are recomputed for the gradient.
 _MOST_KEPT = 2**28
 
 
@@ -169,7 +169,7 @@ def _call(kernel, name, specs, operand_specs, result_specs, results):
     return pl.pallas_call(
         functools.partial(kernel, sizes=sizes),
         name=name,
-        # Programs that run at once share what a head or an example has.
+        # Programs that run at the same time share a head, then an example.
         grid=(specs.num_tiles, num_heads, batch_size),
         in_specs=operand_specs,
         out_specs=result_specs,
@@ -236,27 +236,27 @@ class _Specs:
         ]
 
     def rows(self, tensor):
-        """Of [B, Q, N, H]."""
+        """Tile of a tensor [B, Q, N, H]."""
         return _spec(tensor, _EXAMPLE, self._rows, _HEAD, _WHOLE)
 
     def keys(self, tensor):
-        """Of [B, K, N, H]."""
+        """Tile of a tensor [B, K, N, H]."""
         return _spec(tensor, _EXAMPLE, self._keys, _HEAD, _WHOLE)
 
     def numbers(self, tensor):
-        """Of [B or 1, N or 1, Q]."""
+        """Tile of a tensor [B or 1, N or 1, Q]."""
         return _spec(tensor, _EXAMPLE, _HEAD, self._rows)
 
     def by_distance(self, tensor):
-        """Of [N, J, B, S x W]."""
+        """Block of a tensor [N, J, B, S x W]."""
         return _spec(tensor, _HEAD, self._blocks, _EXAMPLE, _WHOLE)
 
     def starts(self, tensor):
-        """Of [B or 1, Q]."""
+        """Tile of a tensor [B or 1, Q]."""
         return _spec(tensor, _EXAMPLE, self._rows)
 
     def words(self, tensor):
-        """Of [B or 1, K / 32, Q], or [1, 1, Q] of no mask."""
+        """Tile of a tensor [B or 1, K / 32, Q], or [1, 1, Q] without mask."""
         words = self._words if tensor.shape[1] > 1 else _WHOLE
         return _spec(tensor, _EXAMPLE, words, self._rows)
 

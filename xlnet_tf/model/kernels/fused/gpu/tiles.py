@@ -21,7 +21,7 @@ BITS = 32
 
 
 class Sizes(NamedTuple):
-    """What is known of a call when its kernels are traced.
+    """Static sizes and settings of a call, for its kernels.
 
     Attributes:
         num_rows, num_keys, head_dim: ints, Q, K and H.

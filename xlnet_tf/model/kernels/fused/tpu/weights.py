@@ -27,7 +27,7 @@ CONTENT_BIAS, POSITION_BIAS, SEGMENT_BIAS, SEGMENT_DIRECTION = range(4)
 
 
 class Sizes(NamedTuple):
-    """What is known when the kernels are traced.
+    """Static sizes and settings of a call, for its kernels.
 
     Attributes:
         num_tokens, num_targets, num_keys, num_heads, head_dim: ints, T, P, K,

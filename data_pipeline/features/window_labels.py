@@ -42,7 +42,7 @@ def answer_pieces(windows, contexts, starts, texts, rows=None):
     is_found = (starts >= 0) & (lengths > 0) & (texts == there)
     answer = row_ids(piece_begins)
     offsets = tf.cast(piece_begins.row_starts(), tf.int32)
-    # One piece more, since there may be none at all.
+    # An extra piece, in case there is none.
     piece_begins, piece_ends = (
         tf.concat([x.flat_values, [-1]], 0) for x in (piece_begins, piece_ends)
     )
