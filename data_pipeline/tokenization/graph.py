@@ -10,6 +10,7 @@ Shapes: N texts, M chunks of texts, P pieces of all texts.
 import hashlib
 import sys
 import typing
+import weakref
 
 import numpy as np
 import tensorflow as tf
@@ -30,6 +31,8 @@ from data_pipeline.tokenization.tokenizer import Tokenizer
 from data_pipeline.tokenization.unknown_runs import UnknownRuns
 
 _CHUNK_WORDS = 128
+# Tokenizer -> its GraphTokenizer, as long as the former is used.
+_GRAPHS = weakref.WeakKeyDictionary()
 
 
 class _Chunks(typing.NamedTuple):
@@ -47,6 +50,18 @@ class _Chunks(typing.NamedTuple):
     splits: tf.Tensor
     begins: tf.Tensor
     continues: tf.Tensor
+
+
+def graph_of(tokenizer):
+    """Return the GraphTokenizer of a Tokenizer, the same one at every call.
+
+    Its functions are traced once for all preprocessors and exports.
+    """
+    if tokenizer not in _GRAPHS:
+        # The tables must outlive the graph that is being traced, if any.
+        with tf.init_scope():
+            _GRAPHS[tokenizer] = GraphTokenizer(tokenizer)
+    return _GRAPHS[tokenizer]
 
 
 class GraphTokenizer(tf.Module):

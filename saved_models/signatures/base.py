@@ -9,7 +9,7 @@ Shapes: N rows of a request, R sequences, T tokens.
 import numpy as np
 import tensorflow as tf
 
-from data_pipeline.tokenization.graph import GraphTokenizer
+from data_pipeline.tokenization.graph import graph_of
 from data_pipeline.tokenization.symbols import BLANK
 from data_pipeline.tokenization.symbols import CLS_ID
 from data_pipeline.tokenization.symbols import LAYOUTS
@@ -56,7 +56,7 @@ class ModelSignatures(tf.Module):
                 f"{type(model).__name__} reads no questions: leave --stride "
                 "and --max-question-length out."
             )
-        return GraphTokenizer(tokenizer)
+        return graph_of(tokenizer)
 
     def _make_forward_pass(self):
         names = (*IDS, "factorization_rank")

@@ -34,15 +34,8 @@ def tokenizer():
 
 @pytest.fixture(scope="module")
 def make(tokenizer):
-    """A preprocessor of a class, its tables shared with the others."""
-    tables = XLNetTextClassifierPreprocessor(tokenizer).graph_tokenizer
-
-    def made(cls, sequence_length, **settings):
-        preprocessor = cls(tokenizer, sequence_length, **settings)
-        preprocessor._graph_tokenizer = tables
-        return preprocessor
-
-    return made
+    """Function that makes a preprocessor of a class."""
+    return lambda cls, *length, **settings: cls(tokenizer, *length, **settings)
 
 
 @pytest.fixture(scope="module")

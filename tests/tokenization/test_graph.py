@@ -1,7 +1,9 @@
 """The tokenizer as a graph: the ids and offsets of the one in Python."""
 
+import gc
 import json
 import random
+import weakref
 
 import numpy as np
 import pytest
@@ -9,6 +11,7 @@ import tensorflow as tf
 
 from data_pipeline.tokenization.graph import GraphTokenizer
 from data_pipeline.tokenization.graph import agreement
+from data_pipeline.tokenization.graph import graph_of
 from data_pipeline.tokenization.graph import main
 from data_pipeline.tokenization.tokenizer import Tokenizer
 from tests.support.samples import TEXTS
@@ -291,6 +294,21 @@ def test_a_seed_that_is_set_takes_no_tokenizer_away(tokenizer):
         assert graph([text])[0].numpy().tolist() == tokenizer.encode(text)
     del first, second, graph
     assert next(iter(data))[0].numpy().tolist() == tokenizer.encode(text)
+
+
+def test_a_tokenizer_has_one_graph_while_it_is_used():
+    tokenizer = Tokenizer.from_model_proto(tiny_model())
+    data = tf.data.Dataset.from_tensors(["ba co"])
+    data = data.map(lambda texts, used=tokenizer: graph_of(used)(texts))
+    graph = graph_of(tokenizer)  # made while another graph was traced
+    assert next(iter(data)).to_list() == graph(["ba co"]).to_list()
+    assert graph_of(tokenizer) is graph
+    other = Tokenizer.from_model_proto(tiny_model(), lowercase=True)
+    assert graph_of(other) is not graph
+    remembered = weakref.ref(graph)
+    del tokenizer, data, graph
+    gc.collect()
+    assert remembered() is None
 
 
 def test_agreement_names_the_lines_that_differ(tokenizer, monkeypatch):

@@ -75,7 +75,6 @@ class Preprocessor(PreprocessorPreset):
         self.truncate = truncate
         self.pad_to_longest = pad_to_longest
         self.sequence_length = sequence_length
-        self._graph_tokenizer = None
 
     @property
     def layout(self):
@@ -199,15 +198,9 @@ class Preprocessor(PreprocessorPreset):
     @property
     def graph_tokenizer(self):
         """The tokenizer as TensorFlow ops, made on first use."""
-        if self._graph_tokenizer is None:
-            import tensorflow as tf
+        from data_pipeline.tokenization.graph import graph_of
 
-            from data_pipeline.tokenization.graph import GraphTokenizer
-
-            # The tables must outlive the graph of a data set.
-            with tf.init_scope():
-                self._graph_tokenizer = GraphTokenizer(self.tokenizer)
-        return self._graph_tokenizer
+        return graph_of(self.tokenizer)
 
     def pack(self, first, second=None, truncate=None, check_size=None):
         """Padded sequences of ragged ids; see `features.packing.pack`."""
