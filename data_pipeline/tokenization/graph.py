@@ -31,7 +31,7 @@ from data_pipeline.tokenization.tokenizer import Tokenizer
 from data_pipeline.tokenization.unknown_runs import UnknownRuns
 
 _CHUNK_WORDS = 128
-# Tokenizer -> its GraphTokenizer, as long as the former is used.
+# Tokenizer -> its traced GraphTokenizer, as long as the former is used.
 _GRAPHS = weakref.WeakKeyDictionary()
 
 
@@ -53,14 +53,14 @@ class _Chunks(typing.NamedTuple):
 
 
 def graph_of(tokenizer):
-    """Return the GraphTokenizer of a Tokenizer, the same one at every call.
+    """Return the traced GraphTokenizer of a Tokenizer, the same at every call.
 
-    Its functions are traced once for all preprocessors and exports.
+    All preprocessors share it, and its functions are traced once.
     """
     if tokenizer not in _GRAPHS:
         # The tables must outlive the graph that is being traced, if any.
         with tf.init_scope():
-            _GRAPHS[tokenizer] = GraphTokenizer(tokenizer)
+            _GRAPHS[tokenizer] = GraphTokenizer(tokenizer, is_traced=True)
     return _GRAPHS[tokenizer]
 
 
@@ -75,7 +75,9 @@ class GraphTokenizer(tf.Module):
 
     Args:
         tokenizer: Tokenizer, whose model and case are built in.
-        name: str, default None.
+        is_traced: bool, whether calls share functions that are traced once,
+            which is faster where many graphs are made. Default False: ops in
+            the caller's graph. A SavedModel would keep all traced functions.
 
     Call arguments:
         texts: string tensor [N], UTF-8.
@@ -89,8 +91,8 @@ class GraphTokenizer(tf.Module):
     Source: `prepro_utils.preprocess_text`, `prepro_utils.encode_pieces`.
     """
 
-    def __init__(self, tokenizer, name=None):
-        super().__init__(name=name)
+    def __init__(self, tokenizer, is_traced=False):
+        super().__init__()
         self.lowercase = tokenizer.lowercase
         self._cleaning = tokenizer.cleaning
         proto = self._cleaning.model_proto
@@ -107,14 +109,14 @@ class GraphTokenizer(tf.Module):
             self._commas = CommaTable(*map(tf.constant, tokenizer.commas.table))
         self._offsets = PieceOffsets(tokenizer, self._commas)
         self._unknown_runs = UnknownRuns(tokenizer)
-        # Traced once for all data sets and signatures that call them.
-        self._encode_once = _traced(self._encode)
-        self._encode_with_offsets_once = _traced(self._encode_with_offsets)
+        if is_traced:
+            self._encode = _traced(self._encode)
+            self._encode_with_offsets = _traced(self._encode_with_offsets)
 
     # There is nothing that AutoGraph would rewrite; looking takes seconds.
     @tf.autograph.experimental.do_not_convert
     def __call__(self, texts):
-        return self._encode_once(_of_rank_1(texts))
+        return self._encode(_of_rank_1(texts))
 
     @tf.autograph.experimental.do_not_convert
     def tokenize_with_offsets(self, texts):
@@ -136,7 +138,7 @@ class GraphTokenizer(tf.Module):
         Raises:
             ValueError: `texts` is not of rank 1.
         """
-        return self._encode_with_offsets_once(_of_rank_1(texts))
+        return self._encode_with_offsets(_of_rank_1(texts))
 
     def _encode(self, texts):
         with tf.device("CPU:0"):  # where strings live

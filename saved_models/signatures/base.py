@@ -9,7 +9,7 @@ Shapes: N rows of a request, R sequences, T tokens.
 import numpy as np
 import tensorflow as tf
 
-from data_pipeline.tokenization.graph import graph_of
+from data_pipeline.tokenization.graph import GraphTokenizer
 from data_pipeline.tokenization.symbols import BLANK
 from data_pipeline.tokenization.symbols import CLS_ID
 from data_pipeline.tokenization.symbols import LAYOUTS
@@ -56,7 +56,7 @@ class ModelSignatures(tf.Module):
                 f"{type(model).__name__} reads no questions: leave --stride "
                 "and --max-question-length out."
             )
-        return graph_of(tokenizer)
+        return GraphTokenizer(tokenizer)
 
     def _make_forward_pass(self):
         names = (*IDS, "factorization_rank")
@@ -285,6 +285,8 @@ class TaskSignatures(ModelSignatures):
             tokenizer, **preprocessor.settings()
         )
         self._preprocessor.check_size = self._check_tokens
+        # Its own, because the export would keep traced functions, used or not.
+        self._preprocessor.graph_tokenizer = GraphTokenizer(tokenizer)
         return self._preprocessor.graph_tokenizer
 
     def _make_forward_pass(self):

@@ -140,7 +140,7 @@ def test_runs_that_cannot_be_end_in_one_line(records, tmp_path, capsys):
             + ["--memory-length", "4"],
             "has no memory",
         ),
-        (["--order", "block", "--objective", "causal"], "`order` is of the"),
+        (["--order", "block", "--objective", "causal"], "`order` needs the"),
         (["--masked-unit", "pieces"], "`masked_unit` needs the objective"),
     ):
         argv = ["--config", "tiny", "--records", str(records), "--steps", "2"]

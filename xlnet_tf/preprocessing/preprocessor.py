@@ -71,6 +71,7 @@ class Preprocessor(PreprocessorPreset):
                 f"tokenizer={tokenizer!r}."
             )
         self.tokenizer = tokenizer
+        self._graph_tokenizer = None
         self._layout = _find_layout(layout)
         self.truncate = truncate
         self.pad_to_longest = pad_to_longest
@@ -197,10 +198,16 @@ class Preprocessor(PreprocessorPreset):
 
     @property
     def graph_tokenizer(self):
-        """The tokenizer as TensorFlow ops, made on first use."""
+        """The tokenizer as TensorFlow ops; by default a shared function."""
+        if self._graph_tokenizer is not None:
+            return self._graph_tokenizer
         from data_pipeline.tokenization.graph import graph_of
 
         return graph_of(self.tokenizer)
+
+    @graph_tokenizer.setter
+    def graph_tokenizer(self, value):
+        self._graph_tokenizer = value
 
     def pack(self, first, second=None, truncate=None, check_size=None):
         """Padded sequences of ragged ids; see `features.packing.pack`."""
