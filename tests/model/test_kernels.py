@@ -322,6 +322,9 @@ def test_tensorflow_on_a_gpu_is_told_why(monkeypatch):
     monkeypatch.setattr(fused, "_tensorflow_devices", lambda: {"CPU", "GPU"})
     problem = fused.why_unsupported(*sizes)
     assert "TensorFlow cannot call a kernel of a GPU" in problem
+    monkeypatch.setattr(fused, "COMPILE_FOR", "tpu")
+    monkeypatch.setattr("keras.distribution.distribution", lambda: "several")
+    assert "`keras.distribution`" in fused.why_unsupported(*sizes)
 
 
 def test_a_kernel_that_cannot_run_is_replaced_and_that_is_said_once(

@@ -13,6 +13,7 @@ from tests.support.oracle import as_numpy
 from tests.support.oracle import largest_difference
 from tests.support.oracle import randomize
 from tests.support.raw_strings import LABELS
+from tests.support.raw_strings import LENGTH
 from tests.support.raw_strings import TEXTS
 from tests.support.raw_strings import backbone
 from tests.support.raw_strings import classifier
@@ -106,11 +107,28 @@ def test_the_last_examples_are_for_validation():
 
 def test_only_data_of_the_user_are_tuned_by_tensorflow():
     preprocessor = classifier().preprocessor
-    of_lists = to_data_set(preprocessor, TEXTS, LABELS)
-    assert of_lists.options().autotune.enabled is False
+    for size in (4, 10):  # in several batches and in one
+        of_lists = to_data_set(preprocessor, TEXTS, LABELS, batch_size=size)
+        assert of_lists.options().autotune.enabled is False
     users = tf.data.Dataset.from_tensor_slices((TEXTS, LABELS)).batch(4)
     options = to_data_set(preprocessor, users).options()
     assert options.autotune.enabled is None
+
+
+def test_strings_of_one_batch_are_read_without_a_graph():
+    preprocessor, in_graphs = classifier().preprocessor, []
+    features = preprocessor.features
+
+    def recorded(x):
+        in_graphs.append(tf.inside_function())
+        return features(x)
+
+    preprocessor.features = recorded
+    for size in (4, 10):
+        data = to_data_set(preprocessor, TEXTS, LABELS, batch_size=size)
+        # The same for any number of texts, so that steps are traced once.
+        assert data.element_spec[0]["token_ids"].shape == (None, LENGTH)
+    assert in_graphs == [True, False]
 
 
 def test_features_go_past_the_preprocessor():

@@ -34,7 +34,20 @@ PROGRAM = """
 import os, pathlib, signal, sys, threading, time
 from data_pipeline import command_line
 from xlnet_tf import train
+from xlnet_tf.training.on_jax import run as on_jax
 
+def make_step(*arguments, make=on_jax.make_step):
+    step = make(*arguments)
+
+    def checked(weights, moments, *others):
+        found = step(weights, moments, *others)
+        # Their memory was given to the new ones.
+        assert all(x.is_deleted() for x in (*weights, *moments))
+        return found
+
+    return checked
+
+on_jax.make_step = make_step
 directory, *options = sys.argv[1:]
 directory = pathlib.Path(directory)
 
