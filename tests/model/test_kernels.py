@@ -126,6 +126,8 @@ def cases():
     }
 
 
+# AutoGraph would convert the body of the loop over heads, for nothing.
+@tf.autograph.experimental.do_not_convert
 def gradients(kernel, inputs, rules):
     """(attended, gradients of all inputs)."""
     shape = inputs[0].shape

@@ -6,6 +6,7 @@ replicas nor a condition inside of a compiled program, and compare no graphs.
 
 import json
 import re
+import shutil
 
 import numpy as np
 import orbit
@@ -161,3 +162,43 @@ def test_a_run_stops_says_why_and_goes_on_without_the_step(
     status, said, _ = command("--replay", str(step))
     assert status == 0
     assert f"loss      {loss}\n" in said
+
+
+def test_a_run_keeps_the_scale_in_its_checkpoints(records, tmp_path, capsys):
+    """The command: resumed it ends as uninterrupted, its scale included."""
+    files = {"model.json": artefacts.MODEL, "training.json": artefacts.TRAINING}
+    for name, value in files.items():
+        (tmp_path / name).write_text(json.dumps(value))
+
+    def run(name, *options):
+        argv = ["--config", tmp_path / "model.json", "--records", records]
+        argv += ["--training", tmp_path / "training.json", "--steps", 4]
+        argv += ["--precision", "float16", "--strategy", "one_device"]
+        argv += ["--batch-size", 4, "--output", tmp_path / name, *options]
+        return command_line.run(train.main, [str(x) for x in argv])
+
+    def left_by(name):
+        reader = tf.train.load_checkpoint(
+            tmp_path / name / "checkpoints/ckpt-4"
+        )
+        values = reader.get_variable_to_shape_map()
+        return {x: np.asarray(reader.get_tensor(x)) for x in values}
+
+    assert run("whole") == 0
+    assert ", float16" in capsys.readouterr().out
+    expected = left_by("whole")
+    (scale,) = (x for x in expected if "loss_scale/value" in x)
+    assert expected[scale] == 2.0**15
+
+    # What `kill -9` leaves after a checkpoint, then the same command.
+    (tmp_path / "killed/checkpoints").mkdir(parents=True)
+    shutil.copy(tmp_path / "whole/run.json", tmp_path / "killed")
+    for kind in ("ckpt", "memory"):
+        for file in (tmp_path / "whole/checkpoints").glob(f"{kind}-2[.-]*"):
+            shutil.copy(file, tmp_path / "killed/checkpoints")
+    assert run("killed") == 0
+    found = left_by("killed")
+    numbers = [x for x in expected if expected[x].dtype.kind in "fi"]
+    assert scale in numbers and len(numbers) > 20
+    for name in numbers:
+        np.testing.assert_array_equal(found[name], expected[name], name)
