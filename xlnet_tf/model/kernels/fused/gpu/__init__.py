@@ -225,7 +225,7 @@ def _content(rows, key, value, position, rules, interpret):
         *(key, rules, interpret),
         num_rows=num_tokens,
         rows_of_block=size,
-        others=width - num_keys,
+        unused_distances=width - num_keys,
         early_rows=early_rows,
         early_keys=early_keys if early_rows else num_keys,
         tile_rows=_TILE_ROWS,
@@ -255,7 +255,7 @@ def _targets(rows, key, value, position, rules, interpret):
         num_rows=num_rows,
         # One block of all targets.
         rows_of_block=num_rows,
-        others=num_tokens,
+        unused_distances=num_tokens,
         early_rows=0,
         early_keys=key.shape[1],
         tile_rows=_TILE_TARGETS,

@@ -138,7 +138,7 @@ def _clear(score_gradient, starts, first_key, begin, sizes):
         where = tiles.addresses(starts[rows], first_key, sizes)
         triton.store(score_gradient.at[_block(rows, sizes), where], zeros)
 
-    def clear_others(index, _):
+    def clear_unused(index, _):
         rows = _rows(index, sizes)
         row = jnp.asarray(index * sizes.tile_rows, jnp.int32)
         row += jnp.arange(sizes.tile_rows, dtype=jnp.int32)
@@ -153,8 +153,8 @@ def _clear(score_gradient, starts, first_key, begin, sizes):
     lax.fori_loop(0, begin, clear_keys, None)
     num_tiles = sizes.num_rows // sizes.tile_rows
     # Each has a program: `why_unsupported` refuses fewer keys than tokens.
-    has_others = (first_key < sizes.others).astype(jnp.int32)
-    lax.fori_loop(0, num_tiles * has_others, clear_others, None)
+    has_unused = (first_key < sizes.unused_distances).astype(jnp.int32)
+    lax.fori_loop(0, num_tiles * has_unused, clear_unused, None)
 
 
 def query_gradients_kernel(

@@ -26,7 +26,7 @@ class Sizes(NamedTuple):
     Attributes:
         num_rows, num_keys, head_dim: ints, Q, K and H.
         rows_of_block: int, rows whose scores by distance lie in one piece.
-        others: int, distances of a row that no key has.
+        unused_distances: int, distances of a row that no key has.
         early_rows, early_keys: ints, so many first rows see no key behind so
             many; 0 and K if nothing is known.
         has_mask, has_segments: bools, whether they were given.
@@ -39,7 +39,7 @@ class Sizes(NamedTuple):
     num_keys: int
     head_dim: int
     rows_of_block: int
-    others: int
+    unused_distances: int
     early_rows: int
     early_keys: int
     has_mask: bool
@@ -52,7 +52,7 @@ class Sizes(NamedTuple):
     @property
     def width(self):
         """int, scores by distance of a row."""
-        return self.num_keys + self.others
+        return self.num_keys + self.unused_distances
 
     @property
     def words_of_tile(self):

@@ -47,18 +47,18 @@ def attend(query, vectors, key, value, position, codes, where, sizes):
     directions = where["is_reversed"]
     if directions is None:
         directions = jnp.zeros(batch_size, jnp.int32)
-    # By how many columns the scores of a target are moved, in every lane.
-    moves = jnp.zeros((batch_size, 1, LANES), jnp.int32)
+    # By how many columns the scores of a target are shifted, in every lane.
+    shifts = jnp.zeros((batch_size, 1, LANES), jnp.int32)
     if sizes.num_targets:
         shape = (batch_size, sizes.num_targets, LANES)
         columns = sizes.num_tokens - 1 - where["target_positions"]
-        moves = jnp.broadcast_to(columns[..., None], shape)
+        shifts = jnp.broadcast_to(columns[..., None], shape)
     vectors = jnp.concatenate([vectors, jnp.zeros_like(vectors)])  # 8 sublanes
     # No key has the first distance, K.
     position = jnp.roll(position, -1, axis=1)
     return _attend(sizes)(
         *(query, key, value, position, vectors),
-        *(codes, moves, _sees_early_keys_only(codes, sizes), seed, directions),
+        *(codes, shifts, _sees_early_keys_only(codes, sizes), seed, directions),
     )
 
 
@@ -120,7 +120,7 @@ def _specs(sizes, is_backward):
         "query": rows(sizes.num_rows),
         "key": rows(sizes.num_keys),
         "codes": of_example(sizes.num_rows, sizes.num_keys),
-        "moves": of_example(max(sizes.num_targets, 1), LANES),
+        "shifts": of_example(max(sizes.num_targets, 1), LANES),
         "position": pl.BlockSpec(
             (1, distances, LANES),
             at(
@@ -165,9 +165,9 @@ def _forward(
     sizes,
     *operands,
 ):
-    query, key, value, position, vectors, codes, moves, *scalars = operands
+    query, key, value, position, vectors, codes, shifts, *scalars = operands
     specs = _specs(sizes, is_backward=False)
-    names = ("query", "key", "key", "position", "vectors", "codes", "moves")
+    names = ("query", "key", "key", "position", "vectors", "codes", "shifts")
     call = _call(
         kernels.forward_kernel,
         sizes,
@@ -181,14 +181,14 @@ def _forward(
             ((LANES, sizes.num_distances), key.dtype),
         ],
     )
-    return call(*scalars, query, key, value, position, vectors, codes, moves)
+    return call(*scalars, query, key, value, position, vectors, codes, shifts)
 
 
 def _backward(sizes, *operands):
-    query, key, value, position, vectors, codes, moves, *scalars = operands
+    query, key, value, position, vectors, codes, shifts, *scalars = operands
     *scalars, upstream = scalars
     specs = _specs(sizes, is_backward=True)
-    names = ("query", "key", "key", "positions", "vectors", "codes", "moves")
+    names = ("query", "key", "key", "positions", "vectors", "codes", "shifts")
     keys = (LANES, sizes.num_keys)
     distances = (sizes.num_directions, LANES, sizes.num_distances)
     call = _call(
@@ -212,5 +212,5 @@ def _backward(sizes, *operands):
     )
     return call(
         *scalars,
-        *(query, key, value, position, vectors, codes, moves, upstream),
+        *(query, key, value, position, vectors, codes, shifts, upstream),
     )

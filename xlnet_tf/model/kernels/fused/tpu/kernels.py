@@ -86,7 +86,7 @@ def backward_kernel(*refs, sizes):
     inputs, upstream = w.Inputs(*refs[:_NUM_INPUTS]), refs[_NUM_INPUTS]
     out = Gradients(*refs[_NUM_INPUTS + 1 :])
     pair, example = pl.program_id(0), pl.program_id(1)
-    way = inputs.directions[example] if sizes.num_directions > 1 else 0
+    direction = inputs.directions[example] if sizes.num_directions > 1 else 0
     out.columns[...] = inputs.key[0].T
     out.values[...] = inputs.value[0].T
     out.key_sum[...] = jnp.zeros_like(out.key_sum)
@@ -104,12 +104,12 @@ def backward_kernel(*refs, sizes):
             block,
             inputs,
             out.columns[:, : block.num_keys],
-            out.distances[way, :, block.distances],
+            out.distances[direction, :, block.distances],
             w.keep_mask(block, inputs.seed, example, pair, sizes),
             sizes,
         )
         of_scores = _add_values(block, weights, upstream, out, sizes)
-        _add_queries(block, weights, of_scores, way, inputs, out, sizes)
+        _add_queries(block, weights, of_scores, direction, inputs, out, sizes)
 
     _for_all_blocks(of_block, inputs.early, example, sizes)
     out.key[0] = out.key_sum[...].T.astype(out.key.dtype)
@@ -138,19 +138,19 @@ def _add_values(block, weights, upstream_ref, out, sizes):
     return probabilities * (of_kept - mean)
 
 
-def _add_queries(block, weights, of_scores, way, inputs, out, sizes):
+def _add_queries(block, weights, of_scores, direction, inputs, out, sizes):
     """Adds what follows from the gradient of the scores."""
     keys, scale = slice(0, block.num_keys), sizes.head_dim**-0.5
     narrow = of_scores.astype(sizes.dtype)
     out.key_sum[:, keys] += w.product(weights.content_query.T, narrow)
     of_content = w.product(narrow, inputs.key[0, keys, :])
     of_content = jnp.where(block.in_head, of_content, 0.0) * scale
-    by_distance = w.to_distances(of_scores, block, inputs.moves, sizes)
+    by_distance = w.to_distances(of_scores, block, inputs.shifts, sizes)
     by_distance = by_distance.astype(sizes.dtype)
-    distances = inputs.position[way, block.distances, :]
+    distances = inputs.position[direction, block.distances, :]
     of_position = w.product(by_distance, distances)
     of_position = jnp.where(block.in_head, of_position, 0.0) * scale
-    out.distance_sum[way, :, block.distances] += w.product(
+    out.distance_sum[direction, :, block.distances] += w.product(
         weights.position_query.T, by_distance
     )
     of_difference = jnp.sum(

@@ -83,7 +83,7 @@ class Inputs(NamedTuple):
         position: [1, R, 128], or [1 or 2, R, 128] in the backward kernel.
         vectors: float32 [8, 128].
         codes: int8 [1, Q, K].
-        moves: int32 [1, P, 128].
+        shifts: int32 [1, P, 128], columns that the scores of a target shift by.
     """
 
     early: Any
@@ -95,7 +95,7 @@ class Inputs(NamedTuple):
     position: Any
     vectors: Any
     codes: Any
-    moves: Any
+    shifts: Any
 
 
 class Block(NamedTuple):
@@ -173,7 +173,7 @@ def weights_of(block, inputs, columns, distances, keep, sizes):
         segment * vector(SEGMENT_DIRECTION), axis=1, keepdims=True
     )
     scores = product(content, columns) + _to_keys(
-        product(position, distances), block, inputs.moves, sizes
+        product(position, distances), block, inputs.shifts, sizes
     )
     codes = inputs.codes[0, block.rows, : block.num_keys].astype(jnp.int32)
     is_other = (codes & OTHER_SEGMENT) != 0
@@ -231,32 +231,32 @@ def _mix(bits):
     return bits ^ shift(bits, jnp.int32(16))
 
 
-def _to_keys(by_distance, block, moves_ref, sizes):
+def _to_keys(by_distance, block, shifts_ref, sizes):
     """Scores by distance -> by key: row p from its own column on."""
-    amount, limit = _amount(block, moves_ref, sizes)
-    moved = _move(by_distance, amount, limit, to_left=True)
-    return moved[:, : block.num_keys]
+    amount, limit = _shift_of_rows(block, shifts_ref, sizes)
+    shifted = _shift(by_distance, amount, limit, to_left=True)
+    return shifted[:, : block.num_keys]
 
 
-def to_distances(by_key, block, moves_ref, sizes):
+def to_distances(by_key, block, shifts_ref, sizes):
     """The transpose: zeros at distances that no key has."""
-    amount, limit = _amount(block, moves_ref, sizes)
+    amount, limit = _shift_of_rows(block, shifts_ref, sizes)
     others = block.distances.size - block.num_keys
     zeros = jnp.zeros((block.num_rows, others), by_key.dtype)
     padded = jnp.concatenate([by_key, zeros], axis=1)
-    return _move(padded, amount, limit, to_left=False)
+    return _shift(padded, amount, limit, to_left=False)
 
 
-def _amount(block, moves_ref, sizes):
+def _shift_of_rows(block, shifts_ref, sizes):
     """(int32 [rows, 128], the same in all lanes; int above all of them)."""
     if block.is_target:
-        return moves_ref[0], sizes.num_tokens
+        return shifts_ref[0], sizes.num_tokens
     row = lax.broadcasted_iota(jnp.int32, (LANES, LANES), 0)
     return LANES - 1 - row, LANES
 
 
-def _move(rows, amount, limit, to_left):
-    """Rows moved by columns, each by its own amount, cyclically.
+def _shift(rows, amount, limit, to_left):
+    """Rows shifted by columns, each by its own amount, cyclically.
 
     By whole registers first, bit by bit, then inside of them with a gather.
     """
