@@ -69,7 +69,8 @@ EXTRAS = {
         'keras-hub>=0.29; python_version >= "3.11"',
     ],
     # pytest-xdist 3.8 loses its groups with pytest 9.2. nbclient and ipykernel
-    # run the tutorials, keras-tuner is of an example.
+    # run the tutorials, keras-tuner is of an example, build and twine make and
+    # check what a release uploads.
     "dev": [
         "pytest<9.2",
         "pytest-xdist",
@@ -78,6 +79,8 @@ EXTRAS = {
         "nbclient",
         "ipykernel",
         "keras-tuner",
+        "build",
+        "twine",
     ],
     # The site: `make docs`.
     "docs": ["mkdocs-material", "mkdocstrings[python]", "jupytext"],

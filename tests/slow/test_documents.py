@@ -1,7 +1,8 @@
 """The commands of README.md, BUILD.md and docs/ run as they are written.
 
 Blocks below `<!-- run: name -->` run in one directory, in the order of the
-documents below, made smaller by the replacements and nothing else.
+documents below, made smaller by the replacements and nothing else. They run
+outside of the checkout, with the wheel that a release uploads.
 """
 
 import os
@@ -13,6 +14,8 @@ import pytest
 from tests.conftest import ROOT
 from tests.support.preloaded import preloaded_python
 from tests.support.samples import tiny_sentences
+from tests.support.wheel import build
+from tests.support.wheel import install
 
 BLOCK = re.compile(r"<!-- run: (\w+) -->\n```(sh|python)\n(.*?)```", re.DOTALL)
 DOCUMENTS = sorted(
@@ -62,15 +65,24 @@ def write_text(directory):
         (directory / file).write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory):
+    """Path of a folder in which the wheel is installed."""
+    folder = tmp_path_factory.mktemp("wheel")
+    _, wheel = build(folder)
+    install(wheel, folder / "site")
+    return folder / "site"
+
+
 @pytest.fixture
-def run(tmp_path):
+def run(tmp_path, installed):
     """Function that runs a block in `tmp_path` and returns what it prints."""
-    path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
     (tmp_path / "bin").mkdir()
+    programs = [tmp_path / "bin", installed / "bin", os.environ["PATH"]]
     environment = {
         **os.environ,
-        "PYTHONPATH": path,
-        "PATH": f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}",
+        "PYTHONPATH": str(installed),
+        "PATH": os.pathsep.join(map(str, programs)),
         "TF_CPP_MIN_LOG_LEVEL": "3",
     }
 
@@ -90,12 +102,15 @@ def run(tmp_path):
         yield run_block
 
 
-def test_the_readme_runs(tmp_path, run):
+def test_the_readme_runs(tmp_path, run, installed):
+    printed = run("python", "import xlnet_tf\nprint(xlnet_tf.__file__)")
+    assert printed.startswith(str(installed))
     found = blocks("README.md")
     assert list(found) == ["quickstart", "python", "finetune"]
     write_text(tmp_path)
     printed = run(*found["quickstart"])
     assert '"filled": "The ' in printed
+    assert "128 tokens" in run("sh", "xlnet inspect records")
     printed = run(*found["python"])
     assert "(1, 4, 128)" in printed
     assert (tmp_path / "mine.keras").is_file()

@@ -1,26 +1,28 @@
 """The packages as others meet them: a wheel, and Keras in a fresh process."""
 
-import shutil
 import subprocess
 import sys
+import tarfile
 import zipfile
 
 from tests.conftest import ROOT
 from tests.house import earlier
+from tests.support.wheel import build
 
 PACKAGES = ("data_pipeline", "saved_models", "xlnet_tf")
 
 
-def test_the_wheel_holds_the_packages_and_nothing_else(tmp_path):
-    source = tmp_path / "source"
-    ignore = shutil.ignore_patterns("__pycache__", "*.egg-info")
-    for name in (*PACKAGES, "tests", "benchmarks", "examples"):
-        shutil.copytree(ROOT / name, source / name, ignore=ignore)
-    for name in ("setup.py", "pyproject.toml", "README.md", "LICENSE"):
-        shutil.copy(ROOT / name, source)
-    command = "-m pip wheel --quiet --no-deps --no-build-isolation -w wheels ."
-    subprocess.run([sys.executable, *command.split()], cwd=source, check=True)
-    (wheel,) = (source / "wheels").glob("xlnet_tf-*.whl")
+def test_what_a_release_uploads_holds_the_packages_and_nothing_else(tmp_path):
+    archive, wheel = build(tmp_path)
+    result = subprocess.run(
+        [sys.executable, "-m", "twine", "check", "--strict", archive, wheel],
+        capture_output=True,
+        text=True,
+    )
+    assert result.returncode == 0, result.stdout
+    with tarfile.open(archive) as file:
+        sources = {x.partition("/")[2] for x in file.getnames()}
+    assert {"README.md", "constraints.txt", "docs/training.md"} <= sources
     with zipfile.ZipFile(wheel) as file:
         names = {x for x in file.namelist() if ".dist-info/" not in x}
         scripts = file.read(
