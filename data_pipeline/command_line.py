@@ -25,7 +25,7 @@ def run(main, argv=None):
 
     Returns:
         int, the exit status: 0 success, 1 error of the user, 130 stopped by
-        Ctrl-C, 143 stopped by SIGTERM.
+        Ctrl-C, 141 stopped as nobody reads its output, 143 stopped by SIGTERM.
     """
     # The log level of TensorFlow's C++ code, read at its import.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -48,6 +48,9 @@ def run(main, argv=None):
         sys.stderr.write("stopped\n")
         return 143 if terminated else 130
     except (ValueError, TypeError, OSError, RuntimeError) as error:
+        # A newline, because a long text that failed is not kept to be flushed.
+        if isinstance(error, BrokenPipeError) and _is_unread("\n"):
+            return 141
         sys.stderr.write(f"error: {_message(error)}\n")
         return 1
     except Exception as error:
@@ -56,6 +59,32 @@ def run(main, argv=None):
             raise
         sys.stderr.write(f"error: {_message(error)}. {advice}\n")
         return 1
+    finally:
+        _is_unread()
+
+
+def _is_unread(more=""):
+    """Flush standard output; whether its reader has gone, as `head` does.
+
+    Args:
+        more: str, printed first.
+
+    Returns:
+        bool.
+    """
+    if sys.stdout is None:  # closed by the shell
+        return False
+    try:
+        sys.stdout.write(more)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # Python flushes again when it ends, and would complain.
+        with open(os.devnull, "w") as nothing:
+            os.dup2(nothing.fileno(), sys.stdout.fileno())
+        return True
+    except OSError:  # such as a full disk, which Python reports when it ends
+        pass
+    return False
 
 
 def _advice_of_tensorflow(error):

@@ -67,6 +67,38 @@ def test_a_full_disk(capsys):
         assert "free some space and run the command again" in line
 
 
+def test_output_whose_reader_has_gone(capsys, monkeypatch):
+    """As of `head`: neither a line on it here, nor when Python ends."""
+
+    def explain(argv):
+        print("a line of help")
+        raise SystemExit(0)
+
+    def print_and_return(size):
+        return lambda argv: print("x" * size)
+
+    def write_elsewhere(argv):
+        raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
+
+    def unread(main):
+        reader, writer = os.pipe()
+        os.close(reader)
+        with open(writer, "w") as output, monkeypatch.context() as patched:
+            patched.setattr("sys.stdout", output)
+            return run(main)  # the output is flushed as it is closed
+
+    assert unread(print_and_return(10)) == 0
+    assert unread(print_and_return(10**5)) == 141
+    assert unread(lambda argv: print("x", flush=True)) == 141
+    with pytest.raises(SystemExit, match="0"):
+        unread(explain)
+    assert capsys.readouterr().err == ""
+    assert unread(raises(ValueError("`steps` is wrong."))) == 1
+    assert one_line(capsys) == "error: `steps` is wrong.\n"
+    assert run(write_elsewhere) == 1
+    assert "error: " in capsys.readouterr().err
+
+
 def test_a_bug_keeps_its_traceback(capsys):
     for kind in (KeyError, AssertionError, IndexError):
         with pytest.raises(kind):
