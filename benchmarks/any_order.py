@@ -23,7 +23,6 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
 import numpy as np
 
-from benchmarks.pretraining_gain import split_sentences
 from data_pipeline import command_line
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
@@ -50,9 +49,12 @@ def read_sentences(path):
     text = path.read_text(encoding="utf-8")
     text = re.sub(r" @(.)@ ", r"\1", text)
     text = re.sub(r" ([.,;:!?)]|'s\b)", r"\1", text).replace("( ", "(")
+    # Books break lines inside sentences; a paragraph of Wikipedia is one line.
+    text = re.sub(r"(?<=\S)\n(?=[a-z])", " ", text)
     return [
         sentence
-        for sentence in split_sentences(text)
+        for line in text.split("\n")
+        for sentence in re.split(r"(?<=[.!?]) +", line.strip())
         if "<unk>" not in sentence and not sentence.startswith("=")
     ]
 

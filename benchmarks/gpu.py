@@ -12,7 +12,7 @@ targets, memory of 384. Inference is the content stream of 512 tokens. Each
 contender has a process of its own. With `--together` those of a job are set up
 at the same time, which is sooner done but needs the memory of all, and then
 measured in turns. MFU is the share of the device's greatest bfloat16 rate that
-the necessary matrix products (`flops.py`) come to.
+the necessary matrix products (`workload/flops.py`) come to.
 """
 
 import argparse
@@ -32,9 +32,10 @@ import warnings
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
-from benchmarks import flops
-from benchmarks import workload
-from benchmarks.contest import quartiles
+from benchmarks.contest.rounds import quartiles
+from benchmarks.workload import flops
+from benchmarks.workload.sizes import BASE
+from benchmarks.workload.sizes import TINY
 
 # Dense bfloat16 operations per second by NVIDIA's data sheets; the first name
 # that matches is used.
@@ -51,8 +52,8 @@ PEAKS = {
 }
 
 SIZES = {
-    "tiny": workload.TINY,
-    "base": workload.BASE,
+    "tiny": TINY,
+    "base": BASE,
     "large": {
         "vocabulary_size": 32000,
         "num_layers": 24,

@@ -13,11 +13,14 @@ import pathlib
 import statistics
 import sys
 
-from benchmarks import contest
-from benchmarks import workload
-from benchmarks.measurements import Contender
+from benchmarks.contest.process import Ended
+from benchmarks.contest.process import Process
+from benchmarks.measurements.measurement import Contender
+from benchmarks.workload.sizes import BASE
+from benchmarks.workload.sizes import SMALL
+from benchmarks.workload.sizes import TINY
 
-SIZES = {"base": workload.BASE, "small": workload.SMALL, "tiny": workload.TINY}
+SIZES = {"base": BASE, "small": SMALL, "tiny": TINY}
 
 
 def contenders(options):
@@ -50,14 +53,14 @@ def measured(options):
     try:
         for contender in found:
             log = options.logs / f"{contender.name}.log"
-            processes.append(contest.Process(contender, log, None, 3600))
+            processes.append(Process(contender, log, None, 3600))
         # In turns, so that what else runs falls on all.
         rounds = [
             [process.run() for process in processes]
             for _ in range(options.rounds)
         ]
         memory = [process.finish() for process in processes]
-    except contest.Ended as error:
+    except Ended as error:
         raise SystemExit(f"error: {error}") from error
     finally:
         for process in processes:

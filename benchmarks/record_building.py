@@ -23,7 +23,7 @@ import numpy as np
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))
 
-from benchmarks import machine
+from benchmarks.contest import machine
 from data_pipeline import command_line
 from data_pipeline.records import part
 from data_pipeline.records import targets

@@ -19,12 +19,14 @@ import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
-from benchmarks import contest
-from benchmarks import machine
-from benchmarks import measurements
-from benchmarks import report
-from benchmarks import texts
-from benchmarks import workload
+from benchmarks.contest import machine
+from benchmarks.contest import report
+from benchmarks.contest import rounds
+from benchmarks.contest.process import ROOT
+from benchmarks.measurements.catalog import all_measurements
+from benchmarks.workload import texts
+from benchmarks.workload.sizes import TINY_SIZES
+from benchmarks.workload.sizes import Sizes
 from data_pipeline import command_line
 
 # Memory that a training step of XLNet-Base holds between its turns.
@@ -44,9 +46,9 @@ def main(argv=None):
     settings.matmul_size = 256 if settings.tiny else 2048
     output = pathlib.Path(settings.output).resolve()
     work = output / "work"
-    sizes = workload.TINY_SIZES if settings.tiny else workload.Sizes()
+    sizes = TINY_SIZES if settings.tiny else Sizes()
     chosen = choose(
-        measurements.all_measurements(sizes, texts.files_in(work)),
+        all_measurements(sizes, texts.files_in(work)),
         settings.only,
         settings.contender,
     )
@@ -93,7 +95,7 @@ def main(argv=None):
 
 def measure(measurement, settings, log_directory):
     """Run one measurement; return its part of the results, dict."""
-    rows = contest.hold(measurement, settings, log_directory, say=say)
+    rows = rounds.hold(measurement, settings, log_directory, say=say)
     return {
         "name": measurement.name,
         "group": measurement.group,
@@ -194,7 +196,7 @@ def _parser():
         help="such as 'xlnet_tf*'; may be repeated",
     )
     add_contest_options(parser)
-    add("--output", default=str(contest.ROOT / "runs" / "bench"), metavar="DIR")
+    add("--output", default=str(ROOT / "runs" / "bench"), metavar="DIR")
     add("--text", metavar="GLOB", help="UTF-8 files; default: made up")
     add("--tokenizer", metavar="FILE", help="SentencePiece model")
     return parser

@@ -26,9 +26,9 @@ sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))
 import numpy as np
 import tensorflow as tf
 
-from benchmarks import machine
+from benchmarks.contest import machine
 from benchmarks.run import positive
-from benchmarks.texts import prepare
+from benchmarks.workload.texts import prepare
 from data_pipeline import command_line
 from data_pipeline.tokenization.symbols import CLS_ID
 from data_pipeline.tokenization.symbols import CLS_SEGMENT

@@ -13,12 +13,9 @@ compiles for this machine instead. Of several kernels it prints a table.
 """
 
 import argparse
-import itertools
 import json
-import math
 import os
 import pathlib
-import re
 import shutil
 import sys
 import tempfile
@@ -27,14 +24,9 @@ import time
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))
 
-TOPOLOGIES = {"v5e": "v5e:2x2", "v5p": "v5p:2x2x1", "v6e": "v6e:2x2"}
-# Chip: bfloat16 operations per second, bytes per second to and from memory,
-# and bytes of memory. Source: https://cloud.google.com/tpu/docs.
-CHIPS = {
-    "v5e": (197e12, 819e9, 16e9),
-    "v5p": (459e12, 2765e9, 95e9),
-    "v6e": (918e12, 1640e9, 32e9),
-}
+from benchmarks.tpu import compiler
+from benchmarks.tpu import program
+
 # Rows of the table: key of a report, its description, and its unit.
 QUANTITIES = (
     ("bytes_moved", "bytes, by the compiler's count, GB", 1e9),
@@ -48,173 +40,11 @@ QUANTITIES = (
 )
 
 
-def lower_training_step(config, training, features):
-    """The StableHLO of the step that `xlnet_tf.train` makes on each replica.
-
-    Args:
-        config: XLNetConfig or BertConfig.
-        training: TrainingConfig.
-        features: dict of arrays, a batch of one replica.
-
-    Returns:
-        str.
-    """
-    import orbit
-    import tensorflow as tf
-
-    from xlnet_tf.model.kernels import fused
-    from xlnet_tf.training import pretraining_step
-
-    fused.COMPILE_FOR = "tpu"
-    strategy = tf.distribute.get_strategy()
-    model, optimizer, memory = pretraining_step.build(
-        config, training, strategy
-    )
-    trainer = pretraining_step.PretrainingTrainer(
-        model,
-        optimizer,
-        memory,
-        None,
-        training,
-        strategy,
-        orbit.utils.create_global_step(),
-    )
-    features = {name: tf.constant(x) for name, x in features.items()}
-    step = tf.function(trainer._replica_step, jit_compile=True)
-    return step.experimental_get_compiler_ir(features)(stage="stablehlo")
-
-
-def of_newer_mlir(text):
-    """StableHLO of TensorFlow 2.20 as the MLIR of JAX reads it."""
-    # mhlo.copy, an identity, is left in the text.
-    text = re.sub(
-        r"(%\d+) = mhlo\.copy (%\w+) : (tensor<[^>]*>)",
-        r"\1 = stablehlo.reshape \2 : (\3) -> \3",
-        text,
-    )
-
-    def a_byte_each(found):
-        """Truth values, of which eight were in a byte."""
-        packed, shape = found.groups()
-        count = math.prod(map(int, shape.split("x")))
-        bits = (
-            byte >> place & 1
-            for byte in bytes.fromhex(packed)
-            for place in range(8)
-        )
-        values = bytes(itertools.islice(bits, count)).hex().upper()
-        return f'dense<"0x{values}"> : tensor<{shape}xi1>'
-
-    return re.sub(
-        r'dense<"0x([0-9A-F]+)"> : tensor<([0-9x]+)xi1>', a_byte_each, text
-    )
-
-
-def compile_for_tpu(text, topology="v5e"):
-    """Compile StableHLO for one core.
-
-    Args:
-        text: str.
-        topology: key of TOPOLOGIES, or "cpu" for this machine.
-
-    Returns:
-        dict of floats: `compile_seconds` of the clock, `compile_cpu_seconds`
-        of all threads, `code_bytes`, `argument_bytes`, `temporary_bytes`,
-        `flops`, `bytes_moved`.
-    """
-    os.environ["JAX_PLATFORMS"] = "cpu"
-    os.environ["TPU_SKIP_MDS_QUERY"] = "1"
-    # Only one process may run on a TPU, but nothing runs on one here.
-    os.environ["ALLOW_MULTIPLE_LIBTPU_LOAD"] = "1"
-    import jax
-    import numpy as np
-    from jax._src import compiler
-    from jax._src.interpreters import mlir
-    from jax._src.lib import xla_client
-    from jax.experimental import topologies
-    from jaxlib.mlir import ir
-
-    text = of_newer_mlir(text)
-    if topology == "cpu":
-        devices = jax.devices()
-    else:
-        devices = topologies.get_topology_desc(
-            platform="tpu", topology_name=TOPOLOGIES[topology]
-        ).devices
-    begun, cpu_begun = time.monotonic(), time.process_time()
-    with mlir.make_ir_context():
-        executable = compiler.backend_compile_and_load(
-            devices[0].client,
-            ir.Module.parse(text),
-            xla_client.DeviceList(tuple(devices[:1])),
-            compiler.get_compile_options(
-                num_replicas=1,
-                num_partitions=1,
-                device_assignment=np.array([[0]]),
-            ),
-            [],
-        )
-    seconds = time.monotonic() - begun
-    cpu_seconds = time.process_time() - cpu_begun
-    memory = executable.get_compiled_memory_stats()
-    cost = executable.cost_analysis()
-    return {
-        "compile_seconds": seconds,
-        "compile_cpu_seconds": cpu_seconds,
-        "code_bytes": memory.generated_code_size_in_bytes,
-        "argument_bytes": memory.argument_size_in_bytes,
-        "temporary_bytes": memory.temp_size_in_bytes,
-        "flops": cost["flops"],
-        "bytes_moved": cost["bytes accessed"],
-    }
-
-
-def least_seconds(report, topology):
-    """Time that operations and bytes need at the chip's own rates.
-
-    Args:
-        report: dict of `compile_for_tpu`.
-        topology: str, as there.
-
-    Returns:
-        dict of floats: `operations_seconds` and `bytes_seconds`, of which the
-        longer one is the least that a step can take, and `memory_share` of
-        what the step needs in the chip's memory; empty for "cpu".
-    """
-    if topology not in CHIPS:
-        return {}
-    flops, bandwidth, memory = CHIPS[topology]
-    parts = ("argument_bytes", "temporary_bytes", "code_bytes")
-    return {
-        "operations_seconds": report["flops"] / flops,
-        "bytes_seconds": report["bytes_moved"] / bandwidth,
-        "memory_share": sum(report[part] for part in parts) / memory,
-    }
-
-
-def dump_flags(dump):
-    """Environment variables that make compilers write to a directory.
-
-    Args:
-        dump: pathlib.Path, made; programs as text go to its folder `hlo`,
-            those of a TPU's cores to `llo`.
-
-    Returns:
-        dict, to be set before the compilers are loaded.
-    """
-    flags = f"--xla_dump_to={dump / 'hlo'} --xla_dump_hlo_as_text"
-    return {
-        "XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} {flags}".strip(),
-        "LIBTPU_INIT_ARGS": f"--xla_jf_dump_to={dump / 'llo'} "
-        "--xla_jf_dump_llo_text=true",
-    }
-
-
 def cycles(dump, config, arguments):
-    """Traffic and cycles that `tpu_program` finds in a compiled step.
+    """Traffic and cycles that `tpu.program` finds in a compiled step.
 
     Args:
-        dump: pathlib.Path, of `dump_flags`.
+        dump: pathlib.Path, of `compiler.dump_flags`.
         config: XLNetConfig or BertConfig.
         arguments: options.
 
@@ -224,14 +54,12 @@ def cycles(dump, config, arguments):
         `kernel_cycles_as_released` if the first half of a record sees nothing
         of the second.
     """
-    from benchmarks import tpu_program
-
     if arguments.topology == "cpu":
         return {}
     # The text that an executable gives is refused where its compiler is newer
     # than JAX, as on v6e ("async-update instruction should have 1 operands").
-    (program,) = (dump / "hlo").glob("*.after_codegen.txt")
-    found = tpu_program.traffic(program.read_text(encoding="utf-8"))
+    (file,) = (dump / "hlo").glob("*.after_codegen.txt")
+    found = program.traffic(file.read_text(encoding="utf-8"))
     kernels = found.pop("kernels")
     if kernels and arguments.kernel_cycles:
         width = config.num_heads * config.head_dim
@@ -240,7 +68,7 @@ def cycles(dump, config, arguments):
             arguments.sequence_length // 128,
         ]
         for name, share in (("", 0.0), ("_as_released", 0.5)):
-            found[f"kernel_cycles{name}"] = tpu_program.kernel_cycles(
+            found[f"kernel_cycles{name}"] = program.kernel_cycles(
                 dump / "llo", kernels, trips, share
             )
     return found
@@ -274,9 +102,9 @@ def batch_of(arguments, vocabulary_size):
     """dict of arrays, the batch of a replica."""
     import numpy as np
 
-    from benchmarks import workload
+    from benchmarks.workload import batches
 
-    features = workload.objective_batch(
+    features = batches.objective_batch(
         arguments.objective,
         {"vocabulary_size": vocabulary_size},
         arguments.batch_size,
@@ -293,11 +121,11 @@ def report_of(config, training, arguments, dump):
         shutil.rmtree(dump / name, ignore_errors=True)
         (dump / name).mkdir()
     begun = time.process_time()
-    text = lower_training_step(
+    text = compiler.lower_training_step(
         config, training, batch_of(arguments, config.vocabulary_size)
     )
     lower_cpu_seconds = time.process_time() - begun
-    compiled = compile_for_tpu(text, arguments.topology)
+    compiled = compiler.compile_for_tpu(text, arguments.topology)
     compiled |= cycles(dump, config, arguments)
     return {
         "lower_cpu_seconds": lower_cpu_seconds,
@@ -352,7 +180,7 @@ def main(argv=None):
     reports = []
     with tempfile.TemporaryDirectory() as folder:
         dump = pathlib.Path(folder)
-        flags = dump_flags(dump)
+        flags = compiler.dump_flags(dump)
         if not arguments.kernel_cycles:
             del flags["LIBTPU_INIT_ARGS"]
         os.environ.update(flags)  # read once, when a compiler is loaded
@@ -404,7 +232,11 @@ def _options(argv):
     )
     add("--rematerialize", action="store_true")
     add("--scan-layers", action="store_true")
-    add("--topology", default="v5e", choices=["cpu", *sorted(TOPOLOGIES)])
+    add(
+        "--topology",
+        default="v5e",
+        choices=["cpu", *sorted(compiler.TOPOLOGIES)],
+    )
     return parser.parse_args(argv), parser
 
 
@@ -438,7 +270,7 @@ def _report_of_kernel(kernel, arguments, dump):
     report = {name: getattr(arguments, name) for name in names} | found
     report["attention_kernel"] = kernel
     if not arguments.scan_layers:  # only one turn of a loop is counted
-        report |= least_seconds(found, arguments.topology)
+        report |= compiler.least_seconds(found, arguments.topology)
     return report
 
 

@@ -5,9 +5,9 @@ import shutil
 import torch
 import transformers
 
-from benchmarks import machine
-from benchmarks import workload
 from benchmarks.contenders import NotAvailable
+from benchmarks.contest import machine
+from benchmarks.workload import batches
 
 FRAMEWORK = "torch"
 
@@ -24,12 +24,12 @@ def training_step(
         reuse_len=num_tokens // 2 if memory_length else None,
     )
     network = transformers.XLNetLMHeadModel(config).train()
-    batch = workload.pretraining_batch(
+    batch = batches.pretraining_batch(
         model,
         batch_size,
         num_tokens,
         num_targets,
-        first_half_length=workload.first_half(num_tokens, memory_length),
+        first_half_length=batches.first_half(num_tokens, memory_length),
     )
     inputs = {
         "input_ids": torch.tensor(batch["token_ids"]).long(),
@@ -43,7 +43,7 @@ def training_step(
     if memory_length:
         mems = [
             torch.tensor(memory).transpose(0, 1)
-            for memory in workload.zero_memories(
+            for memory in batches.zero_memories(
                 model, batch_size, memory_length
             )
         ]
@@ -71,7 +71,7 @@ def masked_step(model, batch_size, num_tokens, num_targets, compiled=False):
         max_position_embeddings=num_tokens,
     )
     network = transformers.BertForMaskedLM(config).train()
-    batch = workload.objective_batch(
+    batch = batches.objective_batch(
         "masked", model, batch_size, num_tokens, num_targets
     )
     positions = torch.tensor(batch["target_positions"]).long()
@@ -107,7 +107,7 @@ def fine_tuning_step(model, batch_size, num_tokens, compiled=False):
     ).train()
     inputs = _tokens(model, batch_size, num_tokens)
     inputs["attention_mask"] = torch.ones_like(inputs["input_ids"])
-    inputs["labels"] = torch.tensor(workload.labels(batch_size)).long()
+    inputs["labels"] = torch.tensor(batches.labels(batch_size)).long()
     forward = _compiled(network, compiled)
     update = _update(network, clip=1.0)
     return lambda: update(forward(**inputs, use_mems=False).loss)
@@ -130,7 +130,7 @@ def network_config(model, **others):
 
 
 def _tokens(model, batch_size, num_tokens):
-    token_ids, segment_ids = workload.token_batch(model, batch_size, num_tokens)
+    token_ids, segment_ids = batches.token_batch(model, batch_size, num_tokens)
     return {
         "input_ids": torch.tensor(token_ids).long(),
         "token_type_ids": torch.tensor(segment_ids).long(),

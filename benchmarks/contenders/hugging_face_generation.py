@@ -3,9 +3,9 @@
 import torch
 import transformers
 
-from benchmarks import machine
-from benchmarks import workload
 from benchmarks.contenders.hugging_face import network_config
+from benchmarks.contest import machine
+from benchmarks.workload import batches
 
 FRAMEWORK = "torch"
 
@@ -15,7 +15,7 @@ torch.set_num_threads(machine.num_cores())
 def xlnet(model, num_prompt, num_new):
     """Its `generate`, which reads the whole text again for each token."""
     network = transformers.XLNetLMHeadModel(network_config(model)).eval()
-    token_ids, _ = workload.token_batch(model, 1, num_prompt)
+    token_ids, _ = batches.token_batch(model, 1, num_prompt)
     token_ids = torch.tensor(token_ids).long()
 
     @torch.no_grad()
@@ -44,7 +44,7 @@ def gpt2(model, num_prompt, num_new):
             n_inner=model["intermediate_dim"],
         )
     ).eval()
-    token_ids, _ = workload.token_batch(model, 1, num_prompt)
+    token_ids, _ = batches.token_batch(model, 1, num_prompt)
     token_ids = torch.tensor(token_ids).long()
     with torch.no_grad():
         past = network(token_ids[:, :-1], use_cache=True).past_key_values

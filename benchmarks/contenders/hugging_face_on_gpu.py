@@ -8,8 +8,8 @@ last step gave. Training keeps weights in float32 and multiplies in bfloat16
 import torch
 import transformers
 
-from benchmarks import workload
 from benchmarks.contenders.hugging_face import network_config
+from benchmarks.workload import batches
 
 _DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
@@ -40,12 +40,12 @@ def training_step(
         reuse_len=num_tokens // 2 if memory_length else None,
     )
     network = transformers.XLNetLMHeadModel(config).to(_DEVICE).train()
-    batch = workload.pretraining_batch(
+    batch = batches.pretraining_batch(
         model,
         batch_size,
         num_tokens,
         num_targets,
-        first_half_length=workload.first_half(num_tokens, memory_length),
+        first_half_length=batches.first_half(num_tokens, memory_length),
     )
     inputs = {
         "input_ids": _integers(batch["token_ids"]),
@@ -59,7 +59,7 @@ def training_step(
     if memory_length:
         mems = [
             torch.tensor(memory, device=_DEVICE).transpose(0, 1)
-            for memory in workload.zero_memories(
+            for memory in batches.zero_memories(
                 model, batch_size, memory_length
             )
         ]
@@ -96,7 +96,7 @@ def inference(
     network = transformers.XLNetModel(network_config(model))
     network = network.to(_DEVICE, getattr(torch, precision)).eval()
     token_ids, segment_ids = map(
-        _integers, workload.token_batch(model, batch_size, num_tokens)
+        _integers, batches.token_batch(model, batch_size, num_tokens)
     )
     forward = torch.compile(network) if compiled else network
     content = None

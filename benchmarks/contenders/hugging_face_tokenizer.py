@@ -4,8 +4,8 @@ import tempfile
 
 import transformers
 
-from benchmarks.texts import read_lines
-from benchmarks.texts import read_questions
+from benchmarks.workload.texts import read_lines
+from benchmarks.workload.texts import read_questions
 from data_pipeline.tokenization.hugging_face import write_tokenizer
 from data_pipeline.tokenization.tokenizer import Tokenizer
 

@@ -3,7 +3,7 @@
 import keras_hub
 import tensorflow as tf
 
-from benchmarks import workload
+from benchmarks.workload import batches
 
 FRAMEWORK = "tensorflow"
 
@@ -18,7 +18,7 @@ def inference(model, batch_size, num_tokens, jit_compile):
         intermediate_dim=model["intermediate_dim"],
     )
     token_ids, segment_ids = map(
-        tf.constant, workload.token_batch(model, batch_size, num_tokens)
+        tf.constant, batches.token_batch(model, batch_size, num_tokens)
     )
     inputs = {
         "token_ids": token_ids,

@@ -10,7 +10,7 @@ from official.nlp.modeling.models import xlnet
 from official.nlp.modeling.networks import bert_encoder
 from official.nlp.modeling.networks import xlnet_base
 
-from benchmarks import workload
+from benchmarks.workload import batches
 
 FRAMEWORK = "tensorflow"
 
@@ -27,12 +27,12 @@ def training_step(
             reuse_length=num_tokens // 2 if memory_length else None,
         )
     )
-    batch = workload.pretraining_batch(
+    batch = batches.pretraining_batch(
         model,
         batch_size,
         num_tokens,
         num_targets,
-        first_half_length=workload.first_half(num_tokens, memory_length),
+        first_half_length=batches.first_half(num_tokens, memory_length),
     )
     inputs = {
         "input_word_ids": tf.constant(batch["token_ids"]),
@@ -46,7 +46,7 @@ def training_step(
         state = list(
             map(
                 tf.constant,
-                workload.zero_memories(model, batch_size, memory_length),
+                batches.zero_memories(model, batch_size, memory_length),
             )
         )
     pretrainer({**inputs, "state": state})
@@ -88,7 +88,7 @@ def masked_step(model, batch_size, num_tokens, num_targets, jit_compile):
     pretrainer = bert_pretrainer.BertPretrainerV2(
         network, mlm_activation="gelu", mlm_initializer=_initializer()
     )
-    batch = workload.objective_batch(
+    batch = batches.objective_batch(
         "masked", model, batch_size, num_tokens, num_targets
     )
     inputs = {
@@ -116,7 +116,7 @@ def inference(model, batch_size, num_tokens, jit_compile):
     """The content stream."""
     network = _network(model, two_stream=False)
     token_ids, segment_ids = map(
-        tf.constant, workload.token_batch(model, batch_size, num_tokens)
+        tf.constant, batches.token_batch(model, batch_size, num_tokens)
     )
 
     @tf.function(jit_compile=jit_compile)
@@ -136,7 +136,7 @@ def fine_tuning_step(model, batch_size, num_tokens, jit_compile):
         initializer=_initializer(),
     )
     token_ids, segment_ids = map(
-        tf.constant, workload.token_batch(model, batch_size, num_tokens)
+        tf.constant, batches.token_batch(model, batch_size, num_tokens)
     )
     inputs = {
         "input_word_ids": token_ids,
@@ -145,7 +145,7 @@ def fine_tuning_step(model, batch_size, num_tokens, jit_compile):
     }
     classifier(inputs)
     update = _update(classifier, clip=1.0)
-    labels = tf.constant(workload.labels(batch_size))
+    labels = tf.constant(batches.labels(batch_size))
 
     @tf.function(jit_compile=jit_compile)
     def step():

@@ -5,9 +5,9 @@ import pathlib
 import shutil
 import tempfile
 
-from benchmarks import machine
-from benchmarks.texts import read_lines
-from benchmarks.texts import read_questions
+from benchmarks.contest import machine
+from benchmarks.workload.texts import read_lines
+from benchmarks.workload.texts import read_questions
 from data_pipeline.pretraining import PretrainingData
 from data_pipeline.records.build import build_records
 from data_pipeline.records.schema import RecordSettings

@@ -6,8 +6,8 @@ Shapes: T tokens read at a time, W windows, C classes.
 import numpy as np
 import tensorflow as tf
 
-from benchmarks import workload
 from benchmarks.contenders.ours import check_room
+from benchmarks.workload import batches
 from xlnet_tf import XLNetBackbone
 from xlnet_tf import XLNetConfig
 from xlnet_tf import XLNetTextClassifier
@@ -91,4 +91,4 @@ def _compiled(classifier):
 
 
 def _document(model, length):
-    return tf.constant(workload.token_batch(model, 1, length)[0])
+    return tf.constant(batches.token_batch(model, 1, length)[0])

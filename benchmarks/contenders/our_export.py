@@ -8,7 +8,7 @@ import tempfile
 
 import tensorflow as tf
 
-from benchmarks.texts import read_lines
+from benchmarks.workload.texts import read_lines
 from data_pipeline.tokenization.tokenizer import Tokenizer
 from saved_models.export import export_model
 from xlnet_tf import XLNetBackbone

@@ -2,8 +2,8 @@
 
 import tensorflow as tf
 
-from benchmarks import workload
 from benchmarks.contenders.ours import objective_config
+from benchmarks.workload import batches
 from xlnet_tf import XLNetPretrainer
 from xlnet_tf.generation import sampling
 from xlnet_tf.generation.decoders import make_decoder
@@ -33,7 +33,7 @@ def next_tokens(model, objective, num_prompt, num_new, jit_compile):
         max_new_tokens=num_new, min_new_tokens=num_new
     )
     symbols = Symbols(model["vocabulary_size"])
-    token_ids, _ = workload.token_batch(model, 1, num_prompt)
+    token_ids, _ = batches.token_batch(model, 1, num_prompt)
     read = tf.function(decoder.read, autograph=False)
     context = read({"token_ids": tf.constant(token_ids)}, num_new)
     state = sampling.begin(decoder, context, tf.constant(token_ids), num_new)

@@ -9,9 +9,9 @@ import keras
 import orbit
 import tensorflow as tf
 
-from benchmarks import machine
-from benchmarks import workload
 from benchmarks.contenders import NotAvailable
+from benchmarks.contest import machine
+from benchmarks.workload import batches
 from xlnet_tf import BertConfig
 from xlnet_tf import XLNetBackbone
 from xlnet_tf import XLNetConfig
@@ -52,15 +52,15 @@ def training_step(
         reuse_length=num_tokens // 2 if memory_length else 0,
     )
     settings = TrainingConfig(batch_size=batch_size, **options)
-    batch = workload.pretraining_batch(
+    batch = batches.pretraining_batch(
         model,
         batch_size,
         num_tokens,
         num_targets,
-        first_half_length=workload.first_half(num_tokens, memory_length),
+        first_half_length=batches.first_half(num_tokens, memory_length),
     )
     features = {name: batch[name] for name in STEP_FEATURES}
-    half = workload.first_half(num_tokens, memory_length)
+    half = batches.first_half(num_tokens, memory_length)
     return trainer_step(config, settings, features, half)
 
 
@@ -73,7 +73,7 @@ def objective_step(
         objective: str, of the registry.
         backbone: "xlnet" or "bert".
     """
-    batch = workload.objective_batch(
+    batch = batches.objective_batch(
         objective, model, batch_size, num_tokens, num_targets
     )
     settings = TrainingConfig(
@@ -103,10 +103,10 @@ def step_by_step(model, batch_size, num_tokens, num_targets, **options):
     One pass hides all targets; the pass of a step has the tokens of the steps
     before it in place, and predicts its own. Gradients are added up.
     """
-    passes = 1 + int(workload.block_numbers(num_targets).max()) + 1
+    passes = 1 + int(batches.block_numbers(num_targets).max()) + 1
     rows = batch_size * passes
     # As many targets as the longest block has, in every pass.
-    batch = workload.objective_batch("masked", model, rows, num_tokens, 6)
+    batch = batches.objective_batch("masked", model, rows, num_tokens, 6)
     settings = TrainingConfig(
         objective="masked",
         batch_size=rows,
@@ -152,7 +152,7 @@ def inference(model, batch_size, num_tokens, jit_compile):
     """The content stream."""
     backbone = XLNetBackbone(XLNetConfig(**model))
     token_ids, segment_ids = map(
-        tf.constant, workload.token_batch(model, batch_size, num_tokens)
+        tf.constant, batches.token_batch(model, batch_size, num_tokens)
     )
 
     @tf.function(jit_compile=jit_compile)
@@ -166,7 +166,7 @@ def inference(model, batch_size, num_tokens, jit_compile):
 def document_by_memory(model, length, segment_length, memory_length):
     """A document segment by segment, each with the memory of those before."""
     backbone = XLNetBackbone(XLNetConfig(**model, memory_length=memory_length))
-    token_ids, segment_ids = workload.token_batch(model, 1, length)
+    token_ids, segment_ids = batches.token_batch(model, 1, length)
     segments = [
         (
             tf.constant(token_ids[:, begin : begin + segment_length]),
@@ -189,7 +189,7 @@ def document_by_memory(model, length, segment_length, memory_length):
         return outputs["content"], outputs["memories"], outputs["memory_mask"]
 
     empty = tuple(
-        map(tf.constant, workload.zero_memories(model, 1, memory_length))
+        map(tf.constant, batches.zero_memories(model, 1, memory_length))
     )
     nothing = tf.zeros([1, memory_length], tf.bool)
 
@@ -234,7 +234,7 @@ def fine_tuning_step(
     """A step of AdamW on a classifier.
 
     Args:
-        model, batch_size, num_tokens: see `workload`.
+        model, batch_size, num_tokens: see `workload.batches`.
         jit_compile: bool.
         lora_rank: int, of adapters, or None (default) to train all weights.
         as_keras: bool, whether adapters are computed as Keras does, which adds
@@ -255,14 +255,14 @@ def fine_tuning_step(
     variables = classifier.trainable_variables
     optimizer.build(variables)
     token_ids, segment_ids = map(
-        tf.constant, workload.token_batch(model, batch_size, num_tokens)
+        tf.constant, batches.token_batch(model, batch_size, num_tokens)
     )
     features = {
         "token_ids": token_ids,
         "segment_ids": segment_ids,
         "padding_mask": tf.ones_like(token_ids),
     }
-    labels = tf.constant(workload.labels(batch_size))
+    labels = tf.constant(batches.labels(batch_size))
 
     @tf.function(jit_compile=jit_compile)
     def step(features, labels):

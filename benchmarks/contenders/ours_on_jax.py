@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import keras
 
-from benchmarks import workload
+from benchmarks.workload import batches
 from xlnet_tf import XLNetBackbone
 from xlnet_tf import XLNetConfig
 from xlnet_tf import XLNetPretrainer
@@ -50,31 +50,18 @@ def training_step(
     attention_kernel="auto",
 ):
     """Forward, backward, clipping, AdamW; memory from step to step."""
-    config = XLNetConfig(
-        **model,
-        memory_length=memory_length,
-        reuse_length=num_tokens // 2 if memory_length else 0,
-    )
-    keras.utils.set_random_seed(0)
-    policy = "mixed_bfloat16" if precision == "bfloat16" else "float32"
-    network = XLNetPretrainer(
-        XLNetBackbone(
-            config,
-            seed=0,
-            rematerialize=rematerialize,
-            attention_kernel=attention_kernel,
-            dtype=policy,
-        )
+    half = batches.first_half(num_tokens, memory_length)
+    network = _pretrainer(
+        XLNetConfig(**model, memory_length=memory_length, reuse_length=half),
+        precision,
+        rematerialize=rematerialize,
+        attention_kernel=attention_kernel,
     )
     optimizer = AdamW(WarmupSchedule(1e-5, 10**6), global_clipnorm=0.25)
     optimizer.build(network.trainable_variables)
     fixed = [v.value for v in network.non_trainable_variables]
-    batch = workload.pretraining_batch(
-        model,
-        batch_size,
-        num_tokens,
-        num_targets,
-        first_half_length=workload.first_half(num_tokens, memory_length),
+    batch = batches.pretraining_batch(
+        model, batch_size, num_tokens, num_targets, first_half_length=half
     )
     features = {name: jnp.asarray(batch[name]) for name in FEATURES}
 
@@ -87,7 +74,7 @@ def training_step(
             fixed,
             inputs,
             training=True,
-            first_half_length=workload.first_half(num_tokens, memory_length),
+            first_half_length=half,
         )
         return outputs["loss"], outputs.get("memories", ())
 
@@ -106,7 +93,7 @@ def training_step(
     if memory_length:
         memories = tuple(
             jnp.asarray(memory, network.compute_dtype)
-            for memory in workload.zero_memories(
+            for memory in batches.zero_memories(
                 model, batch_size, memory_length
             )
         )
@@ -140,7 +127,7 @@ def inference(
         dtype=precision,
     )
     token_ids, segment_ids = map(
-        jnp.asarray, workload.token_batch(model, batch_size, num_tokens)
+        jnp.asarray, batches.token_batch(model, batch_size, num_tokens)
     )
     fixed = [v.value for v in backbone.non_trainable_variables]
     weights = [v.value for v in backbone.trainable_variables]
@@ -174,3 +161,12 @@ def check_backend():
             "this program needs the environment variable KERAS_BACKEND=jax. "
             f"Received: KERAS_BACKEND={backend}."
         )
+
+
+def _pretrainer(config, precision, **options):
+    """XLNetPretrainer whose weights are in float32."""
+    keras.utils.set_random_seed(0)
+    policy = "mixed_bfloat16" if precision == "bfloat16" else "float32"
+    return XLNetPretrainer(
+        XLNetBackbone(config, seed=0, dtype=policy, **options)
+    )

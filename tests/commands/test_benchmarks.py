@@ -3,22 +3,36 @@
 How long anything takes is asserted nowhere.
 """
 
+import importlib
 import pathlib
 
 import numpy as np
 import pytest
 
-from benchmarks import contest
-from benchmarks import flops
+from benchmarks import any_order
 from benchmarks import gpu
-from benchmarks import measurements
-from benchmarks import report
 from benchmarks import run
-from benchmarks import texts
 from benchmarks import tpu_step
-from benchmarks import workload
-from benchmarks.contest import quartiles
-from benchmarks.contest import ratios
+from benchmarks.contest import process
+from benchmarks.contest import report
+from benchmarks.contest import rounds
+from benchmarks.contest.rounds import quartiles
+from benchmarks.contest.rounds import ratios
+from benchmarks.measurements.measurement import Contender
+from benchmarks.measurements.measurement import Measurement
+from benchmarks.workload import batches
+from benchmarks.workload import flops
+from benchmarks.workload import texts
+from benchmarks.workload.sizes import TINY
+
+
+def test_every_command_explains_itself(capsys):
+    for file in sorted((process.ROOT / "benchmarks").glob("[!_]*.py")):
+        command = importlib.import_module(f"benchmarks.{file.stem}")
+        with pytest.raises(SystemExit) as ended:
+            command.main(["--help"])
+        assert ended.value.code == 0, file.stem
+        assert command.__doc__.splitlines()[0] in capsys.readouterr().out
 
 
 def test_list(capsys):
@@ -59,7 +73,7 @@ class Played:
 
     def __init__(self, contender, log, matmul_size, timeout):
         if contender.name == "absent":
-            raise contest.Ended("x is not installed", "skipped")
+            raise process.Ended("x is not installed", "skipped")
         self.name = contender.name
         self.left = list(self.times[self.name])
         self.set_up = {
@@ -79,27 +93,27 @@ class Played:
         pass
 
 
-def played(monkeypatch, rounds=3, alongside=4):
+def played(monkeypatch, num_rounds=3, alongside=4):
     """Rows of a contest of three, the peer doing twice the items."""
-    monkeypatch.setattr(contest, "Process", Played)
+    monkeypatch.setattr(rounds, "Process", Played)
     Played.turns = []
-    measurement = measurements.Measurement(
+    measurement = Measurement(
         "name",
         "group",
         "Title",
         "tokens",
         10,
         tuple(
-            measurements.Contender(name, "library", "a:b", {}, items)
+            Contender(name, "library", "a:b", {}, items)
             for name, items in (("ours", None), ("absent", None), ("peer", 20))
         ),
         flops=40,
     )
     settings = run._parser().parse_args(
-        ["--rounds", str(rounds), "--alongside", str(alongside)]
+        ["--rounds", str(num_rounds), "--alongside", str(alongside)]
     )
     settings.matmul_size = 2
-    return contest.hold(measurement, settings, pathlib.Path(), str)
+    return rounds.hold(measurement, settings, pathlib.Path(), str)
 
 
 def test_contest(monkeypatch):
@@ -161,7 +175,7 @@ def test_table(monkeypatch):
     ],
 )
 def test_why_a_contender_is_left_out(line, status, reason):
-    ended = contest._explained(line)
+    ended = process._explained(line)
     assert ended.status == status
     assert reason in str(ended)
 
@@ -197,8 +211,8 @@ def test_flops_by_loops():
 
 def test_batch_is_the_same_in_both_forms():
     for half in (0, 6):
-        batch = workload.pretraining_batch(
-            workload.TINY, 3, 13, 5, first_half_length=half
+        batch = batches.pretraining_batch(
+            TINY, 3, 13, 5, first_half_length=half
         )
         rank, positions = batch["factorization_rank"], batch["target_positions"]
         is_target = batch["is_target"].astype(bool)
@@ -211,6 +225,19 @@ def test_batch_is_the_same_in_both_forms():
         mapped = batch["target_mapping"].argmax(-1)
         np.testing.assert_array_equal(mapped, positions)
         np.testing.assert_array_equal(is_target.sum(1), [5] * 3)
+
+
+def test_sentences_of_wikitext_and_of_books(tmp_path):
+    file = tmp_path / "text.txt"
+    file.write_text(
+        " = Heading = \n \n It has 2 @,@ 500 words , as told . The <unk> ! So\n"
+        "it ends ."
+    )
+    sentences = any_order.read_sentences(file)
+    assert list(filter(None, sentences)) == [
+        "It has 2,500 words, as told.",
+        "So it ends.",
+    ]
 
 
 def test_text_of_ones_own(tmp_path):

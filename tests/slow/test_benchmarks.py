@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
-from benchmarks import contest
-from benchmarks.contest import quartiles
+from benchmarks.contest.process import ROOT
+from benchmarks.contest.rounds import quartiles
 
 pytestmark = pytest.mark.slow
 
@@ -39,7 +39,7 @@ FIELDS = {
 
 def benchmark(program, output, *options):
     """Runs a program at tiny sizes; returns what it printed."""
-    path = pathlib.Path(contest.ROOT, "benchmarks", program)
+    path = pathlib.Path(ROOT, "benchmarks", program)
     arguments = ["--tiny", "--rounds", "2", "--output", str(output), *options]
     result = subprocess.run(
         [sys.executable, str(path), *arguments],

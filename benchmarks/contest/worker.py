@@ -27,7 +27,7 @@ def main():
     contender = json.loads(sys.stdin.readline())
     module, function = contender["factory"].split(":")
     module = importlib.import_module(f"benchmarks.contenders.{module}")
-    from benchmarks import machine
+    from benchmarks.contest import machine
 
     baseline = machine.peak_bytes()
     rate = None

@@ -1,142 +1,18 @@
-"""Runs contenders alternately, each in a process of its own.
+"""Rounds of a contest, in which contenders take turns.
 
 Every round asks each contender once, in turn, so that whatever else happens on
 the machine falls on all of them; ratios are formed within a round.
 """
 
-import json
-import math
-import os
-import pathlib
 import re
-import signal
-import subprocess
-import sys
-import threading
 import time
 
 import numpy as np
 
-ROOT = pathlib.Path(__file__).resolve().parents[1]
-# Short calls are repeated until a round takes about this long.
-_ROUND_SECONDS = 0.5
+from benchmarks.contest.process import Ended
+from benchmarks.contest.process import Process
+
 _MIN_ROUNDS = 3
-
-
-class Ended(Exception):
-    """The process of a contender has ended.
-
-    Attributes:
-        status: "skipped", if what it needs is not there, or "failed".
-    """
-
-    def __init__(self, reason, status):
-        super().__init__(reason)
-        self.status = status
-
-
-class Process:
-    """A contender that has been set up and answers requests.
-
-    Args:
-        contender: Contender of `measurements`.
-        log: path for what it prints.
-        matmul_size: int, or None for no measure of the machine's rate.
-        timeout: float, seconds to wait for one answer.
-
-    Raises:
-        Ended: if it could not be set up.
-    """
-
-    def __init__(self, contender, log, matmul_size, timeout):
-        self._log = pathlib.Path(log)
-        self._timeout = timeout
-        self._timed_out = False
-        self._log.parent.mkdir(parents=True, exist_ok=True)
-        paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
-        with self._log.open("w") as stderr:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "benchmarks.worker"],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=stderr,
-                encoding="utf-8",
-                cwd=ROOT,
-                env={
-                    **os.environ,
-                    **contender.environment,
-                    "PYTHONPATH": os.pathsep.join(paths),
-                },
-            )
-        self.set_up = self._ask(
-            factory=contender.factory,
-            options=contender.options,
-            matmul_size=matmul_size,
-        )
-        warm = max(self.set_up["warm_seconds"], 1e-6)
-        self.calls = max(1, math.ceil(_ROUND_SECONDS / warm))
-
-    def run(self):
-        """Seconds of one call."""
-        return self._ask(calls=self.calls)["seconds"]
-
-    def finish(self):
-        """End the process; return its memory, dict of bytes."""
-        self._process.stdin.close()
-        memory = self._answer()
-        self._process.wait()
-        return memory
-
-    def kill(self):
-        """Kill the process, whatever it is doing."""
-        self._process.kill()
-        self._process.wait()
-
-    def _ask(self, **request):
-        try:
-            self._process.stdin.write(json.dumps(request) + "\n")
-            self._process.stdin.flush()
-        except BrokenPipeError:
-            pass  # `_answer` raises and says why.
-        return self._answer()
-
-    def _answer(self):
-        timer = threading.Timer(self._timeout, self._time_out)
-        timer.start()
-        try:
-            line = self._process.stdout.readline()
-        finally:
-            timer.cancel()
-        if not line:
-            raise self._ended()
-        return json.loads(line)
-
-    def _time_out(self):
-        self._timed_out = True
-        self._process.kill()
-
-    def _ended(self):
-        status = self._process.wait()
-        if self._timed_out:
-            return Ended(f"no answer in {self._timeout:.0f} s", "failed")
-        if status < 0:
-            name = signal.Signals(-status).name
-            return Ended(f"ended by {name} (out of memory?)", "failed")
-        lines = self._log.read_text(errors="replace").strip().splitlines()
-        return _explained(lines[-1] if lines else f"exit status {status}")
-
-
-def _explained(last_line):
-    """Turn the last line of a traceback into an `Ended` for the table."""
-    missing = re.match(
-        r"ModuleNotFoundError: No module named '(.*)'", last_line
-    )
-    if missing:
-        return Ended(f"{missing[1].split('.')[0]} is not installed", "skipped")
-    absent = re.match(r"(?:\w+\.)*NotAvailable: (.*)", last_line)
-    if absent:
-        return Ended(absent[1], "skipped")
-    return Ended(last_line.strip(), "failed")
 
 
 def hold(measurement, settings, log_directory, say=print):
@@ -147,7 +23,7 @@ def hold(measurement, settings, log_directory, say=print):
     several heats.
 
     Args:
-        measurement: Measurement of `measurements`.
+        measurement: Measurement of `measurements.measurement`.
         settings: object with `rounds`, `alongside`, `limit_seconds`,
             `timeout` and `matmul_size`.
         log_directory: path.

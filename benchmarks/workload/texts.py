@@ -5,7 +5,7 @@ import pathlib
 import random
 import shutil
 
-_BESIDE = pathlib.Path(__file__).resolve().parents[2] / "shared" / "data"
+_BESIDE = pathlib.Path(__file__).resolve().parents[3] / "shared" / "data"
 _TEXT = _BESIDE / "lm" / "novels_en" / "train" / "*.txt"
 _TOKENIZER = _BESIDE / "spiece" / "spiece.model"
 _QUESTIONS = _BESIDE / "squad" / "train-v1.1.44articles.json"

@@ -1,0 +1,1 @@
+"""Measurements: their names, sizes and contenders."""

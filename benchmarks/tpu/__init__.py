@@ -1,0 +1,1 @@
+"""The TPU compiler, which runs without a TPU, and its programs."""

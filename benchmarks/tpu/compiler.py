@@ -1,0 +1,178 @@
+"""Lowering of a training step and its compilation for a TPU."""
+
+import itertools
+import math
+import os
+import re
+import time
+
+TOPOLOGIES = {"v5e": "v5e:2x2", "v5p": "v5p:2x2x1", "v6e": "v6e:2x2"}
+# Chip: bfloat16 operations per second, bytes per second to and from memory,
+# and bytes of memory. Source: https://cloud.google.com/tpu/docs.
+CHIPS = {
+    "v5e": (197e12, 819e9, 16e9),
+    "v5p": (459e12, 2765e9, 95e9),
+    "v6e": (918e12, 1640e9, 32e9),
+}
+
+
+def lower_training_step(config, training, features):
+    """The StableHLO of the step that `xlnet_tf.train` makes on each replica.
+
+    Args:
+        config: XLNetConfig or BertConfig.
+        training: TrainingConfig.
+        features: dict of arrays, a batch of one replica.
+
+    Returns:
+        str.
+    """
+    import orbit
+    import tensorflow as tf
+
+    from xlnet_tf.model.kernels import fused
+    from xlnet_tf.training import pretraining_step
+
+    fused.COMPILE_FOR = "tpu"
+    strategy = tf.distribute.get_strategy()
+    model, optimizer, memory = pretraining_step.build(
+        config, training, strategy
+    )
+    trainer = pretraining_step.PretrainingTrainer(
+        model,
+        optimizer,
+        memory,
+        None,
+        training,
+        strategy,
+        orbit.utils.create_global_step(),
+    )
+    features = {name: tf.constant(x) for name, x in features.items()}
+    step = tf.function(trainer._replica_step, jit_compile=True)
+    return step.experimental_get_compiler_ir(features)(stage="stablehlo")
+
+
+def of_newer_mlir(text):
+    """StableHLO of TensorFlow 2.20 as the MLIR of JAX reads it."""
+    # mhlo.copy, an identity, is left in the text.
+    text = re.sub(
+        r"(%\d+) = mhlo\.copy (%\w+) : (tensor<[^>]*>)",
+        r"\1 = stablehlo.reshape \2 : (\3) -> \3",
+        text,
+    )
+
+    def a_byte_each(found):
+        """Truth values, of which eight were in a byte."""
+        packed, shape = found.groups()
+        count = math.prod(map(int, shape.split("x")))
+        bits = (
+            byte >> place & 1
+            for byte in bytes.fromhex(packed)
+            for place in range(8)
+        )
+        values = bytes(itertools.islice(bits, count)).hex().upper()
+        return f'dense<"0x{values}"> : tensor<{shape}xi1>'
+
+    return re.sub(
+        r'dense<"0x([0-9A-F]+)"> : tensor<([0-9x]+)xi1>', a_byte_each, text
+    )
+
+
+def compile_for_tpu(text, topology="v5e"):
+    """Compile StableHLO for one core.
+
+    Args:
+        text: str.
+        topology: key of TOPOLOGIES, or "cpu" for this machine.
+
+    Returns:
+        dict of floats: `compile_seconds` of the clock, `compile_cpu_seconds`
+        of all threads, `code_bytes`, `argument_bytes`, `temporary_bytes`,
+        `flops`, `bytes_moved`.
+    """
+    os.environ["JAX_PLATFORMS"] = "cpu"
+    os.environ["TPU_SKIP_MDS_QUERY"] = "1"
+    # Only one process may run on a TPU, but nothing runs on one here.
+    os.environ["ALLOW_MULTIPLE_LIBTPU_LOAD"] = "1"
+    import jax
+    import numpy as np
+    from jax._src import compiler
+    from jax._src.interpreters import mlir
+    from jax._src.lib import xla_client
+    from jax.experimental import topologies
+    from jaxlib.mlir import ir
+
+    text = of_newer_mlir(text)
+    if topology == "cpu":
+        devices = jax.devices()
+    else:
+        devices = topologies.get_topology_desc(
+            platform="tpu", topology_name=TOPOLOGIES[topology]
+        ).devices
+    begun, cpu_begun = time.monotonic(), time.process_time()
+    with mlir.make_ir_context():
+        executable = compiler.backend_compile_and_load(
+            devices[0].client,
+            ir.Module.parse(text),
+            xla_client.DeviceList(tuple(devices[:1])),
+            compiler.get_compile_options(
+                num_replicas=1,
+                num_partitions=1,
+                device_assignment=np.array([[0]]),
+            ),
+            [],
+        )
+    seconds = time.monotonic() - begun
+    cpu_seconds = time.process_time() - cpu_begun
+    memory = executable.get_compiled_memory_stats()
+    cost = executable.cost_analysis()
+    return {
+        "compile_seconds": seconds,
+        "compile_cpu_seconds": cpu_seconds,
+        "code_bytes": memory.generated_code_size_in_bytes,
+        "argument_bytes": memory.argument_size_in_bytes,
+        "temporary_bytes": memory.temp_size_in_bytes,
+        "flops": cost["flops"],
+        "bytes_moved": cost["bytes accessed"],
+    }
+
+
+def least_seconds(report, topology):
+    """Time that operations and bytes need at the chip's own rates.
+
+    Args:
+        report: dict of `compile_for_tpu`.
+        topology: str, as there.
+
+    Returns:
+        dict of floats: `operations_seconds` and `bytes_seconds`, of which the
+        longer one is the least that a step can take, and `memory_share` of
+        what the step needs in the chip's memory; empty for "cpu".
+    """
+    if topology not in CHIPS:
+        return {}
+    flops, bandwidth, memory = CHIPS[topology]
+    parts = ("argument_bytes", "temporary_bytes", "code_bytes")
+    return {
+        "operations_seconds": report["flops"] / flops,
+        "bytes_seconds": report["bytes_moved"] / bandwidth,
+        "memory_share": sum(report[part] for part in parts) / memory,
+    }
+
+
+def dump_flags(dump):
+    """Environment variables that make compilers write to a directory.
+
+    Args:
+        dump: pathlib.Path, made; programs as text go to its folder `hlo`,
+            those of a TPU's cores to `llo`.
+
+    Returns:
+        dict, to be set before the compilers are loaded.
+    """
+    flags = f"--xla_dump_to={dump / 'hlo'} --xla_dump_hlo_as_text"
+    return {
+        "XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} {flags}".strip(),
+        "LIBTPU_INIT_ARGS": f"--xla_jf_dump_to={dump / 'llo'} "
+        "--xla_jf_dump_llo_text=true",
+    }

@@ -1,0 +1,1 @@
+"""Work that every contender gets alike: sizes, batches and texts."""
