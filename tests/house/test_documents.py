@@ -50,6 +50,7 @@ def test_options_named_exist():
         "--no-build-isolation",  # pip
         "--no-deps",
         "--require-hashes",
+        "--strict",  # twine
         "--local-dir",  # hf
         "--rm",  # docker
         "--tf_xla_persistent_cache_directory",

@@ -26,9 +26,9 @@ SMALLER = {
     "--vocabulary-size 8000": "--vocabulary-size 300",
     "--steps 1000": "--steps 2",
     "--batch-size 16": "--batch-size 4",
-    "--config small": "--config tiny",
-    "--recipe quick": "--recipe quick --steps 2 --batch-size 4 "
-    "--no-jit-compile",
+    "--config small": "--config tiny --set num_layers=1",
+    "--recipe quick": "--recipe quick --set num_layers=1 --steps 2 "
+    "--batch-size 4 --no-jit-compile",
     "--epochs 3": "--epochs 0.4",
 }
 

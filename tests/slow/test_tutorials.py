@@ -23,8 +23,8 @@ SMALLER = {
     "EPOCHS = 6": "EPOCHS = 0.5",
     "range(320)": "range(64)",
     ', *folder.glob("*/*.py")': "",
-    "--recipe quick": "--recipe quick --no-jit-compile --batch-size 4 "
-    "--evaluation-steps 2",
+    "--recipe quick": "--recipe quick --set num_layers=1 --no-jit-compile "
+    "--batch-size 4 --evaluation-steps 2",
 }
 # What they set cannot be set in a kernel that has computed something.
 OF_THEIR_OWN = ("devices",)
