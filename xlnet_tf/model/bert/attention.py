@@ -8,7 +8,7 @@ import keras
 from keras import ops
 
 from xlnet_tf.model.dropout import dropout
-from xlnet_tf.model.kernels.scores import MASKED_SCORE
+from xlnet_tf.model.kernels.plain import masked_softmax
 from xlnet_tf.model.kernels.scores import score_dtype
 from xlnet_tf.model.lora import AdaptableDense
 from xlnet_tf.model.sizes import sizes_of
@@ -105,16 +105,11 @@ class BertAttention(keras.layers.Layer):
         value = heads(self.value_projection)
 
         scores = ops.einsum("bqnh,bknh->bnqk", query, key)
-        scores = ops.cast(scores, score_dtype(scores.dtype))
         if position_bias is not None:
+            scores = ops.cast(scores, score_dtype(scores.dtype))
             scores = scores + ops.cast(position_bias, scores.dtype)
-        if attention_mask is not None:
-            mask = attention_mask[:, None]  # [B or 1, 1, T, T]
-            scores = ops.where(mask, scores, MASKED_SCORE)
-        probabilities = ops.softmax(scores, axis=-1)
-        if attention_mask is not None:
-            # Where a row may attend to nothing its softmax is uniform.
-            probabilities = ops.where(mask, probabilities, 0.0)
+        mask = None if attention_mask is None else attention_mask[:, None]
+        probabilities = masked_softmax(scores, mask)
         if observe is not None:
             observe(probabilities)
         probabilities = dropout(probabilities, self.dropout, seed)

@@ -11,7 +11,7 @@ the same letters in lower case.
 
 from keras import ops
 
-from xlnet_tf.model.dropout import keep_mask
+from xlnet_tf.model.dropout import dropout
 from xlnet_tf.model.kernels.scores import MASKED_SCORE
 from xlnet_tf.model.kernels.scores import score_dtype
 from xlnet_tf.model.kernels.scores import segment_difference
@@ -57,11 +57,7 @@ def attend(
         position,
         rules,
     )
-    if rules.seed is not None and rules.dropout:
-        shape = sizes_of(probabilities)
-        keep = keep_mask(shape, rules.dropout, rules.seed)
-        kept = probabilities / (1 - rules.dropout)
-        probabilities = ops.where(keep, kept, 0.0)
+    probabilities = dropout(probabilities, rules.dropout, rules.seed)
     probabilities = ops.cast(probabilities, value.dtype)
     return ops.einsum("bnqk,bnkh->bnqh", probabilities, value)
 
@@ -104,15 +100,28 @@ def attention_weights(
         )
         scores = scores + segment_scores
 
+    mask = None if rules.mask is None else rules.mask[:, None]
+    return masked_softmax(scores, mask)
+
+
+def masked_softmax(scores, mask):
+    """Softmax over the keys that a row may attend to.
+
+    Args:
+        scores: float tensor of shape [B, N, Q, K].
+        mask: bool tensor of shape [B or 1, 1, Q, K], True = may attend, or
+            None for all.
+
+    Returns:
+        tensor of shape [B, N, Q, K] of `score_dtype`. A row that may attend to
+        nothing gets zeros.
+    """
     scores = ops.cast(scores, score_dtype(scores.dtype))
-    if rules.mask is not None:
-        mask = rules.mask[:, None]  # [B or 1, 1, Q, K]
-        scores = ops.where(mask, scores, MASKED_SCORE)
-    probabilities = ops.softmax(scores, axis=-1)
-    if rules.mask is not None:
-        # Where a row may attend to nothing its softmax is uniform.
-        probabilities = ops.where(mask, probabilities, 0.0)
-    return probabilities
+    if mask is None:
+        return ops.softmax(scores, axis=-1)
+    probabilities = ops.softmax(ops.where(mask, scores, MASKED_SCORE), axis=-1)
+    # Where a row may attend to nothing its softmax is uniform.
+    return ops.where(mask, probabilities, 0.0)
 
 
 def _scores_by_distance(position_query, position, rules):
