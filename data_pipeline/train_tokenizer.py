@@ -10,8 +10,10 @@ import re
 import sys
 
 from data_pipeline.command_line import Parser
+from data_pipeline.command_line import add_quiet
 from data_pipeline.command_line import parse
 from data_pipeline.command_line import run
+from data_pipeline.command_line import tell
 from data_pipeline.text.documents import BAD_TEXT
 from data_pipeline.text.documents import TEXT_FIELD
 from data_pipeline.text.documents import TEXT_FORMATS
@@ -28,6 +30,18 @@ _TOO_FEW = 100  # sentences, for SentencePiece
 # The number of threads changes how rounding errors add up, hence the pieces:
 # a fixed one gives the same model on every machine.
 _NUM_THREADS = 16
+
+
+class VocabularyTooLarge(ValueError):
+    """The text has too few different words for a vocabulary.
+
+    Attributes:
+        largest: int, the largest size that the text allows.
+    """
+
+    def __init__(self, message, largest):
+        super().__init__(message)
+        self.largest = largest
 
 
 def train_tokenizer(
@@ -69,7 +83,9 @@ def train_tokenizer(
 
     Raises:
         TypeError: `sentences` is a single str.
-        ValueError: there is no text, `vocabulary_size` does not fit it, or
+        VocabularyTooLarge: a ValueError; the text is too short for
+            `vocabulary_size`. (The command takes the largest size then.)
+        ValueError: there is no text, `vocabulary_size` is too small for it, or
             another setting is out of range.
 
     Source: the `trainer_spec` in the released `spiece.model`.
@@ -113,14 +129,27 @@ def main(argv=None):
     )
     if corpus.guess:
         sys.stdout.write(f"{corpus.guess}\n")
-    tokenizer = train_tokenizer(
-        (x for document in corpus.documents() for x in document.sentences()),
-        options.output,
-        vocabulary_size=options.vocabulary_size,
-        character_coverage=options.character_coverage,
-        lowercase=options.lowercase,
-        sentence_limit=options.sentence_limit,
-    )
+    tell(options, "reading the text and training on it")
+
+    def train(vocabulary_size):
+        documents = corpus.documents()
+        return train_tokenizer(
+            (x for document in documents for x in document.sentences()),
+            options.output,
+            vocabulary_size=vocabulary_size,
+            character_coverage=options.character_coverage,
+            lowercase=options.lowercase,
+            sentence_limit=options.sentence_limit,
+        )
+
+    try:
+        tokenizer = train(options.vocabulary_size)
+    except VocabularyTooLarge as error:
+        sys.stdout.write(
+            f"note: this text is enough for {error.largest:,} pieces, not for "
+            f"{options.vocabulary_size:,}; more text allows more\n"
+        )
+        tokenizer = train(error.largest)
     sys.stdout.write(
         f"{options.output}: {tokenizer.vocabulary_size} pieces, "
         f"sha256 {tokenizer.digest}\n"
@@ -151,7 +180,8 @@ def _parse_arguments(argv):
         type=int,
         default=32000,
         metavar="N",
-        help="number of pieces (default 32000)",
+        help="number of pieces; of a short text as many as it allows (default "
+        "32000)",
     )
     add(
         "--character-coverage",
@@ -192,6 +222,7 @@ def _parse_arguments(argv):
         default="refuse",
         help="as in build_records (default refuse)",
     )
+    add_quiet(parser)
     return parse(parser, argv)
 
 
@@ -274,31 +305,33 @@ def _train(sentences, settings):
     except RuntimeError as error:
         if sentences.error is not None:
             raise sentences.error from None
-        raise ValueError(_explain(str(error), settings)) from error
+        raise _explained(str(error), settings) from error
     return file.getvalue()
 
 
-def _explain(message, settings):
+def _explained(message, settings):
+    """ValueError for what SentencePiece says."""
     size = f"Received: vocabulary_size={settings['vocab_size']}."
     found = re.search(r"size too high .* a value <= (\d+)", message)
     if found:
-        return (
+        return VocabularyTooLarge(
             "`vocabulary_size` is too large for this text: expected at most "
-            f"{found[1]}. {size} Give more text, or a smaller size."
+            f"{found[1]}. {size} Give more text, or a smaller size.",
+            int(found[1]),
         )
     found = re.search(r"smaller than required_chars\. \d+ vs (\d+)", message)
     if found:
-        return (
+        return ValueError(
             "`vocabulary_size` is too small for the characters of this text: "
             f"expected at least {found[1]}. {size} Give a larger size, or a "
             "smaller `character_coverage`."
         )
     if "sentences_.empty()" in message:
-        return (
+        return ValueError(
             "there is no text to train on: expected at least one sentence that "
             "is not blank. Received: sentences without any. Check the input."
         )
-    return (
+    return ValueError(
         f"SentencePiece could not train on this text: {message.strip()}. "
         f"{size} Check the text and the settings."
     )

@@ -166,11 +166,10 @@ def _build_parts(
     corpus, tokenizer, settings, writer, may_differ, processes, progress
 ):
     """Build all parts; returns a list of BuiltPart in order, and a ReadLog."""
-    threshold = held_out.validation_threshold(corpus.documents, settings)
+    documents = held_out.divided(corpus.documents, settings)
+    threshold = held_out.validation_threshold(documents, settings)
     log = ReadLog(progress.read)
-    parts = held_out.numbered_parts(
-        corpus.documents(log), threshold, settings.seed
-    )
+    parts = held_out.numbered_parts(documents(log), threshold, settings.seed)
 
     def jobs():
         for split, number, part in parts:

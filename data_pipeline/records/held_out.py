@@ -9,12 +9,65 @@ import hashlib
 import heapq
 
 from data_pipeline.records.schema import SPLITS
+from data_pipeline.text.documents import PART_CHARACTERS
 from data_pipeline.text.documents import PartPlanner
 
 _HASHES = 1 << 64
 # An upper bound of the average in any language: shorter text is never assumed
 # to fill a sequence.
 _MOST_CHARACTERS_OF_A_TOKEN = 8
+
+
+def divided(documents, settings):
+    """Cut the documents of a short text that has few of them.
+
+    Whole ones could not be held out, or would make the share that is held out
+    several times the fraction.
+
+    Args:
+        documents: function that returns an iterator over all documents.
+        settings: RecordSettings.
+
+    Returns:
+        function like `documents`; the same one if the fraction is of at least
+        a quarter of a document, or the text is long.
+    """
+    fraction = settings.validation_fraction
+    if not fraction:
+        return documents
+    count = total = 0
+    with contextlib.closing(documents()) as stream:
+        for document in stream:
+            count, total = count + 1, total + len(document.text)
+            if count >= max(2, 0.25 / fraction) or total > PART_CHARACTERS:
+                return documents
+    size = max(_enough(settings), int(total * fraction / 2))
+
+    def pieces(*arguments):
+        for document in documents(*arguments):
+            yield from _cut(document, size)
+
+    return pieces
+
+
+def _enough(settings):
+    """int, characters that fill a sequence in any language."""
+    return _MOST_CHARACTERS_OF_A_TOKEN * settings.sequence_length
+
+
+def _cut(document, size):
+    """Yield pieces of at least `size` characters, cut between paragraphs."""
+    text, begin = document.text, 0
+    while len(text) - begin >= 2 * size:
+        for separator in ("\n\n", "\n", " "):
+            end = text.find(separator, begin + size, begin + 2 * size)
+            if end >= 0:
+                break
+        else:
+            break
+        yield document._replace(text=text[begin:end])
+        begin = end + len(separator)
+    yield document._replace(text=text[begin:].strip("\n"))
 
 
 def numbered_parts(documents, threshold, seed):
@@ -76,12 +129,13 @@ def validation_threshold(documents, settings):
         int or None.
 
     Raises:
-        ValueError: the text is a single document.
+        ValueError: the text is a single document, which `divided` has left
+            whole because it is short.
     """
     if not settings.validation_fraction:
         return None
     threshold = int(settings.validation_fraction * _HASHES) - 1
-    enough = _MOST_CHARACTERS_OF_A_TOKEN * settings.sequence_length
+    enough = _enough(settings)
     count, second, highest = 0, -1, -1
     trained_on = held_out = total = 0
     # The documents of the lowest hashes that together are long enough.
@@ -104,9 +158,9 @@ def validation_threshold(documents, settings):
                 held_in_heap -= heapq.heappop(heap)[1]
     if count < 2:
         raise ValueError(
-            "`validation_fraction` needs at least two documents, one to hold "
-            "out and one to train on, and the text is a single one. Is "
-            "`text_format` right? Or build a validation set of its own."
+            "`validation_fraction` needs some text to hold out and some to "
+            "train on, and the text is a single short document. Give more "
+            "text, or build a validation set of its own."
         )
     least = -max(heap)[0]
     if held_in_heap >= enough and total - held_in_heap >= enough:

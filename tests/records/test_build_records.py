@@ -258,12 +258,45 @@ def test_much_more_is_held_out_than_asked_for(corpus, tmp_path, capsys):
     """Documents are held out whole, and a text may have few."""
     text = tmp_path / "text.txt"
     options = ("--validation-fraction", 0.05, "--text-format", "sentences")
-    for count in (3, 400):
+    for count in (6, 400):
         words = "the cat sat on a mat and saw a dog . " * (1500 // count)
         text.write_text("\n\n".join([words] * count))
         build(corpus, tmp_path / f"{count}", "--input", text, *options)
         said = "warning: --validation-fraction asks for 0.05 of the text, and"
-        assert (said in capsys.readouterr().out) == (count == 3)
+        assert (said in capsys.readouterr().out) == (count == 6)
+
+
+def test_the_documents_of_a_short_text_are_divided():
+    """At paragraphs, nothing is lost, and about the fraction is held out."""
+    paragraphs = [f"{i} " * 50 for i in range(800)]
+    text = "\n\n".join(map(str.strip, paragraphs))
+    third = text.index("\n\n", len(text) // 3)
+    for texts in ([text], [text[:third], text[third + 2 :]]):
+        settings = RecordSettings(64, validation_fraction=0.05)
+
+        def documents(texts=texts):
+            return (Document(text, "running") for text in texts)
+
+        divided = held_out.divided(documents, settings)
+        assert "\n\n".join(x.text for x in divided()) == text
+        threshold = held_out.validation_threshold(divided, settings)
+        sizes = {"train": 0, "validation": 0}
+        for split, _, part in held_out.numbered_parts(divided(), threshold, 0):
+            sizes[split] += sum(len(document.text) for document in part)
+        share = sizes["validation"] / sum(sizes.values())
+        assert 0.01 < share < 0.12, share
+    # Many documents, a long text, and none to hold out stay as they are.
+    for texts, fraction in (
+        ([text] * 5, 0.05),
+        ([text * 30], 0.05),
+        ([text], 0),
+    ):
+        settings = RecordSettings(64, validation_fraction=fraction)
+        found = held_out.divided(
+            lambda texts=texts: (Document(x, "running") for x in texts),
+            settings,
+        )
+        assert len(list(found())) == len(texts)
 
 
 def test_text_and_set_in_buckets(corpus, tmp_path, bucket, capsys):
@@ -350,7 +383,7 @@ def test_one_line_errors(corpus, tmp_path, capsys, monkeypatch):
         (["--spans", "x"], "`spans` must be one of"),
         (["--processes", 0], "`processes` must be at least 1"),
         (["--sequence-length", 65536], "too short for a single sequence"),
-        (["--text-format", "running", "--validation-fraction", 0.1], "two doc"),
+        ([*cut, "--text-format", "running"], "a single short document"),
         (cut, "held-out"),
         (["--tokenizer", "no.model"], "SentencePiece model"),
         (["--input", "no*.txt"], "no file matches `input`"),
@@ -372,7 +405,7 @@ def test_one_line_errors(corpus, tmp_path, capsys, monkeypatch):
     # Apache Beam: not installed, or its options without a runner.
     monkeypatch.setitem(sys.modules, "apache_beam", None)
     assert run_build(corpus, tmp_path / "set", "--runner", "DirectRunner") == 1
-    check("pip install 'xlnet_tf[beam]' -c constraints.txt.")
+    check("pip install 'apache-beam>=2.77,<3'.")
     for options in (["--direct_num_workers=2"], ["--text-format", "x"]):
         with pytest.raises(SystemExit):
             build_records.main(

@@ -222,7 +222,15 @@ def test_command(tmp_path, capfd):
     assert printed.out.count("\n") == 1
     assert printed.err == ""
 
-    assert run(module.main, arguments) == 1
+    assert run(module.main, arguments) == 0
+    note, written = capfd.readouterr().out.splitlines()
+    size = Tokenizer(output).vocabulary_size
+    assert note.startswith(
+        f"note: this text is enough for {size:,} pieces, not"
+    )
+    assert f"{size} pieces" in written
+
+    assert run(module.main, [*arguments, "--vocabulary-size", "17"]) == 1
     printed = capfd.readouterr()
-    assert printed.err.startswith("error: `vocabulary_size` is too large")
+    assert printed.err.startswith("error: `vocabulary_size` must be above 17")
     assert printed.err.count("\n") == 1
