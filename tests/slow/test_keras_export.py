@@ -1,5 +1,6 @@
 """`export` of Keras: every model, without a signature, at any B and T."""
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -42,3 +43,20 @@ def test_every_model_is_exported_by_default(tmp_path):
                 expected = {name: expected[name] for name in found}
             difference = largest_difference(as_numpy(found), expected)
             assert difference < 1e-5, model.name
+
+
+def test_a_trained_model_is_exported_by_default(tmp_path):
+    model = xlnet_tf.XLNetTextClassifier(small_backbone(num_layers=1), 2)
+    ids = np.arange(9, 23, dtype="int32").reshape(2, 7)
+    features = {"token_ids": ids, "segment_ids": 0 * ids}
+    features["padding_mask"] = np.ones_like(ids)
+    model.compile(
+        loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        metrics=["accuracy"],
+    )
+    model.fit(features, np.array([0, 1]), verbose=0)
+    model.export(tmp_path / "model", verbose=False)
+    loaded = tf.saved_model.load(str(tmp_path / "model"))
+    features = {k: features[k] for k in model.input_signature()}
+    found, expected = loaded.serve(features), model(features)
+    assert largest_difference(as_numpy(found), expected) < 1e-5

@@ -426,3 +426,52 @@ def test_a_task_learns_in_fit():
     )
     history = model.fit(features, labels, epochs=10, verbose=0).history["loss"]
     assert history[-1] < 0.2 < 1 < history[0]
+
+
+def test_a_loss_and_metrics_of_the_users_own():
+    model = make("classifier", num_layers=1)
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    metric = keras.metrics.SparseTopKCategoricalAccuracy(2, name="best_two")
+    model.compile(loss=loss, metrics=["accuracy", metric], run_eagerly=True)
+    x, y = features_of("classifier"), np.arange(ROWS) % 5
+    before = model.evaluate(x, y, verbose=0, return_dict=True)
+    assert set(before) == {"loss", "accuracy", "best_two"}
+    history = model.fit(x, y, epochs=2, verbose=0).history
+    assert set(history) == set(before)
+    after = model.evaluate(x, y, verbose=0, return_dict=True)
+    assert after["loss"] < before["loss"]
+
+
+def test_losses_of_probabilities_are_refused():
+    losses = keras.losses
+    model = make("classifier", num_layers=1)
+    for loss, advice in (
+        (
+            "sparse_categorical_crossentropy",
+            "Leave it out, or give keras.losses.SparseCategoricalCrossentropy"
+            "(from_logits=True). Received: loss='sparse_categorical_crossent",
+        ),
+        ("bce", "BinaryCrossentropy(from_logits=True). Received: loss='bce'"),
+        ("SparseCategoricalCrossentropy", "(from_logits=True)"),
+        ("kl_divergence", "Leave it out. Received: loss='kl_divergence'"),
+        (losses.SparseCategoricalCrossentropy(), "=sparse_categorical_cross"),
+        (losses.categorical_crossentropy, "loss=categorical_crossentropy."),
+        (losses.KLDivergence(), "Received: loss=kl_divergence."),
+        ([losses.BinaryCrossentropy()], "BinaryCrossentropy(from_logits=T"),
+    ):
+        with pytest.raises(ValueError, match="`loss` must take logits") as told:
+            model.compile(loss=loss)
+        assert advice in str(told.value), loss
+        assert not model.compiled
+    for loss in (
+        *("auto", None, "mse", "hinge", losses.Hinge()),
+        losses.BinaryFocalCrossentropy(from_logits=True),
+        lambda y_true, y_pred: y_pred,
+    ):
+        model.compile(loss=loss)
+    # Files of earlier versions load as they were.
+    config = {"optimizer": "sgd", "loss": "sparse_categorical_crossentropy"}
+    model.compile_from_config(config)
+    assert model.loss == "sparse_categorical_crossentropy"
+    with pytest.raises(ValueError, match="`loss` must take logits"):
+        model.compile(loss=model.loss)

@@ -7,10 +7,19 @@ sums the values of `call` over the rows.
 Shapes: B batch, T tokens, C classes, O documents of a query.
 """
 
+import inspect
+
 import keras
 from keras import ops
 
 _MEAN = "mean_with_sample_weight"
+# Functions of Keras that take probabilities, and nothing else.
+_OF_PROBABILITIES = (
+    "kl_divergence",
+    "dice",
+    "tversky",
+    "categorical_generalized_cross_entropy",
+)
 
 
 def class_loss():
@@ -18,6 +27,43 @@ def class_loss():
     return keras.losses.SparseCategoricalCrossentropy(
         from_logits=True, reduction=_MEAN
     )
+
+
+def refuse_of_probabilities(loss, model):
+    """Refuse a loss of `compile` that takes probabilities.
+
+    Args:
+        loss: what `keras.Model.compile` takes.
+        model: Task, which gives logits.
+
+    Raises:
+        ValueError: if it is one.
+    """
+    for one in keras.tree.flatten(loss):
+        found = one
+        if isinstance(one, str):
+            try:
+                found = keras.losses.get(one)
+            except ValueError:  # an error of Keras' `compile`
+                continue
+        function = getattr(found, "fn", found)
+        name = getattr(function, "__name__", "")
+        of_logits = getattr(found, "from_logits", None)
+        if inspect.isfunction(found):
+            parameters = inspect.signature(found).parameters
+            if "from_logits" in parameters:
+                of_logits = parameters["from_logits"].default
+        if of_logits is not False and name not in _OF_PROBABILITIES:
+            continue
+        of_keras, advice = name.title().replace("_", ""), ""
+        if of_logits is False and hasattr(keras.losses, of_keras):
+            advice = f", or give keras.losses.{of_keras}(from_logits=True)"
+        received = repr(one) if isinstance(one, str) else name or one
+        raise ValueError(
+            f"`loss` must take logits, which {type(model).__name__} gives, and "
+            f"this one takes probabilities. Leave it out{advice}. Received: "
+            f"loss={received}."
+        )
 
 
 def class_metrics():

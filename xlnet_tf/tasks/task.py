@@ -10,6 +10,7 @@ from xlnet_tf.preprocessing.fitting import RawStringModel
 from xlnet_tf.preprocessing.preset import can_preprocess
 from xlnet_tf.preprocessing.texts import XLNetTextClassifierPreprocessor
 from xlnet_tf.tasks.finetuned import Finetuned
+from xlnet_tf.tasks.losses import refuse_of_probabilities
 from xlnet_tf.weights.heads import choose_head
 from xlnet_tf.weights.heads import refuse_misspelt
 from xlnet_tf.weights.preset import Preset
@@ -61,6 +62,7 @@ class Task(Finetuned, RawStringModel, Preset, BaseModel):
     reads_query = False
     preprocessor_cls = XLNetTextClassifierPreprocessor
     segment_length = None
+    _takes_any_loss = False
 
     def __new__(cls, *args, **kwargs):
         # Checked here: Python would name a missing argument, not the misspelt
@@ -173,6 +175,24 @@ class Task(Finetuned, RawStringModel, Preset, BaseModel):
             dict.
         """
         return head.arguments
+
+    def compile(self, optimizer="auto", loss="auto", *args, **kwargs):
+        """Configure training; see `RawStringModel.compile`.
+
+        Raises:
+            ValueError: if the loss takes probabilities.
+        """
+        if not self._takes_any_loss:
+            refuse_of_probabilities(loss, self)
+        super().compile(optimizer, loss, *args, **kwargs)
+
+    def compile_from_config(self, config):
+        # Files of earlier versions may have a loss that is now refused.
+        self._takes_any_loss = True
+        try:
+            super().compile_from_config(config)
+        finally:
+            self._takes_any_loss = False
 
     def default_loss(self):
         """The loss that `compile` takes, or None where `call` gives it."""
