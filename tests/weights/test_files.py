@@ -122,6 +122,7 @@ def test_a_digest_is_of_names_and_values(tmp_path):
     assert write("b", 1.0, hour=2) == digest
     assert write("b", 1.5) != digest
     (tmp_path / "a" / "config.json").write_text("{}")
+    (tmp_path / "a/README.md").write_text("A card, reworded by an upgrade.")
     assert digest_of_weights(tmp_path / "a") == digest
     (tmp_path / "a" / "more.safetensors").write_bytes(b"1")
     more = digest_of_weights(tmp_path / "a")

@@ -308,7 +308,7 @@ def digest_of_weights(path):
 
     Of HDF5 files only the names and values of arrays count: Keras writes times
     and counters beside them, so that two files of the same weights differ.
-    JSON files, checksums and folders are left out.
+    JSON files, texts about the model, checksums and folders are left out.
 
     Args:
         path: path of a directory, as `from_preset` takes it.
@@ -322,8 +322,10 @@ def digest_of_weights(path):
     digest = hashlib.sha256()
     files = as_model_path(path).iterdir()
     for file in sorted(files, key=lambda file: file.name):
-        is_counted = file.suffix != ".json" and file.name != CHECKSUMS_FILE
-        if is_counted and file.is_file():
+        is_left_out = (
+            file.suffix in (".json", ".md") or file.name == CHECKSUMS_FILE
+        )
+        if not is_left_out and file.is_file():
             digest.update(file.name.encode())
             if not (file.suffix == ".h5" and _add_values(file, digest)):
                 add_bytes(file, digest)
