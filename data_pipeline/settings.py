@@ -16,7 +16,6 @@ import argparse
 import dataclasses
 import json
 import math
-import pathlib
 import reprlib
 import sys
 import types
@@ -168,7 +167,8 @@ def read_file(cls, path):
 
     Args:
         cls: class of settings.
-        path: str or path; `.yaml` and `.yml` are YAML, others are JSON.
+        path: str or path, also in a bucket; `.yaml` and `.yml` are YAML,
+            others are JSON.
 
     Raises:
         FileNotFoundError: the file does not exist.
@@ -177,18 +177,17 @@ def read_file(cls, path):
     """
     # Not at the top: where Keras is imported already, the first import from
     # `xlnet_tf` imports every class, and their settings need this module whole.
-    from xlnet_tf.files.checksums import verify_checksums
+    from xlnet_tf.files import as_path
+    from xlnet_tf.files import size_of
     from xlnet_tf.files.limits import MOST_SETTINGS_BYTES
     from xlnet_tf.files.limits import check_length
     from xlnet_tf.files.limits import parse_yaml
 
-    path = pathlib.Path(path)
+    path = as_path(path)
     if not path.is_file():
         raise FileNotFoundError(f"there is no file of settings at {path}.")
-    check_length(path, path.stat().st_size, MOST_SETTINGS_BYTES)
-    # Of a run, and of the `assets.extra` of an export.
-    for directory in path.parents[:2]:
-        verify_checksums(directory, [path.relative_to(directory).as_posix()])
+    check_length(path, size_of(path), MOST_SETTINGS_BYTES)
+    _verify(path)
     is_yaml = path.suffix in (".yaml", ".yml")
     kind = "YAML" if is_yaml else "JSON"
     try:
@@ -209,13 +208,30 @@ def read_file(cls, path):
             shown.append(f"and {len(unknown) - len(shown)} more")
         advice = f"Known are: {', '.join(known)}."
         if path.name == _OF_RUN[0]:  # what it is, not its settings
-            file = path.with_name(_OF_RUN[1])
+            file = path.parent / _OF_RUN[1]
             advice = f"The settings of a run are in {file}: give that file."
         raise ValueError(
             f"{path} has unknown fields: {', '.join(shown)}{hint or '.'} "
             f"{advice}"
         )
     return values
+
+
+def _verify(path):
+    """Compare a file with `SHA256SUMS` beside it, and one directory up.
+
+    That is where a run has it, and an export for its `assets.extra`.
+    """
+    from xlnet_tf.files import is_remote
+    from xlnet_tf.files.checksums import verify_checksums
+
+    directory, name = path.parent, path.name
+    verify_checksums(directory, [name])
+    # The working directory, a bucket and the root have none above them.
+    _, _, place = str(directory).rpartition("://")
+    is_bucket = is_remote(directory) and "/" not in place.strip("/")
+    if directory.name and not is_bucket:
+        verify_checksums(directory.parent, [f"{directory.name}/{name}"])
 
 
 def add_options(parser, cls, skip=(), defaults=None):

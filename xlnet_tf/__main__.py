@@ -26,12 +26,15 @@ COMMANDS = {
     ),
     "train": ("xlnet_tf.train", "pretrain a model on records"),
     "finetune": ("xlnet_tf.finetune", "fine-tune a model on a task"),
-    "evaluate": ("xlnet_tf.evaluate", "measure a language model on text"),
+    "evaluate": ("xlnet_tf.evaluate", "measure a model on text or a task"),
     "generate": ("xlnet_tf.generate", "continue texts"),
     "convert": ("xlnet_tf.convert", "convert weights between formats"),
     "export": ("saved_models.export", "write a SavedModel for TF Serving"),
     "predict": ("saved_models.predict", "run a SavedModel or ask a server"),
-    "compare": ("saved_models.compare", "compare SavedModels on labelled rows"),
+    "compare": (
+        "saved_models.compare",
+        "compare SavedModels on texts or a task",
+    ),
     "show": ("xlnet_tf.show", "draw masks, attention, memory and curves"),
 }
 

@@ -5,10 +5,12 @@
         --num-beams 4 --output texts.jsonl
 
 Writes a JSON object for every prompt, in their order. With --output the same
-command again goes on where it was stopped. A prompt that cannot be read gets
-an object with `error`, and the exit status is 1.
+command again goes on where it was stopped (in a bucket not after SIGKILL). A
+prompt that cannot be read gets an object with `error`, and the exit status is
+1.
 """
 
+import contextlib
 import dataclasses
 import hashlib
 import json
@@ -17,6 +19,7 @@ import sys
 from data_pipeline import command_line
 from data_pipeline.settings import add_options
 from data_pipeline.settings import given_options
+from xlnet_tf.files import check_writable
 from xlnet_tf.generation.settings import GenerationSettings
 
 
@@ -143,6 +146,8 @@ def main(argv=None):
     )
     GenerationSettings(**given)  # validates before models are read
     rows = read_prompts(options)
+    if options.output:
+        check_writable(options.output)
     generator = _generator(options, given)
     settings = generator.settings
     if options.stream and (options.output or settings.num_beams > 1):
@@ -207,29 +212,73 @@ def _print(generator, rows):
 
 
 def _write(generator, rows, options):
-    """Write the lines beside the output, and rename the file when whole."""
+    """Write the lines beside the output, and the output when all are there."""
     import tqdm
 
     from xlnet_tf.files import as_path
+    from xlnet_tf.files import is_model_of_hub
+    from xlnet_tf.files import write_bytes
 
-    output = as_path(options.output)
-    output.parent.mkdir(parents=True, exist_ok=True)
-    partial = output.with_name(output.name + ".partial")
-    kept = _lines_kept(partial, _task(options, rows, generator.settings))
-    failed = sum("error" in json.loads(line) for line in kept)
-    if kept:
-        sys.stderr.write(f"{len(kept)} of {len(rows)} are done\n")
-    waiting = rows[len(kept) :]
+    partial = None
+    if not is_model_of_hub(options.output):  # a file there is a commit
+        output = as_path(options.output)
+        output.parent.mkdir(parents=True, exist_ok=True)
+        partial = output.parent / f"{output.name}.partial"
+    task = _task(options, rows, generator.settings)
+    lines = _lines_kept(partial, task)
+    if lines:
+        sys.stderr.write(f"{len(lines)} of {len(rows)} are done\n")
+    waiting = rows[len(lines) :]
     prompts = (row["prompt"] for row in waiting)
-    with partial.open("a", encoding="utf-8") as file:
-        found = generator.all(prompts, first=len(kept))
-        bar = tqdm.tqdm(found, initial=len(kept), total=len(rows), unit="text")
+    found = generator.all(prompts, first=len(lines))
+    bar = tqdm.tqdm(found, initial=len(lines), total=len(rows), unit="text")
+    with _kept(lines, partial, task) as add:
         for row, (_, texts) in zip(waiting, bar, strict=True):
-            failed += isinstance(texts, ValueError)
-            file.write(as_line(row, texts))
+            add(as_line(row, texts))
+        write_bytes(options.output, "".join(lines).encode())
+    if partial is not None:
+        partial.unlink(missing_ok=True)
+    return _status(sum("error" in json.loads(line) for line in lines), rows)
+
+
+@contextlib.contextmanager
+def _kept(lines, partial, task):
+    """Context that keeps lines in a partial file, for the case of a stop.
+
+    A local one grows with each line. In a bucket files do not grow: it is
+    written once, where the block fails or is stopped by a signal.
+
+    Args:
+        lines: list of str, those that are kept already; grows.
+        partial: path, or None to keep none.
+        task: str, the first line of the file.
+
+    Yields:
+        function of a str, which adds a line.
+    """
+    from xlnet_tf.files import is_remote
+    from xlnet_tf.files import write_bytes
+
+    if partial is None:
+        yield lines.append
+        return
+    if is_remote(partial):
+        try:
+            yield lines.append
+        except BaseException:
+            if lines:
+                write_bytes(partial, "".join([task, *lines]).encode())
+            raise
+        return
+    partial.write_text("".join([task, *lines]), encoding="utf-8")
+    with partial.open("a", encoding="utf-8") as file:
+
+        def add(line):
+            lines.append(line)
+            file.write(line)
             file.flush()
-    _finish(partial, output)
-    return _status(failed, rows)
+
+        yield add
 
 
 def _task(options, rows, settings):
@@ -246,25 +295,14 @@ def _task(options, rows, settings):
 
 def _lines_kept(partial, task):
     """Lines of a stopped run of the same command, none of another one."""
-    kept = []
-    if partial.is_file():
-        # Not `splitlines`: a text may contain U+2028 and the like. Bytes after
-        # the last line feed are a line that was cut off, perhaps inside a
-        # character.
-        first, *lines = partial.read_bytes().split(b"\n")[:-1] or [b""]
-        if first == task.strip().encode():
-            kept = [f"{line.decode()}\n" for line in lines]
-    partial.write_text(task + "".join(kept), encoding="utf-8")
-    return kept
-
-
-def _finish(partial, output):
-    from xlnet_tf.files import written_whole
-
-    _, _, lines = partial.read_bytes().partition(b"\n")
-    with written_whole(output) as file:
-        file.write_bytes(lines)
-    partial.unlink()
+    if partial is None or not partial.is_file():
+        return []
+    # Not `splitlines`: a text may contain U+2028 and the like. Bytes after the
+    # last line feed are a line that was cut off, perhaps inside a character.
+    first, *lines = partial.read_bytes().split(b"\n")[:-1] or [b""]
+    if first != task.strip().encode():
+        return []
+    return [f"{line.decode()}\n" for line in lines]
 
 
 def _status(failed, rows):

@@ -10,10 +10,12 @@
 functions that return Matplotlib figures.
 """
 
-import pathlib
+import os
 import sys
 
 from data_pipeline import command_line
+from xlnet_tf.files import check_writable
+from xlnet_tf.files import written_whole
 
 FORMATS = (".png", ".svg")
 
@@ -90,17 +92,17 @@ def parse_arguments(argv=None):
 def main(argv=None):
     """Run the command; see the module's text."""
     options = parse_arguments(argv)
-    output = pathlib.Path(options.output)
-    if output.suffix not in FORMATS:
+    output = options.output
+    ending = os.path.splitext(output)[1]
+    if ending not in FORMATS:
         raise ValueError(
             f"--output must end in {' or '.join(FORMATS)}. Received: {output}."
         )
-    from xlnet_tf.files import written_whole
-
+    check_writable(output)
     with command_line.warnings_in_a_line():
         figure = _DRAW[options.picture](options)
         with written_whole(output) as file:
-            figure.savefig(file, dpi=150, format=output.suffix[1:])
+            figure.savefig(file, dpi=150, format=ending[1:])
     sys.stdout.write(f"wrote {output}\n")
     return 0
 

@@ -17,6 +17,7 @@ from data_pipeline import command_line
 from data_pipeline.settings import add_options
 from data_pipeline.settings import add_print_config
 from data_pipeline.settings import read_file
+from xlnet_tf.files import check_writable
 from xlnet_tf.training.config import RECIPES
 from xlnet_tf.training.config import TrainingConfig
 from xlnet_tf.training.config.names import check_backend
@@ -165,6 +166,8 @@ def main(argv=None):
         sys.stdout.write(config.to_yaml())
         return 0
     check_tracker(config.log_to)
+    if options.export:
+        check_writable(options.export)
     options.begun = time.monotonic()  # --time-limit counts from here
     if options.compilation_cache:
         flag = (

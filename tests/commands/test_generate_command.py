@@ -2,6 +2,7 @@
 
 import json
 
+import fsspec
 import pytest
 
 from data_pipeline.command_line import run
@@ -70,6 +71,49 @@ def test_a_stopped_command_goes_on(preset, tmp_path, monkeypatch, capsys):
     assert "1 of 3 are done" in capsys.readouterr().err
     assert output.read_text() == expected
     assert list(output.parent.iterdir()) == [output]
+
+
+def test_texts_in_a_bucket(preset, tmp_path, monkeypatch, capsys):
+    """As on a disk; what a stop leaves is written when it comes."""
+    monkeypatch.chdir(tmp_path)
+    command = ["--model", preset, "--batch-size", "1", *SETTINGS]
+    command += [f"--prompt={prompt}" for prompt in PROMPTS] + ["--output"]
+    assert run(generate.main, [*command, "texts.jsonl"]) == 0
+    expected = (tmp_path / "texts.jsonl").read_bytes()
+    memory = fsspec.filesystem("memory")
+    made = generator.TextGenerator.generate
+    calls = []
+
+    def stops(self, prompts, numbers):
+        calls.append(numbers)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return made(self, prompts, numbers)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(generator.TextGenerator, "generate", stops)
+        assert run(generate.main, [*command, "memory://far/texts.jsonl"]) == 130
+    assert memory.ls("/far", detail=False) == ["/far/texts.jsonl.partial"]
+    assert run(generate.main, [*command, "memory://far/texts.jsonl"]) == 0
+    assert "1 of 3 are done" in capsys.readouterr().err
+    assert memory.ls("/far", detail=False) == ["/far/texts.jsonl"]
+    assert memory.cat("/far/texts.jsonl") == expected
+    memory.rm("/far", recursive=True)
+    uploaded = {}
+
+    def upload(source, path):
+        uploaded[path] = source.read_bytes()
+
+    monkeypatch.setattr("xlnet_tf.files.hub.upload", upload)
+    assert run(generate.main, [*command, "hf://a/b/texts.jsonl"]) == 0
+    assert uploaded == {"hf://a/b/texts.jsonl": expected}
+    assert [path.name for path in tmp_path.iterdir()] == ["texts.jsonl"]
+    monkeypatch.setattr(generate, "_generator", None)  # refused before it
+    for output in ("https://127.0.0.1:1/a", "nosuch://far/a", "hf://a/b"):
+        capsys.readouterr()
+        assert run(generate.main, [*command, output]) == 1
+        (line,) = capsys.readouterr().err.splitlines()
+        assert line.startswith(f"error: {output}")
 
 
 def test_a_stream_prints_the_text(preset, capsys):

@@ -1,5 +1,7 @@
 """`python -m xlnet_tf.show`: files of all pictures, and bad options."""
 
+import fsspec
+
 from data_pipeline import command_line
 from tests.support.artefacts import TOKENIZER
 from xlnet_tf import show
@@ -28,6 +30,24 @@ def test_every_picture(pretrained, tmp_path, capsys):
         assert capsys.readouterr().out == f"wrote {file}\n"
         begin = file.read_bytes()[:5]
         assert begin == (b"\x89PNG\r", b"<?xml")[number % 2]
+
+
+def test_a_picture_in_a_bucket(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    masks = ["masks", "--pieces", *"abc", "--output"]
+    assert run(*masks, "memory://pictures/a.png") == 0
+    assert capsys.readouterr().out == "wrote memory://pictures/a.png\n"
+    memory = fsspec.filesystem("memory")
+    assert memory.cat("/pictures/a.png").startswith(b"\x89PNG\r")
+    memory.rm("/pictures", recursive=True)
+    for output, message in (
+        ("nosuch://a/b.png", "error: nosuch://a/b.png: paths that begin with"),
+        ("hf://a/b.png", "error: hf://a/b.png is a model; give"),
+    ):
+        assert run(*masks, output) == 1
+        (line,) = capsys.readouterr().err.splitlines()
+        assert line.startswith(message)
+    assert not list(tmp_path.iterdir())
 
 
 def test_bad_options_end_in_one_line(pretrained, tmp_path, capsys):

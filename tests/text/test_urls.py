@@ -17,6 +17,7 @@ from data_pipeline import build_records
 from data_pipeline import train_tokenizer
 from data_pipeline.command_line import run
 from data_pipeline.records.writer import verify_records
+from data_pipeline.settings import read_file
 from data_pipeline.tasks.reading import read_examples
 from data_pipeline.text import documents
 from data_pipeline.text.documents import Corpus
@@ -30,6 +31,7 @@ from tests.support.record_fixtures import write_corpus
 from tests.support.table_files import save_dataset
 from xlnet_tf import convert
 from xlnet_tf.files import as_path
+from xlnet_tf.files import check_writable
 from xlnet_tf.files import is_remote
 from xlnet_tf.files import names_below
 from xlnet_tf.files import read_json
@@ -39,6 +41,8 @@ from xlnet_tf.files import size_of
 from xlnet_tf.files import urls
 from xlnet_tf.files import write_json
 from xlnet_tf.files import written_whole
+from xlnet_tf.files.checksums import write_checksums
+from xlnet_tf.training.config import TrainingConfig
 from xlnet_tf.training.runs.directory import claimed
 
 
@@ -107,6 +111,44 @@ def test_paths(memory):
     with pytest.raises(ValueError, match="hf://.* cannot be written: files"):
         as_path("hf://datasets/a/b/c.json").open("wb")
     assert is_remote("hf://datasets/a/b/c") and not is_remote("hf://a/b")
+
+
+def test_what_cannot_be_written_is_refused_before_the_work(memory, tmp_path):
+    for file in (tmp_path / "a", "gs://a/b", "memory://a/b", "hf://a/b/c.png"):
+        check_writable(file)
+    assert not memory.exists("/a")
+    for file, message in (
+        ("nosuch://a/b", "nosuch://a/b: paths that begin with nosuch://"),
+        ("https://127.0.0.1:1/b", "^https://127.0.0.1:1/b "),
+        ("hf://datasets/a/b/c", "hf://datasets/.* cannot be written: files"),
+        ("hf://a/b", "hf://a/b is a model; give hf://a/b/NAME"),
+        ("hf://a", "is hf://OWNER/NAME"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            check_writable(file)
+
+
+def test_settings(memory):
+    """Also beside checksums, and in a folder below them; none above."""
+    for name in ("s.yaml", "bucket/s.yaml", "bucket/run/extra/s.yml"):
+        memory.pipe(f"/{name}", b"steps: 3\n")
+        assert read_file(TrainingConfig, f"memory://{name}") == {"steps": 3}
+    memory.pipe("/SHA256SUMS", b"0" * 64 + b"  bucket/s.yaml\n")
+    assert read_file(TrainingConfig, "memory://bucket/s.yaml") == {"steps": 3}
+    for folder in ("bucket/run/extra", "bucket/run"):
+        write_checksums(f"memory://{folder}")
+        file = "memory://bucket/run/extra/s.yml"
+        assert read_file(TrainingConfig, file) == {"steps": 3}
+        memory.pipe("/bucket/run/extra/s.yml", b"steps: 4\n")
+        with pytest.raises(ValueError, match="s.yml is damaged"):
+            read_file(TrainingConfig, file)
+        memory.rm(f"/{folder}/SHA256SUMS")
+        memory.pipe("/bucket/run/extra/s.yml", b"steps: 3\n")
+    memory.pipe("/bucket/run.json", b'{"backend": 1}')
+    with pytest.raises(ValueError, match="in memory://bucket/training.json: g"):
+        read_file(TrainingConfig, "memory://bucket/run.json")
+    with pytest.raises(FileNotFoundError, match="at memory://bucket/none.y"):
+        read_file(TrainingConfig, "memory://bucket/none.yaml")
 
 
 def test_packages_and_clients_that_fail(memory, monkeypatch):

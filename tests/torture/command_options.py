@@ -92,9 +92,9 @@ def trials(count, directory, generator, with_models=True):
         with_models: bool, whether the models that are given exist. Without
             them no command builds one.
     """
-    inputs = _Inputs(directory, with_models)
+    inputs = Inputs(directory, with_models)
     with contextlib.ExitStack() as stack:
-        _cut(stack)
+        cut(stack)
         stack.callback(os.chdir, os.getcwd())
         os.chdir(directory)  # for what a command writes beside itself
         for number in range(count):
@@ -104,7 +104,7 @@ def trials(count, directory, generator, with_models=True):
             yield command, _problem(command, argv)
 
 
-class _Inputs:
+class Inputs:
     """Small files of every kind that commands read, right and wrong ones.
 
     All paths lie in the directory of the trials, for a command may overwrite
@@ -334,7 +334,7 @@ def _stop(number, frame):
     raise TimeIsUp(f"it took more than {_SECONDS} s")
 
 
-def _cut(stack):
+def cut(stack):
     """Replaces what takes long; `stack` ends it."""
     from saved_models import export
     from saved_models.versions import latest_version

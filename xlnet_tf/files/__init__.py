@@ -91,6 +91,24 @@ def check_tensorflow_reads(path, advice):
         )
 
 
+def check_writable(file):
+    """Refuse a file that nothing can be written to, before the work for it.
+
+    Args:
+        file: str or path. Of a bucket only the scheme is looked at.
+
+    Raises:
+        ValueError: its scheme is not known, or only read; or it is a model of
+            the hub, not a file of one.
+    """
+    if is_model_of_hub(file):
+        hub.check_names_file(os.fspath(file))
+        return
+    path = as_path(file)
+    if isinstance(path, urls.UrlPath):
+        path.check_writable()
+
+
 def _tensorflow_knows(scheme):
     """Whether a package that was imported has added a scheme, bool."""
     tensorflow = sys.modules.get("tensorflow")

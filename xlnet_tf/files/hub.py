@@ -51,8 +51,8 @@ def upload(source, path):
         OSError: if it cannot be uploaded.
     """
     name, revision, rest = parts(path)
-    if not source.is_dir() and not rest:
-        raise ValueError(f"{path} is a model; give {path}/NAME for a file.")
+    if not source.is_dir():
+        check_names_file(path)
     client = _client(name, "upload a local directory by `hf upload`.").HfApi()
     try:
         client.create_repo(name, exist_ok=True)
@@ -76,6 +76,12 @@ def upload(source, path):
             "`hf auth login` with a token that may write there, or write to a "
             f"local directory DIR, and `hf upload {name} DIR`."
         ) from None
+
+
+def check_names_file(path):
+    """Raise ValueError unless `path` is that of a file of a model."""
+    if not parts(path)[2]:
+        raise ValueError(f"{path} is a model; give {path}/NAME for a file.")
 
 
 def parts(path):

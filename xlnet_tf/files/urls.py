@@ -162,6 +162,14 @@ class UrlPath:
         """Move a file; not atomic where the file system copies it."""
         self._change("mv", target._path)
 
+    def check_writable(self):
+        """Raise ValueError where files are only read."""
+        if self._is_read_only():
+            raise ValueError(
+                f"{self._url} cannot be written: files there are read-only. "
+                "Give another path."
+            )
+
     def _is_web(self):
         return self._url.startswith(("http://", "https://"))
 
@@ -170,11 +178,7 @@ class UrlPath:
 
     def _change(self, method, *arguments, **options):
         """Call a method of the file system that writes."""
-        if self._is_read_only():
-            raise ValueError(
-                f"{self._url} cannot be written: files there are read-only. "
-                "Give another path."
-            )
+        self.check_writable()
         try:
             return getattr(self._system, method)(
                 self._path, *arguments, **options
