@@ -7,6 +7,7 @@ import os
 import sys
 
 from data_pipeline import command_line
+from data_pipeline.progress import Progress
 from data_pipeline.records import schema
 from data_pipeline.settings import add_options
 from data_pipeline.settings import add_print_config
@@ -20,7 +21,6 @@ from data_pipeline.tokenization.symbols import UNKNOWN
 from data_pipeline.tokenization.symbols import UNKNOWN_ID
 from xlnet_tf.files import as_path
 
-_LOG_SECONDS = 30.0
 _UNKNOWN_WARNING = 0.01
 # Share of held-out records above the requested one from which a build warns.
 _MUCH_MORE = 0.1
@@ -80,7 +80,9 @@ def main(argv=None):
     }
     with command_line.warnings_in_a_line():
         if arguments.runner is None:
-            with _progress_bar(corpus.files) as bar:
+            size = sum(size for size, _ in sizes_and_times(corpus.files))
+            shown = not arguments.quiet
+            with Progress("text", "B", size, shown=shown) as bar:
                 manifest = build.build_records(
                     **common,
                     processes=arguments.processes,
@@ -101,21 +103,6 @@ def main(argv=None):
         _summary(manifest, warnings, arguments.output, was_complete)
     )
     return 0
-
-
-def _progress_bar(files):
-    import tqdm
-
-    is_terminal = sys.stderr.isatty()
-    return tqdm.tqdm(
-        total=sum(size for size, _ in sizes_and_times(files)),
-        unit="B",
-        unit_scale=True,
-        desc="text done",
-        # In a log, a line from time to time, and none for short builds.
-        mininterval=0.1 if is_terminal else _LOG_SECONDS,
-        delay=0 if is_terminal else _LOG_SECONDS,
-    )
 
 
 def read_settings(arguments):
@@ -235,13 +222,14 @@ def _parser():
         help="JSON or YAML file with any of the settings below, or the "
         "build.json of another set; options override it",
     )
-    _add_text_options(add)
+    _add_text_options(parser)
     add_print_config(parser)
     add_options(parser.add_argument_group("settings"), schema.RecordSettings)
     return parser
 
 
-def _add_text_options(add):
+def _add_text_options(parser):
+    add = parser.add_argument
     add(
         "--text-format",
         choices=TEXT_FORMATS,
@@ -288,6 +276,7 @@ def _add_text_options(add):
         help="replace a complete set and files of the same names, or restart "
         "an interrupted build",
     )
+    command_line.add_quiet(parser)
 
 
 def command():

@@ -228,6 +228,18 @@ def add_quiet(parser):
     )
 
 
+def tell(options, work):
+    """Say what takes long, before it begins, unless the command is quiet.
+
+    Args:
+        options: argparse.Namespace, with the option of `add_quiet`.
+        work: str, such as "training a tokenizer".
+    """
+    if not options.quiet:
+        sys.stderr.write(f"{work}, which takes from seconds to minutes\n")
+        sys.stderr.flush()
+
+
 def refuse_empty(parser, options, may_be_empty=()):
     """End with a usage error if an option is empty, as unset variables are.
 

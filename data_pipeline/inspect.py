@@ -162,7 +162,7 @@ def describe_sample(data):
     targets = batch["target_weights"].sum(axis=1)
     unknown = np.mean(batch["token_ids"] == UNKNOWN_ID)
     return [
-        f"targets    {targets.mean():.1f} a sequence ({targets.min():.0f} to "
+        f"targets    {targets.mean():.1f} per sequence ({targets.min():.0f} to "
         f"{targets.max():.0f}, room for {data.num_targets}), by "
         f"{data.reader.name}, in {count:,} of them",
         f"unknown    {unknown:.3%} of the tokens",

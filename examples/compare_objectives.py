@@ -71,7 +71,7 @@ def run_all(comparison, names):
     Raises:
         SystemExit: if a command fails or is stopped.
     """
-    from xlnet_tf.training.runs.progress.log import duration
+    from data_pipeline.progress import duration
 
     systems = comparison.settings["systems"]
     for name in names:

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from data_pipeline.progress import track
 from saved_models.client.client import inputs_of
 from saved_models.client.rows import ask_rows
 
@@ -109,7 +110,7 @@ def _row(example, names):
     return {name: value for name, value in row.items() if value is not None}
 
 
-def answers_of(export, task, examples, batch_size):
+def answers_of(export, task, examples, batch_size, progress=False):
     """Answers of an export, as `Task.decode` gives those of a model.
 
     Args:
@@ -117,6 +118,7 @@ def answers_of(export, task, examples, batch_size):
         task: TaskSpec.
         examples: list of X examples.
         batch_size: int.
+        progress: bool, whether to tell how far it is. Default False.
 
     Returns:
         list of X dicts.
@@ -140,4 +142,5 @@ def answers_of(export, task, examples, batch_size):
         )
     places = [x.where for x in examples]
     answers = ask_rows(export, rows, signature, batch_size, places)
-    return list(map(decode, examples, answers))
+    answers = track(answers, "asking", "examples", len(rows), shown=progress)
+    return [decode(*pair) for pair in zip(examples, answers, strict=True)]

@@ -293,14 +293,12 @@ def _window_stride(source, model, sequence_length):
 
     facts = training_facts(source) or {}
     training = (facts.get("run") or {}).get("training") or {}
-    if training.get("long_documents") != "windows":
-        return None
-    if not signatures_for(model).reads_windows:
+    is_windows = training.get("long_documents") == "windows"
+    if not (is_windows and signatures_for(model).reads_windows):
         return None
     stride = training.get("stride")
-    if not stride or stride > sequence_length - 2:
-        stride = sequence_length // 2  # as in fine-tuning
-    return stride
+    is_short = stride and stride <= sequence_length - 2
+    return stride if is_short else sequence_length // 2  # as in fine-tuning
 
 
 def _parser():
@@ -318,6 +316,7 @@ def _parser():
     add("--tokenizer", help="default: the one beside the model")
     add("--lowercase", action="store_true", help="for an uncased tokenizer")
     add("--overwrite", action="store_true")
+    command_line.add_quiet(parser)
     add(
         "--settings",
         metavar="FILE",
@@ -370,6 +369,7 @@ def main(argv=None):
     directory = versions.next_version(arguments.output)
     versions.check(directory)
     check_backend("export")
+    command_line.tell(arguments, "tracing and writing the model")
     model = load_model(arguments.model)
     tokenizer = load_tokenizer(
         arguments.tokenizer or arguments.model, arguments.lowercase or None

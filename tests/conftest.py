@@ -98,6 +98,26 @@ def eager_functions():
     tf.config.run_functions_eagerly(False)
 
 
+@pytest.fixture
+def told(monkeypatch, capsys):
+    """Function that runs a command and returns what it says beside results.
+
+    Progress does not wait for some seconds to pass.
+    """
+    from data_pipeline import progress
+
+    monkeypatch.setattr(progress, "_LINE_SECONDS", 0.0)
+
+    def call(main, *arguments):
+        capsys.readouterr()
+        assert not main([str(x) for x in arguments])
+        text = capsys.readouterr().err
+        assert "\r" not in text
+        return text
+
+    return call
+
+
 @pytest.fixture(scope="session")
 def shared():
     """Path of the data that is too big or not free to be in the project."""

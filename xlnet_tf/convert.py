@@ -73,6 +73,7 @@ def parse_arguments(argv=None):
         action="store_true",
         help="read the weights that fit, and list the others",
     )
+    command_line.add_quiet(parser)
     return command_line.parse(parser, argv)
 
 
@@ -87,6 +88,7 @@ def main(argv=None):
             f"--dtype {arguments.dtype} is for presets, not for "
             f"--format {arguments.format}."
         )
+    command_line.tell(arguments, "reading the weights and writing them")
     with command_line.warnings_in_a_line():
         model, source, head = read(arguments)
         tokenizer = read_its_tokenizer(arguments)

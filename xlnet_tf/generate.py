@@ -17,6 +17,7 @@ import json
 import sys
 
 from data_pipeline import command_line
+from data_pipeline.progress import track
 from data_pipeline.settings import add_options
 from data_pipeline.settings import given_options
 from xlnet_tf.files import check_writable
@@ -70,6 +71,7 @@ def parse_arguments(argv=None):
         metavar="TEXT",
         help="end a text before this string; may be repeated",
     )
+    command_line.add_quiet(parser)
     group = parser.add_argument_group("settings")
     add_options(group, GenerationSettings, skip=("stop",))
     return command_line.parse(parser, argv, ("prompt", "stop"))
@@ -161,7 +163,7 @@ def main(argv=None):
         return _stream(generator, rows)
     if options.output:
         return _write(generator, rows, options)
-    return _print(generator, rows)
+    return _print(generator, rows, options)
 
 
 def _generator(options, given):
@@ -201,10 +203,19 @@ def _stream(generator, rows):
     return status
 
 
-def _print(generator, rows):
+def _tracked(found, rows, options, initial=0):
+    """The results, with progress unless the user sees them one by one."""
+    shown = not options.quiet
+    if not options.output:
+        shown = shown and not sys.stdout.isatty()
+    return track(found, "generating", "texts", len(rows), initial, shown)
+
+
+def _print(generator, rows, options):
     failed = 0
     prompts = (row["prompt"] for row in rows)
-    for row, (_, found) in zip(rows, generator.all(prompts), strict=True):
+    results = _tracked(generator.all(prompts), rows, options)
+    for row, (_, found) in zip(rows, results, strict=True):
         failed += isinstance(found, ValueError)
         sys.stdout.write(as_line(row, found))
         sys.stdout.flush()
@@ -213,8 +224,6 @@ def _print(generator, rows):
 
 def _write(generator, rows, options):
     """Write the lines beside the output, and the output when all are there."""
-    import tqdm
-
     from xlnet_tf.files import as_path
     from xlnet_tf.files import is_model_of_hub
     from xlnet_tf.files import write_bytes
@@ -231,9 +240,9 @@ def _write(generator, rows, options):
     waiting = rows[len(lines) :]
     prompts = (row["prompt"] for row in waiting)
     found = generator.all(prompts, first=len(lines))
-    bar = tqdm.tqdm(found, initial=len(lines), total=len(rows), unit="text")
+    found = _tracked(found, rows, options, len(lines))
     with _kept(lines, partial, task) as add:
-        for row, (_, texts) in zip(waiting, bar, strict=True):
+        for row, (_, texts) in zip(waiting, found, strict=True):
             add(as_line(row, texts))
         write_bytes(options.output, "".join(lines).encode())
     if partial is not None:

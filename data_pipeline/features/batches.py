@@ -11,9 +11,9 @@ S = R x O sequences, T tokens.
 
 import numpy as np
 import tensorflow as tf
-import tqdm
 
 from data_pipeline.dataset_options import dataset_options
+from data_pipeline.progress import Progress
 
 # Batches whose rows are sorted by length together: a larger pool leaves less
 # padding, a smaller one mixes rows more randomly.
@@ -49,7 +49,7 @@ def encode_in_chunks(examples, encode, progress=False):
         examples: list of examples.
         encode: function of some of these that gives a dict of ragged tensors
             and arrays.
-        progress: bool, whether to draw a bar. Default False.
+        progress: bool, whether to tell how far it is. Default False.
 
     Returns:
         dict of ragged tensors and arrays.
@@ -59,14 +59,13 @@ def encode_in_chunks(examples, encode, progress=False):
     """
     if not examples:
         raise ValueError("there are no examples to encode.")
-    starts = tqdm.tqdm(
-        range(0, len(examples), _CHUNK),
-        desc="tokenizing",
-        leave=False,
-        disable=not progress or len(examples) < 10 * _CHUNK,
-    )
-    with tf.device("CPU:0"):
-        parts = [encode(examples[i : i + _CHUNK]) for i in starts]
+    parts, total = [], len(examples)
+    bar = Progress("tokenizing", "examples", total, shown=progress)
+    with tf.device("CPU:0"), bar:
+        for begin in range(0, total, _CHUNK):
+            chunk = examples[begin : begin + _CHUNK]
+            parts.append(encode(chunk))
+            bar.update(len(chunk))
         return {
             name: tf.concat([part[name] for part in parts], axis=0)
             if isinstance(column, tf.RaggedTensor)

@@ -116,6 +116,15 @@ def test_texts_in_a_bucket(preset, tmp_path, monkeypatch, capsys):
         assert line.startswith(f"error: {output}")
 
 
+def test_progress(preset, tmp_path, told):
+    command = ["--model", preset, *SETTINGS]
+    command += [x for prompt in PROMPTS[:2] for x in ("--prompt", prompt)]
+    for options in ((), ("--output", tmp_path / "texts.jsonl")):
+        found = told(generate.main, *command, *options)
+        assert "generating: 2 of 2 texts, 100%" in found
+        assert told(generate.main, *command, *options, "--quiet") == ""
+
+
 def test_a_stream_prints_the_text(preset, capsys):
     command = ["--model", preset, "--prompt", PROMPTS[0], "--stream"]
     assert run(generate.main, [*command, *SETTINGS]) == 0

@@ -24,7 +24,11 @@ FLOORS = [
     ["xlnet_tf.files.limits", "xlnet_tf.version"],
     ["xlnet_tf.files"],
     ["xlnet_tf.files.checksums", "xlnet_tf.files.models"],
-    ["data_pipeline.command_line", "data_pipeline.dataset_options"],
+    [
+        "data_pipeline.command_line",
+        "data_pipeline.dataset_options",
+        "data_pipeline.progress",
+    ],
     ["data_pipeline.settings"],
     ["data_pipeline.text"],
     ["data_pipeline.tokenization"],
@@ -313,6 +317,12 @@ def test_files_and_functions_stay_short():
                 if node.end_lineno - node.lineno >= MOST_LINES_OF_A_FUNCTION:
                     wrong.append(f"{name}.{node.name}")
     assert not wrong, "\n".join(wrong)
+
+
+def test_progress_is_shown_in_one_way():
+    found = {name for name in MODULES if "tqdm" in all_imports(name)}
+    log = "xlnet_tf.training.runs.progress.log"  # with the values of a step
+    assert found == {"data_pipeline.progress", log}
 
 
 def test_no_name_says_nothing():

@@ -14,7 +14,6 @@ from xlnet_tf.training.runs.progress.best import PatienceExhausted
 from xlnet_tf.training.runs.progress.evaluations import Evaluations
 from xlnet_tf.training.runs.progress.log import MetricsLog
 from xlnet_tf.training.runs.progress.log import draw_losses
-from xlnet_tf.training.runs.progress.log import duration
 
 ONE_DEVICE = tf.distribute.OneDeviceStrategy("CPU:0")
 
@@ -190,11 +189,6 @@ def test_the_picture_of_a_run(tmp_path):
     assert picture.read_bytes()[1:4] == b"PNG"
 
 
-def test_durations():
-    for seconds, text in ((89, "89 s"), (600, "10 min"), (9000, "2.5 h")):
-        assert duration(seconds) == text
-
-
 class Controller:
     """Stands for Orbit's: notes what is asked of it."""
 
@@ -341,8 +335,9 @@ def test_how_a_run_ends(tmp_path):
         assert reason is None or f"{reason} {preset}\n" in text
         assert f"      --preset {preset}\n" in text
         assert f"xlnet export --model {preset} --output" in text
-        small = ending.ending(tmp_path, diverged, is_small=True)
-        assert f"      --preset {preset} --learning-rate 5e-4\n" in small
+        for width, rate in ((256, ""), (384, " --learning-rate 5e-4")):
+            small = ending.ending(tmp_path, diverged, width=width)
+            assert f"      --preset {preset}{rate}\n" in small, width
         text = ending.ending(tmp_path, diverged, exports)
         assert f"xlnet predict --model {tmp_path}/export/{used} --t" in text
         assert "xlnet export" not in text

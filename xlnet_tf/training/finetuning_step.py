@@ -8,6 +8,7 @@ import orbit
 import tensorflow as tf
 
 from data_pipeline.features.batches import bucket_lengths
+from data_pipeline.progress import Progress
 from xlnet_tf.training.step import Trainer
 from xlnet_tf.training.step import distribute
 
@@ -120,11 +121,20 @@ class FinetuningEvaluator(orbit.AbstractEvaluator):
         strategy: tf.distribute.Strategy.
         between_batches: function without arguments that may raise an error to
             leave the evaluation, or None.
+        progress: bool, whether to tell how far it is. Default False.
     """
 
     def __init__(
-        self, task, spec, labels, splits, strategy, between_batches=None
+        self,
+        task,
+        spec,
+        labels,
+        splits,
+        strategy,
+        between_batches=None,
+        progress=False,
     ):
+        self._progress = progress
         self._between_batches = between_batches
         self._splits = splits
         self._task = task
@@ -179,20 +189,23 @@ class FinetuningEvaluator(orbit.AbstractEvaluator):
         """
         _, rows, dataset = self._splits[name]
         collected = {}
-        for features in dataset:
-            if self._between_batches is not None:
-                self._between_batches()
-            batch = {
-                key: value.numpy()
-                for key, value in self._step(features).items()
-            }
-            index = batch.pop("row_index")
-            is_real = index >= 0  # the last batch is filled up
-            for key, value in batch.items():
-                if key not in collected:
-                    shape = (len(rows), *value.shape[1:])
-                    collected[key] = np.zeros(shape, value.dtype)
-                collected[key][index[is_real]] = value[is_real]
+        label = f"predicting {name}".strip()
+        with Progress(label, "rows", len(rows), shown=self._progress) as bar:
+            for features in dataset:
+                if self._between_batches is not None:
+                    self._between_batches()
+                batch = {
+                    key: value.numpy()
+                    for key, value in self._step(features).items()
+                }
+                index = batch.pop("row_index")
+                is_real = index >= 0  # the last batch is filled up
+                for key, value in batch.items():
+                    if key not in collected:
+                        shape = (len(rows), *value.shape[1:])
+                        collected[key] = np.zeros(shape, value.dtype)
+                    collected[key][index[is_real]] = value[is_real]
+                bar.update(int(is_real.sum()))
         return rows, collected
 
     def _outputs(self, features):

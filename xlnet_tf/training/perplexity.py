@@ -17,7 +17,8 @@ import time
 
 import numpy as np
 import tensorflow as tf
-import tqdm
+
+from data_pipeline.progress import track
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,7 +68,7 @@ def evaluate_with_memory(
             sees its segment only.
         rows: int, R parts of the text are read side by side. More are faster,
             and each begins without memory. Default 1.
-        progress: bool, whether a progress bar is shown.
+        progress: bool, whether to tell how far it is. Default False.
 
     Returns:
         (nats, tokens, seconds): float, int, float.
@@ -103,7 +104,7 @@ def evaluate_with_memory(
     function = _losses(model, tuple(empty))
     function(**batch(0), **empty)  # compiles
     nats, state, begin = 0.0, empty, time.monotonic()
-    for step in tqdm.tqdm(range(steps), disable=not progress):
+    for step in track(range(steps), "text", "segments", shown=progress):
         sums, state = function(**batch(step), **state)
         nats += float(sums)
     return nats, num_targets, time.monotonic() - begin
@@ -122,7 +123,7 @@ def evaluate_with_window(
         window: int, S.
         stride: int, tokens that are predicted at each place.
         rows: int, R places computed at once. Default 1.
-        progress: bool, whether a progress bar is shown.
+        progress: bool, whether to tell how far it is. Default False.
 
     Returns:
         (nats, tokens, seconds): float, int, float.
@@ -156,7 +157,8 @@ def evaluate_with_window(
     function = _losses(model, ())
     function(**batch(0))  # compiles
     nats, begin = 0.0, time.monotonic()
-    for place in tqdm.tqdm(range(0, len(places), rows), disable=not progress):
+    begins = range(0, len(places), rows)
+    for place in track(begins, "text", "batches of windows", shown=progress):
         sums, _ = function(**batch(place))
         nats += float(sums)
     return nats, num_targets, time.monotonic() - begin
@@ -195,8 +197,9 @@ def _check_causal(model):
     if names[0] != "causal":
         raise ValueError(
             "perplexity of running text needs a model that was trained with "
-            "--objective causal. The train command evaluates others on "
-            f"held-out records. Received: objective={names[0]!r}."
+            "--objective causal. `python -m xlnet_tf.train --eval-records` "
+            "evaluates others on held-out records. Received: "
+            f"objective={names[0]!r}."
         )
 
 

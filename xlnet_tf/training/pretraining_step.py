@@ -9,6 +9,7 @@ import keras
 import orbit
 import tensorflow as tf
 
+from data_pipeline.progress import Progress
 from xlnet_tf.config import BertConfig
 from xlnet_tf.model.backbones import make_backbone
 from xlnet_tf.model.memory import StatefulMemory
@@ -181,6 +182,7 @@ class PretrainingEvaluator(orbit.StandardEvaluator):
         between_batches: function without arguments that may raise an error to
             leave the evaluation, or None.
         first_half_length: int, of the records, see `XLNetBackbone`. Default 0.
+        progress: bool, whether to tell how far it is. Default False.
     """
 
     def __init__(
@@ -191,7 +193,9 @@ class PretrainingEvaluator(orbit.StandardEvaluator):
         strategy,
         between_batches=None,
         first_half_length=0,
+        progress=False,
     ):
+        self._shows_progress, self._progress = progress, None
         super().__init__(dataset)
         self._first_half_length = first_half_length
         self._between_batches = between_batches
@@ -202,6 +206,12 @@ class PretrainingEvaluator(orbit.StandardEvaluator):
         # TPUs run only compiled functions.
         self._reset = tf.function(lambda: strategy.run(memory.reset))
 
+    def evaluate(self, num_steps):
+        total, shown = int(num_steps), self._shows_progress
+        with Progress("held out", "batches", total, shown=shown) as bar:
+            self._progress = bar
+            return super().evaluate(num_steps)
+
     def eval_begin(self):
         self._means.reset()
         if self._memory is not None:
@@ -211,6 +221,7 @@ class PretrainingEvaluator(orbit.StandardEvaluator):
         self._strategy.run(self._replica_step, args=(next(iterator),))
 
     def eval_reduce(self, state=None, step_outputs=None):
+        self._progress.update()
         if self._between_batches is not None:
             self._between_batches()
 

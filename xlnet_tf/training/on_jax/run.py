@@ -7,6 +7,7 @@ import jax
 import orbit
 import tensorflow as tf
 
+from data_pipeline.progress import track
 from xlnet_tf.training.on_jax.state import JaxMemoryRows
 from xlnet_tf.training.on_jax.state import Variables
 from xlnet_tf.training.on_jax.state import assign
@@ -213,7 +214,8 @@ class JaxEvaluator(orbit.AbstractEvaluator):
             self._memory.reset()
         weights = run.devices.copied(values(run.model.trainable_variables))
         sums, weight = None, 0.0
-        for _ in range(int(num_steps)):
+        steps, shown = range(int(num_steps)), run.shows_progress
+        for _ in track(steps, "held out", "batches", shown=shown):
             features = _with_memory(next(batches), self._memory, run.devices)
             memory, (metrics, of_batch) = self._step(weights, features)
             if memory:

@@ -75,6 +75,7 @@ class Run(abc.ABC):
         self.strategy = strategy
         self.num_replicas = strategy.num_replicas_in_sync  # share a batch
         self.is_chief = is_chief(strategy)
+        self.shows_progress = self.is_chief and not getattr(options, "quiet", 0)
         self.output = as_path(options.output)
         self.model = self.optimizer = self.memory = None
         self.global_step = self.checkpoints = self.restored = None
@@ -231,9 +232,8 @@ class Run(abc.ABC):
 
     def has_progress(self):
         """Whether the directory holds results or a checkpoint, bool."""
-        return (self.output / self.result_file).is_file() or has_steps(
-            self.output / "checkpoints"
-        )
+        is_done = (self.output / self.result_file).is_file()
+        return is_done or has_steps(self.output / "checkpoints")
 
     def create_model(self):
         """Builds model, optimizer and step, all of them seeded."""
@@ -275,7 +275,7 @@ class Run(abc.ABC):
 
     def report(self):
         """Prints what will be trained on what, and where it resumes."""
-        if not self.is_chief or getattr(self.options, "quiet", False):
+        if not self.shows_progress:
             return
         lines = self.describe()
         for damage in self.checkpoints.skipped:
@@ -292,9 +292,9 @@ class Run(abc.ABC):
             int, the exit status.
         """
         with contextlib.ExitStack() as stack:
-            seconds = time_left(self.config, self._begun)
             stack.callback(setattr, self, "stop", None)
-            self.stop = stack.enter_context(Stop(self.strategy, seconds))
+            stop = Stop(self.strategy, time_left(self.config, self._begun))
+            self.stop = stack.enter_context(stop)
             # Orbit prints a dict a loop; the progress line replaces it.
             stack.enter_context(contextlib.redirect_stdout(io.StringIO()))
             try:
@@ -332,7 +332,7 @@ class Run(abc.ABC):
                 config,
                 self.global_step,
                 self.progress_text,
-                getattr(self.options, "quiet", False),
+                not self.shows_progress,
             )
         )
         if self.evaluation_batches is None:

@@ -7,6 +7,7 @@ import time
 
 import tqdm
 
+from data_pipeline.progress import duration
 from xlnet_tf.files import as_path
 from xlnet_tf.files import read_json_lines
 from xlnet_tf.files import write_bytes
@@ -201,12 +202,3 @@ def is_peak(loss, before):
         return False
     top = max(before)
     return loss > top + max(top - min(before), abs(top) / 10)
-
-
-def duration(seconds):
-    """Seconds as text: 50 s, 12 min, 3.4 h."""
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    if seconds < 90 * 60:
-        return f"{seconds / 60:.0f} min"
-    return f"{seconds / 3600:.1f} h"

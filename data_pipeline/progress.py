@@ -1,0 +1,116 @@
+"""Progress of long work: a bar on a terminal, a line now and then elsewhere."""
+
+import sys
+import time
+
+# Work of less time has no bar, and none of these lines.
+_BAR_SECONDS, _LINE_SECONDS = 2.0, 30.0
+_BAR = (
+    "{l_bar}{bar}| {n_fmt}/{total_fmt} [{elapsed}<{remaining}, "
+    "{rate_noinv_fmt}]"
+)
+
+
+class Progress:
+    """Tells on standard error how far work is; a context.
+
+    Args:
+        label: str, what is done, such as "tokenizing".
+        unit: str, what is counted, such as "rows"; "B" for bytes.
+        total: int, units of the whole work, or None if not known.
+        initial: int, units that were done before. Default 0.
+        shown: bool, whether to tell anything. Default True.
+    """
+
+    def __init__(self, label, unit, total=None, initial=0, shown=True):
+        self._label, self._unit = label, unit
+        self._total, self._initial, self._done = total, initial, initial
+        self._begun = self._told = time.monotonic()
+        self._bar = None
+        self._has_lines = shown
+        if shown and sys.stderr.isatty():
+            self._bar, self._has_lines = self._make_bar(), False
+
+    def _make_bar(self):
+        import tqdm
+
+        return tqdm.tqdm(
+            desc=self._label,
+            total=self._total,
+            initial=self._initial,
+            unit="B" if self._unit == "B" else f" {self._unit}",
+            unit_scale=self._unit == "B",
+            bar_format=_BAR if self._total else None,
+            delay=_BAR_SECONDS,
+            dynamic_ncols=True,
+            # What follows may be the line of a bar that is around this one.
+            leave=False,
+        )
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, error, traceback):
+        if self._bar is not None:
+            self._bar.close()
+
+    def update(self, count=1):
+        """Count more units that are done.
+
+        Args:
+            count: int. Default 1.
+        """
+        self._done += count
+        if self._bar is not None:
+            self._bar.update(count)
+        now = time.monotonic()
+        if self._has_lines and now - self._told >= _LINE_SECONDS:
+            self._told = now
+            sys.stderr.write(f"{self._line(now - self._begun)}\n")
+            sys.stderr.flush()
+
+    def _line(self, seconds):
+        """str, how far the work is after so many seconds."""
+        done, total = self._done, self._total
+        scale, unit = (1e6, "MB") if self._unit == "B" else (1, self._unit)
+        if not total:
+            count = f"{done / scale:,.0f} {unit}"
+            return f"{self._label}: {count} in {duration(seconds)}"
+        share = min(done / total, 1.0)
+        text = (
+            f"{self._label}: {done / scale:,.0f} of {total / scale:,.0f} "
+            f"{unit}, {share:.0%}"
+        )
+        if done > self._initial:
+            left = seconds / (done - self._initial) * max(total - done, 0)
+            text += f", {duration(left)} left"
+        return text
+
+
+def track(values, label, unit, total=None, initial=0, shown=True):
+    """Yield values, and tell how many are done.
+
+    Args:
+        values: iterable.
+        label, unit, initial, shown: see `Progress`.
+        total: int or None, units of the whole work; default those of `values`,
+            if it has a length, and `initial`.
+
+    Yields:
+        the values.
+    """
+    if total is None and hasattr(values, "__len__"):
+        total = len(values) + initial
+    with Progress(label, unit, total, initial, shown) as progress:
+        for value in values:
+            yield value
+            progress.update()
+
+
+def duration(seconds):
+    """Seconds as text: 50 s, 12 min, 3.4 h."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    if seconds < 90 * 60:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h"
