@@ -243,8 +243,8 @@ def _import_beam():
         import apache_beam
     except ImportError:
         raise RuntimeError(
-            "`runner` needs Apache Beam, and it is not installed. Install the "
-            "extra `beam`: pip install 'xlnet_tf[beam]' -c constraints.txt."
+            "`runner` needs Apache Beam, and it is not installed: pip install "
+            "'apache-beam>=2.77,<3'."
         ) from None
     return apache_beam
 

@@ -19,7 +19,7 @@ def import_pyarrow(what):
     except ImportError:
         raise RuntimeError(
             f"{what} needs pyarrow, which is not installed: pip install "
-            "'xlnet_tf[formats]' -c constraints.txt."
+            "'pyarrow>=16'."
         ) from None
     return pyarrow
 

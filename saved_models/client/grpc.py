@@ -47,7 +47,7 @@ class GrpcTransport:
         except ImportError as error:
             raise RuntimeError(
                 "gRPC needs tensorflow-serving-api: pip install "
-                "'xlnet_tf[serving]', or ask over http://."
+                "'tensorflow-serving-api>=2.20,<2.21', or ask over http://."
             ) from error
         self._name = name
         self._target = target

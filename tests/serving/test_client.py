@@ -369,5 +369,5 @@ def _answer_once(server, reply):
 def test_without_the_stubs_grpc_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "tensorflow_serving", None)
     monkeypatch.setitem(sys.modules, "tensorflow_serving.apis", None)
-    with pytest.raises(RuntimeError, match=r"pip install 'xlnet_tf\[serving\]"):
+    with pytest.raises(RuntimeError, match="pip install 'tensorflow-s"):
         saved_models.connect("grpc://host:8500", "tiny")

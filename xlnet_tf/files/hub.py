@@ -106,7 +106,7 @@ def _client(name, otherwise):
     except ImportError:
         raise ValueError(
             f"{SCHEME}{name} needs huggingface_hub: pip install "
-            f"'xlnet_tf[hub]', or {otherwise}"
+            f"'huggingface_hub>=0.34', or {otherwise}"
         ) from None
     return huggingface_hub
 

@@ -43,8 +43,7 @@ def check_backend(work, names=("tensorflow",)):
     except ModuleNotFoundError as error:  # of a backend
         raise ValueError(
             f"KERAS_BACKEND={os.getenv('KERAS_BACKEND')} needs the package "
-            f"{error.name}, which is not installed (pip install "
-            f"'xlnet_tf[{error.name}]')."
+            f"{error.name}, which is not installed: pip install {error.name}."
         ) from None
     backend = keras.backend.backend()
     if backend not in names:
