@@ -56,7 +56,7 @@ _SHOWN = reprlib.Repr()
 _SHOWN.maxlevel, _SHOWN.maxstring, _SHOWN.maxother = 1, 200, 200
 
 
-def setting(default, help, range=None, choices=None, metavar=None):
+def setting(default, help, range=None, choices=None, metavar=None, meant=None):
     """Field of a settings dataclass.
 
     Args:
@@ -65,6 +65,8 @@ def setting(default, help, range=None, choices=None, metavar=None):
         range: Range of a number, or None for any number.
         choices: tuple of str, the allowed strings, or None for any string.
         metavar: str, placeholder of the value in the option's help.
+        meant: dict of str, a name that others use for a choice, to the choice
+            that is suggested for it; or None.
 
     Returns:
         dataclasses.field.
@@ -74,6 +76,7 @@ def setting(default, help, range=None, choices=None, metavar=None):
         "range": range,
         "choices": choices,
         "metavar": metavar,
+        "meant": meant,
     }
     return dataclasses.field(default=default, metadata=metadata)
 
@@ -137,7 +140,7 @@ def check(field, value):
     if kind is bool:
         expected, holds = "true or false", _ANY.holds
     elif kind is str:
-        expected = f"one of {choices}" if choices else "a string"
+        expected = _listed(choices) if choices else "a string"
         holds = choices.__contains__ if choices else _ANY.holds
     else:
         expected = range_.integer if kind is int else range_.number
@@ -147,11 +150,26 @@ def check(field, value):
         expected, is_held = f"{expected} of 64 bits", False
     if not is_held:
         error = ValueError if is_kind else TypeError
-        hint = near(value, choices) if choices and is_kind else ""
+        hint = _near_choice(field, value) if choices and is_kind else ""
         raise error(
             f"`{field.name}` must be {expected}. "
             f"Received: {field.name}={_SHOWN.repr(value)}{hint or '.'}"
         )
+
+
+def _listed(choices):
+    """Choices in words, such as "one of a, b or c", str."""
+    *others, last = choices
+    one_of = "one of " if len(choices) > 2 else ""
+    return f"{one_of}{', '.join(others)} or {last}" if others else last
+
+
+def _near_choice(field, value):
+    """Suggest a choice for a value that is none, as `near` does."""
+    meant = (field.metadata.get("meant") or {}).get(value.lower())
+    if meant:
+        return f"; did you mean {meant}?"
+    return near(value, field.metadata["choices"])
 
 
 def kind_of(field):

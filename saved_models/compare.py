@@ -18,25 +18,28 @@ import sys
 import numpy as np
 
 from data_pipeline import command_line
+from data_pipeline.progress import track
 from data_pipeline.tasks import catalog
 from data_pipeline.tasks import reading
+from data_pipeline.tasks.task_data import described_guess
 from data_pipeline.tokenization.symbols import CLS_ID
 from data_pipeline.tokenization.symbols import CLS_SEGMENT
 from data_pipeline.tokenization.symbols import SEP_ID
 from saved_models.client.local import add_trust_options
-from saved_models.client.rows import read_texts
+from saved_models.client.rows import read_lines_or_table
 from saved_models.decoding import answers_of
 
 _FIRST, _EVERY = 1, 7  # tokens of a text that are predicted: 1, 8, 15, ...
 
 
-def compare(model, other, texts, batch_size=8):
+def compare(model, other, texts, batch_size=8, progress=False):
     """Measure how far two exports are apart.
 
     Args:
         model, other: Predictor or Client, the exact export first.
         texts: list of str.
         batch_size: int, texts at once. Default 8.
+        progress: bool, whether to tell how far it is. Default False.
 
     Returns:
         dict of str to float. For exports of a pretrainer `bits_per_token` and
@@ -51,6 +54,7 @@ def compare(model, other, texts, batch_size=8):
     """
     starts = range(0, len(texts), batch_size)
     batches = [texts[start : start + batch_size] for start in starts]
+    batches = track(batches, "comparing", "batches", shown=progress)
     if "fill_in_ids" in model.signatures():
         return _of_pretrainers(model, other, batches)
     return _of_answers(model, other, batches)
@@ -131,6 +135,8 @@ def read_labelled(task, path, split=None, columns=None, limit=None):
 
     Args:
         task, path, columns: see `data_pipeline.tasks.reading.read_examples`.
+            Columns that are not given and have no usual name are guessed, and
+            told.
         split: str; default "dev", or "test" where there is no "dev".
         limit: int or None, how many examples at most.
 
@@ -144,6 +150,8 @@ def read_labelled(task, path, split=None, columns=None, limit=None):
         names = ("dev", "test")
         found = (s for s in names if reading.find_split(task, path, s, columns))
         split = next(found, "dev")
+    columns, guessed = reading.find_columns(task, path, split, columns)
+    _tell(guessed)
     examples = reading.read_examples(task, path, split, columns)[:limit]
     for example in examples:
         if not reading.is_labelled(example):
@@ -154,11 +162,16 @@ def read_labelled(task, path, split=None, columns=None, limit=None):
     return examples
 
 
-def compare_on_task(model, other, task, examples, batch_size=8):
+def _tell(guessed):
+    if guessed:
+        sys.stderr.write(f"{described_guess(guessed)}\n")
+
+
+def compare_on_task(model, other, task, examples, batch_size=8, progress=False):
     """Measure how many answers of both exports are right.
 
     Args:
-        model, other, batch_size: see `compare`.
+        model, other, batch_size, progress: see `compare`.
         task: str or TaskSpec.
         examples: list of labelled examples of the task.
 
@@ -178,7 +191,8 @@ def compare_on_task(model, other, task, examples, batch_size=8):
     task = catalog.find_task(task)
     values, both = [], []
     for export in (model, other):
-        decoded, labels = answers_of(export, task, examples, batch_size), None
+        decoded = answers_of(export, task, examples, batch_size, progress)
+        labels = None
         both.append(decoded)
         if task.kind == "classification":
             labels = tuple(decoded[0]["probabilities"])
@@ -233,7 +247,7 @@ def parse_arguments(argv=None):
         required=True,
         help="an export of the same model in another precision",
     )
-    add("--file", help="texts, one per line")
+    add("--file", help="texts, one per line, or a table with a column of them")
     add("--task", help="instead of --file: a task of xlnet_tf.finetune")
     add("--data", help="directory, archive or file of the task, with labels")
     add("--split", help="split of the data (default: dev, else test)")
@@ -241,6 +255,7 @@ def parse_arguments(argv=None):
     add("--limit", type=int, help="most texts or examples")
     add("--batch-size", type=int, default=8, help="texts at once (default: 8)")
     add_trust_options(parser)
+    command_line.add_quiet(parser)
     return command_line.parse(parser, argv)
 
 
@@ -261,7 +276,11 @@ def _main_on_task(arguments):
         names = ("task", "data", "split", "columns", "limit")
         examples = read_labelled(*(getattr(arguments, x) for x in names))
         metrics, agreement = compare_on_task(
-            *_load(arguments), arguments.task, examples, arguments.batch_size
+            *_load(arguments),
+            arguments.task,
+            examples,
+            arguments.batch_size,
+            progress=not arguments.quiet,
         )
     _write("", "model", "other", "difference")
     for name, (exact, rounded) in metrics.items():
@@ -280,8 +299,8 @@ def main(argv=None):
         raise ValueError("give either --file, or --task and --data.")
     if bool(arguments.task) != bool(arguments.data):
         raise ValueError("--task and --data belong together.")
-    if arguments.file and (arguments.split or arguments.columns):
-        raise ValueError("--split and --columns need --data, not --file.")
+    if arguments.file and arguments.split:
+        raise ValueError("--split needs --data, not --file.")
     sizes = {"limit": arguments.limit, "batch-size": arguments.batch_size}
     for name, value in sizes.items():
         if value is not None and value < 1:
@@ -289,11 +308,14 @@ def main(argv=None):
             raise ValueError(message)
     if arguments.task:
         return _main_on_task(arguments)
-    texts = read_texts(arguments.file)
+    texts, guessed = read_lines_or_table(arguments.file, arguments.columns)
+    _tell(guessed)
     if not texts:
         raise ValueError(f"there is no text in {arguments.file}.")
     texts = texts[: arguments.limit]
-    found = compare(*_load(arguments), texts, arguments.batch_size)
+    found = compare(
+        *_load(arguments), texts, arguments.batch_size, not arguments.quiet
+    )
     for name, value in found.items():
         _write(name, f"{value:.6g}")
     return 0

@@ -2,6 +2,8 @@
 
     python -m saved_models.predict --model saved_models/demo \\
         --text 'The <mask> is open.'
+    python -m saved_models.predict --model saved_models/reviews \\
+        --file reviews.csv --columns text=review
     python -m saved_models.predict --model saved_models/squad \\
         --inputs questions.jsonl   # {"question": "Who?", "context": "She."}
     python -m saved_models.predict --url http://HOST:8501/v1/models/demo ...
@@ -17,6 +19,9 @@ import sys
 import numpy as np
 
 from data_pipeline import command_line
+from data_pipeline.progress import track
+from data_pipeline.tasks.readers.formats import is_table
+from data_pipeline.tasks.task_data import described_guess
 from saved_models.client.client import connect
 from saved_models.client.client import inputs_of
 from saved_models.client.local import add_trust_options
@@ -24,6 +29,7 @@ from saved_models.client.local import load
 from saved_models.client.rows import ask_rows
 from saved_models.client.rows import check_rows
 from saved_models.client.rows import read_json_lines
+from saved_models.client.rows import read_lines_or_table
 from saved_models.client.rows import read_texts
 
 _DIGITS = 6  # after the point
@@ -132,7 +138,12 @@ def parse_arguments(argv=None):
         "may be repeated",
     )
     add("--text", action="append", default=[], help="a text; may be repeated")
-    add("--file", help="texts, one per line")
+    add(
+        "--file",
+        help="texts, one per line, or a table (.csv, .tsv, .jsonl, .parquet) "
+        "with a column of texts",
+    )
+    add("--columns", help='column of the texts of a table: "text=review"')
     add(
         "--inputs",
         metavar="FILE",
@@ -145,6 +156,7 @@ def parse_arguments(argv=None):
     )
     add("--batch-size", type=int, default=32, help="rows at once (default: 32)")
     add_trust_options(parser)
+    command_line.add_quiet(parser)
     return command_line.parse(parser, argv, ("header", "text"))
 
 
@@ -153,11 +165,25 @@ def _read_rows(arguments):
     texts = list(arguments.text)
     if arguments.inputs and (texts or arguments.file):
         raise ValueError("give either --inputs, or --text and --file.")
+    if arguments.columns and not arguments.file:
+        raise ValueError("--columns needs --file, which is not given.")
     if arguments.inputs:
+        name = arguments.inputs.lower()
+        if is_table(name) and not name.endswith((".json", ".jsonl")):
+            raise ValueError(
+                "`--inputs` takes JSON lines, each an object with the inputs "
+                "of a row; give a table to --file, which reads its column of "
+                f"texts. Received: --inputs {arguments.inputs}."
+            )
         rows, places = read_json_lines(arguments.inputs)
     else:
         if arguments.file:
-            texts += read_texts(arguments.file)
+            found, guessed = read_lines_or_table(
+                arguments.file, arguments.columns
+            )
+            if guessed:
+                sys.stderr.write(f"{described_guess(guessed)}\n")
+            texts += found
         rows = [{"text": text} for text in texts]
         places = [f"text {number}" for number in range(1, len(rows) + 1)]
     if not rows:
@@ -208,6 +234,9 @@ def main(argv=None):
         )
     check_rows(rows, places, signatures, signature)
     answers = ask_rows(export, rows, signature, arguments.batch_size, places)
+    # On a terminal the lines themselves are the progress.
+    shown = not (arguments.quiet or sys.stdout.isatty())
+    answers = track(answers, "asking", "rows", len(rows), shown=shown)
     unfilled = []
     for row, answer in zip(rows, answers, strict=True):
         sys.stdout.write(as_line(row, answer) + "\n")

@@ -103,6 +103,7 @@ class ExportSettings(settings.Settings):
         "float32: as the model; bfloat16: weights and activations; int8: "
         "stored weights",
         choices=PRECISIONS,
+        meant={"fp32": "float32", "bf16": "bfloat16"},
     )
     seq_length_buckets: tuple = setting(
         (), "pad texts to one of these lengths (default: to the longest text)"

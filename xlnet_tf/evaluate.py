@@ -42,7 +42,10 @@ def parse_arguments(argv=None):
         metavar="PATH",
         help="examples of the task: a file, or a directory with a dev split",
     )
-    add("--columns", help="as in xlnet_tf.finetune")
+    add(
+        "--columns",
+        help="as in xlnet_tf.finetune (default: those of the run, or guessed)",
+    )
     add(
         "--predictions",
         metavar="FILE",
@@ -50,6 +53,7 @@ def parse_arguments(argv=None):
     )
     _add_text_options(add)
     add("--output", metavar="FILE", help="write the metrics to it, as JSON")
+    command_line.add_quiet(parser)
     return command_line.parse(parser, argv)
 
 
@@ -165,18 +169,18 @@ def measure_text(options):
         model = load(options.model)
         tokenizer = load_tokenizer(options.tokenizer or options.model)
     token_ids, words, characters = read_text(options, tokenizer)
-    rows = options.batch_size or 1
+    rows, progress = options.batch_size or 1, not options.quiet
     if options.window:
         stride = options.stride or max(options.window // 2, 1)
         found = perplexity.evaluate_with_window(
-            model, token_ids, options.window, stride, rows, progress=True
+            model, token_ids, options.window, stride, rows, progress
         )
         how = f"windows of {options.window} tokens, stride {stride}"
     else:
         memory = options.memory_length
         memory = model.config.memory_length if memory is None else memory
         found = perplexity.evaluate_with_memory(
-            model, token_ids, options.segment_length, memory, rows, True
+            model, token_ids, options.segment_length, memory, rows, progress
         )
         how = f"segments of {options.segment_length} tokens, memory {memory}"
     nats, tokens, seconds = found
@@ -189,9 +193,9 @@ def measure_text(options):
         f"text        {words:,} words, {characters:,} characters, "
         f"{tokens:,} tokens predicted, {unknown:,} unknown\n"
         f"context     {how}\n"
-        f"perplexity  {report['perplexity_per_token']:.2f} a token, "
-        f"{report['perplexity_per_word']:.2f} a word\n"
-        f"bits        {report['bits_per_character']:.4f} a character\n"
+        f"perplexity  {report['perplexity_per_token']:.2f} per token, "
+        f"{report['perplexity_per_word']:.2f} per word\n"
+        f"bits        {report['bits_per_character']:.4f} per character\n"
         f"speed       {report['tokens_per_second']:,.0f} tokens/s\n"
     )
     if options.output:
@@ -211,6 +215,7 @@ def measure_task(options):
     from xlnet_tf.files import write_json
     from xlnet_tf.files.models import as_model_path
     from xlnet_tf.loading import load
+    from xlnet_tf.training.results.evaluation import columns_of_run
     from xlnet_tf.training.results.evaluation import evaluate_task
     from xlnet_tf.training.results.evaluation import settings_of_run
     from xlnet_tf.training.results.report import write_predictions
@@ -222,7 +227,13 @@ def measure_task(options):
     with command_line.warnings_in_a_line():
         model = load(as_model_path(options.model))
     metrics, predictions = evaluate_task(
-        model, options.task, options.data, options.columns, settings
+        model,
+        options.task,
+        options.data,
+        options.columns,
+        settings,
+        progress=not options.quiet,
+        of_run=columns_of_run(options.model),
     )
     sys.stdout.write(f"{options.data}: {written(metrics)}\n")
     if options.predictions:

@@ -4,6 +4,7 @@ A path is a directory, an archive, which is read in place, or a single file.
 `read_task` reads a task with its splits.
 """
 
+import dataclasses
 import os
 import warnings
 
@@ -20,6 +21,7 @@ from data_pipeline.tasks.readers import tables
 from data_pipeline.tasks.readers.columns import parse_columns
 from data_pipeline.tasks.readers.formats import find_table
 from data_pipeline.tasks.readers.guess import guess_columns
+from data_pipeline.tasks.readers.guess import has_columns
 from data_pipeline.tasks.splitting import hold_out
 from data_pipeline.tasks.task_data import TaskData
 from data_pipeline.tasks.tfds import read_by_name
@@ -82,6 +84,31 @@ def read_examples(task, path, split="train", columns=None):
     if name is None or task.reader in _FOLDER_READERS and tree.is_file:
         raise FileNotFoundError(_not_there(task, path, split))
     return _READERS[task.reader](tree, name, task, split, columns)
+
+
+def read_texts(path, columns=None):
+    """Read the texts of a table, whatever else is in it.
+
+    Args:
+        path: str or path-like, a file as in `read_examples`.
+        columns: as in `read_examples`, of the roles "text" and "id"; what is
+            not given and has no usual name is guessed.
+
+    Returns:
+        (texts, guessed): list of str, and a dict of role to column, str, of
+        those that were guessed.
+
+    Raises:
+        FileNotFoundError: `path` does not exist.
+        ValueError: the file is wrong, or its column of texts is unclear.
+    """
+    task = find_task("classification")
+    of_texts = {role: task.columns[role] for role in ("text", "id")}
+    task = dataclasses.replace(task, name="texts", columns=of_texts)
+    tree = open_tree(path)
+    columns, guessed = guess_columns(tree, tree.file, task, columns)
+    rows = tables.read_rows(tree, tree.file, task, "test", columns)
+    return [values["text"] for _, values in rows], guessed
 
 
 def is_file(path):
@@ -197,7 +224,7 @@ def read_task(
     """
     task, guessed = find_task(name), {}
     if path is not None:
-        columns, guessed = _find_columns(task, path, columns)
+        columns, guessed = find_columns(task, path, "train", columns)
         train = read_examples(task, path, "train", columns)
     elif columns and evaluation is None:
         raise ValueError(
@@ -225,10 +252,32 @@ def read_task(
     return TaskData(task, labels, train, splits, columns, guessed, by_class)
 
 
-def _find_columns(task, path, columns):
-    """(columns, dict of those guessed) of the training split."""
+def find_columns(task, path, split, columns=None, of_run=None):
+    """Find the columns of a split, those too that its names do not tell.
+
+    Args:
+        task: str or TaskSpec.
+        path: as in `read_examples`. A single file is any split.
+        split: str.
+        columns: as in `read_examples`; what is given is not guessed.
+        of_run: dict of role to column that a run read, or None. Where no
+            columns are given and the split has these, they are taken.
+
+    Returns:
+        (columns, guessed): what to read as `columns`, and a dict of role to
+        column, str, of those that were guessed.
+
+    Raises:
+        FileNotFoundError: `path` does not exist.
+        ValueError: `columns` or a file is wrong.
+    """
+    task = find_task(task)
     tree = open_tree(path)
-    name = tree.file if tree.is_file else _find(task, tree, "train", columns)
+    if of_run and not columns:
+        name = tree.file or _find(task, tree, split, of_run)
+        if name and has_columns(tree, name, task, of_run):
+            return of_run, {}
+    name = tree.file or _find(task, tree, split, columns)
     if name is None:
         return columns, {}  # an error of what reads it
     return guess_columns(tree, name, task, columns)

@@ -47,14 +47,11 @@ class TaskData:
 
     def notes(self):
         """Lines for the user: columns that were guessed, the classes' sizes."""
-        lines, found = [], []
+        lines = []
         if self.guessed:
-            for role, column in self.guessed.items():
-                of = "" if role != "label" else self._number_of_classes()
-                found.append(f"{role} column: {column}{of}")
-            lines.append(
-                f"columns   {', '.join(found)}; guessed, see --columns"
-            )
+            classes = None if self.labels is None else _number(self.labels)
+            found = described_guess(self.guessed, classes)
+            lines.append(f"columns   {found}")
         sizes = self._sizes()
         if sizes:
             shown = sizes.most_common()
@@ -69,9 +66,6 @@ class TaskData:
             lines.append(f"classes   {', '.join(parts)}")
         return lines
 
-    def _number_of_classes(self):
-        return "" if self.labels is None else f" ({_number(self.labels)})"
-
     def _sizes(self):
         """Counter of the training examples of each class; empty without."""
         sizes = collections.Counter(dict.fromkeys(self.labels or (), 0))
@@ -82,6 +76,21 @@ class TaskData:
         else:
             sizes.clear()
         return sizes
+
+
+def described_guess(guessed, classes=None):
+    """Columns that were guessed, in words for the user, str.
+
+    Args:
+        guessed: dict of role to column.
+        classes: str, what is said of the label's column, or None.
+    """
+    found = [
+        f"{role} column: {column}"
+        + (f" ({classes})" if classes and role == "label" else "")
+        for role, column in guessed.items()
+    ]
+    return f"{', '.join(found)}; guessed, see --columns"
 
 
 def _number(labels):

@@ -11,6 +11,8 @@ import re
 
 import numpy as np
 
+from data_pipeline.tasks import reading
+from data_pipeline.tasks.readers.formats import is_table
 from saved_models.client.client import inputs_of
 from xlnet_tf.files import as_path
 
@@ -23,6 +25,33 @@ _NAMES = {
     "f": ("a number", "numbers"),
     "b": ("true or false", "true or false"),
 }
+
+
+def read_lines_or_table(file, columns=None):
+    """Read the texts of a file: its lines, or a column of a table.
+
+    Args:
+        file: str, texts in UTF-8, one a line; or a table: .csv, .tsv, .jsonl
+            and what else `finetune` reads.
+        columns: str or None, "text=review". What is not given and has no
+            usual name is guessed.
+
+    Returns:
+        (texts, guessed): list of str, and a dict of role to column, str, of
+        those that were guessed.
+
+    Raises:
+        ValueError: if the file is broken, or `columns` do not fit it.
+        OSError: if the file cannot be read.
+    """
+    if is_table(str(file)):
+        return reading.read_texts(file, columns)
+    if columns:
+        raise ValueError(
+            "`--columns` needs a table, such as .csv, .tsv or .jsonl. "
+            f"Received: --file {file}."
+        )
+    return read_texts(file), {}
 
 
 def read_texts(file):

@@ -22,6 +22,12 @@ class Recipe(Settings):
     warmup: int | None = setting(None, "steps", NOT_NEGATIVE)
     decay: str = setting("linear", "shape", choices=("linear", "cosine"))
     compiled: bool = setting(False, "whether XLA compiles")
+    precision: str = setting(
+        "float32",
+        "of numbers",
+        choices=("float32", "bfloat16", "float16"),
+        meant={"fp16": "float16"},
+    )
 
 
 def parse(*argv):
@@ -59,7 +65,10 @@ def test_wrong_values_are_refused_in_one_line(tmp_path):
         (ValueError, {"rate": 10**400}, "must be a positive number of 64 bits"),
         (ValueError, {"beta": 1.0}, "`beta` must be in"),
         (ValueError, {"warmup": -1}, "an integer from 0 up"),
-        (ValueError, {"decay": "steep"}, "one of .'linear', 'cosine'."),
+        (ValueError, {"decay": "steep"}, "must be linear or cosine. Received"),
+        (ValueError, {"precision": "x"}, "one of float32, bfloat16 or float16"),
+        (ValueError, {"precision": "FP16"}, "='FP16'; did you mean float16.$"),
+        (ValueError, {"precision": "float6"}, "; did you mean float16.$"),
         (TypeError, {"compiled": 1}, "true or false"),
     ):
         with pytest.raises(error, match=message):

@@ -312,6 +312,15 @@ def test_examples_without_labels(tmp_path):
     assert [x.relevance for x in found] == [0, 1]
 
 
+def test_columns_of_examples_are_guessed(tmp_path, capsys):
+    rows = [f"so it is {i}\t{'ab'[i % 2]}" for i in range(8)]
+    (tmp_path / "mine.tsv").write_text("\n".join(["remark\tverdict", *rows]))
+    found = read_labelled("classification", tmp_path / "mine.tsv")
+    assert [x.label for x in found] == [*"abababab"]
+    told = "text column: remark, label column: verdict; guessed, see --columns"
+    assert capsys.readouterr().err == f"{told}\n"
+
+
 def test_the_command_on_a_task(capsys, tmp_path, classifier_export):
     texts = ["ba co fi", "gu ha", "größer", "je ki lo", "beyond the limit"]
     rows = zip(texts, [*LABELS, "O", "O"], strict=True)
@@ -340,7 +349,8 @@ def test_the_command_refuses(capsys, tmp_path):
         (["--file", "b", "--limit", "0"], "`--limit` must be at least 1"),
         (["--file", "b", "--batch-size", "0"], "`--batch-size` must be at"),
         (["--file", empty], "there is no text in"),
-        (["--file", empty, "--split", "dev"], "--split and --columns need"),
+        (["--file", empty, "--split", "dev"], "--split needs --data"),
+        (["--file", empty, "--columns", "text=a"], "`--columns` needs a table"),
     ):
         options = ["--model", "a", "--other", "b", *map(str, arguments)]
         assert message in refused(capsys, compare.main, *options), arguments

@@ -241,3 +241,22 @@ def test_programs_of_strangers_are_not_run(capsys, tmp_path):
     assert not (tmp_path / "written").exists()
     assert answered(capsys, *options, "--trust") == [{"text": "a", "count": 1}]
     assert (tmp_path / "written").read_text() == "a"
+
+
+def test_a_table_is_asked_by_its_column(capsys, tmp_path, classifier_export):
+    texts = ["ba co fi", "gu ha, je", "ki lo mu"]
+    file = tmp_path / "reviews.csv"
+    rows = [f'"{text}",good' for text in texts]
+    file.write_text("\n".join(["remark,verdict", *rows]) + "\n")
+    options = ("--model", classifier_export, "--file", file)
+    guess = "text column: remark; guessed, see --columns\n"
+    for more, warning in ((), guess), (("--columns", "text=remark"), ""):
+        lines = answered(capsys, *options, *more, warning=warning)
+        assert [line["text"] for line in lines] == texts
+    for more, message in (
+        ((*options, "--columns", "text=gone"), "no column for `text`"),
+        (("--columns", "text=a", "--text", "b"), "--columns needs --file"),
+        (("--inputs", file), "give a table to --file, which reads its column"),
+    ):
+        more = ("--model", classifier_export, *more)
+        assert message in refused(capsys, predict.main, *more), message

@@ -18,7 +18,7 @@ WRONG = [
         {"seq_length_buckets": [8, 9], "sequence_length": 10},
         "the largest bucket must be `sequence_length`",
     ),
-    ({"precision": "int4"}, "`precision` must be one of .'float32', 'bfloat"),
+    ({"precision": "int4"}, "`precision` must be one of float32, bfloat16 or"),
     ({"max_batch": 0}, "`max_batch` must be a positive integer"),
     ({"max_batch": 1.5}, "`max_batch` must be a positive integer"),
     ({"stride": 0}, "`stride` must be a positive integer"),

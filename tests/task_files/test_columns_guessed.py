@@ -139,3 +139,49 @@ def test_several_labels(tmp_path):
     bad = [["text", "x", "y"], ["one two", 1, 2]]
     with pytest.raises(ValueError, match="'y' of a label must hold 0 or 1"):
         reading.read_task("multi-label", table(file, bad), columns="label=x+y")
+
+
+def test_columns_of_a_run_are_read_where_a_file_has_them(tmp_path):
+    def find(header, of_run, task="classification", ending=".csv"):
+        made = rows(header, lambda i, x: [x, "ab"[i % 2]])
+        file = table(tmp_path / f"other{ending}", made)
+        return reading.find_columns(task, file, "dev", of_run=of_run)
+
+    run = {"text": "review", "label": "verdict"}
+    usual = ({"text": "0", "label": "1"}, ["text", "label"])
+    for header, of_run, columns, guessed in (
+        (["Review", "verdict"], run, run, {}),
+        (["text", "label"], run, None, {}),
+        (["comment", "mood"], run, {"text": "comment", "label": "mood"}, True),
+        (["text", "label"], usual[0], None, {}),
+        (["It is.", "a"], usual[0], usual[0], {}),
+        (["a+b", "label"], {"text": "a+b"}, {"text": "a+b"}, {}),
+    ):
+        found = find(header, of_run)
+        assert found[0] == columns and bool(found[1]) == bool(guessed), header
+    # What is given wins.
+    file = tmp_path / "other.csv"
+    found = reading.find_columns("classification", file, "dev", "text=c", run)
+    assert found[0] == "text=c"
+    # Files without columns, and a directory.
+    pair = {"source": "de", "target": "en"}
+    for name in ("dev.de", "dev.en"):
+        (tmp_path / name).write_text("a\n")
+    for path in (tmp_path, tmp_path / "dev.de"):
+        found = reading.find_columns("seq2seq", path, "dev", of_run=pair)
+        assert found == (pair, {})
+
+
+def test_texts_of_a_table(tmp_path):
+    file = table(
+        tmp_path / "new.csv", rows(["note", "id"], lambda i, x: [x, i], 3)
+    )
+    texts, guessed = reading.read_texts(file)
+    assert texts[:2] == ["It was good. 0", "So very bad! 1"]
+    assert len(texts) == 3 and guessed == {"text": "note"}
+    assert reading.read_texts(file, "text=0")[0][0] == "note"
+    (tmp_path / "a.jsonl").write_text('{"text": "a"}\n{"text": ""}\n')
+    assert reading.read_texts(tmp_path / "a.jsonl") == (["a", ""], {})
+    table(file, [["first", "second"], ["It was.", "It is not."]])
+    with pytest.raises(ValueError, match="Name yours: --columns text=COLUMN$"):
+        reading.read_texts(file)

@@ -62,9 +62,12 @@ RANGES = {
     ),
     r"in \[0, 1\)": ((-0.1, 1, 1.5), "adam_beta_1 adam_beta_2"),
     r"in \[0, 1\]": ((-0.1, 1.1), "final_learning_rate_fraction"),
-    "one of .*'cosine'": (("poly",), "decay"),
-    "one of .*'bfloat16'": (("float64",), "precision"),
-    "one of .*'plain'": (("slow",), "attention_kernel"),
+    "one of linear, cosine or constant": (("poly",), "decay"),
+    "one of float32, bfloat16 or float16": (("float64",), "precision"),
+    "one of auto, plain, memory_efficient or fused": (
+        ("slow",),
+        "attention_kernel",
+    ),
 }
 FINETUNING_RANGES = {
     "a positive integer": (
@@ -77,9 +80,9 @@ FINETUNING_RANGES = {
     r"in \(0, 1\]": ((0.0, 1.5), "layer_decay"),
     r"in \(0, 1\)": ((0.0, 1.0), "hold_out"),
     r"in \[0, 1\)": ((1.0,), "dropout attention_dropout"),
-    "one of .*'gradient'": (("loss",), "layer_decay_on"),
-    "one of .*'balanced'": (("some",), "class_weights"),
-    "one of .*'windows'": (("all",), "long_documents"),
+    "step or gradient": (("loss",), "layer_decay_on"),
+    "none or balanced": (("some",), "class_weights"),
+    "one of truncate, windows or memory": (("all",), "long_documents"),
 }
 
 
@@ -170,6 +173,9 @@ def test_precision_is_a_policy_of_keras():
     assert TrainingConfig(precision="bfloat16").policy == "mixed_bfloat16"
     assert TrainingConfig(precision="float16").policy == "mixed_float16"
 
+    for name, meant in (("bf16", "bfloat16"), ("fp16", "float16")):
+        with pytest.raises(ValueError, match=f"; did you mean {meant}.$"):
+            TrainingConfig(precision=name)
 
 def test_options_win_over_the_file_and_that_over_the_recipe(tmp_path):
     file = write(tmp_path / "training.json", {"steps": 6, "batch_size": 4})

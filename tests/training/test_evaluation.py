@@ -1,12 +1,14 @@
 """`evaluate --task`: the figures of a run again, from what the run left."""
 
 import json
+import shutil
 
 import pytest
 
 from data_pipeline import command_line
 from tests.support import artefacts
 from xlnet_tf import evaluate
+from xlnet_tf.files.checksums import add_checksums
 
 DATA = artefacts.EARLIER / "finetuning" / "data"
 
@@ -43,6 +45,15 @@ def test_figures_and_answers_are_those_of_the_run(
         assert [x[answer] for x in lines] == [x[answer] for x in kept]
 
 
+def test_progress_of_a_task(finetuned, told):
+    data = DATA / "classification" / "dev.tsv"
+    model = finetuned["classification"] / "best"
+    command = ("--model", model, "--task", "classification", "--data", data)
+    text = told(evaluate.main, *command)
+    assert "tokenizing: " in text and "predicting: " in text
+    assert told(evaluate.main, *command, "--quiet") == ""
+
+
 def test_errors_are_one_line(finetuned, pretrained, tmp_path, capsys):
     model = finetuned["classification"]
     data = DATA / "classification" / "dev.tsv"
@@ -73,3 +84,39 @@ def test_errors_are_one_line(finetuned, pretrained, tmp_path, capsys):
         argv = ["--model", str(model / "best"), *map(str, argv)]
         assert command_line.run(evaluate.main, argv) == 1
         assert message in capsys.readouterr().err
+
+
+def test_columns_are_those_of_the_run_or_guessed(finetuned, tmp_path, capsys):
+    """Of a file whose names tell nothing, as `finetune` reads it."""
+    lines = (DATA / "classification/dev.tsv").read_text().splitlines()
+    file = tmp_path / "reviews.tsv"
+    header = lines[0].replace("text", "remark").replace("label", "verdict")
+    assert header != lines[0]
+    file.write_text("\n".join([header, *lines[1:]]) + "\n")
+    preset = finetuned["classification"] / "best"
+    figures = []
+    for path in (DATA / "classification/dev.tsv", file):
+        found = tmp_path / "found.json"
+        assert run(preset, "classification", path, "--output", found) == 0
+        figures.append(json.loads(found.read_text()))
+        told = capsys.readouterr().err
+        guess = "text column: remark, label column: verdict; guessed, see --col"
+        assert (guess in told) == (path == file), told
+    assert figures[0] == figures[1]
+    # A run with these columns, of which there are others like them.
+    output = tmp_path / "run"
+    shutil.copytree(finetuned["classification"], output)
+    results = json.loads((output / "results.json").read_text())
+    assert results["columns"] == {}
+    results["columns"] = {"text": "remark", "label": "verdict"}
+    (output / "results.json").write_text(json.dumps(results))
+    add_checksums(output, ["results.json"])
+    header, *rows = [f"{x}\t{x}" for x in (header, *lines[1:])]
+    header = header.replace("verdict\t", "verdict\tother ", 1)
+    header = header[: header.rindex("\t")] + "\tlast"
+    file.write_text("\n".join([header, *rows]) + "\n")
+    assert run(preset, "classification", file) == 1
+    assert "no column for" in capsys.readouterr().err
+    assert run(output, "classification", file, "--output", found) == 0
+    assert json.loads(found.read_text()) == figures[0]
+    assert "guessed" not in capsys.readouterr().err

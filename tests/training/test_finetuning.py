@@ -224,8 +224,11 @@ def test_a_finished_run_only_predicts(finetuned, pretrained, tmp_path, capsys):
         r"classification: accuracy 0\.\d+",
         r"held out, the F1 of yes is highest, 0\.\d+, from a probability",
         r"wrote .*predictions.jsonl",
+        r"next:\n  xlnet export --model .*/run --output saved_models/NAME$",
+        r"  xlnet evaluate --model .*/run --task classification --data PATH$",
     ):
         assert re.search(line, said.out, re.MULTILINE), line
+    assert "report.html" not in said.out  # it was there already
     # The file is the one that was held out.
     assert f"{data}: accuracy {right_of(before):.4g}\n" in said.out
     rows = [line.split("\t") for line in data.read_text("utf-8").splitlines()]

@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 
 import numpy as np
 import pytest
@@ -84,7 +85,11 @@ def test_a_window_predicts_each_token_once():
 def test_what_is_refused():
     model = randomize(XLNetPretrainer(small_backbone()))
     for function, arguments, message in (
-        (perplexity.evaluate_with_memory, (model, TEXT, 5, 5), "objective cau"),
+        (
+            perplexity.evaluate_with_memory,
+            (model, TEXT, 5, 5),
+            "xlnet_tf.train --eval",
+        ),
         (perplexity.evaluate_with_window, (model, TEXT, 5, 5), "objective cau"),
         (perplexity.evaluate_with_window, (causal(), TEXT, 5, 6), "`stride` m"),
         (perplexity.evaluate_with_memory, (causal(), TEXT, 5, 5, 99), "`rows`"),
@@ -93,7 +98,7 @@ def test_what_is_refused():
             function(*arguments)
 
 
-def test_the_command_counts_words_and_characters(tmp_path, capsys):
+def test_the_command_counts_words_and_characters(tmp_path, capsys, told):
     (tmp_path / "text.txt").write_text(" = Head = \n\n a b c . \n d\n")
     (tmp_path / "spiece.model").write_bytes(tiny_model())
     model = causal(vocabulary_size=300)
@@ -115,6 +120,11 @@ def test_the_command_counts_words_and_characters(tmp_path, capsys):
         assert math.isclose(found[name], value)
     out = capsys.readouterr().out
     assert "8 words, 21 characters" in out and "memory 4" in out
+    assert " per token, " in out and " per word\n" in out
+    assert " per character\n" in out
+    for more in ((), ("--window", "4")):
+        assert re.search("text: .* 100%", told(evaluate.main, *command, *more))
+        assert told(evaluate.main, *command, *more, "--quiet") == ""
     for options, message in (
         (["--stride", "2"], "--stride needs --window"),
         (["--window", "4", "--memory-length", "4"], "reads without memory"),

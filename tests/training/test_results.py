@@ -17,7 +17,9 @@ from data_pipeline.tasks.examples import TokensExample
 from xlnet_tf.training.results import pictures
 from xlnet_tf.training.results import report
 from xlnet_tf.training.results import summary
+from xlnet_tf.training.results.files import ending
 
+FILES = ("report.html", "results.json", "best")  # told at the end
 RUN = {
     "task": "mrpc",
     "metrics": {"f1": np.float32(0.75), "accuracy": 0.5},
@@ -328,3 +330,23 @@ def test_a_picture_of_numbers(monkeypatch, tmp_path):
         pictures.draw_regression(file, predictions, targets, "")
     assert file.read_bytes() == before
     assert [x.name for x in tmp_path.iterdir()] == [file.name]
+
+
+def test_a_run_ends_with_its_files_and_what_can_follow(finetuned):
+    output = finetuned["classification"]
+    results = summary.read_results(output)
+    metrics = f"classification: {summary.written(results['metrics'])}\n"
+    wrote = f"wrote {', '.join(f'{output}/{x}' for x in FILES)}\n"
+    following = (
+        f"next:\n  xlnet export --model {output} --output saved_models/NAME\n"
+        f"  xlnet evaluate --model {output} --task classification "
+        "--data PATH\n"
+    )
+    said = ending(output, results)
+    assert said.startswith(metrics) and said.endswith(wrote + following)
+    said = ending(output, results, ("new.csv", "a/b", {"accuracy": 0.5}))
+    predicted = "new.csv: accuracy 0.5\nwrote a/b\n"
+    assert said.endswith(wrote + predicted + following)
+    # Of several seeds, and of a run that was finished before.
+    assert ending(output, results, is_one=False).endswith(wrote)
+    assert wrote not in ending(output, results, is_new=False)

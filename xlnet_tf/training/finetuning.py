@@ -24,7 +24,7 @@ from xlnet_tf.training.finetuning_step import FinetuningTrainer
 from xlnet_tf.training.finetuning_step import balance_classes
 from xlnet_tf.training.finetuning_step import distribute_examples
 from xlnet_tf.training.finetuning_step import padded_lengths
-from xlnet_tf.training.results.analysis import notes_of
+from xlnet_tf.training.results.files import ending
 from xlnet_tf.training.results.files import write_all
 from xlnet_tf.training.results.report import PREDICTIONS_FILE
 from xlnet_tf.training.results.report import prediction_rows
@@ -368,7 +368,7 @@ class FinetuningRun(Run):
 
 
 def run_task(options, config, strategy, data):
-    """Trains, predicts where asked to, and prints the metrics.
+    """Trains, predicts where asked to, and prints metrics and files.
 
     Args:
         options, config, strategy, data: see `FinetuningRun`.
@@ -378,7 +378,7 @@ def run_task(options, config, strategy, data):
         or another worker writes them).
     """
     with FinetuningRun(options, config, strategy, data) as run:
-        status = run.train()
+        is_new, status = not run._is_done(), run.train()
         if status:
             return status, None
         # All workers predict together; the chief writes and reports.
@@ -386,11 +386,7 @@ def run_task(options, config, strategy, data):
         if not run.is_chief:
             return 0, None
     found = read_results(run.output)
-    sys.stdout.write(f"{found['task']}: {written(found['metrics'])}\n")
-    for note in notes_of(found.get("analysis", {})):
-        sys.stdout.write(f"{note}\n")
-    if predicted:
-        file, metrics = predicted
-        scores = f"{options.predict}: {written(metrics)}\n" if metrics else ""
-        sys.stdout.write(f"{scores}wrote {file}\n")
+    predicted = predicted and (options.predict, *predicted)
+    is_one = getattr(options, "seeds", None) is None
+    sys.stdout.write(ending(run.output, found, predicted, is_new, is_one))
     return 0, found

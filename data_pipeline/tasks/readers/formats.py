@@ -80,6 +80,17 @@ def rows_of(tree, name, task):
         yield from _ROWS[kind](tree, name)
 
 
+def is_table(name):
+    """Whether a file is a table by its name, perhaps a compressed one.
+
+    Args:
+        name: str.
+    """
+    stem, ending = os.path.splitext(name.lower())
+    name = stem if ending in COMPRESSED else name.lower()
+    return name.endswith(TABLE_ENDINGS)
+
+
 def table_format(name, task):
     """Format of a table: "tsv", "csv", "json", "columns" or "saved".
 

@@ -1,4 +1,4 @@
-"""Guess which columns of a table of your own hold the texts and the labels.
+"""Find which columns of a table of your own hold the texts and the labels.
 
 A guess is made where the names of the columns are not the usual ones and
 only one column can be meant.
@@ -42,17 +42,10 @@ def guess_columns(tree, name, task, columns=None):
     given = parse_columns(task, columns)
     if task.reader != "table" or task.folder is not None:
         return columns, {}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # repeated when examples are read
-        rows = rows_of(tree, name, task)
-        rows = [row for _, row in itertools.islice(rows, _ROWS)]
+    rows = _first_rows(tree, name, task)
     table = _table(rows)
     known = _known(table, task, given)
-    needed = [
-        role
-        for role in task.columns
-        if role not in known and role not in task.optional
-    ]
+    needed = _needed(task, known)
     is_certain = isinstance(rows[0], dict) if rows else False
     if not needed or not table or not (known or is_certain or _is_header(rows)):
         return columns, {}
@@ -68,6 +61,53 @@ def guess_columns(tree, name, task, columns=None):
         return columns, {}
     guessed = {role: guessed[role] for role in task.columns if role in guessed}
     return {**given, **guessed}, guessed
+
+
+def has_columns(tree, name, task, columns):
+    """Whether a file has the columns that another one had.
+
+    Args:
+        tree: archives.Tree.
+        name: str, the file.
+        task: TaskSpec.
+        columns: as `parse_columns` takes it. Numbers count where the table's
+            own names do not tell the columns.
+
+    Returns:
+        bool, True for what is no table, or a broken one.
+    """
+    given = parse_columns(task, columns)
+    if task.reader not in ("table", "ranking", "pairs"):
+        return True
+    try:
+        rows = _first_rows(tree, name, task)
+    except ValueError:  # parallel files; or an error of what reads it
+        return True
+    if not rows:
+        return True
+    names = itertools.chain(*rows) if isinstance(rows[0], dict) else rows[0]
+    names = {name.strip().casefold() for name in names}
+    parts = []
+    for column in map(str.casefold, given.values()):
+        parts += [column] if column in names else column.split("+")
+    missing = [x for x in parts if x not in names]
+    if not missing or not all(map(str.isdecimal, missing)):
+        return not missing
+    known = _known(_table(rows), task, {})
+    return isinstance(rows[0], list) and bool(_needed(task, known))
+
+
+def _first_rows(tree, name, task):
+    """list of the rows that are looked at."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # repeated when examples are read
+        rows = rows_of(tree, name, task)
+        return [row for _, row in itertools.islice(rows, _ROWS)]
+
+
+def _needed(task, known):
+    """Roles that a table must have, but for those known, a list."""
+    return [x for x in task.columns if x not in {*known, *task.optional}]
 
 
 def _table(rows):

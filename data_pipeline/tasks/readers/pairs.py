@@ -17,6 +17,7 @@ from data_pipeline.tasks.readers import tables
 from data_pipeline.tasks.readers.columns import parse_columns
 from data_pipeline.tasks.readers.formats import TABLE_ENDINGS
 from data_pipeline.tasks.readers.formats import find_table
+from data_pipeline.tasks.readers.formats import is_table
 from data_pipeline.text.files import COMPRESSED
 
 _COMPRESSED = ("", *COMPRESSED)
@@ -73,7 +74,7 @@ def read_examples(tree, name, task, split, columns=None):
     """
     place, file = tree.place(name), posixpath.basename(name)
     is_test = split.startswith("test")
-    if _plain(name).lower().endswith(TABLE_ENDINGS):
+    if is_table(name):
         rows = _of_table(tree, name, task, split, columns)
     else:
         rows = _of_lines(tree, name, task, is_test, columns)

@@ -1,9 +1,12 @@
 """Metrics and answers of a task's model on examples, without training."""
 
+import sys
+
 from data_pipeline.command_line import warnings_in_a_line
 from data_pipeline.features.batches import Batches
 from data_pipeline.tasks import reading
 from data_pipeline.tasks.catalog import find_task
+from data_pipeline.tasks.task_data import described_guess
 from xlnet_tf.files import as_path
 from xlnet_tf.files import read_json
 from xlnet_tf.tasks import task_class
@@ -12,6 +15,8 @@ from xlnet_tf.training.finetuning_step import FinetuningEvaluator
 from xlnet_tf.training.finetuning_step import distribute_examples
 from xlnet_tf.training.finetuning_step import padded_lengths
 from xlnet_tf.training.results.report import prediction_rows
+from xlnet_tf.training.results.summary import RESULTS_FILE
+from xlnet_tf.training.results.summary import read_results
 from xlnet_tf.training.strategy import make_strategy
 
 # Settings of a run by which texts are made into rows.
@@ -31,7 +36,22 @@ def settings_of_run(path):
     return {name: kept[name] for name in _READING if name in kept}
 
 
-def evaluate_task(model, task, path, columns=None, settings=None):
+def columns_of_run(path):
+    """Columns that a finished run read: dict of role to str, or None."""
+    if not (as_path(path) / RESULTS_FILE).is_file():
+        return None
+    return read_results(path).get("columns")
+
+
+def evaluate_task(
+    model,
+    task,
+    path,
+    columns=None,
+    settings=None,
+    progress=False,
+    of_run=None,
+):
     """Evaluate a model as a fine-tuning run evaluates it.
 
     Args:
@@ -39,9 +59,13 @@ def evaluate_task(model, task, path, columns=None, settings=None):
         task: str, name of a task of the model's kind.
         path: str, a file in the format of the task, or a directory or archive
             of it, whose dev split is read.
-        columns: str or None, as of `finetune`.
+        columns: str or None, as of `finetune`; guessed as there.
         settings: dict of further fields of FinetuningConfig, or None: the rows
             of a batch, how long documents are read.
+        progress: bool, whether to tell how far it is, and what was guessed.
+            Default False.
+        of_run: dict of `columns_of_run` or None, columns that are read where
+            none are given and the file has these.
 
     Returns:
         tuple of a dict of str to float, the metrics, and a list of dict of
@@ -55,6 +79,11 @@ def evaluate_task(model, task, path, columns=None, settings=None):
     spec = find_task(task)
     _check_kind(model, spec)
     with warnings_in_a_line():
+        columns, guessed = reading.find_columns(
+            spec, path, "dev", columns, of_run
+        )
+        if guessed and progress:
+            sys.stderr.write(f"{described_guess(guessed)}\n")
         examples = reading.read_examples(spec, path, "dev", columns)
     labels = _classes(model, spec, examples)
     preprocessor = model.preprocessor
@@ -69,7 +98,7 @@ def evaluate_task(model, task, path, columns=None, settings=None):
         examples,
         labels,
         training=False,
-        progress=True,
+        progress=progress,
         **model.encoding_arguments(spec, config),
     )
     lengths = padded_lengths(length, model.segment_length)
@@ -77,7 +106,12 @@ def evaluate_task(model, task, path, columns=None, settings=None):
     batches = Batches(rows, config.batch_size, lengths, seed=0)
     dataset = distribute_examples(batches, config, strategy)
     evaluator = FinetuningEvaluator(
-        model, spec, labels, {"": (examples, rows, dataset)}, strategy
+        model,
+        spec,
+        labels,
+        {"": (examples, rows, dataset)},
+        strategy,
+        progress=progress,
     )
     decoded = evaluator.decoded("")
     metrics = model.score(spec, examples, decoded, labels)

@@ -1,15 +1,26 @@
-"""All files that a finished run leaves."""
+"""All files that a finished run leaves, and its last lines about them."""
 
 from data_pipeline.command_line import warnings_in_a_line
+from data_pipeline.tasks.readers.columns import parse_columns
 from xlnet_tf.files import as_path
 from xlnet_tf.training.results.analysis import analyse
+from xlnet_tf.training.results.analysis import notes_of
+from xlnet_tf.training.results.page import PAGE_FILE
 from xlnet_tf.training.results.page import write_page
 from xlnet_tf.training.results.report import PREDICTIONS_FILE
 from xlnet_tf.training.results.report import prediction_rows
 from xlnet_tf.training.results.report import write_predictions
 from xlnet_tf.training.results.report import write_report
+from xlnet_tf.training.results.summary import RESULTS_FILE
 from xlnet_tf.training.results.summary import write_results
+from xlnet_tf.training.results.summary import written
 from xlnet_tf.training.runs.progress.log import draw_losses
+
+_TOLD = (PAGE_FILE, RESULTS_FILE, "best")  # what is named at the end
+_NEXT = """next:
+  xlnet export --model {directory} --output saved_models/NAME
+  xlnet evaluate --model {directory} --task {task} --data PATH
+"""
 
 
 def write_all(directory, data, model, examples, decoded, rows, **results):
@@ -36,8 +47,39 @@ def write_all(directory, data, model, examples, decoded, rows, **results):
         examples=len(data.train),
         details=model.details(rows),
         analysis=analyse(task, examples, decoded, labels),
+        # Which `evaluate` reads again.
+        columns=parse_columns(task, data.columns),
         **results,
     )
     draw_losses(directory)
     with warnings_in_a_line():
         write_page(directory, found, task, model, examples, decoded, labels)
+
+
+def ending(directory, results, predicted=None, is_new=True, is_one=True):
+    """The last lines of a run: its metrics and files, and what can follow.
+
+    Args:
+        directory: path of the run.
+        results: dict of `write_results`.
+        predicted: (path of examples, path of their predictions, dict of
+            metrics), or None.
+        is_new: bool, whether the results were written now.
+        is_one: bool, whether the run is not one of several seeds.
+
+    Returns:
+        str.
+    """
+    task = results["task"]
+    lines = [f"{task}: {written(results['metrics'])}"]
+    lines += notes_of(results.get("analysis", {}))
+    if is_new:
+        files = [directory / name for name in _TOLD]
+        lines.append(f"wrote {', '.join(str(x) for x in files if x.exists())}")
+    if predicted:
+        examples, file, metrics = predicted
+        if metrics:
+            lines.append(f"{examples}: {written(metrics)}")
+        lines.append(f"wrote {file}")
+    following = _NEXT.format(directory=directory, task=task) if is_one else ""
+    return "".join(f"{line}\n" for line in lines) + following
