@@ -10,7 +10,6 @@ import argparse
 import ast
 import contextlib
 import io
-import json
 import math
 import os
 import pathlib
@@ -23,6 +22,10 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from examples.commands import run  # noqa: E402
+from examples.guesses import draw_guesses  # noqa: E402
+from examples.guesses import guesses_of  # noqa: E402
+from examples.guesses import held_out_blanks  # noqa: E402
+from examples.guesses import share_found  # noqa: E402
 
 # Options of BERT's backbone, for the objective that XLNet's cannot train.
 BERT = ("--backbone", "bert", "--set", "relative_position_buckets=32")
@@ -35,7 +38,7 @@ OBJECTIVES = {
 SEQUENCE_LENGTH = 64
 VOCABULARY_SIZE = 4000
 MAX_CHARACTERS = 6_000_000
-NUM_SENTENCES = 5
+NUM_SENTENCES, NUM_HELD_OUT = 5, 200
 
 _PROSE = re.compile(r"[A-Z][A-Za-z0-9 ,;:'\"()\-]{30,400}[.!?]$")
 
@@ -292,22 +295,33 @@ def main():
     sentences = blank_sentences(
         corpus, output / "spiece.model", text_format, NUM_SENTENCES
     )
-    asked = [part for text, _ in sentences for part in ("--text", text)]
+    held_out = held_out_blanks(output / "records", NUM_HELD_OUT)
+    lines = [text + "\n" for text, _ in sentences + held_out]
+    (output / "blanks.txt").write_text("".join(lines), encoding="utf-8")
     shown = io.StringIO()
     with contextlib.redirect_stdout(shown):
         answers = run(
             "-m", "saved_models.predict",
             "--model", output / "export",
-            *asked,
+            "--file", output / "blanks.txt",
             capture=True,
         )  # fmt: skip
     # The command alone: the report has its answers, readable.
     print(shown.getvalue().removesuffix(answers), end="")
-    report(output, sentences, answers.splitlines(), arguments.objective)
+    answers = answers.splitlines()
+    report(output, sentences, answers, arguments.objective, held_out)
 
 
-def report(output, sentences, answers, objective):
-    """Print what was reached and where it lies."""
+def report(output, sentences, answers, objective, held_out=()):
+    """Print what was reached and where it lies.
+
+    Args:
+        output: path of the demo.
+        sentences: list of (text with a blank, the word), to be shown.
+        answers: list of str, lines of `predict`, of these and of `held_out`.
+        objective: str, of `OBJECTIVES`.
+        held_out: list of (text with a blank, the word), to be counted.
+    """
     unigram = unigram_bits(output / "records", objective)
     picture = output / "loss.png"
     title = OBJECTIVES[objective]
@@ -317,11 +331,25 @@ def report(output, sentences, answers, objective):
         f"{2**reached:.0f}; knowing only how frequent each token is: "
         f"{unigram:.2f} bits, perplexity {2**unigram:.0f}.\n"
     )
-    for (text, word), answer in zip(sentences, answers, strict=True):
-        pieces = json.loads(answer)["candidates"][0]
-        guesses = ", ".join(piece.strip("\u2581") for piece in pieces)
+    shown = answers[: len(sentences)]
+    for (text, word), answer in zip(sentences, shown, strict=True):
+        guesses = ", ".join(guess for guess, _ in guesses_of(answer))
         print(f"{text}\n    was: {word}   guesses: {guesses}")
-    print(f"\npicture: {picture}\nexport:  {output / 'export' / '1'}")
+    print(share_found(held_out, answers[len(sentences) :]))
+    pictures = [picture, output / "model" / "loss.png"]
+    if sentences:
+        pictures.append(output / "guesses.png")
+        draw_guesses(sentences, shown, pictures[-1])
+    print(
+        "pictures:",
+        *(f"  {x}" for x in pictures if x.is_file()),
+        f"export:\n  {output / 'export' / '1'}",
+        "next: fine-tune it on a table with a column of texts and one of "
+        "classes",
+        "  python -m xlnet_tf.finetune --task classification --data FILE.csv "
+        f"--preset {output / 'model'} --output DIR",
+        sep="\n",
+    )
     if not math.isfinite(reached) or reached >= unigram:
         raise SystemExit(
             "All was made and exported, but the model does not predict better "

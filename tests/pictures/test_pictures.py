@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from examples import demo
+from examples import guesses
 from tests.support.bert_models import bert_backbone
 from tests.support.export_fixtures import PIECES
 from tests.support.export_fixtures import tiny_tokenizer
@@ -187,12 +188,33 @@ def test_the_report_of_the_demo(tmp_path, monkeypatch, capsys):
     line = {"kind": "eval", "step": 1, "loss": 2.0}  # 2.89 bits
     (tmp_path / "model/metrics.jsonl").write_text(json.dumps(line))
     sentences = [("A <mask>.", "cat")]
-    answers = [json.dumps({"candidates": [["\u2581dog", "\u2581cat"]]})]
+    answer = {
+        "candidates": [["\u2581dog", "\u2581cat"]],
+        "log_probabilities": [[-0.5, -1.5]],
+    }
+    answers = [json.dumps(answer)] * 5
+    held_out = [("The <mask>.", "cat"), ("It is <mask>.", "red")] * 2
+    (tmp_path / "model/loss.png").touch()
     monkeypatch.setattr(demo, "unigram_bits", lambda *arguments: 4.0)
-    demo.report(tmp_path, sentences, answers, "permutation")
+    demo.report(tmp_path, sentences, answers, "permutation", held_out)
     printed = capsys.readouterr().out
     assert printed.startswith("\nheld out: 2.89 bits per token, perplexity 7;")
     assert "A <mask>.\n    was: cat   guesses: dog, cat\n" in printed
+    assert "of 4 blanks in held-out text, 2 (50%) have the word" in printed
+    for name in ("loss.png", "model/loss.png", "guesses.png"):
+        assert f"  {tmp_path / name}\n" in printed
+    assert (tmp_path / "guesses.png").read_bytes()[1:4] == b"PNG"
+    assert "next: fine-tune it on a table" in printed
+    assert f"--preset {tmp_path / 'model'} --output DIR" in printed
     monkeypatch.setattr(demo, "unigram_bits", lambda *arguments: 1.0)
     with pytest.raises(SystemExit, match="^All was made and exported, but"):
-        demo.report(tmp_path, sentences, answers, "permutation")
+        demo.report(tmp_path, sentences, answers[:1], "permutation")
+
+
+def test_blanks_of_held_out_text(records):
+    """A word of the text each, which is a single piece of the vocabulary."""
+    blanks = guesses.held_out_blanks(records, 5)
+    assert 0 < len(blanks) <= 5
+    for text, word in blanks:
+        assert text.count("<mask>") == 1 and len(text.split()) > 3
+        assert word.isalpha() and len(word) > 2
