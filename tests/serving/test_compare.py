@@ -336,6 +336,21 @@ def test_the_command_on_a_task(capsys, tmp_path, classifier_export):
     assert table["same_answers"] == [1] and table["examples"] == [4]
 
 
+def test_the_command_tells_how_far_it_is(told, tmp_path, classifier_export):
+    texts, labelled = tmp_path / "texts.txt", tmp_path / "mine.tsv"
+    texts.write_text("ba co fi\n" * 5)
+    labelled.write_text("text\tlabel\n" + f"ba co\t{LABELS[0]}\n" * 5)
+    command = ["--model", classifier_export, "--other", classifier_export]
+    command += ["--batch-size", 2]
+    task = ("--task", "classification", "--data", labelled)
+    for options, line in (
+        (("--file", texts), "comparing: 3 of 3 batches, 100%"),
+        (task, "asking: 5 of 5 examples, 100%"),
+    ):
+        assert line in told(compare.main, *command, *options)
+        assert told(compare.main, *command, *options, "--quiet") == ""
+
+
 def test_the_command_refuses(capsys, tmp_path):
     empty = tmp_path / "empty"
     empty.write_text(" \n")

@@ -141,6 +141,19 @@ def test_rows_of_inputs(
     assert "rows.jsonl, line 1: assertion failed: [`padding_mask` mus" in line
 
 
+def test_predict_tells_how_far_it_is(
+    told, tmp_path, classifier_export, monkeypatch
+):
+    texts = tmp_path / "texts.txt"
+    texts.write_text("ba co fi\n" * 5)
+    command = ["--model", classifier_export, "--file", texts]
+    assert "asking: 5 of 5 rows, 100%" in told(predict.main, *command)
+    assert told(predict.main, *command, "--quiet") == ""
+    # There the lines themselves are seen.
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    assert told(predict.main, *command) == ""
+
+
 def test_predict_takes_the_largest_version(tmp_path):
     for version in ("9", "10", "8", "11", "x12"):
         (tmp_path / version).mkdir()

@@ -2,11 +2,13 @@
 
 import json
 import sys
+import types
 
 import pytest
 import tensorflow as tf
 
 from xlnet_tf.training.config import TrainingConfig
+from xlnet_tf.training.pretraining_step import PretrainingEvaluator
 from xlnet_tf.training.runs.progress import ending
 from xlnet_tf.training.runs.progress import trackers
 from xlnet_tf.training.runs.progress.best import BestWeights
@@ -187,6 +189,31 @@ def test_the_picture_of_a_run(tmp_path):
     picture = draw_losses(tmp_path)
     assert picture.name == "loss.png"
     assert picture.read_bytes()[1:4] == b"PNG"
+
+
+@pytest.mark.parametrize("shown", [True, False])
+def test_evaluations_of_pretraining_tell_how_far_they_are(
+    shown, monkeypatch, capsys
+):
+    class Evaluator(PretrainingEvaluator):
+        def eval_step(self, iterator):
+            next(iterator)
+
+        def eval_end(self, *args):
+            return {}
+
+    monkeypatch.setattr("data_pipeline.progress._LINE_SECONDS", 0.0)
+    evaluator = Evaluator(
+        types.SimpleNamespace(metric_names=["loss"]),
+        None,
+        tf.data.Dataset.range(9),
+        ONE_DEVICE,
+        progress=shown,
+    )
+    evaluator.evaluate(tf.constant(3))
+    told = capsys.readouterr().err
+    assert ("held out: 3 of 3 batches, 100%" in told) == shown
+    assert bool(told) == shown
 
 
 class Controller:
