@@ -77,11 +77,8 @@ def export_model(
 
     directory = as_path(directory)
     settings = ExportSettings(**settings).for_model(model)
-    versions.check(directory)
+    versions.check(directory, overwrite)
     _check(model, tokenizer, settings)
-    exists = f"{directory} exists. Give the next version, or --overwrite."
-    if directory.exists() and not overwrite:
-        raise FileExistsError(exists)
     module = signatures_for(model)(model, tokenizer, settings)
     traced = module.traced()
     try:
@@ -94,7 +91,7 @@ def export_model(
                 write_batching(temporary, settings.max_batch)
             write_checksums(temporary)
     except FileExistsError as error:
-        raise FileExistsError(exists) from error  # it was made meanwhile
+        raise versions.taken(directory) from error  # it was made meanwhile
     return directory
 
 
@@ -367,9 +364,8 @@ def main(argv=None):
         arguments.generation = _generation(arguments.generation)
     settings = ExportSettings.read(arguments.settings, arguments)
     directory = versions.next_version(arguments.output)
-    versions.check(directory)
+    versions.check(directory, arguments.overwrite)
     check_backend("export")
-    command_line.tell(arguments, "tracing and writing the model")
     model = load_model(arguments.model)
     tokenizer = load_tokenizer(
         arguments.tokenizer or arguments.model, arguments.lowercase or None
@@ -379,6 +375,7 @@ def main(argv=None):
         settings["window_stride"] = _window_stride(
             arguments.model, model, settings["sequence_length"]
         )
+    command_line.tell(arguments, "tracing and writing the model")
     export_model(
         model,
         tokenizer,

@@ -16,13 +16,15 @@ def is_version(path):
     return path.name.isascii() and path.name.isdigit()
 
 
-def check(directory):
-    """Refuse directories that cannot hold a version of an export.
+def check(directory, overwrite=True):
+    """Refuse directories that cannot hold a new version of an export.
 
     Args:
         directory: path.
+        overwrite: bool, whether it may exist. Default True.
 
     Raises:
+        FileExistsError: if it exists and may not.
         ValueError: if it does not end in a number, or is a folder of the
             package `saved_models` that holds code.
     """
@@ -32,6 +34,8 @@ def check(directory):
             "the output must end in a version number, which TensorFlow "
             f"Serving looks for: {directory / '1'}. Received: {directory}."
         )
+    if not overwrite and directory.exists():
+        raise taken(directory)
     if is_remote(directory):
         return
     name = directory.absolute().parent
@@ -40,6 +44,13 @@ def check(directory):
             f"an export must not be named {name.name} in {name.parent}, where "
             "a folder of code has this name. Choose another name."
         )
+
+
+def taken(directory):
+    """FileExistsError of a version that exists."""
+    return FileExistsError(
+        f"{directory} exists. Give the next version, or --overwrite."
+    )
 
 
 def next_version(directory):

@@ -73,7 +73,6 @@ def parse_arguments(argv=None):
         action="store_true",
         help="read the weights that fit, and list the others",
     )
-    command_line.add_quiet(parser)
     return command_line.parse(parser, argv)
 
 
@@ -88,7 +87,6 @@ def main(argv=None):
             f"--dtype {arguments.dtype} is for presets, not for "
             f"--format {arguments.format}."
         )
-    command_line.tell(arguments, "reading the weights and writing them")
     with command_line.warnings_in_a_line():
         model, source, head = read(arguments)
         tokenizer = read_its_tokenizer(arguments)

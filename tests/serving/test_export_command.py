@@ -288,6 +288,13 @@ DAMAGE = {
 }
 
 
+def test_what_takes_time_is_said(exports, preset, tmp_path, told):
+    command = ("--model", preset, "--output", tmp_path / "tiny")
+    line = "tracing and writing the model, which takes from seconds to minutes"
+    assert told(export.main, *command) == f"{line}\n"
+    assert told(export.main, *command, "--quiet") == ""
+
+
 def test_export_refuses(capsys, tmp_path, keras_file):
     for name, (prepare, message) in DAMAGE.items():
         folder = tmp_path / name
@@ -309,7 +316,8 @@ def test_export_refuses(capsys, tmp_path, keras_file):
         line = refused(
             capsys,
             export.main,
-            *("--model", keras_file, "--output", tmp_path / "1", *options),
+            *("--quiet", "--model", keras_file),
+            *("--output", tmp_path / "1", *options),
         )
         assert re.search(message, line), line
     assert not (tmp_path / "1").exists()
