@@ -7,6 +7,8 @@ put a text of another set behind what the memory holds.
 """
 
 import math
+import os
+from collections.abc import Sequence
 
 import tensorflow as tf
 
@@ -73,7 +75,12 @@ class MixedPretrainingData:
     """
 
     def __init__(
-        self, directories, batch_size, weights=None, seed=0, **options
+        self,
+        directories: Sequence[str | os.PathLike],
+        batch_size: int,
+        weights: Sequence[float] | None = None,
+        seed: int = 0,
+        **options,
     ):
         sets = [
             PretrainingData(
@@ -101,7 +108,7 @@ class MixedPretrainingData:
         self.batch_size = batch_size
         self.steps_per_epoch = min(data.steps_per_epoch for data in self.sets)
 
-    def with_batch_size(self, batch_size):
+    def with_batch_size(self, batch_size: int) -> "MixedPretrainingData":
         """The same sets in the same shares, in batches of another size.
 
         Args:
@@ -120,13 +127,13 @@ class MixedPretrainingData:
 
     def dataset(
         self,
-        start_step=0,
-        first_row=0,
-        num_rows=None,
-        replica_batch=None,
-        literal=False,
-        num_parallel_calls=tf.data.AUTOTUNE,
-    ):
+        start_step: int = 0,
+        first_row: int = 0,
+        num_rows: int | None = None,
+        replica_batch: int | None = None,
+        literal: bool = False,
+        num_parallel_calls: int = tf.data.AUTOTUNE,
+    ) -> tf.data.Dataset:
         """An endless dataset of batches.
 
         Args, returns and raises: as `PretrainingData.dataset`.

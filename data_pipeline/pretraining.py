@@ -17,6 +17,7 @@ from data_pipeline.dataset_options import dataset_options
 from data_pipeline.objectives import make_reader
 from data_pipeline.objectives.draws import hash_words
 from data_pipeline.objectives.reader import Draw
+from data_pipeline.objectives.reader import ObjectiveReader
 from data_pipeline.records.manifest import check_files
 from data_pipeline.records.manifest import read_manifest
 from data_pipeline.records.reading import ReadableRecords
@@ -99,14 +100,14 @@ class PretrainingData:
 
     def __init__(
         self,
-        directory,
-        batch_size,
-        split="train",
-        seed=0,
-        skip_corrupt=False,
-        service=None,
-        objective="permutation",
-        layout="xlnet",
+        directory: str | os.PathLike,
+        batch_size: int,
+        split: str = "train",
+        seed: int = 0,
+        skip_corrupt: bool = False,
+        service: str | None = None,
+        objective: str | ObjectiveReader = "permutation",
+        layout: str = "xlnet",
     ):
         # A tf.data service reads in another working directory.
         self.directory = os.fspath(directory)
@@ -163,7 +164,7 @@ class PretrainingData:
             self._starts_word = tokenizer.starts_word
         self._set_batch_size(batch_size)
 
-    def with_batch_size(self, batch_size):
+    def with_batch_size(self, batch_size: int) -> "PretrainingData":
         """The same records in batches of another size.
 
         Args:
@@ -192,13 +193,13 @@ class PretrainingData:
 
     def dataset(
         self,
-        start_step=0,
-        first_row=0,
-        num_rows=None,
-        replica_batch=None,
-        literal=False,
-        num_parallel_calls=tf.data.AUTOTUNE,
-    ):
+        start_step: int = 0,
+        first_row: int = 0,
+        num_rows: int | None = None,
+        replica_batch: int | None = None,
+        literal: bool = False,
+        num_parallel_calls: int = tf.data.AUTOTUNE,
+    ) -> tf.data.Dataset:
         """An endless dataset of batches.
 
         1. Read the records of each row for the next steps at once: as many
@@ -266,7 +267,7 @@ class PretrainingData:
             dataset = on_service(dataset, self._service)
         return dataset.prefetch(2).with_options(options)
 
-    def sources(self, step):
+    def sources(self, step: int) -> list[tuple[str, int]]:
         """The records of a step, one a row of the global batch.
 
         Args:
@@ -285,7 +286,7 @@ class PretrainingData:
         first = self._first_position(tf.constant(epoch, tf.int64), rows)
         return first.numpy() + step
 
-    def explain_data_loss(self, step=0):
+    def explain_data_loss(self, step: int = 0) -> None:
         """Name the damaged records, after a `tf.errors.DataLossError`.
 
         Args:

@@ -12,6 +12,7 @@ from data_pipeline.tasks.archives import open_tree
 from data_pipeline.tasks.catalog import find_task
 from data_pipeline.tasks.examples import SPLITS
 from data_pipeline.tasks.examples import QuestionExample
+from data_pipeline.tasks.examples import TaskSpec
 from data_pipeline.tasks.readers import choices
 from data_pipeline.tasks.readers import conll
 from data_pipeline.tasks.readers import pairs
@@ -42,7 +43,12 @@ _FOLDER_READERS = ("race", "review_directory", "emails")
 _HELD_OUT = ("dev", "dev_mismatched")
 
 
-def read_examples(task, path, split="train", columns=None):
+def read_examples(
+    task: str | TaskSpec,
+    path: str | os.PathLike,
+    split: str = "train",
+    columns: str | dict | None = None,
+) -> list:
     """Read the examples of a split of a task.
 
     Rows that are left out or look wrong are counted in warnings.

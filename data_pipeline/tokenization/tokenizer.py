@@ -77,7 +77,7 @@ class Tokenizer:
         `data_utils._is_start_piece`.
     """
 
-    def __init__(self, path, lowercase=False):
+    def __init__(self, path: str | os.PathLike, lowercase: bool = False):
         file, path = as_path(path), os.fspath(path)
         if file.is_dir():
             raise ValueError(
@@ -95,7 +95,7 @@ class Tokenizer:
         self._set_up(file.read_bytes(), lowercase, path)
 
     @classmethod
-    def from_model_proto(cls, model_proto, lowercase=False):
+    def from_model_proto(cls, model_proto: bytes, lowercase: bool = False):
         """Make a tokenizer from the bytes of a model file.
 
         Args:
@@ -157,7 +157,7 @@ class Tokenizer:
             BLANK in piece[1:] for piece in self._pieces
         )
 
-    def encode(self, text):
+    def encode(self, text: str) -> list[int]:
         """Split a text into pieces of the vocabulary.
 
         Args:
@@ -173,7 +173,7 @@ class Tokenizer:
             return self.encode_with_offsets(text)[0]
         return self.commas.replace(self._processor.encode(self._valid(text)))
 
-    def encode_batch(self, texts, num_threads=None):
+    def encode_batch(self, texts, num_threads: int | None = None):
         """Split many texts at once, on several threads.
 
         Args:
@@ -197,7 +197,7 @@ class Tokenizer:
         rows = self._processor.encode(texts, num_threads=num_threads or -1)
         return [self.commas.replace(ids) for ids in rows]
 
-    def encode_flat(self, texts):
+    def encode_flat(self, texts: list[str]) -> tuple[np.ndarray, np.ndarray]:
         """Split many texts at once on this thread, for whole shards.
 
         Args:
@@ -221,7 +221,7 @@ class Tokenizer:
             return ids, lengths
         return self.commas.replace_flat(ids, lengths)
 
-    def encode_with_offsets(self, text):
+    def encode_with_offsets(self, text: str) -> tuple[list, list]:
         """Split a text and give the characters that each piece came from.
 
         Spans leave out the blank before a word. A piece that is nothing but
@@ -261,7 +261,7 @@ class Tokenizer:
             )
         return [index for index, _ in parts], [span for _, span in parts]
 
-    def decode(self, ids):
+    def decode(self, ids) -> str:
         """Join pieces to text, leaving out control symbols.
 
         Args:
@@ -278,7 +278,7 @@ class Tokenizer:
             self._check_id(index)
         return self._processor.decode(ids)
 
-    def id_to_piece(self, index):
+    def id_to_piece(self, index: int) -> str:
         """The piece of an id.
 
         Args:
@@ -293,7 +293,7 @@ class Tokenizer:
         self._check_id(index)
         return self._pieces[index]
 
-    def piece_to_id(self, piece):
+    def piece_to_id(self, piece: str) -> int:
         """The id of a piece.
 
         Args:
