@@ -6,9 +6,12 @@ answer = client.predict({"text": ["The <mask> is open."]})
 """
 
 import itertools
+import os
 import random
 import time
 import urllib.parse
+from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 
@@ -22,14 +25,14 @@ _MAX_REPLY_BYTES = 2**28
 
 
 def connect(
-    url,
-    name=None,
-    timeout=30.0,
-    retries=None,
-    ca_file=None,
-    headers=None,
-    max_reply_bytes=_MAX_REPLY_BYTES,
-):
+    url: str,
+    name: str | None = None,
+    timeout: float = 30.0,
+    retries: int | None = None,
+    ca_file: str | os.PathLike | None = None,
+    headers: dict[str, str] | None = None,
+    max_reply_bytes: int = _MAX_REPLY_BYTES,
+) -> "Client":
     """Make a client of a model server; the first request connects.
 
     Args:
@@ -114,11 +117,11 @@ class Client:
     def __exit__(self, *exception):
         self.close()
 
-    def close(self):
+    def close(self) -> None:
         """Close the connection."""
         self._transport.close()
 
-    def signatures(self):
+    def signatures(self) -> dict:
         """Names, dtypes and shapes of the inputs and outputs.
 
         Returns:
@@ -129,7 +132,9 @@ class Client:
             self._signatures = self._attempt(self._transport.signatures)
         return self._signatures
 
-    def predict(self, inputs, signature="serving_default"):
+    def predict(
+        self, inputs: dict[str, Any], signature: str = "serving_default"
+    ) -> dict[str, np.ndarray]:
         """Run a signature.
 
         Args:
@@ -163,11 +168,15 @@ class Client:
         _check_answer(answer, gives, max(counts))
         return answer
 
-    def __call__(self, texts, signature="serving_default"):
+    def __call__(
+        self, texts: list[str], signature: str = "serving_default"
+    ) -> dict[str, np.ndarray]:
         """Run a signature of raw text on a list of str."""
         return self.predict({"text": texts}, signature)
 
-    def document(self, segments, signature="document_segment"):
+    def document(
+        self, segments: Iterable[str], signature: str = "document_segment"
+    ) -> Iterable[dict]:
         """Read a long document segment by segment.
 
         Args:

@@ -1,6 +1,8 @@
 """An export in this process, with the methods of `client.Client`."""
 
 import contextlib
+import os
+from typing import Any
 
 import numpy as np
 
@@ -13,7 +15,9 @@ from xlnet_tf.files.urls import UrlPath
 _WHERE = "\n\t [["  # TensorFlow's messages name the operation after this
 
 
-def load(directory, verify=True, trust=False):
+def load(
+    directory: str | os.PathLike, verify: bool = True, trust: bool = False
+) -> "Predictor":
     """Load an export into this process.
 
     Args:
@@ -98,11 +102,15 @@ class Predictor:
                 f"{path} cannot be loaded as a SavedModel: {error}"
             ) from error
 
-    def __call__(self, texts, signature="serving_default"):
+    def __call__(
+        self, texts: list[str], signature: str = "serving_default"
+    ) -> dict[str, np.ndarray]:
         """Run a signature of raw text on a list of str."""
         return self.predict({"text": texts}, signature)
 
-    def predict(self, inputs, signature="serving_default"):
+    def predict(
+        self, inputs: dict[str, Any], signature: str = "serving_default"
+    ) -> dict[str, np.ndarray]:
         """Run a signature, as `client.Client.predict` does.
 
         Args:
@@ -136,7 +144,7 @@ class Predictor:
             raise kind(message.rsplit("\n", 1)[-1]) from error
         return {name: value.numpy() for name, value in outputs.items()}
 
-    def signatures(self):
+    def signatures(self) -> dict:
         """See `client.Client.signatures`."""
         return {
             name: (
