@@ -3,6 +3,8 @@
 Shapes: R rows, one a window, n answers kept of a question.
 """
 
+from typing import Any
+
 import numpy as np
 
 from xlnet_tf.preprocessing.fitting import check_preprocessor
@@ -69,13 +71,13 @@ def _rows(spans, null_threshold):
 
 
 def decode(
-    outputs,
-    encoded,
-    examples,
-    n_best=5,
-    max_answer_length=64,
-    null_threshold=None,
-):
+    outputs: dict[str, np.ndarray],
+    encoded: Any,
+    examples: list,
+    n_best: int = 5,
+    max_answer_length: int = 64,
+    null_threshold: float | None = None,
+) -> list[dict]:
     """Answers to encoded questions, one dict a question.
 
     Args:

@@ -4,6 +4,8 @@ Shapes: B batch, O options of a question or documents of a query, T tokens,
 R rows of O sequences.
 """
 
+from typing import Any
+
 import keras
 import numpy as np
 
@@ -58,13 +60,13 @@ class XLNetMultipleChoicePreprocessor(Preprocessor):
 
     def __init__(
         self,
-        tokenizer,
-        sequence_length=512,
-        truncate="only_first",
-        pad_to_longest=False,
-        max_question_length=128,
-        fill_blanks=True,
-        layout="xlnet",
+        tokenizer: Any,
+        sequence_length: int = 512,
+        truncate: str = "only_first",
+        pad_to_longest: bool = False,
+        max_question_length: int = 128,
+        fill_blanks: bool = True,
+        layout: str = "xlnet",
     ):
         super().__init__(
             tokenizer, sequence_length, truncate, pad_to_longest, layout
@@ -102,7 +104,13 @@ class XLNetMultipleChoicePreprocessor(Preprocessor):
         packed = self.pack(_repeated(self, contexts, rows), questions)
         return _unflatten(packed, num_options)
 
-    def encode(self, examples, labels=None, training=False, progress=False):
+    def encode(
+        self,
+        examples: list,
+        labels: object = None,
+        training: bool = False,
+        progress: bool = False,
+    ):
         """Rows of questions with options; see `Preprocessor.encode`.
 
         Args:
@@ -222,11 +230,11 @@ class XLNetRankerPreprocessor(Preprocessor):
 
     def encode(
         self,
-        examples,
-        labels=None,
-        training=False,
-        progress=False,
-        num_documents=8,
+        examples: list,
+        labels: object = None,
+        training: bool = False,
+        progress: bool = False,
+        num_documents: int = 8,
     ):
         """Rows of a query and documents; see `Preprocessor.encode`.
 

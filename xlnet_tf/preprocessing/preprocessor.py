@@ -7,6 +7,8 @@ Shapes: B batch, N texts, T tokens.
 """
 
 import base64
+from collections.abc import Sequence
+from typing import Any
 
 import keras
 
@@ -59,11 +61,11 @@ class Preprocessor(PreprocessorPreset):
 
     def __init__(
         self,
-        tokenizer,
-        sequence_length=512,
-        truncate="longest_first",
-        pad_to_longest=False,
-        layout="xlnet",
+        tokenizer: Any,
+        sequence_length: int = 512,
+        truncate: str = "longest_first",
+        pad_to_longest: bool = False,
+        layout: str = "xlnet",
     ):
         if not hasattr(tokenizer, "model_proto"):
             raise TypeError(
@@ -155,7 +157,13 @@ class Preprocessor(PreprocessorPreset):
         """
         raise NotImplementedError
 
-    def encode(self, examples, labels=None, training=False, progress=False):
+    def encode(
+        self,
+        examples: list,
+        labels: Sequence[str] | None = None,
+        training: bool = False,
+        progress: bool = False,
+    ):
         """Rows of features and labels of examples, for fine-tuning.
 
         Texts are read by the same functions as in a call.

@@ -2,6 +2,7 @@
 
 import importlib.util
 import inspect
+import os
 import reprlib
 
 import keras
@@ -45,7 +46,9 @@ class PreprocessorPreset:
     """
 
     @classmethod
-    def from_preset(cls, path, verify=True, **settings):
+    def from_preset(
+        cls, path: str | os.PathLike, verify: bool = True, **settings
+    ):
         """Make a preprocessor from the tokenizer of a model directory.
 
         Settings are read from a preprocessor of this class that was saved
@@ -145,7 +148,7 @@ class PreprocessorPreset:
             return saved_cls, {**saved_cls.earlier_settings, **saved["config"]}
         return cls, {}
 
-    def save_to_preset(self, path):
+    def save_to_preset(self, path: str | os.PathLike) -> None:
         """Write the settings and the tokenizer to a directory.
 
         Args:

@@ -4,6 +4,8 @@ Shapes: B questions, W windows of all of them, T tokens, A answers of training
 examples, n answers kept of a question.
 """
 
+from typing import Any
+
 import keras
 import numpy as np
 
@@ -88,12 +90,12 @@ class XLNetQuestionAnsweringPreprocessor(Preprocessor):
 
     def __init__(
         self,
-        tokenizer,
-        sequence_length=512,
-        stride=128,
-        max_question_length=64,
-        pad_to_longest=False,
-        layout="xlnet",
+        tokenizer: Any,
+        sequence_length: int = 512,
+        stride: int = 128,
+        max_question_length: int = 64,
+        pad_to_longest: bool = False,
+        layout: str = "xlnet",
     ):
         self.stride = stride
         self.max_question_length = max_question_length
@@ -164,11 +166,11 @@ class XLNetQuestionAnsweringPreprocessor(Preprocessor):
 
     def encode(
         self,
-        examples,
-        labels=None,
-        training=False,
-        progress=False,
-        max_question_length=None,
+        examples: list,
+        labels: object = None,
+        training: bool = False,
+        progress: bool = False,
+        max_question_length: int | None = None,
     ):
         """Windows of questions as rows; see `Preprocessor.encode`.
 

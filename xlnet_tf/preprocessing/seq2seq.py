@@ -3,6 +3,8 @@
 Shapes: B pairs, T tokens of a sequence, P tokens of a target, R rows.
 """
 
+from typing import Any
+
 import keras
 import numpy as np
 
@@ -62,11 +64,11 @@ class XLNetSeq2SeqPreprocessor(Preprocessor):
 
     def __init__(
         self,
-        tokenizer,
-        sequence_length=512,
-        target_length=64,
-        pad_to_longest=False,
-        layout="xlnet",
+        tokenizer: Any,
+        sequence_length: int = 512,
+        target_length: int = 64,
+        pad_to_longest: bool = False,
+        layout: str = "xlnet",
     ):
         self._target_length = target_length
         others = {"pad_to_longest": pad_to_longest, "layout": layout}
@@ -175,7 +177,13 @@ class XLNetSeq2SeqPreprocessor(Preprocessor):
             self.layout,
         )
 
-    def encode(self, examples, labels=None, training=False, progress=False):
+    def encode(
+        self,
+        examples: list,
+        labels: object = None,
+        training: bool = False,
+        progress: bool = False,
+    ):
         """Rows of pairs, or of sources alone; see `Preprocessor.encode`.
 
         Args:

@@ -3,6 +3,8 @@
 Shapes: B batch, T tokens, R rows: texts, or windows of them.
 """
 
+from collections.abc import Sequence
+
 import keras
 import numpy as np
 
@@ -68,11 +70,11 @@ class XLNetTextClassifierPreprocessor(Preprocessor):
 
     def encode(
         self,
-        examples,
-        labels=None,
-        training=False,
-        progress=False,
-        stride=None,
+        examples: list,
+        labels: Sequence[str] | None = None,
+        training: bool = False,
+        progress: bool = False,
+        stride: int | None = None,
     ):
         """Rows of texts or pairs of texts; see `Preprocessor.encode`.
 

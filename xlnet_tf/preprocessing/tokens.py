@@ -3,6 +3,8 @@
 Shapes: B batch, W words of a text, N pieces of all texts, T tokens, R rows.
 """
 
+from collections.abc import Sequence
+
 import keras
 import numpy as np
 
@@ -95,7 +97,13 @@ class XLNetTokenClassifierPreprocessor(Preprocessor):
         words = _ragged(self.tensors(x)["words"])
         return words.row_lengths().numpy().tolist()
 
-    def encode(self, examples, labels=None, training=False, progress=False):
+    def encode(
+        self,
+        examples: list,
+        labels: Sequence[str] | None = None,
+        training: bool = False,
+        progress: bool = False,
+    ):
         """Rows of words with tags; see `Preprocessor.encode`.
 
         Args:
