@@ -4,6 +4,7 @@ import contextlib
 import io
 import json
 import math
+import os
 import struct
 import zipfile
 import zlib
@@ -89,7 +90,7 @@ MODELS = {
 }
 
 
-def load(path, verify=True):
+def load(path: str | os.PathLike, verify: bool = True) -> keras.Model:
     """Load the model that was saved at a path, as the class it was saved as.
 
     Args:

@@ -15,6 +15,7 @@ import re
 
 import keras
 from keras import ops
+from keras.optimizers.schedules import LearningRateSchedule
 
 # Parts of the names of variables that are not decayed: layer normalisation and
 # every bias, u, v and the segment bias included.
@@ -31,7 +32,7 @@ _LAYER = re.compile(r"(?:^|/)block_(\d+)/")
 
 
 @keras.saving.register_keras_serializable(package="xlnet_tf")
-class WarmupSchedule(keras.optimizers.schedules.LearningRateSchedule):
+class WarmupSchedule(LearningRateSchedule):
     """Learning rate with linear warm-up and decay.
 
     Example:
@@ -60,11 +61,11 @@ class WarmupSchedule(keras.optimizers.schedules.LearningRateSchedule):
 
     def __init__(
         self,
-        learning_rate,
-        total_steps,
-        warmup_steps=0,
-        decay="linear",
-        final_fraction=0.0,
+        learning_rate: float,
+        total_steps: int,
+        warmup_steps: int = 0,
+        decay: str = "linear",
+        final_fraction: float = 0.0,
     ):
         super().__init__()
         if not 0 <= warmup_steps < max(total_steps, 1):
@@ -158,16 +159,16 @@ class AdamW(keras.optimizers.AdamW):
 
     def __init__(
         self,
-        learning_rate=1e-4,
-        weight_decay=0.01,
-        beta_1=0.9,
-        beta_2=0.999,
-        epsilon=1e-6,
-        global_clipnorm=None,
-        gradients_are_summed=False,
-        layer_decay=1.0,
-        layer_decay_on="step",
-        num_layers=None,
+        learning_rate: float | LearningRateSchedule = 1e-4,
+        weight_decay: float = 0.01,
+        beta_1: float = 0.9,
+        beta_2: float = 0.999,
+        epsilon: float = 1e-6,
+        global_clipnorm: float | None = None,
+        gradients_are_summed: bool = False,
+        layer_decay: float = 1.0,
+        layer_decay_on: str = "step",
+        num_layers: int | None = None,
         **kwargs,
     ):
         if not 0 < layer_decay <= 1:

@@ -5,6 +5,7 @@ its own output.
 """
 
 import dataclasses
+import os
 import reprlib
 
 from xlnet_tf.config.fields import LENGTH
@@ -152,7 +153,7 @@ class BertConfig(CheckedConfig):
         return self.activation
 
     @classmethod
-    def from_dict(cls, values):
+    def from_dict(cls, values: dict) -> "BertConfig":
         """The config of a dict with our, Hugging Face's or UniLM's names.
 
         Args:
@@ -191,11 +192,11 @@ class BertConfig(CheckedConfig):
             _translate_values(fields, values, model_type)
         return cls(**fields)
 
-    def to_dict(self):
+    def to_dict(self) -> dict:
         """All fields under our names, and `model_type`, for `from_dict`."""
         return {"model_type": MODEL_TYPE, **super().to_dict()}
 
-    def to_json(self, path):
+    def to_json(self, path: str | os.PathLike) -> None:
         """Write all fields under our names, and `model_type`.
 
         Args:
@@ -203,7 +204,7 @@ class BertConfig(CheckedConfig):
         """
         write_json(path, self.to_dict(), sort_keys=True)
 
-    def num_parameters(self):
+    def num_parameters(self) -> int:
         """The number of weights of a backbone of these sizes, int."""
         width, heads = self.hidden_dim, self.num_heads * self.head_dim
         tables = self.vocabulary_size + self.max_positions + self.num_segments

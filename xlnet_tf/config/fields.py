@@ -5,6 +5,7 @@ model computes.
 """
 
 import dataclasses
+import os
 import reprlib
 from collections.abc import Callable
 from typing import NamedTuple
@@ -144,7 +145,7 @@ class CheckedConfig:
             object.__setattr__(self, "head_dim", head_dim)
 
     @classmethod
-    def from_size(cls, size, **overrides):
+    def from_size(cls, size: str, **overrides):
         """The config of a named size: tiny, small, base or large.
 
         Args:
@@ -168,7 +169,7 @@ class CheckedConfig:
         return cls(**{**sizes, **overrides})
 
     @classmethod
-    def from_json(cls, path):
+    def from_json(cls, path: str | os.PathLike):
         """Read a config file: of the release, Hugging Face's, or ours.
 
         Args:
@@ -183,12 +184,12 @@ class CheckedConfig:
         """
         return read_config_file(path, cls.from_dict)
 
-    def to_dict(self):
+    def to_dict(self) -> dict:
         """All fields under our names, ready for `from_dict`."""
         return dataclasses.asdict(self)
 
     @classmethod
-    def field_names(cls):
+    def field_names(cls) -> list[str]:
         """list of str, the names of all fields."""
         return [item.name for item in dataclasses.fields(cls)]
 

@@ -6,6 +6,7 @@ their own names.
 """
 
 import dataclasses
+import os
 
 from xlnet_tf.config.fields import LENGTH
 from xlnet_tf.config.fields import POSITIVE
@@ -120,7 +121,7 @@ class XLNetConfig(CheckedConfig):
         return "xlnet"
 
     @classmethod
-    def from_dict(cls, values):
+    def from_dict(cls, values: dict) -> "XLNetConfig":
         """The config of a dict with our, the released or Hugging Face's names.
 
         Args:
@@ -161,7 +162,7 @@ class XLNetConfig(CheckedConfig):
             )
         return cls(**fields)
 
-    def to_json(self, path):
+    def to_json(self, path: str | os.PathLike) -> None:
         """Write the released format, with other fields under our names.
 
         Fields without a released name are written where they differ from the
@@ -181,7 +182,7 @@ class XLNetConfig(CheckedConfig):
                 values[released or item.name] = value
         write_json(path, values, sort_keys=True)
 
-    def num_parameters(self):
+    def num_parameters(self) -> int:
         """The number of weights of a backbone of these sizes, int."""
         width, heads = self.hidden_dim, self.num_heads * self.head_dim
         feed_forward = 2 * width * self.intermediate_dim + self.intermediate_dim

@@ -112,11 +112,11 @@ class XLNetBackbone(BaseBackbone):
 
     def __init__(
         self,
-        config=None,
-        seed=None,
-        rematerialize=False,
-        scan_layers=False,
-        attention_kernel="auto",
+        config: XLNetConfig | None = None,
+        seed: int | None = None,
+        rematerialize: bool = False,
+        scan_layers: bool = False,
+        attention_kernel: str = "auto",
         **kwargs,
     ):
         kernels.check_kernel(attention_kernel)
@@ -322,7 +322,9 @@ class XLNetBackbone(BaseBackbone):
             )
         return outputs
 
-    def expected_bytes(self, batch_size, num_tokens, num_targets=0):
+    def expected_bytes(
+        self, batch_size: int, num_tokens: int, num_targets: int = 0
+    ) -> int:
         """Estimate the activations that one training step keeps in memory.
 
         For every layer the activations kept for the backward pass, or its

@@ -3,6 +3,7 @@
 Shapes: B batch, T tokens.
 """
 
+import os
 import types
 
 import keras
@@ -109,7 +110,12 @@ class BaseModel(keras.Model):
         layers = adaptable_layers(getattr(self, "backbone", self))
         return list(dict.fromkeys(layer.name for layer in layers.values()))
 
-    def enable_lora(self, rank, target_layer_names=None, alpha=None):
+    def enable_lora(
+        self,
+        rank: int,
+        target_layer_names: list[str] | None = None,
+        alpha: float | None = None,
+    ) -> None:
         """Freeze the backbone and add adapters to its dense layers.
 
         Kernels are then kernel + alpha / rank * a @ b
@@ -131,7 +137,7 @@ class BaseModel(keras.Model):
         backbone = getattr(self, "backbone", self)
         enable_lora(backbone, rank, target_layer_names, alpha)
 
-    def save_lora_weights(self, filepath):
+    def save_lora_weights(self, filepath: str | os.PathLike) -> None:
         """Write the adapters alone, and the head of a task.
 
         Args:
@@ -142,7 +148,7 @@ class BaseModel(keras.Model):
         """
         save_adapters(self, filepath)
 
-    def load_lora_weights(self, filepath):
+    def load_lora_weights(self, filepath: str | os.PathLike) -> None:
         """Read what `save_lora_weights` wrote; enable LoRA where it is off.
 
         Args:

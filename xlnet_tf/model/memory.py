@@ -106,11 +106,11 @@ class StatefulMemory(keras.layers.Layer):
 
     def __init__(
         self,
-        num_layers,
-        memory_length,
-        hidden_dim,
-        batch_size,
-        mask_unwritten=False,
+        num_layers: int,
+        memory_length: int,
+        hidden_dim: int,
+        batch_size: int,
+        mask_unwritten: bool = False,
         **kwargs,
     ):
         super().__init__(**kwargs)
@@ -198,7 +198,7 @@ class StatefulMemory(keras.layers.Layer):
         if self.mask_unwritten:
             self.is_real.assign(ops.cast(outputs["memory_mask"], "float32"))
 
-    def reset(self):
+    def reset(self) -> None:
         """Set all memory to zeros, unwritten."""
         for variable in [*self.memories, self.is_real]:
             variable.assign(ops.zeros(variable.shape, variable.dtype))

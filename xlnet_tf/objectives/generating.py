@@ -1,5 +1,7 @@
 """Continuing, scoring and filling in texts by a pretrained model."""
 
+from collections.abc import Callable
+
 from xlnet_tf.generation.generating import answers
 from xlnet_tf.generation.generating import check_can_read
 from xlnet_tf.generation.generating import generate_texts
@@ -12,7 +14,9 @@ class GeneratingModel:
     whose tokenizer they use.
     """
 
-    def generate(self, inputs, strip_prompt=False, **settings):
+    def generate(
+        self, inputs: str | list[str], strip_prompt: bool = False, **settings
+    ) -> str | list:
         """Continue texts, token by token.
 
         Keys and values of what was read are kept, so that a new token costs
@@ -66,12 +70,12 @@ class GeneratingModel:
 
     def score(
         self,
-        inputs,
-        order="forward",
-        num_orders=1,
-        seed=0,
-        spans=None,
-        batch_size=8,
+        inputs: str | list[str],
+        order: str | Callable | list = "forward",
+        num_orders: int = 1,
+        seed: int = 0,
+        spans: list | None = None,
+        batch_size: int = 8,
     ):
         """Joint log-probabilities of texts, their tokens taken in an order.
 
@@ -127,7 +131,13 @@ class GeneratingModel:
         scores = scorer.score(texts, orders, spans, batch_size)
         return scores[0] if is_single else scores
 
-    def fill(self, inputs, num_beams=8, num_fillings=1, max_blank_tokens=8):
+    def fill(
+        self,
+        inputs: str | list[str],
+        num_beams: int = 8,
+        num_fillings: int = 1,
+        max_blank_tokens: int = 8,
+    ):
         """Fill in the blanks of texts, all blanks of a text together.
 
         A beam is a text with some of its blanks filled in. Each step fills in

@@ -50,7 +50,7 @@ class NextSentence(Objective):
     layer_names = ("next_sentence_head",)
     keras_metrics = {"next_sentence_metric": "next_sentence_accuracy"}
 
-    def __init__(self, weight=1.0):
+    def __init__(self, weight: float = 1.0):
         if weight <= 0:
             raise ValueError(
                 "`weight` of next-sentence prediction must be positive. "

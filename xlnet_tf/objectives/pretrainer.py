@@ -12,6 +12,7 @@ from xlnet_tf.model.inputs import as_features
 from xlnet_tf.model.memory import StatefulMemory
 from xlnet_tf.objectives import Masked
 from xlnet_tf.objectives import NextSentence
+from xlnet_tf.objectives import Objective
 from xlnet_tf.objectives import Permutation
 from xlnet_tf.objectives import make_objectives
 from xlnet_tf.objectives.generating import GeneratingModel
@@ -87,11 +88,11 @@ class XLNetPretrainer(GeneratingModel, Task):
 
     def __init__(
         self,
-        backbone,
-        objective=None,
-        has_transform=False,
-        transform_gelu=None,
-        next_sentence_weight=0.0,
+        backbone: keras.Model,
+        objective: Objective | str | dict | list | None = None,
+        has_transform: bool = False,
+        transform_gelu: str | None = None,
+        next_sentence_weight: float = 0.0,
         **kwargs,
     ):
         if objective is None and not backbone.has_query_stream:
@@ -118,7 +119,9 @@ class XLNetPretrainer(GeneratingModel, Task):
         self.token_loss = TokenLoss(reduction="mean_with_sample_weight")
         self.freeze_if_told()
 
-    def attach_memory(self, batch_size, mask_unwritten=False):
+    def attach_memory(
+        self, batch_size: int, mask_unwritten: bool = False
+    ) -> StatefulMemory:
         """Give the model a memory that lasts from one batch to the next.
 
         It is read and written in training only, so that validation between

@@ -75,7 +75,9 @@ class PseudoMasked(TokenPrediction):
         "partially_autoregressive_loss",
     )
 
-    def __init__(self, losses="both", pseudo_mask_id=_PSEUDO_MASK_ID):
+    def __init__(
+        self, losses: str = "both", pseudo_mask_id: int = _PSEUDO_MASK_ID
+    ):
         if losses not in LOSSES:
             raise ValueError(
                 f"`losses` must be one of {', '.join(LOSSES)}. "

@@ -4,6 +4,7 @@ Shapes: T tokens, M remembered tokens, K = M + T keys, N heads, L layers.
 """
 
 import dataclasses
+from typing import Any
 
 import numpy as np
 from keras import ops
@@ -42,7 +43,9 @@ class Attention:
         return self.keys[self.num_remembered :]
 
 
-def read_attention(model, tokenizer, text, memory_text=None):
+def read_attention(
+    model: Any, tokenizer: Any, text: str, memory_text: str | None = None
+) -> Attention:
     """Attention weights of a text, given what was read before it.
 
     Args:
@@ -97,7 +100,9 @@ def _encode(tokenizer, text, layout=None):
     return [*ids, SEP_ID, CLS_ID]
 
 
-def draw_attention(attention, layer=-1, head=None):
+def draw_attention(
+    attention: Attention, layer: int = -1, head: int | None = None
+):
     """Draw the weights of a head: rows attend to columns.
 
     Args:
@@ -133,7 +138,7 @@ def draw_attention(attention, layer=-1, head=None):
     return figure
 
 
-def draw_distances(attention):
+def draw_distances(attention: Attention):
     """Draw how much weight lies how far back and ahead, layer by layer.
 
     Args:

@@ -1,6 +1,8 @@
 """Curves of runs, from their `metrics.jsonl`."""
 
 import contextlib
+import os
+from collections.abc import Sequence
 
 from xlnet_tf.files import as_path
 from xlnet_tf.files import read_json_lines
@@ -11,7 +13,7 @@ _RUN_FILE = "run.json"
 _MARGIN = 0.12  # of the height, where the last values are written
 
 
-def draw_curves(runs, metric="loss"):
+def draw_curves(runs: Sequence[str | os.PathLike], metric: str = "loss"):
     """Draw a metric of several runs against the step.
 
     Args:

@@ -5,6 +5,8 @@ The masks are those that the models compute with.
 Shapes: T tokens, M remembered tokens.
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 from keras import ops
 
@@ -18,7 +20,9 @@ ORDERS = ("forward", "backward", "random")
 _CONTEXT_RANK = -1
 
 
-def make_order(order, num_tokens, seed=0):
+def make_order(
+    order: str | Sequence[int], num_tokens: int, seed: int = 0
+) -> np.ndarray:
     """The factorization order of a text, as positions from 0 on.
 
     Args:
@@ -53,7 +57,12 @@ def make_order(order, num_tokens, seed=0):
     return order
 
 
-def draw_masks(pieces, order="random", seed=0, memory=()):
+def draw_masks(
+    pieces: Sequence[str],
+    order: str | Sequence[int] = "random",
+    seed: int = 0,
+    memory: Sequence[str] = (),
+):
     """Draw what the content and the query stream of each token may attend to.
 
     Args:
@@ -102,7 +111,7 @@ def draw_masks(pieces, order="random", seed=0, memory=()):
     return figure
 
 
-def draw_pseudo_masks(pieces, blocks):
+def draw_pseudo_masks(pieces: Sequence[str], blocks: Sequence[Sequence[int]]):
     """Draw the mask of pseudo-masked language modelling.
 
     Args:

@@ -57,7 +57,7 @@ class XLNetMultipleChoice(SequenceTask):
     kind = "multiple_choice"
     metric_names = ("accuracy",)
 
-    def __init__(self, backbone, **kwargs):
+    def __init__(self, backbone: keras.Model, **kwargs):
         super().__init__(backbone, 1, **kwargs)
 
     def input_signature(self):

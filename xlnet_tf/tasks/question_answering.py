@@ -4,6 +4,8 @@ Shapes: B batch, T tokens, S starts kept, E ends kept of each,
 R rows, one a window.
 """
 
+from typing import Any
+
 import keras
 from keras import ops
 
@@ -108,14 +110,14 @@ class XLNetQuestionAnswering(_SpanTask):
 
     def __init__(
         self,
-        backbone,
-        num_starts=5,
-        num_ends=5,
-        inner_dim=None,
-        dropout=0.1,
-        max_answer_length=_DECODING["max_answer_length"],
-        n_best_size=_DECODING["n_best_size"],
-        null_threshold=_DECODING["null_threshold"],
+        backbone: keras.Model,
+        num_starts: int = 5,
+        num_ends: int = 5,
+        inner_dim: int | None = None,
+        dropout: float = 0.1,
+        max_answer_length: int = _DECODING["max_answer_length"],
+        n_best_size: int = _DECODING["n_best_size"],
+        null_threshold: float | None = _DECODING["null_threshold"],
         **kwargs,
     ):
         head = self.make_head(
@@ -185,7 +187,9 @@ class XLNetQuestionAnswering(_SpanTask):
             "end_top_positions": ops.cast(end_positions, "int32"),
         }
 
-    def answer(self, questions, contexts, batch_size=8, **options):
+    def answer(
+        self, questions: Any, contexts: Any, batch_size: int = 8, **options
+    ) -> list[dict] | dict:
         """Answer questions in raw strings; needs a preprocessor.
 
         Args:
@@ -331,7 +335,7 @@ class XLNetSpanClassifier(_SpanTask):
     Source: `XLNetForQuestionAnsweringSimple` of Hugging Face.
     """
 
-    def __init__(self, backbone, dropout=0.0, **kwargs):
+    def __init__(self, backbone: keras.Model, dropout: float = 0.0, **kwargs):
         head = self.make_head(
             TokenHead, backbone, kwargs, num_classes=2, dropout=dropout
         )

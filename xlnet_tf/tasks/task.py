@@ -1,5 +1,7 @@
 """The base of all tasks: a backbone with a head, and a preprocessor."""
 
+import os
+
 import keras
 
 from xlnet_tf.files.limits import in_a_line
@@ -7,6 +9,7 @@ from xlnet_tf.model.backbones import make_backbone
 from xlnet_tf.model.base_model import BaseModel
 from xlnet_tf.model.inputs import as_features
 from xlnet_tf.preprocessing.fitting import RawStringModel
+from xlnet_tf.preprocessing.preprocessor import Preprocessor
 from xlnet_tf.preprocessing.preset import can_preprocess
 from xlnet_tf.preprocessing.texts import XLNetTextClassifierPreprocessor
 from xlnet_tf.tasks.finetuned import Finetuned
@@ -100,13 +103,13 @@ class Task(Finetuned, RawStringModel, Preset, BaseModel):
     @classmethod
     def from_preset(
         cls,
-        path,
-        load_weights=True,
-        dtype=None,
-        head=None,
-        strict=True,
-        preprocessor="auto",
-        verify=True,
+        path: str | os.PathLike,
+        load_weights: bool = True,
+        dtype: str | keras.DTypePolicy | None = None,
+        head: str | None = None,
+        strict: bool = True,
+        preprocessor: Preprocessor | str | None = "auto",
+        verify: bool = True,
         **overrides,
     ):
         """Make a task from a directory; see `Preset.from_preset`.

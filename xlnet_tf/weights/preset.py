@@ -1,6 +1,8 @@
 """Directories that hold a model: the formats that `from_preset` reads."""
 
+import os
 import re
+from typing import Any
 
 from xlnet_tf.config import CONFIGS
 from xlnet_tf.config import is_bert
@@ -27,12 +29,12 @@ class Preset:
     @classmethod
     def from_preset(
         cls,
-        path,
-        load_weights=True,
-        dtype=None,
-        head=None,
-        strict=True,
-        verify=True,
+        path: str | os.PathLike,
+        load_weights: bool = True,
+        dtype: Any = None,
+        head: str | None = None,
+        strict: bool = True,
+        verify: bool = True,
         **overrides,
     ):
         """Make a model from a directory.
@@ -128,7 +130,12 @@ class Preset:
         """
         raise NotImplementedError
 
-    def save_to_preset(self, path, tokenizer=None, dtype="float32"):
+    def save_to_preset(
+        self,
+        path: str | os.PathLike,
+        tokenizer: Any = None,
+        dtype: str = "float32",
+    ) -> None:
         """Write the model to a directory that `from_preset` reads.
 
         A model that was there is replaced as a whole; files of others stay.

@@ -93,11 +93,11 @@ class BertBackbone(BaseBackbone):
 
     def __init__(
         self,
-        config=None,
-        seed=None,
-        rematerialize=False,
-        scan_layers=False,
-        attention_kernel="auto",
+        config: BertConfig | None = None,
+        seed: int | None = None,
+        rematerialize: bool = False,
+        scan_layers: bool = False,
+        attention_kernel: str = "auto",
         **kwargs,
     ):
         if attention_kernel not in ("auto", "plain"):
@@ -254,7 +254,9 @@ class BertBackbone(BaseBackbone):
             rows = rows + self.segment_embedding(segment_ids)
         return self.embedding_norm(rows)
 
-    def expected_bytes(self, batch_size, num_tokens, num_targets=0):
+    def expected_bytes(
+        self, batch_size: int, num_tokens: int, num_targets: int = 0
+    ) -> int:
         """Estimate the activations that one training step keeps in memory.
 
         For every layer the activations kept for the backward pass, or its

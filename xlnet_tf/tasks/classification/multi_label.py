@@ -3,6 +3,9 @@
 Shapes: B batch, X examples, C classes.
 """
 
+from collections.abc import Sequence
+from typing import Any
+
 import keras
 import numpy as np
 
@@ -50,7 +53,12 @@ class XLNetMultiLabelClassifier(XLNetTextClassifier):
     metric_names = ("micro_f1", "macro_f1", "average_precision")
 
     def __init__(
-        self, backbone, num_classes, labels=None, threshold=0.5, **kwargs
+        self,
+        backbone: keras.Model,
+        num_classes: int,
+        labels: Sequence[str] | None = None,
+        threshold: float = 0.5,
+        **kwargs,
     ):
         super().__init__(backbone, num_classes, labels=labels, **kwargs)
         self.threshold = checked_rate("threshold", threshold)
@@ -99,7 +107,13 @@ class XLNetMultiLabelClassifier(XLNetTextClassifier):
     def label_range(self):
         """None: a data set gives [B, C] of 0 and 1."""
 
-    def predict_labels(self, x, batch_size=None, threshold=None, **kwargs):
+    def predict_labels(
+        self,
+        x: Any,
+        batch_size: int | None = None,
+        threshold: float | None = None,
+        **kwargs,
+    ) -> list[list]:
         """The classes of each text.
 
         Args:

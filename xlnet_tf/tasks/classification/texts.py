@@ -3,6 +3,9 @@
 Shapes: B batch, R rows of a split, X examples, T tokens, C classes.
 """
 
+from collections.abc import Sequence
+from typing import Any
+
 import keras
 import numpy as np
 
@@ -98,7 +101,13 @@ class XLNetTextClassifier(LabelledTask, _TextTask):
     kind = "classification"
     metric_names = ("accuracy", "f1", "macro_f1", "matthews")
 
-    def __init__(self, backbone, num_classes, labels=None, **kwargs):
+    def __init__(
+        self,
+        backbone: keras.Model,
+        num_classes: int,
+        labels: Sequence[str] | None = None,
+        **kwargs,
+    ):
         super().__init__(backbone, num_classes, **kwargs)
         self.labels = checked_labels(labels, num_classes)
 
@@ -135,7 +144,9 @@ class XLNetTextClassifier(LabelledTask, _TextTask):
         most = self.num_classes - 1
         return 0, most, f"classes from 0 to {most}"
 
-    def predict_labels(self, x, batch_size=None, **kwargs):
+    def predict_labels(
+        self, x: Any, batch_size: int | None = None, **kwargs
+    ) -> list:
         """The likeliest class of each text.
 
         Args:
@@ -187,7 +198,7 @@ class XLNetTextRegressor(_TextTask):
         "r2",
     )
 
-    def __init__(self, backbone, **kwargs):
+    def __init__(self, backbone: keras.Model, **kwargs):
         super().__init__(backbone, 1, **kwargs)
 
     def call(self, features, training=None):

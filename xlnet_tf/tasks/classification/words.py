@@ -3,6 +3,9 @@
 Shapes: B batch, T tokens, C classes.
 """
 
+from collections.abc import Sequence
+from typing import Any
+
 import keras
 import numpy as np
 from keras import ops
@@ -59,7 +62,12 @@ class XLNetTokenClassifier(LabelledTask, Task):
     preprocessor_cls = XLNetTokenClassifierPreprocessor
 
     def __init__(
-        self, backbone, num_classes, labels=None, dropout=0.1, **kwargs
+        self,
+        backbone: keras.Model,
+        num_classes: int,
+        labels: Sequence[str] | None = None,
+        dropout: float = 0.1,
+        **kwargs,
     ):
         head = self.make_head(
             TokenHead,
@@ -114,7 +122,9 @@ class XLNetTokenClassifier(LabelledTask, Task):
         most, least = self.num_classes - 1, np.iinfo("int32").min
         return int(least), most, f"tags of at most {most}", True
 
-    def predict_labels(self, x, batch_size=None, **kwargs):
+    def predict_labels(
+        self, x: Any, batch_size: int | None = None, **kwargs
+    ) -> list[list]:
         """The likeliest tag of each word.
 
         Args:

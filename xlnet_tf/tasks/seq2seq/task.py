@@ -94,13 +94,13 @@ class XLNetSeq2Seq(Task):
 
     def __init__(
         self,
-        backbone,
-        label_smoothing=0.1,
-        target_corruption=0.5,
-        pseudo_mask_id=MASK_ID,
-        has_transform=False,
-        transform_gelu=None,
-        generation=None,
+        backbone: keras.Model,
+        label_smoothing: float = 0.1,
+        target_corruption: float = 0.5,
+        pseudo_mask_id: int = MASK_ID,
+        has_transform: bool = False,
+        transform_gelu: str | None = None,
+        generation: dict | None = None,
         **kwargs,
     ):
         for name, share in (
@@ -200,7 +200,7 @@ class XLNetSeq2Seq(Task):
             defaults["max_new_tokens"] = self.preprocessor.target_length
         return GenerationSettings(**{**defaults, **self.generation, **settings})
 
-    def generate(self, inputs, **settings):
+    def generate(self, inputs: str | list[str], **settings) -> str | list:
         """Generate targets of raw sources, which needs a preprocessor.
 
         The first call compiles, as does one with other settings.
