@@ -176,6 +176,10 @@ def main(argv=None):
         seeds = range(config.seed, config.seed + options.seeds)
         outputs = [as_path(options.output) / f"seed-{seed}" for seed in seeds]
     begun = first_begun(outputs, RESULTS_FILE)
+    if begun and config.learning_rate is None:
+        # Its default depended on the task alone before.
+        rate = begun["training"]["learning_rate"]
+        config = dataclasses.replace(config, learning_rate=rate)
     with command_line.warnings_in_a_line():
         data = reading.read_task(
             options.task,

@@ -89,7 +89,7 @@ def test_a_task_that_was_not_compiled_compiles_itself():
     assert set(found) == {"loss", "accuracy"}
     assert isinstance(task.optimizer, xlnet_tf.optimizer.AdamW)
     rate = keras.ops.convert_to_numpy(task.optimizer.learning_rate)
-    np.testing.assert_allclose(rate, 2e-5)
+    np.testing.assert_allclose(rate, 5e-4)  # that of a small model
     before = [as_numpy(w) for w in task.trainable_weights]
     task.train_on_batch(TEXTS, np.array(LABELS))
     assert largest_difference(task.trainable_weights, before) > 0

@@ -1,5 +1,7 @@
 """What Keras lets users do with a model: each works, or is refused."""
 
+import importlib.util
+
 import keras
 import numpy as np
 import pytest
@@ -260,7 +262,82 @@ def test_callbacks_may_set_the_learning_rate():
         ],
     )
     rate = as_numpy(model.optimizer.learning_rate)
-    np.testing.assert_allclose(rate, 5e-7, rtol=1e-5)
+    np.testing.assert_allclose(rate, 1.25e-5, rtol=1e-5)
+
+
+def test_the_default_rate_is_by_width():
+    for width, expected in ((38, 5e-4), (256, 5e-4), (258, 2e-5)):
+        backbone = small_backbone(num_layers=1, hidden_dim=width)
+        model = xlnet_tf.XLNetTextClassifier(backbone, 2)
+        model.compile()
+        rate = as_numpy(model.optimizer.learning_rate)
+        np.testing.assert_allclose(rate, expected, rtol=1e-5)
+
+
+class Killed(Exception):
+    """Raised by a callback, as a kill would end a fit."""
+
+
+def test_callbacks_of_keras_work_together(tmp_path):
+    """A fit that ends in its second epoch goes on there, and stops early."""
+    x, y = texts(), np.array([0, 1, 1])
+
+    def fit(model, epochs, callbacks=()):
+        model.fit(
+            *(x, y, B),
+            epochs=epochs,
+            verbose=0,
+            callbacks=callbacks,
+            validation_data=(x, y),
+            shuffle=False,
+        )
+        return model
+
+    def fresh():
+        # Keras does not save how far dropout has drawn.
+        backbone = small_backbone(
+            num_layers=1, dropout=0.0, attention_dropout=0.0
+        )
+        keras.utils.set_random_seed(1)
+        return eagerly(xlnet_tf.XLNetTextClassifier(backbone, 2, dropout=0.0))
+
+    def callbacks():
+        made = [
+            keras.callbacks.BackupAndRestore(tmp_path / "backup"),
+            keras.callbacks.ModelCheckpoint(tmp_path / "{epoch}.keras"),
+            keras.callbacks.CSVLogger(tmp_path / "log.csv", append=True),
+            # No later epoch is so much better.
+            keras.callbacks.EarlyStopping(
+                patience=1, min_delta=100, restore_best_weights=True
+            ),
+        ]
+        if importlib.util.find_spec("tensorboard"):
+            made.append(keras.callbacks.TensorBoard(tmp_path / "board"))
+        return made
+
+    def kill(epoch, logs=None):
+        if epoch == 1:
+            raise Killed
+
+    begun = [*callbacks(), keras.callbacks.LambdaCallback(on_epoch_begin=kill)]
+    with pytest.raises(Killed):
+        fit(fresh(), 9, begun)
+    begun[2].csv_file.close()
+    model = fit(fresh(), 9, callbacks())
+    lines = (tmp_path / "log.csv").read_text().splitlines()
+    assert lines[0].startswith("epoch,accuracy,loss,val_accuracy,val_loss")
+    assert [line.split(",")[0] for line in lines[1:]] == ["0", "1", "2"]
+    assert not (tmp_path / "backup").exists()
+    if (tmp_path / "board").exists():
+        for part in ("train", "validation"):
+            assert list((tmp_path / "board" / part).glob("events.*")), part
+    # The second epoch was the first that this early stopping saw.
+    kept = keras.models.load_model(tmp_path / "2.keras")
+    assert largest_difference(kept.weights, model.weights) == 0
+    last = keras.models.load_model(tmp_path / "3.keras")
+    assert largest_difference(last.weights, model.weights) > 1e-4
+    whole = fit(fresh(), 2)
+    assert largest_difference(kept.weights, whole.weights) < 1e-6
 
 
 def test_layers_are_counted_where_the_top_ones_are_frozen():

@@ -9,6 +9,7 @@ import pytest
 from data_pipeline.tasks.catalog import TASKS
 from xlnet_tf import finetune
 from xlnet_tf import train
+from xlnet_tf.config import XLNetConfig
 from xlnet_tf.training.config import PRETRAINING_ONLY
 from xlnet_tf.training.config import FinetuningConfig
 from xlnet_tf.training.config import TrainingConfig
@@ -172,10 +173,10 @@ def test_precision_is_a_policy_of_keras():
     assert TrainingConfig().policy == "float32"
     assert TrainingConfig(precision="bfloat16").policy == "mixed_bfloat16"
     assert TrainingConfig(precision="float16").policy == "mixed_float16"
-
     for name, meant in (("bf16", "bfloat16"), ("fp16", "float16")):
         with pytest.raises(ValueError, match=f"; did you mean {meant}.$"):
             TrainingConfig(precision=name)
+
 
 def test_options_win_over_the_file_and_that_over_the_recipe(tmp_path):
     file = write(tmp_path / "training.json", {"steps": 6, "batch_size": 4})
@@ -196,18 +197,37 @@ def test_options_win_over_the_file_and_that_over_the_recipe(tmp_path):
         FinetuningConfig.for_task("rte", None, {"steps": 3, "epochs": 2.0})
 
 
-def test_adapters_have_a_rate_of_their_own(tmp_path):
-    for task, given, rate in (
-        ("rte", {}, 3e-5),
-        ("rte", {"lora_rank": 8}, 3e-4),
-        ("classification", {"lora_rank": 8}, 2e-4),
-        ("rte", {"lora_rank": 8, "learning_rate": 1e-4}, 1e-4),
+def test_the_learning_rate_is_by_task_adapters_and_width(tmp_path):
+    lora = {"lora_rank": 8}
+    given = {"learning_rate": 1e-4}
+    for task, options, width, rate in (
+        ("rte", {}, 768, 3e-5),
+        ("classification", {}, 258, 2e-5),
+        ("rte", lora, 768, 3e-4),
+        ("classification", lora, 768, 2e-4),
+        ("rte", {}, 256, 5e-4),
+        ("classification", {}, 192, 5e-4),
+        ("rte", lora, 192, 5e-3),
+        ("rte", given | lora, 768, 1e-4),
+        ("rte", given, 192, 1e-4),
     ):
-        config = FinetuningConfig.for_task(task, None, given)
-        assert config.learning_rate == pytest.approx(rate), given
-    file = write(tmp_path / "training.json", {"lora_rank": 8})
-    config = FinetuningConfig.for_task("rte", file)
-    assert config.learning_rate == pytest.approx(3e-4)
+        model = XLNetConfig(50, hidden_dim=width, num_heads=2)
+        file = write(tmp_path / "training.json", options)
+        for way in ((None, options), (file,)):
+            config = FinetuningConfig.for_task(task, *way)
+            assert config.learning_rate == options.get("learning_rate")
+            config, lines = config.for_model(task, model)
+            assert config.learning_rate == pytest.approx(rate), options
+            is_said = width <= 256 and "learning_rate" not in options
+            assert len(lines) == is_said
+    assert lines == []
+    _, (line,) = FinetuningConfig().for_model(
+        "rte", XLNetConfig(50, hidden_dim=192)
+    )
+    assert line == (
+        "rate      5e-4, as the model is small (width 192); --learning-rate "
+        "sets it"
+    )
     with pytest.raises(ValueError, match="give `lora_rank` too. Received: "):
         FinetuningConfig(lora_alpha=4.0)
 

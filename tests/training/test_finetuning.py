@@ -220,7 +220,7 @@ def test_a_finished_run_only_predicts(finetuned, pretrained, tmp_path, capsys):
         r"examples +\d+ to train on, \d+ dev",
         r"classes +no 12 \(50%\), yes 12 \(50%\)",
         r"model +[\d,]+ parameters, weights of",
-        r"steps +4 of 4 rows = .* passes, evaluated every 2; \d+% of the",
+        r"steps +4 of 4 rows = .* epochs, evaluated every 2; \d+% of the",
         r"classification: accuracy 0\.\d+",
         r"held out, the F1 of yes is highest, 0\.\d+, from a probability",
         r"wrote .*predictions.jsonl",
@@ -328,6 +328,36 @@ def test_a_run_reads_options_as_it_began(pretrained, tmp_path, monkeypatch):
     assert command_line.run(finetune.main, argv) == 143
     assert seen[-1].config.fill_blanks is False
     assert command_line.run(finetune.main, [*argv, "--fill-blanks"]) == 1
+
+
+def test_a_run_keeps_the_rate_that_it_began_with(
+    pretrained, tmp_path, monkeypatch, capsys
+):
+    """A small model's own, until a run was begun; of seeds the first one's."""
+    seen = []
+    monkeypatch.setattr(
+        FinetuningRun, "loop", lambda run: seen.append(run.config) or 143
+    )
+    output = tmp_path / "run"
+    argv = options(pretrained / "preset", output, learning_rate=None)
+    line = "rate      5e-4, as the model is small (width 16); --learning-rate"
+    for more, file in (([], "run.json"), (["--seeds", "2"], "seed-0/run.json")):
+        assert command_line.run(finetune.main, [*argv, *more]) == 143
+        assert line in capsys.readouterr().out
+        began = json.loads((output / file).read_text())
+        assert began["training"]["learning_rate"] == 5e-4
+        assert seen[-1].learning_rate == 5e-4
+        # Earlier versions had one rate for all models.
+        began["training"]["learning_rate"] = 2e-5
+        (output / file).write_text(json.dumps(began))
+        (output / file).with_name(CHECKSUMS_FILE).unlink()
+        (output / file).with_name("results.json").write_text("{}")
+        assert command_line.run(finetune.main, [*argv, *more]) == 143
+        assert seen[-1].learning_rate == 2e-5
+        assert line not in capsys.readouterr().out
+        given = [*argv, *more, "--learning-rate", "5e-4"]
+        assert command_line.run(finetune.main, given) == 1
+        assert "learning_rate: 2e-05 there" in capsys.readouterr().err
 
 
 def test_an_earlier_run_keeps_what_it_held_out(

@@ -145,8 +145,8 @@ def test_a_finished_run_trains_no_more(
     assert "step 6/6" not in said.err
     for line in (
         r"model +XLNet of 1 layers x 16, .* parameters, float32",
-        r"batch +4 sequences = 1 replica\(s\) x 1 part\(s\) x 4; 128 tokens a",
-        r"data +\d+ sequences of 32 tokens, .* an epoch, 6 steps are",
+        r"batch +4 sequences = 1 replica\(s\) x 1 part\(s\) x 4; 128 tokens",
+        r"data +\d+ sequences of 32 tokens, .* per epoch, 6 steps are",
         r"memory +24 tokens remembered, 16 reused; about 0\.0 GB",
         r"held out +\d+ sequences, batches of 4",
         r"resume +from .*ckpt-6",

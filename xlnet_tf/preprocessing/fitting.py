@@ -10,6 +10,7 @@ import warnings
 
 import keras
 
+from xlnet_tf.config.rates import default_rate
 from xlnet_tf.optimizer import AdamW
 from xlnet_tf.preprocessing.data_sets import check_labels
 from xlnet_tf.preprocessing.data_sets import split
@@ -103,8 +104,9 @@ class RawStringModel:
         """Configure training, by default as the task is usually trained.
 
         Args:
-            optimizer: default AdamW at a learning rate of 2e-5, gradients
-                clipped at a norm of 1.
+            optimizer: default AdamW, gradients clipped at a norm of 1, at a
+                learning rate of 2e-5, or 5e-4 for models of a width of at
+                most 256.
             loss: default the task's own.
             metrics: default, with the default loss, the task's own, by weight.
             loss_weights, weighted_metrics, kwargs: of `keras.Model.compile`.
@@ -118,7 +120,8 @@ class RawStringModel:
                 weighted_metrics = self.default_metrics()
         if isinstance(optimizer, str) and optimizer == "auto":
             # A constant rate, which callbacks can set, unlike a schedule.
-            optimizer = AdamW(2e-5, global_clipnorm=1.0)
+            rate = default_rate(self.config.hidden_dim)
+            optimizer = AdamW(rate, global_clipnorm=1.0)
         if getattr(optimizer, "layer_decay", 1) != 1:
             # The optimizer cannot count frozen layers: it gets no variables of
             # theirs.

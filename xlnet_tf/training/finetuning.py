@@ -102,6 +102,9 @@ class FinetuningRun(Run):
         if config.class_weights == "balanced" and data.labels:
             if "label" in self.rows.dense:
                 balance_classes(self.rows, len(data.labels))
+        config, self._rate_notes = config.for_model(
+            data.task.name, model_config
+        )
         steps_per_epoch = max(1, len(self.rows) // config.batch_size)
         self.config = config.resolve(steps_per_epoch)
 
@@ -125,7 +128,7 @@ class FinetuningRun(Run):
             examples,
             self.data.labels,
             training=training,
-            progress=self.is_chief,
+            progress=self.shows_progress,
             **self.task_class.encoding_arguments(self.data.task, self.config),
         )
 
@@ -237,9 +240,8 @@ class FinetuningRun(Run):
         ready = {}
         for name, examples in splits.items():
             rows = self._encode(examples, False)
-            dataset = distribute_examples(
-                self._batches(rows), self.config, self.strategy
-            )
+            batches = self._batches(rows)
+            dataset = distribute_examples(batches, self.config, self.strategy)
             ready[name] = (examples, rows, dataset)
         return FinetuningEvaluator(
             self.model,
@@ -248,6 +250,7 @@ class FinetuningRun(Run):
             ready,
             self.strategy,
             self.check_stop,
+            self.shows_progress,
         )
 
     def describe(self):
@@ -268,9 +271,10 @@ class FinetuningRun(Run):
             *lora.described(self.model),
             f"strategy  {describe(self.strategy)}",
             f"steps     {config.steps} of {config.batch_size} rows = "
-            f"{epochs:.1f} passes, evaluated every "
+            f"{epochs:.1f} epochs, evaluated every "
             f"{config.evaluation_interval}; {padding:.0%} of the tokens are "
             "padding",
+            *self._rate_notes,
         ]
 
     def progress_text(self, kind, scalars):

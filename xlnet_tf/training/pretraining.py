@@ -243,6 +243,7 @@ class PretrainingRun(Run):
             self.strategy,
             self.check_stop,
             self.held_out.first_half_length,
+            self.shows_progress,
         )
 
     def describe(self):
@@ -270,11 +271,11 @@ class PretrainingRun(Run):
             f"{config.precision}",
             f"strategy  {self.describe_strategy()}",
             f"batch     {config.batch_size} sequences = {replicas} replica(s) "
-            f"x {parts} part(s) x {rows}; {tokens:,} tokens a step",
+            f"x {parts} part(s) x {rows}; {tokens:,} tokens per step",
             *self._describe_data(),
             f"memory    {model.memory_length} tokens remembered, "
-            f"{model.reuse_length} reused; about {expected / 1e9:.1f} GB a "
-            "replica expected",
+            f"{model.reuse_length} reused; about {expected / 1e9:.1f} GB "
+            "per replica expected",
             "held out  "
             + (
                 f"{held_out.num_records:,} sequences, batches of "
@@ -302,7 +303,7 @@ class PretrainingRun(Run):
         config, sets = self.config, sets_of(self.data)
         lines = []
         for data in sets:
-            share = f"; {data.steps_per_epoch:,} steps an epoch"
+            share = f"; {data.steps_per_epoch:,} steps per epoch"
             if len(sets) > 1:
                 share = (
                     f"; {data.directory}: {data.batch_size} rows of a batch, "
@@ -358,11 +359,11 @@ class PretrainingRun(Run):
             self.output, self.model_config.vocabulary_size
         )
         sys.stderr.write(warning)
-        is_small = self.model_config.hidden_dim < 512
+        width = self.model_config.hidden_dim
         written = [self.output / MODEL_FILE, picture, *exports]
         sys.stdout.write(
             "".join(f"wrote {path}\n" for path in written if path)
-            + ending(self.output, bool(warning), exports, is_small)
+            + ending(self.output, bool(warning), exports, width)
         )
 
     def _save(self, name):

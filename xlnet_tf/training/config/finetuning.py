@@ -14,6 +14,9 @@ from data_pipeline.settings import SEED
 from data_pipeline.settings import given_options
 from data_pipeline.settings import read_file
 from data_pipeline.settings import setting
+from xlnet_tf.config.rates import RATE
+from xlnet_tf.config.rates import default_rate
+from xlnet_tf.config.rates import is_small
 from xlnet_tf.training.config.pretraining import TrainingConfig
 from xlnet_tf.training.config.recipes import recipe
 
@@ -29,7 +32,7 @@ PRETRAINING_ONLY = (
     "exports_to_keep",
     "hide_empty_memory",
 )
-# Factor of a recipe's learning rate. Table 9 of
+# Factor of the default learning rate. Table 9 of
 # https://arxiv.org/abs/2106.09685 has 2e-4 to 5e-4, where training all weights
 # took 1e-5 to 3e-5.
 LORA_RATE = 10
@@ -57,14 +60,20 @@ class FinetuningConfig(TrainingConfig):
 
     steps: int | None = setting(None, "total optimizer steps", POSITIVE)
     epochs: float = setting(
-        3.0, "passes over the examples, unless --steps is given", POSITIVE
+        3.0, "epochs over the examples, unless --steps is given", POSITIVE
     )
     warmup_steps: int | None = setting(
         None,
         "warm-up steps of the learning rate (default 10% of the steps)",
         NOT_NEGATIVE,
     )
-    learning_rate: float = setting(2e-5, "peak learning rate", POSITIVE)
+    learning_rate: float | None = setting(
+        None,
+        "peak learning rate (default 5e-4 for models of a width of at most "
+        "256, else that of the task's recipe or 2e-5; a resumed run continues "
+        "as it began)",
+        POSITIVE,
+    )
     max_gradient_norm: float = setting(
         1.0,
         "global norm that gradients are clipped to; 0: no clipping",
@@ -95,7 +104,7 @@ class FinetuningConfig(TrainingConfig):
     lora_rank: int | None = setting(
         None,
         "train only the head and adapters (LoRA) of this rank (default all "
-        "weights); without --learning-rate, 10 times that of the recipe",
+        "weights); without --learning-rate, 10 times the default",
         POSITIVE,
     )
     lora_alpha: float | None = setting(
@@ -203,8 +212,8 @@ class FinetuningConfig(TrainingConfig):
         """Settings of a task's recipe, of a file and of options.
 
         Options win over the file, the file over the recipe. Given epochs or
-        steps replace both of the recipe, and its warm-up. Adapters have 10
-        times the learning rate of the recipe.
+        steps replace both of the recipe, and its warm-up. Without a given
+        learning rate it is None until `for_model`.
 
         Args:
             task: str, its name.
@@ -223,14 +232,11 @@ class FinetuningConfig(TrainingConfig):
             from_file.pop("steps", None)
         given = {**from_file, **given}
         defaults = recipe(task)
+        defaults.pop("learning_rate", None)  # which depends on the model too
         if {"steps", "epochs"} & set(given):
             # The recipe's warm-up belongs to its own number of steps.
             for name in ("steps", "epochs", "warmup_steps"):
                 defaults.pop(name, None)
-        if given.get("lora_rank"):
-            # Adapters are few weights that start at zero; see LORA_RATE.
-            rate = defaults.get("learning_rate", cls.learning_rate)
-            defaults["learning_rate"] = LORA_RATE * rate
         return cls(**{**defaults, **given})
 
     def check_model(self, model_config):
@@ -248,6 +254,32 @@ class FinetuningConfig(TrainingConfig):
                 '`long_documents` "memory" needs a model with memory, which a '
                 'BERT does not have. Use "windows" or "truncate".'
             )
+
+    def for_model(self, task, model_config):
+        """The config with a learning rate, by default one for the model.
+
+        Args:
+            task: str, its name.
+            model_config: XLNetConfig or BertConfig.
+
+        Returns:
+            tuple of the FinetuningConfig and a list of str, lines that say
+            why the rate is not the usual one.
+        """
+        if self.learning_rate is not None:
+            return self, []
+        width = model_config.hidden_dim
+        rate = default_rate(width, recipe(task).get("learning_rate", RATE))
+        if self.lora_rank:
+            rate *= LORA_RATE  # few weights that start at zero
+        notes = []
+        if is_small(width):
+            shown = f"{rate:.0e}".replace("e-0", "e-")
+            notes.append(
+                f"rate      {shown}, as the model is small (width {width}); "
+                "--learning-rate sets it"
+            )
+        return dataclasses.replace(self, learning_rate=rate), notes
 
     def resolve(self, steps_per_epoch):
         """The config with all numbers of steps known.
