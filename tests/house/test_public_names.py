@@ -15,6 +15,7 @@ import saved_models
 import xlnet_tf
 from tests.conftest import ROOT
 from tests.house import options
+from xlnet_tf.__main__ import COMMANDS
 
 FENCE = re.compile(r"^ *```python\n(.*?)^ *```", re.DOTALL | re.MULTILINE)
 MOST_LINES = 6
@@ -78,6 +79,26 @@ def test_importing_the_packages_loads_nothing_heavy():
         text=True,
     )
     assert result.stdout == "[]\n[]\n", result.stderr
+
+
+def test_no_command_loads_anything_heavy_for_its_help():
+    """One process makes the parser of each, in turn."""
+    program = (
+        "import sys\n"
+        "from tests.house import options\n"
+        "from xlnet_tf.__main__ import COMMANDS\n"
+        "for name, _ in COMMANDS.values():\n"
+        "    assert options.parser(name).format_help()\n"
+        f"    print(name, [x for x in {HEAVY} if x in sys.modules])\n"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+    expected = "".join(f"{name} []\n" for name, _ in COMMANDS.values())
+    assert result.stdout == expected, result.stderr
 
 
 def test_options_of_the_commands():

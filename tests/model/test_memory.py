@@ -12,6 +12,8 @@ from keras import ops
 from tests.support.oracle import SIZES
 from tests.support.oracle import B
 from tests.support.oracle import M
+from tests.support.oracle import P
+from tests.support.oracle import T
 from tests.support.oracle import as_numpy
 from tests.support.oracle import largest_difference
 from tests.support.oracle import small_backbone
@@ -138,26 +140,42 @@ def test_each_layer_is_remembered_as_it_entered():
 
 
 def test_memories_of_a_length_that_is_known_in_the_call():
-    """A graph of memories that grow, from none at all."""
+    """A graph of memories that grow, from none at all, of rows of any length.
+
+    Nor does it know how many rows, tokens and targets there will be.
+    """
     for overrides in ({}, dict(attention_type="causal", same_length=True)):
         backbone = small_backbone(memory_length=M, **overrides)
         given = small_features()
         inputs = {
-            name: keras.Input(x.shape[1:], dtype=x.dtype.name)
+            name: keras.Input((None,) * (x.ndim - 1), dtype=x.dtype.name)
             for name, x in given.items()
         }
         inputs["memory_mask"] = keras.Input((None,), dtype="bool")
         memories = [keras.Input((None, 38)) for _ in range(2)]
         outputs = backbone({**inputs, "memories": tuple(memories)})
         graph = keras.Model([inputs, memories], outputs)
-        for length in (0, 1, M):
+        for length, rows, tokens, targets in (
+            (0, B, T, P),
+            (1, B, T, P),
+            (M, B, T, P),
+            (M, 1, T - 4, P),
+            (1, 2, T, 1),
+        ):
             features = small_features(memory_length=M)
-            kept = [x[:, M - length :] for x in features["memories"]]
-            features["memory_mask"] = features["memory_mask"][:, M - length :]
-            features["memories"] = kept
-            expected = backbone(features)
-            del features["memories"]
+            kept = [x[:rows, M - length :] for x in features.pop("memories")]
+            hidden = features.pop("memory_mask")[:rows, M - length :]
+            positions = features.pop("target_positions")
+            features = {
+                name: x[:rows, :tokens] if x.ndim > 1 else x[:rows]
+                for name, x in features.items()
+            }
+            positions = np.minimum(positions[:rows, :targets], tokens - 1)
+            features |= {"target_positions": positions, "memory_mask": hidden}
+            expected = backbone({**features, "memories": kept})
             found = graph([features, kept])
+            assert found["content"].shape == (rows, tokens, 38)
+            assert found["query"].shape == (rows, targets, 38)
             assert largest_difference(found, expected) < TOLERANCE
 
 
