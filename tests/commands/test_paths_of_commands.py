@@ -9,6 +9,7 @@ import re
 import time
 
 import fsspec
+import pytest
 
 from data_pipeline import command_line
 from data_pipeline.tasks.reading import read_examples
@@ -118,7 +119,8 @@ def test_no_command_takes_a_scheme_for_a_folder(tmp_path, monkeypatch, capsys):
     with contextlib.ExitStack() as stack:
         stack.callback(memory.store.clear)
         command_options.cut(stack)
-        replace_models(monkeypatch)
+        # Undone before what `cut` replaces, or that would be left replaced.
+        replace_models(stack.enter_context(pytest.MonkeyPatch.context()))
         for number, (name, option) in enumerate(cases()):
             ending = ENDINGS.get(f"{name.split()[0]} {option}", "")
             ending = ending or ENDINGS.get(option, "")
