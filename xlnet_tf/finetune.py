@@ -191,6 +191,8 @@ def main(argv=None):
             # Runs begun by version 0.1 did not, and continue as they began.
             by_class=not begun or begun.get("held_out_by_class", False),
         )
+        if options.predict:  # read now: a mistake should not cost a training
+            reading.read_unlabelled(data.task, options.predict, data.columns)
         strategy = make_strategy(
             options.strategy, options.tpu, config.worker_timeout
         )

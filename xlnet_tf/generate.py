@@ -89,6 +89,7 @@ def read_prompts(options):
     Raises:
         ValueError: if there are none, or a line has no prompt.
     """
+    from data_pipeline.tasks.readers.formats import is_table
     from saved_models.client.rows import read_json_lines
     from saved_models.client.rows import read_texts
 
@@ -103,6 +104,12 @@ def read_prompts(options):
                 )
         rows += given
     elif options.input:
+        if is_table(options.input):
+            raise ValueError(
+                "`--input` takes prompts, one per line, or JSON lines with "
+                "the field `prompt`; write the column of a table to such a "
+                f"file. Received: --input {options.input}."
+            )
         rows += [{"prompt": text} for text in read_texts(options.input)]
     if not rows:
         raise ValueError(

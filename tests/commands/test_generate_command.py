@@ -139,6 +139,7 @@ def test_a_stream_prints_the_text(preset, capsys):
         (["--prompt", "b", "--stream", "--num-beams", "2"], "leave --output"),
         (["--prompt", "b", "--num-sequences", "2"], "as many beams"),
         (["--prompt", "b", "--segment-length", "2"], "a model with memory"),
+        (["--input", "prompts.csv"], "one per line, or JSON lines"),
     ],
 )
 def test_options_that_do_not_fit(preset, options, message, capsys):

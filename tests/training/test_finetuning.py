@@ -257,6 +257,7 @@ def test_errors_are_one_line(pretrained, tmp_path, capsys):
         (["--columns", "text=review"], "review"),
         (["--data", "nowhere"], "nowhere"),
         (["--preset", "nowhere"], "nowhere"),
+        (["--predict", "nowhere.tsv"], "nowhere.tsv"),
         (["--steps", "3", "--epochs", "2"], "either --steps or --epochs"),
         (["--batch-size", "500"], "at most the number of examples, 24"),
         (["--seeds", "0"], "`--seeds` must be at least 1"),
