@@ -17,6 +17,7 @@ import argparse
 import sys
 
 from data_pipeline import command_line
+from xlnet_tf.files import check_writable
 from xlnet_tf.training.config.names import check_backend
 
 
@@ -144,6 +145,8 @@ def main(argv=None):
             "give either --text, to measure perplexity, or --task and --data."
         )
     check_backend("evaluation")
+    for file in filter(None, (options.output, options.predictions)):
+        check_writable(file)
     return measure_task(options) if options.task else measure_text(options)
 
 
@@ -160,7 +163,6 @@ def measure_text(options):
         )
     from data_pipeline.tokenization.symbols import UNKNOWN_ID
     from saved_models.export import load_tokenizer
-    from xlnet_tf.files import as_path
     from xlnet_tf.files import write_json
     from xlnet_tf.loading import load
     from xlnet_tf.training import perplexity
@@ -199,7 +201,7 @@ def measure_text(options):
         f"speed       {report['tokens_per_second']:,.0f} tokens/s\n"
     )
     if options.output:
-        write_json(as_path(options.output), report)
+        write_json(options.output, report)
     return 0
 
 
@@ -211,7 +213,6 @@ def measure_task(options):
         if getattr(options, name) is not None:
             option = name.replace("_", "-")
             raise ValueError(f"--{option} needs --text, which is not given.")
-    from xlnet_tf.files import as_path
     from xlnet_tf.files import write_json
     from xlnet_tf.files.models import as_model_path
     from xlnet_tf.loading import load
@@ -237,11 +238,10 @@ def measure_task(options):
     )
     sys.stdout.write(f"{options.data}: {written(metrics)}\n")
     if options.predictions:
-        file = as_path(options.predictions)
-        write_predictions(file, predictions)
-        sys.stdout.write(f"wrote {file}\n")
+        write_predictions(options.predictions, predictions)
+        sys.stdout.write(f"wrote {options.predictions}\n")
     if options.output:
-        write_json(as_path(options.output), metrics)
+        write_json(options.output, metrics)
     return 0
 
 
