@@ -343,12 +343,11 @@ def test_the_command_tells_how_far_it_is(told, tmp_path, classifier_export):
     command = ["--model", classifier_export, "--other", classifier_export]
     command += ["--batch-size", 2]
     task = ("--task", "classification", "--data", labelled)
-    for options, line in (
-        (("--file", texts), "comparing: 3 of 3 batches, 100%"),
-        (task, "asking: 5 of 5 examples, 100%"),
-    ):
-        assert line in told(compare.main, *command, *options)
-        assert told(compare.main, *command, *options, "--quiet") == ""
+    found = told(compare.main, *command, "--file", texts)
+    assert "comparing: 3 of 3 batches, 100%" in found
+    found = told(compare.main, *command, *task)
+    assert "asking: 5 of 5 examples, 100%" in found
+    assert told(compare.main, *command, "--file", texts, "--quiet") == ""
 
 
 def test_the_command_refuses(capsys, tmp_path):
