@@ -286,7 +286,7 @@ def _kept(lines, partial, task):
                 write_bytes(partial, "".join([task, *lines]).encode())
             raise
         return
-    partial.write_text("".join([task, *lines]), encoding="utf-8")
+    write_bytes(partial, "".join([task, *lines]).encode())
     with partial.open("a", encoding="utf-8") as file:
 
         def add(line):
