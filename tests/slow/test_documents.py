@@ -23,6 +23,10 @@ DOCUMENTS = sorted(
     for path in (*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"))
 )
 SMALLER = {
+    # Of README alone as it is. With so many pieces of so few syllables, some
+    # segmentations have equal scores, which Python and the graph may resolve
+    # differently (docs/records.md).
+    "--vocabulary-size 8000": "--vocabulary-size 300",
     "--steps 1000": "--steps 2",
     "--batch-size 16": "--batch-size 4",
     "--config small": "--config tiny --set num_layers=1",
@@ -108,7 +112,9 @@ def test_the_readme_runs(tmp_path, run, installed):
     assert list(found) == ["quickstart", "python", "finetune"]
     write_text(tmp_path, files=1)
     assert (tmp_path / "text/0.txt").stat().st_size < 120_000
-    printed = run(*found["quickstart"])
+    kind, body = found["quickstart"]
+    assert "--vocabulary-size 8000" in body
+    printed = run(kind, body.replace("size 8000", "size=8000"))
     assert '"filled": "The ' in printed
     assert "128 tokens" in run("sh", "xlnet inspect records")
     printed = run(*found["python"])
