@@ -126,6 +126,8 @@ def _build_set(
     directory = writer.temporary_path("")
     may_differ = restart.begin(directory, plan) or overwrite
     with _finished_parts_kept(writer, plan):
+        pieces = held_out.piece_characters(corpus.documents, settings)
+        corpus = corpus.divided(pieces)
         built, log = build_parts(
             corpus, tokenizer, settings, writer, may_differ
         )
@@ -166,10 +168,11 @@ def _build_parts(
     corpus, tokenizer, settings, writer, may_differ, processes, progress
 ):
     """Build all parts; returns a list of BuiltPart in order, and a ReadLog."""
-    documents = held_out.divided(corpus.documents, settings)
-    threshold = held_out.validation_threshold(documents, settings)
+    threshold = held_out.validation_threshold(corpus.documents, settings)
     log = ReadLog(progress.read)
-    parts = held_out.numbered_parts(documents(log), threshold, settings.seed)
+    parts = held_out.numbered_parts(
+        corpus.documents(log), threshold, settings.seed
+    )
 
     def jobs():
         for split, number, part in parts:

@@ -18,8 +18,8 @@ _HASHES = 1 << 64
 _MOST_CHARACTERS_OF_A_TOKEN = 8
 
 
-def divided(documents, settings):
-    """Cut the documents of a short text that has few of them.
+def piece_characters(documents, settings):
+    """Size of the pieces of a short text that has few documents.
 
     Whole ones could not be held out, or would make the share that is held out
     several times the fraction.
@@ -29,45 +29,24 @@ def divided(documents, settings):
         settings: RecordSettings.
 
     Returns:
-        function like `documents`; the same one if the fraction is of at least
-        a quarter of a document, or the text is long.
+        int for `Corpus.divided`; None to keep the documents whole, because the
+        fraction is of at least a quarter of a document, or the text is long.
     """
     fraction = settings.validation_fraction
     if not fraction:
-        return documents
+        return None
     count = total = 0
     with contextlib.closing(documents()) as stream:
         for document in stream:
             count, total = count + 1, total + len(document.text)
             if count >= max(2, 0.25 / fraction) or total > PART_CHARACTERS:
-                return documents
-    size = max(_enough(settings), int(total * fraction / 2))
-
-    def pieces(*arguments):
-        for document in documents(*arguments):
-            yield from _cut(document, size)
-
-    return pieces
+                return None
+    return max(_enough(settings), int(total * fraction / 2))
 
 
 def _enough(settings):
     """int, characters that fill a sequence in any language."""
     return _MOST_CHARACTERS_OF_A_TOKEN * settings.sequence_length
-
-
-def _cut(document, size):
-    """Yield pieces of at least `size` characters, cut between paragraphs."""
-    text, begin = document.text, 0
-    while len(text) - begin >= 2 * size:
-        for separator in ("\n\n", "\n", " "):
-            end = text.find(separator, begin + size, begin + 2 * size)
-            if end >= 0:
-                break
-        else:
-            break
-        yield document._replace(text=text[begin:end])
-        begin = end + len(separator)
-    yield document._replace(text=text[begin:].strip("\n"))
 
 
 def numbered_parts(documents, threshold, seed):
@@ -129,8 +108,7 @@ def validation_threshold(documents, settings):
         int or None.
 
     Raises:
-        ValueError: the text is a single document, which `divided` has left
-            whole because it is short.
+        ValueError: the text is a single document, too short to be divided.
     """
     if not settings.validation_fraction:
         return None

@@ -24,6 +24,7 @@ row must not have more than 64 million: it is one document, which is held in
 memory.
 """
 
+import copy
 import os
 import re
 import typing
@@ -67,6 +68,20 @@ class Document(typing.NamedTuple):
             return self.text.split("\n")
         return split_sentences(self.text)
 
+    def pieces(self, size):
+        """Yield Documents of at least `size` characters, cut at paragraphs."""
+        text, begin = self.text, 0
+        while len(text) - begin >= 2 * size:
+            for separator in ("\n\n", "\n", " "):
+                end = text.find(separator, begin + size, begin + 2 * size)
+                if end >= 0:
+                    break
+            else:
+                break
+            yield self._replace(text=text[begin:end])
+            begin = end + len(separator)
+        yield self._replace(text=text[begin:].strip("\n"))
+
 
 class Reader(typing.NamedTuple):
     """Reader of text files of a format and an encoding.
@@ -74,6 +89,8 @@ class Reader(typing.NamedTuple):
     `text_format` is one of `TEXT_FORMATS` other than "auto", `knows_json` is
     whether names that end in .jsonl and .json mean "jsonl" all the same.
     `text_field` is the name of the text in lines of JSON and in tables.
+    Documents are cut into pieces of `piece_characters`, or kept whole if it is
+    None.
     """
 
     text_format: str
@@ -81,6 +98,7 @@ class Reader(typing.NamedTuple):
     encoding: str
     on_bad_text: str
     text_field: str = TEXT_FIELD
+    piece_characters: int | None = None
 
     def documents(self, path, log=None):
         """Yield the Documents of a file.
@@ -98,7 +116,10 @@ class Reader(typing.NamedTuple):
         is_empty = True
         for document in self._documents(path, log):
             is_empty = False
-            yield document
+            if self.piece_characters is None:
+                yield document
+            else:
+                yield from document.pieces(self.piece_characters)
         if not is_empty:
             return
         if self.on_bad_text == "refuse":
@@ -191,6 +212,12 @@ class Corpus:
         """
         for path in self.files:
             yield from self.reader.documents(path, log)
+
+    def divided(self, piece_characters):
+        """The corpus with its documents in pieces; see `Reader`, a Corpus."""
+        corpus = copy.copy(self)
+        corpus.reader = self.reader._replace(piece_characters=piece_characters)
+        return corpus
 
     def _guessed_format(self, encoding):
         texts = [path for path in self.files if not is_columnar(path)]

@@ -17,6 +17,7 @@ from data_pipeline.records.reading import parse_records
 from data_pipeline.records.schema import RecordSettings
 from data_pipeline.records.writer import read_manifest
 from data_pipeline.records.writer import verify_records
+from data_pipeline.text.documents import Corpus
 from data_pipeline.text.documents import Document
 from data_pipeline.text.documents import read_documents
 from data_pipeline.tokenization.tokenizer import Tokenizer
@@ -266,37 +267,41 @@ def test_much_more_is_held_out_than_asked_for(corpus, tmp_path, capsys):
         assert (said in capsys.readouterr().out) == (count == 6)
 
 
-def test_the_documents_of_a_short_text_are_divided():
+def test_the_documents_of_a_short_text_are_divided(tmp_path):
     """At paragraphs, nothing is lost, and about the fraction is held out."""
-    paragraphs = [f"{i} " * 50 for i in range(800)]
-    text = "\n\n".join(map(str.strip, paragraphs))
-    third = text.index("\n\n", len(text) // 3)
-    for texts in ([text], [text[:third], text[third + 2 :]]):
-        settings = RecordSettings(64, validation_fraction=0.05)
-
-        def documents(texts=texts):
-            return (Document(text, "running") for text in texts)
-
-        divided = held_out.divided(documents, settings)
-        assert "\n\n".join(x.text for x in divided()) == text
-        threshold = held_out.validation_threshold(divided, settings)
+    paragraphs = [(f"{i} " * 50).strip() for i in range(800)]
+    text = "\n\n".join(paragraphs)
+    settings = RecordSettings(64, validation_fraction=0.05)
+    for texts in ([text], ["\n\n".join(x) for x in two_parts(paragraphs)]):
+        for number, part in enumerate(texts):
+            (tmp_path / f"{number}.txt").write_text(part)
+        whole = Corpus(tmp_path / "*.txt", "running")
+        size = held_out.piece_characters(whole.documents, settings)
+        corpus = whole.divided(size)
+        assert "\n\n".join(x.text for x in corpus.documents()) == text
+        assert len(list(whole.documents())) == len(texts)
+        threshold = held_out.validation_threshold(corpus.documents, settings)
         sizes = {"train": 0, "validation": 0}
-        for split, _, part in held_out.numbered_parts(divided(), threshold, 0):
+        for split, _, part in held_out.numbered_parts(
+            corpus.documents(), threshold, 0
+        ):
             sizes[split] += sum(len(document.text) for document in part)
         share = sizes["validation"] / sum(sizes.values())
         assert 0.01 < share < 0.12, share
     # Many documents, a long text, and none to hold out stay as they are.
-    for texts, fraction in (
-        ([text] * 5, 0.05),
-        ([text * 30], 0.05),
-        ([text], 0),
-    ):
+    document = Document(text, "running")
+    for count, times, fraction in ((5, 1, 0.05), (1, 60, 0.05), (1, 1, 0)):
+        many = [document._replace(text=document.text * times)] * count
         settings = RecordSettings(64, validation_fraction=fraction)
-        found = held_out.divided(
-            lambda texts=texts: (Document(x, "running") for x in texts),
-            settings,
+        assert (
+            held_out.piece_characters(lambda m=many: (x for x in m), settings)
+            is None
         )
-        assert len(list(found())) == len(texts)
+
+
+def two_parts(values):
+    middle = len(values) // 3
+    return values[:middle], values[middle:]
 
 
 def test_text_and_set_in_buckets(corpus, tmp_path, bucket, capsys):

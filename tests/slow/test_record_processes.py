@@ -184,6 +184,18 @@ def test_beam_builds_the_same_bytes(beam, corpus, local, tmp_path, capsys):
     assert "was complete already" in capsys.readouterr().out
 
 
+def test_beam_divides_a_short_text_alike(beam, corpus, tmp_path):
+    """A single document, of which no part could be held out."""
+    text = "\n\n".join(path.read_text() for path in corpus.glob("*.txt"))
+    (tmp_path / "text.txt").write_text(text)
+    options = ("--input", tmp_path / "text.txt", "--text-format", "running")
+    options += ("--validation-fraction", 0.1)
+    assert run(corpus, tmp_path / "local", *options) == 0
+    assert run(corpus, tmp_path / "beam", *options, *THREADS) == 0
+    assert digests(tmp_path / "beam") == digests(tmp_path / "local")
+    assert read_manifest(tmp_path / "local").splits["validation"]
+
+
 def test_beam_resumes_after_a_failure(
     beam, corpus, local, tmp_path, monkeypatch, capsys
 ):
