@@ -21,7 +21,7 @@ from data_pipeline import command_line
 from data_pipeline.progress import track
 from data_pipeline.tasks import catalog
 from data_pipeline.tasks import reading
-from data_pipeline.tasks.task_data import described_guess
+from data_pipeline.tasks.task_data import tell_guess
 from data_pipeline.tokenization.symbols import CLS_ID
 from data_pipeline.tokenization.symbols import CLS_SEGMENT
 from data_pipeline.tokenization.symbols import SEP_ID
@@ -151,7 +151,7 @@ def read_labelled(task, path, split=None, columns=None, limit=None):
         found = (s for s in names if reading.find_split(task, path, s, columns))
         split = next(found, "dev")
     columns, guessed = reading.find_columns(task, path, split, columns)
-    _tell(guessed)
+    tell_guess(guessed)
     examples = reading.read_examples(task, path, split, columns)[:limit]
     for example in examples:
         if not reading.is_labelled(example):
@@ -160,11 +160,6 @@ def read_labelled(task, path, split=None, columns=None, limit=None):
                 "is measured on labelled data."
             )
     return examples
-
-
-def _tell(guessed):
-    if guessed:
-        sys.stderr.write(f"{described_guess(guessed)}\n")
 
 
 def compare_on_task(model, other, task, examples, batch_size=8, progress=False):
@@ -309,7 +304,7 @@ def main(argv=None):
     if arguments.task:
         return _main_on_task(arguments)
     texts, guessed = read_lines_or_table(arguments.file, arguments.columns)
-    _tell(guessed)
+    tell_guess(guessed)
     if not texts:
         raise ValueError(f"there is no text in {arguments.file}.")
     texts = texts[: arguments.limit]

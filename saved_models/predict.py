@@ -21,7 +21,7 @@ import numpy as np
 from data_pipeline import command_line
 from data_pipeline.progress import track
 from data_pipeline.tasks.readers.formats import is_table
-from data_pipeline.tasks.task_data import described_guess
+from data_pipeline.tasks.task_data import tell_guess
 from saved_models.client.client import connect
 from saved_models.client.client import inputs_of
 from saved_models.client.local import add_trust_options
@@ -181,8 +181,7 @@ def _read_rows(arguments):
             found, guessed = read_lines_or_table(
                 arguments.file, arguments.columns
             )
-            if guessed:
-                sys.stderr.write(f"{described_guess(guessed)}\n")
+            tell_guess(guessed)
             texts += found
         rows = [{"text": text} for text in texts]
         places = [f"text {number}" for number in range(1, len(rows) + 1)]

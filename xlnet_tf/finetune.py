@@ -178,7 +178,7 @@ def main(argv=None):
     begun = first_begun(outputs, RESULTS_FILE)
     if begun and config.learning_rate is None:
         # Its default depended on the task alone before.
-        rate = begun["training"]["learning_rate"]
+        rate = begun.get("training", {}).get("learning_rate")
         config = dataclasses.replace(config, learning_rate=rate)
     with command_line.warnings_in_a_line():
         data = reading.read_task(

@@ -2,6 +2,7 @@
 
 import collections
 import dataclasses
+import sys
 
 from data_pipeline.tasks.examples import TaskSpec
 
@@ -91,6 +92,16 @@ def described_guess(guessed, classes=None):
         for role, column in guessed.items()
     ]
     return f"{', '.join(found)}; guessed, see --columns"
+
+
+def tell_guess(guessed):
+    """Say on standard error which columns were guessed, if any.
+
+    Args:
+        guessed: dict of role to column.
+    """
+    if guessed:
+        sys.stderr.write(f"{described_guess(guessed)}\n")
 
 
 def _number(labels):

@@ -362,9 +362,6 @@ def test_how_a_run_ends(tmp_path):
         assert reason is None or f"{reason} {preset}\n" in text
         assert f"      --preset {preset}\n" in text
         assert f"xlnet export --model {preset} --output" in text
-        for width, rate in ((256, ""), (384, " --learning-rate 5e-4")):
-            small = ending.ending(tmp_path, diverged, width=width)
-            assert f"      --preset {preset}{rate}\n" in small, width
         text = ending.ending(tmp_path, diverged, exports)
         assert f"xlnet predict --model {tmp_path}/export/{used} --t" in text
         assert "xlnet export" not in text

@@ -359,11 +359,10 @@ class PretrainingRun(Run):
             self.output, self.model_config.vocabulary_size
         )
         sys.stderr.write(warning)
-        width = self.model_config.hidden_dim
         written = [self.output / MODEL_FILE, picture, *exports]
         sys.stdout.write(
             "".join(f"wrote {path}\n" for path in written if path)
-            + ending(self.output, bool(warning), exports, width)
+            + ending(self.output, bool(warning), exports)
         )
 
     def _save(self, name):

@@ -1,12 +1,10 @@
 """Metrics and answers of a task's model on examples, without training."""
 
-import sys
-
 from data_pipeline.command_line import warnings_in_a_line
 from data_pipeline.features.batches import Batches
 from data_pipeline.tasks import reading
 from data_pipeline.tasks.catalog import find_task
-from data_pipeline.tasks.task_data import described_guess
+from data_pipeline.tasks.task_data import tell_guess
 from xlnet_tf.files import as_path
 from xlnet_tf.files import read_json
 from xlnet_tf.tasks import task_class
@@ -59,11 +57,10 @@ def evaluate_task(
         task: str, name of a task of the model's kind.
         path: str, a file in the format of the task, or a directory or archive
             of it, whose dev split is read.
-        columns: str or None, as of `finetune`; guessed as there.
+        columns: str or None, as of `finetune`; guessed as there, and told.
         settings: dict of further fields of FinetuningConfig, or None: the rows
             of a batch, how long documents are read.
-        progress: bool, whether to tell how far it is, and what was guessed.
-            Default False.
+        progress: bool, whether to tell how far it is. Default False.
         of_run: dict of `columns_of_run` or None, columns that are read where
             none are given and the file has these.
 
@@ -82,8 +79,7 @@ def evaluate_task(
         columns, guessed = reading.find_columns(
             spec, path, "dev", columns, of_run
         )
-        if guessed and progress:
-            sys.stderr.write(f"{described_guess(guessed)}\n")
+        tell_guess(guessed)
         examples = reading.read_examples(spec, path, "dev", columns)
     labels = _classes(model, spec, examples)
     preprocessor = model.preprocessor

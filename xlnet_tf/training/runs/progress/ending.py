@@ -5,7 +5,6 @@ The losses are those of its `metrics.jsonl` and `best.json`.
 
 import math
 
-from xlnet_tf.config.rates import is_small
 from xlnet_tf.files import read_json_lines
 from xlnet_tf.training.runs.progress.best import read_best
 from xlnet_tf.training.runs.progress.log import METRICS_FILE
@@ -14,11 +13,9 @@ from xlnet_tf.training.runs.progress.log import PICTURE_FILE
 # From this times the best loss on, or that of chance, the last one is worse.
 _CLEARLY_WORSE, _FAR_ABOVE = 1.03, 1.1
 _OVERFITTED = ": the model has overfitted"
-# Models of less than this width need more than the rate of Base, whose is 768.
-_FAR_BELOW_BASE = 512
 _NEXT = """next:
   xlnet finetune --task classification --data FILE.csv --output DIR \\
-      --preset {preset}{settings}
+      --preset {preset}
   {second}
 """
 
@@ -57,14 +54,13 @@ def warning_of_divergence(directory, vocabulary_size):
     )
 
 
-def ending(directory, has_diverged, exports=(), width=None):
+def ending(directory, has_diverged, exports=()):
     """The last lines of a run: its best evaluation, and what can follow.
 
     Args:
         directory: path of the run.
         has_diverged: bool, see `warning_of_divergence`.
         exports: list of paths of the SavedModels that the run wrote, if any.
-        width: int, the model's, or None (default) if it is of no importance.
 
     Returns:
         str.
@@ -86,7 +82,4 @@ def ending(directory, has_diverged, exports=(), width=None):
     second = f"xlnet export --model {preset} --output saved_models/NAME/1"
     if exports:
         second = f"xlnet predict --model {exports[-1]} --text TEXT"
-    settings = ""
-    if width and not is_small(width) and width < _FAR_BELOW_BASE:
-        settings = " --learning-rate 5e-4"
-    return said + _NEXT.format(preset=preset, settings=settings, second=second)
+    return said + _NEXT.format(preset=preset, second=second)
