@@ -335,24 +335,29 @@ def test_how_a_run_ends(tmp_path):
     """Worse than guessing among 300 tokens, or than its best evaluation."""
     exports = [tmp_path / "export/2", tmp_path / "export/4"]
     nan = float("nan")
-    for (best, last), diverged, reason, used in (
-        ((3.0, 3.05), False, None, 4),
-        ((3.0, 4.0), False, ": the model has overfitted, use", 2),
-        ((3.0, 40.0), True, "; the last is worse (40.000), use", 2),
-        ((3.0, nan), True, "; the last is worse (nan), use", 2),
-        ((7.0, 7.0), True, None, 4),
+    overfitted = "the model has overfitted: its last held-out"
+    diverged = "the run has diverged: its last held-out"
+    for (best, last, trained), failure, reason, used in (
+        ((3.0, 3.05, 1.0), "", None, 4),
+        ((3.0, 4.0, 1.0), "", ": the model has overfitted, use", 2),
+        ((3.0, 40.0, 1.0), overfitted, "; the last is worse (40.000), use", 2),
+        ((3.0, 40.0, 9.0), diverged, "; the last is worse (40.000), use", 2),
+        ((3.0, nan, 1.0), diverged, "; the last is worse (nan), use", 2),
+        ((7.0, 7.0, 1.0), overfitted, None, 4),
+        ((7.0, 7.0, nan), diverged, None, 4),
     ):
         log = log_at(tmp_path, step_at(4), quiet=True)
-        log.train({"loss": 1.0})
+        log.train({"loss": trained})
         log.evaluate({"loss": last})
         value = {"metric": "loss", "value": best, "step": 2}
         (tmp_path / "best.json").write_text(json.dumps(value))
-        warning = ending.warning_of_divergence(tmp_path, 300)
-        assert bool(warning) == diverged, last
-        assert not diverged or f"loss is {last:.3f}, and a guess" in warning
-        assert not diverged or "300 tokens has 5.704." in warning
-        text = ending.ending(tmp_path, diverged)
-        if diverged and not reason:
+        warning = ending.warning_of_failure(tmp_path, 300)
+        assert bool(warning) == bool(failure), last
+        if failure:
+            found = f"{failure} loss is {last:.3f}, and a guess among 300 "
+            assert f"warning: {found}tokens has 5.704" in warning
+        text = ending.ending(tmp_path, bool(failure))
+        if failure and not reason:
             assert text == ""
             continue
         preset = tmp_path / "best" if reason else tmp_path
@@ -362,14 +367,12 @@ def test_how_a_run_ends(tmp_path):
         assert reason is None or f"{reason} {preset}\n" in text
         assert f"      --preset {preset}\n" in text
         assert f"xlnet export --model {preset} --output" in text
-        text = ending.ending(tmp_path, diverged, exports)
+        text = ending.ending(tmp_path, bool(failure), exports)
         assert f"xlnet predict --model {tmp_path}/export/{used} --t" in text
         assert "xlnet export" not in text
         # Of the last step alone.
-        text = ending.ending(tmp_path, diverged, exports[1:])
+        text = ending.ending(tmp_path, bool(failure), exports[1:])
         assert ("xlnet export --model" in text) == (reason is not None)
     (tmp_path / "metrics.jsonl").unlink()
     log_at(tmp_path, step_at(4), quiet=True).train({"loss": 9.0})
-    assert "its last loss is 9.000" in ending.warning_of_divergence(
-        tmp_path, 300
-    )
+    assert "its last loss is 9.000" in ending.warning_of_failure(tmp_path, 300)

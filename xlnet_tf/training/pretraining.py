@@ -35,7 +35,7 @@ from xlnet_tf.training.runs.exports import kept_exports
 from xlnet_tf.training.runs.exports import note_export
 from xlnet_tf.training.runs.exports import remove_unfinished
 from xlnet_tf.training.runs.progress.ending import ending
-from xlnet_tf.training.runs.progress.ending import warning_of_divergence
+from xlnet_tf.training.runs.progress.ending import warning_of_failure
 from xlnet_tf.training.runs.progress.log import draw_losses
 from xlnet_tf.training.runs.run import MODEL_FILE
 from xlnet_tf.training.runs.run import Run
@@ -355,7 +355,7 @@ class PretrainingRun(Run):
         self._save("preset")
         picture = draw_losses(self.output)
         exports = kept_exports(self.options.export, self.output / EXPORTS_FILE)
-        warning = warning_of_divergence(
+        warning = warning_of_failure(
             self.output, self.model_config.vocabulary_size
         )
         sys.stderr.write(warning)

@@ -33,7 +33,7 @@ def last_loss(directory, kind):
     return found[-1] if found else None
 
 
-def warning_of_divergence(directory, vocabulary_size):
+def warning_of_failure(directory, vocabulary_size):
     """A line on a run that is worse than guessing, str; "" for any other.
 
     Args:
@@ -41,25 +41,39 @@ def warning_of_divergence(directory, vocabulary_size):
         vocabulary_size: int; a guess among so many has the loss of its
             logarithm.
     """
-    held_out, chance = last_loss(directory, "eval"), math.log(vocabulary_size)
-    last = last_loss(directory, "train") if held_out is None else held_out
+    held_out, trained = (
+        last_loss(directory, "eval"),
+        last_loss(directory, "train"),
+    )
+    chance = math.log(vocabulary_size)
+    last = trained if held_out is None else held_out
     if last is None or last <= _FAR_ABOVE * chance:  # NaN is not
         return ""
+    of = "" if held_out is None else "held-out "
+    found = (
+        f"its last {of}loss is {last:.3f}, and a guess among "
+        f"{vocabulary_size:,} tokens has {chance:.3f}"
+    )
+    picture = directory / PICTURE_FILE
+    has_learned = trained is not None and trained <= _FAR_ABOVE * chance
+    if has_learned and math.isfinite(last):
+        return (
+            f"warning: the model has overfitted: {found}, but in training it "
+            f"is {trained:.3f}. Give more text, or fewer --steps; {picture} "
+            "shows where the losses part.\n"
+        )
     return (
-        "warning: the run has diverged: its last "
-        f"{'' if held_out is None else 'held-out '}loss is {last:.3f}, and a "
-        f"guess among {vocabulary_size:,} tokens has {chance:.3f}. Train anew "
-        f"with a lower --learning-rate; {directory / PICTURE_FILE} shows where "
-        "the loss rises.\n"
+        f"warning: the run has diverged: {found}. Train anew with a lower "
+        f"--learning-rate; {picture} shows where the loss rises.\n"
     )
 
 
-def ending(directory, has_diverged, exports=()):
+def ending(directory, has_failed, exports=()):
     """The last lines of a run: its best evaluation, and what can follow.
 
     Args:
         directory: path of the run.
-        has_diverged: bool, see `warning_of_divergence`.
+        has_failed: bool, whether there is a `warning_of_failure`.
         exports: list of paths of the SavedModels that the run wrote, if any.
 
     Returns:
@@ -73,11 +87,11 @@ def ending(directory, has_diverged, exports=()):
         preset = directory / "best"
         said = (
             f"best: step {best['step']}, loss {best['value']:.3f}; the last is "
-            f"worse ({last:.3f}){'' if has_diverged else _OVERFITTED}, use "
+            f"worse ({last:.3f}){'' if has_failed else _OVERFITTED}, use "
             f"{preset}\n"
         )
         exports = [x for x in exports if x.name == str(best["step"])]
-    elif has_diverged:
+    elif has_failed:
         return ""  # there is nothing to go on with
     second = f"xlnet export --model {preset} --output saved_models/NAME/1"
     if exports:
