@@ -248,6 +248,16 @@ def right_of(rows):
     return sum(right) / len(right)
 
 
+def test_what_is_predicted_is_read_before_the_training(
+    pretrained, tmp_path, capsys
+):
+    argv = options(pretrained / "preset", tmp_path / "run")
+    argv += ["--predict", str(tmp_path / "gone.tsv")]
+    assert command_line.run(finetune.main, argv) == 1
+    assert "gone.tsv" in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
+
+
 def test_errors_are_one_line(pretrained, tmp_path, capsys):
     argv = options(pretrained / "preset", tmp_path / "run")
     for change, message in (
@@ -257,7 +267,6 @@ def test_errors_are_one_line(pretrained, tmp_path, capsys):
         (["--columns", "text=review"], "review"),
         (["--data", "nowhere"], "nowhere"),
         (["--preset", "nowhere"], "nowhere"),
-        (["--predict", "nowhere.tsv"], "nowhere.tsv"),
         (["--steps", "3", "--epochs", "2"], "either --steps or --epochs"),
         (["--batch-size", "500"], "at most the number of examples, 24"),
         (["--seeds", "0"], "`--seeds` must be at least 1"),
