@@ -7,6 +7,7 @@ Names are imported when they are first used, so that the commands answer
 """
 
 import importlib
+import typing
 
 _MODULES = {
     "MixedPretrainingData": "mixing",
@@ -14,6 +15,15 @@ _MODULES = {
     "Tokenizer": "tokenization.tokenizer",
     "read_examples": "tasks.reading",
 }
+
+# What `__getattr__` gives, for type checkers and editors.
+if typing.TYPE_CHECKING:
+    from data_pipeline.mixing import (
+        MixedPretrainingData as MixedPretrainingData,
+    )
+    from data_pipeline.pretraining import PretrainingData as PretrainingData
+    from data_pipeline.tasks.reading import read_examples as read_examples
+    from data_pipeline.tokenization.tokenizer import Tokenizer as Tokenizer
 
 __all__ = [*_MODULES]
 

@@ -5,12 +5,19 @@ Names are imported when they are first used, so that the commands answer
 """
 
 import importlib
+import typing
 
 _MODULES = {
     "connect": "client.client",
     "export_model": "export",
     "load": "client.local",
 }
+
+# What `__getattr__` gives, for type checkers and editors.
+if typing.TYPE_CHECKING:
+    from saved_models.client.client import connect as connect
+    from saved_models.client.local import load as load
+    from saved_models.export import export_model as export_model
 
 __all__ = list(_MODULES)
 

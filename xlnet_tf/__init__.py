@@ -10,6 +10,7 @@ import importlib
 import importlib.util
 import os
 import sys
+import typing
 
 import wrapt
 
@@ -42,6 +43,64 @@ _MODULES = {
     "load": "loading",
 }
 _FOLDERS = ("objectives", "pictures")
+
+
+# What `__getattr__` gives, for type checkers and editors.
+if typing.TYPE_CHECKING:
+    from xlnet_tf import objectives as objectives
+    from xlnet_tf import pictures as pictures
+    from xlnet_tf.config import BertConfig as BertConfig
+    from xlnet_tf.config import XLNetConfig as XLNetConfig
+    from xlnet_tf.loading import load as load
+    from xlnet_tf.model.backbone import XLNetBackbone as XLNetBackbone
+    from xlnet_tf.model.bert.backbone import BertBackbone as BertBackbone
+    from xlnet_tf.model.memory import StatefulMemory as StatefulMemory
+    from xlnet_tf.objectives.pretrainer import (
+        XLNetPretrainer as XLNetPretrainer,
+    )
+    from xlnet_tf.optimizer import AdamW as AdamW
+    from xlnet_tf.optimizer import WarmupSchedule as WarmupSchedule
+    from xlnet_tf.preprocessing.choices import (
+        XLNetMultipleChoicePreprocessor as XLNetMultipleChoicePreprocessor,
+    )
+    from xlnet_tf.preprocessing.choices import (
+        XLNetRankerPreprocessor as XLNetRankerPreprocessor,
+    )
+    from xlnet_tf.preprocessing.questions import (
+        XLNetQuestionAnsweringPreprocessor as XLNetQuestionAnsweringPreprocessor,  # noqa: E501
+    )
+    from xlnet_tf.preprocessing.seq2seq import (
+        XLNetSeq2SeqPreprocessor as XLNetSeq2SeqPreprocessor,
+    )
+    from xlnet_tf.preprocessing.texts import (
+        XLNetTextClassifierPreprocessor as XLNetTextClassifierPreprocessor,
+    )
+    from xlnet_tf.preprocessing.tokens import (
+        XLNetTokenClassifierPreprocessor as XLNetTokenClassifierPreprocessor,
+    )
+    from xlnet_tf.tasks.choices import (
+        XLNetMultipleChoice as XLNetMultipleChoice,
+    )
+    from xlnet_tf.tasks.choices import XLNetRanker as XLNetRanker
+    from xlnet_tf.tasks.classification.multi_label import (
+        XLNetMultiLabelClassifier as XLNetMultiLabelClassifier,
+    )
+    from xlnet_tf.tasks.classification.texts import (
+        XLNetTextClassifier as XLNetTextClassifier,
+    )
+    from xlnet_tf.tasks.classification.texts import (
+        XLNetTextRegressor as XLNetTextRegressor,
+    )
+    from xlnet_tf.tasks.classification.words import (
+        XLNetTokenClassifier as XLNetTokenClassifier,
+    )
+    from xlnet_tf.tasks.question_answering import (
+        XLNetQuestionAnswering as XLNetQuestionAnswering,
+    )
+    from xlnet_tf.tasks.question_answering import (
+        XLNetSpanClassifier as XLNetSpanClassifier,
+    )
+    from xlnet_tf.tasks.seq2seq.task import XLNetSeq2Seq as XLNetSeq2Seq
 
 
 def _check_neighbours():

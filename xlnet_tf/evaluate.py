@@ -162,7 +162,7 @@ def measure_text(options):
             "--window reads without memory; leave --memory-length out."
         )
     from data_pipeline.tokenization.symbols import UNKNOWN_ID
-    from saved_models.export import load_tokenizer
+    from saved_models.loading import load_tokenizer
     from xlnet_tf.files import write_json
     from xlnet_tf.loading import load
     from xlnet_tf.training import perplexity

@@ -175,7 +175,7 @@ def main(argv=None):
 
 def _generator(options, given):
     """The TextGenerator of the model, with the settings that are given."""
-    from saved_models.export import load_tokenizer
+    from saved_models.loading import load_tokenizer
     from xlnet_tf.generation.generator import TextGenerator
     from xlnet_tf.loading import load
 

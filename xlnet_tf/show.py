@@ -116,7 +116,7 @@ def _draw_masks(options):
     if pieces is None:
         if options.tokenizer is None:
             raise ValueError("--text needs --tokenizer.")
-        from saved_models.export import load_tokenizer
+        from saved_models.loading import load_tokenizer
 
         tokenizer = load_tokenizer(options.tokenizer)
         ids = tokenizer.encode(options.text)
@@ -141,7 +141,7 @@ def _numbers(name, words):
 
 
 def _draw_attention(options):
-    from saved_models.export import load_tokenizer
+    from saved_models.loading import load_tokenizer
     from xlnet_tf import pictures
     from xlnet_tf.loading import load
 

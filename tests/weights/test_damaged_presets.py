@@ -10,7 +10,7 @@ import xlnet_tf
 from data_pipeline.tokenization.hugging_face import read_tokenizer
 from data_pipeline.tokenization.hugging_face import write_tokenizer
 from data_pipeline.tokenization.tokenizer import Tokenizer
-from saved_models.export import load_tokenizer
+from saved_models.loading import load_tokenizer
 from tests.support.samples import tiny_model
 from tests.support.weight_models import assert_same
 from tests.support.weight_models import ours

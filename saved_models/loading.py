@@ -1,0 +1,155 @@
+"""Loading of what an export is made from: a model and its tokenizer."""
+
+import contextlib
+import tempfile
+
+from xlnet_tf.files import as_path
+from xlnet_tf.files import copy_tree
+from xlnet_tf.files import is_remote
+from xlnet_tf.files import local_copy
+from xlnet_tf.files.checksums import CHECKSUMS_FILE
+from xlnet_tf.files.checksums import verify_checksums
+from xlnet_tf.files.models import as_model_path
+
+
+def load_model(path):
+    """Load a model from a run, a preset, a release or a .keras file.
+
+    Args:
+        path: str or path.
+
+    Returns:
+        A model whose class has signatures; XLNetPretrainer for a directory
+        whose files name no head. An XLNetQuestionAnswering of a fine-tuning
+        run has the run's `max_answer_length` and, where some questions have no
+        answer, its best `null_threshold`.
+
+    Raises:
+        FileNotFoundError: if there is nothing.
+        ValueError: if it holds no model that can be exported.
+    """
+    path = as_path(path)
+    if path.is_dir() and (path / "model.keras").is_file():
+        path = path / "model.keras"
+    path = as_model_path(path)
+    if not path.exists():
+        raise FileNotFoundError(
+            f"there is no model at {path}; give the --output of a training "
+            "run, a preset directory, or a .keras file."
+        )
+    with local_copy(path) as local:
+        if local.is_dir():
+            model = _class_of(local).from_preset(local)
+        else:
+            model = _load_keras_file(local)
+    _read_results(model, path.parent)  # RUN/best and RUN/model.keras
+    return model
+
+
+def _load_keras_file(path):
+    from saved_models.signatures import signatures_for
+    from xlnet_tf.loading import load_keras_file
+
+    model = load_keras_file(path)
+    try:
+        signatures_for(model)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
+    return model
+
+
+def _class_of(path):
+    """The class of the model in a directory, by the head it was saved with."""
+    import xlnet_tf
+    from saved_models.signatures import SIGNATURES
+    from xlnet_tf.weights.preset import open_source
+
+    source = open_source(path)
+    try:
+        head = source.main_head()
+    except ValueError as error:
+        raise ValueError(
+            f"{path} holds several heads. Take the one to export with python "
+            "-m xlnet_tf.convert, which says what there is, and export that."
+        ) from error
+    if head is None:
+        return xlnet_tf.XLNetPretrainer  # its bias is all that is missing
+    name = head.task.split(">")[-1]  # registered with Keras, or a plain name
+    if name not in SIGNATURES:
+        raise ValueError(
+            f"{path} holds a {name}, which cannot be exported; these can: "
+            f"{', '.join(SIGNATURES)}."
+        )
+    return getattr(xlnet_tf, name)
+
+
+def _read_results(model, run):
+    """Gives a model for questions the values that its run found best."""
+    import xlnet_tf
+    from xlnet_tf.files import read_json
+
+    file = run / "results.json"
+    if isinstance(model, xlnet_tf.XLNetQuestionAnswering) and file.is_file():
+        verify_checksums(run, [file.name])
+        details = read_json(file).get("details") or {}
+        if "threshold" in details:
+            model.null_threshold = details["threshold"]
+        if details.get("max_answer_length"):
+            model.max_answer_length = details["max_answer_length"]
+
+
+def load_tokenizer(path, lowercase=None):
+    """Load the tokenizer beside a model, or of a file of its own.
+
+    Args:
+        path: str or path of a model or of a SentencePiece model.
+        lowercase: bool, or None for the value in the files beside the model.
+
+    Returns:
+        Tokenizer.
+
+    Raises:
+        FileNotFoundError: if there is none.
+        ValueError: if it is damaged.
+    """
+    from data_pipeline.tokenization.hugging_face import find_tokenizer_file
+    from data_pipeline.tokenization.hugging_face import read_tokenizer
+    from data_pipeline.tokenization.tokenizer import Tokenizer
+
+    path = as_model_path(path)
+    if path.is_file() and path.suffix != ".keras":
+        with local_copy(path) as local:
+            return Tokenizer(local, lowercase=bool(lowercase))
+    directory = path if path.is_dir() else path.parent
+    # A run's preset knows the case of its text, the run itself does not.
+    for place in (directory / "preset", directory / "best", directory):
+        with _local_tokenizer(place) as local:
+            if local.is_dir() and find_tokenizer_file(local) is not None:
+                return read_tokenizer(local, lowercase)
+    raise FileNotFoundError(
+        f"there is no tokenizer (spiece.model, tokenizer.json) in {directory}; "
+        "give the model's with --tokenizer."
+    )
+
+
+@contextlib.contextmanager
+def _local_tokenizer(directory):
+    """A local directory with the files of the tokenizer of a model."""
+    from data_pipeline.tokenization import hugging_face
+
+    if not is_remote(directory):
+        yield directory
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        for name in (
+            hugging_face.PRESET_FILE,
+            hugging_face.MODEL_FILE,
+            hugging_face.TOKENIZER_FILE,
+            hugging_face.CONFIG_FILE,
+            CHECKSUMS_FILE,
+        ):
+            if (directory / name).is_file():
+                target = as_path(folder) / name
+                target.parent.mkdir(parents=True, exist_ok=True)
+                copy_tree(directory / name, target)
+        yield as_path(folder)
