@@ -8,7 +8,6 @@ Shapes: N texts, M chunks of texts, P pieces of all texts.
 """
 
 import hashlib
-import sys
 import typing
 import weakref
 
@@ -17,8 +16,6 @@ import tensorflow as tf
 import tensorflow_text
 from tensorflow_text.python.ops import sentencepiece_tokenizer
 
-from data_pipeline.command_line import Parser
-from data_pipeline.command_line import run
 from data_pipeline.tokenization.cleaning import FINAL_SIGMA
 from data_pipeline.tokenization.cleaning import final_sigma_patterns
 from data_pipeline.tokenization.commas import CommaTable
@@ -27,7 +24,6 @@ from data_pipeline.tokenization.graph_offsets import PieceOffsets
 from data_pipeline.tokenization.graph_offsets import is_first
 from data_pipeline.tokenization.ragged import row_ids
 from data_pipeline.tokenization.symbols import UNKNOWN_ID
-from data_pipeline.tokenization.tokenizer import Tokenizer
 from data_pipeline.tokenization.unknown_runs import UnknownRuns
 
 _CHUNK_WORDS = 128
@@ -297,74 +293,6 @@ class _NamedModel(sentencepiece_tokenizer._SentencepieceModelResource):
             )
 
 
-def agreement(tokenizer, texts, batch_size=256):
-    """Compare the graph with the tokenizer that it was built from.
-
-    Args:
-        tokenizer: Tokenizer.
-        texts: list of str.
-        batch_size: int, default 256.
-
-    Returns:
-        list of int, the positions in `texts` where the ids differ.
-    """
-    graph = tf.function(
-        GraphTokenizer(tokenizer),
-        input_signature=[tf.TensorSpec([None], tf.string)],
-    )
-    differences = []
-    for begin in range(0, len(texts), batch_size):
-        batch = texts[begin : begin + batch_size]
-        rows = [text.encode(errors="surrogatepass") for text in batch]
-        found = graph(tf.constant(rows, tf.string)).to_list()
-        expected = tokenizer.encode_batch(batch)
-        differences.extend(
-            begin + row
-            for row in range(len(batch))
-            if found[row] != expected[row]
-        )
-    return differences
-
-
-def main(argv=None):
-    """Report on which lines of a text the graph and the tokenizer agree.
-
-    Args:
-        argv: list of str, default None for those of the process.
-
-    Returns:
-        int, 0 where they agree on every line, else 1.
-
-    Raises:
-        OSError: an input cannot be read.
-        ValueError: the tokenizer cannot be used, or there is no input.
-    """
-    parser = Parser(
-        prog="python -m data_pipeline.tokenization.graph",
-        description="Checks that the exported tokenizer gives the same ids "
-        "as the one in Python.",
-    )
-    parser.add_argument("--tokenizer", required=True, metavar="FILE")
-    parser.add_argument("--input", required=True, nargs="+", metavar="GLOB")
-    parser.add_argument("--lowercase", action="store_true")
-    parser.add_argument("--show", type=int, default=5, metavar="N")
-    options = parser.parse_args(argv)
-    from data_pipeline.text.documents import read_documents
-
-    tokenizer = Tokenizer(options.tokenizer, options.lowercase)
-    lines = [
-        line for document in read_documents(options.input) for line in document
-    ]
-    differences = agreement(tokenizer, lines)
-    share = 1 - len(differences) / max(1, len(lines))
-    sys.stdout.write(
-        f"{len(lines)} lines, {len(differences)} differ, {share:.4%} agree\n"
-    )
-    for position in differences[: options.show]:
-        sys.stdout.write(f"differs: {lines[position]!r}\n")
-    return 1 if differences else 0
-
-
 def _by_text(ids, firsts, splits):
     """Pieces of chunks as pieces of the texts that the chunks are of.
 
@@ -379,7 +307,3 @@ def _by_text(ids, firsts, splits):
         tf.searchsorted(rows, tf.cast(splits, rows.dtype), out_type=tf.int64),
         validate=False,
     )
-
-
-if __name__ == "__main__":
-    sys.exit(run(main))

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from data_pipeline.tokenization.agreement import agreement
+from data_pipeline.tokenization.agreement import main
 from data_pipeline.tokenization.graph import GraphTokenizer
-from data_pipeline.tokenization.graph import agreement
 from data_pipeline.tokenization.graph import graph_of
-from data_pipeline.tokenization.graph import main
 from data_pipeline.tokenization.tokenizer import Tokenizer
 from tests.support.samples import TEXTS
 from tests.support.samples import random_texts

@@ -1,0 +1,103 @@
+"""Compare the tokenizer of exports with the one in Python, on a text.
+
+python -m data_pipeline.tokenization.agreement --tokenizer spiece.model \\
+    --input 'text/*.txt'
+"""
+
+import sys
+
+from data_pipeline import command_line
+
+
+def agreement(tokenizer, texts, batch_size=256):
+    """Compare the graph with the tokenizer that it was built from.
+
+    Args:
+        tokenizer: Tokenizer.
+        texts: list of str.
+        batch_size: int, default 256.
+
+    Returns:
+        list of int, the positions in `texts` where the ids differ.
+    """
+    import tensorflow as tf
+
+    from data_pipeline.tokenization.graph import GraphTokenizer
+
+    graph = tf.function(
+        GraphTokenizer(tokenizer),
+        input_signature=[tf.TensorSpec([None], tf.string)],
+    )
+    differences = []
+    for begin in range(0, len(texts), batch_size):
+        batch = texts[begin : begin + batch_size]
+        rows = [text.encode(errors="surrogatepass") for text in batch]
+        found = graph(tf.constant(rows, tf.string)).to_list()
+        expected = tokenizer.encode_batch(batch)
+        differences.extend(
+            begin + row
+            for row in range(len(batch))
+            if found[row] != expected[row]
+        )
+    return differences
+
+
+def main(argv=None):
+    """Report on which lines of a text the graph and the tokenizer agree.
+
+    Args:
+        argv: list of str, default None for those of the process.
+
+    Returns:
+        int, 0 where they agree on every line, else 1.
+
+    Raises:
+        OSError: an input cannot be read.
+        ValueError: the tokenizer cannot be used, or there is no input.
+    """
+    options = _parse_arguments(argv)
+    from data_pipeline.text.documents import read_documents
+    from data_pipeline.tokenization.tokenizer import Tokenizer
+
+    tokenizer = Tokenizer(options.tokenizer, options.lowercase)
+    lines = [
+        line for document in read_documents(options.input) for line in document
+    ]
+    differences = agreement(tokenizer, lines)
+    share = 1 - len(differences) / max(1, len(lines))
+    sys.stdout.write(
+        f"{len(lines)} lines, {len(differences)} differ, {share:.4%} agree\n"
+    )
+    for position in differences[: options.show]:
+        sys.stdout.write(f"differs: {lines[position]!r}\n")
+    return 1 if differences else 0
+
+
+def _parse_arguments(argv):
+    parser = command_line.Parser(
+        prog="python -m data_pipeline.tokenization.agreement",
+        description="Check that the tokenizer of exports gives the same ids as "
+        "the one in Python.",
+    )
+    add = parser.add_argument
+    add("--tokenizer", required=True, metavar="FILE", help="a spiece.model")
+    add(
+        "--input",
+        required=True,
+        nargs="+",
+        metavar="GLOB",
+        help="text, as in build_records",
+    )
+    add("--lowercase", action="store_true", help="for an uncased tokenizer")
+    add(
+        "--show",
+        type=int,
+        default=5,
+        metavar="N",
+        help="print at most so many lines that differ (default 5)",
+    )
+    return command_line.parse(parser, argv)
+
+
+if __name__ == "__main__":
+    sys.exit(command_line.run(main))
