@@ -93,9 +93,12 @@ def train_tokenizer(
     from data_pipeline.tokenization import model_file
     from data_pipeline.tokenization.tokenizer import Tokenizer
 
-    _check_settings(
-        sentences, vocabulary_size, character_coverage, sentence_limit
-    )
+    if isinstance(sentences, str):
+        raise TypeError(
+            "`sentences` must be an iterable of str, not one str. Received: a "
+            f"str of {len(sentences)} characters. Put it into a list."
+        )
+    _check_settings(vocabulary_size, character_coverage, sentence_limit)
     settings = {
         "vocab_size": vocabulary_size,
         "character_coverage": character_coverage,
@@ -120,6 +123,11 @@ def main(argv=None):
         ValueError: as `train_tokenizer`.
     """
     options = _parse_arguments(argv)
+    _check_settings(
+        options.vocabulary_size,
+        options.character_coverage,
+        options.sentence_limit,
+    )
     corpus = Corpus(
         options.input,
         options.text_format,
@@ -337,12 +345,7 @@ def _explained(message, settings):
     )
 
 
-def _check_settings(sentences, vocabulary_size, coverage, sentence_limit):
-    if isinstance(sentences, str):
-        raise TypeError(
-            "`sentences` must be an iterable of str, not one str. Received: a "
-            f"str of {len(sentences)} characters. Put it into a list."
-        )
+def _check_settings(vocabulary_size, coverage, sentence_limit):
     smallest = 3 + len(CONTROL_SYMBOLS) + len(USER_DEFINED_SYMBOLS)
     if vocabulary_size <= smallest:
         raise ValueError(

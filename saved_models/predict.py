@@ -186,10 +186,19 @@ def _read_rows(arguments):
         rows = [{"text": text} for text in texts]
         places = [f"text {number}" for number in range(1, len(rows) + 1)]
     if not rows:
-        raise ValueError(
-            "there is nothing to ask: give --text or --file, or --inputs."
-        )
+        raise ValueError(_why_nothing(arguments))
     return rows, places
+
+
+def _why_nothing(arguments):
+    """Message about a request without a row, str."""
+    file = arguments.file or arguments.inputs
+    if not file:
+        return "there is nothing to ask: give --text or --file, or --inputs."
+    found = "lines that are blank, or none"
+    if arguments.file and is_table(file):  # one without a header is refused
+        found = "a header and no rows"
+    return f"there is nothing to ask: {file} has {found}."
 
 
 def _headers(given):

@@ -213,6 +213,8 @@ def measure_task(options):
         if getattr(options, name) is not None:
             option = name.replace("_", "-")
             raise ValueError(f"--{option} needs --text, which is not given.")
+    from data_pipeline.tasks.archives import open_tree
+    from data_pipeline.tasks.catalog import find_task
     from xlnet_tf.files import write_json
     from xlnet_tf.files.models import as_model_path
     from xlnet_tf.loading import load
@@ -222,6 +224,8 @@ def measure_task(options):
     from xlnet_tf.training.results.report import write_predictions
     from xlnet_tf.training.results.summary import written
 
+    find_task(options.task)
+    open_tree(options.data)  # refused before the model is loaded
     settings = settings_of_run(options.model)
     if options.batch_size:
         settings["batch_size"] = options.batch_size

@@ -178,7 +178,7 @@ def test_predict_refuses(capsys, tmp_path, classifier_export, monkeypatch):
         (None, ["--file", "gone.txt"], "gone.txt"),
         ('{"text": 3}', [], "rows.jsonl, line 1: `text` must be a text; 3 is"),
         ('{"text": "a"}\n{', [], "rows.jsonl, line 2: this is not JSON: "),
-        ("\n", [], "nothing to ask: give --text or --file, or --inputs"),
+        ("\n", [], "nothing to ask: .*rows.jsonl has lines that are blank"),
         ('{"text": "a"}', ["--text", "b"], "either --inputs, or --text and"),
         ('{"text": "a"}', ["--signature", "pairs"], "line 1: it lacks `text_p"),
         ('{"text": "a"}', ["--signature", "x"], "no signature 'x'; it has ids"),
@@ -190,6 +190,11 @@ def test_predict_refuses(capsys, tmp_path, classifier_export, monkeypatch):
         options = ["--model", classifier_export, *options]
         line = refused(capsys, predict.main, *options)
         assert re.search(message, line), line
+    table = tmp_path / "rows.csv"
+    table.write_text("text\n")
+    line = refused(capsys, predict.main, "--model", "x", "--file", table)
+    assert "nothing to ask: " in line
+    assert line.endswith("rows.csv has a header and no rows.\n")
     options = ["--model", tmp_path, "--text", "a"]
     line = refused(capsys, predict.main, *options)
     assert "there is no SavedModel in" in line

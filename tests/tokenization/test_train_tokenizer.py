@@ -230,8 +230,12 @@ def test_command(tmp_path, capfd):
     )
     assert f"{size} pieces" in written
 
-    arguments += ["--quiet", "--vocabulary-size", "17"]
-    assert run(module.main, arguments) == 1
-    printed = capfd.readouterr()
-    assert printed.err.startswith("error: `vocabulary_size` must be above 17")
-    assert printed.err.count("\n") == 1
+    for more, message in (  # before it says that it reads the text
+        (("--vocabulary-size", "17"), "`vocabulary_size` must be above 17"),
+        (("--character-coverage", "2"), "`character_coverage` must be from"),
+        (("--sentence-limit", "0"), "`sentence_limit` must be at least 101"),
+    ):
+        assert run(module.main, [*arguments, *more]) == 1
+        printed = capfd.readouterr()
+        assert printed.err.startswith(f"error: {message}")
+        assert printed.err.count("\n") == 1
