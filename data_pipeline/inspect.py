@@ -67,17 +67,12 @@ def main(argv=None):
         raise ValueError(
             f"`seed` must be {SEED.integer}. Received: seed={options.seed}."
         )
-    import tensorflow as tf
-
-    from data_pipeline.pretraining import PretrainingData
     from data_pipeline.records.reading import tokenizer_of_records
+    from data_pipeline.single_records import DamagedRecord
+    from data_pipeline.single_records import SingleRecords
 
-    data = PretrainingData(
-        options.records,
-        1,
-        split=options.split,
-        seed=options.seed,
-        objective=options.objective,
+    data = SingleRecords(
+        options.records, options.split, options.seed, options.objective
     )
     if not 0 <= options.record < data.num_records:
         raise ValueError(
@@ -90,9 +85,8 @@ def main(argv=None):
         tokenizer = tokenizer_of_records(options.records, data.manifest)
         lines = describe_sample(data)
         lines += ["", *describe_record(data, tokenizer, options.record)]
-    except tf.errors.DataLossError:
+    except DamagedRecord:
         if not options.verify:
-            data.explain_data_loss(options.record)
             raise
         lines = []  # what is damaged is listed below
     _print(*lines)
@@ -147,7 +141,7 @@ def describe_sample(data):
     """Targets, unknown tokens and second segments of some records.
 
     Args:
-        data: PretrainingData.
+        data: SingleRecords.
 
     Returns:
         list of str, lines.
@@ -157,8 +151,7 @@ def describe_sample(data):
     from data_pipeline.tokenization.symbols import UNKNOWN_ID
 
     count = min(_SAMPLE, data.num_records)
-    sample = data.with_batch_size(count)
-    batch = next(sample.dataset(num_parallel_calls=1).as_numpy_iterator())
+    batch = data.batch(np.arange(count) * (data.num_records // count))
     targets = batch["target_weights"].sum(axis=1)
     unknown = np.mean(batch["token_ids"] == UNKNOWN_ID)
     return [
@@ -174,15 +167,14 @@ def describe_record(data, tokenizer, number):
     """One record: its text by segments, and its targets.
 
     Args:
-        data: PretrainingData of batches of one.
+        data: SingleRecords.
         tokenizer: Tokenizer.
         number: int, of the record in the split.
 
     Returns:
         list of str, lines.
     """
-    batch = next(data.dataset(start_step=number).as_numpy_iterator())
-    row = {name: value[0] for name, value in batch.items()}
+    row = {name: value[0] for name, value in data.batch([number]).items()}
     ((shard, place),) = data.sources(number)
     ids, reuse = row["token_ids"], data.manifest.reuse_length
     segments = row["segment_ids"].copy()

@@ -113,9 +113,7 @@ class PretrainingData:
         self.directory = os.fspath(directory)
         if not is_remote(directory):
             self.directory = os.path.abspath(directory)
-        check_tensorflow_reads(
-            as_path(directory), "Copy the records to one of them."
-        )
+        self._check_directory()
         self._service = service
         self.split = split
         self.seed = seed
@@ -163,6 +161,12 @@ class PretrainingData:
             tokenizer = tokenizer_of_records(directory, self.manifest)
             self._starts_word = tokenizer.starts_word
         self._set_batch_size(batch_size)
+
+    def _check_directory(self):
+        """Refuses files that TensorFlow cannot read."""
+        check_tensorflow_reads(
+            as_path(self.directory), "Copy the records to one of them."
+        )
 
     def with_batch_size(self, batch_size: int) -> "PretrainingData":
         """The same records in batches of another size.

@@ -19,6 +19,7 @@ import google_crc32c
 import numpy as np
 
 from xlnet_tf.files import as_path
+from xlnet_tf.files import read_range
 
 FRAME_OVERHEAD = 16
 _HEADER = 12
@@ -196,6 +197,26 @@ def read_checksums(path, records, frame_bytes):
             else:
                 found.append(stored_checksum(frame))
     return found
+
+
+def read_record(path, record, frame_bytes):
+    """Read one record of a file, from wherever `as_path` finds it.
+
+    Args:
+        path: str.
+        record: int, its number in the file.
+        frame_bytes: int, F.
+
+    Returns:
+        bytes of the record [L], or BadRecord if it is damaged or cut off.
+    """
+    begin = record * frame_bytes
+    frame = read_range(path, begin, begin + frame_bytes)
+    if len(frame) < frame_bytes:
+        return _bad(path, record, frame_bytes, "cut off")
+    if find_bad_frames(np.frombuffer(frame, np.uint8)[None])[0]:
+        return _bad(path, record, frame_bytes)
+    return frame[_HEADER : _HEADER + frame_bytes - FRAME_OVERHEAD]
 
 
 def find_bad_ends(path, shard, frame_bytes):

@@ -1,5 +1,6 @@
 """`data_pipeline.inspect`: counts, a record in words, damage."""
 
+import fsspec
 import pytest
 
 from data_pipeline import command_line
@@ -49,6 +50,32 @@ def test_other_objectives(records, capsys):
         argv = [str(records), "--no-verify", "--objective", objective]
         assert inspect.main(argv) == 0
         assert f"by {objective}" in capsys.readouterr().out
+
+
+def test_records_where_fsspec_finds_them(records, capsys):
+    """The same lines as of a local set."""
+    assert inspect.main([str(records), "--record", "3"]) == 0
+    expected = capsys.readouterr().out
+    memory = fsspec.filesystem("memory")
+    try:
+        memory.put(str(records), "/far/set", recursive=True)
+        argv = ["memory://far/set", "--record", "3"]
+        assert inspect.main(argv) == 0
+        printed = capsys.readouterr().out
+        assert "all checksums are right" in printed
+        assert printed.replace("memory://far/set", str(records)) == expected
+        (shard, *_) = sorted(memory.glob("/far/set/train-*"))
+        content = bytearray(memory.cat(shard))
+        content[len(content) // 2] ^= 1
+        memory.pipe(shard, bytes(content))
+        assert inspect.main(argv) == 1
+        assert "damaged    memory://far/set/train-" in capsys.readouterr().out
+        argv.append("--no-verify")
+        assert command_line.run(inspect.main, argv) == 1
+        error = capsys.readouterr().err
+        assert "damaged bytes. Copy the file again" in error
+    finally:
+        memory.rm("/far", recursive=True)
 
 
 def test_damage_and_mistakes(tmp_path, capsys):

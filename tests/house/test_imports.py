@@ -35,7 +35,7 @@ FLOORS = [
     ["data_pipeline.features", "data_pipeline.objectives"],
     ["data_pipeline.records", "data_pipeline.tasks"],
     ["data_pipeline.pretraining"],
-    ["data_pipeline.mixing"],
+    ["data_pipeline.mixing", "data_pipeline.single_records"],
     [
         "data_pipeline",
         "data_pipeline.build_records",

@@ -78,6 +78,8 @@ def test_records(run, tmp_path):
         done = run(*command)
         assert done.returncode == 0, done.stderr
         assert end in done.stdout
+    done = run("data_pipeline.inspect", "s3://bucket/records")
+    assert "all checksums are right" in done.stdout, done.stderr
     run_build(corpus, tmp_path / "near")
     (tmp_path / "far").mkdir()
     for entry in run.client.list_objects_v2(Bucket="bucket", Prefix="records/")[

@@ -289,6 +289,16 @@ def read_json_lines(file):
     return [line for line in lines if isinstance(line, dict)]
 
 
+def read_range(file, begin, end):
+    """The bytes of a file from one, `begin`, to before another, `end`."""
+    path = as_path(file)
+    if isinstance(path, urls.UrlPath):
+        return path.read_range(begin, end)
+    with path.open("rb") as handle:
+        handle.seek(begin)
+        return handle.read(end - begin)
+
+
 def size_of(file):
     """Bytes of a file, int."""
     stat = as_path(file).stat()

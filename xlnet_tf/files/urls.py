@@ -137,6 +137,10 @@ class UrlPath:
         with self.open("rb") as file:
             return file.read()
 
+    def read_range(self, begin, end):
+        """The bytes from one to before another; no more are sent."""
+        return self._ask("cat_file", start=begin, end=end)
+
     def read_text(self, encoding="utf-8"):
         return self.read_bytes().decode(encoding)
 
