@@ -153,12 +153,18 @@ def test_a_finished_run_trains_no_more(
         r"wrote .*model.keras",
     ):
         assert re.search(line, said.out), line
+    assert "time  " not in said.out
     index = output / "checkpoints" / "ckpt-6.index"
     index.write_bytes(index.read_bytes()[:100])
     run = prepared(argv)
     assert run.restored.endswith("ckpt-4")
     run.report()
-    assert "skipped   damaged checkpoint" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "skipped   damaged checkpoint" in said
+    assert re.search(r"time +about .* for 2 training steps, by the size", said)
+    run.shows_progress = False
+    run.report()
+    assert capsys.readouterr().out == ""
 
 
 def test_a_directory_of_another_run(pretrained, records, files, capsys):

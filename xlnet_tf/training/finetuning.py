@@ -17,6 +17,7 @@ from xlnet_tf.files.checksums import verify_checksums
 from xlnet_tf.preprocessing.fitting import check_positions
 from xlnet_tf.tasks import task_class
 from xlnet_tf.tasks.metrics import is_better
+from xlnet_tf.training.arithmetic import finetuning_work
 from xlnet_tf.training.config import WITHOUT_INFLUENCE
 from xlnet_tf.training.config import FinetuningConfig
 from xlnet_tf.training.finetuning_step import FinetuningEvaluator
@@ -253,13 +254,17 @@ class FinetuningRun(Run):
             self.shows_progress,
         )
 
+    def step_work(self):
+        trained = lora.num_trained(self.model)
+        return finetuning_work(self.model, self._batches(self.rows), trained)
+
     def describe(self):
         config, data, preset = self.config, self.data, self.options.preset
         held_out = ", ".join(
             f"{len(x):,} {name}" for name, x in data.evaluation.items()
         )
         start = "random weights" if self.options.random_start else "weights"
-        epochs = config.steps * config.batch_size / len(self.rows)
+        epochs = f"{config.steps * config.batch_size / len(self.rows):.1f}"
         padding = self._batches(self.rows).padding()
         return [
             f"task      {data.title()}",
@@ -270,10 +275,9 @@ class FinetuningRun(Run):
             f"{preset}, {config.precision}",
             *lora.described(self.model),
             f"strategy  {describe(self.strategy)}",
-            f"steps     {config.steps} of {config.batch_size} rows = "
-            f"{epochs:.1f} epochs, evaluated every "
-            f"{config.evaluation_interval}; {padding:.0%} of the tokens are "
-            "padding",
+            f"steps     {config.steps} of {config.batch_size} rows = {epochs} "
+            f"epochs, evaluated every {config.evaluation_interval}; "
+            f"{padding:.0%} of the tokens are padding",
             *self._rate_notes,
         ]
 

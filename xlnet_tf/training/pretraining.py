@@ -21,6 +21,8 @@ from data_pipeline.tokenization.hugging_face import check_tokenizer
 from xlnet_tf.files import as_path
 from xlnet_tf.files import write_bytes
 from xlnet_tf.objectives import OBJECTIVES
+from xlnet_tf.training.arithmetic import expected_bytes
+from xlnet_tf.training.arithmetic import pretraining_work
 from xlnet_tf.training.pretraining_step import PretrainingEvaluator
 from xlnet_tf.training.pretraining_step import PretrainingTrainer
 from xlnet_tf.training.pretraining_step import build
@@ -246,6 +248,11 @@ class PretrainingRun(Run):
             self.shows_progress,
         )
 
+    def step_work(self):
+        data, rows = self.data, self.config.batch_size
+        length = data.manifest.sequence_length
+        return pretraining_work(self.model, rows, length, data.num_targets)
+
     def describe(self):
         config, manifest = self.config, self.data.manifest
         model, held_out = self.model_config, self.held_out
@@ -255,15 +262,9 @@ class PretrainingRun(Run):
         rows = config.replica_batch_size(replicas) // parts
         tokens = config.batch_size * manifest.sequence_length
         parameters = self.model.count_params()
-        # Weights, gradients and two moments; activations; logits and their
-        # gradient.
-        targets = self.data.num_targets
-        expected = 16 * parameters + self.model.backbone.expected_bytes(
-            rows,
-            manifest.sequence_length,
-            targets if self.model.reads_query else 0,
+        expected = expected_bytes(
+            self.model, rows, manifest.sequence_length, self.data.num_targets
         )
-        expected += 12 * rows * targets * model.vocabulary_size
         lines = [
             f"model     {kind} of {model.num_layers} layers x "
             f"{model.hidden_dim}, {model.num_heads} heads, "
