@@ -28,6 +28,7 @@ from xlnet_tf.training.config import PRETRAINING_ONLY
 from xlnet_tf.training.config import FinetuningConfig
 from xlnet_tf.training.config.names import check_backend
 from xlnet_tf.training.config.names import check_strategy
+from xlnet_tf.training.runs.allocator import keep_freed_memory
 from xlnet_tf.training.runs.progress.trackers import check_tracker
 
 FREQUENT = (
@@ -224,6 +225,7 @@ def main(argv=None):
 
 def command():
     """Entry point of the console script."""
+    keep_freed_memory()
     return command_line.run(main)
 
 

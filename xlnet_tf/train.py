@@ -23,6 +23,7 @@ from xlnet_tf.training.config import TrainingConfig
 from xlnet_tf.training.config.names import check_backend
 from xlnet_tf.training.config.names import check_config
 from xlnet_tf.training.config.names import check_strategy
+from xlnet_tf.training.runs.allocator import keep_freed_memory
 from xlnet_tf.training.runs.progress.trackers import check_tracker
 
 FREQUENT = ("steps", "batch_size", "learning_rate", "precision", "seed")
@@ -208,6 +209,7 @@ def export(model, tokenizer, directory, sequence_length):
 
 def command():
     """Entry point of the console script."""
+    keep_freed_memory()
     return command_line.run(main)
 
 

@@ -62,9 +62,9 @@ class Measurement:
     needs_text: bool = False
 
 
-def ours(factory, shape):
+def ours(factory, shape, environment=None):
     """list of Contender: this library, with and without XLA."""
-    return _with_and_without_xla(OURS, factory, shape)
+    return _with_and_without_xla(OURS, factory, shape, environment)
 
 
 def garden(factory, shape):
@@ -90,13 +90,14 @@ def model_name(sizes):
     return "XLNet-Base" if sizes.model == BASE else "a tiny XLNet"
 
 
-def _with_and_without_xla(library, factory, shape):
+def _with_and_without_xla(library, factory, shape, environment=None):
     return [
         Contender(
             f"{library}, {label}",
             library,
             factory,
             {**shape, "jit_compile": jit_compile},
+            environment=environment or {},
         )
         for label, jit_compile in (("XLA", True), ("no XLA", False))
     ]

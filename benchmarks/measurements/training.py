@@ -1,5 +1,6 @@
 """Measurements of training steps."""
 
+from benchmarks.measurements.measurement import GARDEN
 from benchmarks.measurements.measurement import OURS
 from benchmarks.measurements.measurement import Contender
 from benchmarks.measurements.measurement import Measurement
@@ -10,6 +11,14 @@ from benchmarks.measurements.measurement import ours
 from benchmarks.workload.sizes import BASE
 from benchmarks.workload.sizes import SMALL
 from xlnet_tf.training import arithmetic
+
+# What `train` and `finetune` tell glibc (`training/runs/allocator.py`); users
+# of other libraries may set it too.
+_KEEPS_MEMORY = {
+    "MALLOC_ARENA_MAX": "1",
+    "MALLOC_MMAP_MAX_": "0",
+    "MALLOC_TRIM_THRESHOLD_": str(2**62),
+}
 
 
 def training_step(sizes, memory_length):
@@ -44,10 +53,24 @@ def training_step(sizes, memory_length):
                     OURS,
                     "ours:training_step",
                     {**shape, **options},
+                    environment=_KEEPS_MEMORY,
                 )
                 for label, options in ways
             ),
+            Contender(
+                f"{OURS}, XLA, freed memory returned",
+                OURS,
+                "ours:training_step",
+                {**shape, "jit_compile": True},
+            ),
             *garden("model_garden:training_step", shape),
+            Contender(
+                f"{GARDEN}, no XLA, freed memory kept",
+                GARDEN,
+                "model_garden:training_step",
+                {**shape, "jit_compile": False},
+                environment=_KEEPS_MEMORY,
+            ),
             *hugging_face("hugging_face:training_step", shape),
         ),
     )
@@ -88,6 +111,7 @@ def objective_step(sizes):
                         "backbone": backbone,
                         "jit_compile": jit_compile,
                     },
+                    environment=_KEEPS_MEMORY,
                 )
                 for label, objective, backbone, jit_compile in ways
             ),
@@ -149,7 +173,7 @@ def fine_tuning(sizes, batch_size, num_tokens):
         items=batch_size,
         flops=arithmetic.training_step_flops(**shape),
         contenders=(
-            *ours("ours:fine_tuning_step", shape),
+            *ours("ours:fine_tuning_step", shape, _KEEPS_MEMORY),
             *garden("model_garden:fine_tuning_step", shape),
             *hugging_face("hugging_face:fine_tuning_step", shape),
         ),

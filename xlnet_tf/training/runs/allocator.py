@@ -1,0 +1,50 @@
+"""Memory that glibc's allocator keeps for the next step.
+
+A step allocates the same large tensors as the one before. By default, glibc
+returns each of them to the system when it is freed, and the system clears all
+of its pages again when the next step asks for them.
+
+Only the heap that all threads share can keep large tensors. Threads wait for
+each other there, so on machines with many cores glibc's own heaps per thread
+are left as they are.
+"""
+
+import ctypes
+import os
+import platform
+
+# Of glibc's malloc.h.
+_M_TRIM_THRESHOLD = -1
+_M_MMAP_MAX = -4
+_M_ARENA_MAX = -8
+_MAX_CORES = 8
+_VARIABLES = (
+    "MALLOC_ARENA_MAX",
+    "MALLOC_MMAP_MAX_",
+    "MALLOC_MMAP_THRESHOLD_",
+    "MALLOC_TRIM_THRESHOLD_",
+)
+
+
+def keep_freed_memory():
+    """Let this process keep memory that it has freed, for its next step.
+
+    Call it before threads are started, so before TensorFlow is imported. Does
+    nothing without glibc, on more than eight cores, or if the user has set one
+    of these options of the allocator by an environment variable.
+
+    Returns:
+        bool, whether the allocator was told so.
+    """
+    if platform.libc_ver()[0] != "glibc":
+        return False
+    if len(os.sched_getaffinity(0)) > _MAX_CORES:
+        return False
+    chosen = any(name in os.environ for name in _VARIABLES)
+    chosen |= "glibc.malloc." in os.environ.get("GLIBC_TUNABLES", "")
+    if chosen:
+        return False
+    mallopt = ctypes.CDLL(None).mallopt
+    # One heap, no blocks apart from it, and it never shrinks.
+    options = (_M_ARENA_MAX, 1), (_M_MMAP_MAX, 0), (_M_TRIM_THRESHOLD, -1)
+    return all([mallopt(option, value) for option, value in options])
