@@ -115,6 +115,7 @@ def test_no_command_takes_a_scheme_for_a_folder(tmp_path, monkeypatch, capsys):
     (tmp_path / "here").mkdir()
     inputs = command_options.Inputs(tmp_path / "inputs", with_models=True)
     monkeypatch.chdir(tmp_path / "here")
+    pathlib.Path("given").touch()
     memory = fsspec.filesystem("memory")
     with contextlib.ExitStack() as stack:
         stack.callback(memory.store.clear)
