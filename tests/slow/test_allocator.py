@@ -18,9 +18,10 @@ from xlnet_tf import train
 MIB = 2**20
 # Pages that the system provides for the second of two equal blocks.
 PROGRAM = f"""
-import ctypes, resource, sys
+import ctypes, os, resource, sys
 from xlnet_tf.training.runs.allocator import keep_freed_memory
 
+os.sched_setaffinity(0, [min(os.sched_getaffinity(0))])  # few cores
 kept = "--keep" in sys.argv and keep_freed_memory()
 system = ctypes.CDLL(None)
 system.malloc.restype = ctypes.c_void_p
