@@ -372,7 +372,8 @@ class PretrainingRun(Run):
             return
         self.model.save_to_preset(self.output / name, tokenizer=self.tokenizer)
         if self.options.export:
-            exports, step = as_path(self.options.export), int(self.global_step)
+            exports = as_path(self.options.export)
+            step = int(self.global_step.numpy())  # of several replicas, too
             note_export(exports, step, self.output / EXPORTS_FILE)
             self._export(
                 self.model,
