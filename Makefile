@@ -21,7 +21,7 @@ comma := ,
 CONSTRAINTS = $(if $(filter 3.10,$(shell $(PYTHON) -c \
     'import sys; print("%d.%d" % sys.version_info[:2])')),constraints-3.10.txt,constraints.txt)
 
-.PHONY: setup demo preset tasks comparison test test-slow torture bench startup licences \
+.PHONY: setup bytecode demo preset tasks comparison test test-slow torture bench startup licences \
     hashes docs lint clean
 
 setup: $(STAMP)
@@ -69,15 +69,19 @@ comparison: $(STAMP)
 	    $(if $(SEEDS),--seeds $(SEEDS)) $(if $(ONLY),--only $(ONLY)) \
 	    --output $(or $(OUTPUT),runs/comparison)
 
+# What tests import in processes of their own, compiled once for all of them.
+bytecode: $(STAMP)
+	$(RUN) -m compileall -q data_pipeline saved_models xlnet_tf tests
+
 # make test TESTS='tests/model -k masks'
-test: $(STAMP)
+test: bytecode
 	$(PYTEST) $(TESTS)
 
 # Those of tests/slow: XLA, replicas, workers, peers, serving, documents; some of
 # them by TESTS='-k xla'. In several goes, because what XLA and JAX have compiled
 # is kept until a process ends, and one go fills 24 GB. Pytest's 5: no test.
 SLOW = [a-s]*/ test_[a-e]*.py test_[f-m]*.py test_[n-r]*.py test_[s-z]*.py
-test-slow: $(STAMP)
+test-slow: bytecode
 	@result=5; for files in $(foreach go,$(SLOW),'tests/slow/$(go)'); do \
 	    echo "$(PYTEST) --run-slow $$files $(TESTS)"; \
 	    $(PYTEST) --run-slow $$files $(TESTS); status=$$?; \

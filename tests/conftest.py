@@ -20,6 +20,7 @@ from tests.support.artefacts import ByName
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 SLOW = ROOT / "tests" / "slow"
+_QUICK_COMPILATION = "--xla_backend_optimization_level=0"
 # Fixture -> group of tests that one process runs, one after the other: an
 # artefact is made by the process that needs it, and no other waits for it.
 GROUPS = {
@@ -41,6 +42,12 @@ def pytest_configure(config):
     # A shell without job control starts what runs in the background with
     # Ctrl-C ignored, and so would be every process that a test starts.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    # Much of the slow tests' time is LLVM's, on programs that run for less than
+    # it takes to optimise them. XLA's own passes, which fuse and reorder, stay,
+    # and the default tier compiles as users do.
+    flags = os.environ.get("XLA_FLAGS", "")
+    if config.getoption("--run-slow") and _QUICK_COMPILATION not in flags:
+        os.environ["XLA_FLAGS"] = f"{flags} {_QUICK_COMPILATION}".strip()
     if keras.backend.backend() != "tensorflow":
         return
     import tensorflow as tf
