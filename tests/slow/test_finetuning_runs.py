@@ -63,11 +63,10 @@ def train(name="classification", strategy=None, **settings):
 @pytest.mark.parametrize("name", ["classification", "ner", "seq2seq"])
 def test_replicas_and_parts_equal_one_batch(name):
     whole, loss = train(name)
-    for other in (
-        train(name, two_replicas()),
-        train(name, gradient_accumulation_steps=2),
-        train(name, jit_compile=True),
-    ):
+    ways = [train(name, two_replicas(), gradient_accumulation_steps=2)]
+    if name == "classification":  # the programs of the others differ little
+        ways += [train(name, jit_compile=True)]
+    for other in ways:
         assert other[1] == pytest.approx(loss, rel=1e-5)
         for a, b in zip(whole, other[0], strict=True):
             np.testing.assert_allclose(a, b, atol=1e-5)

@@ -116,7 +116,8 @@ def runs(tmp_path_factory):
             **os.environ,
             "KERAS_BACKEND": "jax",
             "JAX_PLATFORMS": "cpu",
-            "XLA_FLAGS": "--xla_force_host_platform_device_count=2",
+            "XLA_FLAGS": os.environ.get("XLA_FLAGS", "")
+            + " --xla_force_host_platform_device_count=2",
             # The resumed run is the same program.
             "JAX_COMPILATION_CACHE_DIR": str(directory / "compiled"),
             "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",

@@ -39,7 +39,6 @@ def on_all_replicas(strategy, variables):
     ("make_strategy", "parts", "precision"),
     [
         (one_device, 1, "float32"),
-        (two_replicas, 2, "bfloat16"),
         (two_replicas, 2, "float16"),
     ],
 )

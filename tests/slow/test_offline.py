@@ -36,7 +36,7 @@ sys.exit(f"connections: {tried}" if tried else 0)
 """
 MODEL = {"num_layers": 1, "num_heads": 2, "hidden_dim": 16}
 MODEL |= {"vocabulary_size": 100, "intermediate_dim": 24}
-SHORT = "--steps 1 --batch-size 2 --strategy one_device"
+SHORT = "--steps 1 --batch-size 2 --strategy one_device --no-jit-compile"
 
 
 def commands():

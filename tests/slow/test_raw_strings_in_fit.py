@@ -119,11 +119,13 @@ def test_questions_are_fitted():
         "answer_start": [2] * 11,
         "answer_text": [context[2:11] for context in contexts],
     }
-    model = xlnet_tf.XLNetQuestionAnswering(
-        backbone(),
-        preprocessor=XLNetQuestionAnsweringPreprocessor(
-            tiny_tokenizer(), 31, stride=7, max_question_length=5
-        ),
+    model = quick(
+        xlnet_tf.XLNetQuestionAnswering(
+            backbone(),
+            preprocessor=XLNetQuestionAnsweringPreprocessor(
+                tiny_tokenizer(), 31, stride=7, max_question_length=5
+            ),
+        )
     )
     history = model.fit(x, y, batch_size=11, epochs=2, verbose=0)
     assert np.isfinite(history.history["loss"]).all()

@@ -31,13 +31,13 @@ def reference():
 PARTS = {"gradient_accumulation_steps": 2}
 XLA = {"jit_compile": True}
 SPREADS = {
-    "two replicas": (two_replicas, {}),
-    "accumulation": (one_device, PARTS),
+    "two replicas, rematerialised": (two_replicas, {"rematerialize": True}),
+    "two replicas, accumulation": (two_replicas, PARTS),
     "XLA": (one_device, XLA),
-    "XLA, a strategy that could have replicas": (one_mirror, XLA),
-    "replicas and accumulation": (two_replicas, PARTS),
-    "replicas, rematerialised": (two_replicas, {"rematerialize": True}),
-    "plain attention": (one_device, {"attention_kernel": "plain"}),
+    "XLA, a strategy that could have replicas, plain attention": (
+        one_mirror,
+        {**XLA, "attention_kernel": "plain"},
+    ),
 }
 
 

@@ -40,7 +40,7 @@ def test_losses_and_norms_are_those_of_float32():
     results = []
     for precision in ("float32", "float16"):
         trainer, optimizer = make_trainer(precision)
-        trainer.train(tf.constant(4))
+        trainer.train(tf.constant(2))
         results.append([x[1:] for x in trainer.results.of_loop()])
     assert optimizer.loss_scale.value.numpy() == 2.0**15
     np.testing.assert_allclose(*results, rtol=0.02)
@@ -51,17 +51,17 @@ def test_losses_and_norms_are_those_of_float32():
 @pytest.mark.usefixtures("eager_functions")
 def test_too_large_a_scale_is_halved_until_steps_are_finite():
     trainer, optimizer = make_trainer("float16")
-    optimizer.loss_scale.value.assign(2.0**30)
+    optimizer.loss_scale.value.assign(2.0**19)
     before = [x.numpy() for x in trainer.model.trainable_variables]
     trainer.train(tf.constant(1))
     for variable, value in zip(
         trainer.model.trainable_variables, before, strict=True
     ):
         np.testing.assert_array_equal(variable, value)
-    assert optimizer.loss_scale.value.numpy() == 2.0**29
-    trainer.train(tf.constant(18))
+    assert optimizer.loss_scale.value.numpy() == 2.0**18
+    trainer.train(tf.constant(4))
     assert trainer.results.of_loop()[-1].is_finite
-    assert optimizer.loss_scale.value.numpy() <= 2.0**20
+    assert 2.0**14 <= optimizer.loss_scale.value.numpy() <= 2.0**17
 
 
 def test_the_scale_follows_the_steps():
