@@ -21,8 +21,8 @@ comma := ,
 CONSTRAINTS = $(if $(filter 3.10,$(shell $(PYTHON) -c \
     'import sys; print("%d.%d" % sys.version_info[:2])')),constraints-3.10.txt,constraints.txt)
 
-.PHONY: setup bytecode demo preset tasks comparison test test-slow torture bench startup licences \
-    hashes docs lint clean
+.PHONY: setup bytecode demo preset tasks comparison test test-slow torture bench \
+    startup licences hashes docs lint clean
 
 setup: $(STAMP)
 

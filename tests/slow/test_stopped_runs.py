@@ -164,7 +164,7 @@ def test_an_evaluation_that_a_kill_prevented_is_made_on_resume(
     output = tmp_path / "run"
     kinds = [(m["kind"], m["step"]) for m in lines(output)]
     assert kinds == [("train", 2), ("train", 4)]
-    for _ in range(2 if name == "save_best" else 1):
+    for _ in range(2):
         assert run_train(argv) == 0
         kinds = [(m["kind"], m["step"]) for m in lines(output)]
         assert kinds == [("train", 2), ("train", 4), ("eval", 4)]
