@@ -17,6 +17,7 @@ import pytest
 from tests.support.artefacts import TOKENIZER
 from tests.support.artefacts import Artefacts
 from tests.support.artefacts import ByName
+from tests.support.preloaded import divide_cpu
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 SLOW = ROOT / "tests" / "slow"
@@ -50,13 +51,7 @@ def pytest_configure(config):
         os.environ["XLA_FLAGS"] = f"{flags} {_QUICK_COMPILATION}".strip()
     if keras.backend.backend() != "tensorflow":
         return
-    import tensorflow as tf
-
-    # Two devices for the tests of replicas; only possible before first use.
-    tf.config.set_logical_device_configuration(
-        tf.config.list_physical_devices("CPU")[0],
-        [tf.config.LogicalDeviceConfiguration()] * 2,
-    )
+    divide_cpu(2)  # for the tests of replicas
 
 
 def pytest_ignore_collect(collection_path, config):

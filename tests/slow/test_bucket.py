@@ -63,10 +63,16 @@ def bucket(tmp_path_factory):
 
 
 def test_from_text_to_predictions(bucket):
-    """The block of docs/training.md, with nothing on the local disk."""
+    """The block of docs/training.md, with nothing on the local disk, trained
+    as with eight GPUs: on eight logical CPUs, which must be asked for."""
     _, body = blocks("docs/training.md")["bucket"]
-    done = bucket.run(made_smaller(body).replace("BUCKET", "mine"))
+    body = made_smaller(body).replace("BUCKET", "mine")
+    train, command = "python -m xlnet_tf.train", "LOGICAL_DEVICES=8 "
+    body = body.replace(train, f"{command}{train} --strategy mirrored")
+    body = body.replace("--batch-size 4", "--batch-size 8")
+    done = bucket.run(body)
     assert done.returncode == 0, done.stderr[-3000:]
+    assert "8 sequences = 8 replica(s)" in done.stdout, done.stdout
     assert '"label": ' in done.stdout
     assert not list(bucket.folder.iterdir())
     for name in (
@@ -89,11 +95,9 @@ def test_a_run_survives_outages(bucket, tmp_path):
         bucket.put(f"small/{name}", path.read_bytes())
     command = ["python", "-m", "xlnet_tf.train", *write_configs(tmp_path)]
 
-    def run(name):
+    def run(name, *more):
         more = arguments(
-            "gs://mine/small/records",
-            f"gs://mine/runs/{name}",
-            *("--export", f"gs://mine/saved_models/{name}"),
+            "gs://mine/small/records", f"gs://mine/runs/{name}", *more
         )
         return bucket.run(shlex.join([*command, *more]))
 
@@ -102,14 +106,15 @@ def test_a_run_survives_outages(bucket, tmp_path):
 
     done = run("calm")
     assert done.returncode == 0, done.stderr[-3000:]
+    export = ("--export", "gs://mine/saved_models/disturbed")
     for place in ("ckpt-2.index", "4%2Fvariables"):
         bucket.outage = place
-        done = run("disturbed")
+        done = run("disturbed", *export)
         assert bucket.is_down, place
         assert done.returncode == 1, done.stderr[-3000:]
         assert done.stderr.splitlines()[-1].startswith("error: "), done.stderr
         assert "Traceback" not in done.stderr, done.stderr
         bucket.is_down = False
-    done = run("disturbed")
+    done = run("disturbed", *export)
     assert done.returncode == 0, done.stderr[-3000:]
     assert weights("disturbed") == weights("calm")

@@ -14,6 +14,7 @@ import signal
 import tempfile
 
 from data_pipeline import command_line
+from tests.support.preloaded import divide_cpu
 
 _IMPORTS = [
     "keras",
@@ -71,11 +72,6 @@ def _run(module, argv, log, devices, environment):
     tempfile.tempdir = os.path.dirname(log)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     if devices > 1:
-        import tensorflow as tf
-
-        tf.config.set_logical_device_configuration(
-            tf.config.list_physical_devices("CPU")[0],
-            [tf.config.LogicalDeviceConfiguration()] * devices,
-        )
+        divide_cpu(devices)
     main = importlib.import_module(module).main
     raise SystemExit(command_line.run(main, argv))

@@ -22,7 +22,8 @@ CLIENT = """\
 import os, socket, sys
 server = socket.socket(socket.AF_UNIX)
 server.connect({address!r})
-given = "\\0".join([os.getcwd(), *sys.argv[1:]]).encode()
+devices = os.environ.get("LOGICAL_DEVICES", "1")
+given = "\\0".join([os.getcwd(), devices, *sys.argv[1:]]).encode()
 socket.send_fds(server, [len(given).to_bytes(4, "big")], [0, 1, 2])
 server.sendall(given)
 sys.exit(int.from_bytes(server.recv(1), "big"))
@@ -35,7 +36,9 @@ def preloaded_python(directory, environment):
 
     Args:
         directory: path where the program is put, under the name `python`.
-        environment: dict of str, of all commands.
+        environment: dict of str, of all commands. Of that of one command,
+            only LOGICAL_DEVICES counts, into how many TensorFlow divides the
+            CPU.
 
     Yields:
         path of the program.
@@ -80,10 +83,11 @@ def _answer(client):
     given = b""
     while len(given) < int.from_bytes(size, "big"):
         given += client.recv(1 << 16)
-    folder, *arguments = given.decode().split("\0")
+    folder, devices, *arguments = given.decode().split("\0")
     for number, stream in enumerate(streams):
         os.dup2(stream, number)
     os.chdir(folder)
+    divide_cpu(int(devices))
     try:
         _run(*arguments)
         status = 0
@@ -108,6 +112,20 @@ def _run(option, name, *arguments):
         runpy.run_module(name, run_name="__main__", alter_sys=True)
     else:
         exec(compile(name, "<string>", "exec"), {"__name__": "__main__"})
+
+
+def divide_cpu(number):
+    """Make TensorFlow see several logical CPUs, before it computes anything.
+
+    Args:
+        number: int.
+    """
+    import tensorflow as tf
+
+    (cpu,) = tf.config.list_physical_devices("CPU")
+    tf.config.set_logical_device_configuration(
+        cpu, [tf.config.LogicalDeviceConfiguration()] * number
+    )
 
 
 if __name__ == "__main__":

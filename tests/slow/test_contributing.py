@@ -1,0 +1,109 @@
+"""A contributor's way: an objective and a setting, as the documents say.
+
+In a copy of the sources. No quick test adds anything, and so none notices a
+registry, a list of choices or a frozen file that the documents do not name.
+"""
+
+import ast
+import json
+import os
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from tests.conftest import ROOT
+from tests.slow.test_documents import blocks
+from tests.support.run_fixtures import arguments
+from tests.support.run_fixtures import write_configs
+from tests.support.run_fixtures import write_records
+
+# Class of the example -> folder, and the import that it needs there.
+PLACES = {
+    "LastTokenReader": (
+        "data_pipeline/objectives",
+        "from data_pipeline.objectives.reader import ObjectiveReader",
+    ),
+    "LastToken": (
+        "xlnet_tf/objectives",
+        "from xlnet_tf.objectives.objective import TokenPrediction",
+    ),
+}
+LINES = {
+    "data_pipeline/objectives/__init__.py": (
+        "READERS = {\n",
+        'READERS = {\n    "last_token": "last_token.LastTokenReader",\n',
+    ),
+    "xlnet_tf/objectives/__init__.py": (
+        "\nOBJECTIVES = {\n",
+        "from xlnet_tf.objectives.last_token import LastToken\n\n"
+        'OBJECTIVES = {\n    "last_token": LastToken,\n',
+    ),
+    "xlnet_tf/training/config/pretraining.py": (
+        "    steps: int = setting(",
+        '    added: int = setting(1, "of an example", POSITIVE)\n'
+        "    steps: int = setting(",
+    ),
+}
+
+
+@pytest.fixture
+def checkout(tmp_path):
+    """Path of a copy of the sources, with the objective and the setting."""
+    copy = tmp_path / "copy"
+    for name in ("xlnet_tf", "data_pipeline", "saved_models", "tests"):
+        shutil.copytree(
+            ROOT / name,
+            copy / name,
+            ignore=shutil.ignore_patterns("__pycache__", "slow", "torture"),
+        )
+    _, body = blocks("docs/objectives.md")["objective"]
+    classes = {
+        node.name: ast.get_source_segment(body, node)
+        for node in ast.parse(body).body
+        if isinstance(node, ast.ClassDef)
+    }
+    assert classes.keys() == PLACES.keys()
+    for name, (folder, line) in PLACES.items():
+        before = f"import dataclasses\n\nimport tensorflow as tf\n\n{line}\n"
+        if name == "LastTokenReader":
+            before += "\n\n@dataclasses.dataclass(frozen=True)\n"
+        else:
+            before = f"{line}\n\n\n"
+        file = copy / folder / "last_token.py"
+        file.write_text(f"{before}{classes[name]}\n", encoding="utf-8")
+    for name, (old, new) in LINES.items():
+        text = (copy / name).read_text(encoding="utf-8")
+        assert text.count(old) == 1
+        (copy / name).write_text(text.replace(old, new), encoding="utf-8")
+    return copy
+
+
+def test_additions_train(checkout, tmp_path):
+    def run(*command):
+        done = subprocess.run(
+            [sys.executable, "-m", *map(str, command)],
+            cwd=checkout,
+            capture_output=True,
+            encoding="utf-8",
+            env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
+        )
+        assert done.returncode == 0, done.stderr[-3000:]
+        return done.stdout
+
+    output = tmp_path / "run"
+    run(
+        "xlnet_tf.train",
+        *write_configs(tmp_path, objective="last_token", added=5),
+        *arguments(write_records(tmp_path), output, steps=2),
+    )
+    settings = json.loads((output / "training.json").read_text())
+    assert (settings["objective"], settings["added"]) == ("last_token", 5)
+    assert "last_token" in (output / "preset/task.json").read_text()
+
+    file = checkout / "tests/golden/options.json"
+    assert "--added" not in json.loads(file.read_text())["xlnet_tf.train"]
+    run("tests.house.options")
+    options = json.loads(file.read_text())["xlnet_tf.train"]
+    assert options["--added"] == "value"
