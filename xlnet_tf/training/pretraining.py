@@ -324,12 +324,11 @@ class PretrainingRun(Run):
         return describe(self.strategy)
 
     def progress_text(self, kind, scalars):
-        text = (
-            f"{'held out  ' if kind == 'eval' else ''}"
-            f"loss {scalars['loss']:.3f}  "
-            f"bits/token {scalars['bits_per_token']:.3f}  "
-            f"accuracy {scalars['accuracy']:.3f}"
-        )
+        text = f"loss {scalars['loss']:.3f}  "
+        if kind == "eval":  # the unit of the picture
+            bits = scalars["bits_per_token"]
+            text = f"held out  {text}bits/token {bits:.3f}  "
+        text += f"accuracy {scalars['accuracy']:.3f}"
         if "next_sentence_accuracy" in scalars:
             text += f"  next sentence {scalars['next_sentence_accuracy']:.3f}"
         if kind == "train":
