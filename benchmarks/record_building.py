@@ -23,7 +23,6 @@ import numpy as np
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))
 
-from benchmarks.contest import machine
 from data_pipeline import command_line
 from data_pipeline.records import part
 from data_pipeline.records import targets
@@ -148,7 +147,7 @@ def main(argv=None):
     options = (arguments.input, arguments.text_format, tokenizer, settings)
     for name, seconds in stages(*options, arguments.repeat):
         print(f"  {name:32} {size / seconds:8.1f}")
-    for processes in sorted({1, machine.num_cores()}):
+    for processes in sorted({1, command_line.available_cores()}):
         used = processor_seconds()
         manifest, seconds = timed(
             arguments.repeat, build, arguments, tokenizer, processes

@@ -127,12 +127,6 @@ def read_settings(arguments):
     return schema.RecordSettings.read(None, arguments, **given)
 
 
-def _available_cores():
-    if hasattr(os, "sched_getaffinity"):  # not on macOS
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
-
-
 def _summary(manifest, warnings, output, was_complete):
     totals = manifest.totals
     counts = ", ".join(
@@ -261,7 +255,7 @@ def _add_text_options(parser):
     add(
         "--processes",
         type=int,
-        default=_available_cores(),
+        default=command_line.available_cores(),
         help="parallel processes, which do not change the output (default: all "
         "cores)",
     )

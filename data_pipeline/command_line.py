@@ -63,6 +63,13 @@ def run(main, argv=None):
         _is_unread()
 
 
+def available_cores():
+    """Number of cores that this process may use, int."""
+    if hasattr(os, "sched_getaffinity"):  # not on macOS
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
 def _is_unread(more=""):
     """Flush standard output; whether its reader has gone, as `head` does.
 

@@ -6,12 +6,12 @@ import torch
 import transformers
 
 from benchmarks.contenders import NotAvailable
-from benchmarks.contest import machine
 from benchmarks.workload import batches
+from data_pipeline import command_line
 
 FRAMEWORK = "torch"
 
-torch.set_num_threads(machine.num_cores())
+torch.set_num_threads(command_line.available_cores())
 
 
 def training_step(

@@ -4,12 +4,12 @@ import torch
 import transformers
 
 from benchmarks.contenders.hugging_face import network_config
-from benchmarks.contest import machine
 from benchmarks.workload import batches
+from data_pipeline import command_line
 
 FRAMEWORK = "torch"
 
-torch.set_num_threads(machine.num_cores())
+torch.set_num_threads(command_line.available_cores())
 
 
 def xlnet(model, num_prompt, num_new):

@@ -5,9 +5,9 @@ import pathlib
 import shutil
 import tempfile
 
-from benchmarks.contest import machine
 from benchmarks.workload.texts import read_lines
 from benchmarks.workload.texts import read_questions
+from data_pipeline import command_line
 from data_pipeline.pretraining import PretrainingData
 from data_pipeline.records.build import build_records
 from data_pipeline.records.schema import RecordSettings
@@ -21,7 +21,13 @@ def reading(files, num_tokens, num_targets, batch_size, num_batches):
     """Batches as `xlnet_tf.train` reads them."""
     directory = pathlib.Path(files["directory"]) / "records"
     shutil.rmtree(directory, ignore_errors=True)
-    _build(files, directory, num_tokens, machine.num_cores(), num_targets)
+    _build(
+        files,
+        directory,
+        num_tokens,
+        command_line.available_cores(),
+        num_targets,
+    )
     data = PretrainingData(directory, batch_size)
     batches = iter(data.dataset())
 

@@ -8,6 +8,8 @@ import platform
 import resource
 import time
 
+from data_pipeline import command_line
+
 PACKAGES = (
     "xlnet_tf",
     "tensorflow",
@@ -23,13 +25,6 @@ PACKAGES = (
     "numpy",
 )
 _PRODUCTS = 8
-
-
-def num_cores():
-    """Cores that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def versions():
@@ -48,7 +43,7 @@ def describe():
     return {
         "date": datetime.date.today().isoformat(),
         "cpu": _cpu_model(),
-        "cores": num_cores(),
+        "cores": command_line.available_cores(),
         "memory_gib": round(_total_memory() / 2**30, 1),
         "system": f"{platform.system()} {platform.machine()}",
         "python": platform.python_version(),

@@ -13,6 +13,8 @@ import ctypes
 import os
 import platform
 
+from data_pipeline import command_line
+
 # Of glibc's malloc.h.
 _M_TRIM_THRESHOLD = -1
 _M_MMAP_MAX = -4
@@ -38,7 +40,7 @@ def keep_freed_memory():
     """
     if platform.libc_ver()[0] != "glibc":
         return False
-    if len(os.sched_getaffinity(0)) > _MAX_CORES:
+    if command_line.available_cores() > _MAX_CORES:
         return False
     chosen = any(name in os.environ for name in _VARIABLES)
     chosen |= "glibc.malloc." in os.environ.get("GLIBC_TUNABLES", "")
