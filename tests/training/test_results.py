@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from data_pipeline.tasks.catalog import find_task
+from data_pipeline.tasks.examples import Answer
 from data_pipeline.tasks.examples import QuestionExample
 from data_pipeline.tasks.examples import RankingExample
 from data_pipeline.tasks.examples import TextExample
@@ -209,13 +210,14 @@ def test_a_matrix_of_one_class_warns_of_nothing(recwarn, tmp_path):
 def test_official_files_are_written_all_or_none(monkeypatch, tmp_path):
     spec = find_task("squad-2.0")
     decoded = [{"id": "a", "answer": "x", "n_best": [], "no_answer_odds": 0.5}]
-    report.write_report(tmp_path, spec, [], decoded)
-    before = {x.name: x.read_text() for x in tmp_path.iterdir()}
-    assert set(before) == set(report.OFFICIAL_FILES.values())
+    examples = [QuestionExample("a", "x", "q")]
+    report.write_report(tmp_path, spec, examples, decoded)
+    before = {x.name: x.read_bytes() for x in tmp_path.iterdir()}
+    assert set(before) == {*report.OFFICIAL_FILES.values(), "answers.png"}
     damaged = [{"id": "a", "answer": "y", "n_best": []}]
     with pytest.raises(KeyError):
-        report.write_report(tmp_path, spec, [], damaged)
-    assert {x.name: x.read_text() for x in tmp_path.iterdir()} == before
+        report.write_report(tmp_path, spec, examples, damaged)
+    assert {x.name: x.read_bytes() for x in tmp_path.iterdir()} == before
 
 
 def test_many_classes_stay_legible(monkeypatch, tmp_path):
@@ -284,7 +286,7 @@ def test_files_of_each_kind_of_task(tmp_path):
             "squad-2.0",
             [QuestionExample("q1", "größer", "q")],
             [{"id": "q1", "answer": "ö", "no_answer_odds": 1.5, "n_best": []}],
-            {"predictions.json", "nbest_predictions.json", "null_odds.json"},
+            {*report.OFFICIAL_FILES.values(), "answers.png"},
         ),
         ("ranking", [RankingExample("q", "", "d", "")], [{}], set()),
     ):
@@ -330,6 +332,35 @@ def test_a_picture_of_numbers(monkeypatch, tmp_path):
         pictures.draw_regression(file, predictions, targets, "")
     assert file.read_bytes() == before
     assert [x.name for x in tmp_path.iterdir()] == [file.name]
+
+
+def test_a_picture_of_answers(monkeypatch, tmp_path):
+    """F1 by the official script: 2 of 3 words, none where there is none."""
+    figures = figures_of(monkeypatch)
+    context = "a b c d e f g h i j"
+    examples = [
+        QuestionExample(str(i), context, "q", (Answer(text, 0),))
+        for i, text in enumerate(("b", "b c d", "b c d e", context))
+    ]
+    examples.append(QuestionExample("none", context, "q", (), True))
+    answers = ("c", "b c", "b c d e", context, "b")
+    decoded = [
+        {"id": x.id, "answer": text}
+        for x, text in zip(examples, answers, strict=True)
+    ]
+    found = report.answers_by_length(examples, decoded)
+    assert found == {
+        "none": (1, 0.0),
+        "1": (1, 0.0),
+        "3 to 4": (2, pytest.approx(90.0)),
+        "9 or more": (1, 100.0),
+    }
+    pictures.draw_answers(tmp_path / "answers.png", found, "mine")
+    axes = figures[0].axes[0]
+    heights = [bar.get_height() for bar in axes.patches]
+    assert heights == [f1 for _, f1 in found.values()]
+    assert [x.get_text() for x in axes.texts] == ["1", "1", "2", "1"]
+    assert axes.get_title(loc="left") == "mine"
 
 
 def test_a_run_ends_with_its_files_and_what_can_follow(finetuned):

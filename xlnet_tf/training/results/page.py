@@ -18,6 +18,7 @@ from xlnet_tf.training.results.markup import page
 from xlnet_tf.training.results.markup import picture
 from xlnet_tf.training.results.markup import table
 from xlnet_tf.training.results.pictures import png
+from xlnet_tf.training.results.report import ANSWERS_FILE
 from xlnet_tf.training.results.report import CONFUSION_FILE
 from xlnet_tf.training.results.report import REGRESSION_FILE
 from xlnet_tf.training.results.report import REPORT_FILE
@@ -96,6 +97,7 @@ def _answers(directory):
     for name, what in (
         (CONFUSION_FILE, "confusion matrix"),
         (REGRESSION_FILE, "predicted numbers against true ones"),
+        (ANSWERS_FILE, "F1 by the length of the true answer"),
     ):
         if (directory / name).is_file():
             parts.append(picture((directory / name).read_bytes(), what))

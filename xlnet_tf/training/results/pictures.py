@@ -1,4 +1,4 @@
-"""Pictures of answers: the confusion matrix, predicted numbers.
+"""Pictures of answers: the confusion matrix, predicted numbers, F1 of spans.
 
 Shapes: X examples, C classes.
 """
@@ -91,6 +91,31 @@ def draw_regression(file, targets, predictions, title):
     axes.axline((targets[0], targets[0]), slope=1, color="#888888", zorder=0)
     axes.scatter(targets, predictions, s=12, alpha=0.5)
     axes.set(xlabel="true value", ylabel="predicted value")
+    axes.set_title(title, loc="left", parse_math=False)
+    write_bytes(file, png(figure))
+
+
+def draw_answers(file, by_length, title):
+    """Draw the F1 of answers to questions by the length of the true answer.
+
+    Args:
+        file: path of the PNG to write, whole or not at all.
+        by_length: dict of str, a number of words, to (number of questions,
+            F1 in percent).
+        title: str.
+    """
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(5, 3.2), layout="constrained")
+    axes = figure.subplots()
+    bars = axes.bar(list(by_length), [f1 for _, f1 in by_length.values()])
+    counts = [f"{count:,}" for count, _ in by_length.values()]
+    axes.bar_label(bars, counts, fontsize=7)
+    axes.set(
+        xlabel="words of the true answer (above: number of questions)",
+        ylabel="F1, percent",
+        ylim=(0, 105),
+    )
     axes.set_title(title, loc="left", parse_math=False)
     write_bytes(file, png(figure))
 

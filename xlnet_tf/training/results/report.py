@@ -15,18 +15,23 @@ from xlnet_tf.files import as_path
 from xlnet_tf.files import write_bytes
 from xlnet_tf.files import written_whole
 from xlnet_tf.tasks.classification.multi_label import multi_hot
+from xlnet_tf.tasks.squad import scores_as_answered
 from xlnet_tf.training.results import pictures
 
 PREDICTIONS_FILE = "predictions.jsonl"
 REPORT_FILE = "report.txt"
 CONFUSION_FILE = "confusion_matrix.png"
 REGRESSION_FILE = "scores.png"
+ANSWERS_FILE = "answers.png"
 # Key in an answer to a question -> file that SQuAD's scripts read.
 OFFICIAL_FILES = {
     "answer": "predictions.json",
     "n_best": "nbest_predictions.json",
     "no_answer_odds": "null_odds.json",
 }
+# Most words of a true answer -> name in the picture.
+_LENGTHS = {0: "none", 1: "1", 2: "2", 4: "3 to 4", 8: "5 to 8"}
+_LONGER = "9 or more"
 
 # Fields of examples that are shown.
 _CONTENT = ("text", "text_pair", "question", "options", "query", "source")
@@ -144,6 +149,8 @@ def write_report(directory, task, examples, decoded, labels=None):
         return
     elif task.kind == "question_answering":
         _write_official(directory, decoded)
+        by_length = answers_by_length(examples, decoded)
+        pictures.draw_answers(directory / ANSWERS_FILE, by_length, title)
         return
     else:
         return
@@ -158,6 +165,34 @@ def _write_official(directory, decoded):
             text = json.dumps(by_id, indent=4, ensure_ascii=False) + "\n"
             file = stack.enter_context(written_whole(directory / name))
             file.write_bytes(text.encode())
+
+
+def answers_by_length(examples, decoded):
+    """F1 of answers to questions, by the words of the true answer.
+
+    Args:
+        examples: list of X QuestionExample; of several true answers, the first
+            counts for the length.
+        decoded: list of X dict of `answer`, "" where there is none.
+
+    Returns:
+        dict of number of words, such as "3 to 4", to (number of questions,
+        mean F1 in percent, of SQuAD's official script), shortest first, "none"
+        for questions without an answer. Lengths that do not occur are left out.
+    """
+    groups = {name: [] for name in (*_LENGTHS.values(), _LONGER)}
+    for example, one in zip(examples, decoded, strict=True):
+        words = 0
+        if example.answers and not example.is_impossible:
+            words = max(1, len(example.answers[0].text.split()))
+        names = (name for most, name in _LENGTHS.items() if words <= most)
+        groups[next(names, _LONGER)].append((example, one))
+    found = {}
+    for name, group in groups.items():
+        if group:
+            scores = scores_as_answered(*zip(*group, strict=True))
+            found[name] = len(group), scores["squad_f1_as_answered"]
+    return found
 
 
 def classes_text(targets, predictions, labels):
