@@ -63,12 +63,15 @@ def bucket(tmp_path_factory):
 
 
 def test_from_text_to_predictions(bucket):
-    """The block of docs/training.md, with nothing on the local disk, trained
-    as with eight GPUs: on eight logical CPUs, which must be asked for."""
+    """The block of docs/training.md, with nothing on the local disk.
+
+    Eight logical CPUs stand for eight GPUs. `auto` takes GPUs alone, so
+    `--strategy` is added.
+    """
     _, body = blocks("docs/training.md")["bucket"]
     body = made_smaller(body).replace("BUCKET", "mine")
-    train, command = "python -m xlnet_tf.train", "LOGICAL_DEVICES=8 "
-    body = body.replace(train, f"{command}{train} --strategy mirrored")
+    train = "python -m xlnet_tf.train"
+    body = body.replace(train, f"LOGICAL_DEVICES=8 {train} --strategy mirrored")
     body = body.replace("--batch-size 4", "--batch-size 8")
     done = bucket.run(body)
     assert done.returncode == 0, done.stderr[-3000:]

@@ -19,17 +19,26 @@ from tests.support.run_fixtures import arguments
 from tests.support.run_fixtures import write_configs
 from tests.support.run_fixtures import write_records
 
-# Class of the example -> folder, and the import that it needs there.
+# Class of the example -> folder of its file, and what stands before it there.
 PLACES = {
     "LastTokenReader": (
         "data_pipeline/objectives",
-        "from data_pipeline.objectives.reader import ObjectiveReader",
+        """import dataclasses
+
+import tensorflow as tf
+
+from data_pipeline.objectives.reader import ObjectiveReader
+
+
+@dataclasses.dataclass(frozen=True)
+""",
     ),
     "LastToken": (
         "xlnet_tf/objectives",
-        "from xlnet_tf.objectives.objective import TokenPrediction",
+        "from xlnet_tf.objectives.objective import TokenPrediction\n\n\n",
     ),
 }
+# File -> a line of it, and what replaces that line.
 LINES = {
     "data_pipeline/objectives/__init__.py": (
         "READERS = {\n",
@@ -65,14 +74,9 @@ def checkout(tmp_path):
         if isinstance(node, ast.ClassDef)
     }
     assert classes.keys() == PLACES.keys()
-    for name, (folder, line) in PLACES.items():
-        before = f"import dataclasses\n\nimport tensorflow as tf\n\n{line}\n"
-        if name == "LastTokenReader":
-            before += "\n\n@dataclasses.dataclass(frozen=True)\n"
-        else:
-            before = f"{line}\n\n\n"
+    for name, (folder, head) in PLACES.items():
         file = copy / folder / "last_token.py"
-        file.write_text(f"{before}{classes[name]}\n", encoding="utf-8")
+        file.write_text(f"{head}{classes[name]}\n", encoding="utf-8")
     for name, (old, new) in LINES.items():
         text = (copy / name).read_text(encoding="utf-8")
         assert text.count(old) == 1
@@ -90,7 +94,6 @@ def test_additions_train(checkout, tmp_path):
             env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
         )
         assert done.returncode == 0, done.stderr[-3000:]
-        return done.stdout
 
     output = tmp_path / "run"
     run(

@@ -36,9 +36,9 @@ def preloaded_python(directory, environment):
 
     Args:
         directory: path where the program is put, under the name `python`.
-        environment: dict of str, of all commands. Of that of one command,
-            only LOGICAL_DEVICES counts, into how many TensorFlow divides the
-            CPU.
+        environment: dict of str, of all commands. Of the variables that a
+            command sets itself, only LOGICAL_DEVICES reaches it, the number
+            of CPUs that TensorFlow sees.
 
     Yields:
         path of the program.

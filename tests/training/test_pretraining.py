@@ -256,6 +256,22 @@ def test_exports_go_to_the_step(records, files, tmp_path, capsys):
     assert (tmp_path / "run/preset/config.json").is_file()
 
 
+def test_lines_of_progress():
+    """Of training steps the loss alone, of evaluations its bits as well."""
+    scalars = {"loss": 2.0, "bits_per_token": 2.885, "accuracy": 0.5}
+    more = {
+        "gradient_norm": 1.0,
+        "learning_rate": 0.01,
+        "tokens_per_second": 1234.5,
+    }
+    for kind, values, line in (
+        ("eval", scalars, "held out  loss 2.000  bits/token 2.885  accuracy"),
+        ("train", scalars | more, "loss 2.000  accuracy 0.500  gradient 1.00"),
+    ):
+        text = PretrainingRun.progress_text(None, kind, values)
+        assert text.startswith(line), text
+
+
 def test_the_newest_exports_are_kept(tmp_path):
     """Of this run: others in the directory are not its own."""
     exports, note = tmp_path / "mine", tmp_path / "exports.json"
