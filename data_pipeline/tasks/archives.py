@@ -157,9 +157,11 @@ def parse_json(text, place, first_line=1):
         first_line: int, the number of the first line.
 
     Raises:
-        ValueError: the text is broken; the message names the row. Or it
-            opens more lists and objects than any task's.
+        ValueError: the text is empty; or it is broken, where the message
+            names the row; or it opens more lists and objects than any task's.
     """
+    if not text.strip():
+        raise ValueError(f"{place}: the file is empty.")
     if len(text) > _MOST_CONTAINERS:
         count = text.count("[") + text.count("{")
         if count > _MOST_CONTAINERS:

@@ -221,9 +221,14 @@ def test_questions_a_line(tmp_path):
         message = "a.jsonl, row 2: not a question in a line"
         with pytest.raises(ValueError, match=message):
             read_examples("squad-2.0", path)
-    write(path, json.dumps(one) + "\n{")
-    with pytest.raises(ValueError, match="row 2: broken JSON"):
-        read_examples("squad-2.0", path)
+    for text, message in (
+        (json.dumps(one) + "\n{", "row 2: broken JSON"),
+        ('{"data": [', "row 1: broken JSON"),  # cut off
+        ("\n", "a.jsonl: the file is empty"),
+    ):
+        write(path, text)
+        with pytest.raises(ValueError, match=message):
+            read_examples("squad-2.0", path)
 
 
 def test_misplaced_answers_are_kept_and_told(tmp_path):
