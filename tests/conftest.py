@@ -31,6 +31,13 @@ GROUPS = {
     "pretrained": "pretrained",
     "records": "pretrained",
 }
+# Files that take minutes are begun first, so that no process is left alone with
+# one at the end. Of the group "gigabytes", one test at a time.
+LONGEST = (
+    *("test_bucket.py", "test_documents.py", "test_exports.py"),
+    *("test_jax_backend.py", "test_jax_training.py", "test_multi_worker.py"),
+    *("test_record_processes.py", "test_replicas.py"),
+)
 
 
 def pytest_addoption(parser):
@@ -76,8 +83,15 @@ def pytest_collection_modifyitems(config, items):
         # xdist would make a group of its own of two names.
         if not item.get_closest_marker("xdist_group"):
             item.add_marker(pytest.mark.xdist_group(group))
-    # Groups of artefacts first: they take longest.
-    items.sort(key=lambda item: not set(GROUPS) & set(item.fixturenames))
+    items.sort(key=_order)
+
+
+def _order(item):
+    """Groups that take longest first."""
+    (group,) = item.get_closest_marker("xdist_group").args
+    needs_artefact = bool(set(GROUPS) & set(item.fixturenames))
+    is_long = item.path.name in LONGEST
+    return group != "gigabytes", not needs_artefact, not is_long
 
 
 def pytest_collection_finish(session):
