@@ -16,6 +16,7 @@ from data_pipeline.text.documents import BAD_TEXT
 from data_pipeline.text.documents import TEXT_FIELD
 from data_pipeline.text.documents import TEXT_FORMATS
 from data_pipeline.text.documents import Corpus
+from data_pipeline.text.files import describe_bad_text
 from data_pipeline.text.files import sizes_and_times
 from data_pipeline.tokenization.symbols import UNKNOWN
 from data_pipeline.tokenization.symbols import UNKNOWN_ID
@@ -24,13 +25,6 @@ from xlnet_tf.files import as_path
 _UNKNOWN_WARNING = 0.01
 # Share of held-out records above the requested one from which a build warns.
 _MUCH_MORE = 0.1
-# Counts in the totals of a manifest.
-_BAD_TEXT = {
-    "replaced_characters": "replaced character(s) that were no text",
-    "skipped_lines": "skipped line(s) that could not be read",
-    "empty_rows": "row(s) without text",
-    "empty_files": "file(s) without text",
-}
 
 
 def main(argv=None):
@@ -96,6 +90,7 @@ def main(argv=None):
                 build_parts=beam.Builder(arguments.runner, beam_options),
             )
     warnings = _unknown_warning(manifest.totals, tokenizer)
+    warnings += _few_targets_warning(manifest)
     warnings += _held_out_warning(
         manifest, common["settings"].validation_fraction
     )
@@ -147,11 +142,7 @@ def _summary(manifest, warnings, output, was_complete):
         if was_complete
         else (f"wrote {output}")
     )
-    bad_text = [
-        f"{totals[name]:,} {what}"
-        for name, what in _BAD_TEXT.items()
-        if totals.get(name)
-    ]
+    bad_text = describe_bad_text(totals)
     return text + "".join(f"; {x}" for x in bad_text) + "\n"
 
 
@@ -172,6 +163,20 @@ def _unknown_warning(totals, tokenizer):
             "which gives most of the unknown tokens.\n"
         )
     return ""
+
+
+def _few_targets_warning(manifest):
+    """The warning about records of which little is predicted, str."""
+    if "targets" not in manifest.totals:
+        return ""
+    num_records = sum(map(manifest.num_records, manifest.splits))
+    mean = manifest.totals["targets"] / max(1, num_records)
+    return (
+        f"warning: a record has {mean:.1f} targets on average, and room for "
+        f"{manifest.num_predict}: whole words are predicted, and those of "
+        "scripts without spaces between words are too long. Build with --spans "
+        "subwords, except for the objective causal, which predicts all.\n"
+    )
 
 
 def _held_out_warning(manifest, asked):

@@ -14,6 +14,7 @@ from data_pipeline.settings import SEED
 
 # Shares are computed over this many records, spread over the set.
 _SAMPLE = 1000
+_AT_ONCE = 100
 _MOST_DAMAGED = 20
 
 
@@ -151,15 +152,21 @@ def describe_sample(data):
     from data_pipeline.tokenization.symbols import UNKNOWN_ID
 
     count = min(_SAMPLE, data.num_records)
-    batch = data.batch(np.arange(count) * (data.num_records // count))
-    targets = batch["target_weights"].sum(axis=1)
-    unknown = np.mean(batch["token_ids"] == UNKNOWN_ID)
+    chosen = np.linspace(0, data.num_records - 1, count).astype(int)
+    found = []
+    # In parts, for stored masks take a megabyte a record.
+    for part in np.array_split(chosen, -(-count // _AT_ONCE)):
+        batch = data.batch(part)
+        targets = batch["target_weights"].sum(axis=1)
+        unknown = (batch["token_ids"] == UNKNOWN_ID).mean(axis=1)
+        found.append(np.stack([targets, unknown, batch["is_next"]]))
+    targets, unknown, is_next = np.concatenate(found, axis=1)
     return [
         f"targets    {targets.mean():.1f} per sequence ({targets.min():.0f} to "
         f"{targets.max():.0f}, room for {data.num_targets}), by "
         f"{data.reader.name}, in {count:,} of them",
-        f"unknown    {unknown:.3%} of the tokens",
-        f"pairs      in {np.mean(batch['is_next']):.1%} B follows on A",
+        f"unknown    {unknown.mean():.3%} of the tokens",
+        f"pairs      in {is_next.mean():.1%} B follows on A",
     ]
 
 
@@ -196,14 +203,21 @@ def _targets(row, tokenizer):
     weights = row["target_weights"] > 0
     ids = row["target_ids"][weights]
     positions = row.get("target_positions")
+    if "target_mapping" in row:  # of stored permutations
+        positions = row["target_mapping"].argmax(axis=-1)
     if positions is None:  # every token predicts the next
         return [f"  {len(ids)} targets, each behind its own token"]
     positions = positions[weights]
     ranks = row.get("factorization_rank")
-    order = positions if ranks is None else ranks[positions]
+    if ranks is not None:
+        order = ranks[positions]
+    elif "target_blocks" in row:
+        order = row["target_blocks"][weights]
+    else:
+        order = positions
     lines = ["  target  rank  position  piece"]
     for place, index in enumerate(order.argsort(kind="stable")):
-        rank = "" if ranks is None else int(order[index])
+        rank = "" if order is positions else int(order[index])
         piece = tokenizer.id_to_piece(int(ids[index]))
         lines.append(f"  {place:6}  {rank:4}  {positions[index]:8}  {piece}")
     return lines

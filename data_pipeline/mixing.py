@@ -24,6 +24,7 @@ _SHARED = (
     "permutation_length",
     "num_predict",
     "both_directions",
+    "form",
 )
 # Else sets of equal seeds would draw the same order for the same record number.
 _SEEDS_APART = 0x9E3779B1

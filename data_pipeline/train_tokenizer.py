@@ -18,6 +18,8 @@ from data_pipeline.text.documents import BAD_TEXT
 from data_pipeline.text.documents import TEXT_FIELD
 from data_pipeline.text.documents import TEXT_FORMATS
 from data_pipeline.text.documents import Corpus
+from data_pipeline.text.files import ReadLog
+from data_pipeline.text.files import describe_bad_text
 from xlnet_tf.files import write_bytes
 
 CONTROL_SYMBOLS = ("<cls>", "<sep>", "<pad>", "<mask>", "<eod>")
@@ -139,8 +141,11 @@ def main(argv=None):
         sys.stdout.write(f"{corpus.guess}\n")
     tell(options, "reading the text and training on it")
 
+    log = ReadLog()
+
     def train(vocabulary_size):
-        documents = corpus.documents()
+        log.bad_text.clear()
+        documents = corpus.documents(log)
         return train_tokenizer(
             (x for document in documents for x in document.sentences()),
             options.output,
@@ -158,9 +163,10 @@ def main(argv=None):
             f"{options.vocabulary_size:,}; more text allows more\n"
         )
         tokenizer = train(error.largest)
+    bad_text = "".join(f"; {x}" for x in describe_bad_text(log.bad_text))
     sys.stdout.write(
         f"{options.output}: {tokenizer.vocabulary_size} pieces, "
-        f"sha256 {tokenizer.digest}\n"
+        f"sha256 {tokenizer.digest}{bad_text}\n"
     )
 
 

@@ -25,6 +25,7 @@ from data_pipeline.records.manifest import UNJOINED_VERSION
 from data_pipeline.records.manifest import Manifest
 from data_pipeline.records.manifest import Shard
 from data_pipeline.records.part import build_part
+from data_pipeline.records.part import few_targets
 from data_pipeline.records.part import join_shards
 from data_pipeline.records.schema import SPLITS
 from data_pipeline.records.schema import RecordSettings
@@ -358,6 +359,7 @@ def make_manifest(built, tokenizer, settings, corpus, bad_text):
     # unknown because of it.
     if 5 * written > totals["unknown_tokens"]:
         totals["written_unknown"] = written
+    totals |= few_targets(built, settings.num_predict)
     options = dataclasses.asdict(settings)
     for name in ("frozen", "validation_fraction", "shard_size"):
         del options[name]

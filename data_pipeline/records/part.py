@@ -36,6 +36,8 @@ class BuiltPart(typing.NamedTuple):
     # Occurrences of a literal <unk> in the text; 0 for parts that an earlier
     # version has finished, where it is not known.
     written_unknown: int = 0
+    # Targets of all records; None where an earlier version did not count them.
+    targets: int | None = None
 
 
 def build_part(split, number, part, path, tokenizer, settings):
@@ -64,13 +66,14 @@ def build_part(split, number, part, path, tokenizer, settings):
         tokenizer.vocabulary_size,
         settings.form,
     )
-    shards = []
+    shards, targets = [], 0
     for direction in settings.directions:
         values = _record_values(
             stream, split, number, direction, tokenizer.starts_word, settings
         )
         if not len(values["is_next"]):
             continue
+        targets += int(np.count_nonzero(values["is_target"]))
         shard_path = f"{path}-{direction}"
         # Stored permutations are drawn with this number instead of an epoch.
         stream_number = (
@@ -88,7 +91,25 @@ def build_part(split, number, part, path, tokenizer, settings):
         len(stream.token_ids),
         int(np.count_nonzero(stream.token_ids == UNKNOWN_ID)),
         sum(document.text.count(UNKNOWN) for document in part),
+        targets,
     )
+
+
+def few_targets(built, num_predict):
+    """The number of targets, if less than half of their places are filled.
+
+    Args:
+        built: list of BuiltPart.
+        num_predict: int, places of a record.
+
+    Returns:
+        dict, empty if there are more, or if it is not known.
+    """
+    targets = [part.targets for part in built]
+    num_records = sum(x[-1].records for part in built for x in part.shards)
+    if None in targets or 2 * sum(targets) >= num_predict * num_records:
+        return {}
+    return {"targets": sum(targets)}
 
 
 def join_shards(shards, most_bytes):

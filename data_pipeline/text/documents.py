@@ -281,7 +281,7 @@ def _is_json(path):
     stem, extension = os.path.splitext(path.lower())
     if extension in COMPRESSED:
         extension = os.path.splitext(stem)[1]
-    return extension in (".jsonl", ".json")
+    return extension in (".jsonl", ".jsonlines", ".ndjson", ".json")
 
 
 def read_documents(

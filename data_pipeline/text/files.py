@@ -29,6 +29,12 @@ COMPRESSED = {
     ".xz": lzma.open,
     **dict.fromkeys(ZSTD_ENDINGS, ZstdFile),
 }
+_BAD_TEXT = {
+    "replaced_characters": "replaced character(s) that were no text",
+    "skipped_lines": "skipped line(s) that could not be read",
+    "empty_rows": "row(s) without text",
+    "empty_files": "file(s) without text",
+}
 _CHUNK_BYTES = 1 << 20
 _REQUESTS = 32  # parallel requests to a bucket
 
@@ -63,6 +69,22 @@ def count_bad_text(log, what, number=1):
         log.bad_text[what] += number
 
 
+def describe_bad_text(counts):
+    """Describe what was left out of text, or replaced in it.
+
+    Args:
+        counts: dict, `bad_text` of a ReadLog; it may hold other counts.
+
+    Returns:
+        list of str.
+    """
+    return [
+        f"{counts[name]:,} {what}"
+        for name, what in _BAD_TEXT.items()
+        if counts.get(name)
+    ]
+
+
 def find_files(patterns):
     """Files that match patterns, sorted by name.
 
@@ -73,7 +95,7 @@ def find_files(patterns):
             used.
 
     Returns:
-        list of str, each file once.
+        list of str, each file once, however often it is named.
 
     Raises:
         FileNotFoundError: a pattern matches no file, or a link to none.
@@ -82,14 +104,16 @@ def find_files(patterns):
     """
     if isinstance(patterns, (str, os.PathLike)):
         patterns = [patterns]
-    found = set()
+    found = {}
     for pattern in map(os.fspath, patterns):
         matches = _remote_matches if is_remote(pattern) else _local_matches
         files = matches(pattern)
         if not files:
             _explain_no_match(pattern)
-        found.update(files)
-    return sorted(found)
+        for file in files:
+            same = file if is_remote(file) else os.path.abspath(file)
+            found.setdefault(same, file)
+    return sorted(found.values())
 
 
 def _local_matches(pattern):

@@ -7,12 +7,21 @@ from data_pipeline import command_line
 from data_pipeline import inspect
 from data_pipeline.pretraining import PretrainingData
 from data_pipeline.records.reading import tokenizer_of_records
+from data_pipeline.tokenization.tokenizer import Tokenizer
 from tests.support import artefacts
+from tests.support.record_fixtures import write_set
 
 
 @pytest.fixture(scope="module")
 def records(tmp_path_factory):
     return artefacts.Artefacts(tmp_path_factory.mktemp("set")).get("records")
+
+
+def _rows(printed):
+    """Rank, if any, position and piece of each target."""
+    rows = [line.split() for line in printed.splitlines()]
+    begin = rows.index(["target", "rank", "position", "piece"]) + 1
+    return [row[1:] for row in rows[begin:] if row and row[0].isdecimal()]
 
 
 def test_counts_and_a_record(records, capsys):
@@ -50,6 +59,28 @@ def test_other_objectives(records, capsys):
         argv = [str(records), "--no-verify", "--objective", objective]
         assert inspect.main(argv) == 0
         assert f"by {objective}" in capsys.readouterr().out
+    argv = [str(records), "--no-verify", "--objective", "pseudo_masked"]
+    assert inspect.main([*argv, "--record", "1"]) == 0
+    ranks = [int(rank) for rank, *_ in _rows(capsys.readouterr().out)]
+    data = PretrainingData(records, 1, objective="pseudo_masked")
+    batch = next(data.dataset(start_step=1).as_numpy_iterator())
+    blocks = batch["target_blocks"][batch["target_weights"] > 0]
+    assert ranks == sorted(blocks.tolist()) and len(set(ranks)) > 1
+
+
+def test_stored_permutations(tmp_path, capsys):
+    tokenizer = Tokenizer(artefacts.TOKENIZER)
+    write_set(tmp_path / "set", (9,), form="frozen", tokenizer=tokenizer)
+    assert inspect.main([str(tmp_path / "set"), "--record", "1"]) == 0
+    rows = _rows(capsys.readouterr().out)
+    batch = next(
+        PretrainingData(tmp_path / "set", 1)
+        .dataset(start_step=1, literal=True)
+        .as_numpy_iterator()
+    )
+    mapping = batch["target_mapping"][0][batch["target_weights"][0] > 0]
+    expected = sorted(mapping.argmax(axis=-1).tolist())
+    assert [int(position) for position, _ in rows] == expected
 
 
 def test_records_where_fsspec_finds_them(records, capsys):

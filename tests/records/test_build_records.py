@@ -369,6 +369,20 @@ def test_unknown_tokens_are_reported(corpus, tmp_path, capsys):
     assert "warning: more than 1 % of the tokens are unknown" in output
 
 
+def test_few_targets_are_told(corpus, tmp_path, capsys):
+    """Words that are longer than a half's goal, as between rare blanks."""
+    said = "targets on average, and room for"
+    text = tmp_path / "text.txt"
+    for name, words in (("long", "abcdefgh" * 40), ("short", "abc de " * 45)):
+        text.write_text("\n\n".join([words] * 60))
+        build(corpus, tmp_path / name, "--input", text)
+        assert (said in capsys.readouterr().out) == (name == "long")
+        manifest = read_manifest(tmp_path / name)
+        assert ("targets" in manifest.totals) == (name == "long")
+    build(corpus, tmp_path / "subwords", "--input", text, "--spans=subwords")
+    assert said not in capsys.readouterr().out
+
+
 def test_one_line_errors(corpus, tmp_path, capsys, monkeypatch):
     def check(message):
         text = capsys.readouterr().err

@@ -164,6 +164,9 @@ def test_sets_that_cannot_be_mixed(made, tmp_path):
         with pytest.raises(ValueError, match=f"mixed: `{name}` is") as caught:
             MixedPretrainingData([made / "a", other], 4)
         assert str(other) in str(caught.value)
+    write_set(tmp_path / "frozen", (9,), form="frozen")
+    with pytest.raises(ValueError, match="mixed: `form` is"):
+        MixedPretrainingData([made / "a", tmp_path / "frozen"], 4)
 
 
 def test_damage_in_one_of_them(made, tmp_path):

@@ -307,6 +307,8 @@ def test_files_of_patterns(tmp_path):
         (folder / f"{name}.txt").write_text(name)
     one, other = str(folder / "a.txt"), str(folder / "b.txt")
     assert files.find_files([other, str(folder / "[ab].txt")]) == [one, other]
+    spelled = os.path.join(folder, "..", "text", "a.txt")
+    assert files.find_files([one, spelled, os.path.relpath(one)]) == [one]
     for name in ("round", "and_round"):  # together 2 ** 40 ways
         (folder / name).symlink_to(folder)
     (folder / "same.txt").symlink_to(one)

@@ -222,6 +222,13 @@ def test_command(tmp_path, capfd):
     assert printed.out.count("\n") == 1
     assert printed.err.count("\n") == 1  # that it takes time
 
+    text = path.read_bytes()
+    path.write_bytes(text + b'\n{"text": "\xff"}\n')
+    left_out = [*arguments, "--vocabulary-size=290", "--on-bad-text", "skip"]
+    assert run(module.main, left_out) == 0
+    assert "; 1 skipped line(s) that could" in capfd.readouterr().out
+    path.write_bytes(text)
+
     assert run(module.main, arguments) == 0
     note, written = capfd.readouterr().out.splitlines()
     size = Tokenizer(output).vocabulary_size
