@@ -24,6 +24,7 @@ from fsspec.utils import infer_compression
 from data_pipeline.text import saved_datasets
 from data_pipeline.text.arrow_io import ZSTD_ENDINGS
 from data_pipeline.text.arrow_io import ZstdFile
+from data_pipeline.text.columnar import is_columnar
 from xlnet_tf.files import as_path
 from xlnet_tf.files import is_remote
 from xlnet_tf.files import local_copy
@@ -115,6 +116,9 @@ def open_text(tree, name, newline=""):
     Raises:
         ValueError: the file is not UTF-8; the message names the line.
     """
+    if is_columnar(name):
+        place = tree.place(name)
+        raise ValueError(f"{place}: this task reads no Parquet or Arrow files.")
     try:
         with tree.open(name) as file:
             yield io.TextIOWrapper(file, "utf-8-sig", newline=newline)

@@ -173,6 +173,13 @@ def test_zst_and_a_table_called_state(tmp_path):
     assert without_place(found) == without_place(expected)
 
 
+def test_tasks_that_read_no_tables(tmp_path):
+    for path in write_all(pyarrow.table({"text": ["a"]}), tmp_path):
+        for task in ("squad-1.1", "ner"):
+            with pytest.raises(ValueError, match="this task reads no Parquet"):
+                read_examples(task, path)
+
+
 def test_what_is_wrong_has_a_row(tmp_path):
     column = pyarrow.array([b"Good.", b"b\xff."])
     column = pyarrow.Array.from_buffers(pyarrow.string(), 2, column.buffers())

@@ -91,6 +91,11 @@ def test_empty_sides_are_left_out(tmp_path):
     with pytest.warns(UserWarning, match="2 pairs with an empty"):
         found = read_examples("multi30k-en-de", tmp_path)
     assert pairs(found) == [("a", "1"), ("d", "4")]
+    rows = '{"source": "a", "target": "1"}\n{"source": "b", "target": null}\n'
+    (tmp_path / "a.jsonl").write_text(rows)
+    with pytest.warns(UserWarning, match="1 pairs with an empty"):
+        found = read_examples("seq2seq", tmp_path / "a.jsonl")
+    assert pairs(found) == [("a", "1")]
 
 
 def test_emails(tmp_path):

@@ -366,7 +366,24 @@ def test_a_test_split_needs_no_labels(tmp_path):
     path = write(tmp_path / "b.csv", "text,label\nIt is.,\n")
     assert read_examples("regression", path, "test")[0].label is None
     path = write(tmp_path / "c.jsonl", '{"text": "It is."}\n')
-    assert read_examples("classification", path, "test")[0].label is None
+    for task in ("classification", "multi-label"):
+        assert read_examples(task, path, "test")[0].label is None
+    path = write(tmp_path / "d.csv", "It is.\nIt was.\n")
+    found = read_examples(
+        "classification", path, "test", columns="text=0,label=1"
+    )
+    assert texts(found) == [("It is.", None, None), ("It was.", None, None)]
+
+
+def test_classes_of_a_text(tmp_path):
+    """One separator for all of a file."""
+    rows = 'a,"Arts, Culture|Sports"\nb,"Arts, Culture"\nc,\n'
+    path = write(tmp_path / "a.csv", "text,label\n" + rows)
+    found = [x.label for x in read_examples("multi-label", path)]
+    assert found == [("Arts, Culture", "Sports"), ("Arts, Culture",), ()]
+    path = write(tmp_path / "b.csv", 'text,label\na,"y, x"\nb,[z]\n')
+    found = [x.label for x in read_examples("multi-label", path)]
+    assert found == [("x", "y"), ("[z]",)]
 
 
 BAD = [
@@ -395,6 +412,8 @@ BAD = [
     ("regression", "a.jsonl", "3\n", "row 1: not an object"),
     ("regression", "a.jsonl", '{"text": ["a"], "label": 1}', "neither a str"),
     ("regression", "a.jsonl", '{"text": null, "label": 1}', "'text' is null"),
+    ("multi-label", "a.csv", "text,label\na,\"['x', 'y']\"\n",
+     "row 2: the label .* is a list written as text"),
     ("regression", "a.jsonl", '{"text": "", "label": 1}\n{"label": 2}',
      "row 2: a field is missing .it has label"),
 ]  # fmt: skip

@@ -141,6 +141,8 @@ class Columns:
     def _position(self, part, role):
         if isinstance(part, int):
             is_usable = not self.has_header or role in self._given
+            if not self._needs(role) and part >= len(self.names):
+                return None  # a table of texts to predict has no labels
             return part if is_usable and not self.is_json else None
         return self._named(part)
 

@@ -10,7 +10,7 @@ from data_pipeline.tasks.examples import TokensExample
 from data_pipeline.tasks.readers.columns import parse_columns
 
 _BLANKS = re.compile(" +")
-_TAG = re.compile("O|[A-Z]-.+")
+_TAG = re.compile("O|[BIES]-.+")
 # As in CoNLL-U, "# sent_id = 1".
 _NAMED_COMMENT = re.compile(r"# *[\w.:-]+( [\w.:-]+)* *= ")
 # A separator of a table between two names, or an object.
@@ -145,8 +145,9 @@ def _tag(fields, column, known, task):
         )
     if not _is_tag(tag, known):
         raise ValueError(
-            f"the tag {tag!r} is neither O nor a letter and a type, such as "
-            "B-person. Name the column of the tags: columns=tags=NUMBER."
+            f"the tag {tag!r} is neither O nor B, I, E or S and a type, such "
+            "as B-person (write L as E, U as S, M as I). Name the column of "
+            "the tags: columns=tags=NUMBER."
         )
     return tag
 

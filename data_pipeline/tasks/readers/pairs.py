@@ -80,7 +80,7 @@ def read_examples(tree, name, task, split, columns=None):
         rows = _of_lines(tree, name, task, is_test, columns)
     examples, left_out = [], 0
     for index, (number, example_id, source, target) in enumerate(rows):
-        if not is_test and not (source.strip() and target.strip()):
+        if not is_test and not (source.strip() and (target or "").strip()):
             left_out += 1
             continue
         where = f"{file}, row {number}"

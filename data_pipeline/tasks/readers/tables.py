@@ -3,6 +3,7 @@
 import json
 import math
 import posixpath
+import re
 import warnings
 
 from data_pipeline.tasks.examples import RankingExample
@@ -16,6 +17,8 @@ _FLAGS = {
     **dict.fromkeys(("0", "0.0", "false", ""), False),
     **dict.fromkeys(("1", "1.0", "true"), True),
 }
+# As Python and pandas write one.
+_LIST_AS_TEXT = re.compile(r"""\[\s*((['"]).*\2)?\s*\]""", re.DOTALL)
 
 
 def read_examples(tree, name, task, split, columns=None):
@@ -61,6 +64,8 @@ def read_examples(tree, name, task, split, columns=None):
                 f"{file}, row {number}",
             )
         )
+    if task.kind == "multi_label":
+        examples = _with_label_lists(examples)
     if left_out:
         warnings.warn(
             f"{place}: {left_out} rows without a gold label left out",
@@ -158,22 +163,44 @@ def _label_reader(task, split):
     def read_classes(label):
         if is_test and not label:
             return None
-        return _label_list(label)
+        if isinstance(label, str) and _LIST_AS_TEXT.fullmatch(label.strip()):
+            raise ValueError(
+                f"the label {label[:80]!r} is a list written as text. Write "
+                "classes as one|two, or the file as JSON lines."
+            )
+        return label or ""
 
     readers = {"regression": read_number, "multi_label": read_classes}
     return readers.get(task.kind, read_class)
 
 
-def _label_list(label):
+def _with_label_lists(examples):
+    """Examples whose labels are several classes.
+
+    Args:
+        examples: list of TextExample, with labels as they were read; those of a
+            file are separated by "|" if any is, else by commas.
+    """
+    texts = [x.label for x in examples if isinstance(x.label, str)]
+    separator = "|" if any("|" in text for text in texts) else ","
+    return [
+        x
+        if x.label is None
+        else x._replace(label=_label_list(x.label, separator))
+        for x in examples
+    ]
+
+
+def _label_list(label, separator):
     """Several classes, tuple of str without copies, in alphabetical order.
 
     Args:
-        label: list, or str with the classes separated by "|" or commas, or
-            None.
+        label: list, or str.
+        separator: str between the classes in a str.
     """
     if not isinstance(label, list):
         label = label or ""
-        label = label.split("|" if "|" in label else ",")
+        label = label.split(separator)
     return tuple(sorted({str(x).strip() for x in label} - {""}))
 
 
@@ -286,7 +313,7 @@ def _values_reader(columns, task):
             key: _json_text(
                 row.get(key) if key in optional else row[key],
                 key,
-                is_several and key in columns.keys["label"],
+                is_several and key in (columns.keys["label"] or ()),
             )
             for key in used
         }
@@ -306,7 +333,8 @@ def _flag_reader(columns):
     def read(row):
         found = []
         for key, name in zip(keys, names, strict=True):
-            flag = (row[key] or "").strip().casefold()
+            flag = row[key] or ""
+            flag = flag.strip().casefold() if isinstance(flag, str) else None
             if flag not in _FLAGS:
                 raise ValueError(
                     f"the column {name!r} of a label must hold 0 or 1, not "
