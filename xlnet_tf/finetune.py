@@ -12,7 +12,6 @@ run; with `--predict FILE` it predicts.
 import argparse
 import copy
 import dataclasses
-import os
 import sys
 import textwrap
 import time
@@ -28,6 +27,7 @@ from xlnet_tf.training.config import PRETRAINING_ONLY
 from xlnet_tf.training.config import FinetuningConfig
 from xlnet_tf.training.config.names import check_backend
 from xlnet_tf.training.config.names import check_strategy
+from xlnet_tf.training.config.programs import keep_programs
 from xlnet_tf.training.runs.allocator import keep_freed_memory
 from xlnet_tf.training.runs.progress.trackers import check_tracker
 
@@ -157,11 +157,7 @@ def main(argv=None):
         return 0
     check_tracker(config.log_to)
     options.begun = time.monotonic()  # --time-limit counts from here
-    if options.compilation_cache:
-        flag = (
-            f"--tf_xla_persistent_cache_directory={options.compilation_cache}"
-        )
-        os.environ["TF_XLA_FLAGS"] = f"{os.getenv('TF_XLA_FLAGS', '')} {flag}"
+    keep_programs(options.compilation_cache)
     check_backend("fine-tuning")
     from data_pipeline.tasks import reading
     from xlnet_tf.training.finetuning import FinetuningRun
@@ -188,7 +184,8 @@ def main(argv=None):
             evaluation=options.eval_data,
             columns=options.columns,
             fraction=config.hold_out,
-            seed=config.seed,
+            # Of a run of several seeds, that of the first.
+            seed=(begun or {}).get("held_out_seed", config.seed),
             # Runs begun by version 0.1 did not, and continue as they began.
             by_class=not begun or begun.get("held_out_by_class", False),
         )

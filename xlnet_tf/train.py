@@ -9,7 +9,6 @@ and `preset/` for `from_preset`. The same command again resumes a stopped run.
 """
 
 import dataclasses
-import os
 import sys
 import time
 
@@ -23,6 +22,7 @@ from xlnet_tf.training.config import TrainingConfig
 from xlnet_tf.training.config.names import check_backend
 from xlnet_tf.training.config.names import check_config
 from xlnet_tf.training.config.names import check_strategy
+from xlnet_tf.training.config.programs import keep_programs
 from xlnet_tf.training.runs.allocator import keep_freed_memory
 from xlnet_tf.training.runs.progress.trackers import check_tracker
 
@@ -170,11 +170,7 @@ def main(argv=None):
     if options.export:
         check_writable(options.export)
     options.begun = time.monotonic()  # --time-limit counts from here
-    if options.compilation_cache:
-        flag = (
-            f"--tf_xla_persistent_cache_directory={options.compilation_cache}"
-        )
-        os.environ["TF_XLA_FLAGS"] = f"{os.getenv('TF_XLA_FLAGS', '')} {flag}"
+    keep_programs(options.compilation_cache)
     if check_backend("pretraining", ("tensorflow", "jax")) == "jax":
         from xlnet_tf.training.on_jax.run import JaxPretrainingRun
 

@@ -50,6 +50,9 @@ def make_step(*arguments, make=on_jax.make_step):
 on_jax.make_step = make_step
 directory, *options = sys.argv[1:]
 directory = pathlib.Path(directory)
+compiled = directory / "compiled"
+# The resumed run is the same program.
+options += ["--compilation-cache", str(compiled)]
 
 def run(name, *more):
     argv = [*options, "--output", str(directory / name), *more]
@@ -64,8 +67,11 @@ assert run("whole/run", "--strategy", "one_device") == 0
 assert run("two/run") == 0
 log = directory / "parts/run/metrics.jsonl"
 threading.Thread(target=stop_at, args=(log, 5), daemon=True).start()
+steps = {*compiled.glob("jit_step*")}
+assert steps
 assert run("parts/run", "--strategy", "one_device") == 143
 assert run("parts/run", "--strategy", "one_device") == 0
+assert steps == {*compiled.glob("jit_step*")}
 more = ["--objective", "masked", "--next-sentence-weight", "1"]
 more += ["--precision", "bfloat16", "--steps", "2", "--warmup-steps", "0"]
 assert run("masked/run", *more) == 0
@@ -73,7 +79,10 @@ assert run("masked/run", *more, "--steps", "3") == 0  # goes on
 refused = ["--export", "3"], ["--replay", "3"], ["--profile"]
 for more in (*refused, ["--precision", "float16"]):
     assert run("refused", *more) == 1
-assert run("refused", "--strategy", "multi_worker") == 1
+for strategy in ("multi_worker", "tpu"):
+    assert run("refused", "--strategy", strategy) == 1
+os.environ["TF_CONFIG"] = '{"cluster": {"worker": ["a:1", "b:1"]}}'
+assert run("refused") == 1
 assert not (directory / "refused").exists()
 """
 
@@ -118,8 +127,7 @@ def runs(tmp_path_factory):
             "JAX_PLATFORMS": "cpu",
             "XLA_FLAGS": os.environ.get("XLA_FLAGS", "")
             + " --xla_force_host_platform_device_count=2",
-            # The resumed run is the same program.
-            "JAX_COMPILATION_CACHE_DIR": str(directory / "compiled"),
+            # By default, what compiles in less than a second is not kept.
             "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
         },
         capture_output=True,

@@ -235,7 +235,7 @@ def test_records_of_both_directions_stored_orders_and_no_held_out_split(
 
 def test_compiled_programs_are_kept(arguments, tmp_path):
     """Twice the same command; the second finds what XLA compiled."""
-    cache = tmp_path / "cache"
+    cache = tmp_path / 'a "cache" of programs'
     argv = [*arguments(steps=2, jit_compile=True), "--compilation-cache"]
     process = start([*argv, str(cache)])
     assert process.wait(timeout=300) == 0, process.stderr.read()

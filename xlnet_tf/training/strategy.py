@@ -201,8 +201,7 @@ def check_together(strategy, step, message):
 def _best(tpu):
     if tpu or os.environ.get("TPU_NAME"):
         return "tpu"
-    cluster = _tf_config().get("cluster", {})
-    if len(cluster.get("worker", [])) > 1 or "chief" in cluster:
+    if names_several_workers():
         return "multi_worker"
     if len(tf.config.list_logical_devices("GPU")) > 1:
         return "mirrored"
@@ -231,6 +230,16 @@ def _replica_devices():
     devices = tf.config.list_logical_devices("GPU")
     devices = devices or tf.config.list_logical_devices("CPU")
     return [device.name for device in devices]
+
+
+def names_several_workers():
+    """Whether the variable TF_CONFIG names several processes, bool.
+
+    Raises:
+        ValueError: if it is not JSON.
+    """
+    cluster = _tf_config().get("cluster", {})
+    return len(cluster.get("worker", [])) > 1 or "chief" in cluster
 
 
 def _tf_config():

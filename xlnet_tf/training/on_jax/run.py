@@ -23,6 +23,7 @@ from xlnet_tf.training.pretraining_step import make_memory
 from xlnet_tf.training.pretraining_step import read_batches
 from xlnet_tf.training.pretraining_step import scalars_of
 from xlnet_tf.training.step_results import StepResults
+from xlnet_tf.training.strategy import names_several_workers
 
 _STRATEGIES = ("auto", "one_device", "mirrored", "tpu")
 
@@ -41,6 +42,10 @@ class JaxPretrainingRun(PretrainingRun):
 
     def __init__(self, options, config):
         _refuse(options, config)
+        if options.compilation_cache:
+            jax.config.update(
+                "jax_compilation_cache_dir", options.compilation_cache
+            )
         # TensorFlow would take the memory that JAX needs.
         tf.config.set_visible_devices([], "GPU")
         # Of TensorFlow's side: the data and the files.
@@ -82,6 +87,17 @@ def _refuse(options, config):
         raise ValueError(
             f"on Keras' JAX backend --strategy is one of "
             f"{', '.join(_STRATEGIES)}. Received: {options.strategy}."
+        )
+    found = jax.devices()[0].platform
+    if options.strategy == "tpu" and found != "tpu":
+        raise ValueError(
+            f"JAX finds no TPU, but a {found.upper()}. On a TPU VM, install "
+            "jax[tpu]; without a TPU use --strategy auto."
+        )
+    if options.strategy == "auto" and names_several_workers():
+        raise ValueError(
+            "the variable TF_CONFIG names several workers, and training on JAX "
+            "is of one process. Unset it, or train with TensorFlow."
         )
     for name, is_given in (
         ("--export", options.export),
@@ -189,7 +205,7 @@ class JaxTrainer(orbit.AbstractTrainer):
         if "largest_loss" not in found:  # means of nothing
             means, norm = dict.fromkeys(means, math.nan), math.nan
         return {
-            **scalars_of(means),
+            **scalars_of(means, self._run.model),
             "tokens_per_second": tokens_per_second,
             "gradient_norm": norm,
             "learning_rate": float(self._run.optimizer.learning_rate),
@@ -227,7 +243,8 @@ class JaxEvaluator(orbit.AbstractEvaluator):
             sums = _added(sums, jax.device_get(metrics))
             weight += float(of_batch)
             run.check_stop()
-        return scalars_of({k: v / max(weight, 1e-6) for k, v in sums.items()})
+        means = {k: v / max(weight, 1e-6) for k, v in sums.items()}
+        return scalars_of(means, run.model)
 
 
 def _added(sums, more):
