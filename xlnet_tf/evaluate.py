@@ -191,12 +191,15 @@ def measure_text(options):
     ).report()
     unknown = int((token_ids == UNKNOWN_ID).sum())
     report["unknown_tokens"] = unknown
+    of_token, of_word = (
+        "inf" if report[name] is None else f"{report[name]:.2f}"
+        for name in ("perplexity_per_token", "perplexity_per_word")
+    )
     sys.stdout.write(
         f"text        {words:,} words, {characters:,} characters, "
         f"{tokens:,} tokens predicted, {unknown:,} unknown\n"
         f"context     {how}\n"
-        f"perplexity  {report['perplexity_per_token']:.2f} per token, "
-        f"{report['perplexity_per_word']:.2f} per word\n"
+        f"perplexity  {of_token} per token, {of_word} per word\n"
         f"bits        {report['bits_per_character']:.4f} per character\n"
         f"speed       {report['tokens_per_second']:,.0f} tokens/s\n"
     )

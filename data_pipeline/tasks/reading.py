@@ -255,7 +255,9 @@ def read_task(
     if not splits:
         train, held_out = hold_out(train, fraction, seed, by_class)
         splits = {"held out": held_out}
-    return TaskData(task, labels, train, splits, columns, guessed, by_class)
+    return TaskData(
+        task, labels, train, splits, columns, guessed, by_class, seed
+    )
 
 
 def find_columns(task, path, split, columns=None, of_run=None):
@@ -266,8 +268,8 @@ def find_columns(task, path, split, columns=None, of_run=None):
         path: as in `read_examples`. A single file is any split.
         split: str.
         columns: as in `read_examples`; what is given is not guessed.
-        of_run: dict of role to column that a run read, or None. Where no
-            columns are given and the split has these, they are taken.
+        of_run: dict of role to column that a run read, or None. Where the
+            split has them, those that are not given are taken.
 
     Returns:
         (columns, guessed): what to read as `columns`, and a dict of role to
@@ -279,10 +281,11 @@ def find_columns(task, path, split, columns=None, of_run=None):
     """
     task = find_task(task)
     tree = open_tree(path)
-    if of_run and not columns:
-        name = tree.file or _find(task, tree, split, of_run)
-        if name and has_columns(tree, name, task, of_run):
-            return of_run, {}
+    if of_run:
+        both = {**of_run, **(parse_columns(task, columns) or {})}
+        name = tree.file or _find(task, tree, split, both)
+        if name and has_columns(tree, name, task, both):
+            return both, {}
     name = tree.file or _find(task, tree, split, columns)
     if name is None:
         return columns, {}  # an error of what reads it

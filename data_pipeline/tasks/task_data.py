@@ -22,6 +22,7 @@ class TaskData:
         columns: columns that were read, as `read_examples` takes them.
         guessed: dict of role to column, of those that were guessed.
         by_class: bool, whether examples were held out class by class.
+        seed: int, by which they were chosen.
     """
 
     task: TaskSpec
@@ -31,6 +32,7 @@ class TaskData:
     columns: str | dict | None = None
     guessed: dict = dataclasses.field(default_factory=dict)
     by_class: bool = True
+    seed: int = 0
 
     def held_out(self):
         """Evaluation splits, list of (name, list of examples)."""

@@ -218,11 +218,11 @@ def _settings(path):
 
 def _run_files(path):
     from saved_models.model_card import training_facts
+    from xlnet_tf.training.results.summary import make_results
     from xlnet_tf.training.results.summary import read_results
     from xlnet_tf.training.results.summary import write_results
 
-    write_results(
-        path,
+    results = make_results(
         task="rte",
         metrics={"accuracy": 0.5},
         seed=1,
@@ -232,6 +232,7 @@ def _run_files(path):
         started_from="random",
         details={"threshold": 0.5},
     )
+    write_results(path, results)
     (path / "SHA256SUMS").unlink()
     (path / "run.json").write_text('{"task": "rte", "training": {"seed": 1}}')
     (path / "metrics.jsonl").write_text('{"kind": "train", "step": 1}\n' * 3)

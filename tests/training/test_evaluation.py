@@ -9,6 +9,7 @@ from data_pipeline import command_line
 from tests.support import artefacts
 from xlnet_tf import evaluate
 from xlnet_tf.files.checksums import add_checksums
+from xlnet_tf.training.results import evaluation
 
 DATA = artefacts.EARLIER / "finetuning" / "data"
 
@@ -43,6 +44,21 @@ def test_figures_and_answers_are_those_of_the_run(
         assert [x["id"] for x in lines] == [x["id"] for x in kept]
         answer = "answer" if kind == "questions" else "predicted_label"
         assert [x[answer] for x in lines] == [x[answer] for x in kept]
+
+
+def test_a_model_in_a_run_is_read_as_its_run_was(finetuned, tmp_path):
+    run = tmp_path / "run"
+    shutil.copytree(finetuned["classification"], run)
+    settings = json.loads((run / "training.json").read_text())
+    settings |= {"long_documents": "windows", "stride": 5}
+    (run / "training.json").write_text(json.dumps(settings))
+    found = evaluation.settings_of_run(run)
+    assert found["stride"] == 5 and found["long_documents"] == "windows"
+    for name in ("best", "model.keras"):
+        assert evaluation.settings_of_run(run / name) == found
+        assert evaluation.columns_of_run(run / name) == {}
+    assert evaluation.settings_of_run(tmp_path / "none") == {}
+    assert evaluation.columns_of_run(tmp_path / "none") is None
 
 
 def test_progress_of_a_task(finetuned, told):
@@ -118,6 +134,10 @@ def test_columns_are_those_of_the_run_or_guessed(finetuned, tmp_path, capsys):
     file.write_text("\n".join([header, *rows]) + "\n")
     assert run(preset, "classification", file) == 1
     assert "no column for" in capsys.readouterr().err
+    # One of them given, the other of the run.
+    given = ("--columns", "text=remark", "--output", found)
+    assert run(output, "classification", file, *given) == 0
+    assert json.loads(found.read_text()) == figures[0]
     assert run(output, "classification", file, "--output", found) == 0
     assert json.loads(found.read_text()) == figures[0]
     assert "guessed" not in capsys.readouterr().err

@@ -65,7 +65,7 @@ def test_balanced_classes_weigh_equally():
     examples = make_examples("classification")[:7]  # 3, 2 and 2 of them
     rows = encoded("classification", examples, True, make_config())
     np.testing.assert_array_equal(rows.dense["row_weight"], 1)
-    finetuning_step.balance_classes(rows, 4)  # of which one does not occur
+    finetuning_step.balance_classes(rows, "abcd")  # of which one does not occur
     weights, labels = rows.dense["row_weight"], rows.dense["label"]
     expected = np.where(labels == 0, 7 / 9, 7 / 6)
     np.testing.assert_allclose(weights, expected, rtol=1e-6)
@@ -73,9 +73,13 @@ def test_balanced_classes_weigh_equally():
     examples[0] = examples[0]._replace(text=" ".join([examples[0].text] * 9))
     rows = encoded("classification", examples, True, config)
     assert len(rows) > 2 * len(examples)
-    finetuning_step.balance_classes(rows, 3)
+    finetuning_step.balance_classes(rows, "abc")
     totals = np.bincount(rows.dense["label"], rows.dense["row_weight"])
     np.testing.assert_allclose(totals, 7 / 3, rtol=1e-6)
+    for task, labels in (("ner", ("O", "B-x")), ("regression", None)):
+        rows = encoded(task, make_examples(task), True, make_config())
+        with pytest.raises(ValueError, match="one class for each text"):
+            finetuning_step.balance_classes(rows, labels)
 
 
 def test_lengths_of_texts_read_in_segments():
@@ -425,3 +429,17 @@ def test_one_run_a_seed(pretrained, tmp_path, monkeypatch):
     summary = json.loads((tmp_path / "run" / "seeds.json").read_text())
     assert summary["accuracy"]["all"] == [0.5, 1.0]
     assert summary["accuracy"]["median"] == 0.75
+    # One of them alone goes on with the examples that were held out for all.
+    file = tmp_path / "run/seed-4/run.json"
+    assert json.loads(file.read_text())["held_out_seed"] == 3
+    (file.parent / "results.json").write_text("{}")
+    (file.parent / CHECKSUMS_FILE).unlink(missing_ok=True)
+    argv = options(pretrained / "preset", file.parent)
+    assert (
+        command_line.run(
+            finetune.main, [*argv, "--seed", "4", "--random-start"]
+        )
+        == 0
+    )
+    held_out = [run.data.evaluation for run in seen]
+    assert held_out[2] == held_out[1] == held_out[0]

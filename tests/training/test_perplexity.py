@@ -98,6 +98,13 @@ def test_what_is_refused():
             function(*arguments)
 
 
+def test_a_perplexity_beyond_numbers_is_none():
+    """Of a text without blanks, which counts as a word a line."""
+    found = perplexity.Perplexity(800.0, 200, 1, 400, 1.0).report()
+    assert found["perplexity_per_word"] is None
+    assert math.isclose(found["perplexity_per_token"], math.exp(4))
+
+
 def test_the_command_counts_words_and_characters(tmp_path, capsys, told):
     (tmp_path / "text.txt").write_text(" = Head = \n\n a b c . \n d\n")
     (tmp_path / "spiece.model").write_bytes(tiny_model())

@@ -1,8 +1,10 @@
 """`xlnet_tf.train`: what it leaves, how it resumes, what it refuses."""
 
 import json
+import math
 import re
 import shutil
+import types
 
 import keras
 import numpy as np
@@ -15,8 +17,10 @@ from data_pipeline.pretraining import PretrainingData
 from tests.support import artefacts
 from xlnet_tf import train
 from xlnet_tf.files.checksums import CHECKSUMS_FILE
+from xlnet_tf.objectives import PseudoMasked
 from xlnet_tf.training.config import TrainingConfig
 from xlnet_tf.training.pretraining import PretrainingRun
+from xlnet_tf.training.pretraining_step import scalars_of
 from xlnet_tf.training.runs.exports import keep_newest
 from xlnet_tf.training.strategy import make_strategy
 
@@ -416,3 +420,12 @@ def test_held_out_records_that_do_not_fit(records, files, tmp_path, capsys):
     message = f"holds {few} record.* to evaluate on, and there are {few + 1} re"
     with pytest.raises(ValueError, match=message):
         run.read_data()
+
+
+def test_bits_are_those_of_one_prediction():
+    """A token may be predicted twice, where the loss is the sum of both."""
+    for losses, bits in (("both", 3.0), ("autoencoding", 6.0)):
+        objective = PseudoMasked(losses=losses)
+        model = types.SimpleNamespace(objectives=[objective])
+        found = scalars_of({"loss": 6 * math.log(2)}, model)
+        assert math.isclose(found["bits_per_token"], bits)

@@ -376,3 +376,4 @@ def test_how_a_run_ends(tmp_path):
     (tmp_path / "metrics.jsonl").unlink()
     log_at(tmp_path, step_at(4), quiet=True).train({"loss": 9.0})
     assert "its last loss is 9.000" in ending.warning_of_failure(tmp_path, 300)
+    assert not ending.warning_of_failure(tmp_path, 300, predictions=2)

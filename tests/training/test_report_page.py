@@ -278,3 +278,9 @@ def test_rows_of_predictions(tmp_path):
     number = TextExample("1", "x", None, 2.5)
     (row,) = report.prediction_rows([number], [{"id": "1", "score": 1.0}])
     assert row == {"text": "x", "true_score": 2.5, "id": "1", "score": 1.0}
+    # Several classes are right in any order.
+    several = TextExample("1", "x", None, ("10", "2"))
+    for labels, right in ((["2", "10"], True), (["2"], False)):
+        decoded = [{"id": "1", "labels": labels}]
+        (row,) = report.prediction_rows([several], decoded)
+        assert row["right"] is right

@@ -1,8 +1,10 @@
 """Results of runs, their summary over seeds, reports and pictures."""
 
+import contextlib
 import errno
 import json
 import pathlib
+import types
 
 import matplotlib
 import matplotlib.image
@@ -15,6 +17,7 @@ from data_pipeline.tasks.examples import QuestionExample
 from data_pipeline.tasks.examples import RankingExample
 from data_pipeline.tasks.examples import TextExample
 from data_pipeline.tasks.examples import TokensExample
+from xlnet_tf.training.results import files
 from xlnet_tf.training.results import pictures
 from xlnet_tf.training.results import report
 from xlnet_tf.training.results import summary
@@ -33,9 +36,8 @@ RUN = {
 
 
 def test_results_round_trip(tmp_path):
-    written = summary.write_results(
-        tmp_path, **RUN, details={"learning_rate": 2e-5}
-    )
+    written = summary.make_results(**RUN, details={"learning_rate": 2e-5})
+    summary.write_results(tmp_path, written)
     read = summary.read_results(tmp_path)
     assert read == written
     found = read.pop("versions")
@@ -58,16 +60,34 @@ def test_results_round_trip(tmp_path):
         summary.read_results(tmp_path)
 
 
+def test_results_are_written_last(tmp_path, monkeypatch):
+    """A run that is stopped in its page is not done."""
+    for name in ("write_predictions", "prediction_rows", "write_report"):
+        monkeypatch.setattr(files, name, lambda *_: None)
+    for name in ("analyse", "parse_columns", "draw_losses"):
+        monkeypatch.setattr(files, name, lambda *_: None)
+
+    def stop(*_):
+        raise KeyboardInterrupt
+
+    task = types.SimpleNamespace(name="mrpc")
+    data = types.SimpleNamespace(task=task, labels=None, train=[], columns="")
+    model = types.SimpleNamespace(details=lambda _: None)
+    of_run = {x: RUN[x] for x in RUN if x not in ("task", "examples")}
+    for write_page, is_done in ((stop, False), (lambda *_: None, True)):
+        monkeypatch.setattr(files, "write_page", write_page)
+        with contextlib.suppress(KeyboardInterrupt):
+            files.write_all(tmp_path, data, model, [], [], None, **of_run)
+        assert (tmp_path / "results.json").is_file() == is_done
+
+
 def test_results_errors(tmp_path):
     with pytest.raises(FileNotFoundError, match="no results.json.*Received"):
         summary.read_results(tmp_path)
     with pytest.raises(ValueError, match="f1=nan"):
-        summary.write_results(
-            tmp_path, **RUN | {"metrics": {"f1": float("nan")}}
-        )
+        summary.make_results(**RUN | {"metrics": {"f1": float("nan")}})
     with pytest.raises(ValueError, match="at least one metric"):
-        summary.write_results(tmp_path, **RUN | {"metrics": {}})
-    assert not list(tmp_path.iterdir())
+        summary.make_results(**RUN | {"metrics": {}})
     file = tmp_path / "results.json"
     file.write_text('{"task": "mrpc", "metric": "f1"}')
     with pytest.raises(ValueError, match="has no value, metrics, seed"):
@@ -274,7 +294,7 @@ def test_names_without_a_font_are_numbers(
 def test_files_of_each_kind_of_task(tmp_path):
     texts = [TextExample(str(i), "", None, i / 2) for i in range(3)]
     words = TokensExample("0", ("a", "b"), ("B-x", "O"))
-    for name, examples, decoded, files in (
+    for name, examples, decoded, expected in (
         (
             "sts-b",
             texts,
@@ -293,7 +313,7 @@ def test_files_of_each_kind_of_task(tmp_path):
         directory = tmp_path / name
         directory.mkdir()
         report.write_report(directory, find_task(name), examples, decoded)
-        assert {x.name for x in directory.iterdir()} == files, name
+        assert {x.name for x in directory.iterdir()} == expected, name
     text = (tmp_path / "squad-2.0" / "predictions.json").read_text("utf-8")
     assert text == '{\n    "q1": "ö"\n}\n'
     odds = (tmp_path / "squad-2.0" / "null_odds.json").read_text()

@@ -76,6 +76,16 @@ def test_the_same_run_resumes(enter, preset):
     assert again == dataclasses.replace(CONFIG, patience=3)
 
 
+def test_weights_may_be_named_otherwise(enter, preset, monkeypatch):
+    """Their digest tells that they are the same."""
+    file = enter() / "run.json"
+    assert "preset" not in json.loads(file.read_text())
+    # As runs before have it.
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"preset": "x"}))
+    (file.parent / "SHA256SUMS").unlink()
+    enter()
+
+
 def test_every_difference_is_named(enter, preset):
     for change, message in (
         ({"train": EXAMPLES[1:]}, "other training examples"),

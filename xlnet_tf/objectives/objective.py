@@ -45,6 +45,8 @@ class Objective:
             "both" if it reads `content`.
         reads_query: bool, whether the objective has targets; if no objective
             has, the mask embedding is not trained.
+        predictions: int, predictions of each target of which `loss` sums the
+            losses.
         metric_names: tuple of str, the metrics of `loss_sums`.
         layer_names: tuple of str, attributes of the model for `make_layers`.
         keras_metrics: dict of str to str, the metrics of `fit`: attribute of
@@ -70,6 +72,7 @@ class Objective:
     weight = 1.0
     streams = "query"
     reads_query = True
+    predictions = 1
     metric_names = ()
     layer_names = ()
     keras_metrics = {}

@@ -84,6 +84,7 @@ class PseudoMasked(TokenPrediction):
                 f"Received: losses={losses!r}."
             )
         self.losses = losses
+        self.predictions = 2 if losses == "both" else 1
         if losses != "both":
             # A loss that is not computed must not be reported as 0.
             self.metric_names = ("loss", "accuracy", f"{losses}_loss")
@@ -190,7 +191,7 @@ class PseudoMasked(TokenPrediction):
         metrics = {
             "loss": token_loss,
             "accuracy": outputs["token_correct"],
-            "bits_per_token": token_loss / math.log(2),
+            "bits_per_token": token_loss / self.predictions / math.log(2),
         }
         for name in self.metric_names[2:]:
             metrics[name] = outputs.get(name, zero)

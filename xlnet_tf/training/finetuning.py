@@ -100,9 +100,8 @@ class FinetuningRun(Run):
         config.check_model(model_config)
         check_positions(model_config, self.preprocessor.sequence_length)
         self.rows = self._encode(data.train, True)
-        if config.class_weights == "balanced" and data.labels:
-            if "label" in self.rows.dense:
-                balance_classes(self.rows, len(data.labels))
+        if config.class_weights == "balanced":
+            balance_classes(self.rows, data.labels)
         config, self._rate_notes = config.for_model(
             data.task.name, model_config
         )
@@ -134,10 +133,8 @@ class FinetuningRun(Run):
         )
 
     def identity(self):
-        data, options = self.data, self.options
-        preset_weights = None
-        if not options.random_start:
-            preset_weights = digest_of_weights(options.preset)
+        data, options, preset = self.data, self.options, self.options.preset
+        weights = None if options.random_start else digest_of_weights(preset)
         return {
             "task": data.task.name,
             "labels": data.labels,
@@ -145,10 +142,12 @@ class FinetuningRun(Run):
             "training_examples": digest_of_examples({"train": data.train}),
             "held_out_examples": digest_of_examples(data.evaluation),
             "held_out_by_class": data.by_class,
-            "preset": str(options.preset),
-            "preset_weights": preset_weights,
+            "held_out_seed": data.seed,
+            "preset_weights": weights,
             "random_start": options.random_start,
             "training": self.config.to_dict(),
+            # Weights, however their path is spelled, are known by their digest.
+            **({} if weights else {"preset": str(preset)}),
         }
 
     def build(self):

@@ -13,7 +13,7 @@ from xlnet_tf.training.step import Trainer
 from xlnet_tf.training.step import distribute
 
 
-def balance_classes(rows, num_classes):
+def balance_classes(rows, labels):
     """Give every class an equal share of the loss, by `row_weight`.
 
     A class of n of X examples weighs X / (n * classes that occur), so that the
@@ -21,22 +21,22 @@ def balance_classes(rows, num_classes):
 
     Args:
         rows: Rows with `label`, `example` and `row_weight` [R]; changed.
-        num_classes: int.
+        labels: sequence of the classes, or None for a task without.
 
     Raises:
-        ValueError: if a row may have several classes.
+        ValueError: if a row has no class, or may have several.
     """
     from sklearn.utils.class_weight import compute_class_weight
 
-    label = rows.dense["label"]
-    if label.ndim > 1:
+    label = rows.dense.get("label")
+    if not labels or label is None or label.ndim > 1:
         raise ValueError(
             '`class_weights` "balanced" needs a task with one class for each '
-            "text. Leave it out where a text may have several."
+            "text. Leave it out for other tasks."
         )
     _, first = np.unique(rows.dense["example"], return_index=True)
     classes = np.unique(label)
-    weights = np.ones(num_classes, np.float32)
+    weights = np.ones(len(labels), np.float32)
     weights[classes] = compute_class_weight(
         "balanced", classes=classes, y=label[first]
     )

@@ -42,17 +42,28 @@ class Perplexity:
     seconds: float
 
     def report(self):
-        """dict of str to number: loss, perplexities, bits, counts, speed."""
+        """dict of str to number: loss, perplexities, bits, counts, speed.
+
+        A perplexity that is larger than any number is None, such as that of
+        "words" in a language that does not separate words by blanks.
+        """
         return {
             "loss": self.nats / self.tokens,
-            "perplexity_per_token": math.exp(self.nats / self.tokens),
-            "perplexity_per_word": math.exp(self.nats / self.words),
+            "perplexity_per_token": _perplexity(self.nats / self.tokens),
+            "perplexity_per_word": _perplexity(self.nats / self.words),
             "bits_per_character": self.nats / math.log(2) / self.characters,
             "tokens": self.tokens,
             "words": self.words,
             "characters": self.characters,
             "tokens_per_second": self.tokens / self.seconds,
         }
+
+
+def _perplexity(nats):
+    try:
+        return math.exp(nats)
+    except OverflowError:
+        return None
 
 
 def evaluate_with_memory(

@@ -140,8 +140,8 @@ class PretrainingRun(Run):
         )
         names = ", ".join(map(str, directories))
         check_same_text(found.manifest, self.data.manifest, names)
-        # A small held-out split makes a smaller batch.
-        most = min(self.config.batch_size, found.num_records)
+        parts = self.config.gradient_accumulation_steps  # rows as in training
+        most = min(self.config.batch_size // parts, found.num_records)
         rows = largest_batch(found, most, replicas)
         if not rows:
             raise ValueError(
@@ -355,8 +355,9 @@ class PretrainingRun(Run):
         self._save("preset")
         picture = draw_losses(self.output)
         exports = kept_exports(self.options.export, self.output / EXPORTS_FILE)
+        config, objective = self.model_config, self.model.objectives[0]
         warning = warning_of_failure(
-            self.output, self.model_config.vocabulary_size
+            self.output, config.vocabulary_size, objective.predictions
         )
         sys.stderr.write(warning)
         written = [self.output / MODEL_FILE, picture, *exports]

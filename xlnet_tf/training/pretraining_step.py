@@ -116,9 +116,17 @@ def read_batches(data, start_step, **rows):
     )
 
 
-def scalars_of(means):
-    """Means of the metrics, with the loss in bits: dict of str to float."""
-    bits = means["loss"] / math.log(2)
+def scalars_of(means, model):
+    """Means of the metrics of a model, with the loss of a prediction in bits.
+
+    Args:
+        means: dict of str to float.
+        model: XLNetPretrainer.
+
+    Returns:
+        dict of str to float.
+    """
+    bits = means["loss"] / model.objectives[0].predictions / math.log(2)
     return {"loss": means["loss"], "bits_per_token": bits, **means}
 
 
@@ -166,7 +174,7 @@ class PretrainingTrainer(Trainer):
 
     def scalars(self, means, rows_per_second):
         tokens = rows_per_second * self._sequence_length
-        return {**scalars_of(means), "tokens_per_second": tokens}
+        return {**scalars_of(means, self._model), "tokens_per_second": tokens}
 
 
 class PretrainingEvaluator(orbit.StandardEvaluator):
@@ -240,4 +248,4 @@ class PretrainingEvaluator(orbit.StandardEvaluator):
         self._means.update(metrics, weight)
 
     def eval_end(self, *args):
-        return scalars_of(self._means.result())
+        return scalars_of(self._means.result(), self._model)

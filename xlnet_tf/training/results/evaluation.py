@@ -15,6 +15,7 @@ from xlnet_tf.training.finetuning_step import padded_lengths
 from xlnet_tf.training.results.report import prediction_rows
 from xlnet_tf.training.results.summary import RESULTS_FILE
 from xlnet_tf.training.results.summary import read_results
+from xlnet_tf.training.runs.identity import TRAINING_FILE
 from xlnet_tf.training.strategy import make_strategy
 
 # Settings of a run by which texts are made into rows.
@@ -28,17 +29,39 @@ _READING = (
 
 
 def settings_of_run(path):
-    """Settings by which a run read its texts: dict, empty if not a run."""
-    file = as_path(path) / "training.json"
-    kept = read_json(file) if file.is_file() else {}
+    """Settings by which a run read its texts.
+
+    Args:
+        path: path of a run, or of a model in it (`best`, `model.keras`).
+
+    Returns:
+        dict, empty if it is not of a run.
+    """
+    run = _run_with(path, TRAINING_FILE)
+    kept = read_json(run / TRAINING_FILE) if run else {}
     return {name: kept[name] for name in _READING if name in kept}
 
 
 def columns_of_run(path):
-    """Columns that a finished run read: dict of role to str, or None."""
-    if not (as_path(path) / RESULTS_FILE).is_file():
-        return None
-    return read_results(path).get("columns")
+    """Columns that a finished run read.
+
+    Args:
+        path: as of `settings_of_run`.
+
+    Returns:
+        dict of role to str, or None.
+    """
+    run = _run_with(path, RESULTS_FILE)
+    return read_results(run).get("columns") if run else None
+
+
+def _run_with(path, file):
+    """The run that a path is, or is in, with a file; path or None."""
+    path = as_path(path)
+    for run in (path, path.parent):
+        if (run / file).is_file():
+            return run
+    return None
 
 
 def evaluate_task(

@@ -12,6 +12,7 @@ from xlnet_tf.training.results.report import prediction_rows
 from xlnet_tf.training.results.report import write_predictions
 from xlnet_tf.training.results.report import write_report
 from xlnet_tf.training.results.summary import RESULTS_FILE
+from xlnet_tf.training.results.summary import make_results
 from xlnet_tf.training.results.summary import write_results
 from xlnet_tf.training.results.summary import written
 from xlnet_tf.training.runs.progress.log import draw_losses
@@ -33,7 +34,7 @@ def write_all(directory, data, model, examples, decoded, rows, **results):
         examples: list of the held-out examples.
         decoded: list of dict, the answers to them.
         rows: EncodedExamples that were trained on.
-        **results: further arguments of `write_results`.
+        **results: further arguments of `make_results`.
     """
     directory, task, labels = as_path(directory), data.task, data.labels
     write_predictions(
@@ -41,8 +42,7 @@ def write_all(directory, data, model, examples, decoded, rows, **results):
         prediction_rows(examples, decoded),
     )
     write_report(directory, task, examples, decoded, labels)
-    found = write_results(
-        directory,
+    found = make_results(
         task=task.name,
         examples=len(data.train),
         details=model.details(rows),
@@ -54,6 +54,7 @@ def write_all(directory, data, model, examples, decoded, rows, **results):
     draw_losses(directory)
     with warnings_in_a_line():
         write_page(directory, found, task, model, examples, decoded, labels)
+    write_results(directory, found)  # last: with it the run is done
 
 
 def ending(directory, results, predicted=None, is_new=True, is_one=True):
@@ -61,7 +62,7 @@ def ending(directory, results, predicted=None, is_new=True, is_one=True):
 
     Args:
         directory: path of the run.
-        results: dict of `write_results`.
+        results: dict of `make_results`.
         predicted: (path of examples, path of their predictions, dict of
             metrics), or None.
         is_new: bool, whether the results were written now.

@@ -37,7 +37,7 @@ def write_page(directory, results, task, model, examples, decoded, labels=None):
 
     Args:
         directory: path of the run, with the pictures of `write_report`.
-        results: dict of `write_results`.
+        results: dict of `make_results`.
         task: TaskSpec.
         model: Task.
         examples: list of X examples with labels.

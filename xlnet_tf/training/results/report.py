@@ -104,6 +104,8 @@ def _shown(example, one):
             found["predicted_label"] = one["label"]
         if true is not None and answer != "score":
             found["right"] = one[answer] == found[truth]
+            if answer == "labels":  # in any order
+                found["right"] = set(one[answer]) == set(found[truth])
     if isinstance(example, QuestionExample):
         if example.answers or example.is_impossible:
             found["true_answers"] = [x.text for x in example.answers]

@@ -32,8 +32,7 @@ _PACKAGES = (
 )
 
 
-def write_results(
-    directory,
+def make_results(
     *,
     task,
     metrics,
@@ -46,10 +45,9 @@ def write_results(
     analysis=None,
     **facts,
 ):
-    """Write `results.json` of a run, whole or not at all, and its digest.
+    """The results of a run.
 
     Args:
-        directory: path that exists.
         task: str, its name.
         metrics: dict of str to float, the main metric first, of `Task.score`.
         seed: int.
@@ -62,7 +60,7 @@ def write_results(
         **facts: further entries.
 
     Returns:
-        dict, what was written.
+        dict that JSON can hold.
 
     Raises:
         ValueError: if there is no metric, or one is not a number.
@@ -94,9 +92,18 @@ def write_results(
         results["details"] = details
     if analysis:
         results["analysis"] = analysis
+    return results
+
+
+def write_results(directory, results):
+    """Write `results.json` of a run, whole or not at all, and its digest.
+
+    Args:
+        directory: path that exists.
+        results: dict of `make_results`.
+    """
     write_json(as_path(directory) / RESULTS_FILE, results)
     add_checksums(directory, [RESULTS_FILE])
-    return results
 
 
 def read_results(directory):

@@ -33,19 +33,20 @@ def last_loss(directory, kind):
     return found[-1] if found else None
 
 
-def warning_of_failure(directory, vocabulary_size):
+def warning_of_failure(directory, vocabulary_size, predictions=1):
     """A line on a run that is worse than guessing, str; "" for any other.
 
     Args:
         directory: path of the run.
         vocabulary_size: int; a guess among so many has the loss of its
             logarithm.
+        predictions: int, of each token, whose losses the loss sums. Default 1.
     """
     held_out, trained = (
         last_loss(directory, "eval"),
         last_loss(directory, "train"),
     )
-    chance = math.log(vocabulary_size)
+    chance = predictions * math.log(vocabulary_size)
     last = trained if held_out is None else held_out
     if last is None or last <= _FAR_ABOVE * chance:  # NaN is not
         return ""
