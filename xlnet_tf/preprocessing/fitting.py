@@ -37,7 +37,11 @@ class RawStringModel:
             if its tokenizer has more pieces than the model tokens, its layout
             is another than the model's, or its sequences have more tokens
             than a BERT has positions.
+        takes_class_weight: bool, whether a row has one class, which
+            `class_weight` of `fit` weighs.
     """
+
+    takes_class_weight = True
 
     def __call__(self, *args, **kwargs):
         if args and is_raw(args[0]):
@@ -158,6 +162,11 @@ class RawStringModel:
         """`keras.Model.fit`, of raw strings too; see the class."""
         self._compile_by_default()
         x = self._input(x)
+        if class_weight is not None and not self.takes_class_weight:
+            raise ValueError(
+                "`class_weight` needs one class for each row, and this task "
+                "has several labels. Leave it out."
+            )
         check_weights(x, y, sample_weight, class_weight)
         y = self.numbered(y)
         validation = validation_data

@@ -6,6 +6,7 @@ Shapes: B batch, T tokens of a text, M memory length, D model dim, L layers.
 """
 
 import contextlib
+import numbers
 
 import keras
 from keras import ops
@@ -106,6 +107,13 @@ class SequenceTask(Task):
 
 
 def _check_memory(config, segment_length):
+    if segment_length is not None and not (
+        isinstance(segment_length, numbers.Integral) and segment_length >= 1
+    ):
+        raise ValueError(
+            "`segment_length` must be an integer of at least 1, or None. "
+            f"Received: segment_length={segment_length!r}."
+        )
     if segment_length and not config.memory_length:
         raise ValueError(
             "`segment_length` needs a backbone that remembers: give "

@@ -4,6 +4,7 @@ Shapes: B batch, T tokens, S starts kept, E ends kept of each,
 R rows, one a window.
 """
 
+import math
 from typing import Any
 
 import keras
@@ -103,6 +104,7 @@ class XLNetQuestionAnswering(_SpanTask):
     """
 
     kind = "question_answering"
+    takes_class_weight = False
     preprocessor_cls = XLNetQuestionAnsweringPreprocessor
     new_head_arguments = ("inner_dim",)
     feature_names = (*Task.feature_names, "answer_mask", "class_index")
@@ -176,10 +178,13 @@ class XLNetQuestionAnswering(_SpanTask):
         return {**answers, **self._best(content, start_scores, hidden)}
 
     def _best(self, content, start_scores, hidden):
-        scores, positions = ops.top_k(start_scores, self.num_starts)
+        num_tokens = start_scores.shape[1] or math.inf
+        num_starts = min(self.num_starts, num_tokens)
+        num_ends = min(self.num_ends, num_tokens)
+        scores, positions = ops.top_k(start_scores, num_starts)
         states = rows_at(content, positions)
         ends = self.head.end_scores(content, states, hidden)
-        end_scores, end_positions = ops.top_k(ends, self.num_ends)
+        end_scores, end_positions = ops.top_k(ends, num_ends)
         return {
             "start_top_scores": scores,
             "start_top_positions": ops.cast(positions, "int32"),

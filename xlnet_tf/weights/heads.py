@@ -102,7 +102,8 @@ def choose_head(cls, source, name, arguments):
         _check_labels(source, found, arguments)
         arguments = {**cls.arguments_of_head(found), **arguments}
     elif "labels" in arguments and "num_classes" in cls.new_head_arguments:
-        classes = len(arguments["labels"] or ())
+        labels = arguments["labels"]
+        classes = 0 if labels is None else len(labels)
         arguments = {"num_classes": classes, **arguments}
     missing = [
         key

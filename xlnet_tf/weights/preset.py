@@ -228,6 +228,8 @@ def detect(path, config_file=None):
     is_prefix = bool(path.name) and index.is_file()
     if not path.is_dir() and not is_prefix:
         advice = near_shipped(path)
+        if path.is_file():
+            advice = " It is a file; xlnet_tf.load reads .keras files."
         name = str(path).lower().replace("_", "-")
         if re.fullmatch("xlnet-(base|large)-cased", name):
             advice = (

@@ -8,6 +8,7 @@ from typing import Any
 
 import keras
 import numpy as np
+from keras import ops
 
 from xlnet_tf.tasks import metrics
 from xlnet_tf.tasks.classification.labels import LabelledTask
@@ -203,6 +204,15 @@ class XLNetTextRegressor(_TextTask):
 
     def call(self, features, training=None):
         return super().call(features, training)[:, 0]
+
+    def compute_loss(
+        self, x=None, y=None, y_pred=None, sample_weight=None, training=True
+    ):
+        """The loss of `fit`, in which every row has its weight."""
+        if y is not None and len(y_pred.shape) == 1:
+            # Keras takes the mean over the last axis, which was the batch.
+            y, y_pred = ops.reshape(y, (-1, 1)), ops.expand_dims(y_pred, -1)
+        return super().compute_loss(x, y, y_pred, sample_weight, training)
 
     def default_loss(self):
         return SquaredError()

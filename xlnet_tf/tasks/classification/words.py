@@ -52,6 +52,7 @@ class XLNetTokenClassifier(LabelledTask, Task):
     new_head_arguments = ("num_classes",)
     head_has_dropout = True
     kind = "token_classification"
+    takes_class_weight = False
     metric_names = (
         "entity_f1",
         "entity_precision",
@@ -91,6 +92,18 @@ class XLNetTokenClassifier(LabelledTask, Task):
         is_asked = ops.cast(labels >= 0, "float32")
         losses = self.default_loss().call(ops.maximum(labels, 0), outputs)
         return ops.sum(losses * is_asked), ops.sum(is_asked)
+
+    def compute_loss(
+        self, x=None, y=None, y_pred=None, sample_weight=None, training=True
+    ):
+        """The loss of `fit`, of the tags that are asked for."""
+        y, sample_weight = _asked(y, sample_weight)
+        return super().compute_loss(x, y, y_pred, sample_weight, training)
+
+    def compute_metrics(self, x, y, y_pred, sample_weight=None):
+        """The metrics of `fit`, of the tags that are asked for."""
+        y, sample_weight = _asked(y, sample_weight)
+        return super().compute_metrics(x, y, y_pred, sample_weight)
 
     def collect(self, outputs):
         best = ops.cast(ops.argmax(outputs, -1), "int32")
@@ -144,15 +157,29 @@ class XLNetTokenClassifier(LabelledTask, Task):
                 "`predict_labels` takes words, and needs a `preprocessor` to "
                 "know where they begin. Give `predict` features."
             )
-        best = np.argmax(self.predict(x, batch_size, **kwargs), axis=-1)
+        scores = self.predict(x, batch_size, **kwargs)  # batches may be ragged
         is_first = np.asarray(self.preprocessor.first_pieces(x)) > 0
         counts = self.preprocessor.word_counts(x)
         rows = []
-        for tags, places, count in zip(best, is_first, counts, strict=True):
-            found = tags[places].tolist()
+        for row, places, count in zip(scores, is_first, counts, strict=True):
+            best = np.argmax(np.asarray(row), axis=-1)
+            found = best[np.flatnonzero(places)].tolist()
             names = [self.labels[i] if self.labels else i for i in found]
             rows.append(names + [None] * (count - len(names)))
         return rows
 
     def get_config(self):
         return {**super().get_config(), "dropout": self.dropout}
+
+
+def _asked(y, sample_weight):
+    """Labels [B, T] of at least 0, and their weights: none below 0."""
+    if y is None or len(y.shape) != 2:
+        return y, sample_weight
+    weights = ops.cast(y >= 0, "float32")
+    if sample_weight is not None:
+        given = ops.cast(sample_weight, "float32")
+        weights *= (
+            given if len(given.shape) == 2 else ops.reshape(given, (-1, 1))
+        )
+    return ops.maximum(y, 0), weights
