@@ -80,7 +80,7 @@ test: bytecode
 # Those of tests/slow: XLA, replicas, workers, peers, serving, documents; some of
 # them by TESTS='-k xla'. In several goes, because what XLA and JAX have compiled
 # is kept until a process ends, and one go fills 24 GB. Pytest's 5: no test.
-SLOW = [a-s]*/ test_[a-e]*.py test_[f-m]*.py test_[n-z]*.py
+SLOW = [a-s]*/ test_[a-e]*.py test_[f-m]*.py test_[n-r]*.py test_[s-z]*.py
 test-slow: bytecode
 	@result=5; for files in $(foreach go,$(SLOW),'tests/slow/$(go)'); do \
 	    echo "$(PYTEST) --run-slow $$files $(TESTS)"; \

@@ -144,6 +144,8 @@ def as_line(row, found):
                 for text in found
             ]
         }
+    # Of an earlier try.
+    row = {k: v for k, v in row.items() if k not in ("error", "texts")}
     return json.dumps({**row, **result}, ensure_ascii=False) + "\n"
 
 

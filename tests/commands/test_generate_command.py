@@ -149,6 +149,17 @@ def test_options_that_do_not_fit(preset, options, message, capsys):
     assert len(error.splitlines()) == 1
 
 
+def test_a_failed_line_is_tried_again(preset, tmp_path):
+    """Without the error of its first try."""
+    prompts, output = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
+    prompts.write_text('{"prompt": "ba", "error": "too long", "id": 3}\n')
+    argv = ["--model", preset, "--input", prompts, "--output", output]
+    argv += ["--max-new-tokens", 1]
+    assert generate.main([str(x) for x in argv]) == 0
+    (line,) = lines(output.read_text())
+    assert line["id"] == 3 and line["texts"] and "error" not in line
+
+
 def test_a_line_without_a_prompt_is_named(preset, tmp_path, capsys):
     file = tmp_path / "prompts.jsonl"
     file.write_text('{"prompt": "b"}\n{"text": "b"}\n')

@@ -157,6 +157,20 @@ def test_a_text_ends_before_a_stop_string(model):
     assert len(cut[0]) < len(whole[0])
 
 
+def test_a_stream_never_shows_a_stop_string(model):
+    settings = dict(max_new_tokens=6, strip_prompt=True)
+    whole = model.generate("ba b", **settings)
+    stop = whole[len(whole) // 2 :][:5]  # of several tokens
+    expected = model.generate("ba b", stop=stop, **settings)
+    assert expected == whole[: whole.index(stop)]
+    generator = model.text_generator(max_new_tokens=6, stop=stop)
+    found = generator.stream(generator.encode("ba b"))
+    assert "".join(found) == expected
+    # One that only begins is shown.
+    generator = model.text_generator(max_new_tokens=6, stop=whole[-2:] + "~")
+    assert "".join(generator.stream(generator.encode("ba b"))) == whole
+
+
 def test_minimum_and_ngrams_hold_in_every_strategy(model):
     for others in ({}, dict(num_beams=3), dict(top_k=4)):
         generator = model.text_generator(

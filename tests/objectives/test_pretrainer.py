@@ -16,6 +16,7 @@ from tests.support.oracle import small_backbone
 from tests.support.oracle import small_features
 from tests.support.oracle import with_targets
 from xlnet_tf import XLNetPretrainer
+from xlnet_tf.objectives import Permutation
 
 # float32 sums in another order, on losses of about 5
 TOLERANCE = 1e-5
@@ -208,3 +209,22 @@ def test_every_weight_learns_from_the_loss():
         assert gradient is not None, variable.path
         largest = np.abs(tf.convert_to_tensor(gradient).numpy()).max()
         assert largest > 1e-6, variable.path
+
+
+def test_the_first_objective_has_its_weight():
+    """In the call and in a training run, as in `fit`; and in files."""
+
+    class Heavier(Permutation):
+        weight = 2.0
+
+    features = labelled()
+    plain = pretrainer()
+    model = XLNetPretrainer(plain.backbone, objective=Heavier())
+    model.head.bias.assign(plain.head.bias)
+    expected = 2 * as_numpy(plain(features)["loss"])
+    outputs = model(features)
+    assert as_numpy(outputs["loss"]) == pytest.approx(expected, rel=1e-6)
+    loss, _, weight = model.loss_sums(outputs, features)
+    assert as_numpy(loss / weight) == pytest.approx(expected, rel=1e-6)
+    assert "objective" in model.get_config()
+    assert "objective" not in plain.get_config()

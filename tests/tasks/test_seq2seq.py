@@ -161,6 +161,14 @@ def test_generation_reads_sources_as_training_does():
     rules = dict(num_beams=1, no_repeat_ngram=1, max_new_tokens=3)
     (text,) = next(task.text_generator(**rules).all(["ba co fi gu"]))[1]
     assert len(set(text.token_ids)) == len(text.token_ids)
+    # The end of a source is that of a target, which may come all the same.
+    bias = np.zeros(task.config.vocabulary_size, "float32")
+    bias[4] = 100
+    task.head.bias.assign(bias)
+    for beams in (1, 2):
+        for rule in (dict(no_repeat_ngram=1), dict(repetition_penalty=9.0)):
+            settings = dict(num_beams=beams, max_new_tokens=3, **rule)
+            assert task.generate("ba b", **settings) == "", settings
 
 
 @pytest.mark.parametrize("kind", KINDS)

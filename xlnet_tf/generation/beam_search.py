@@ -6,6 +6,7 @@ Shapes: B examples, K beams, T tokens of a prompt, S steps, V vocabulary.
 import tensorflow as tf
 
 from xlnet_tf.generation.samplers import apply_rules
+from xlnet_tf.generation.samplers import token_of
 
 # The library gives scores this low to beams without a text.
 _NO_TEXT = -1e6
@@ -44,9 +45,9 @@ def beam_search(decoder, context, prompt, num_steps, settings, symbols):
         history = cache["history"]
         columns = tf.range(tf.shape(history)[1])
         # Beam search keeps one type of numbers; float32 holds every id.
-        history = tf.where(
-            columns == place - 1, tf.cast(token, tf.float32)[:, None], history
-        )
+        # That of the prompt is there, perhaps as one without rules.
+        is_new = (columns == place - 1) & (index > 0)
+        history = tf.where(is_new, tf.cast(token, tf.float32)[:, None], history)
         kept = {
             name: [tf.cast(x, dtype) for x in cache[name]]
             for name in ("keys", "values")
@@ -84,7 +85,7 @@ def beam_search(decoder, context, prompt, num_steps, settings, symbols):
         list(symbols.end_ids),
         padded_decode=is_static,
         stops_early=settings.early_stopping,
-    ).search(prompt[:, -1], cache)
+    ).search(token_of(prompt[:, -1]), cache)
     return _of_ended(found[:, :, 1:], scores, num_steps, settings, symbols)
 
 

@@ -208,13 +208,28 @@ class TextGenerator:
         Yields:
             str, what is new since the last one.
         """
-        shown = ""
+        shown = whole = ""
         for state in self._states([prompt], [number], 1):
             ((text,),) = self._texts(state)
-            # The next token may complete the last character.
-            if not text.text.endswith("\N{REPLACEMENT CHARACTER}"):
-                yield text.text[len(shown) :]
-                shown = text.text
+            whole = text.text
+            certain = self._certain(whole)
+            if len(certain) > len(shown):
+                yield certain[len(shown) :]
+                shown = certain
+        if len(whole) > len(shown):
+            yield whole[len(shown) :]
+
+    def _certain(self, text):
+        """The part of a text that further tokens cannot change, str."""
+        # The next token may complete the last character, or a stop string.
+        text = text.rstrip("\N{REPLACEMENT CHARACTER}")
+        begun = [
+            size
+            for stop in self.settings.stop
+            for size in range(1, len(stop))
+            if text.endswith(stop[:size])
+        ]
+        return text[: len(text) - max(begun, default=0)]
 
     def _states(self, prompts, numbers, steps):
         """Yield states, each some steps after the last."""

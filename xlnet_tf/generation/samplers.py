@@ -8,12 +8,23 @@ import tensorflow as tf
 _IMPOSSIBLE = -1e9
 
 
+def without_rules(token):
+    """An entry of a history for a token that the rules do not count."""
+    return -2 - token
+
+
+def token_of(entry):
+    """The token of an entry of a history, -1 where there is none."""
+    return tf.maximum(entry, -2 - entry)
+
+
 def apply_rules(logits, history, length, new_tokens, settings, symbols):
     """Logits under the rules of the settings.
 
     Args:
         logits: float32 tensor of shape [N, V].
-        history: int32 tensor of shape [N, W], -1 where there is no token.
+        history: int32 tensor of shape [N, W], -1 where there is no token, and
+            `without_rules` of tokens that do not count.
         length: int32 scalar; tokens from there on do not exist yet.
         new_tokens: int32 scalar, tokens that the text already got.
         settings: GenerationSettings.

@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from xlnet_tf.generation.samplers import apply_rules
 from xlnet_tf.generation.samplers import choose
+from xlnet_tf.generation.samplers import token_of
 
 
 def begin(decoder, context, prompt, num_steps):
@@ -59,7 +60,7 @@ def extend(decoder, context, state, uniforms, settings, symbols, last_step):
     def step(state):
         index, history = state["index"], state["history"]
         place = num_prompt + index
-        token = tf.gather(history, place - 1, axis=1)
+        token = token_of(tf.gather(history, place - 1, axis=1))
         logits, cache = decoder.step(
             context, state["cache"], tf.maximum(token, 0), index
         )

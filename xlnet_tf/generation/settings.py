@@ -17,7 +17,8 @@ class GenerationSettings(settings.Settings):
     Args:
         max_new_tokens: int, tokens that a text gets at most. Default 64.
         min_new_tokens: int, tokens before a text may end. Default 0.
-        num_sequences: int, texts for every prompt, best first. More than one
+        num_sequences: int, texts for every prompt, best first; beam search
+            gives fewer where it has found the best before. More than one
             needs sampling or beams. Default 1.
         sample: bool, draw tokens at random. Default False.
         temperature: float, divides the logits before a token is drawn. Default

@@ -11,6 +11,7 @@ from data_pipeline.tokenization.symbols import SEP_ID
 from xlnet_tf.generation.beam_search import beam_search
 from xlnet_tf.generation.decoders import make_decoder
 from xlnet_tf.generation.generator import TextGenerator
+from xlnet_tf.generation.samplers import without_rules
 from xlnet_tf.generation.symbols import Symbols
 
 
@@ -71,7 +72,7 @@ def of_sources(features):
 
     Returns:
         (dict of features, int32 tensor of shape [B, T], -1 but for the last
-        token).
+        token, which is `without_rules`).
     """
     token_ids = features["token_ids"]
     is_last = tf.range(tf.shape(token_ids)[1]) == tf.shape(token_ids)[1] - 1
@@ -82,7 +83,7 @@ def of_sources(features):
             "segment_ids": tf.zeros_like(token_ids),
             "next_segment": tf.zeros_like(token_ids[:, :1]) + SECOND_SEGMENT,
         },
-        tf.where(is_last, token_ids, -1),
+        tf.where(is_last, without_rules(token_ids), -1),
     )
 
 

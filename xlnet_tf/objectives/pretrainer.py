@@ -281,7 +281,9 @@ class XLNetPretrainer(GeneratingModel, Task):
             float32 scalars, where `loss` is that of the first objective alone;
             float32 scalar, the weight that divides all of them.
         """
-        loss, metrics, weight = self.objectives[0].loss_sums(outputs, batch)
+        first = self.objectives[0]
+        loss, metrics, weight = first.loss_sums(outputs, batch)
+        loss = first.weight * loss
         for objective in self.objectives[1:]:
             sums = objective.loss_sums(outputs, batch)
             if sums is not None:
@@ -372,8 +374,7 @@ class XLNetPretrainer(GeneratingModel, Task):
             "memory": self.memory
             and keras.saving.serialize_keras_object(self.memory),
         }
-        names = {x.name for x in self.objectives} - {NextSentence.name}
-        if names != {Permutation.name}:
+        if {type(x) for x in self.objectives} - {NextSentence} != {Permutation}:
             # Only in this case: older versions can read the other files.
             config["objective"] = [x.get_config() for x in self.objectives]
         return config
