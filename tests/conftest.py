@@ -32,7 +32,7 @@ GROUPS = {
     "records": "pretrained",
 }
 # Files that take minutes are begun first, so that no process is left alone with
-# one at the end. Of the group "gigabytes", one test at a time.
+# one at the end.
 LONGEST = (
     *("test_bucket.py", "test_documents.py", "test_exports.py"),
     *("test_jax_backend.py", "test_jax_training.py", "test_multi_worker.py"),
@@ -87,7 +87,7 @@ def pytest_collection_modifyitems(config, items):
 
 
 def _order(item):
-    """Groups that take longest first."""
+    """Groups that take longest first; "gigabytes" runs one test at a time."""
     (group,) = item.get_closest_marker("xdist_group").args
     needs_artefact = bool(set(GROUPS) & set(item.fixturenames))
     is_long = item.path.name in LONGEST

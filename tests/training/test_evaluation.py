@@ -57,6 +57,9 @@ def test_a_model_in_a_run_is_read_as_its_run_was(finetuned, tmp_path):
     for name in ("best", "model.keras"):
         assert evaluation.settings_of_run(run / name) == found
         assert evaluation.columns_of_run(run / name) == {}
+    (run / "run.json").unlink()  # a folder of something else
+    assert evaluation.settings_of_run(run / "best") == {}
+    assert evaluation.columns_of_run(run / "best") is None
     assert evaluation.settings_of_run(tmp_path / "none") == {}
     assert evaluation.columns_of_run(tmp_path / "none") is None
 

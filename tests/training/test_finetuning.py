@@ -435,11 +435,7 @@ def test_one_run_a_seed(pretrained, tmp_path, monkeypatch):
     (file.parent / "results.json").write_text("{}")
     (file.parent / CHECKSUMS_FILE).unlink(missing_ok=True)
     argv = options(pretrained / "preset", file.parent)
-    assert (
-        command_line.run(
-            finetune.main, [*argv, "--seed", "4", "--random-start"]
-        )
-        == 0
-    )
+    argv += ["--seed", "4", "--random-start"]
+    assert command_line.run(finetune.main, argv) == 0
     held_out = [run.data.evaluation for run in seen]
     assert held_out[2] == held_out[1] == held_out[0]

@@ -76,7 +76,7 @@ def test_the_same_run_resumes(enter, preset):
     assert again == dataclasses.replace(CONFIG, patience=3)
 
 
-def test_weights_may_be_named_otherwise(enter, preset, monkeypatch):
+def test_weights_may_be_named_otherwise(enter):
     """Their digest tells that they are the same."""
     file = enter() / "run.json"
     assert "preset" not in json.loads(file.read_text())

@@ -140,7 +140,7 @@ class PretrainingRun(Run):
         )
         names = ", ".join(map(str, directories))
         check_same_text(found.manifest, self.data.manifest, names)
-        parts = self.config.gradient_accumulation_steps  # rows as in training
+        parts = self.config.gradient_accumulation_steps  # one at a time
         most = min(self.config.batch_size // parts, found.num_records)
         rows = largest_batch(found, most, replicas)
         if not rows:

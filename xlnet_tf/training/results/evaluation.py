@@ -15,6 +15,7 @@ from xlnet_tf.training.finetuning_step import padded_lengths
 from xlnet_tf.training.results.report import prediction_rows
 from xlnet_tf.training.results.summary import RESULTS_FILE
 from xlnet_tf.training.results.summary import read_results
+from xlnet_tf.training.runs.identity import RUN_FILE
 from xlnet_tf.training.runs.identity import TRAINING_FILE
 from xlnet_tf.training.strategy import make_strategy
 
@@ -58,10 +59,11 @@ def columns_of_run(path):
 def _run_with(path, file):
     """The run that a path is, or is in, with a file; path or None."""
     path = as_path(path)
-    for run in (path, path.parent):
-        if (run / file).is_file():
-            return run
-    return None
+    if (path / file).is_file():
+        return path
+    run = path.parent  # other programs may have a file of this name
+    is_run = (run / RUN_FILE).is_file() and (run / file).is_file()
+    return run if is_run else None
 
 
 def evaluate_task(
