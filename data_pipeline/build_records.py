@@ -205,9 +205,9 @@ def _parser():
         required=True,
         nargs="+",
         metavar="GLOB",
-        help="paths or globs of text, JSON lines, Parquet or Arrow files, "
-        "which may be compressed, or of saved data sets; also gs://, s3://, "
-        "https:// and hf://datasets/OWNER/NAME/...",
+        help="paths or globs of text, JSON lines, CSV, Parquet or Arrow "
+        "files, which may be compressed, or of saved data sets; also gs://, "
+        "s3://, https:// and hf://datasets/OWNER/NAME/...",
     )
     add(
         "--tokenizer",
@@ -234,14 +234,15 @@ def _add_text_options(parser):
         choices=TEXT_FORMATS,
         default="auto",
         help="sentences: one per line, a blank line ends a document; running: "
-        'a file is a document; jsonl: {"text": ...} per line',
+        'a file is a document; jsonl: {"text": ...} per line; csv: a row is a '
+        "document (default auto: by the name of the file, or guessed)",
     )
     add(
         "--text-field",
         default=TEXT_FIELD,
         metavar="NAME",
-        help="field of the text in JSON lines, Parquet and Arrow; a.b is the "
-        "field b of a (default text)",
+        help="field of the text in JSON lines, CSV, Parquet and Arrow; a.b is "
+        "the field b of a (default text)",
     )
     add(
         "--encoding",
@@ -254,7 +255,7 @@ def _add_text_options(parser):
         default="refuse",
         help="for bytes that are not text: refuse stops the build, replace "
         "puts U+FFFD, skip leaves out the line; the latter two also leave out "
-        "broken lines of JSON and empty files (default refuse)",
+        "broken lines of JSON, broken rows and empty files (default refuse)",
     )
     add("--lowercase", action="store_true", help="for an uncased vocabulary")
     add(

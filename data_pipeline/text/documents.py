@@ -10,18 +10,18 @@ Text formats:
   line ends it, and paragraphs are split into sentences. For books, hard
   wrapped or not, and for wikitext-2, whose blank lines only set off headings.
 - "jsonl": a line is `{"text": ...}`, a document of running text.
+- "csv": a row is one, in the column "text".
 
 Parquet, Arrow and Feather files have a document a row whatever the format is:
 of running text, or for "sentences" of a sentence a line.
 
-"auto" takes .jsonl and .json for "jsonl", and guesses one format for all other
-files of text: in their first 65,536 characters, blank lines separate blocks. If
-blocks have two lines or more on average and at least 4 of 5 lines
-end like a sentence, the format is "sentences", else "running".
+"auto" takes .jsonl and .json for "jsonl", .csv and .tsv for "csv", and guesses
+one format for all other files of text: in their first 65,536 characters, blank
+lines separate blocks. If blocks have two lines or more on average and at least
+4 of 5 lines end like a sentence, the format is "sentences", else "running".
 
 A line of text above 800,000 characters counts as several. One of jsonl and a
-row must not have more than 64 million: it is one document, which is held in
-memory.
+row must not have more than 64 million: it is a document, held in memory.
 """
 
 import copy
@@ -40,7 +40,7 @@ from data_pipeline.text.files import find_files
 from data_pipeline.text.lines import BAD_TEXT
 from data_pipeline.text.sentences import split_sentences
 
-TEXT_FORMATS = ("auto", "sentences", "running", "jsonl")
+TEXT_FORMATS = ("auto", "sentences", "running", "jsonl", "csv")
 PART_CHARACTERS = 4_000_000
 # A corpus in a single file must not become one document, of which no part
 # could be held out or built in parallel.
@@ -50,6 +50,10 @@ TEXT_FIELD = "text"
 # Longer lines are cut, so that a file of a single line is not one document.
 _LONGEST_LINE = 4 * DOCUMENT_CHARACTERS
 
+_NAMED_FORMATS = {
+    **dict.fromkeys((".jsonl", ".jsonlines", ".ndjson", ".json"), "jsonl"),
+    **dict.fromkeys((".csv", ".tsv"), "csv"),
+}
 _HEAD_CHARACTERS = 1 << 16
 # Files whose beginnings are examined, spread evenly over a larger corpus.
 _HEADS = 256
@@ -86,15 +90,15 @@ class Document(typing.NamedTuple):
 class Reader(typing.NamedTuple):
     """Reader of text files of a format and an encoding.
 
-    `text_format` is one of `TEXT_FORMATS` other than "auto", `knows_json` is
-    whether names that end in .jsonl and .json mean "jsonl" all the same.
+    `text_format` is one of `TEXT_FORMATS` other than "auto", `knows_names` is
+    whether names such as a.jsonl and a.csv tell the format all the same.
     `text_field` is the name of the text in lines of JSON and in tables.
     Documents are cut into pieces of `piece_characters`, or kept whole if it is
     None.
     """
 
     text_format: str
-    knows_json: bool
+    knows_names: bool
     encoding: str
     on_bad_text: str
     text_field: str = TEXT_FIELD
@@ -109,8 +113,8 @@ class Reader(typing.NamedTuple):
 
         Raises:
             TextError: the file has no text, bytes that are not text or a
-                broken line of JSON, and `on_bad_text` is "refuse"; or it is
-                damaged, or has no column of texts of the name.
+                broken line of JSON or row, and `on_bad_text` is "refuse"; or
+                it is damaged, or has no column of texts of the name.
             RuntimeError: a package that reads it is not installed.
         """
         is_empty = True
@@ -134,15 +138,17 @@ class Reader(typing.NamedTuple):
                 path, self.on_bad_text, self.text_field, log
             )
             form = "running"
-            if self.text_format == "sentences" and not self.knows_json:
+            if self.text_format == "sentences" and not self.knows_names:
                 form, texts = "sentences", map(_without_blank_lines, texts)
             return (Document(text, form) for text in texts)
-        if self.text_format == "jsonl" or self.knows_json and _is_json(path):
-            texts = rows.read_json_lines(
+        named = _format_of_name(path) if self.knows_names else None
+        text_format = named or self.text_format
+        if text_format in _ROW_READERS:
+            texts = _ROW_READERS[text_format](
                 path, self.encoding, self.on_bad_text, self.text_field, log
             )
             return (Document(text, "running") for text in texts)
-        read = _READERS[self.text_format]
+        read = _READERS[text_format]
         return read(path, self.encoding, self.on_bad_text, log)
 
 
@@ -155,7 +161,7 @@ class Corpus:
         encoding: str, an encoding of Python.
         on_bad_text: one of `BAD_TEXT`: bytes that are not text are an error,
             become U+FFFD, or their line is left out. Both of the latter leave
-            out broken lines of JSON and empty files.
+            out broken lines of JSON, broken rows and empty files.
         text_field: str, the name of the text in lines of JSON and in tables;
             `a.b` is the field b of the field a.
 
@@ -221,9 +227,9 @@ class Corpus:
 
     def _guessed_format(self, encoding):
         texts = [path for path in self.files if not is_columnar(path)]
-        files = [path for path in texts if not _is_json(path)]
+        files = [path for path in texts if _format_of_name(path) is None]
         if not files:
-            return "jsonl" if texts else "running"
+            return _format_of_name(texts[0]) if texts else "running"
         step = -(-len(files) // _HEADS)
         heads = {
             path: _Head.of(path, encoding, self.on_bad_text)
@@ -277,11 +283,12 @@ class _Head(typing.NamedTuple):
         return cls(lines, blocks, ended)
 
 
-def _is_json(path):
+def _format_of_name(path):
+    """The text format that a file's name tells, or None."""
     stem, extension = os.path.splitext(path.lower())
     if extension in COMPRESSED:
         extension = os.path.splitext(stem)[1]
-    return extension in (".jsonl", ".jsonlines", ".ndjson", ".json")
+    return _NAMED_FORMATS.get(extension)
 
 
 def read_documents(
@@ -390,3 +397,4 @@ def _without_blank_lines(text):
 
 
 _READERS = {"sentences": _read_sentences, "running": _read_running}
+_ROW_READERS = {"jsonl": rows.read_json_lines, "csv": rows.read_csv}

@@ -1,14 +1,19 @@
-"""Texts that are rows: lines of JSON, and rows of tables of columns."""
+"""Texts that are rows: lines of JSON, and rows of CSV and other tables."""
 
+import contextlib
+import csv
 import json
+import os
 
 from data_pipeline.text import columnar
+from data_pipeline.text.files import COMPRESSED
 from data_pipeline.text.files import TextError
 from data_pipeline.text.files import count_bad_text
 from data_pipeline.text.lines import read_lines
 from xlnet_tf.files import local_copy
 from xlnet_tf.files import sha256_of
 from xlnet_tf.files import size_of
+from xlnet_tf.files.limits import in_a_line
 
 # A row is a document, which is held in memory and cannot be cut.
 MOST_CHARACTERS = 1 << 26
@@ -73,6 +78,98 @@ def _text_of(line, field):
     if not isinstance(value, str):
         raise ValueError(f'the JSON has no string field "{field}".')
     return value
+
+
+def read_csv(path, encoding, on_bad_text, field, log=None):
+    """Yield the text of each row of a CSV that has one.
+
+    The first row has the names of the columns. It tells the separator, a
+    comma, a semicolon or a tab. A .tsv has tabs, and quotes are text there.
+    Rows without a text are counted in `empty_rows` of the log.
+
+    Args:
+        path: str.
+        encoding: str of `lines.checked_encoding`.
+        on_bad_text: one of `lines.BAD_TEXT`.
+        field: str, the name of the column of the texts.
+        log: ReadLog, or None.
+
+    Yields:
+        str.
+
+    Raises:
+        TextError: there is no such column; or a row is broken or has no such
+            field, and `on_bad_text` is "refuse".
+    """
+    lines = read_lines(
+        path, encoding, on_bad_text, log, MOST_CHARACTERS, is_cut=False
+    )
+    named = (x for x in enumerate(lines, start=1) if x[1].strip())
+    begin, header = next(named, (1, None))
+    if header is None:
+        return
+    with long_fields(MOST_CHARACTERS):
+        rows, place = _csv_rows(path, header, lines, field)
+        while True:
+            try:
+                row = next(rows, None)
+                if row is None:
+                    return
+                if not row:  # a blank line
+                    continue
+                if len(row) <= place:
+                    raise csv.Error(f"it has {len(row)} of the columns")
+                text = row[place]
+            except csv.Error as error:
+                if on_bad_text == "refuse":
+                    raise TextError(
+                        f"{path}: the row that ends in line "
+                        f"{begin + rows.line_num} is broken ({error}). A quote "
+                        'inside a quoted text is written ""; `on_bad_text` '
+                        "(--on-bad-text skip) leaves out such rows."
+                    ) from None
+                count_bad_text(log, "skipped_lines")
+                continue
+            if text.strip():
+                yield text
+            else:
+                count_bad_text(log, "empty_rows")
+
+
+def _csv_rows(path, header, lines, field):
+    """A reader of the rows after the header, and the place of a column."""
+    stem, ending = os.path.splitext(path.lower())
+    name = stem if ending in COMPRESSED else path.lower()
+    is_tsv = name.endswith(".tsv")
+    quoting = csv.QUOTE_NONE if is_tsv else csv.QUOTE_MINIMAL
+    style = {"quoting": quoting, "skipinitialspace": not is_tsv, "strict": True}
+    names = []
+    for separator in "\t" if is_tsv else ",;\t":
+        try:
+            found = next(csv.reader([header], delimiter=separator, **style))
+        except csv.Error:
+            continue
+        names = max(names, found, key=len)
+        if found.count(field) == 1:
+            ends = (line + "\n" for line in lines)
+            rows = csv.reader(ends, delimiter=separator, **style)
+            return rows, found.index(field)
+    raise TextError(
+        f"{path}: there is no column {field!r} of texts. Columns: "
+        f"{in_a_line(', '.join(names)[:500])}. Name yours by `text_field` "
+        "(--text-field), or read the file as text by `text_format` "
+        "(--text-format running)."
+    )
+
+
+@contextlib.contextmanager
+def long_fields(characters):
+    """Let `csv` read fields of so many characters; else at most 131,072."""
+    limit = csv.field_size_limit(characters)
+    try:
+        yield
+    finally:
+        csv.field_size_limit(limit)
 
 
 def read_table(path, on_bad_text, field, log=None):

@@ -129,6 +129,40 @@ def test_jsonl_and_compression(tmp_path):
                 read(path)
 
 
+def test_rows_of_csv_are_documents(tmp_path):
+    quoted = (
+        '\ufeff\r\nid,text\r\n1,"He said ""no"".\r\n\r\nNew, yes"\r\n\r\n'
+        "2, \r\n3, plain,\r\n"
+    )
+    for name, content, options, expected in (
+        ("a.csv", quoted, {}, ['He said "no".\n\nNew, yes', "plain"]),
+        ("a.CSV.gz", quoted, {}, ['He said "no".\n\nNew, yes', "plain"]),
+        ("b.csv", 'id;note\n1;"a;b"\n', {"text_field": "note"}, ["a;b"]),
+        ("c.csv", "id\ttext\n1\ta, b\n", {}, ["a, b"]),
+        ("d.tsv", 'id\ttext\n1\t"a, b\n2\tc\n', {}, ['"a, b', "c"]),
+        ("e.csv", "text\nOne.\n\nTwo.\n", {}, ["One.", "Two."]),
+        ("f.csv", f"text\n{'a' * 200_000}\n", {}, ["a" * 200_000]),
+        ("g.txt", "text,b\nOne.,2\n", {"text_format": "csv"}, ["One."]),
+        ("h.csv", "One.\nTwo.", {"text_format": "running"}, ["One.\nTwo."]),
+        (
+            "i.csv",
+            'id,text\n1,"a" b\n2\n3,c\n',
+            {"on_bad_text": "skip"},
+            ["c"],
+        ),
+    ):
+        data = content.encode()
+        path = tmp_path / name
+        path.write_bytes(gzip.compress(data) if "gz" in name else data)
+        log = files.ReadLog(None)
+        corpus = Corpus(path, **options)
+        assert [x.text for x in corpus.documents(log)] == expected, name
+        assert corpus.guess is None, name
+        if name[0] in "ai":
+            count = {"a": "empty_rows", "i": "skipped_lines"}[name[0]]
+            assert log.bad_text[count] == {"a": 1, "i": 2}[name[0]]
+
+
 def test_files_in_order_and_their_bytes(tmp_path):
     for name in ("b", "a", "c"):
         (tmp_path / f"{name}.txt").write_text(f"Text {name}")
@@ -218,7 +252,7 @@ def test_bad_text(tmp_path):
         found = [
             document.sentences()
             for path in corpus.files
-            for document in corpus.reader._replace(knows_json=True).documents(
+            for document in corpus.reader._replace(knows_names=True).documents(
                 path, log
             )
         ]
@@ -419,6 +453,22 @@ def test_errors(tmp_path):
         ("a.jsonl", fine + "[1]", {}, no_field),
         ("a.jsonl", fine + "[" * 100_000, {}, "a.jsonl:3: .* not JSON"),
         ("a.jsonl", fine + "7" * 5000, {}, "a.jsonl:3: .* not JSON"),
+        ("a.csv", "", {}, "a.csv: the file holds no text"),
+        ("a.csv", "text\n", {}, "a.csv: the file holds no text"),
+        (
+            "a.csv",
+            "id,note\n1,a",
+            {},
+            "no column 'text' of texts. Columns: id, note. Name yours by `text",
+        ),
+        (
+            "a.csv",
+            "\nid,text\n1,a\n2",
+            {},
+            "ends in line 4 is broken .it has 1",
+        ),
+        ("a.csv", 'text\n"a" b\nc', {}, "line 2 is broken .',' expected"),
+        ("a.csv", 'text\n"a\nb', {}, "line 3 is broken .unexpected end of"),
         ("a.txt", "a", {"encoding": "zlib"}, "`encoding` is not one"),
         ("a.txt", "a", {"encoding": "hex"}, "`encoding` is not one"),
         (
