@@ -145,10 +145,12 @@ def decode(data, place, first_line=1):
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = first_line + data.count(b"\n", 0, error.start)
+        is_wide = data.startswith((b"\xff\xfe", b"\xfe\xff"))
+        likely = "utf-16" if is_wide else "cp1252"
         raise ValueError(
             f"{place}, row {line}: the file is not UTF-8 (byte "
             f"0x{data[error.start]:02x}). Convert it, for example with "
-            "`iconv -f cp1252 -t utf-8`."
+            f"`iconv -f {likely} -t utf-8`."
         ) from None
 
 
@@ -233,7 +235,7 @@ class Tree:
     def bases(self, folder):
         """Folders that may hold a set published as `folder`, list of str."""
         if self._archive is None:
-            return ["", folder] if folder else [""]
+            return ["", folder or "data"]
         folders = {
             parent.as_posix()
             for name in self._names
@@ -250,26 +252,17 @@ class Tree:
             return as_path(self.place(name)).is_file()
         return name in self._names
 
-    def first_shard(self, name):
-        """Name of the first file of those that a file is divided into.
-
-        As the Hugging Face Hub divides train.parquet:
-        train-00000-of-00002.parquet, train-00001-of-00002.parquet.
+    def matching(self, pattern):
+        """Sorted names of the files that match a pattern.
 
         Args:
-            name: str, of the whole file.
-
-        Returns:
-            str or None.
+            pattern: str, a folder that is none, and a name that is one.
         """
-        stem, ending = os.path.splitext(name)
-        first = f"{stem}-00000-of-[0-9][0-9][0-9][0-9][0-9]{ending}"
         if self._archive is not None:
-            return next(iter(fnmatch.filter(self._names, first)), None)
-        folder = posixpath.dirname(name)
+            return fnmatch.filter(self._names, pattern)
+        folder, name = posixpath.split(pattern)
         top = as_path(self.place(folder) if folder else self.path)
-        found = [x.name for x in top.glob(posixpath.basename(first))]
-        return posixpath.join(folder, min(found)) if found else None
+        return sorted(posixpath.join(folder, x.name) for x in top.glob(name))
 
     def names_under(self, folder):
         """Sorted names of all files below a folder."""

@@ -242,6 +242,8 @@ def read_task(
     # Before the split: a class may have a single example.
     labels = labels_of(task, train)
     _warn_of_labels(task, train, labels)
+    if task.kind == "multi_label":  # names may hold what separates others
+        task = dataclasses.replace(task, labels=labels)
     if evaluation is not None:
         splits = _to_evaluate(task, evaluation, columns)
     elif path is not None:

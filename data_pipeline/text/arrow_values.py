@@ -4,7 +4,7 @@ import json
 
 from xlnet_tf.files.limits import MOST_JSON_BYTES
 
-# Stands for a value that is not text: a list, an object, bytes.
+# Stands for a value that is not text: an object, bytes.
 NO_TEXT = object()
 
 
@@ -46,11 +46,12 @@ def value_reader(column, classes=None):
 
     Args:
         column: pyarrow.Array.
-        classes: list of str, names of the integers of the column, or None.
+        classes: list of str, names of the integers of the column or of its
+            lists, or None.
 
     Returns:
-        function of an int, which returns a str, a number, a bool, None or
-        `NO_TEXT`.
+        function of an int, which returns a str, a number, a bool, None, a
+        list of these, or `NO_TEXT`.
     """
     from pyarrow import types
 
@@ -63,6 +64,8 @@ def value_reader(column, classes=None):
 
         return read
     kind = column.type
+    if types.is_list(kind) or types.is_large_list(kind):
+        return _list_reader(column, classes)
     is_number = types.is_integer(kind) or types.is_floating(kind)
     if classes is not None and types.is_integer(kind):
         return lambda index: _class_name(column[index].as_py(), classes)
@@ -74,12 +77,28 @@ def value_reader(column, classes=None):
     return lambda index: NO_TEXT
 
 
+def _list_reader(column, classes):
+    """Function from a row to a list of values; see `value_reader`."""
+    column.validate(full=True)
+    # Both are of the whole array that the column is a part of.
+    offsets, read = column.offsets, value_reader(column.values, classes)
+
+    def read_list(index):
+        if not column[index].is_valid:
+            return None
+        begin, end = offsets[index].as_py(), offsets[index + 1].as_py()
+        return [read(place) for place in range(begin, end)]
+
+    return read_list
+
+
 def class_names(schema):
     """Names of classes that `datasets` keeps beside their numbers.
 
     Args:
         schema: pyarrow.Schema, with {"info": {"features": {"label": {"_type":
-            "ClassLabel", "names": [...]}}}} in its metadata.
+            "ClassLabel", "names": [...]}}}} in its metadata, or this inside
+            of a {"_type": "Sequence", "feature": ...}.
 
     Returns:
         dict of the name of a column to a list of str.
@@ -89,9 +108,13 @@ def class_names(schema):
         if len(stored) > MOST_JSON_BYTES:
             return {}
         features = json.loads(stored)["info"]["features"]
+        classes = {
+            column: feature.get("feature", feature)
+            for column, feature in features.items()
+        }
         return {
             column: list(map(str, feature["names"]))
-            for column, feature in features.items()
+            for column, feature in classes.items()
             if feature.get("_type") == "ClassLabel"
         }
     # Only valid metadata of `datasets` names the classes; else numbers remain.

@@ -85,8 +85,8 @@ def read_objects(file, path, named_classes=False):
 
     Yields:
         (row, values): int from 1, and a dict of the name of a column to a
-        str, number, bool or None; or `arrow_values.NO_TEXT`. Dates are as
-        Python writes them.
+        str, number, bool or None, or a list of these; or
+        `arrow_values.NO_TEXT`. Dates are as Python writes them.
 
     Raises:
         TextError, RuntimeError: as from `read_texts`.
@@ -111,11 +111,16 @@ def read_objects(file, path, named_classes=False):
                     raise TextError(
                         f"{path}, row {number}: a text is not UTF-8 ({error})."
                     ) from None
-                unfolded += _ROW_BYTES + sum(
-                    len(x) for x in values if isinstance(x, str)
-                )
+                unfolded += _ROW_BYTES + sum(map(_expanded, values))
                 _check_expansion(path, source.size, unfolded)
                 yield number, dict(zip(names, values, strict=True))
+
+
+def _expanded(value):
+    """Bytes of a value beyond those of its row, int."""
+    if isinstance(value, list):
+        return sum(_ROW_BYTES + _expanded(x) for x in value)
+    return len(value) if isinstance(value, str) else 0
 
 
 @contextlib.contextmanager

@@ -101,6 +101,46 @@ def test_names_that_datasets_keeps_beside_numbers(tmp_path):
     assert [x.label for x in found] == ["0", "1"]
 
 
+def test_lists_of_classes(tmp_path):
+    """Read from Arrow; of Parquet, their size is not known before."""
+    numbers = pyarrow.array(
+        [[9], [0, 1], None, []], pyarrow.list_(pyarrow.int8())
+    )
+    content = pyarrow.table({"text": list("abc"), "labels": numbers[1:]})
+    feature = {"names": ["bad", "good"], "_type": "ClassLabel"}
+    features = {"labels": {"_type": "Sequence", "feature": feature}}
+    metadata = {"huggingface": json.dumps({"info": {"features": features}})}
+    content = content.replace_schema_metadata(metadata)
+    for path in write_all(content, tmp_path):
+        if path.suffix == ".parquet":
+            with pytest.raises(ValueError, match="are read from JSON lines an"):
+                read_examples("multi-label", path, "test")
+            continue
+        found = read_examples("multi-label", path, "test")
+        assert [x.label for x in found] == [("bad", "good"), None, None], path
+    content = pyarrow.table({"text": ["a"], "labels": [["x, y", "z"]]})
+    write_arrow(content, tmp_path / "a.arrow")
+    (example,) = read_examples("multi-label", tmp_path / "a.arrow")
+    assert example.label == ("x, y", "z")
+
+
+def test_names_of_earlier_versions_of_datasets(tmp_path):
+    """A digest behind the number, in the folder data/ of a repository."""
+    folder = tmp_path / "data"
+    folder.mkdir()
+    parquet.write_table(table(), tmp_path / "whole.parquet")
+    for number, digest in enumerate(("b42a775f", "00ff")):
+        name = f"train-{number:05d}-of-00002-{digest}.parquet"
+        part = table().slice(125 * number, 125)
+        parquet.write_table(part, folder / name)
+    expected = read_examples("classification", tmp_path / "whole.parquet")
+    found = read_examples("classification", tmp_path)
+    assert without_place(found) == without_place(expected)
+    (folder / name).unlink()
+    with pytest.raises(ValueError, match=r"00001-of-00002-\*.parquet is not"):
+        read_examples("classification", tmp_path)
+
+
 def test_files_that_the_hub_has_divided(tmp_path):
     """Found as splits, in a directory, an archive and by fsspec."""
     whole, folder = tmp_path / "whole", tmp_path / "data"

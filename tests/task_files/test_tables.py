@@ -15,6 +15,8 @@ from data_pipeline.tasks.examples import RankingExample
 from data_pipeline.tasks.examples import TextExample
 from data_pipeline.tasks.reading import find_split
 from data_pipeline.tasks.reading import read_examples
+from data_pipeline.tasks.reading import read_task
+from data_pipeline.tasks.reading import read_unlabelled
 from xlnet_tf.files import as_path
 from xlnet_tf.files import copy_tree
 from xlnet_tf.files import remove
@@ -384,6 +386,39 @@ def test_classes_of_a_text(tmp_path):
     path = write(tmp_path / "b.csv", 'text,label\na,"y, x"\nb,[z]\n')
     found = [x.label for x in read_examples("multi-label", path)]
     assert found == [("x", "y"), ("[z]",)]
+    # Where others are lists, a comma separates nothing.
+    lines = (
+        '{"text": "a", "label": ["x, y", NaN]}\n{"text": "b", "label": "y, z"}'
+    )
+    path = write(tmp_path / "c.jsonl", lines)
+    found = [x.label for x in read_examples("multi-label", path)]
+    assert found == [("x, y",), ("y, z",)]
+    # A file to evaluate on knows the classes of the one to train on.
+    write(tmp_path / "d.csv", 'text,label\nd,"Arts, Culture"\ne,"Sports,x"\n')
+    data = read_task("multi-label", tmp_path / "a.csv", tmp_path / "d.csv")
+    ((_, found),) = data.held_out()
+    assert [x.label for x in found] == [("Arts, Culture",), ("Sports", "x")]
+    found = read_unlabelled(data.task, tmp_path / "d.csv")
+    assert found[0].label == ("Arts, Culture",)
+
+
+def test_missing_values_blank_lines_and_blanks_around_names(tmp_path):
+    """As pandas and spreadsheets write them."""
+    for name, text in (
+        ("a.csv", "\n \ntext,label\na,x\n  \nb,y\n"),
+        ("a.tsv", "\ntext\tlabel\na\tx\n  \nb\ty\n"),
+        (
+            "a.jsonl",
+            '{"text": "a", " label": "x"}\n{"text": "b", " label": "y"}',
+        ),
+    ):
+        found = read_examples("classification", write(tmp_path / name, text))
+        assert texts(found) == [("a", None, "x"), ("b", None, "y")], name
+    rows = '{"title": NaN, "body": "b", "label": 1}\n'
+    path = write(tmp_path / "b.jsonl", rows)
+    columns = "text=title+body"
+    found = read_examples("classification", path, columns=columns)
+    assert texts(found) == [("b", None, "1")]
 
 
 BAD = [
@@ -412,6 +447,9 @@ BAD = [
     ("regression", "a.jsonl", "3\n", "row 1: not an object"),
     ("regression", "a.jsonl", '{"text": ["a"], "label": 1}', "neither a str"),
     ("regression", "a.jsonl", '{"text": null, "label": 1}', "'text' is null"),
+    ("regression", "a.jsonl", '{"text": NaN, "label": 1}', "'text' is null"),
+    ("classification", "a.jsonl", '{"text": "a", "label": NaN}', "is empty"),
+    ("rte", "a.tsv", RTE.encode("utf-16"), "iconv -f utf-16 -t utf-8"),
     ("multi-label", "a.csv", "text,label\na,\"['x', 'y']\"\n",
      "row 2: the label .* is a list written as text"),
     ("regression", "a.jsonl", '{"text": "", "label": 1}\n{"label": 2}',

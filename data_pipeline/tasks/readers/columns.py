@@ -64,6 +64,7 @@ class Columns:
         self._place = place
         self.is_json = isinstance(first, dict)
         self.names = [name.strip() for name in first]
+        self._keys = list(first)  # of JSON, with blanks around them if any
         self._folded = [name.casefold() for name in self.names]
         expected = [name for names in task.columns.values() for name in names]
         for given in self._given.values():
@@ -150,7 +151,7 @@ class Columns:
         if not isinstance(name, str) or name.casefold() not in self._folded:
             return None
         position = self._folded.index(name.casefold())
-        return self.names[position] if self.is_json else position
+        return self._keys[position] if self.is_json else position
 
     def _refuse(self, role, candidates):
         looked_for = ", ".join(

@@ -11,7 +11,6 @@ A "row" is the line of the file, from 1, where an example begins; of columns it
 is the row.
 """
 
-import contextlib
 import csv
 import itertools
 import os
@@ -23,6 +22,7 @@ from data_pipeline.tasks import archives
 from data_pipeline.text import columnar
 from data_pipeline.text import saved_datasets
 from data_pipeline.text.files import COMPRESSED
+from data_pipeline.text.rows import long_fields
 from xlnet_tf.files.limits import MOST_JSON_BYTES
 
 # Endings of your own tables, first choice first; the last is a saved data set.
@@ -34,12 +34,16 @@ TABLE_ENDINGS = (
 
 _FIELD_CHARACTERS = 1 << 30
 _SEPARATORS = {";": "semicolons", "\t": "tabs"}
-_FIRST_SHARD = re.compile(r"(.*)-00000-of-(\d{5})(\.\w+)")
+# Older versions of `datasets` put a digest behind the number.
+_FIRST_SHARD = re.compile(r"(.*)-00000-of-(\d{5})(-[0-9a-f]+)?(\.\w+)")
 _FIRST_ROWS = 20  # which tell the separator
 
 
 def find_table(tree, name):
     """The file of a table, or the first of several that it is divided into.
+
+    As the Hugging Face Hub divides train.parquet:
+    train-00000-of-00002.parquet, train-00001-of-00002.parquet.
 
     Args:
         tree: archives.Tree.
@@ -50,7 +54,11 @@ def find_table(tree, name):
     """
     if tree.has(name):
         return name
-    return tree.first_shard(name) if columnar.is_columnar(name) else None
+    if not columnar.is_columnar(name):
+        return None
+    stem, ending = os.path.splitext(name)
+    found = tree.matching(f"{stem}-00000-of-*{ending}")
+    return next(filter(_FIRST_SHARD.fullmatch, found), None)
 
 
 def rows_of(tree, name, task):
@@ -133,7 +141,7 @@ def _csv_rows(tree, name, separator):
         )
     with (
         archives.open_text(tree, name) as file,
-        _long_fields(),
+        long_fields(_FIELD_CHARACTERS),
     ):
         # Without `strict`, a stray quote swallows the rest of the file.
         reader = csv.reader(
@@ -166,23 +174,16 @@ def _separator(tree, name):
 
 def _widths(tree, name, separator):
     """list of int, the numbers of fields of the first non-empty rows."""
-    with archives.open_text(tree, name) as file, _long_fields():
+    with (
+        archives.open_text(tree, name) as file,
+        long_fields(_FIELD_CHARACTERS),
+    ):
         reader = csv.reader(file, skipinitialspace=True, delimiter=separator)
         try:
             rows = list(itertools.islice(filter(None, reader), _FIRST_ROWS))
         except csv.Error:
             return []
         return list(map(len, rows))
-
-
-@contextlib.contextmanager
-def _long_fields():
-    # A global limit of `csv`, by default 131,072; texts may be longer.
-    limit = csv.field_size_limit(_FIELD_CHARACTERS)
-    try:
-        yield
-    finally:
-        csv.field_size_limit(limit)
 
 
 def _json_rows(tree, name):
@@ -208,17 +209,19 @@ def _columns_rows(tree, name, named_classes):
     if tree.is_file or not shards:
         yield from _file_rows(tree, name, named_classes)
         return
-    stem, count, ending = shards.groups()
-    names = [
-        f"{stem}-{number:05d}-of-{count}{ending}"
-        for number in range(int(count))
-    ]
-    for shard in names:
-        if not tree.has(shard):
+    stem, count, digest, ending = shards.groups()
+    names = []
+    for number in range(int(count)):
+        shard = f"{stem}-{number:05d}-of-{count}"
+        shard = f"{shard}-*{ending}" if digest else f"{shard}{ending}"
+        found = tree.matching(shard)
+        if len(found) != 1:
+            problem = ": there are several" if found else " is not there, one"
             raise ValueError(
-                f"{tree.place(shard)} is not there, one of the {len(names)} "
-                "files of a table. Fetch it."
+                f"{tree.place(shard)}{problem} of the {int(count)} files of "
+                "a table. Fetch the whole again."
             )
+        names += found
     yield from _rows_of_files(tree, names, named_classes)
 
 

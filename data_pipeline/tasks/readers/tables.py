@@ -65,7 +65,7 @@ def read_examples(tree, name, task, split, columns=None):
             )
         )
     if task.kind == "multi_label":
-        examples = _with_label_lists(examples)
+        examples = _with_label_lists(examples, task.labels)
     if left_out:
         warnings.warn(
             f"{place}: {left_out} rows without a gold label left out",
@@ -174,33 +174,39 @@ def _label_reader(task, split):
     return readers.get(task.kind, read_class)
 
 
-def _with_label_lists(examples):
+def _with_label_lists(examples, known=None):
     """Examples whose labels are several classes.
 
     Args:
         examples: list of TextExample, with labels as they were read; those of a
-            file are separated by "|" if any is, else by commas.
+            file are separated by "|" if any is or others are lists, else by
+            commas.
+        known: tuple of str, classes of the examples that were trained on, or
+            None. A label that is one of them is not separated.
     """
-    texts = [x.label for x in examples if isinstance(x.label, str)]
-    separator = "|" if any("|" in text for text in texts) else ","
+    labels = [x.label for x in examples if x.label is not None]
+    is_bar = any(isinstance(x, list) or "|" in x for x in labels)
+    separator = "|" if is_bar else ","
     return [
         x
         if x.label is None
-        else x._replace(label=_label_list(x.label, separator))
+        else x._replace(label=_label_list(x.label, separator, known or ()))
         for x in examples
     ]
 
 
-def _label_list(label, separator):
+def _label_list(label, separator, known):
     """Several classes, tuple of str without copies, in alphabetical order.
 
     Args:
         label: list, or str.
         separator: str between the classes in a str.
+        known: tuple of str, see `_with_label_lists`.
     """
     if not isinstance(label, list):
         label = label or ""
-        label = label.split(separator)
+        is_one = label.strip() in known
+        label = [label] if is_one else label.split(separator)
     return tuple(sorted({str(x).strip() for x in label} - {""}))
 
 
@@ -235,7 +241,7 @@ def read_rows(tree, name, task, split, columns=None):
     """
     place = tree.place(name)
     rows = rows_of(tree, name, task)
-    first = next(rows, None)
+    first = next((row for row in rows if not _is_blank(row[1])), None)
     if first is None:
         raise ValueError(f"{place}: the file is empty.")
     header = first[1]
@@ -249,8 +255,8 @@ def read_rows(tree, name, task, split, columns=None):
         yield first[0], _named_row(values_of, first, place)
     incomplete = 0
     for row in rows:
-        if row[1] == [""] and len(columns.names) > 1:
-            continue  # a blank line
+        if len(columns.names) > 1 and _is_blank(row[1]):
+            continue
         try:
             yield row[0], values_of(row[1])
         except (LookupError, ValueError):
@@ -263,6 +269,12 @@ def read_rows(tree, name, task, split, columns=None):
             f"{place}: {incomplete} rows with too few fields left out",
             stacklevel=2,
         )
+
+
+def _is_blank(cells):
+    """Whether the cells of a row are those of a blank line, bool."""
+    is_one = isinstance(cells, list) and len(cells) == 1
+    return is_one and not cells[0].strip()
 
 
 def _named_row(values_of, row, place):
@@ -317,9 +329,13 @@ def _values_reader(columns, task):
             )
             for key in used
         }
-        for key in used:
-            if row[key] is None and key not in optional:
-                raise ValueError(f"{key!r} is null.")
+        for role, _ in present:
+            keys = columns.keys[role]
+            # Of joined columns some may be empty.
+            if not optional.issuperset(keys) and not any(
+                row[key] is not None for key in keys
+            ):
+                raise ValueError(f"{keys[0]!r} is null.")
         return {**absent, **{role: get(row) for role, get in present}}
 
     return read_object if columns.is_json else read_list
@@ -349,9 +365,18 @@ def _flag_reader(columns):
 
 def _json_text(value, key, may_be_list=False):
     if may_be_list and isinstance(value, list):
-        return [_json_text(x, key) for x in value]
+        texts = (_json_text(x, key) for x in value)
+        return [text for text in texts if text is not None]
     if value is None or isinstance(value, str):
         return value
+    if isinstance(value, float) and math.isnan(value):
+        return None  # as pandas writes a missing value
     if isinstance(value, (bool, int, float)):
         return json.dumps(value)
-    raise ValueError(f"{key!r} is neither a string nor a number.")
+    advice = ""
+    if may_be_list:
+        advice = (
+            " Lists of classes are read from JSON lines and Arrow files (also "
+            "those of `save_to_disk`), not from Parquet."
+        )
+    raise ValueError(f"{key!r} is neither a string nor a number.{advice}")

@@ -1,5 +1,7 @@
 """Metrics and answers of a task's model on examples, without training."""
 
+import dataclasses
+
 from data_pipeline.command_line import warnings_in_a_line
 from data_pipeline.features.batches import Batches
 from data_pipeline.tasks import reading
@@ -105,7 +107,10 @@ def evaluate_task(
             spec, path, "dev", columns, of_run
         )
         tell_guess(guessed)
-        examples = reading.read_examples(spec, path, "dev", columns)
+        known = spec
+        if spec.kind == "multi_label":
+            known = dataclasses.replace(spec, labels=tuple(model.labels or ()))
+        examples = reading.read_examples(known, path, "dev", columns)
     labels = _classes(model, spec, examples)
     preprocessor = model.preprocessor
     length = preprocessor.sequence_length
