@@ -16,6 +16,7 @@ from data_pipeline.tokenization import model_file
 from data_pipeline.tokenization.hugging_face_format import added_tokens
 from data_pipeline.tokenization.hugging_face_format import damaged
 from data_pipeline.tokenization.hugging_face_format import normalizers
+from data_pipeline.tokenization.symbols import SPECIAL_SYMBOLS
 from data_pipeline.tokenization.tokenizer import Tokenizer
 from xlnet_tf.files import as_path
 from xlnet_tf.files import size_of
@@ -66,7 +67,8 @@ def find_tokenizer_file(directory):
 def has_tokenizer(directory):
     """Whether a model directory holds a tokenizer that can be read here.
 
-    The WordPiece tokenizer of a BERT cannot, and its model can.
+    The tokenizers of other BERTs, such as WordPiece, cannot, and their models
+    can.
 
     Args:
         directory: str or path.
@@ -75,7 +77,16 @@ def has_tokenizer(directory):
     if file is None or file.name != TOKENIZER_FILE:
         return file is not None
     model = _read_json(file).get("model")
-    return not (isinstance(model, dict) and model.get("type") == "WordPiece")
+    if not isinstance(model, dict):
+        return True  # an error of what reads it
+    kind = _read_json(file.parent / "config.json").get("model_type")
+    if kind not in ("bert", "mpnet"):
+        return model.get("type") != "WordPiece"
+    try:
+        first = [piece for piece, _ in model["vocab"][: len(SPECIAL_SYMBOLS)]]
+    except (LookupError, TypeError, ValueError):  # not of Unigram
+        return False
+    return first == list(SPECIAL_SYMBOLS)
 
 
 def read_tokenizer(directory, lowercase=None, verify=True):

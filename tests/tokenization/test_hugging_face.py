@@ -11,6 +11,7 @@ import pytest
 from data_pipeline.tokenization import model_file
 from data_pipeline.tokenization.hugging_face import check_tokenizer
 from data_pipeline.tokenization.hugging_face import find_tokenizer_file
+from data_pipeline.tokenization.hugging_face import has_tokenizer
 from data_pipeline.tokenization.hugging_face import read_tokenizer
 from data_pipeline.tokenization.hugging_face import write_tokenizer
 from data_pipeline.tokenization.model_file import ModelProto
@@ -303,6 +304,24 @@ def test_tokenizers_of_other_models(alone, entries, match):
     with pytest.raises(ValueError, match=match) as caught:
         read_tokenizer(alone)
     assert str(caught.value).startswith(str(file))
+
+
+def test_tokenizers_of_other_berts_are_passed_over(alone):
+    """Such as XLM-R's pieces, or BPE, beside a BERT that can be read."""
+    file = alone / "tokenizer.json"
+    assert has_tokenizer(alone)
+    (alone / "config.json").write_text('{"model_type": "bert"}')
+    assert has_tokenizer(alone)
+    for entries in (
+        {"vocab": [["<s>", 0], ["<pad>", 0], ["</s>", 0], ["<unk>", 0]]},
+        {"type": "BPE", "vocab": {"a": 1}},
+        {"type": "WordPiece", "vocab": {"a": 1}},
+    ):
+        change_model(file, **entries)
+        assert not has_tokenizer(alone)
+    change_model(file, type="BPE", vocab={"a": 1})
+    (alone / "config.json").write_text('{"model_type": "xlnet"}')
+    assert has_tokenizer(alone)
 
 
 def test_piece_that_is_there_twice(alone, model_proto):

@@ -6,6 +6,7 @@ Padding attends to itself in ours and not in theirs: real tokens are compared.
 import numpy as np
 import pytest
 
+import xlnet_tf
 from tests.slow.peers.hugging_face_models import TOLERANCE
 from tests.slow.peers.hugging_face_models import agree
 from tests.support.bert_models import B
@@ -14,9 +15,11 @@ from tests.support.bert_models import bert_features
 from tests.support.oracle import as_numpy
 from tests.support.oracle import largest_difference
 from xlnet_tf import BertBackbone
+from xlnet_tf import XLNetMultipleChoice
 from xlnet_tf import XLNetPretrainer
 from xlnet_tf import XLNetSpanClassifier
 from xlnet_tf import XLNetTextClassifier
+from xlnet_tf import XLNetTextRegressor
 from xlnet_tf import XLNetTokenClassifier
 from xlnet_tf.model.bert.position_bias import relative_position_buckets
 
@@ -206,6 +209,52 @@ def test_mpnet_is_read(tmp_path):
     found = as_numpy(mine.logits(mine(features)["content"]))
     difference = largest_difference(found[real], call(model, features)[real])
     assert difference < 10 * TOLERANCE  # of logits up to about 10
+
+
+def test_a_token_classifier_with_a_pooler_is_one(tmp_path):
+    """As in files of the first versions of transformers."""
+    model = theirs("BertForTokenClassification", num_labels=3)
+    pooler = transformers.models.bert.modeling_bert.BertPooler(model.config)
+    model.bert.pooler = pooler
+    model.save_pretrained(tmp_path)
+    mine = xlnet_tf.load(tmp_path)
+    assert isinstance(mine, XLNetTokenClassifier)
+    features = inputs(2)[1][0]
+    difference = largest_difference(
+        as_numpy(mine(features)), call(model, features)
+    )
+    assert difference < TOLERANCE
+    with pytest.raises(ValueError, match="has no head 'other'"):
+        XLNetTokenClassifier.from_preset(tmp_path, head="other")
+
+
+def test_fine_tuned_mpnets_are_read(tmp_path):
+    tokens = np.random.default_rng(0).integers(2, 97, (B, T)).astype("int32")
+    features = {"token_ids": tokens, "padding_mask": np.ones_like(tokens)}
+    for name, cls, values in (
+        ("SequenceClassification", XLNetTextClassifier, {"num_labels": 3}),
+        ("SequenceClassification", XLNetTextRegressor, {"num_labels": 1}),
+        ("TokenClassification", XLNetTokenClassifier, {"num_labels": 3}),
+        ("QuestionAnswering", XLNetSpanClassifier, {}),
+    ):
+        model = theirs(f"MPNetFor{name}", **values)
+        path = tmp_path / cls.__name__
+        model.save_pretrained(path)
+        mine = xlnet_tf.load(path)
+        assert type(mine) is cls
+        found = mine(features)
+        if isinstance(found, dict):
+            found = found["start_logits"]
+        expected = call(model, features)
+        expected = expected.reshape(found.shape)
+        assert largest_difference(as_numpy(found), expected) < TOLERANCE, cls
+    model = theirs("MPNetForMultipleChoice")
+    model.save_pretrained(tmp_path / "choice")
+    mine = xlnet_tf.load(tmp_path / "choice")
+    assert type(mine) is XLNetMultipleChoice
+    options = {name: value[None] for name, value in features.items()}
+    found, expected = as_numpy(mine(options)), call(model, options)
+    assert largest_difference(found, expected) < TOLERANCE
 
 
 def test_buckets_are_those_of_mpnet_at_every_distance():

@@ -50,7 +50,7 @@ _THEIR_CLASSES = {
     "XLNetPretrainer": "BertForMaskedLM",
 }
 # Arguments of the pooler and the head on it.
-_SUMMARY = {"summary": "first", "projection": True, "activation": "tanh"}
+SUMMARY = {"summary": "first", "projection": True, "activation": "tanh"}
 
 
 class View(NamedTuple):
@@ -130,12 +130,14 @@ class BertSource(HuggingFaceSource):
 
     def _class_heads(self, classes, dropout):
         arguments = {**self.class_arguments(classes), "dropout": dropout}
-        # Tokens are classified without the pooler.
-        if f"{self.scope}pooler.dense.weight" not in self.shapes():
+        # Tokens are classified without the pooler, which files of the first
+        # versions of transformers have all the same.
+        has_pooler = f"{self.scope}pooler.dense.weight" in self.shapes()
+        if not has_pooler or self.is_a("BertForTokenClassification"):
             return [Head("XLNetTokenClassifier", arguments)]
-        heads = [Head("XLNetTextClassifier", {**arguments, **_SUMMARY})]
+        heads = [Head("XLNetTextClassifier", {**arguments, **SUMMARY})]
         if classes == 1:
-            summary = {**_SUMMARY, "dropout": dropout}
+            summary = {**SUMMARY, "dropout": dropout}
             heads.insert(0, Head("XLNetMultipleChoice", summary))
             heads.insert(0, Head("XLNetTextRegressor", summary))
         return heads
@@ -321,7 +323,7 @@ def _head_values(model, task):
         if not arguments["has_transform"] or not is_theirs:
             raise no_head(model)
         return {}
-    if any(arguments.get(k, v) != v for k, v in _SUMMARY.items()):
+    if any(arguments.get(k, v) != v for k, v in SUMMARY.items()):
         raise no_head(model)
     values = label_values(task, arguments)
     if task != "XLNetSpanClassifier":

@@ -3,6 +3,7 @@
 import re
 
 from xlnet_tf.config.bert import MPNET_FIRST_POSITION
+from xlnet_tf.weights.hugging_face.bert import SUMMARY
 from xlnet_tf.weights.hugging_face.bert import BertSource
 from xlnet_tf.weights.hugging_face.bert import View
 from xlnet_tf.weights.hugging_face.bert import of_config
@@ -13,6 +14,7 @@ from xlnet_tf.weights.source import Head
 from xlnet_tf.weights.table import Place
 from xlnet_tf.weights.table import table_weights
 
+_SEQUENCE = "classifier.out_proj.weight"
 _POSITIONS = "embeddings.position_embeddings.weight"
 _HEADS = re.compile(
     r"lm_head\.|classifier\.|qa_outputs\.|(mpnet\.)?pooler\."
@@ -28,7 +30,13 @@ class MPNetSource(BertSource):
     """
 
     noun = "an MPNet"
-    architectures = {"MPNetForMaskedLM": "XLNetPretrainer"}
+    architectures = {
+        "MPNetForMaskedLM": "XLNetPretrainer",
+        "MPNetForSequenceClassification": "XLNetTextClassifier",
+        "MPNetForTokenClassification": "XLNetTokenClassifier",
+        "MPNetForMultipleChoice": "XLNetMultipleChoice",
+        "MPNetForQuestionAnswering": "XLNetSpanClassifier",
+    }
     scopes = ("", "mpnet.")
 
     def views_of(self, name, shape):
@@ -39,23 +47,34 @@ class MPNetSource(BertSource):
         return {name: rest}
 
     def heads(self):
+        shapes, heads = self.shapes(), []
         # The transform of MPNet's LM head always computes GELU.
         is_ours = self.values.get("hidden_act", "gelu") == "gelu"
-        if is_ours and "lm_head.bias" in self.shapes():
-            return [Head("XLNetPretrainer", {"has_transform": True})]
-        return []
+        if is_ours and "lm_head.bias" in shapes:
+            heads.append(Head("XLNetPretrainer", {"has_transform": True}))
+        dropout = {"dropout": self.values.get("hidden_dropout_prob", 0.1)}
+        summary = {**SUMMARY, **dropout}
+        if _SEQUENCE in shapes:
+            classes = shapes[_SEQUENCE][0]
+            arguments = {**self.class_arguments(classes), **summary}
+            if classes == 1:
+                heads.append(Head("XLNetTextRegressor", summary))
+            heads.append(Head("XLNetTextClassifier", arguments))
+        elif self.is_a("MPNetForMultipleChoice"):
+            heads.append(Head("XLNetMultipleChoice", summary))
+        elif "classifier.weight" in shapes:
+            classes = self.class_arguments(shapes["classifier.weight"][0])
+            heads.append(Head("XLNetTokenClassifier", {**classes, **dropout}))
+        if "qa_outputs.weight" in shapes:
+            heads.append(Head("XLNetSpanClassifier", {"dropout": 0.0}))
+        return heads
 
     def backbone_weights(self, backbone):
         table = of_config(_backbone_table(self.scope), backbone.config)
         return table_weights(backbone, table)
 
     def head_weights(self, task, head):
-        table = {
-            "head/bias": Place("lm_head.bias"),
-            **dense("head/transform", "lm_head.dense"),
-            **norm("head/transform_norm", "lm_head.layer_norm"),
-        }
-        return task_head_weights(task, {"XLNetPretrainer": table}, head)
+        return task_head_weights(task, _head_tables(self.scope), head)
 
     def fill(self, model, head=None, strict=True):
         self.refuse_own_embedding(head, "lm_head.decoder.weight")
@@ -63,6 +82,29 @@ class MPNetSource(BertSource):
 
     def is_leftover(self, name):
         return bool(_HEADS.match(name))
+
+
+def _head_tables(scope):
+    """MPNet's name of every variable of every head; as `bert.head_tables`."""
+    sequence = {
+        **dense("head/summary_dense", "classifier.dense"),
+        **dense("head/logits_dense", "classifier.out_proj"),
+    }
+    return {
+        "XLNetPretrainer": {
+            "head/bias": Place("lm_head.bias"),
+            **dense("head/transform", "lm_head.dense"),
+            **norm("head/transform_norm", "lm_head.layer_norm"),
+        },
+        "XLNetTextClassifier": sequence,
+        "XLNetTextRegressor": sequence,
+        "XLNetMultipleChoice": {
+            **dense("head/summary_dense", f"{scope}pooler.dense"),
+            **dense("head/logits_dense", "classifier"),
+        },
+        "XLNetTokenClassifier": dense("head/logits_dense", "classifier"),
+        "XLNetSpanClassifier": dense("head/logits_dense", "qa_outputs"),
+    }
 
 
 def _backbone_table(scope):

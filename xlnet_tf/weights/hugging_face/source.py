@@ -78,7 +78,13 @@ class HuggingFaceSource(WeightSource):
         """str, such as "transformer." in a task, nothing in a backbone."""
         return self.tensors and self._scope
 
+    def is_a(self, architecture):
+        """Whether the config names a class of theirs, bool."""
+        return architecture in (self.values.get("architectures") or [])
+
     def main_head(self, name=None):
+        if name is not None:  # such heads have no names
+            return super().main_head(name)
         heads = self.heads()
         for architecture in self.values.get("architectures") or []:
             wanted = self.architectures.get(architecture)
@@ -91,7 +97,7 @@ class HuggingFaceSource(WeightSource):
                         return head._replace(task="XLNetMultiLabelClassifier")
                 elif head.task in (wanted, "XLNetTextRegressor"):
                     return head
-        return super().main_head(name)
+        return super().main_head()
 
     def class_arguments(self, classes):
         """dict, the number and the names of the classes of a head."""
