@@ -217,22 +217,38 @@ def read_file(cls, path):
         raise ValueError(f"{path} is not a {kind} file: {reason}.") from error
     if not isinstance(values, dict):
         raise ValueError(f"{path} does not hold a {kind} object.")
+    advice = None
+    if path.name == _OF_RUN[0]:  # what it is, not its settings
+        file = path.parent / _OF_RUN[1]
+        advice = f"The settings of a run are in {file}: give that file."
+    refuse_unknown(cls, values, path, advice)
+    return values
+
+
+def refuse_unknown(cls, values, place, advice=None):
+    """Refuse names that are no fields of settings.
+
+    Args:
+        cls: class of settings.
+        values: dict.
+        place: where they are from, for the error.
+        advice: str, the end of the error. Default: the known names.
+
+    Raises:
+        ValueError: if there are any.
+    """
     known = [field.name for field in dataclasses.fields(cls)]
     unknown = sorted(str(name)[:80] for name in set(values) - set(known))
-    if unknown:
-        hint = near(unknown[0], known) if len(unknown) == 1 else ""
-        shown = unknown[:_MOST_NAMES]
-        if len(unknown) > len(shown):
-            shown.append(f"and {len(unknown) - len(shown)} more")
-        advice = f"Known are: {', '.join(known)}."
-        if path.name == _OF_RUN[0]:  # what it is, not its settings
-            file = path.parent / _OF_RUN[1]
-            advice = f"The settings of a run are in {file}: give that file."
-        raise ValueError(
-            f"{path} has unknown fields: {', '.join(shown)}{hint or '.'} "
-            f"{advice}"
-        )
-    return values
+    if not unknown:
+        return
+    hint = near(unknown[0], known) if len(unknown) == 1 else ""
+    shown = unknown[:_MOST_NAMES]
+    if len(unknown) > len(shown):
+        shown.append(f"and {len(unknown) - len(shown)} more")
+    raise ValueError(
+        f"{place} has unknown fields: {', '.join(shown)}{hint or '.'} "
+        + (advice or f"Known are: {', '.join(known)}.")
+    )
 
 
 def _verify(path):

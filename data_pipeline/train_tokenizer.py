@@ -21,6 +21,7 @@ from data_pipeline.text.documents import Corpus
 from data_pipeline.text.files import ReadLog
 from data_pipeline.text.files import describe_bad_text
 from xlnet_tf.files import write_bytes
+from xlnet_tf.files.outputs import check_writable
 
 CONTROL_SYMBOLS = ("<cls>", "<sep>", "<pad>", "<mask>", "<eod>")
 USER_DEFINED_SYMBOLS = ("<eop>", ".", "(", ")", '"', "-", "–", "£", "€")
@@ -137,6 +138,7 @@ def main(argv=None):
         options.on_bad_text,
         options.text_field,
     )
+    check_writable(options.output, corpus.files)
     if corpus.guess:
         sys.stdout.write(f"{corpus.guess}\n")
     tell(options, "reading the text and training on it")

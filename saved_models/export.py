@@ -16,6 +16,7 @@ import typing
 from data_pipeline import command_line
 from data_pipeline.settings import add_options
 from data_pipeline.settings import read_file
+from data_pipeline.settings import refuse_unknown
 from saved_models import versions
 from saved_models.batching import write_batching
 from saved_models.loading import load_model
@@ -24,6 +25,7 @@ from saved_models.settings import ExportSettings
 from xlnet_tf.files import as_path
 from xlnet_tf.files import written_whole
 from xlnet_tf.files.checksums import write_checksums
+from xlnet_tf.files.outputs import check_directory
 from xlnet_tf.generation.settings import GenerationSettings
 from xlnet_tf.training.config.names import check_backend
 
@@ -175,7 +177,11 @@ def _parser():
     )
     add("--tokenizer", help="default: the one beside the model")
     add("--lowercase", action="store_true", help="for an uncased tokenizer")
-    add("--overwrite", action="store_true")
+    add(
+        "--overwrite",
+        action="store_true",
+        help="replace the version that --output NAME/VERSION names",
+    )
     command_line.add_quiet(parser)
     add(
         "--settings",
@@ -215,9 +221,11 @@ def _generation(text):
     if not text.lstrip().startswith("{"):
         return read_file(GenerationSettings, text)
     try:
-        return json.loads(text)
+        values = json.loads(text)
     except ValueError as error:
         raise ValueError(f"--generation is not JSON: {error}.") from error
+    refuse_unknown(GenerationSettings, values, "--generation")
+    return values
 
 
 def main(argv=None):
@@ -226,7 +234,13 @@ def main(argv=None):
     if arguments.generation is not None:
         arguments.generation = _generation(arguments.generation)
     settings = ExportSettings.read(arguments.settings, arguments)
+    check_directory(arguments.output)
     directory = versions.next_version(arguments.output)
+    if arguments.overwrite and directory != as_path(arguments.output):
+        raise ValueError(
+            "--overwrite replaces a version that is named: give --output "
+            f"NAME/VERSION. Received: --output {arguments.output}."
+        )
     versions.check(directory, arguments.overwrite)
     check_backend("export")
     model = load_model(arguments.model)

@@ -17,6 +17,7 @@ from xlnet_tf.files import names_below
 from xlnet_tf.files import size_of
 from xlnet_tf.files import written_whole
 from xlnet_tf.files.models import as_model_path
+from xlnet_tf.files.outputs import check_directory
 
 FORMATS = {
     "keras": "preset",
@@ -119,6 +120,7 @@ def check_empty(target):
             f"{target} is not empty; choose another directory with --to, or "
             "remove it first."
         )
+    check_directory(path)
 
 
 def _warn_of_differences(model, form):
@@ -242,8 +244,14 @@ def write(model, target, form, tokenizer=None, head=None, dtype="float32"):
         dtype: str, of the weights of a preset.
     """
     from data_pipeline.tokenization.hugging_face import write_tokenizer
+    from xlnet_tf.files.directories import written_directory
 
-    with written_whole(target) as temporary:
+    whole = (
+        written_whole(target)
+        if is_model_of_hub(target)
+        else (written_directory(as_path(target), lambda name: False))
+    )
+    with whole as temporary:
         if form == "keras":
             model.save_to_preset(temporary, tokenizer, dtype)
         elif form == "hf":

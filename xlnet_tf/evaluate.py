@@ -17,7 +17,7 @@ import argparse
 import sys
 
 from data_pipeline import command_line
-from xlnet_tf.files import check_writable
+from xlnet_tf.files.outputs import check_writable
 from xlnet_tf.training.config.names import check_backend
 
 
@@ -145,8 +145,9 @@ def main(argv=None):
             "give either --text, to measure perplexity, or --task and --data."
         )
     check_backend("evaluation")
+    inputs = [*(options.text or ()), *filter(None, [options.data])]
     for file in filter(None, (options.output, options.predictions)):
-        check_writable(file)
+        check_writable(file, inputs)
     return measure_task(options) if options.task else measure_text(options)
 
 

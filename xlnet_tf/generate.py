@@ -20,15 +20,16 @@ from data_pipeline import command_line
 from data_pipeline.progress import track
 from data_pipeline.settings import add_options
 from data_pipeline.settings import given_options
-from xlnet_tf.files import check_writable
+from xlnet_tf.files.outputs import check_writable
 from xlnet_tf.generation.settings import GenerationSettings
+from xlnet_tf.training.config.names import check_backend
 
 
 def parse_arguments(argv=None):
     """Options of the command, with a field of GenerationSettings each."""
     parser = command_line.Parser(
         prog="python -m xlnet_tf.generate",
-        usage="%(prog)s --model PATH (--prompt TEXT | --input FILE) [options]",
+        usage="%(prog)s --model PATH [--prompt TEXT] [--input FILE] [options]",
         description="Continue texts with a pretrained model.",
     )
     add = parser.add_argument
@@ -158,13 +159,18 @@ def main(argv=None):
     GenerationSettings(**given)  # validates before models are read
     rows = read_prompts(options)
     if options.output:
-        check_writable(options.output)
+        check_writable(options.output, filter(None, [options.input]))
+    check_backend("generation")
     generator = _generator(options, given)
     settings = generator.settings
-    if options.stream and (options.output or settings.num_beams > 1):
+    if options.stream and options.output:
         raise ValueError(
-            "--stream prints one text as it grows: leave --output out, and "
-            f"give --num-beams 1. Received: num_beams={settings.num_beams}."
+            "--stream prints a text as it grows: leave --output out."
+        )
+    if options.stream and settings.num_beams > 1:
+        raise ValueError(
+            "--stream prints one text as it grows: give --num-beams 1. "
+            f"Received: num_beams={settings.num_beams}."
         )
     if options.stream and settings.num_sequences > 1:
         raise ValueError("--stream prints one text: leave --num-sequences out.")

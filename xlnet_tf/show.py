@@ -14,8 +14,8 @@ import os
 import sys
 
 from data_pipeline import command_line
-from xlnet_tf.files import check_writable
 from xlnet_tf.files import written_whole
+from xlnet_tf.files.outputs import check_writable
 
 FORMATS = (".png", ".svg")
 

@@ -16,7 +16,7 @@ from data_pipeline import command_line
 from data_pipeline.settings import add_options
 from data_pipeline.settings import add_print_config
 from data_pipeline.settings import read_file
-from xlnet_tf.files import check_writable
+from xlnet_tf.files.outputs import check_directory
 from xlnet_tf.training.config import RECIPES
 from xlnet_tf.training.config import TrainingConfig
 from xlnet_tf.training.config.names import check_backend
@@ -91,7 +91,7 @@ def parse_arguments(argv=None):
     )
     add("--eval-records", metavar="DIR", help="other records to evaluate on")
     add("--skip-corrupt", action="store_true", help="leave out damaged records")
-    add("--export", metavar="DIR", help="write a SavedModel to DIR/STEP")
+    add("--export", metavar="DIR", help="write SavedModels to DIR/STEP")
     add(
         "--strategy",
         default="auto",
@@ -133,6 +133,11 @@ def read_config(options):
         ValueError: if the number of steps is nowhere, or a value is wrong.
     """
     check_strategy(options.strategy)
+    if options.preset and options.config:
+        raise ValueError(
+            "--preset has a config of its own: leave --config out. Received: "
+            f"--config {options.config}."
+        )
     if options.config is not None:
         check_config(options.config)
     recipe = RECIPES.get(options.recipe)
@@ -167,8 +172,9 @@ def main(argv=None):
         sys.stdout.write(config.to_yaml())
         return 0
     check_tracker(config.log_to)
+    check_directory(options.output)
     if options.export:
-        check_writable(options.export)
+        check_directory(options.export)
     options.begun = time.monotonic()  # --time-limit counts from here
     keep_programs(options.compilation_cache)
     if check_backend("pretraining", ("tensorflow", "jax")) == "jax":

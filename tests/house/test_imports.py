@@ -18,12 +18,14 @@ BELOW_ALL = (
     "xlnet_tf.files",
     "xlnet_tf.files.limits",
     "xlnet_tf.files.models",
+    "xlnet_tf.files.outputs",
     "xlnet_tf.version",
 )
 FLOORS = [
     ["xlnet_tf.files.limits", "xlnet_tf.version"],
     ["xlnet_tf.files"],
     ["xlnet_tf.files.checksums", "xlnet_tf.files.models"],
+    ["xlnet_tf.files.directories"],
     [
         "data_pipeline.command_line",
         "data_pipeline.dataset_options",

@@ -31,7 +31,6 @@ from tests.support.record_fixtures import write_corpus
 from tests.support.table_files import save_dataset
 from xlnet_tf import convert
 from xlnet_tf.files import as_path
-from xlnet_tf.files import check_writable
 from xlnet_tf.files import is_remote
 from xlnet_tf.files import names_below
 from xlnet_tf.files import read_json
@@ -42,6 +41,7 @@ from xlnet_tf.files import urls
 from xlnet_tf.files import write_json
 from xlnet_tf.files import written_whole
 from xlnet_tf.files.checksums import write_checksums
+from xlnet_tf.files.outputs import check_writable
 from xlnet_tf.training.config import TrainingConfig
 from xlnet_tf.training.runs.directory import claimed
 

@@ -19,6 +19,7 @@ from xlnet_tf.training.runs import identity
 from xlnet_tf.training.runs.directory import claimed
 from xlnet_tf.training.runs.exports import keep_newest
 from xlnet_tf.training.runs.exports import note_export
+from xlnet_tf.training.runs.exports import prepare_exports
 from xlnet_tf.training.runs.exports import remove_unfinished
 from xlnet_tf.training.runs.progress.best import PatienceExhausted
 from xlnet_tf.training.runs.run import Run
@@ -189,6 +190,36 @@ def test_a_disk_without_locks_is_used_all_the_same(tmp_path, monkeypatch):
     monkeypatch.setattr(filelock.FileLock, "acquire", cannot)
     with claimed(tmp_path), claimed(tmp_path):
         pass
+
+
+def test_exports_of_another_run_are_refused(tmp_path):
+    exports, file = tmp_path / "exports", tmp_path / "exports.json"
+    prepare_exports(None, file)
+    prepare_exports(exports, file)
+    for step in (2, 4):
+        note_export(exports, step, file)
+        (exports / str(step)).mkdir(parents=True)
+        prepare_exports(exports, file)  # a kill before it is noted as whole
+        keep_newest(exports, step, 3, file)
+    (exports / "notes").mkdir()
+    prepare_exports(str(exports), file)
+    (exports / "30").mkdir()
+    for noted in (file, tmp_path / "other.json"):
+        with pytest.raises(
+            ValueError, match="exports of another run .*30.*Name"
+        ):
+            prepare_exports(exports, noted)
+
+
+def test_a_run_is_not_shorter_than_what_it_has_done(tmp_path):
+    checkpoints = tmp_path / "checkpoints"
+    checkpoints.mkdir()
+    (checkpoints / "ckpt-175.index").write_text("")
+    steps = {"training": {"steps": 175}}
+    identity.check_same(tmp_path, steps, steps, (), {})
+    fewer = {"training": {"steps": 174}}
+    with pytest.raises(ValueError, match="is at step 175. .* --steps 174"):
+        identity.check_same(tmp_path, steps, fewer, (), {})
 
 
 def test_a_half_written_export_is_removed(tmp_path):

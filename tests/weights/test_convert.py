@@ -14,6 +14,7 @@ from tests.conftest import ROOT
 from tests.support.oracle import randomize
 from tests.support.samples import tiny_model
 from xlnet_tf import convert
+from xlnet_tf.weights.released import save_tf1
 from xlnet_tf.weights.tensor_files import open_arrays
 
 RELEASED = ROOT / "tests" / "golden" / "base"
@@ -154,6 +155,52 @@ def test_a_directory_with_something_in_it_is_left_alone(classifier, tmp_path):
     (target / "thesis.txt").write_text("all of it")
     assert run("--from", preset, "--to", target) == 1
     assert [f.name for f in target.iterdir()] == ["thesis.txt"]
+
+
+def test_places_to_write_to(classifier, tmp_path, monkeypatch, capsys):
+    """The working directory, a link, the home directory; a file is none."""
+    model, preset = classifier
+    for name in ("here", "linked", "home"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "link").symlink_to("linked")
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.chdir(tmp_path / "here")
+    for form, target, place in (
+        ("keras", ".", "here"),
+        ("hf", tmp_path / "link", "linked"),
+        ("tf1", "~/new", "home/new"),
+    ):
+        assert run("--from", preset, "--to", target, "--format", form) == 0
+        found = xlnet_tf.load(tmp_path / place)
+        assert equal(model, found), form
+        assert sorted(x.name for x in (tmp_path / place).glob(".*")) == []
+    assert (tmp_path / "link").is_symlink()
+    assert equal(model, xlnet_tf.load("~/new"))
+    capsys.readouterr()
+    file = tmp_path / "file"
+    file.write_text("mine")
+    assert run("--from", preset, "--to", file / "new") == 1
+    assert f"new cannot be made: {file} is a file." in capsys.readouterr().err
+    for save in (model.save_to_preset, lambda x: save_tf1(model.backbone, x)):
+        with pytest.raises(NotADirectoryError, match="file is a file. Give a"):
+            save(file)
+    with pytest.raises(ValueError, match="holds a preset, which would be rea"):
+        save_tf1(model.backbone, preset)
+    assert file.read_text() == "mine"
+    assert equal(model, xlnet_tf.load(preset))
+
+
+def test_paths_that_tensorflow_takes_for_a_pattern(classifier, tmp_path):
+    model = classifier[0].backbone
+    save_tf1(model, tmp_path / "[old]")
+    with pytest.raises(ValueError, match=r"TensorFlow takes \[ \] in the pat"):
+        xlnet_tf.load(tmp_path / "[old]")
+    save_tf1(model, tmp_path / "old")
+    index = tmp_path / "old" / "xlnet_model.ckpt.index"
+    with pytest.raises(
+        FileNotFoundError, match="Name the checkpoint: .*ckpt.$"
+    ):
+        xlnet_tf.XLNetBackbone.from_preset(index)
 
 
 def test_a_failed_write_leaves_nothing(classifier, tmp_path, monkeypatch):

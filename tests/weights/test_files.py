@@ -22,6 +22,8 @@ from xlnet_tf.files.checksums import CHECKSUMS_FILE
 from xlnet_tf.files.checksums import add_checksums
 from xlnet_tf.files.checksums import verify_checksums
 from xlnet_tf.files.checksums import write_checksums
+from xlnet_tf.files.outputs import check_directory
+from xlnet_tf.files.outputs import check_writable
 from xlnet_tf.weights.tensor_files import digest_of_weights
 
 
@@ -60,6 +62,32 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(
         write_bytes(file, b"new")
     assert file.read_bytes() == b"old"
     assert list(tmp_path.iterdir()) == [file]
+
+
+def test_what_is_to_be_written_is_checked_before_the_work(tmp_path):
+    file, other = tmp_path / "a.txt", tmp_path / "b.txt"
+    file.write_text("mine")
+    (tmp_path / "link").symlink_to(file)
+    for path in (file, other, tmp_path / "new" / "c.txt"):
+        check_writable(path, [str(tmp_path / "[b-z]*.txt"), "gs://bucket/a"])
+    for path, inputs in (
+        (file, [file]),
+        (file, [str(tmp_path / "*.txt")]),
+        (tmp_path / "link", [file]),
+        (tmp_path / "x" / ".." / "a.txt", [file]),
+    ):
+        (tmp_path / "x").mkdir(exist_ok=True)
+        with pytest.raises(ValueError, match="is read too, and would be repl"):
+            check_writable(path, inputs)
+    with pytest.raises(ValueError, match="is a directory; name a file"):
+        check_writable(tmp_path)
+    check_directory(tmp_path)
+    check_directory(tmp_path / "new" / "one")
+    with pytest.raises(ValueError, match="a.txt is a file; name a directory"):
+        check_directory(file)
+    for check in (check_writable, check_directory):
+        with pytest.raises(ValueError, match="cannot be made: .*a.txt is a fi"):
+            check(file / "new" / "one")
 
 
 def test_a_device_is_not_replaced(tmp_path):

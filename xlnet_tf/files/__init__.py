@@ -31,7 +31,8 @@ def as_path(path):
     """Path of a local file, or of one in a bucket.
 
     Args:
-        path: str or path. `gs://BUCKET/...` is read and written by TensorFlow
+        path: str or path; `~/...` is below the home directory.
+            `gs://BUCKET/...` is read and written by TensorFlow
             (`tf.io.gfile`), and so are s3 and az where it knows them.
             `hf://OWNER/NAME` is fetched, see `hub`. Files of other schemes
             are read and written by fsspec where it knows them, those of
@@ -48,7 +49,8 @@ def as_path(path):
     text = os.fspath(path)
     scheme, separator, _ = text.partition("://")
     if not separator:
-        return pathlib.Path(text)
+        is_home = text == "~" or text.startswith("~/")
+        return pathlib.Path(os.path.expanduser(text) if is_home else text)
     if text.startswith(urls.DATASETS):
         return urls.UrlPath(text)
     if scheme == "hf":
@@ -89,24 +91,6 @@ def check_tensorflow_reads(path, advice):
             f"{path}: TensorFlow reads and writes local disks and gs:// alone. "
             f"{advice}"
         )
-
-
-def check_writable(file):
-    """Refuse a file that nothing can be written to, before the work for it.
-
-    Args:
-        file: str or path. Of a bucket only the scheme is looked at.
-
-    Raises:
-        ValueError: its scheme is not known, or only read; or it is a model of
-            the hub, not a file of one.
-    """
-    if is_model_of_hub(file):
-        hub.check_names_file(os.fspath(file))
-        return
-    path = as_path(file)
-    if isinstance(path, urls.UrlPath):
-        path.check_writable()
 
 
 def _tensorflow_knows(scheme):

@@ -35,7 +35,7 @@ from xlnet_tf.training.runs.exports import EXPORTS_FILE
 from xlnet_tf.training.runs.exports import keep_newest
 from xlnet_tf.training.runs.exports import kept_exports
 from xlnet_tf.training.runs.exports import note_export
-from xlnet_tf.training.runs.exports import remove_unfinished
+from xlnet_tf.training.runs.exports import prepare_exports
 from xlnet_tf.training.runs.progress.ending import ending
 from xlnet_tf.training.runs.progress.ending import warning_of_failure
 from xlnet_tf.training.runs.progress.log import draw_losses
@@ -193,7 +193,7 @@ class PretrainingRun(Run):
         )
 
     def remove_leftovers(self):
-        remove_unfinished(self.output / EXPORTS_FILE)
+        prepare_exports(self.options.export, self.output / EXPORTS_FILE)
 
     def start(self):
         if self.options.preset:

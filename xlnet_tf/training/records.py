@@ -35,6 +35,10 @@ def model_config(options, manifest, values):
                 "--set with --config, not with --preset."
             )
         config = read_config(options.preset)
+        if options.backbone == "bert" and not isinstance(config, BertConfig):
+            raise ValueError(
+                f"{options.preset} is an XLNet: leave --backbone bert out."
+            )
     elif as_path(options.config).suffix == ".json":
         config = config_from_json(options.config)
     elif options.backbone == "bert":

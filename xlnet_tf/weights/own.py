@@ -5,12 +5,7 @@
 `assets/tokenizer/vocabulary.spm`. Beyond it, `SHA256SUMS` of all of them.
 """
 
-import contextlib
-import os
-import pathlib
 import re
-import shutil
-import tempfile
 import warnings
 
 import keras
@@ -19,19 +14,15 @@ from xlnet_tf.config import BertConfig
 from xlnet_tf.config import XLNetConfig
 from xlnet_tf.files import as_path
 from xlnet_tf.files import copy_tree
-from xlnet_tf.files import is_remote
-from xlnet_tf.files import is_unfinished
 from xlnet_tf.files import local_copy
-from xlnet_tf.files import names_below
 from xlnet_tf.files import read_json
 from xlnet_tf.files import read_json_object
-from xlnet_tf.files import remove
 from xlnet_tf.files import size_of
 from xlnet_tf.files import write_bytes
 from xlnet_tf.files import write_json
-from xlnet_tf.files import written_whole
 from xlnet_tf.files.checksums import CHECKSUMS_FILE
-from xlnet_tf.files.checksums import write_checksums
+from xlnet_tf.files.directories import remove_links
+from xlnet_tf.files.directories import written_directory
 from xlnet_tf.files.limits import in_a_line
 from xlnet_tf.version import __version__
 from xlnet_tf.weights.adapters import ADAPTERS_FILE
@@ -191,9 +182,13 @@ def save_preset(model, path, tokenizer=None, dtype="float32"):
         tokenizer: object with `model_proto` (bytes) and `lowercase` (bool), or
             None for the tokenizer of the task's preprocessor, if it has one.
         dtype: str, "float32" or "float16".
+
+    Raises:
+        ValueError: the model has weights that have no place in a preset.
     """
     if dtype not in ("float32", "float16"):
         raise ValueError(f"`dtype` must be float32 or float16, not {dtype!r}.")
+    _refuse_other_weights(model)
     path = as_path(path)
     backbone = backbone_of(model)
     preprocessor = getattr(model, "preprocessor", None)
@@ -230,104 +225,29 @@ def save_preset(model, path, tokenizer=None, dtype="float32"):
         write_json(new / CONFIG_FILE, _serialized(backbone))
 
 
+def _refuse_other_weights(model):
+    """Refuse a task with weights of a derived class, which would be lost."""
+    backbone = backbone_of(model)
+    if backbone is model:
+        return
+    parts = [backbone, *model.heads(model.get_config()).values()]
+    memory = getattr(model, "memory", None)
+    parts += [memory] if memory is not None else []
+    known = {id(weight) for part in parts for weight in part.weights}
+    lost = [x.path for x in model.weights if id(x) not in known]
+    if lost:
+        raise ValueError(
+            f"{type(model).__name__} has weights besides its backbone and its "
+            f"head, for which a preset has no place: {', '.join(lost[:5])}. "
+            "Save it by `model.save(...keras)`, or let its `heads` return "
+            "their layers too."
+        )
+
+
 def _serialized(model):
     """dict that Keras can make the model of, with its adapters merged."""
     values = keras.saving.serialize_keras_object(model)
     return {**values, "config": config_without_lora(values["config"])}
-
-
-@contextlib.contextmanager
-def written_directory(path, is_replaced):
-    """Context in which the model in a directory is replaced, whole.
-
-    Files of others in the directory stay. It gets the `SHA256SUMS` of what
-    was written. A directory that cannot be renamed (in a bucket, a mount
-    point, the working directory, or with further folders) is written file by
-    file, the checksums first: a reader finds out if it is not finished.
-
-    Args:
-        path: path of a directory, made if missing.
-        is_replaced: function of the name of a file in the directory: whether
-            it is of the model that was there before.
-
-    Yields:
-        pathlib.Path of a new local directory, to write to.
-    """
-    if not is_remote(path):
-        path = path.resolve()  # a link to a directory stays one
-    if _can_be_renamed(path):
-        with written_whole(path, replace_directory=True) as new:
-            new.mkdir()
-            yield new
-            write_checksums(new)
-            if path.is_dir():
-                _keep_others(path, new, is_replaced)
-                shutil.copymode(path, new)
-        return
-    path.mkdir(parents=True, exist_ok=True)
-    folder = None if is_remote(path) else path
-    with tempfile.TemporaryDirectory(prefix=".tmp-", dir=folder) as name:
-        new = pathlib.Path(name)
-        yield new
-        write_checksums(new)
-        _remove_links(path, names_below(new))
-        copy_tree(new / CHECKSUMS_FILE, path / CHECKSUMS_FILE)
-        for item in list(path.iterdir()):
-            if is_replaced(item.name) and item.name != CHECKSUMS_FILE:
-                remove(item)
-        copy_tree(new, path)
-
-
-def _remove_links(directory, names):
-    """Remove links below a directory through which files would be written.
-
-    Args:
-        directory: path.
-        names: list of str, the files to write, as paths below it.
-    """
-    if is_remote(directory):
-        return
-    for name in names:
-        path = directory
-        for part in pathlib.PurePath(name).parts:
-            path = path / part
-            if path.is_symlink():
-                path.unlink()
-
-
-def _can_be_renamed(path):
-    """Whether a directory can be replaced by another one as a whole."""
-    if is_remote(path):
-        return False
-    if not path.is_dir():
-        return True
-    working_directory = pathlib.Path(os.getcwd())
-    return (
-        os.access(path.parent, os.W_OK)
-        and not os.path.ismount(path)
-        and path not in (working_directory, *working_directory.parents)
-        and all(
-            item.is_symlink() or item.name == "assets"
-            for item in path.iterdir()
-            if item.is_dir() and not is_unfinished(item)
-        )
-    )
-
-
-def _keep_others(old, new, is_replaced):
-    """Link files in a directory that are not replaced into a new one."""
-    for item in old.iterdir():
-        target = new / item.name
-        if is_unfinished(item) or is_replaced(item.name):
-            continue
-        if item.is_dir() and not item.is_symlink():
-            target.mkdir(exist_ok=True)
-            _keep_others(item, target, lambda name: False)
-        elif not os.path.lexists(target):
-            try:
-                os.link(item, target, follow_symlinks=False)
-            except OSError:  # not every file system has links
-                shutil.copy2(item, target, follow_symlinks=False)
 
 
 def _keep_tokenizer(old, new):
@@ -348,7 +268,7 @@ def write_tokenizer(tokenizer, path):
         tokenizer: object with `model_proto` (bytes) and `lowercase` (bool).
         path: path of a directory.
     """
-    _remove_links(path, [VOCABULARY_FILE])
+    remove_links(path, [VOCABULARY_FILE])
     write_bytes(path / VOCABULARY_FILE, tokenizer.model_proto)
     write_json(path / TOKENIZER_FILE, {"lowercase": tokenizer.lowercase})
 

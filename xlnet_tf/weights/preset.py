@@ -230,6 +230,8 @@ def detect(path, config_file=None):
         advice = near_shipped(path)
         if path.is_file():
             advice = " It is a file; xlnet_tf.load reads .keras files."
+            if path.suffix == ".index":
+                advice = f" Name the checkpoint: {path.with_suffix('')}."
         name = str(path).lower().replace("_", "-")
         if re.fullmatch("xlnet-(base|large)-cased", name):
             advice = (

@@ -14,7 +14,8 @@ from xlnet_tf.config import XLNetConfig
 from xlnet_tf.files import as_path
 from xlnet_tf.files import write_bytes
 from xlnet_tf.files.checksums import CHECKSUMS_FILE
-from xlnet_tf.weights.own import written_directory
+from xlnet_tf.files.directories import written_directory
+from xlnet_tf.weights.own import is_preset
 from xlnet_tf.weights.source import Head
 from xlnet_tf.weights.source import backbone_of
 from xlnet_tf.weights.source import first_known
@@ -250,10 +251,16 @@ def save_tf1(model, path, tokenizer=None, name="task"):
         name: str, the rest of `classification_` or `regression_`.
 
     Raises:
-        ValueError: if the released code has no such head.
+        ValueError: if the released code has no such head, or the directory
+            holds a preset.
     """
     path = as_path(path)
     check_writable(model)
+    if is_preset(path):
+        raise ValueError(
+            f"{path} holds a preset, which would be read before what is "
+            "written now. Choose another directory."
+        )
     backbone = backbone_of(model)
     if not isinstance(backbone.config, XLNetConfig):
         raise ValueError(

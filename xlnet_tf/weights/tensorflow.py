@@ -46,6 +46,11 @@ class TensorFlowCheckpoint:
         check_tensorflow_reads(
             as_path(self.prefix), "Copy the checkpoint to one of them."
         )
+        if found := set(self.prefix) & set("[]\\"):
+            raise ValueError(
+                f"{self.prefix}: TensorFlow takes {' '.join(sorted(found))} in "
+                "the path of a checkpoint for a pattern. Rename the directory."
+            )
         index = f"{self.prefix}.index"
         if as_path(index).is_file():
             check_length(index, size_of(index), _MOST_INDEX_BYTES)

@@ -31,6 +31,36 @@ def note_export(exports, step, file):
     _write(file, noted)
 
 
+def prepare_exports(exports, file):
+    """Refuse exports of another run, and remove what a kill left unfinished.
+
+    A server takes the largest version, and versions are steps: it would go on
+    with the other run's, or this run would replace them.
+
+    Args:
+        exports: str or path of the directory that holds an export for each
+            step, or None.
+        file: path of the JSON file in which the run notes its exports.
+
+    Raises:
+        ValueError: the directory holds exports that the run has not noted, or
+            the file is damaged.
+    """
+    remove_unfinished(file)
+    directory = as_path(exports or "")
+    if not exports or not directory.is_dir():
+        return
+    noted = _read(file)
+    own = {*_steps(directory, noted), noted.get("unfinished")}
+    found = [x.name for x in directory.iterdir() if x.name.isdecimal()]
+    others = sorted((x for x in found if int(x) not in own), key=int)
+    if others:
+        raise ValueError(
+            f"{directory} holds exports of another run ({', '.join(others[:5])}"
+            "). Name another --export, or remove them."
+        )
+
+
 def remove_unfinished(file):
     """Removes the export that a killed run had not finished writing.
 

@@ -9,6 +9,7 @@ from xlnet_tf.files import remove
 from xlnet_tf.files import write_json
 from xlnet_tf.files.checksums import CHECKSUMS_FILE
 from xlnet_tf.training.runs.checkpoints import has_steps
+from xlnet_tf.training.runs.checkpoints import steps_of
 
 RUN_FILE = "run.json"  # the identity of the run
 TRAINING_FILE = "training.json"  # its settings, as `--training` reads them
@@ -70,8 +71,16 @@ def check_same(directory, before, now, fixed_settings, texts):
             that is a dict, what is said of each of its own.
 
     Raises:
-        ValueError: names every difference.
+        ValueError: names every difference; or the run has done more steps than
+            it is to do now.
     """
+    newest = max(steps_of(as_path(directory) / "checkpoints"), default=0)
+    steps = now.get("training", {}).get("steps", newest)
+    if steps < newest:
+        raise ValueError(
+            f"{directory} is at step {newest}. Give at least as many --steps, "
+            f"or another --output. Received: --steps {steps}."
+        )
     found = _differences(before, now, fixed_settings, texts)
     if found:
         raise ValueError(

@@ -10,11 +10,11 @@ from xlnet_tf.config import BertConfig
 from xlnet_tf.files import as_path
 from xlnet_tf.files import write_json
 from xlnet_tf.files.checksums import CHECKSUMS_FILE
+from xlnet_tf.files.directories import written_directory
 from xlnet_tf.weights.hugging_face import bert
 from xlnet_tf.weights.hugging_face import xlnet
 from xlnet_tf.weights.hugging_face.source import CONFIG_FILE
 from xlnet_tf.weights.hugging_face.source import no_head
-from xlnet_tf.weights.own import written_directory
 from xlnet_tf.weights.preset import RELEASED_CONFIG_FILE
 from xlnet_tf.weights.source import backbone_of
 from xlnet_tf.weights.source import head_of
