@@ -20,7 +20,9 @@ from tests.support.raw_strings import classifier
 from tests.support.raw_strings import expected_logits
 from tests.support.raw_strings import preprocessor
 from tests.support.raw_strings import quick
+from tests.support.raw_strings import tagger
 from tests.support.training_fixtures import tiny_config
+from xlnet_tf.preprocessing.choices import XLNetMultipleChoicePreprocessor
 from xlnet_tf.preprocessing.choices import XLNetRankerPreprocessor
 from xlnet_tf.preprocessing.data_sets import to_data_set
 from xlnet_tf.preprocessing.tokens import XLNetTokenClassifierPreprocessor
@@ -209,18 +211,6 @@ def test_labels_may_be_names():
     assert task.predict_labels(TEXTS, verbose=0) == best.tolist()
 
 
-def tagger(**settings):
-    return quick(
-        xlnet_tf.XLNetTokenClassifier(
-            backbone(),
-            3,
-            preprocessor=preprocessor(XLNetTokenClassifierPreprocessor),
-            dropout=0.0,
-            **settings,
-        )
-    )
-
-
 def test_tags_of_words_may_be_names():
     names = ["O", "B-x", "I-x"]
     task = tagger(labels=names)
@@ -332,6 +322,63 @@ def test_labels_of_data_sets_are_checked():
         for found, expected in zip(checked, data, strict=True):
             for one, other in zip(found, expected, strict=True):
                 np.testing.assert_array_equal(one, other)
+
+
+def test_right_options_and_positions_are_checked():
+    preprocess = preprocessor(XLNetMultipleChoicePreprocessor)
+    task = quick(
+        xlnet_tf.XLNetMultipleChoice(backbone(), preprocessor=preprocess)
+    )
+    x = {"context": ["ba", "co"], "question": ["fi", "de"]}
+    x["options"] = [["ba", "co"], ["gu", "fi"]]
+    message = "`y` must be options from 0 to 1. Received: 2, example 1 from 0"
+    arrays = {name: np.array(part) for name, part in x.items()}
+    for one in (x, arrays, preprocess(x)):
+        for call in (task.fit, task.evaluate, task.train_on_batch):
+            with pytest.raises(ValueError, match=message):
+                call(one, [0, 2])
+    with pytest.raises(ValueError, match=message):
+        task.fit(x, [0, 1], validation_data=(x, [0, 2]))
+    data = tf.data.Dataset.from_tensor_slices((x, [-1, 0])).batch(2)
+    with pytest.raises(
+        tf.errors.InvalidArgumentError, match="options from 0 to 1. Rec.*-1"
+    ):
+        task.fit(data, verbose=0)
+    task.evaluate(x, [0, 1], verbose=0)
+    x["options"] = [["ba"], ["gu", "fi"]]
+    with pytest.raises(ValueError, match="equally many options for each q"):
+        task.predict(x)
+
+    spans = quick(xlnet_tf.XLNetQuestionAnswering(backbone()))
+    features = {"token_ids": np.array([[9, 10, 11, 4, 13, 4, 3]])}
+    y = {"start_positions": [2], "end_positions": [7]}
+    with pytest.raises(ValueError, match="positions from 0 to 6. Received: 7"):
+        spans.fit(features, y)
+
+
+@pytest.mark.parametrize("as_data_set", [False, True])
+def test_scores_of_queries_with_fewer_documents_are_filled_up(
+    as_data_set, monkeypatch
+):
+    of_strings = preprocessor(XLNetRankerPreprocessor)
+    task = randomize(xlnet_tf.XLNetRanker(backbone(), preprocessor=of_strings))
+    x = {"query": ["ba", "co"], "documents": [["ba"], ["co", "fi", "de"]]}
+    expected = np.where(
+        [[True, False, False], [True] * 3],
+        as_numpy(task(of_strings(x))),
+        np.float32(-1e30),
+    )
+    if as_data_set:
+        ragged = {name: tf.ragged.constant(part) for name, part in x.items()}
+        x = tf.data.Dataset.from_tensor_slices(ragged).batch(1)
+        found = task.predict(x, verbose=0)
+    else:
+        found = task.predict(x, batch_size=1, verbose=0)
+        # As on JAX, where Keras joins batches of one width only.
+        monkeypatch.setattr(keras.backend, "backend", lambda: "jax")
+        same = task.predict(x, batch_size=1, verbose=0)
+        np.testing.assert_allclose(same, expected, rtol=1e-5)
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
 
 
 class Frame(dict):

@@ -9,6 +9,7 @@ from tests.support.oracle import as_numpy
 from tests.support.oracle import randomize
 from tests.support.training_fixtures import tiny_config
 from xlnet_tf.preprocessing.texts import XLNetTextClassifierPreprocessor
+from xlnet_tf.preprocessing.tokens import XLNetTokenClassifierPreprocessor
 
 LENGTH = 11
 TEXTS = [f"{first} {last}" for first in ("ba", "co") for last in "bcdfg"]
@@ -37,6 +38,19 @@ def quick(task):
         keras.optimizers.Adam(5e-3), jit_compile=False, run_eagerly=True
     )
     return task
+
+
+def tagger(**settings):
+    """A tagger of three classes, compiled as `quick` does."""
+    return quick(
+        xlnet_tf.XLNetTokenClassifier(
+            backbone(),
+            3,
+            preprocessor=preprocessor(XLNetTokenClassifierPreprocessor),
+            dropout=0.0,
+            **settings,
+        )
+    )
 
 
 def expected_logits(task, texts):

@@ -75,7 +75,14 @@ class XLNetMultipleChoicePreprocessor(Preprocessor):
         self.fill_blanks = fill_blanks
 
     def tensors(self, x):
-        return named_strings(x, ("context", "question", "options"))
+        x = named_strings(x, ("context", "question", "options"))
+        if hasattr(x["options"], "row_splits"):
+            raise ValueError(
+                "`options` must have equally many options for each question. "
+                "Fill up the others with an option that cannot be right, or "
+                "make batches of questions with equally many."
+            )
+        return x
 
     def features(self, x):
         import tensorflow as tf
@@ -203,7 +210,13 @@ class XLNetRankerPreprocessor(Preprocessor):
         if y is not None:
             import tensorflow as tf
 
-            y = tf.cast(to_tensor(y), "float32")
+            x, y = self.tensors(x), tf.cast(to_tensor(y), "float32")
+            if len(y.shape) > 1:
+                tf.debugging.assert_equal(
+                    _row_lengths(y),
+                    _row_lengths(x["documents"]),
+                    "`y` must have one relevance for each document of `x`.",
+                )
             y = y.to_tensor() if isinstance(y, tf.RaggedTensor) else y
         return super().call(x, y, sample_weight)
 
@@ -317,6 +330,16 @@ def _fill_blanks(questions, options):
     )
     filled = tf.strings.join([tf.where(is_first, "", options), parts.values])
     return tf.strings.reduce_join(parts.with_values(filled), axis=1)
+
+
+def _row_lengths(tensor):
+    """Number of values of each row of a tensor [B, O] or [B, (O)]."""
+    import tensorflow as tf
+
+    if isinstance(tensor, tf.RaggedTensor):
+        return tensor.row_lengths()
+    shape = tf.shape(tensor, tf.int64)
+    return tf.repeat(shape[1], shape[0])
 
 
 def _check_options(examples):

@@ -1,8 +1,10 @@
 """Raw strings, their labels and weights as a tf.data.Dataset of features."""
 
+import inspect
 import math
 
 import keras
+import numpy as np
 
 from xlnet_tf.preprocessing.strings import is_raw
 from xlnet_tf.preprocessing.strings import to_tensor
@@ -64,6 +66,73 @@ def to_data_set(
         tf.autograph.experimental.do_not_convert(preprocessor),
         num_parallel_calls=tf.data.AUTOTUNE,
     ).prefetch(2)
+
+
+def is_batches(x):
+    """Whether input is a PyDataset or a generator of batches, bool."""
+    return isinstance(x, keras.utils.PyDataset) or inspect.isgenerator(x)
+
+
+def prepared_batches(task, x):
+    """Batches whose strings, if they have any, have become features.
+
+    Args:
+        task: RawStringModel.
+        x: `keras.utils.PyDataset` or generator of batches `x`, `(x, y)` or
+            `(x, y, sample_weight)`. Of a generator the first is looked at.
+
+    Returns:
+        one of the same kind; `x` itself where it is a PyDataset of features.
+    """
+
+    def prepared(batch):
+        parts = batch if isinstance(batch, tuple) else (batch,)
+        if not is_raw(parts[0]):
+            return batch
+        found = keras.utils.pack_x_y_sample_weight(*task.prepared(*parts))
+        found = found if isinstance(found, tuple) else (found,)
+        return keras.tree.map_structure(np.asarray, found)
+
+    if inspect.isgenerator(x):
+        return (prepared(batch) for batch in x)
+    first = x[0]
+    if not is_raw(first[0] if isinstance(first, tuple) else first):
+        return x
+    return _Prepared(x, prepared)
+
+
+class _Prepared(keras.utils.PyDataset):
+    """The batches of another PyDataset, each given to a function."""
+
+    def __init__(self, batches, function):
+        super().__init__(
+            batches.workers,
+            batches.use_multiprocessing,
+            batches.max_queue_size,
+        )
+        self._batches, self._function = batches, function
+
+    def __len__(self):
+        return len(self._batches)
+
+    def __getitem__(self, index):
+        return self._function(self._batches[index])
+
+    def on_epoch_begin(self):
+        self._batches.on_epoch_begin()
+
+    def on_epoch_end(self):
+        self._batches.on_epoch_end()
+
+
+def arrays_beside(x, y):
+    """Labels or weights in a list as an array, where `x` is features.
+
+    Keras takes no lists of numbers beside a dict.
+    """
+    if isinstance(x, dict) and isinstance(y, (list, tuple)):
+        return np.asarray(y)
+    return y
 
 
 def check_labels(data, least, most, words, any_shape=False):

@@ -12,7 +12,10 @@ import keras
 
 from xlnet_tf.config.rates import default_rate
 from xlnet_tf.optimizer import AdamW
+from xlnet_tf.preprocessing.data_sets import arrays_beside
 from xlnet_tf.preprocessing.data_sets import check_labels
+from xlnet_tf.preprocessing.data_sets import is_batches
+from xlnet_tf.preprocessing.data_sets import prepared_batches
 from xlnet_tf.preprocessing.data_sets import split
 from xlnet_tf.preprocessing.data_sets import tensors
 from xlnet_tf.preprocessing.data_sets import to_data_set
@@ -28,8 +31,9 @@ class RawStringModel:
     `default_metrics`.
 
     `fit`, `evaluate`, `predict` and their `*_on_batch` take raw strings: lists,
-    arrays, a column of a data frame, or a tf.data.Dataset of batches. Ready
-    features, dicts with `token_ids`, skip the preprocessor. The first `fit` or
+    arrays, a column of a data frame, or batches of a tf.data.Dataset, a
+    `keras.utils.PyDataset` or a generator. Ready features, dicts with
+    `token_ids`, skip the preprocessor. The first `fit` or
     `evaluate` compiles a model that is not compiled.
 
     Attributes:
@@ -39,9 +43,12 @@ class RawStringModel:
             than a BERT has positions.
         takes_class_weight: bool, whether a row has one class, which
             `class_weight` of `fit` weighs.
+        weighs_metrics: bool, whether `metrics` of `compile` count by weight
+            too, because a label of a weight of 0 is no label.
     """
 
     takes_class_weight = True
+    weighs_metrics = False
 
     def __call__(self, *args, **kwargs):
         if args and is_raw(args[0]):
@@ -122,14 +129,18 @@ class RawStringModel:
             loss = self.default_loss()
             if is_auto and weighted_metrics is None:
                 weighted_metrics = self.default_metrics()
+        if self.weighs_metrics and metrics is not None:
+            weighted_metrics = [*metrics, *(weighted_metrics or ())]
+            metrics = None
         if isinstance(optimizer, str) and optimizer == "auto":
             # A constant rate, which callbacks can set, unlike a schedule.
             rate = default_rate(self.config.hidden_dim)
             optimizer = AdamW(rate, global_clipnorm=1.0)
-        if getattr(optimizer, "layer_decay", 1) != 1:
+        inner = getattr(optimizer, "inner_optimizer", optimizer)
+        if getattr(inner, "layer_decay", 1) != 1:
             # The optimizer cannot count frozen layers: it gets no variables of
             # theirs.
-            optimizer.num_layers = self.config.num_layers
+            inner.num_layers = self.config.num_layers
         super().compile(
             optimizer=optimizer,
             loss=loss,
@@ -164,11 +175,11 @@ class RawStringModel:
         x = self._input(x)
         if class_weight is not None and not self.takes_class_weight:
             raise ValueError(
-                "`class_weight` needs one class for each row, and this task "
-                "has several labels. Leave it out."
+                "`class_weight` needs one class for each row, which this task "
+                "does not have. Leave it out."
             )
         check_weights(x, y, sample_weight, class_weight)
-        y = self.numbered(y)
+        y = self.numbered(y, x)
         validation = validation_data
         validation_size = kwargs.get("validation_batch_size") or batch_size
         if self._is_raw(x):
@@ -181,6 +192,7 @@ class RawStringModel:
             x = to_data_set(self.preprocessor, *data, batch_size, shuffle)
             y = batch_size = sample_weight = None
             validation_split = 0.0
+        y, sample_weight = arrays_beside(x, y), arrays_beside(x, sample_weight)
         if hasattr(x, "element_spec") or inspect.isgenerator(x):
             shuffle = False  # in its own order; Keras would warn of its default
         if validation is not None:
@@ -203,10 +215,11 @@ class RawStringModel:
         self._compile_by_default()
         x = self._input(x)
         check_weights(x, y, sample_weight)
-        y = self.numbered(y)
+        y = self.numbered(y, x)
         if self._is_raw(x):
             x = to_data_set(self.preprocessor, x, y, sample_weight, batch_size)
             y = sample_weight = batch_size = None
+        y, sample_weight = arrays_beside(x, y), arrays_beside(x, sample_weight)
         return super().evaluate(
             x, y, batch_size, verbose, sample_weight, *args, **kwargs
         )
@@ -222,32 +235,36 @@ class RawStringModel:
     def train_on_batch(self, x, y=None, sample_weight=None, *args, **kwargs):
         """`keras.Model.train_on_batch`, of raw strings too."""
         self._compile_by_default()
-        batch = self._prepared(x, y, sample_weight)
+        batch = self.prepared(x, y, sample_weight)
         return super().train_on_batch(*batch, *args, **kwargs)
 
     def test_on_batch(self, x, y=None, sample_weight=None, *args, **kwargs):
         """`keras.Model.test_on_batch`, of raw strings too."""
         self._compile_by_default()
-        batch = self._prepared(x, y, sample_weight)
+        batch = self.prepared(x, y, sample_weight)
         return super().test_on_batch(*batch, *args, **kwargs)
 
     def predict_on_batch(self, x):
         """`keras.Model.predict_on_batch`, of raw strings too."""
-        return super().predict_on_batch(self._prepared(x)[0])
+        return super().predict_on_batch(self.prepared(x)[0])
 
-    def numbered(self, y):
+    def numbered(self, y, x=None):
         """Convert labels to the form that the loss takes.
 
         Args:
             y: labels of `fit` beside lists or arrays, or None.
+            x: the lists or arrays, which are only looked at.
 
         Raises:
             ValueError: if one is not known to the model.
         """
         return y
 
-    def label_range(self):
+    def label_range(self, data):
         """The labels of a data set that are known to the model.
+
+        Args:
+            data: tf.data.Dataset, whose `element_spec` is looked at.
 
         Returns:
             tuple, arguments of `check_labels` after the data set, or None for
@@ -256,15 +273,25 @@ class RawStringModel:
 
     def _input(self, x):
         """Input of `fit`, `evaluate` or `predict` as its parts are read."""
+        if is_batches(x):
+            return prepared_batches(self, x)
         if not hasattr(x, "element_spec"):
             return of_frame(x)
-        limits = self.label_range()
+        limits = self.label_range(x)
         return x if limits is None else check_labels(x, *limits)
 
-    def _prepared(self, x, y=None, sample_weight=None):
+    def prepared(self, x, y=None, sample_weight=None):
+        """A batch of raw strings as features; features as they are.
+
+        Args:
+            x, y, sample_weight: as `fit` takes them.
+
+        Returns:
+            tuple of x, y, sample_weight.
+        """
         x = of_frame(x)
         check_weights(x, y, sample_weight)
-        y = self.numbered(y)
+        y = self.numbered(y, x)
         if not self._is_raw(x):
             return x, y, sample_weight
         batch = tensors(self.preprocessor, x, y, sample_weight)
@@ -273,12 +300,16 @@ class RawStringModel:
         )
 
     def _validation(self, data, batch_size):
+        if is_batches(data):
+            return self._input(data)
         if hasattr(data, "element_spec"):
             data = self._input(data)
             parts = (data,)
         elif isinstance(data, (list, tuple)):
             x = of_frame(data[0])
-            parts = data = (x, *map(self.numbered, data[1:2]), *data[2:])
+            y = [self.numbered(y, x) for y in data[1:2]]
+            others = [arrays_beside(x, part) for part in (*y, *data[2:])]
+            parts = data = (x, *others)
         else:
             return data
         if not self._is_raw(parts[0]):

@@ -11,6 +11,8 @@ from xlnet_tf.model.inputs import as_features
 from xlnet_tf.preprocessing.choices import XLNetMultipleChoicePreprocessor
 from xlnet_tf.preprocessing.choices import XLNetRankerPreprocessor
 from xlnet_tf.tasks import metrics
+from xlnet_tf.tasks.classification.labels import class_numbers
+from xlnet_tf.tasks.classification.labels import finite_numbers
 from xlnet_tf.tasks.long_documents import SequenceTask
 from xlnet_tf.tasks.losses import ListwiseLoss
 from xlnet_tf.tasks.losses import class_loss
@@ -96,6 +98,19 @@ class XLNetMultipleChoice(SequenceTask):
     def default_metrics(self):
         return class_metrics()
 
+    def numbered(self, y, x=None):
+        options = _num_options(x)
+        if options is None:
+            return y
+        return class_numbers(y, None, options, "options")
+
+    def label_range(self, data):
+        spec = data.element_spec
+        options = _num_options(spec[0] if isinstance(spec, tuple) else spec)
+        if options is None:
+            return None
+        return 0, options - 1, f"options from 0 to {options - 1}"
+
     def decode(self, collected, encoded, examples):
         """dicts of `id`, `answer` (int), `option` (str), `probabilities`."""
         rows = metrics.probabilities(collected["logits"])
@@ -159,6 +174,7 @@ class XLNetRanker(XLNetMultipleChoice):
 
     preprocessor_cls = XLNetRankerPreprocessor
     kind = "ranking"
+    takes_class_weight = False
     feature_names = (*XLNetMultipleChoice.feature_names, "document_mask")
     metric_names = ("ndcg",)
 
@@ -180,6 +196,29 @@ class XLNetRanker(XLNetMultipleChoice):
         return super(XLNetMultipleChoice, cls).preprocessor_settings(
             spec, config
         )
+
+    def predict(self, x, batch_size=None, *args, **kwargs):
+        """`keras.Model.predict`; see `RawStringModel`.
+
+        Returns:
+            float32 array [N, O], -1e30 where a query has fewer documents.
+        """
+        if self._is_raw(x) and keras.backend.backend() != "tensorflow":
+            # Keras joins batches of one width only.
+            x = x if hasattr(x, "element_spec") else self.preprocessor(x)
+        scores = super().predict(x, batch_size, *args, **kwargs)
+        # Keras on TensorFlow gives batches of several widths as ragged rows.
+        is_ragged = hasattr(scores, "to_tensor")
+        return scores.to_tensor(_FILLER).numpy() if is_ragged else scores
+
+    def numbered(self, y, x=None):
+        if isinstance(y, (list, tuple)):
+            for row in y:
+                finite_numbers(row, least=0)
+        return y
+
+    def label_range(self, data):
+        return None
 
     @classmethod
     def encoding_arguments(cls, spec, config):
@@ -226,3 +265,14 @@ class XLNetRanker(XLNetMultipleChoice):
             [relevance[query] for query in queries],
             [scores[query] for query in queries],
         )
+
+
+def _num_options(x):
+    """The options of each question of input, or None if they are not known."""
+    if not isinstance(x, dict):
+        return None
+    part = x.get("token_ids", x.get("options"))
+    if hasattr(part, "shape"):
+        return part.shape[1] if len(part.shape) > 1 else None
+    counts = {len(row) for row in part or () if isinstance(row, (list, tuple))}
+    return counts.pop() if len(counts) == 1 else None

@@ -13,6 +13,7 @@ import keras
 from keras import ops
 
 _MEAN = "mean_with_sample_weight"
+_FILLER = -1e29  # scores below are of fillers
 # Functions of Keras that take probabilities, and nothing else.
 _OF_PROBABILITIES = (
     "kl_divergence",
@@ -137,7 +138,7 @@ class ListwiseLoss(keras.losses.Loss):
 
     Call arguments:
         y_true: [B, O], relevance, at least 0.
-        y_pred: [B, O], scores, -1e30 for filler.
+        y_pred: [B, O], scores, -1e30 for filler, whose relevance is not read.
 
     Source: equation 4 of Cao et al., "Learning to rank: from pairwise
         approach to listwise approach", with p proportional to relevance.
@@ -147,6 +148,7 @@ class ListwiseLoss(keras.losses.Loss):
         super().__init__(reduction=reduction, name=name, **kwargs)
 
     def call(self, y_true, y_pred):
+        y_true = ops.where(y_pred > _FILLER, y_true, 0.0)
         total = ops.sum(y_true, axis=-1, keepdims=True)
         goal = y_true / ops.where(total > 0, total, 1.0)
         log_share = ops.log_softmax(y_pred, axis=-1)
@@ -200,8 +202,9 @@ class SpanLoss(keras.losses.Loss):
         names = names if tells else names[:2]
         if not isinstance(y_true, dict) or not set(names) <= set(y_true):
             raise ValueError(
-                f"labels of questions must be a dict of {', '.join(names)}. "
-                f"Received: {_shown(y_true)}."
+                f"labels of questions must be a dict of {', '.join(names)}, or "
+                "beside strings of `answer_text` and `answer_start`. Received: "
+                f"{'none' if y_true is None else _shown(y_true)}."
             )
         if not {"start_scores", "start_logits"} & set(y_pred):
             raise ValueError(

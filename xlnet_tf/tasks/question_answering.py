@@ -15,6 +15,7 @@ from xlnet_tf.model.inputs import as_features
 from xlnet_tf.preprocessing import answers
 from xlnet_tf.preprocessing.questions import XLNetQuestionAnsweringPreprocessor
 from xlnet_tf.tasks import squad
+from xlnet_tf.tasks.classification.labels import class_numbers
 from xlnet_tf.tasks.heads import TokenHead
 from xlnet_tf.tasks.heads import rows_at
 from xlnet_tf.tasks.losses import SpanLoss
@@ -35,6 +36,13 @@ class _SpanTask(Task):
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
         self.span_loss = SpanLoss()
+
+    def numbered(self, y, x=None):
+        if isinstance(y, dict) and isinstance(x, dict) and "token_ids" in x:
+            length = x["token_ids"].shape[-1]
+            for name in ("start_positions", "end_positions"):
+                class_numbers(y.get(name), None, length, "positions")
+        return y
 
     def compute_loss(
         self,

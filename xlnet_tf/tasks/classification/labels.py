@@ -34,7 +34,7 @@ class LabelledTask:
         }
 
 
-def class_numbers(y, labels, num_classes):
+def class_numbers(y, labels, num_classes, words="classes"):
     """Integer classes of integers, which are checked, or of names.
 
     Args:
@@ -42,6 +42,7 @@ def class_numbers(y, labels, num_classes):
             another form, as of a loss of your own, is returned as it is.
         labels: list of C str, or None.
         num_classes: int, C.
+        words: str, what the labels are, for the error. Default "classes".
 
     Raises:
         ValueError: if one is no class of the model.
@@ -55,9 +56,10 @@ def class_numbers(y, labels, num_classes):
     flat = [x.decode() if isinstance(x, bytes) else x for x in flat]
     if any(isinstance(x, str) for x in flat):
         if not labels:
+            advice = "it `labels`, or " if words == "classes" else ""
             raise ValueError(
-                "`y` holds names of classes, and the model has none. Give it "
-                f"`labels`, or integers. Received: {flat[0]!r}."
+                f"`y` holds names of {words}, and the model has none. Give "
+                f"{advice}integers. Received: {flat[0]!r}."
             )
         known = {label: place for place, label in enumerate(labels)}
         for row, label in enumerate(flat):
@@ -74,20 +76,21 @@ def class_numbers(y, labels, num_classes):
         if not is_class.all():
             row = int(np.argmin(is_class))
             raise ValueError(
-                f"`y` must be classes from 0 to {num_classes - 1}. Received: "
+                f"`y` must be {words} from 0 to {num_classes - 1}. Received: "
                 f"{flat[row]}, example {row} from 0."
             )
     return y
 
 
-def finite_numbers(y):
+def finite_numbers(y, least=-math.inf):
     """Targets of a regression, which are returned as they are.
 
     Args:
         y: numbers in a list, array, Series or tensor, or None.
+        least: float, the least that they may be. Default: any.
 
     Raises:
-        ValueError: if one is no finite number.
+        ValueError: if one is no finite number, or is less.
     """
     if y is None or isinstance(y, dict) or hasattr(y, "element_spec"):
         return y
@@ -98,9 +101,10 @@ def finite_numbers(y):
     for place, row in enumerate(rows.tolist()):
         for value in row if isinstance(row, list) else [row]:
             is_number = isinstance(value, numbers.Real)
-            if not is_number or not math.isfinite(value):
+            if not is_number or not math.isfinite(value) or value < least:
+                words = "" if least == -math.inf else f" of at least {least}"
                 raise ValueError(
-                    f"`y` must be finite numbers. Received: {value!r}, "
+                    f"`y` must be finite numbers{words}. Received: {value!r}, "
                     f"example {place} from 0."
                 )
     return y

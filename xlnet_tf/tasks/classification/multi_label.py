@@ -10,6 +10,7 @@ import keras
 import numpy as np
 
 from xlnet_tf.config.fields import checked_rate
+from xlnet_tf.files.limits import shown
 from xlnet_tf.tasks import metrics
 from xlnet_tf.tasks.classification.texts import XLNetTextClassifier
 
@@ -49,6 +50,7 @@ class XLNetMultiLabelClassifier(XLNetTextClassifier):
     ```
     """
 
+    takes_class_weight = False
     kind = "multi_label"
     metric_names = ("micro_f1", "macro_f1", "average_precision")
 
@@ -72,25 +74,25 @@ class XLNetMultiLabelClassifier(XLNetTextClassifier):
         # Of logits: a probability of a half.
         return [keras.metrics.BinaryAccuracy(name="accuracy", threshold=0.0)]
 
-    def numbered(self, y):
+    def numbered(self, y, x=None):
         """0 or 1 of each class, of lists of names of classes.
 
         Args:
             y: a list of names for each text, or [B, C] of 0 and 1, which is
                 returned as it is.
+            x: not used.
 
         Raises:
-            ValueError: if a name is none of the labels.
+            ValueError: if a name is none of the labels, or numbers are not
+                those of classes.
         """
         is_rows = hasattr(y, "__iter__") and not isinstance(y, dict)
-        if not is_rows or hasattr(y, "dtype") and y.dtype != object:
+        if not is_rows or hasattr(y, "element_spec"):
             return y
         rows = list(y)
         known = {name: i for i, name in enumerate(self.labels or ())}
-        if not self.labels or not all(
-            isinstance(row, str) or all(isinstance(x, str) for x in row)
-            for row in rows
-        ):
+        if not self.labels or not all(map(_is_names, rows)):
+            _check_flags(rows, self.num_classes)
             return y
         found = np.zeros((len(rows), self.num_classes), np.float32)
         for place, row in enumerate(rows):
@@ -104,8 +106,8 @@ class XLNetMultiLabelClassifier(XLNetTextClassifier):
                 found[place, known[name]] = 1
         return found
 
-    def label_range(self):
-        """None: a data set gives [B, C] of 0 and 1."""
+    def label_range(self, data):
+        return 0, 1, "0 or 1 for each class", True
 
     def predict_labels(
         self,
@@ -188,3 +190,28 @@ def multi_hot(examples, decoded):
     )
     rows = [list(one["probabilities"].values()) for one in decoded]
     return targets, chosen, np.array(rows, np.float64)
+
+
+def _is_names(row):
+    """Whether a label is a name or a list of names, bool."""
+    if isinstance(row, str):
+        return True
+    is_list = isinstance(row, (list, tuple, set)) or hasattr(row, "__array__")
+    return is_list and all(isinstance(x, str) for x in row)
+
+
+def _check_flags(rows, num_classes):
+    """Refuse numbers that are not from 0 to 1 for each class."""
+    try:
+        values = np.asarray([np.asarray(row) for row in rows])
+    except ValueError:  # of several lengths
+        values = np.zeros([0])
+    if values.dtype.kind not in "biuf":
+        return
+    is_right = values.ndim == 2 and values.shape[1] == num_classes
+    if not is_right or not ((values >= 0) & (values <= 1)).all():
+        raise ValueError(
+            "`y` must be a list of names of classes for each text, or 0 or 1 "
+            f"for each of {num_classes} classes. Received: "
+            f"{shown(rows[0], 80)}."
+        )

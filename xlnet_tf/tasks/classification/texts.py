@@ -138,10 +138,10 @@ class XLNetTextClassifier(LabelledTask, _TextTask):
             np.array([places[one["label"]] for one in decoded]),
         )
 
-    def numbered(self, y):
+    def numbered(self, y, x=None):
         return class_numbers(y, self.labels, self.num_classes)
 
-    def label_range(self):
+    def label_range(self, data):
         most = self.num_classes - 1
         return 0, most, f"classes from 0 to {most}"
 
@@ -199,6 +199,8 @@ class XLNetTextRegressor(_TextTask):
         "r2",
     )
 
+    takes_class_weight = False
+
     def __init__(self, backbone: keras.Model, **kwargs):
         super().__init__(backbone, 1, **kwargs)
 
@@ -209,10 +211,13 @@ class XLNetTextRegressor(_TextTask):
         self, x=None, y=None, y_pred=None, sample_weight=None, training=True
     ):
         """The loss of `fit`, in which every row has its weight."""
-        if y is not None and len(y_pred.shape) == 1:
-            # Keras takes the mean over the last axis, which was the batch.
-            y, y_pred = ops.reshape(y, (-1, 1)), ops.expand_dims(y_pred, -1)
+        y, y_pred = _rows_of_one(y, y_pred)
         return super().compute_loss(x, y, y_pred, sample_weight, training)
+
+    def compute_metrics(self, x, y, y_pred, sample_weight=None):
+        """The metrics of `fit`, in which every row has its weight."""
+        y, y_pred = _rows_of_one(y, y_pred)
+        return super().compute_metrics(x, y, y_pred, sample_weight)
 
     def default_loss(self):
         return SquaredError()
@@ -220,10 +225,10 @@ class XLNetTextRegressor(_TextTask):
     def default_metrics(self):
         return [keras.metrics.RootMeanSquaredError()]
 
-    def numbered(self, y):
+    def numbered(self, y, x=None):
         return finite_numbers(y)
 
-    def label_range(self):
+    def label_range(self, data):
         most = float(np.finfo("float32").max)
         return -most, most, "finite numbers"
 
@@ -240,3 +245,13 @@ class XLNetTextRegressor(_TextTask):
         scores = np.array([one["score"] for one in decoded], np.float64)
         metrics.check_numbers(scores)
         return np.array([float(x.label) for x in examples]), scores
+
+
+def _rows_of_one(y, y_pred):
+    """Targets and predictions [B] as [B, 1].
+
+    Keras takes the mean over the last axis, which would be the batch.
+    """
+    if y is None or len(y_pred.shape) != 1:
+        return y, y_pred
+    return ops.reshape(y, (-1, 1)), ops.expand_dims(y_pred, -1)

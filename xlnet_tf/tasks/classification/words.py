@@ -53,6 +53,7 @@ class XLNetTokenClassifier(LabelledTask, Task):
     head_has_dropout = True
     kind = "token_classification"
     takes_class_weight = False
+    weighs_metrics = True  # later pieces of words and padding have no tag
     metric_names = (
         "entity_f1",
         "entity_precision",
@@ -128,10 +129,10 @@ class XLNetTokenClassifier(LabelledTask, Task):
     def compared(cls, examples, decoded, labels):
         return [list(x.tags) for x in examples], [x["tags"] for x in decoded]
 
-    def numbered(self, y):
+    def numbered(self, y, x=None):
         return tag_numbers(y, self.labels, self.num_classes)
 
-    def label_range(self):
+    def label_range(self, data):
         most, least = self.num_classes - 1, np.iinfo("int32").min
         return int(least), most, f"tags of at most {most}", True
 

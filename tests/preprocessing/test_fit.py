@@ -1,0 +1,199 @@
+"""What Keras users give `fit`, `evaluate` and `compile` of tasks."""
+
+import keras
+import numpy as np
+import pytest
+
+import xlnet_tf
+from tests.support.oracle import as_numpy
+from tests.support.oracle import randomize
+from tests.support.raw_strings import LABELS
+from tests.support.raw_strings import TEXTS
+from tests.support.raw_strings import backbone
+from tests.support.raw_strings import classifier
+from tests.support.raw_strings import preprocessor
+from tests.support.raw_strings import quick
+from tests.support.raw_strings import tagger
+from xlnet_tf.preprocessing.choices import XLNetRankerPreprocessor
+from xlnet_tf.tasks.losses import ListwiseLoss
+
+
+class Batches(keras.utils.PyDataset):
+    """Batches of texts, or of what a function makes of them."""
+
+    def __init__(self, make=list, **kwargs):
+        super().__init__(**kwargs)
+        self.make = make
+        self.epochs = 0
+
+    def __len__(self):
+        return 2
+
+    def __getitem__(self, index):
+        rows = slice(5 * index, 5 * index + 5)
+        return self.make(TEXTS[rows]), np.array(LABELS[rows])
+
+    def on_epoch_end(self):
+        self.epochs += 1
+
+
+def test_generators_and_py_datasets_of_texts():
+    task = quick(classifier(dropout=0.0))
+    expected = task.evaluate(TEXTS, LABELS, batch_size=5, verbose=0)
+    logits = task.predict(TEXTS, verbose=0)
+    for make in (list, np.array, task.preprocessor):
+        batches = Batches(make)
+        found = task.evaluate(batches, verbose=0)
+        np.testing.assert_allclose(found, expected, rtol=1e-5)
+        found = task.predict(batches, verbose=0)
+        np.testing.assert_allclose(found, logits, atol=1e-5)
+        found = task.evaluate((x for x in batches), steps=2, verbose=0)
+        np.testing.assert_allclose(found, expected, rtol=1e-5)
+    texts = ((TEXTS[:5],) for _ in range(2))
+    found = task.predict(texts, steps=2, verbose=0)
+    np.testing.assert_allclose(found, [*logits[:5]] * 2, atol=1e-5)
+    batches = Batches(workers=2)
+    history = task.fit(
+        batches, epochs=2, validation_data=Batches(), verbose=0
+    ).history
+    assert batches.epochs >= 2
+    assert history["loss"][1] < history["loss"][0]
+    found = task.evaluate(TEXTS, LABELS, batch_size=5, verbose=0)
+    np.testing.assert_allclose(history["val_loss"][-1], found[0], rtol=1e-5)
+
+
+def test_labels_in_lists_beside_features():
+    task = quick(classifier(dropout=0.0))
+    features = task.preprocessor(TEXTS)
+    expected = task.evaluate(features, np.array(LABELS), verbose=0)
+    for labels in (LABELS, [float(x) for x in LABELS], list(np.array(LABELS))):
+        found = task.evaluate(features, labels, verbose=0)
+        np.testing.assert_allclose(found, expected, rtol=1e-6)
+    weights = [1.0] * 10
+    validation = (features, LABELS, weights)
+    task.fit(
+        features,
+        [bool(x) for x in LABELS],
+        sample_weight=weights,
+        validation_data=validation,
+        verbose=0,
+    )
+
+
+def test_metrics_of_tags_count_the_first_piece_of_each_word():
+    task = tagger()
+    words, tags = [["ba", "code", "fi"], ["gu"]], [[1, -100, 2], [0]]
+    task.compile(metrics=["accuracy"], run_eagerly=True)
+    metrics = task.evaluate(words, tags, verbose=0, return_dict=True)
+    predicted = sum(task.predict_labels(words, verbose=0), [])
+    pairs = zip(predicted, sum(tags, []), strict=True)
+    right = [found == tag for found, tag in pairs if tag >= 0]
+    np.testing.assert_allclose(metrics["accuracy"], np.mean(right))
+
+
+def test_metrics_of_a_regression_are_means_over_the_rows():
+    task = randomize(
+        xlnet_tf.XLNetTextRegressor(backbone(), preprocessor=preprocessor())
+    )
+    y, weights = np.arange(10.0), np.arange(10.0)
+    task.compile(
+        metrics=["mae", keras.metrics.R2Score()],
+        weighted_metrics=["mse"],
+        run_eagerly=True,
+    )
+    found = task.evaluate(
+        TEXTS, y, 4, sample_weight=weights, verbose=0, return_dict=True
+    )
+    errors = task.predict(TEXTS, verbose=0) - y
+    np.testing.assert_allclose(found["mae"], abs(errors).mean(), rtol=1e-5)
+    expected = np.average(errors**2, weights=weights)
+    np.testing.assert_allclose(found["mse"], expected, rtol=1e-5)
+    expected = 1 - (errors**2).sum() / ((y - y.mean()) ** 2).sum()
+    np.testing.assert_allclose(found["r2_score"], expected, rtol=1e-4)
+
+
+def test_class_weights_need_one_class_for_each_row():
+    ranker = xlnet_tf.XLNetRanker(
+        backbone(), preprocessor=preprocessor(XLNetRankerPreprocessor)
+    )
+    several = xlnet_tf.XLNetMultiLabelClassifier(
+        backbone(), 3, preprocessor=preprocessor()
+    )
+    regressor = xlnet_tf.XLNetTextRegressor(
+        backbone(), preprocessor=preprocessor()
+    )
+    queries = {"query": ["ba"], "documents": [["co", "de"]]}
+    for task, x, y in (
+        (ranker, queries, [[1, 0]]),
+        (several, TEXTS[:1], [[1, 0, 1]]),
+        (regressor, TEXTS[:2], [0.5, 1.0]),
+    ):
+        with pytest.raises(ValueError, match="one class for each row, which"):
+            task.fit(x, y, class_weight={0: 1.0, 1: 2.0})
+
+
+def test_relevance_belongs_to_documents():
+    of_strings = preprocessor(XLNetRankerPreprocessor)
+    task = quick(xlnet_tf.XLNetRanker(backbone(), preprocessor=of_strings))
+    x = {"query": ["ba", "co"], "documents": [["a", "b", "c"], ["a", "b"]]}
+    for y in ([[1, 0, 0], [0, 1, 1]], [[1, 0], [0, 1]]):
+        with pytest.raises(Exception, match="one relevance for each document"):
+            task.fit(x, y, verbose=0)
+    with pytest.raises(ValueError, match="at least 0. Received: -1, example 2"):
+        task.fit(x, [[1, 0, -1], [0, 1]])
+    task.fit(x, [[1, 0, 2], [0, 1]], verbose=0)
+    scores = np.array([[0.5, 0.1, -1e30]], "float32")
+    loss = ListwiseLoss()
+    found = [loss(np.array([[1.0, 0, y]], "float32"), scores) for y in (0, 1)]
+    np.testing.assert_array_equal(*map(as_numpy, found))
+
+
+def test_labels_of_several_classes_are_checked():
+    task = quick(
+        xlnet_tf.XLNetMultiLabelClassifier(
+            backbone(),
+            3,
+            labels=["a", "b", "c"],
+            preprocessor=preprocessor(),
+        )
+    )
+    message = "for each of 3 classes. Received: "
+    for y in (
+        [0, 1],
+        np.array([[0, 1, 2]] * 2),
+        [[1, 0], [0, 1]],
+        [[-1, 0, 1]],
+    ):
+        with pytest.raises(ValueError, match=message):
+            task.fit(TEXTS[: len(y)], y)
+    for y in ([[0, 0.5, 1]] * 2, np.eye(3)[:2], [["a", "c"], []], ["a", "b"]):
+        task.train_on_batch(TEXTS[:2], y)
+
+
+def test_what_is_missing_is_named():
+    spans = xlnet_tf.XLNetQuestionAnswering(backbone())
+    features = {"token_ids": np.array([[9, 10, 11, 4, 13, 4, 3]])}
+    features["start_positions"] = np.array([1])
+    with pytest.raises(ValueError, match="`answer_start`. Received: none"):
+        spans.fit(features, verbose=0)
+
+
+def test_decay_by_layer_inside_of_a_loss_scale():
+    """Frozen layers count, whatever is around the optimizer."""
+    task = classifier()
+    inner = xlnet_tf.optimizer.AdamW(1e-3, layer_decay=0.5)
+    task.compile(keras.optimizers.LossScaleOptimizer(inner))
+    assert inner.num_layers == task.config.num_layers
+
+
+def test_weights_without_a_place_in_a_preset_are_not_lost(tmp_path):
+    class Wider(xlnet_tf.XLNetTextClassifier):
+        def __init__(self, *args, **kwargs):
+            super().__init__(*args, **kwargs)
+            self.extra = keras.layers.Dense(2, name="extra")
+            self.extra.build((None, 2))
+
+    task = Wider(backbone(), num_classes=2)
+    with pytest.raises(ValueError, match="no place: .*extra/kernel"):
+        task.save_to_preset(tmp_path / "preset")
+    assert not (tmp_path / "preset").exists()
