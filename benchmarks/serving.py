@@ -6,9 +6,9 @@
    through the exported signatures of text and of ids, and through the model
    itself, in turns. The comparison is by processor time, which other programs
    on the machine disturb less than wall-clock time.
-2. Latency: the program of tests/serving, without Python, sends one row after
-   another from 1, 8 and 32 threads, as raw text and as ready ids, which is the
-   bare forward pass. Compiled here; needs g++.
+2. Latency: the program of tests/slow/native_server, without Python, sends one
+   row after another from 1, 8 and 32 threads, as raw text and as ready ids,
+   which is the bare forward pass. Compiled here; needs g++.
 """
 
 import argparse
