@@ -115,14 +115,19 @@ class Settings:
         """dict of all fields, for the constructor or a file."""
         return dataclasses.asdict(self)
 
-    def to_yaml(self):
-        """A file of all fields, each with its meaning, str."""
+    def to_yaml(self, skip=()):
+        """A file of the fields, each with its meaning, str.
+
+        Args:
+            skip: names of fields to leave out.
+        """
         import yaml
 
         return "".join(
             f"# {field.metadata['help']}\n"
             + yaml.safe_dump({field.name: getattr(self, field.name)})
             for field in dataclasses.fields(self)
+            if field.name not in skip
         )
 
 

@@ -153,8 +153,11 @@ def main(argv=None):
     options = parse_arguments(argv)
     config = read_config(options)
     if options.print_config:
-        sys.stdout.write(config.to_yaml())
+        sys.stdout.write(config.to_yaml(skip=PRETRAINING_ONLY))
         return 0
+    if ignored := config.ignored():
+        names = ", ".join(ignored)
+        sys.stderr.write(f"warning: fine-tuning ignores {names}\n")
     check_tracker(config.log_to)
     options.begun = time.monotonic()  # --time-limit counts from here
     keep_programs(options.compilation_cache)

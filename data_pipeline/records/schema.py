@@ -196,8 +196,9 @@ class RecordSettings(Settings):
     sequence_length: int = setting(512, "tokens of a record", POSITIVE)
     reuse_length: int | None = setting(
         None,
-        "tokens at the front, which the memory keeps for the next record and "
-        "which are the stride (default half, 0 for none)",
+        "first tokens of a record, whose states memory keeps; the next record "
+        "begins this many tokens later (default half; 0: records do not "
+        "overlap, and memory keeps all of their tokens)",
     )
     num_predict: int | None = setting(
         None,
@@ -209,7 +210,7 @@ class RecordSettings(Settings):
     )
     permutation_length: int | None = setting(
         None,
-        "tokens that are permuted together (default each half)",
+        "tokens that are permuted together (default half of a record)",
     )
     spans: str = setting(
         "words",

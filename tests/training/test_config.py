@@ -154,6 +154,13 @@ def test_every_field_is_an_option(capsys):
     assert config == TrainingConfig(steps=3, jit_compile=True, decay="cosine")
 
 
+def test_settings_of_pretraining_alone_are_told(tmp_path):
+    values = {"objective": "causal", "evaluation_steps": 1, "batch_size": 8}
+    config = FinetuningConfig.read(write(tmp_path / "training.json", values))
+    assert config.ignored() == ["objective", "evaluation_steps"]
+    assert FinetuningConfig().ignored() == []
+
+
 def test_every_task_is_described_in_the_help(capsys):
     text = options_of(finetune.parse_arguments, capsys)
     tasks = " ".join(text.partition("\ntasks:")[2].split())

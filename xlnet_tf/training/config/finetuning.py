@@ -239,6 +239,19 @@ class FinetuningConfig(TrainingConfig):
                 defaults.pop(name, None)
         return cls(**{**defaults, **given})
 
+    def ignored(self):
+        """Settings of pretraining that have other values than the defaults.
+
+        Returns:
+            list of str.
+        """
+        return [
+            field.name
+            for field in dataclasses.fields(self)
+            if field.name in PRETRAINING_ONLY
+            and getattr(self, field.name) != field.default
+        ]
+
     def check_model(self, model_config):
         """Refuse settings that a model cannot have.
 
