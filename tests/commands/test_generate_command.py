@@ -136,7 +136,8 @@ def test_a_stream_prints_the_text(preset, capsys):
     ("options", "message"),
     [
         ([], "there is nothing to continue"),
-        (["--prompt", "b", "--stream", "--num-beams", "2"], "leave --output"),
+        (["--prompt", "b", "--stream", "--num-beams", "2"], "--num-beams 1"),
+        (["--prompt", "b", "--stream", "--output", "o"], "leave --output out"),
         (["--prompt", "b", "--num-sequences", "2"], "as many beams"),
         (["--prompt", "b", "--segment-length", "2"], "a model with memory"),
         (["--input", "prompts.csv"], "one per line, or JSON lines"),
