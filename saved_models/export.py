@@ -236,11 +236,6 @@ def main(argv=None):
     settings = ExportSettings.read(arguments.settings, arguments)
     check_directory(arguments.output)
     directory = versions.next_version(arguments.output)
-    if arguments.overwrite and directory != as_path(arguments.output):
-        raise ValueError(
-            "--overwrite replaces a version that is named: give --output "
-            f"NAME/VERSION. Received: --output {arguments.output}."
-        )
     versions.check(directory, arguments.overwrite)
     check_backend("export")
     model = load_model(arguments.model)

@@ -134,9 +134,9 @@ def read_config(options):
     """
     check_strategy(options.strategy)
     if options.preset and options.config:
-        raise ValueError(
-            "--preset has a config of its own: leave --config out. Received: "
-            f"--config {options.config}."
+        sys.stderr.write(
+            "warning: --preset has a config of its own; --config "
+            f"{options.config} is not used\n"
         )
     if options.config is not None:
         check_config(options.config)

@@ -17,6 +17,7 @@ from tests.support.weight_models import ours
 from xlnet_tf import XLNetBackbone
 from xlnet_tf import XLNetPretrainer
 from xlnet_tf import XLNetTextClassifier
+from xlnet_tf.files import directories
 from xlnet_tf.files.checksums import verify_checksums
 from xlnet_tf.weights import own
 from xlnet_tf.weights.hugging_face.writer import save_hugging_face
@@ -176,9 +177,9 @@ def test_a_stopped_save_leaves_the_old_model(preset, monkeypatch):
         raise KeyboardInterrupt
 
     before = files_below(preset)
-    for name in ("write_json", "write_checksums"):
+    for module, name in ((own, "write_json"), (directories, "write_checksums")):
         with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-            patch.setattr(own, name, stop)
+            patch.setattr(module, name, stop)
             pretrainer().save_to_preset(preset)
         assert files_below(preset.parent) == {
             f"preset/{name}": content for name, content in before.items()
@@ -187,14 +188,14 @@ def test_a_stopped_save_leaves_the_old_model(preset, monkeypatch):
 
 def test_of_two_saves_at_once_one_wins_whole(preset, monkeypatch):
     models = [pretrainer(seed) for seed in (4, 5)]
-    write_checksums = own.write_checksums
+    write_checksums = directories.write_checksums
 
     def meanwhile(path):
-        monkeypatch.setattr(own, "write_checksums", write_checksums)
+        monkeypatch.setattr(directories, "write_checksums", write_checksums)
         models[1].save_to_preset(preset)
         write_checksums(path)
 
-    monkeypatch.setattr(own, "write_checksums", meanwhile)
+    monkeypatch.setattr(directories, "write_checksums", meanwhile)
     models[0].save_to_preset(preset)
     assert_same(models[0], read(preset))
     assert [f.name for f in preset.parent.iterdir()] == ["preset"]
@@ -289,14 +290,14 @@ def test_a_directory_that_cannot_be_renamed_is_written_in_place(
     model.save_to_preset(".")
     assert_same(model, read("."))
     # Where it was stopped, the next reader hears of it.
-    copy_tree = own.copy_tree
+    copy_tree = directories.copy_tree
 
     def stop_after_the_checksums(source, target):
         copy_tree(source, target)
         if target == preset / "SHA256SUMS":
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(own, "copy_tree", stop_after_the_checksums)
+    monkeypatch.setattr(directories, "copy_tree", stop_after_the_checksums)
     with pytest.raises(KeyboardInterrupt):
         pretrainer(6).save_to_preset(preset)
     assert preset.stat().st_ino == inode
