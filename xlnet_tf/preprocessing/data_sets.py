@@ -79,7 +79,7 @@ def prepared_batches(task, x):
     Args:
         task: RawStringModel.
         x: `keras.utils.PyDataset` or generator of batches `x`, `(x, y)` or
-            `(x, y, sample_weight)`. Of a generator the first is looked at.
+            `(x, y, sample_weight)`. Of a PyDataset the first is looked at.
 
     Returns:
         one of the same kind; `x` itself where it is a PyDataset of features.
@@ -105,10 +105,9 @@ class _Prepared(keras.utils.PyDataset):
     """The batches of another PyDataset, each given to a function."""
 
     def __init__(self, batches, function):
+        # In threads: TensorFlow, which tokenizes, does not survive a fork.
         super().__init__(
-            batches.workers,
-            batches.use_multiprocessing,
-            batches.max_queue_size,
+            workers=batches.workers, max_queue_size=batches.max_queue_size
         )
         self._batches, self._function = batches, function
 
