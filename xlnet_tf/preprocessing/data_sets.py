@@ -111,8 +111,9 @@ class _Prepared(keras.utils.PyDataset):
         )
         self._batches, self._function = batches, function
 
-    def __len__(self):
-        return len(self._batches)
+    @property
+    def num_batches(self):
+        return self._batches.num_batches
 
     def __getitem__(self, index):
         return self._function(self._batches[index])
