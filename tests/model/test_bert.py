@@ -232,7 +232,7 @@ def test_frozen_layers_stay_frozen_in_a_copy():
 
 def test_what_a_bert_cannot_do_is_refused():
     backbone, features = bert_backbone(), bert_features()
-    long = {"token_ids": np.ones((1, 14), "int32")}
+    long = dict.fromkeys(features, np.ones((1, 14), "int32"))
     for changes, message in [
         ({"memories": ()}, "BertBackbone takes no `memories`: there is no mem"),
         ({"is_reversed": np.ones(B)}, "takes no `is_reversed`: its positions"),

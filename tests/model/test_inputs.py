@@ -7,6 +7,7 @@ import tensorflow as tf
 from tests.support.oracle import as_numpy
 from tests.support.oracle import small_config
 from xlnet_tf.model.inputs import check_features
+from xlnet_tf.model.inputs import given_features
 
 
 def test_half_of_an_odd_number_of_rows_is_refused():
@@ -29,3 +30,16 @@ def test_half_of_an_odd_number_of_rows_is_refused():
     # Rows that say it themselves may be of any number.
     named = {"token_ids": ids, "is_reversed": np.ones(5)}
     assert as_numpy(check_features(named, config)["is_reversed"]).all()
+
+
+def test_masks_have_the_shape_of_the_tokens():
+    """A mask of one row would otherwise be that of every row."""
+    tokens = np.ones((2, 5), "int32")
+    for name in ("padding_mask", "segment_ids"):
+        for shape in ((2, 4), (1, 5), (5,), (2, 5, 5)):
+            features = {"token_ids": tokens, name: np.ones(shape, "int32")}
+            with pytest.raises(
+                ValueError, match=rf"`{name}` must have .* \(2, 5\). Received"
+            ):
+                given_features(features)
+        given_features({"token_ids": tokens, name: tokens, "perm_mask": None})

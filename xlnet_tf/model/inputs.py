@@ -101,7 +101,8 @@ def given_features(features):
 
     Raises:
         ValueError: if a feature is misspelt or given in two forms, or
-            `token_ids` is missing or has another shape.
+            `token_ids` is missing or has another shape, or `padding_mask` or
+            `segment_ids` has another than it.
     """
     features = as_features(features)
     features = {k: v for k, v in features.items() if v is not None}
@@ -117,7 +118,23 @@ def given_features(features):
             "`token_ids` must have the shape [B, T]. Received: shape="
             f"{tuple(features['token_ids'].shape)}."
         )
+    for name in ("padding_mask", "segment_ids"):
+        _check_shape(features, name)
     return features
+
+
+def _check_shape(features, name):
+    """Refuse a feature [B, T] of another shape than `token_ids`."""
+    known = tuple(features["token_ids"].shape)
+    shape = tuple(getattr(features.get(name), "shape", known))
+    pairs = zip(shape, known, strict=False)
+    if len(shape) != len(known) or any(
+        None not in pair and pair[0] != pair[1] for pair in pairs
+    ):
+        raise ValueError(
+            f"`{name}` must have the shape of `token_ids`, {known}. Received: "
+            f"shape={shape}."
+        )
 
 
 def refuse_arguments(names):
