@@ -142,6 +142,8 @@ def test_relevance_belongs_to_documents():
     with pytest.raises(ValueError, match="at least 0. Received: -1, example 2"):
         task.fit(x, [[1, 0, -1], [0, 1]])
     task.fit(x, [[1, 0, 2], [0, 1]], verbose=0)
+    nothing = {"query": ["ba", "co"], "documents": [["a"], []]}
+    task.fit(nothing, [[1], []], verbose=0)
     scores = np.array([[0.5, 0.1, -1e30]], "float32")
     loss = ListwiseLoss()
     found = [loss(np.array([[1.0, 0, y]], "float32"), scores) for y in (0, 1)]

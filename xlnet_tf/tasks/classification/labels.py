@@ -95,7 +95,7 @@ def finite_numbers(y, least=-math.inf):
     if y is None or isinstance(y, dict) or hasattr(y, "element_spec"):
         return y
     values = np.asarray(y)
-    if values.dtype.kind not in "iufOUST":
+    if not values.size or values.dtype.kind not in "iufOUST":
         return y
     rows = values.reshape(len(values), -1) if values.ndim else values[None]
     for place, row in enumerate(rows.tolist()):
