@@ -21,6 +21,7 @@ from data_pipeline.text.files import sizes_and_times
 from data_pipeline.tokenization.symbols import UNKNOWN
 from data_pipeline.tokenization.symbols import UNKNOWN_ID
 from xlnet_tf.files import as_path
+from xlnet_tf.files.outputs import check_directory
 
 _UNKNOWN_WARNING = 0.01
 # Share of held-out records above the requested one from which a build warns.
@@ -47,6 +48,7 @@ def main(argv=None):
         sys.stdout.write(read_settings(arguments).to_yaml())
         return 0
     command_line.refuse_empty(parser, arguments)
+    check_directory(arguments.output)
 
     from data_pipeline.records import build
     from data_pipeline.records.manifest import MANIFEST

@@ -246,11 +246,10 @@ def write(model, target, form, tokenizer=None, head=None, dtype="float32"):
     from data_pipeline.tokenization.hugging_face import write_tokenizer
     from xlnet_tf.files.directories import written_directory
 
-    whole = (
-        written_whole(target)
-        if is_model_of_hub(target)
-        else (written_directory(as_path(target), lambda name: False))
-    )
+    if is_model_of_hub(target):
+        whole = written_whole(target)
+    else:
+        whole = written_directory(as_path(target), lambda name: False)
     with whole as temporary:
         if form == "keras":
             model.save_to_preset(temporary, tokenizer, dtype)

@@ -23,6 +23,7 @@ from data_pipeline.tasks.catalog import TASKS
 from data_pipeline.tasks.catalog import find_task
 from data_pipeline.tasks.tfds import check_has
 from xlnet_tf.files import as_path
+from xlnet_tf.files.outputs import check_directory
 from xlnet_tf.training.config import PRETRAINING_ONLY
 from xlnet_tf.training.config import FinetuningConfig
 from xlnet_tf.training.config.names import check_backend
@@ -158,6 +159,7 @@ def main(argv=None):
     if ignored := config.ignored():
         names = ", ".join(ignored)
         sys.stderr.write(f"warning: fine-tuning ignores {names}\n")
+    check_directory(options.output)
     check_tracker(config.log_to)
     options.begun = time.monotonic()  # --time-limit counts from here
     keep_programs(options.compilation_cache)

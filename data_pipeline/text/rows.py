@@ -45,13 +45,13 @@ def read_json_lines(path, encoding, on_bad_text, field, log=None):
         try:
             text = _text_of(line, field)
         except ValueError as error:
-            if on_bad_text == "refuse":
-                raise TextError(
-                    f"{path}:{number}: {error} Every line must be one object "
-                    f'like {{"{field}": "..."}}; `on_bad_text` (--on-bad-text '
-                    "skip) leaves out others."
-                ) from None
-            count_bad_text(log, "skipped_lines")
+            _leave_out(
+                f"{path}:{number}: {error} Every line must be one object "
+                f'like {{"{field}": "..."}}; `on_bad_text` (--on-bad-text '
+                "skip) leaves out others.",
+                on_bad_text,
+                log,
+            )
             continue
         if text.strip():
             yield text
@@ -121,19 +121,17 @@ def read_csv(path, encoding, on_bad_text, field, log=None):
                     raise csv.Error(f"it has {len(row)} of the columns")
                 text = row[place]
             except csv.Error as error:
-                if on_bad_text == "refuse":
-                    raise TextError(
-                        f"{path}: the row that ends in line "
-                        f"{begin + rows.line_num} is broken ({error}). A quote "
-                        'inside a quoted text is written ""; `on_bad_text` '
-                        "(--on-bad-text skip) leaves out such rows."
-                    ) from None
-                count_bad_text(log, "skipped_lines")
+                _leave_out(
+                    f"{path}: the row that ends in line "
+                    f"{begin + rows.line_num} is broken ({error}). A quote "
+                    'inside a quoted text is written ""; `on_bad_text` '
+                    "(--on-bad-text skip) leaves out such rows.",
+                    on_bad_text,
+                    log,
+                )
                 continue
-            if text.strip():
+            if _has_text(text, log):
                 yield text
-            else:
-                count_bad_text(log, "empty_rows")
 
 
 def _csv_rows(path, header, lines, field):
@@ -198,20 +196,33 @@ def read_table(path, on_bad_text, field, log=None):
             try:
                 text = _decoded(value, on_bad_text, log)
             except ValueError as error:
-                if on_bad_text == "refuse":
-                    raise TextError(
-                        f"{path}, row {number}: {error} `on_bad_text` "
-                        "(--on-bad-text skip) leaves out such rows."
-                    ) from None
-                count_bad_text(log, "skipped_lines")
+                _leave_out(
+                    f"{path}, row {number}: {error} `on_bad_text` "
+                    "(--on-bad-text skip) leaves out such rows.",
+                    on_bad_text,
+                    log,
+                )
                 continue
-            if text.strip():
+            if _has_text(text, log):
                 yield text
-            else:
-                count_bad_text(log, "empty_rows")
         if log is not None:
             progress.end()
             log.digests[path] = sha256_of(local)
+
+
+def _leave_out(message, on_bad_text, log):
+    """Count a broken line or row; TextError where such are refused."""
+    if on_bad_text == "refuse":
+        raise TextError(message) from None
+    count_bad_text(log, "skipped_lines")
+
+
+def _has_text(text, log):
+    """Whether a row has a text, bool; counts one that has none."""
+    if text.strip():
+        return True
+    count_bad_text(log, "empty_rows")
+    return False
 
 
 class _Progress:

@@ -25,6 +25,7 @@ FLOORS = [
     ["xlnet_tf.files.limits", "xlnet_tf.version"],
     ["xlnet_tf.files"],
     ["xlnet_tf.files.checksums", "xlnet_tf.files.models"],
+    ["xlnet_tf.files.outputs"],
     ["xlnet_tf.files.directories"],
     [
         "data_pipeline.command_line",

@@ -3,6 +3,7 @@
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 import xlnet_tf
 from tests.support.oracle import as_numpy
@@ -83,8 +84,10 @@ def test_labels_in_lists_beside_features():
 def test_metrics_of_tags_count_the_first_piece_of_each_word():
     task = tagger()
     words, tags = [["ba", "code", "fi"], ["gu"]], [[1, -100, 2], [0]]
-    task.compile(metrics=["accuracy"], run_eagerly=True)
-    metrics = task.evaluate(words, tags, verbose=0, return_dict=True)
+    for given in (["accuracy"], "accuracy"):
+        task.compile(metrics=given, run_eagerly=True)
+        metrics = task.evaluate(words, tags, verbose=0, return_dict=True)
+        assert set(metrics) == {"loss", "accuracy"}
     predicted = sum(task.predict_labels(words, verbose=0), [])
     pairs = zip(predicted, sum(tags, []), strict=True)
     right = [found == tag for found, tag in pairs if tag >= 0]
@@ -139,7 +142,9 @@ def test_relevance_belongs_to_documents():
     for y in ([[1, 0, 0], [0, 1, 1]], [[1, 0], [0, 1]]):
         with pytest.raises(Exception, match="one relevance for each document"):
             task.fit(x, y, verbose=0)
-    with pytest.raises(ValueError, match="at least 0. Received: -1, example 2"):
+    with pytest.raises(
+        ValueError, match="at least 0. Received: -1, query 0, document 2"
+    ):
         task.fit(x, [[1, 0, -1], [0, 1]])
     task.fit(x, [[1, 0, 2], [0, 1]], verbose=0)
     nothing = {"query": ["ba", "co"], "documents": [["a"], []]}
@@ -170,6 +175,14 @@ def test_labels_of_several_classes_are_checked():
             task.fit(TEXTS[: len(y)], y)
     for y in ([[0, 0.5, 1]] * 2, np.eye(3)[:2], [["a", "c"], []], ["a", "b"]):
         task.train_on_batch(TEXTS[:2], y)
+    unknown = [[-1, 0, 1]] * 2
+    data = tf.data.Dataset.from_tensor_slices((TEXTS[:2], unknown)).batch(2)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="0 or 1 for each"):
+        task.fit(data, verbose=0)
+    # A loss of one's own may know other numbers.
+    task.compile(loss="mse", run_eagerly=True)
+    for given in ((data,), (TEXTS[:2], unknown)):
+        assert np.isfinite(task.evaluate(*given, verbose=0)[0])
 
 
 def test_what_is_missing_is_named():

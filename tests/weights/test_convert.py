@@ -182,7 +182,7 @@ def test_places_to_write_to(classifier, tmp_path, monkeypatch, capsys):
     assert run("--from", preset, "--to", file / "new") == 1
     assert f"new cannot be made: {file} is a file." in capsys.readouterr().err
     for save in (model.save_to_preset, lambda x: save_tf1(model.backbone, x)):
-        with pytest.raises(NotADirectoryError, match="file is a file. Give a"):
+        with pytest.raises(ValueError, match="file is a file; name a director"):
             save(file)
     with pytest.raises(ValueError, match="holds a preset, which would be rea"):
         save_tf1(model.backbone, preset)

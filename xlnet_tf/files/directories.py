@@ -14,6 +14,7 @@ from xlnet_tf.files import remove
 from xlnet_tf.files import written_whole
 from xlnet_tf.files.checksums import CHECKSUMS_FILE
 from xlnet_tf.files.checksums import write_checksums
+from xlnet_tf.files.outputs import check_directory
 
 
 @contextlib.contextmanager
@@ -34,14 +35,11 @@ def written_directory(path, is_replaced):
         pathlib.Path of a new local directory, to write to.
 
     Raises:
-        NotADirectoryError: a file stands there.
+        ValueError: a file stands there, or in the place of a parent.
     """
     if not is_remote(path):
         path = path.resolve()  # a link to a directory stays one
-        if path.exists() and not path.is_dir():
-            raise NotADirectoryError(
-                f"{path} is a file. Give a directory, or remove it first."
-            )
+    check_directory(path)
     if _can_be_renamed(path):
         with written_whole(path, replace_directory=True) as new:
             new.mkdir()

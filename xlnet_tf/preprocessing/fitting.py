@@ -33,8 +33,8 @@ class RawStringModel:
     `fit`, `evaluate`, `predict` and their `*_on_batch` take raw strings: lists,
     arrays, a column of a data frame, or batches of a tf.data.Dataset, a
     `keras.utils.PyDataset` or a generator. Ready features, dicts with
-    `token_ids`, skip the preprocessor. The first `fit` or
-    `evaluate` compiles a model that is not compiled.
+    `token_ids`, skip the preprocessor. The first `fit` or `evaluate` compiles a
+    model that is not compiled.
 
     Attributes:
         preprocessor: Preprocessor or None; may be set at any time. ValueError
@@ -130,7 +130,8 @@ class RawStringModel:
             if is_auto and weighted_metrics is None:
                 weighted_metrics = self.default_metrics()
         if self.weighs_metrics and metrics is not None:
-            weighted_metrics = [*metrics, *(weighted_metrics or ())]
+            given = keras.tree.flatten([metrics, weighted_metrics])
+            weighted_metrics = [one for one in given if one is not None]
             metrics = None
         if isinstance(optimizer, str) and optimizer == "auto":
             # A constant rate, which callbacks can set, unlike a schedule.

@@ -213,8 +213,8 @@ class XLNetRanker(XLNetMultipleChoice):
 
     def numbered(self, y, x=None):
         if isinstance(y, (list, tuple)):
-            for row in y:
-                finite_numbers(row, least=0)
+            for place, row in enumerate(y):
+                finite_numbers(row, 0, f"query {place}, document")
         return y
 
     def label_range(self, data):
@@ -273,6 +273,8 @@ def _num_options(x):
         return None
     part = x.get("token_ids", x.get("options"))
     if hasattr(part, "shape"):
-        return part.shape[1] if len(part.shape) > 1 else None
+        shape = part.shape
+        rank = shape.rank if hasattr(shape, "rank") else len(shape)
+        return shape[1] if rank is not None and rank > 1 else None
     counts = {len(row) for row in part or () if isinstance(row, (list, tuple))}
     return counts.pop() if len(counts) == 1 else None

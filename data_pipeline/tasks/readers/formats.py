@@ -35,7 +35,7 @@ TABLE_ENDINGS = (
 _FIELD_CHARACTERS = 1 << 30
 _SEPARATORS = {";": "semicolons", "\t": "tabs"}
 # Older versions of `datasets` put a digest behind the number.
-_FIRST_SHARD = re.compile(r"(.*)-00000-of-(\d{5})(-[0-9a-f]+)?(\.\w+)")
+_SHARD = re.compile(r"(.*)-(\d{5})-of-(\d{5})(-[0-9a-f]+)?(\.\w+)")
 _FIRST_ROWS = 20  # which tell the separator
 
 
@@ -58,7 +58,7 @@ def find_table(tree, name):
         return None
     stem, ending = os.path.splitext(name)
     found = tree.matching(f"{stem}-00000-of-*{ending}")
-    return next(filter(_FIRST_SHARD.fullmatch, found), None)
+    return next(filter(_SHARD.fullmatch, found), None)
 
 
 def rows_of(tree, name, task):
@@ -204,24 +204,27 @@ def _json_rows(tree, name):
 
 
 def _columns_rows(tree, name, named_classes):
-    shards = _FIRST_SHARD.fullmatch(name)
+    shards = _SHARD.fullmatch(name)
     # A file that was given by its name is read alone.
     if tree.is_file or not shards:
         yield from _file_rows(tree, name, named_classes)
         return
-    stem, count, digest, ending = shards.groups()
-    names = []
-    for number in range(int(count)):
-        shard = f"{stem}-{number:05d}-of-{count}"
-        shard = f"{shard}-*{ending}" if digest else f"{shard}{ending}"
-        found = tree.matching(shard)
-        if len(found) != 1:
-            problem = ": there are several" if found else " is not there, one"
+    stem, _, count, digest, ending = shards.groups()
+    found = {number: [] for number in range(int(count))}
+    for other in tree.matching(f"{stem}-*-of-{count}*{ending}"):
+        match = _SHARD.fullmatch(other)
+        is_one = match is not None and bool(match[4]) == bool(digest)
+        if is_one and int(match[2]) in found:
+            found[int(match[2])].append(other)
+    for number, others in found.items():
+        if len(others) != 1:
+            shard = f"{stem}-{number:05d}-of-{count}{'-*' * bool(digest)}"
+            problem = ": there are several" if others else " is not there, one"
             raise ValueError(
-                f"{tree.place(shard)}{problem} of the {int(count)} files of "
-                "a table. Fetch the whole again."
+                f"{tree.place(shard + ending)}{problem} of the {int(count)} "
+                "files of a table. Fetch the whole again."
             )
-        names += found
+    names = [name for others in found.values() for name in others]
     yield from _rows_of_files(tree, names, named_classes)
 
 

@@ -55,11 +55,14 @@ def class_numbers(y, labels, num_classes, words="classes"):
     flat = values.ravel().tolist()
     flat = [x.decode() if isinstance(x, bytes) else x for x in flat]
     if any(isinstance(x, str) for x in flat):
-        if not labels:
-            advice = "it `labels`, or " if words == "classes" else ""
+        if not labels and words != "classes":
             raise ValueError(
-                f"`y` holds names of {words}, and the model has none. Give "
-                f"{advice}integers. Received: {flat[0]!r}."
+                f"`y` must be {words}, integers from 0. Received: {flat[0]!r}."
+            )
+        if not labels:
+            raise ValueError(
+                "`y` holds names of classes, and the model has none. Give it "
+                f"`labels`, or integers. Received: {flat[0]!r}."
             )
         known = {label: place for place, label in enumerate(labels)}
         for row, label in enumerate(flat):
@@ -82,12 +85,13 @@ def class_numbers(y, labels, num_classes, words="classes"):
     return y
 
 
-def finite_numbers(y, least=-math.inf):
+def finite_numbers(y, least=-math.inf, noun="example"):
     """Targets of a regression, which are returned as they are.
 
     Args:
         y: numbers in a list, array, Series or tensor, or None.
         least: float, the least that they may be. Default: any.
+        noun: str, what a number belongs to, for the error. Default "example".
 
     Raises:
         ValueError: if one is no finite number, or is less.
@@ -105,7 +109,7 @@ def finite_numbers(y, least=-math.inf):
                 words = "" if least == -math.inf else f" of at least {least}"
                 raise ValueError(
                     f"`y` must be finite numbers{words}. Received: {value!r}, "
-                    f"example {place} from 0."
+                    f"{noun} {place} from 0."
                 )
     return y
 

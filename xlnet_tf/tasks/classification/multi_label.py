@@ -83,8 +83,8 @@ class XLNetMultiLabelClassifier(XLNetTextClassifier):
             x: not used.
 
         Raises:
-            ValueError: if a name is none of the labels, or numbers are not
-                those of classes.
+            ValueError: if a name is none of the labels; or, with the default
+                loss, a number is not from 0 to 1, or not one of each class.
         """
         is_rows = hasattr(y, "__iter__") and not isinstance(y, dict)
         if not is_rows or hasattr(y, "element_spec"):
@@ -92,7 +92,8 @@ class XLNetMultiLabelClassifier(XLNetTextClassifier):
         rows = list(y)
         known = {name: i for i, name in enumerate(self.labels or ())}
         if not self.labels or not all(map(_is_names, rows)):
-            _check_flags(rows, self.num_classes)
+            if self._has_default_loss():
+                _check_flags(rows, self.num_classes)
             return y
         found = np.zeros((len(rows), self.num_classes), np.float32)
         for place, row in enumerate(rows):
@@ -107,7 +108,13 @@ class XLNetMultiLabelClassifier(XLNetTextClassifier):
         return found
 
     def label_range(self, data):
+        if not self._has_default_loss():
+            return None
         return 0, 1, "0 or 1 for each class", True
+
+    def _has_default_loss(self):
+        # One of your own may take other numbers, such as -1 for "unknown".
+        return isinstance(self.loss, keras.losses.BinaryCrossentropy)
 
     def predict_labels(
         self,
