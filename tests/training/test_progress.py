@@ -137,10 +137,14 @@ def test_trackers_are_told_and_go_on_with_their_run(tmp_path, monkeypatch):
         for _ in range(2):
             with log_at(directory, step_at(4), log_to=name) as log:
                 log.train({"loss": 0.5})
-        calls = [call for call in client.calls if call[0] != "log_params"]
+        calls = [
+            call for call in client.calls if call[0] in (begin, log_it, end)
+        ]
         first, logged, ended, again, *_ = calls
         assert (first[0], ended[0], again[0]) == (begin, end, begin)
-        assert logged == (log_it, {"train/loss": 0.5}, {"step": 4})
+        by_axis = name == "wandb"
+        values = {"train/loss": 0.5, **({"step": 4} if by_axis else {})}
+        assert logged == (log_it, values, {} if by_axis else {"step": 4})
         number = "id" if name == "wandb" else "run_id"
         assert (first[-1][number], again[-1][number]) == (None, "17")
         file = directory / trackers.TRACKER_FILE
@@ -149,8 +153,34 @@ def test_trackers_are_told_and_go_on_with_their_run(tmp_path, monkeypatch):
         with log_at(directory, step_at(10), log_to=name):
             pass
         assert len([x for x in client.calls if x[0] == begin]) == 2
-    monkeypatch.setitem(sys.modules, "wandb", None)
-    monkeypatch.delitem(sys.modules, "wandb")
+
+
+def test_a_tracker_that_fails_does_not_end_the_training(
+    tmp_path, monkeypatch, capsys
+):
+    class Failing(FakeClient):
+        Error = ConnectionError
+
+        def log(self, values):
+            raise ConnectionError("no server\nof 3 lines")
+
+    monkeypatch.setitem(sys.modules, "wandb", Failing())
+    for _ in range(2):
+        with log_at(tmp_path, step_at(4), log_to="wandb") as log:
+            log.train({"loss": 0.5})
+            log.train({"loss": 0.25})
+    said = capsys.readouterr().err
+    assert said.count("--log-to wandb: no server. Training goes on") == 2
+    assert [line["loss"] for line in lines(tmp_path)][-2:] == [0.5, 0.25]
+    Failing.init = lambda self, **_: self.log({})
+    with pytest.raises(ValueError, match="no server. It is the run of .*json"):
+        trackers.make_tracker(
+            TrainingConfig(log_to="wandb", steps=10), tmp_path
+        )
+
+
+def test_a_tracker_without_its_client(monkeypatch):
+    monkeypatch.delitem(sys.modules, "wandb", raising=False)
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(ValueError, match="--log-to wandb .*pip install wandb"):
         trackers.check_tracker("wandb")

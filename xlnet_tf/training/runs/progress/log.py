@@ -95,7 +95,7 @@ class MetricsLog:
         if self._bar is not None:
             self._bar.close()
         if self._tracker is not None:
-            self._tracker.close()
+            self._tracker.close(failed=kind is not None)
         if self._profile is not None:
             self._profile.close()
 

@@ -6,6 +6,9 @@ TensorBoard's files are written always, by Orbit.
 import importlib
 import importlib.util
 import os
+import sys
+
+import tqdm
 
 from xlnet_tf.files import is_remote
 from xlnet_tf.files import read_json
@@ -21,10 +24,15 @@ class WandB:
     WANDB_PROJECT, WANDB_MODE and the other variables of its client hold;
     without WANDB_PROJECT the project is "xlnet_tf".
 
+    Attributes:
+        ERROR: str, the class of the client's errors.
+
     Args:
         directory: path of the run.
         settings: dict of the config of the run.
     """
+
+    ERROR = "Error"
 
     def __init__(self, directory, settings):
         wandb = importlib.import_module("wandb")
@@ -37,16 +45,18 @@ class WandB:
             resume="allow",
             config=settings,
         )
+        # An axis of its own: W&B's steps must rise, but a run that goes on
+        # from its last checkpoint logs the steps after it again.
+        self._run.define_metric("*", step_metric="step")
         _write(directory, "wandb", self._run.id, known)
 
-    def log(self, kind, step, scalars):
+    def log(self, step, values):
         """Log the values of a step."""
-        values = {f"{kind}/{name}": value for name, value in scalars.items()}
-        self._run.log(values, step=step)
+        self._run.log({**values, "step": step})
 
-    def close(self):
+    def close(self, failed):
         """End the run, after all was sent."""
-        self._run.finish()
+        self._run.finish(exit_code=int(failed))
 
 
 class MLflow:
@@ -57,7 +67,12 @@ class MLflow:
 
     Args:
         directory, settings: as of WandB.
+
+    Attributes:
+        ERROR: as of WandB.
     """
+
+    ERROR = "MlflowException"
 
     def __init__(self, directory, settings):
         self._mlflow = importlib.import_module("mlflow")
@@ -69,17 +84,81 @@ class MLflow:
             self._mlflow.log_params(settings)
         _write(directory, "mlflow", run.info.run_id, known)
 
-    def log(self, kind, step, scalars):
+    def log(self, step, values):
         """Log the values of a step."""
-        values = {f"{kind}/{name}": value for name, value in scalars.items()}
         self._mlflow.log_metrics(values, step=step)
 
-    def close(self):
+    def close(self, failed):
         """End the run."""
-        self._mlflow.end_run()
+        self._mlflow.end_run("FAILED" if failed else "FINISHED")
 
 
-_TRACKERS = {"wandb": WandB, "mlflow": MLflow}
+class Tracker:
+    """A run of a service, which may fail without an end of the training.
+
+    Args:
+        name: str, "wandb" or "mlflow".
+        directory, settings: as of WandB.
+
+    Raises:
+        ValueError: if the client cannot begin its run, or not find it again.
+    """
+
+    def __init__(self, name, directory, settings):
+        self._name = name
+        self._error = getattr(
+            importlib.import_module(name), _SERVICES[name].ERROR
+        )
+        self._told = False
+        try:
+            self._run = _SERVICES[name](directory, settings)
+        except self._error as error:
+            file = directory / TRACKER_FILE
+            known = (
+                f" It is the run of {file}; without that file, another begins."
+                if _read(directory, name)
+                else ""
+            )
+            raise ValueError(
+                f"--log-to {name}: {_first_line(error)}{known}"
+            ) from error
+
+    def log(self, kind, step, scalars):
+        """Log the values of a step; tell of the first failure.
+
+        Args:
+            kind: str, "train" or "eval".
+            step: int.
+            scalars: dict of str to number.
+        """
+        values = {f"{kind}/{name}": value for name, value in scalars.items()}
+        try:
+            self._run.log(step, values)
+        except self._error as error:
+            self._tell(error)
+
+    def close(self, failed):
+        """End the run.
+
+        Args:
+            failed: bool, whether an error ended the training.
+        """
+        try:
+            self._run.close(failed)
+        except self._error as error:
+            self._tell(error)
+
+    def _tell(self, error):
+        if not self._told:
+            self._told = True
+            tqdm.tqdm.write(
+                f"--log-to {self._name}: {_first_line(error)} Training goes "
+                "on, and metrics.jsonl has every value.",
+                file=sys.stderr,
+            )
+
+
+_SERVICES = {"wandb": WandB, "mlflow": MLflow}
 
 
 def check_tracker(name):
@@ -91,7 +170,7 @@ def check_tracker(name):
     Raises:
         ValueError: if it is missing.
     """
-    if name in _TRACKERS and importlib.util.find_spec(name) is None:
+    if name in _SERVICES and importlib.util.find_spec(name) is None:
         raise ValueError(
             f"--log-to {name} needs its client, which is not installed: "
             f"pip install {name}."
@@ -106,10 +185,19 @@ def make_tracker(config, directory):
         directory: path of the run.
 
     Returns:
-        WandB, MLflow, or None for "tensorboard" alone.
+        Tracker, or None for "tensorboard" alone.
+
+    Raises:
+        ValueError: as of Tracker.
     """
-    cls = _TRACKERS.get(config.log_to)
-    return cls and cls(directory, config.to_dict())
+    if config.log_to not in _SERVICES:
+        return None
+    return Tracker(config.log_to, directory, config.to_dict())
+
+
+def _first_line(error):
+    line = str(error).strip().partition("\n")[0]
+    return line if line.endswith(".") else f"{line}."
 
 
 def _read(directory, name):
