@@ -49,7 +49,8 @@ class XLNetConfig(CheckedConfig):
         clamp_length: int, largest distance that R tells apart, both ways; 0
             (default) means no limit. The released -1 is read as 0.
         same_length: bool, let every token of a causal model see equally many
-            keys. Default False.
+            keys, one more than its memory has; all before it without memory.
+            Default False.
         attention_type: "bidirectional" (default) or "causal" (released
             `attn_type` "bi", "uni").
         reverse_half_batch: bool, the second half of every batch reads

@@ -117,18 +117,21 @@ def causal_mask(num_tokens, memory_length, same_length=False):
     Args:
         num_tokens: int, T.
         memory_length: int, M.
-        same_length: bool, whether every token sees M + 1 keys only.
+        same_length: bool, whether every token sees M + 1 keys only. Without
+            memory, M = 0, there is no such limit.
 
     Returns:
         bool tensor of shape [T, M + T], True = may attend.
 
-    Source: `_create_mask` of the released code.
+    Source: `_create_mask` of the released code, which without memory lets a
+    token of `same_length` see itself only.
     """
     token = ops.arange(num_tokens, dtype="int32")[:, None]
     key = ops.arange(memory_length + num_tokens, dtype="int32")[None, :]
     mask = key <= token + memory_length
     if same_length:
-        mask = ops.logical_and(mask, key >= token)
+        has_memory = ops.cast(ops.convert_to_tensor(memory_length) > 0, "int32")
+        mask = ops.logical_and(mask, key >= token * has_memory)
     return mask
 
 
