@@ -29,21 +29,22 @@ ALLOWED = frozenset(
     OneHot Pack Pad PadV2 ParallelDynamicStitch PartitionedCall Placeholder
     PlaceholderWithDefault Pow PreventGradient Prod RaggedGather RaggedRange
     RaggedTensorToTensor Range Rank ReadVariableOp RealDiv Reciprocal
-    RegexFullMatch RegexReplace Relu Relu6 Reshape ResourceGather ReverseV2
-    RightShift Roll Round Rsqrt ScatterNd SegmentMax SegmentMean SegmentMin
-    SegmentSum SelectV2 Selu SentencepieceOp SentencepieceTokenizeOp
-    SentencepieceTokenizeWithOffsetsOp Shape Sigmoid Sign Sin Sinh Size
-    Slice Softmax Softplus Softsign Split SplitV Sqrt Square
-    SquaredDifference Squeeze StatefulPartitionedCall StatelessCase
-    StatelessIf StatelessWhile StaticRegexFullMatch StaticRegexReplace
-    StopGradient StridedSlice StringJoin StringLength StringLower
-    StringSplitV2 StringStrip StringUpper Sub Substr Sum Tan Tanh
-    TensorListConcatV2 TensorListFromTensor TensorListGetItem
-    TensorListLength TensorListReserve TensorListSetItem TensorListStack
-    TensorScatterUpdate Tile TopKV2 Transpose TruncateDiv UnicodeDecode
-    UnicodeEncode UnicodeTranscode Unique Unpack UnsortedSegmentJoin
-    UnsortedSegmentMax UnsortedSegmentMin UnsortedSegmentProd
-    UnsortedSegmentSum UpperBound VariableShape Where While ZerosLike
+    ReduceJoin RegexFullMatch RegexReplace Relu Relu6 Reshape ResourceGather
+    ReverseV2 RightShift Roll Round Rsqrt ScatterNd SegmentMax SegmentMean
+    SegmentMin SegmentSum SelectV2 Selu SentencepieceOp
+    SentencepieceTokenizeOp SentencepieceTokenizeWithOffsetsOp Shape Sigmoid
+    Sign Sin Sinh Size Slice Softmax Softplus Softsign Split SplitV Sqrt
+    Square SquaredDifference Squeeze StatefulPartitionedCall StatelessCase
+    StatelessIf StatelessRandomGetKeyCounter StatelessRandomUniformV2
+    StatelessWhile StaticRegexFullMatch StaticRegexReplace StopGradient
+    StridedSlice StringJoin StringLength StringLower StringSplitV2
+    StringStrip StringUpper Sub Substr Sum Tan Tanh TensorListConcatV2
+    TensorListFromTensor TensorListGetItem TensorListLength
+    TensorListReserve TensorListSetItem TensorListStack TensorScatterUpdate
+    Tile TopKV2 Transpose TruncateDiv UnicodeDecode UnicodeEncode
+    UnicodeTranscode Unique Unpack UnsortedSegmentJoin UnsortedSegmentMax
+    UnsortedSegmentMin UnsortedSegmentProd UnsortedSegmentSum UpperBound
+    VariableShape Where While ZerosLike
     """.split()
 )
 

@@ -9,6 +9,8 @@ from data_pipeline.features.pairs import column
 from data_pipeline.tokenization.symbols import BLANK
 from data_pipeline.tokenization.symbols import CLS_ID
 from data_pipeline.tokenization.symbols import SEP_ID
+from saved_models.signatures.checks import after
+from saved_models.signatures.checks import at_most
 from saved_models.signatures.serving_model import ForwardPass
 from saved_models.signatures.signature import Signature
 from saved_models.signatures.signature import string_specs
@@ -26,7 +28,7 @@ _MEANING = {
         "blank where it begins a word"
     ),
     "log_probabilities": "float32 [N, R], of all tokens together, natural",
-    "num_tokens": "int32 [N, R], new tokens",
+    "num_tokens": "int32 [N, R], new tokens, those of a stop string among them",
     "has_ended": "int32 [N, R], 1 = ended by the model or by a stop string",
     "error": 'string [N], why a prompt could not be read, else ""',
 }
@@ -69,9 +71,14 @@ class GenerateSignature(tf.Module):
         self._decoder.config = served.config
         self._begin = [CLS_ID] * layout.class_first
         self._symbols = Symbols(tokenizer.vocabulary_size)
-        pieces = map(tokenizer.id_to_piece, range(tokenizer.vocabulary_size))
+        pieces = [
+            tokenizer.id_to_piece(token).replace(BLANK, " ").encode()
+            for token in range(tokenizer.vocabulary_size)
+        ]
         with tf.device("CPU:0"):  # GPUs hold no strings
-            self._pieces = tf.constant(list(pieces))
+            self._pieces = tf.constant(pieces)
+        self._bytes = tf.constant([len(piece) for piece in pieces])
+        self._most_request_tokens = settings.max_request_tokens
         # A negative id is no token.
         self._forward = ForwardPass(settings, {"token_ids": -1}, "left")
         room = room_for_prompts(served.config, generation)
@@ -121,12 +128,14 @@ class GenerateSignature(tf.Module):
         features = {"token_ids": history}
         if seed is not None:
             features["seed"] = seed
+        features = after([self._check_tokens(history)], features)
         found = self._forward(self._continue, features)
-        tokens = tf.where(is_bad[:, None, None], -1, found["tokens"])
-        texts, has_stop = self._texts(tokens)
-        has_ended = tf.reduce_any(
-            tokens[..., None] == tf.constant(self._symbols.end_ids),
-            axis=[-2, -1],
+        answer = self._best_first(
+            tf.where(is_bad[:, None, None], -1, found["tokens"]),
+            found["log_probabilities"],
+        )
+        answer["log_probabilities"] = tf.where(
+            is_bad[:, None], 0.0, answer["log_probabilities"]
         )
         error = tf.where(is_empty, f"the {self._noun} is empty", "")
         error = tf.where(
@@ -135,16 +144,48 @@ class GenerateSignature(tf.Module):
             f"{self._most_tokens - num_begin} tokens",
             error,
         )
-        return {
+        return {**answer, "error": error}
+
+    def _check_tokens(self, history):
+        """An operation that refuses too many old and new tokens."""
+        settings = self._settings
+        new = settings.max_new_tokens * max(
+            settings.num_beams, settings.num_sequences
+        )
+        shape = tf.shape(history, tf.int64)
+        return at_most(
+            shape[0] * (shape[1] + new),
+            self._most_request_tokens,
+            "tokens in a request, padding and new ones included",
+        )
+
+    def _best_first(self, tokens, log_probabilities):
+        """The answer, but for errors.
+
+        Args:
+            tokens: int32 [N, R, S], -1 where there is none.
+            log_probabilities: float32 [N, R, S] of the tokens; or [N, R] of
+                the beams, which are in order already.
+        """
+        texts, has_stop, is_counted = self._texts(tokens)
+        is_end = tokens[..., None] == tf.constant(self._symbols.end_ids)
+        has_ended = tf.reduce_any(is_end, axis=[-2, -1]) | has_stop
+        is_text = self._is_text(tokens) & is_counted
+        answer = {
             "generated": texts,
-            "log_probabilities": tf.where(
-                is_bad[:, None], 0.0, found["log_probabilities"]
-            ),
-            "num_tokens": tf.reduce_sum(
-                tf.cast(self._is_text(tokens), tf.int32), axis=-1
-            ),
-            "has_ended": tf.cast(has_ended | has_stop, tf.int32),
-            "error": error,
+            "log_probabilities": log_probabilities,
+            "num_tokens": tf.reduce_sum(tf.cast(is_text, tf.int32), axis=-1),
+            "has_ended": tf.cast(has_ended, tf.int32),
+        }
+        if self._settings.num_beams > 1:
+            return answer
+        values = tf.where(is_counted, log_probabilities, 0.0)
+        values = tf.reduce_sum(values, axis=-1)
+        answer["log_probabilities"] = values
+        order = tf.argsort(values, direction="DESCENDING", stable=True)
+        return {
+            name: tf.gather(value, order, axis=1, batch_dims=1)
+            for name, value in answer.items()
         }
 
     def _cut(self, token_ids):
@@ -180,7 +221,10 @@ class GenerateSignature(tf.Module):
         return tf.reverse(backwards, [1])
 
     def _continue(self, features):
-        """New tokens [N, R, S] and log-probabilities [N, R] of a batch."""
+        """New tokens [N, R, S] of a batch, and log-probabilities.
+
+        Those of beams are [N, R], of all their tokens; others are [N, R, S].
+        """
         settings, decoder = self._settings, self._decoder
         steps = settings.max_new_tokens
         with self._served.weights():
@@ -221,13 +265,12 @@ class GenerateSignature(tf.Module):
             *(self._decoder, context, state, uniforms, settings),
             *(self._symbols, steps),
         )
-        values = tf.reduce_sum(state["log_probabilities"], axis=-1)
-        values = tf.reshape(values, [-1, rows])
-        tokens = tf.reshape(state["history"][:, -steps:], [-1, rows, steps])
-        order = tf.argsort(values, axis=-1, direction="DESCENDING")
         return {
-            "tokens": tf.gather(tokens, order, axis=1, batch_dims=1),
-            "log_probabilities": tf.gather(values, order, batch_dims=1),
+            name: tf.reshape(value[:, -steps:], [-1, rows, steps])
+            for name, value in (
+                ("tokens", state["history"]),
+                ("log_probabilities", state["log_probabilities"]),
+            )
         }
 
     def _is_text(self, tokens):
@@ -236,19 +279,37 @@ class GenerateSignature(tf.Module):
         return (tokens >= 0) & ~is_end
 
     def _texts(self, tokens):
-        """string [N, R], and bool [N, R], whether a stop string ended it."""
-        pieces = tf.where(
-            self._is_text(tokens),
-            tf.gather(self._pieces, tf.maximum(tokens, 0)),
-            "",
-        )
+        """Texts of tokens [N, R, S], cut before the first stop string.
+
+        Returns:
+            (string [N, R]; bool [N, R], whether a stop string ended it; bool
+            [N, R, S], the tokens up to the one that completes it).
+        """
+        is_text = self._is_text(tokens)
+        ids = tf.maximum(tokens, 0)
+        pieces = tf.where(is_text, tf.gather(self._pieces, ids), "")
+        sizes = tf.where(is_text, tf.gather(self._bytes, ids), 0)
+        ends = tf.cumsum(sizes, axis=-1)
         texts = tf.strings.reduce_join(pieces, axis=-1)
-        texts = tf.strings.regex_replace(texts, BLANK, " ")
-        has_stop = tf.zeros(tf.shape(texts), tf.bool)
+        sizes = tf.strings.length(texts)
+        found = []  # of each stop string: tokens that complete it, its place
         for stop in self._settings.stop:
             flat = tf.strings.split(tf.reshape(texts, [-1]), stop, maxsplit=1)
-            cut = flat.row_lengths() > 1
+            has_stop = tf.reshape(flat.row_lengths() > 1, tf.shape(texts))
             first = flat[:, :1].to_tensor("", shape=[None, 1])[:, 0]
-            texts = tf.reshape(first, tf.shape(texts))
-            has_stop = has_stop | tf.reshape(cut, tf.shape(texts))
-        return texts, has_stop
+            place = tf.reshape(tf.strings.length(first), tf.shape(texts))
+            is_before = ends < (place + len(stop.encode()))[..., None]
+            count = 1 + tf.reduce_sum(tf.cast(is_before, tf.int32), axis=-1)
+            count = tf.where(has_stop, count, tokens.shape[-1] + 1)
+            found.append((count, tf.where(has_stop, place, sizes)))
+        if not found:
+            return texts, tf.zeros_like(sizes, tf.bool), tokens >= 0
+        counts, places = map(tf.stack, zip(*found, strict=True))
+        count = tf.reduce_min(counts, axis=0)
+        # Another stop string counts if the same tokens hold it.
+        places = tf.where(counts == count, places, sizes)
+        texts = tf.strings.substr(
+            texts, tf.zeros_like(sizes), tf.reduce_min(places, axis=0)
+        )
+        is_counted = tf.range(tokens.shape[-1]) < count[..., None]
+        return texts, count <= tokens.shape[-1], is_counted & (tokens >= 0)

@@ -81,6 +81,6 @@ class SourceSignature(GenerateSignature):
         return of_sources(features)
 
     def _texts(self, tokens):
-        texts, has_stop = super()._texts(tokens)
+        texts, *others = super()._texts(tokens)
         # A target is a text of its own, without a blank in front.
-        return tf.strings.regex_replace(texts, "^ ", ""), has_stop
+        return tf.strings.regex_replace(texts, "^ ", ""), *others

@@ -111,8 +111,8 @@ def _summed_axes(weight):
         return (1,)  # a row for each token, also an output of the softmax
     if name != "kernel":
         return ()
-    if "output_projection" in weight.path:
-        return (1, 2)  # [D, N, H], back from the heads
+    if "output_projection" in weight.path and len(weight.shape) == 3:
+        return (1, 2)  # [D, N, H], back from the heads; a BERT's is [H, D]
     return (0,)
 
 

@@ -7,6 +7,7 @@ import xlnet_tf
 from saved_models import compare
 from saved_models import export
 from saved_models.settings import ExportSettings
+from saved_models.signatures.serving_model import ServedModel
 from tests.support.export_fixtures import tiny_tokenizer
 from tests.support.oracle import as_numpy
 from tests.support.oracle import randomize
@@ -47,6 +48,21 @@ def test_words_have_the_tags_of_their_own_pieces():
         expected = best[row, np.flatnonzero(first[row])]
         names = [tag.decode() for tag in found["tags"][row, : len(some)]]
         assert names == [str(tag) for tag in expected]
+
+
+def test_int8():
+    """Every matrix by outputs, those back from the heads too."""
+    classifier = task(xlnet_tf.XLNetTextClassifier, num_classes=3)
+    expected = softmax(predict(classifier, {"text": TEXTS}))
+    signatures = made(classifier, precision="int8")
+    found = ask(signatures["serving_default"].function, text=TEXTS)
+    np.testing.assert_allclose(found["scores"], expected, atol=0.05)
+    assert (found["scores"] != expected).any()
+    served = ServedModel(classifier.backbone, "int8")
+    for weight, _, scale in served._quantized:
+        rows = "embeddings" in weight.path
+        shape = (weight.shape[0], 1) if rows else (1, *weight.shape[1:])
+        assert scale.shape == shape
 
 
 def test_a_classifier_without_a_preprocessor():

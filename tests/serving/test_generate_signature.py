@@ -2,7 +2,9 @@
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
+from saved_models.client.operations import ALLOWED
 from saved_models.settings import ExportSettings
 from tests.generation.test_generate import PROMPTS
 from tests.generation.test_generate import model_of
@@ -17,13 +19,14 @@ STEPS = 5
 
 
 def generated(model, prompts=PROMPTS, **settings):
-    """(texts, log-probabilities, whether they ended) of `generate`."""
+    """Texts, log-probabilities, whether they ended, tokens of `generate`."""
     generator = model.text_generator(max_new_tokens=STEPS, **settings)
     rows = [texts for _, texts in generator.all(prompts)]
     return (
         [[x.text for x in row] for row in rows],
         np.array([[x.log_probability for x in row] for row in rows]),
         [[int(x.has_ended) for x in row] for row in rows],
+        [[len(x.token_ids) for x in row] for row in rows],
     )
 
 
@@ -49,11 +52,56 @@ def test_signature_equals_generate(objective, settings):
         generation={"max_new_tokens": STEPS, **settings},
     )
     answer = ask(module.signatures()["generate"].function, PROMPTS)
-    texts, values, ended = generated(model, **settings)
+    texts, values, ended, sizes = generated(model, **settings)
     assert texts_of(answer) == texts
     np.testing.assert_allclose(answer["log_probabilities"], values, atol=1e-4)
     assert answer["has_ended"].tolist() == ended
+    assert answer["num_tokens"].tolist() == sizes
     assert answer["error"].tolist() == [b""] * 3
+
+
+def test_a_text_is_counted_up_to_its_stop_string():
+    """Of two that overlap, the one that is complete first cuts it."""
+    model = model_of("causal")
+    settings = {"no_repeat_ngram": 1}
+    ((text,), *_), *_ = generated(model, **settings)
+    stops = (text[-1], text[2:-1], text[1:4])
+    settings["stop"] = stops
+    module = module_of(model, generation={"max_new_tokens": STEPS, **settings})
+    answer = ask(module.signatures()["generate"].function, PROMPTS)
+    texts, values, ended, sizes = generated(model, **settings)
+    assert texts_of(answer) == texts and texts[0] == [text[:1]]
+    np.testing.assert_allclose(answer["log_probabilities"], values, atol=1e-4)
+    assert answer["has_ended"].tolist() == ended and ended[0] == [1]
+    assert answer["num_tokens"].tolist() == sizes and sizes[0][0] < STEPS
+
+
+def test_the_package_loads_what_it_exports():
+    """No operation but those that `saved_models.load` runs."""
+    model = model_of("causal")
+    for settings in ({"top_k": 4, "stop": ("a",)}, {"num_beams": 2}):
+        module = module_of(model, generation={"max_new_tokens": 2, **settings})
+        signature = module.signatures()["generate"]
+        function = tf.function(signature.function, autograph=False)
+        graph = function.get_concrete_function(
+            **signature.inputs
+        ).graph.as_graph_def()
+        held = {x.op for x in graph.node}
+        held |= {x.op for f in graph.library.function for x in f.node_def}
+        assert "ReduceJoin" in held
+        assert held <= ALLOWED
+
+
+def test_a_request_has_only_so_many_tokens():
+    module = module_of(
+        model_of("causal"),
+        max_request_tokens=3 * (4 + STEPS),
+        generation={"max_new_tokens": STEPS},
+    )
+    function = module.signatures()["generate"].function
+    ask(function, PROMPTS[:1] * 2)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="padding and new"):
+        ask(function, PROMPTS[:1] * 9)
 
 
 @pytest.mark.parametrize("kind", ["query", "pseudo"])
