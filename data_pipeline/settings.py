@@ -92,7 +92,21 @@ class Settings:
 
     def __post_init__(self):
         for field in dataclasses.fields(self):
-            check(field, getattr(self, field.name))
+            value = getattr(self, field.name)
+            if type(value).__module__ == "numpy" and value.ndim == 0:
+                value = value.item()
+                object.__setattr__(self, field.name, value)
+            check(field, value)
+
+    @classmethod
+    def of(cls, values):
+        """Settings of a dict, whose unknown names are refused in one line.
+
+        Raises:
+            ValueError, TypeError: as of `read`.
+        """
+        refuse_unknown(cls, values, cls.__name__)
+        return cls(**values)
 
     @classmethod
     def read(cls, path=None, options=None, **defaults):

@@ -146,7 +146,7 @@ class ExportSettings(settings.Settings):
 
     def __post_init__(self):
         if isinstance(self.generation, dict):
-            generation = GenerationSettings(**self.generation)
+            generation = GenerationSettings.of(self.generation)
             object.__setattr__(self, "generation", generation)
         buckets = _tuple_of_lengths(self.seq_length_buckets)
         object.__setattr__(self, "seq_length_buckets", buckets)

@@ -201,6 +201,8 @@ def _generator(options, given):
 
 
 def _stream(generator, rows):
+    from xlnet_tf.generation.generating import following
+
     status = 0
     for number, row in enumerate(rows):
         try:
@@ -209,10 +211,11 @@ def _stream(generator, rows):
             sys.stderr.write(f"error: {error}\n")
             status = 1
             continue
-        if generator.keeps_prompt:
-            sys.stdout.write(row["prompt"])
+        before = row["prompt"] if generator.keeps_prompt else ""
+        sys.stdout.write(before)
         for text in generator.stream(token_ids, number):
-            sys.stdout.write(text)
+            sys.stdout.write(following(before, text))
+            before = ""
             sys.stdout.flush()
         sys.stdout.write("\n")
     return status

@@ -219,7 +219,7 @@ class AdamW(keras.optimizers.AdamW):
             self._numbers = None
 
     def update_step(self, gradient, variable, learning_rate):
-        """Decay a weight at its own rate, then applie its gradient."""
+        """Decay a weight at its own rate, then apply its gradient."""
         dtype = keras.backend.standardize_dtype(variable.dtype)
         if dtype in ("bfloat16", "float16"):
             raise ValueError(

@@ -12,8 +12,10 @@ from data_pipeline.tokenization.symbols import SEP_ID
 from tests.generation.test_generate import model_of
 from tests.support.export_fixtures import PIECES
 from tests.support.oracle import as_numpy
+from xlnet_tf import XLNetPretrainer
 from xlnet_tf.generation.filling import Filler
 from xlnet_tf.generation.filling import parse
+from xlnet_tf.objectives import PseudoMasked
 
 TEXTS = ["ba co d", "b co", "co ba d f ba"]
 # float32 sums in another order, on sums of some ten logarithms of about 5
@@ -86,8 +88,9 @@ def test_random_orders_are_averaged(model):
     assert len(set(score.log_probabilities)) == 3
     mean = np.mean(score.log_probabilities)
     assert score.log_probability == pytest.approx(mean)
-    again = model.score([TEXTS[0], "co"], "random", num_orders=3, seed=1)
-    assert again[0].log_probabilities == pytest.approx(
+    # Wherever the text stands.
+    again = model.score(["co", TEXTS[0]], "random", num_orders=3, seed=1)
+    assert again[1].log_probabilities == pytest.approx(
         score.log_probabilities, abs=TOLERANCE
     )
     count = score.num_tokens
@@ -119,6 +122,54 @@ def test_a_causal_model_scores_forward():
         assert score.log_probability == pytest.approx(expected, abs=TOLERANCE)
     with pytest.raises(ValueError, match="only in the order 'forward'"):
         model.score(TEXTS, "backward")
+    with pytest.raises(ValueError, match="two tokens to be scored"):
+        model.score(model.preprocessor.tokenizer.decode([5]))
+
+
+def test_a_model_that_sees_equally_many_keys_scores_what_it_generates():
+    """Behind three tokens of memory, which are empty at first."""
+    settings = {"memory_length": 3, "same_length": True}
+    model = model_of("causal", **settings)
+    generator = model.text_generator(max_new_tokens=4)
+    ids = ids_of(model, TEXTS[2])
+    ((found,),) = generator.generate([ids])
+    assert len(found.token_ids) == 4
+    ends = np.cumsum([0, *map(len, [TEXTS[2]])])
+    whole = TEXTS[2] + found.text
+    assert ids_of(model, whole) == [*ids, *found.token_ids]
+    score = model.score(whole, spans=[(int(ends[1]), len(whole))])
+    assert score.num_tokens == 4
+    assert score.log_probability == pytest.approx(
+        found.log_probability, abs=TOLERANCE
+    )
+    other = model_of("causal", memory_length=3)
+    assert other.score(whole).log_probability != pytest.approx(
+        model.score(whole).log_probability, abs=1e-2
+    )
+
+
+def test_rows_that_were_not_trained_predict_nothing():
+    """[P] without the loss of blocks; [M] without that of autoencoding."""
+    model = model_of("pseudo_masked")
+    alone = {
+        losses: XLNetPretrainer(
+            model.backbone,
+            objective=PseudoMasked(losses),
+            preprocessor=model.preprocessor,
+        )
+        for losses in ("autoencoding", "partially_autoregressive")
+    }
+    of_blanks = alone["autoencoding"]
+    with pytest.raises(ValueError, match="only in the order 'independent'"):
+        of_blanks.score(TEXTS[0])
+    assert of_blanks.score(TEXTS[0], "independent").num_tokens
+    assert of_blanks.fill("b <mask>").text
+    with pytest.raises(ValueError, match="cannot generate"):
+        of_blanks.generate(TEXTS[0], max_new_tokens=2)
+    of_blocks = alone["partially_autoregressive"]
+    assert of_blocks.generate(TEXTS[0], max_new_tokens=2)
+    with pytest.raises(ValueError, match="does not read"):
+        of_blocks.fill("b <mask>")
 
 
 @pytest.mark.parametrize("order", ["forward", "backward"])
@@ -155,6 +206,12 @@ def test_orders_and_texts_that_do_not_fit(model):
         model.score(TEXTS[0], num_orders=2)
     with pytest.raises(ValueError, match="a token to be scored"):
         model.score(["", TEXTS[0]])
+    with pytest.raises(ValueError, match="`batch_size` must be at least 1"):
+        model.score(TEXTS[0], batch_size=0)
+    with pytest.raises(ValueError, match="`num_fillings` must be at least 1"):
+        model.fill("b <mask>", num_fillings=0)
+    with pytest.raises(TypeError, match="list of str. Received: 3 of type int"):
+        model.score(3)
     with pytest.raises(ValueError, match="lie in its text"):
         model.score(TEXTS[0], spans=[(0, 99)])
 

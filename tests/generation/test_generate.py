@@ -17,6 +17,7 @@ from tests.support.oracle import small_backbone
 from xlnet_tf import XLNetPretrainer
 from xlnet_tf.generation.beam_search import beam_search
 from xlnet_tf.generation.decoders import make_decoder
+from xlnet_tf.generation.generating import following
 from xlnet_tf.generation.settings import GenerationSettings
 from xlnet_tf.generation.symbols import Symbols
 from xlnet_tf.preprocessing.texts import XLNetTextClassifierPreprocessor
@@ -287,6 +288,21 @@ def test_a_bad_prompt_leaves_the_others_answered(model):
     assert "at most 20 tokens" in messages[1]
     with pytest.raises(ValueError, match="this one is empty"):
         model.generate(" ")
+    with pytest.raises(TypeError, match="of type bytes"):
+        model.generate(b"b")
+    with pytest.raises(ValueError, match="did you mean max_new_tokens"):
+        model.generate("b", max_tokens=2)
+
+
+def test_a_blank_at_the_end_of_a_prompt_is_no_second_one():
+    for prompt, text, expected in (
+        ("ba ", " co", "co"),
+        ("ba", " co", " co"),
+        ("ba\n", " co", "co"),
+        ("ba ", "co", "co"),
+        ("", " co", " co"),
+    ):
+        assert following(prompt, text) == expected
 
 
 def test_positions_of_a_bert_bound_the_prompt():

@@ -93,6 +93,18 @@ def test_the_likeliest_token_without_sampling():
     logits = tf.constant([[0.0, 2.0, 1.0], [3.0, 2.0, 1.0]])
     found = choose(logits, tf.zeros(2), GenerationSettings())
     assert found.numpy().tolist() == [1, 0]
+    # As a temperature of almost nothing.
+    for temperature in (1e-9, 1e-38, 1e-300):
+        settings = GenerationSettings(temperature=temperature)
+        found = choose(100 * logits, tf.fill([2], 0.9), settings)
+        assert found.numpy().tolist() == [1, 0]
+
+
+def test_numbers_of_numpy_are_numbers():
+    settings = GenerationSettings(seed=np.int64(3), top_p=np.float32(0.5))
+    assert settings == GenerationSettings(seed=3, top_p=0.5)
+    with pytest.raises(TypeError, match="seed"):
+        GenerationSettings(seed=np.arange(2))
 
 
 @pytest.mark.parametrize(

@@ -139,7 +139,7 @@ def test_curves_of_runs(tmp_path):
     for name, losses in (("one", [3.0, 2.0]), ("two", [4.0])):
         (tmp_path / name).mkdir()
         lines = [
-            {"kind": kind, "step": step, "loss": loss}
+            {"kind": kind, "step": step, "loss": loss, "set": "a"}
             for step, loss in enumerate(losses, 1)
             for kind in ("train", "eval")
         ]
@@ -151,10 +151,9 @@ def test_curves_of_runs(tmp_path):
     names = ["one", "one, held out", "two", "two, held out"]
     assert [x.get_label() for x in axes.lines] == names
     assert axes.lines[0].get_ydata().tolist() == [3.0, 2.0]
-    with pytest.raises(
-        ValueError, match="'f1' in its .*, but kind, loss, step"
-    ):
-        pictures.draw_curves(runs, "f1")
+    for name in ("f1", "kind", "set"):
+        with pytest.raises(ValueError, match=f"'{name}' in its .*, but loss."):
+            pictures.draw_curves(runs, name)
     with pytest.raises(FileNotFoundError, match="no metrics.jsonl"):
         pictures.draw_curves([tmp_path])
 

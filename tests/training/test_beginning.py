@@ -7,6 +7,9 @@ import pytest
 import tensorflow as tf
 
 from xlnet_tf.config import XLNetConfig
+from xlnet_tf.objectives import Masked
+from xlnet_tf.objectives import Permutation
+from xlnet_tf.objectives import PseudoMasked
 from xlnet_tf.training import arithmetic
 from xlnet_tf.training.runs.progress import beginning
 
@@ -103,12 +106,12 @@ def test_work_by_objective():
         return arithmetic.pretraining_work(model, 2, 11, 3)
 
     expected = flops_of(2, 11, 7, 3), elements_of(2, 11, 18, 3, 3)
-    assert work(reads_query=True, next_token="query") == expected
+    assert work(reads_query=True, objectives=[Permutation()]) == expected
     softmax = 3 * 2 * 2 * 3 * 14 * 97
     expected = flops_of(2, 11, 7) + softmax, elements_of(2, 11, 18, 3)
-    assert work(next_token=None) == expected
+    assert work(objectives=[Masked()]) == expected
     expected = flops_of(2, 17, 7) + softmax, elements_of(2, 17, 24, 3)
-    assert work(next_token="pseudo") == expected
+    assert work(objectives=[PseudoMasked()]) == expected
 
 
 def test_work_of_fine_tuning():

@@ -175,7 +175,7 @@ def test_a_tracker_that_fails_does_not_end_the_training(
     Failing.init = lambda self, **_: self.log({})
     with pytest.raises(ValueError, match="no server. It is the run of .*json"):
         trackers.make_tracker(
-            TrainingConfig(log_to="wandb", steps=10), tmp_path
+            TrainingConfig(log_to="wandb", steps=10), tmp_path, print
         )
 
 

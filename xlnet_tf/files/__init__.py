@@ -365,9 +365,9 @@ def _exchange(one, other):
 
 def _flush_tree(path):
     if path.is_dir():
-        for file in path.rglob("*"):
-            if file.is_file():
-                _flush(file)
+        for inner in path.rglob("*"):  # directories too, for their names
+            if inner.exists():
+                _flush(inner)
     _flush(path)
 
 

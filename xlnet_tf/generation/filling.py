@@ -18,6 +18,10 @@ from xlnet_tf.generation.symbols import Symbols
 # <mask>, <mask:3> and <mask:1-4>
 _MARK = re.compile(r"<mask(?::(\d+)(?:-(\d+))?)?>")
 _CONTEXT_RANK, _BLANK_RANK = -1, 0
+_NO_BLANKS = {
+    "causal": "does not see the text after a blank",
+    "pseudo_masked": "without the autoencoding loss does not read [M]",
+}
 _MOST_LENGTHS = 64  # ways to choose the lengths of all blanks of a text
 
 
@@ -60,11 +64,12 @@ class Filler:
 
     def __init__(self, model, tokenizer):
         objective = model.objectives[0]
-        if objective.next_token == "content":
+        if not objective.fills_blanks:
             raise ValueError(
-                f"a model of the objective {objective.name!r} does not see "
-                "the text after a blank: use `generate`, or train one with "
-                "--objective permutation, masked or pseudo_masked."
+                f"a model of the objective {objective.name!r} "
+                f"{_NO_BLANKS.get(objective.name, 'does not fill blanks')}: "
+                "use `generate`, or train one with --objective permutation, "
+                "masked or pseudo_masked."
             )
         self._model = model
         self._tokenizer = tokenizer

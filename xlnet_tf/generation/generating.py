@@ -24,13 +24,35 @@ def generate_texts(generator, inputs, keeps_prompt):
     is_single = isinstance(inputs, str)
     is_one = generator.settings.num_sequences == 1
     results = []
-    for prompt, found in generator.all([inputs] if is_single else list(inputs)):
+    for prompt, found in generator.all(texts_of(inputs)):
         if not isinstance(found, ValueError):
             begin = prompt if keeps_prompt else ""
-            found = [begin + text.text for text in found]
+            found = [begin + following(begin, text.text) for text in found]
             found = found[0] if is_one else found
         results.append(found)
     return answers(results, is_single, stacklevel=4)
+
+
+def texts_of(inputs):
+    """list of str of a str or of a list of str.
+
+    Raises:
+        TypeError: if it is neither.
+    """
+    if isinstance(inputs, str):
+        return [inputs]
+    if isinstance(inputs, bytes) or not hasattr(inputs, "__iter__"):
+        raise TypeError(
+            f"expected a str or a list of str. Received: {inputs!r} of type "
+            f"{type(inputs).__name__}."
+        )
+    return list(inputs)
+
+
+def following(prompt, text):
+    """A text without the blank that its prompt ends in already."""
+    has_blank = prompt[-1:].isspace() and text.startswith(" ")
+    return text[1:] if has_blank else text
 
 
 def answers(results, is_single, stacklevel=3):

@@ -34,8 +34,10 @@ def kept(cls, model, tokenizer, *arguments):
     # A compiled function computes as the model did when it was traced.
     key = (cls, repr(model.computation()), id(tokenizer), *arguments)
     if key not in of_model:
-        of_model[key] = cls(weakref.proxy(model), tokenizer, *arguments)
-    return of_model[key]
+        # Kept with its tokenizer, whose id no other then gets.
+        made = cls(weakref.proxy(model), tokenizer, *arguments)
+        of_model[key] = made, tokenizer
+    return of_model[key][0]
 
 
 class Programs:

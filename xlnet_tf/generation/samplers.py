@@ -6,6 +6,7 @@ Shapes: N rows, W tokens of a history, V vocabulary.
 import tensorflow as tf
 
 _IMPOSSIBLE = -1e9
+_LOWEST_TEMPERATURE = 1e-30  # what float32 can divide by
 
 
 def without_rules(token):
@@ -91,7 +92,9 @@ def choose(logits, uniform, settings):
     """
     if not settings.samples:
         return tf.argmax(logits, axis=-1, output_type=tf.int32)
-    logits = logits / settings.temperature
+    # Below zero, so that a low temperature makes no logit infinite.
+    logits -= tf.reduce_max(logits, axis=-1, keepdims=True)
+    logits /= max(settings.temperature, _LOWEST_TEMPERATURE)
     size = logits.shape[-1]
     if settings.top_k and settings.top_k < size:
         least = tf.math.top_k(logits, k=settings.top_k).values[:, -1:]

@@ -83,9 +83,10 @@ class Scorer:
                 # No token predicts the first one.
                 targets = targets[targets > 0]
             if not len(targets):
+                least = "two tokens" if self._kind == "causal" else "a token"
                 raise ValueError(
-                    "a text must have a token to be scored. Received: "
-                    f"{text[:40]!r}."
+                    f"a text must have {least} to be scored by this model. "
+                    f"Received: {text[:40]!r}."
                 )
             counts.append(len(targets))
             for order in orders:
@@ -137,20 +138,28 @@ class Scorer:
         return (-(losses * weights).sum(axis=1, dtype=np.float64)).tolist()
 
     def _of_next_tokens(self, batch, positions):
-        token_ids = batch["token_ids"]
+        token_ids, config = batch["token_ids"], self._model.config
         inputs = {
             name: x[:, :-1] if x.ndim > 1 else x for name, x in batch.items()
         }
         inputs["target_ids"] = token_ids[:, 1:]
+        if config.same_length:
+            # Every token sees as many keys, as in `generate`.
+            shape = [len(token_ids), config.memory_length]
+            inputs["memory_mask"] = np.zeros(shape, bool)
+            empty = tf.zeros(
+                [*shape, config.hidden_dim], self._model.compute_dtype
+            )
+            inputs["memories"] = (empty,) * config.num_layers
         losses = self._losses(_tensors(inputs)).numpy()
         return np.take_along_axis(losses, np.maximum(positions - 1, 0), axis=1)
 
 
-def make_orders(kind, order, num_orders, seed):
+def make_orders(objective, order, num_orders, seed):
     """Orders by name.
 
     Args:
-        kind: str, name of the model's objective.
+        objective: Objective of the model.
         order: str of `ORDERS`; a function of a number of targets, or a list,
             that gives the step of each target.
         num_orders: int, of random ones.
@@ -173,17 +182,20 @@ def make_orders(kind, order, num_orders, seed):
             "`num_orders` must be at least 1, and 1 unless order='random'. "
             f"Received: num_orders={num_orders} with order={order!r}."
         )
-    allowed = {"causal": ("forward",), "masked": ("independent",)}
-    if name not in allowed.get(kind, (*ORDERS, "given")):
+    # What predicts each token alone has no order.
+    only = {"content": "forward", None: "independent"}
+    only = only.get(objective.next_token)
+    if only and name != only:
         raise ValueError(
-            f"a model of the objective {kind!r} scores only in the order "
-            f"{allowed[kind][0]!r}. Received: order={order!r}."
+            f"a model of the objective {objective.name!r} scores only in the "
+            f"order {only!r}. Received: order={order!r}."
         )
     if name == "random":
 
         def drawn(place):
+            # The same for a text wherever it stands.
             return lambda number, count: np.random.default_rng(
-                [seed, number, place]
+                [seed, 0, place]
             ).permutation(count)
 
         return [drawn(place) for place in range(num_orders)]
@@ -210,4 +222,4 @@ def _check_order(steps, count):
 
 
 def _tensors(batch):
-    return {name: tf.constant(value) for name, value in batch.items()}
+    return tf.nest.map_structure(tf.convert_to_tensor, batch)

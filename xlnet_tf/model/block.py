@@ -104,12 +104,11 @@ class PostNormBlock(keras.layers.Layer):
         return dropouts(count, self.config.dropout, seeds, lengths)
 
 
-@keras.saving.register_keras_serializable(package="xlnet_tf")
 class XLNetBlock(PostNormBlock):
     """Relative attention and a position-wise feed-forward, post-norm.
 
     Args:
-        config: XLNetConfig, or its dict.
+        config: XLNetConfig.
         biases: AttentionBiases shared by all blocks, or None.
 
     Call arguments:

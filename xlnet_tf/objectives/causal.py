@@ -35,6 +35,7 @@ class Causal(TokenPrediction):
 
     name = "causal"
     next_token = "content"
+    fills_blanks = False
     streams = "both"
     reads_query = False
     config_values = {"attention_type": "causal"}

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from xlnet_tf.generation.generating import answers
 from xlnet_tf.generation.generating import check_can_read
 from xlnet_tf.generation.generating import generate_texts
+from xlnet_tf.generation.generating import texts_of
 
 
 class GeneratingModel:
@@ -66,7 +67,7 @@ class GeneratingModel:
         from xlnet_tf.generation.generator import TextGenerator
         from xlnet_tf.generation.settings import GenerationSettings
 
-        return TextGenerator(self, tokenizer, GenerationSettings(**settings))
+        return TextGenerator(self, tokenizer, GenerationSettings.of(settings))
 
     def score(
         self,
@@ -116,11 +117,11 @@ class GeneratingModel:
         from xlnet_tf.generation.scoring import Scorer
         from xlnet_tf.generation.scoring import make_orders
 
+        _check_positive(batch_size=batch_size)
         scorer = kept(Scorer, self, tokenizer)
-        kind = self.objectives[0].name
-        orders = make_orders(kind, order, num_orders, seed)
+        orders = make_orders(self.objectives[0], order, num_orders, seed)
         is_single = isinstance(inputs, str)
-        texts = [inputs] if is_single else list(inputs)
+        texts = texts_of(inputs)
         if is_single and spans is not None:
             spans = [spans]
         if spans is not None and len(spans) != len(texts):
@@ -175,9 +176,10 @@ class GeneratingModel:
 
         filler = kept(Filler, self, tokenizer)
         is_single = isinstance(inputs, str)
+        _check_positive(num_beams=num_beams, num_fillings=num_fillings)
         num_beams = max(num_beams, num_fillings)
         results = []
-        for text in [inputs] if is_single else inputs:
+        for text in texts_of(inputs):
             try:
                 found = filler.fill(text, num_beams, max_blank_tokens)
             except ValueError as error:
@@ -190,3 +192,11 @@ class GeneratingModel:
     def _tokenizer(self, method):
         check_can_read(self, method)
         return self.preprocessor.tokenizer
+
+
+def _check_positive(**values):
+    for name, value in values.items():
+        if value < 1:
+            raise ValueError(
+                f"`{name}` must be at least 1. Received: {name}={value}."
+            )

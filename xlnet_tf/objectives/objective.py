@@ -43,8 +43,8 @@ class Objective:
         weight: float, factor of the loss.
         streams: "query" if the objective reads the rows of targets alone,
             "both" if it reads `content`.
-        reads_query: bool, whether the objective has targets; if no objective
-            has, the mask embedding is not trained.
+        reads_query: bool, whether the objective reads the query stream; if no
+            objective does, the mask embedding is not trained.
         predictions: int, predictions of each target of which `loss` sums the
             losses.
         metric_names: tuple of str, the metrics of `loss_sums`.
@@ -56,6 +56,7 @@ class Objective:
         next_token: str, the row that predicts the token behind a text in
             generation: "query", of the query stream; "content", of the last
             token; "pseudo", of a pseudo token [P]. None: it cannot generate.
+        fills_blanks: bool, whether it predicts a token from both sides of it.
 
     Example:
 
@@ -78,6 +79,7 @@ class Objective:
     keras_metrics = {}
     config_values = {}
     next_token = None
+    fills_blanks = True
 
     def check(self, backbone):
         """Check that the objective can train a backbone.

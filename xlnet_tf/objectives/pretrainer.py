@@ -250,7 +250,7 @@ class XLNetPretrainer(GeneratingModel, Task):
 
     @property
     def reads_query(self):
-        """bool, whether an objective has targets."""
+        """bool, whether an objective reads the query stream."""
         return any(x.reads_query for x in self.objectives)
 
     @property

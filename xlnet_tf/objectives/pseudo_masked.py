@@ -65,7 +65,6 @@ class PseudoMasked(TokenPrediction):
     """
 
     name = "pseudo_masked"
-    next_token = "pseudo"
     streams = "both"
     reads_query = False
     metric_names = (
@@ -84,6 +83,9 @@ class PseudoMasked(TokenPrediction):
                 f"Received: losses={losses!r}."
             )
         self.losses = losses
+        # Each loss trains its own rows: [P], which generates, and [M].
+        self.next_token = None if losses == "autoencoding" else "pseudo"
+        self.fills_blanks = losses != "partially_autoregressive"
         self.predictions = 2 if losses == "both" else 1
         if losses != "both":
             # A loss that is not computed must not be reported as 0.

@@ -35,10 +35,11 @@ def draw_curves(runs: Sequence[str | os.PathLike], metric: str = "loss"):
     axes = figure.subplots()
     colours = matplotlib.colormaps["tab10"].colors
     for number, run in enumerate(runs):
-        lines = _read(as_path(run))
+        lines = [_numbers(line) for line in _read(as_path(run))]
         colour = colours[number % len(colours)]
-        if not any(metric in line for line in lines):
-            known = sorted({name for line in lines for name in line})
+        if metric == "kind" or not any(metric in line for line in lines):
+            known = {name for line in lines for name in line}
+            known = sorted(known - {"kind", "step"})
             raise ValueError(
                 f"{run} has no {metric!r} in its {FILE}, but "
                 f"{', '.join(known) or 'no lines yet'}."
@@ -85,6 +86,15 @@ def _title(runs):
                 f"{records['sequence_length']} tokens"
             )
     return title
+
+
+def _numbers(line):
+    """A line's numbers, and its kind."""
+    return {
+        name: value
+        for name, value in line.items()
+        if name == "kind" or not isinstance(value, str)
+    }
 
 
 def _annotate(axes, step, value, colour):

@@ -50,9 +50,9 @@ class Task(Finetuned, RawStringModel, Preset, BaseModel):
         head_has_dropout: bool, whether the constructor takes a `dropout` of
             the head, which `from_preset` then sets with the backbone's.
         head_sources: names of other tasks of this library whose head fits.
-        reads_query: bool, whether the task has targets. If not, the mask
-            embedding, which only the query stream reads, is no trainable
-            variable of the task.
+        reads_query: bool, whether the task reads the query stream. If not, the
+            mask embedding, which only that reads, is no trainable variable of
+            the task.
         segment_length: int or None, tokens that are read at a time.
 
     Raises:

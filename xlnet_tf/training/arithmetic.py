@@ -129,7 +129,7 @@ def pretraining_work(model, batch_size, num_tokens, num_targets):
     Returns:
         Work.
     """
-    if model.next_token == "pseudo":
+    if model.objectives[0].name == "pseudo_masked":
         num_tokens += 2 * num_targets  # a pseudo mask and the token of each
     return _work(
         model, batch_size, num_tokens, model.config.memory_length, num_targets

@@ -110,17 +110,17 @@ class PretrainingRun(Run):
         self.tokenizer = tokenizer_of_records(directories[0], manifest)
         self.held_out = self._held_out_data(directories, weights)
         self.evaluation_batches = self.held_out and min(
-            config.evaluation_steps, self.held_out.steps_per_epoch
+            config.evaluation_steps * config.gradient_accumulation_steps,
+            self.held_out.steps_per_epoch,
         )
 
     def _held_out_data(self, directories, weights):
         """PretrainingData or MixedPretrainingData to evaluate on, or None."""
         options, replicas = self.options, self.num_replicas
-        split = "train"
+        split = "train" if options.eval_records else "validation"
         if options.eval_records:
             directories, weights = [options.eval_records], None
         else:
-            split = "validation"
             has = [
                 bool(x.manifest.num_records(split)) for x in sets_of(self.data)
             ]

@@ -28,30 +28,7 @@ def model_config(options, manifest, values):
     """
     vocabulary_size = manifest.tokenizer["vocabulary_size"]
     where = ", ".join(map(str, record_sets(options.records)[0]))
-    if options.preset:
-        if options.set:
-            raise ValueError(
-                "the config of a model with weights cannot be changed: use "
-                "--set with --config, not with --preset."
-            )
-        config = read_config(options.preset)
-        if options.backbone == "bert" and not isinstance(config, BertConfig):
-            raise ValueError(
-                f"{options.preset} is an XLNet: leave --backbone bert out."
-            )
-    elif as_path(options.config).suffix == ".json":
-        config = config_from_json(options.config)
-    elif options.backbone == "bert":
-        config = BertConfig.from_size(
-            options.config,
-            vocabulary_size=vocabulary_size,
-            max_positions=max(512, manifest.sequence_length),
-        )
-    else:
-        config = XLNetConfig.from_size(
-            options.config, vocabulary_size=vocabulary_size
-        )
-    config = with_fields(config, options.set)
+    config = _given_config(options, manifest, values)
     if config.vocabulary_size != vocabulary_size:
         raise ValueError(
             f"the model has {config.vocabulary_size} tokens and the tokenizer "
@@ -188,11 +165,48 @@ def _check_absolute_positions(config, options, manifest):
         )
 
 
+def _given_config(options, manifest, values):
+    """The config of --preset or --config, with the fields of --set."""
+    vocabulary_size = manifest.tokenizer["vocabulary_size"]
+    if options.preset:
+        if options.set:
+            raise ValueError(
+                "the config of a model with weights cannot be changed: use "
+                "--set with --config, not with --preset."
+            )
+        config = read_config(options.preset)
+        if options.backbone == "bert" and not isinstance(config, BertConfig):
+            raise ValueError(
+                f"{options.preset} is an XLNet: leave --backbone bert out."
+            )
+    elif as_path(options.config).suffix == ".json":
+        config = config_from_json(options.config)
+    elif options.backbone == "bert":
+        config = BertConfig.from_size(
+            options.config,
+            vocabulary_size=vocabulary_size,
+            max_positions=max(512, manifest.sequence_length),
+        )
+    else:
+        config = XLNetConfig.from_size(
+            options.config, vocabulary_size=vocabulary_size
+        )
+    if options.set:
+        if isinstance(config, XLNetConfig):
+            # What others need of it: `same_length` is of causal models.
+            config = config.replace(**values)
+        config = with_fields(config, options.set)
+    return config
+
+
 def _gives_memory_length(options):
-    """Whether the config or preset gives memory_length explicitly.
+    """Whether --set, the config or preset gives memory_length explicitly.
 
     The released format has no such field, so its files leave the default.
     """
+    names = (text.partition("=")[0] for text in options.set)
+    if "memory_length" in (name.replace("-", "_") for name in names):
+        return True
     if options.preset:
         return detect(as_model_path(options.preset)) != "tensorflow"
     file = as_path(options.config)

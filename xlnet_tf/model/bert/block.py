@@ -3,13 +3,10 @@
 Shapes: B batch, T tokens, D model dim.
 """
 
-import keras
-
 from xlnet_tf.model.bert.attention import BertAttention
 from xlnet_tf.model.block import PostNormBlock
 
 
-@keras.saving.register_keras_serializable(package="xlnet_tf")
 class BertBlock(PostNormBlock):
     """Attention and a position-wise feed-forward, post-norm.
 

@@ -138,7 +138,7 @@ class XLNetSeq2Seq(Task):
             "length_penalty": 0.6,
             **(generation or {}),
         }
-        GenerationSettings(**self.generation)  # refuses what is wrong
+        GenerationSettings.of(self.generation)  # refuses what is wrong
 
     @classmethod
     def arguments_of_head(cls, head):
@@ -198,7 +198,9 @@ class XLNetSeq2Seq(Task):
         defaults = {}
         if self.preprocessor is not None:
             defaults["max_new_tokens"] = self.preprocessor.target_length
-        return GenerationSettings(**{**defaults, **self.generation, **settings})
+        return GenerationSettings.of(
+            {**defaults, **self.generation, **settings}
+        )
 
     def generate(self, inputs: str | list[str], **settings) -> str | list:
         """Generate targets of raw sources, which needs a preprocessor.

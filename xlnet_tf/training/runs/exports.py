@@ -83,6 +83,9 @@ def remove_unfinished(file):
 def keep_newest(exports, step, count, file):
     """Removes the oldest exports of a run, and no other directory.
 
+    Those of later steps are removed as well: a run that went back to an earlier
+    checkpoint repeats them, and a server would take them for the newest.
+
     Args:
         exports: path of the directory that holds an export for each step.
         step: int, that of the newest one.
@@ -92,10 +95,11 @@ def keep_newest(exports, step, count, file):
     Raises:
         ValueError: if the file is damaged.
     """
-    # Later ones are of steps that were lost and are repeated.
-    steps = [*(x for x in _steps(exports, _read(file)) if x < step), step]
-    for old in steps[:-count]:
-        remove(exports / str(old))
+    noted = _steps(exports, _read(file))
+    steps = [*(x for x in noted if x < step), step]
+    lost = [x for x in noted if x > step]
+    for other in (*steps[:-count], *lost):
+        remove(exports / str(other))
     _write(file, {"directory": str(exports), "steps": steps[-count:]})
 
 

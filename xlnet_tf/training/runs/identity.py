@@ -102,7 +102,9 @@ def _differences(before, now, fixed_settings, texts):
             continue
         suffix = texts.get(section, "")
         for name, entry in value.items():
-            if section == "training" and name not in fixed_settings:
+            # float16 needs the loss scale, which other checkpoints lack.
+            fixes = name in fixed_settings or entry == "float16"
+            if section == "training" and not fixes:
                 continue
             old = before.get(section, {}).get(name)
             if old != entry:

@@ -72,7 +72,7 @@ class MetricsLog:
             return self
         if self._file:
             directory = self._file.parent
-            self._tracker = make_tracker(self._config, directory)
+            self._tracker = make_tracker(self._config, directory, _tell)
             if self._config.profile:
                 self._profile = LoopProfile(
                     directory / "train", self._global_step, self._total_steps
@@ -127,7 +127,7 @@ class MetricsLog:
         self._write("train", output)
         told = self._profile and self._profile.after_loop()
         if told and not self._quiet:
-            tqdm.tqdm.write(told, file=sys.stderr)
+            _tell(told)
 
     def evaluate(self, output):
         """Orbit's action after each evaluation."""
@@ -162,8 +162,7 @@ class MetricsLog:
         text = f"step {step}/{self._total_steps}  {text}"
         if kind == "train":
             text += f"  {self._time_left(step)} left"
-        # Above the bar, if there is one.
-        tqdm.tqdm.write(text, file=sys.stderr)
+        _tell(text)
 
     def _told_of_steps(self, scalars):
         """Text about single steps of a loop, for its progress line."""
@@ -202,3 +201,8 @@ def is_peak(loss, before):
         return False
     top = max(before)
     return loss > top + max(top - min(before), abs(top) / 10)
+
+
+def _tell(text):
+    """Write a line above the bar, if there is one."""
+    tqdm.tqdm.write(text, file=sys.stderr)

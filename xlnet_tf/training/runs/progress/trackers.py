@@ -6,9 +6,6 @@ TensorBoard's files are written always, by Orbit.
 import importlib
 import importlib.util
 import os
-import sys
-
-import tqdm
 
 from xlnet_tf.files import is_remote
 from xlnet_tf.files import read_json
@@ -99,13 +96,14 @@ class Tracker:
     Args:
         name: str, "wandb" or "mlflow".
         directory, settings: as of WandB.
+        tell: function of a line of text.
 
     Raises:
         ValueError: if the client cannot begin its run, or not find it again.
     """
 
-    def __init__(self, name, directory, settings):
-        self._name = name
+    def __init__(self, name, directory, settings, tell):
+        self._name, self._tell_user = name, tell
         self._error = getattr(
             importlib.import_module(name), _SERVICES[name].ERROR
         )
@@ -151,10 +149,9 @@ class Tracker:
     def _tell(self, error):
         if not self._told:
             self._told = True
-            tqdm.tqdm.write(
+            self._tell_user(
                 f"--log-to {self._name}: {_first_line(error)} Training goes "
-                "on, and metrics.jsonl has every value.",
-                file=sys.stderr,
+                "on, and metrics.jsonl has every value."
             )
 
 
@@ -177,12 +174,13 @@ def check_tracker(name):
         )
 
 
-def make_tracker(config, directory):
+def make_tracker(config, directory, tell):
     """Begin, or go on with, the run of a service.
 
     Args:
         config: TrainingConfig, of which `log_to` names the service.
         directory: path of the run.
+        tell: function of a line of text.
 
     Returns:
         Tracker, or None for "tensorboard" alone.
@@ -192,7 +190,7 @@ def make_tracker(config, directory):
     """
     if config.log_to not in _SERVICES:
         return None
-    return Tracker(config.log_to, directory, config.to_dict())
+    return Tracker(config.log_to, directory, config.to_dict(), tell)
 
 
 def _first_line(error):
