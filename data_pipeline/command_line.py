@@ -54,10 +54,10 @@ def run(main, argv=None):
         sys.stderr.write(f"error: {_message(error)}\n")
         return 1
     except Exception as error:
-        advice = _advice_of_tensorflow(error)
-        if advice is None:
+        told = _told_of_tensorflow(error)
+        if told is None:
             raise
-        sys.stderr.write(f"error: {_message(error)}. {advice}\n")
+        sys.stderr.write(f"error: {told}\n")
         return 1
     finally:
         _is_unread()
@@ -94,22 +94,24 @@ def _is_unread(more=""):
     return False
 
 
-def _advice_of_tensorflow(error):
-    """Advice on an error of reading or writing, str; None for other errors.
+def _told_of_tensorflow(error):
+    """What to say of an error of reading or writing, str; None for others.
 
     TensorFlow, which is not imported for every command, has its own classes.
     """
     if "File system scheme" in str(error):
         return (
-            "TensorFlow reads gs:// by itself, and others where a package such "
-            "as tensorflow-io adds them."
+            f"{_message(error)}. TensorFlow reads gs:// by itself, and others "
+            "where a package such as tensorflow-io adds them."
         )
+    if "No space left" in str(error) or "quota exceeded" in str(error):
+        return _message(OSError(errno.ENOSPC, "No space left"))
     tensorflow = sys.modules.get("tensorflow")
     kinds = tensorflow.errors.OpError if tensorflow else ()
     if isinstance(error, kinds) and "HTTP" in str(error):
         return (
-            "The file is in a bucket: check the path, the network and the "
-            "credentials of this machine."
+            f"{_message(error)}. The file is in a bucket: check the path, the "
+            "network and the credentials of this machine."
         )
     return None
 

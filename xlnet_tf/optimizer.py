@@ -288,6 +288,9 @@ class AdamW(keras.optimizers.AdamW):
         if sum_over_replicas is not None and not self.gradients_are_summed:
             pairs = sum_over_replicas([(grad, None) for grad in grads])
             grads = [grad for grad, _ in pairs]
+        if keras.backend.backend() == "tensorflow":
+            # Keras takes the norm of slices before those of a row are added.
+            grads = [grad if grad is None else _dense(grad) for grad in grads]
         return super()._clip_gradients(grads)
 
     def _all_reduce_sum_gradients(self, grads_and_vars):
@@ -304,6 +307,12 @@ class AdamW(keras.optimizers.AdamW):
             # Only in this case: older versions can read the other files.
             config["num_layers"] = self.num_layers
         return config
+
+
+def _dense(gradient):
+    import tensorflow as tf
+
+    return tf.convert_to_tensor(gradient)
 
 
 def layer_factors(

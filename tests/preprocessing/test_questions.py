@@ -295,6 +295,9 @@ def check_threshold(task, collected, encoded, found, always):
     odds = [one["no_answer_odds"] for one in always]
     task.adopt({"null_threshold": float(np.median(odds))})
     some = task.decode(collected, encoded, found)
+    for one, other in zip(task.answer(QUESTIONS, CONTEXTS), some, strict=True):
+        if abs(one["null_score"] - np.median(odds)) > 1e-4:
+            assert one["text"] == other["answer"]
     task.null_threshold = None
     for one, other in zip(some, always, strict=True):
         is_null = one["no_answer_odds"] > np.median(odds)

@@ -75,6 +75,11 @@ def test_words_of_batches_of_several_lengths():
     alone = [model.predict_labels([row])[0] for row in words]
     assert model.predict_labels(words, batch_size=1) == alone
     assert [len(row) for row in alone] == [1, 2, 5]
+    # "" is no word, wherever it stands.
+    ((one, none, *others, last),) = model.predict_labels(
+        [["ba", "", "b", "f", "g", "co", ""]]
+    )
+    assert [one, *others] == alone[2] and none is last is None
 
 
 def test_names_of_labels_may_be_an_array(tmp_path):

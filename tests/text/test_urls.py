@@ -300,6 +300,13 @@ def test_a_bucket_without_a_network_is_answered_in_one_line(
     with pytest.raises(tf.errors.InvalidArgumentError):
         run(others, [])
 
+    def full(argv):
+        reason = "/e/variables: write failed: No space left on device"
+        raise tf.errors.ResourceExhaustedError(None, None, reason)
+
+    assert run(full, []) == 1
+    assert capsys.readouterr().err.startswith("error: the disk is full while")
+
 
 def test_a_hub_without_a_network_is_asked_once(monkeypatch, caplog):
     constants = pytest.importorskip("huggingface_hub.constants")

@@ -197,6 +197,23 @@ def test_gradients_are_summed_once(settings, expected):
     )
 
 
+def test_rows_that_repeat_are_added_before_their_norm_is_taken():
+    """As the words of a batch in the gradient of their embeddings."""
+    table = keras.Variable(np.ones([3, 2]), name="embeddings")
+    optimizer = AdamW(0.1, beta_1=0.5, global_clipnorm=1.0)
+    optimizer.build([table])
+    gradient = tf.IndexedSlices(
+        tf.constant([[3.0, 0.0], [0.0, 4.0], [0.0, 0.0], [3.0, 0.0]]),
+        indices=tf.constant([1, 1, 0, 1]),
+        dense_shape=tf.constant([3, 2]),
+    )
+    optimizer.apply([gradient], [table])
+    expected = np.array([[0, 0], [6, 4], [0, 0]]) / np.sqrt(6**2 + 4**2)
+    np.testing.assert_allclose(
+        2 * optimizer._momentums[0].numpy(), expected, rtol=1e-6
+    )
+
+
 def test_what_is_used_of_keras_is_still_there():
     """The names of COMPATIBILITY, in the text of the module."""
     names = re.findall(r"`(_\w+)`", optimizer_module.__doc__)

@@ -92,10 +92,9 @@ class XLNetTokenClassifierPreprocessor(Preprocessor):
         width = self.pack(pieces)["token_ids"].shape[1]
         return self._align(pieces, _is_first(words), width)
 
-    def word_counts(self, x):
-        """Words of each text, whether they fit or not; list of B int."""
-        words = _ragged(self.tensors(x)["words"])
-        return words.row_lengths().numpy().tolist()
+    def are_words(self, x):
+        """list of B lists of bool: "" is no word; whether they fit or not."""
+        return (_ragged(self.tensors(x)["words"]) != "").to_list()
 
     def encode(
         self,

@@ -209,10 +209,10 @@ class XLNetQuestionAnswering(_SpanTask):
             questions: strings [B], or one string.
             contexts: strings [B], or one string.
             batch_size: int, windows at once. Default 8.
-            **options: `n_best`, int, most answers of a question, and
-                `max_answer_length`, int, tokens, by default the task's own;
-                and `null_threshold`, float: no answer where `null_score` is
-                above it, by default always an answer.
+            **options: by default the task's own: `n_best`, int, most answers
+                of a question; `max_answer_length`, int, tokens; and
+                `null_threshold`, float: no answer where `null_score` is above
+                it, None for always an answer.
 
         Returns:
             list of dict, one a question, or one dict: `text`, a slice of the
@@ -228,6 +228,7 @@ class XLNetQuestionAnswering(_SpanTask):
         """
         options.setdefault("n_best", self.n_best_size)
         options.setdefault("max_answer_length", self.max_answer_length)
+        options.setdefault("null_threshold", self.null_threshold)
         return answers.answer(self, questions, contexts, batch_size, **options)
 
     @classmethod

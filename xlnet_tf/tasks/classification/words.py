@@ -147,8 +147,8 @@ class XLNetTokenClassifier(LabelledTask, Task):
 
         Returns:
             list of lists, a name of `labels` for each word, or an int where
-            the model has none; None for words that are beyond
-            `preprocessor.sequence_length`, and were not read.
+            the model has none; None for "", which is no word, and for words
+            that are beyond `preprocessor.sequence_length`, and were not read.
 
         Raises:
             ValueError: if there is no preprocessor, or `x` holds features.
@@ -160,13 +160,13 @@ class XLNetTokenClassifier(LabelledTask, Task):
             )
         scores = self.predict(x, batch_size, **kwargs)  # batches may be ragged
         is_first = np.asarray(self.preprocessor.first_pieces(x)) > 0
-        counts = self.preprocessor.word_counts(x)
+        are_words = self.preprocessor.are_words(x)
         rows = []
-        for row, places, count in zip(scores, is_first, counts, strict=True):
+        for row, places, words in zip(scores, is_first, are_words, strict=True):
             best = np.argmax(np.asarray(row), axis=-1)
             found = best[np.flatnonzero(places)].tolist()
-            names = [self.labels[i] if self.labels else i for i in found]
-            rows.append(names + [None] * (count - len(names)))
+            names = iter([self.labels[i] if self.labels else i for i in found])
+            rows.append([next(names, None) if x else None for x in words])
         return rows
 
     def get_config(self):
