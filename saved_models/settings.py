@@ -47,7 +47,8 @@ class ExportSettings(settings.Settings):
         max_request_bytes: int, bytes of all texts of a request together.
             Default 4 MiB.
         max_request_tokens: int, tokens of all sequences of a request, with
-            padding and without windows. Default 524,288.
+            padding and what is generated, and without windows. Default
+            524,288.
         max_request_windows: int, windows of long texts in a request. Default
             8192.
         jit_compile: bool, compile the model by XLA. The numbers of rows and
