@@ -95,7 +95,7 @@ def _is_unread(more=""):
 
 
 def _told_of_tensorflow(error):
-    """What to say of an error of reading or writing, str; None for others.
+    """Text about an error of reading or writing, str; None for other errors.
 
     TensorFlow, which is not imported for every command, has its own classes.
     """
