@@ -215,7 +215,7 @@ def _stream(generator, rows):
         sys.stdout.write(before)
         for text in generator.stream(token_ids, number):
             sys.stdout.write(following(before, text))
-            before = ""
+            before = ""  # only the first part follows the prompt
             sys.stdout.flush()
         sys.stdout.write("\n")
     return status

@@ -168,7 +168,7 @@ def test_rows_that_were_not_trained_predict_nothing():
         of_blanks.generate(TEXTS[0], max_new_tokens=2)
     of_blocks = alone["partially_autoregressive"]
     assert of_blocks.generate(TEXTS[0], max_new_tokens=2)
-    with pytest.raises(ValueError, match="does not read"):
+    with pytest.raises(ValueError, match="after a blank"):
         of_blocks.fill("b <mask>")
 
 

@@ -60,10 +60,11 @@ def test_signature_equals_generate(objective, settings):
     assert answer["error"].tolist() == [b""] * 3
 
 
-def test_a_text_is_counted_up_to_its_stop_string():
+@pytest.mark.parametrize("beams", [1, 2])
+def test_a_text_is_counted_up_to_its_stop_string(beams):
     """Of two that overlap, the one that is complete first cuts it."""
     model = model_of("causal")
-    settings = {"no_repeat_ngram": 1}
+    settings = {"no_repeat_ngram": 1, "num_beams": beams}
     ((text,), *_), *_ = generated(model, **settings)
     stops = (text[-1], text[2:-1], text[1:4])
     settings["stop"] = stops

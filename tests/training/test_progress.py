@@ -170,7 +170,7 @@ def test_a_tracker_that_fails_does_not_end_the_training(
             log.train({"loss": 0.5})
             log.train({"loss": 0.25})
     said = capsys.readouterr().err
-    assert said.count("--log-to wandb: no server. Training goes on") == 2
+    assert said.count("--log-to wandb: no server. Training does not") == 2
     assert [line["loss"] for line in lines(tmp_path)][-2:] == [0.5, 0.25]
     Failing.init = lambda self, **_: self.log({})
     with pytest.raises(ValueError, match="no server. It is the run of .*json"):

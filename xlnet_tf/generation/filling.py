@@ -18,10 +18,6 @@ from xlnet_tf.generation.symbols import Symbols
 # <mask>, <mask:3> and <mask:1-4>
 _MARK = re.compile(r"<mask(?::(\d+)(?:-(\d+))?)?>")
 _CONTEXT_RANK, _BLANK_RANK = -1, 0
-_NO_BLANKS = {
-    "causal": "does not see the text after a blank",
-    "pseudo_masked": "without the autoencoding loss does not read [M]",
-}
 _MOST_LENGTHS = 64  # ways to choose the lengths of all blanks of a text
 
 
@@ -66,10 +62,10 @@ class Filler:
         objective = model.objectives[0]
         if not objective.fills_blanks:
             raise ValueError(
-                f"a model of the objective {objective.name!r} "
-                f"{_NO_BLANKS.get(objective.name, 'does not fill blanks')}: "
-                "use `generate`, or train one with --objective permutation, "
-                "masked or pseudo_masked."
+                f"this model of the objective {objective.name!r} does not "
+                "predict from the text before and after a blank: use "
+                "`generate`, or train one with --objective permutation, "
+                "masked or pseudo_masked (with its autoencoding loss)."
             )
         self._model = model
         self._tokenizer = tokenizer

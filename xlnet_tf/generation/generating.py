@@ -34,7 +34,7 @@ def generate_texts(generator, inputs, keeps_prompt):
 
 
 def texts_of(inputs):
-    """list of str of a str or of a list of str.
+    """The texts that a user gives, as a list; a str is one text.
 
     Raises:
         TypeError: if it is neither.

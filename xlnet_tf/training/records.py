@@ -193,7 +193,7 @@ def _given_config(options, manifest, values):
         )
     if options.set:
         if isinstance(config, XLNetConfig):
-            # What others need of it: `same_length` is of causal models.
+            # First the objective's: `same_length` needs a causal model.
             config = config.replace(**values)
         config = with_fields(config, options.set)
     return config

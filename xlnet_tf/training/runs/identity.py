@@ -103,8 +103,9 @@ def _differences(before, now, fixed_settings, texts):
         suffix = texts.get(section, "")
         for name, entry in value.items():
             # float16 needs the loss scale, which other checkpoints lack.
-            fixes = name in fixed_settings or entry == "float16"
-            if section == "training" and not fixes:
+            needs_scale = (name, entry) == ("precision", "float16")
+            is_fixed = name in fixed_settings or needs_scale
+            if section == "training" and not is_fixed:
                 continue
             old = before.get(section, {}).get(name)
             if old != entry:

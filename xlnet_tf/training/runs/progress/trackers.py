@@ -21,12 +21,12 @@ class WandB:
     WANDB_PROJECT, WANDB_MODE and the other variables of its client hold;
     without WANDB_PROJECT the project is "xlnet_tf".
 
-    Attributes:
-        ERROR: str, the class of the client's errors.
-
     Args:
         directory: path of the run.
         settings: dict of the config of the run.
+
+    Attributes:
+        ERROR: str, name of the class of the client's errors.
     """
 
     ERROR = "Error"
@@ -91,7 +91,7 @@ class MLflow:
 
 
 class Tracker:
-    """A run of a service, which may fail without an end of the training.
+    """A run of a service, whose failures do not end the training.
 
     Args:
         name: str, "wandb" or "mlflow".
@@ -150,8 +150,8 @@ class Tracker:
         if not self._told:
             self._told = True
             self._tell_user(
-                f"--log-to {self._name}: {_first_line(error)} Training goes "
-                "on, and metrics.jsonl has every value."
+                f"--log-to {self._name}: {_first_line(error)} Training does "
+                "not depend on it, and metrics.jsonl has every value."
             )
 
 
