@@ -22,6 +22,7 @@ from data_pipeline.records.manifest import check_files
 from data_pipeline.records.manifest import read_manifest
 from data_pipeline.records.reading import ReadableRecords
 from data_pipeline.records.reading import check_rows
+from data_pipeline.records.reading import check_service
 from data_pipeline.records.reading import class_first
 from data_pipeline.records.reading import on_service
 from data_pipeline.records.reading import parse_records
@@ -85,6 +86,7 @@ class PretrainingData:
         FileNotFoundError: the set or a shard is missing.
         ValueError: the set is damaged, lacks the split, or is smaller than a
             batch.
+        ConnectionError: nothing answers at the service's address.
 
     Example:
 
@@ -114,6 +116,8 @@ class PretrainingData:
         if not is_remote(directory):
             self.directory = os.path.abspath(directory)
         self._check_directory()
+        if service is not None:
+            check_service(service)
         self._service = service
         self.split = split
         self.seed = seed

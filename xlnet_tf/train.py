@@ -89,8 +89,7 @@ def parse_arguments(argv=None):
         metavar="N",
         help="tokens to remember (default: the config's, or 3/4 of a record)",
     )
-    add("--eval-records", metavar="DIR", help="other records to evaluate on")
-    add("--skip-corrupt", action="store_true", help="leave out damaged records")
+    _add_reading(add)
     add("--export", metavar="DIR", help="write SavedModels to DIR/STEP")
     add(
         "--strategy",
@@ -120,6 +119,18 @@ def parse_arguments(argv=None):
         help="keep programs that XLA has compiled, for the next start",
     )
     return command_line.parse(parser, argv)
+
+
+def _add_reading(add):
+    """Options of which records are read, and by whom."""
+    add("--eval-records", metavar="DIR", help="other records to evaluate on")
+    add("--skip-corrupt", action="store_true", help="leave out damaged records")
+    add(
+        "--data-service",
+        metavar="ADDRESS",
+        help="grpc://HOST:PORT of a tf.data service whose workers read the "
+        "records, under the same path",
+    )
 
 
 def read_config(options):

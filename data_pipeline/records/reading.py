@@ -5,6 +5,9 @@ Shapes: b records, T tokens of the sequence, P targets.
 
 import hashlib
 import itertools
+import re
+import socket
+import time
 
 import numpy as np
 import tensorflow as tf
@@ -18,6 +21,7 @@ from xlnet_tf.files import as_path
 without_autograph = tf.autograph.experimental.do_not_convert
 
 _BUFFER_BYTES = 1 << 18
+_SERVICE_SECONDS = 10
 
 
 class ReadableRecords:
@@ -297,6 +301,40 @@ def check_rows(batch_size, start_step, first_row, num_rows, replica_batch):
             "`start_step` must not be negative. Received: "
             f"start_step={start_step}."
         )
+
+
+def check_service(address):
+    """Check that something answers at the address of a tf.data service.
+
+    TensorFlow would wait for it for ever, and say nothing.
+
+    Args:
+        address: str, "grpc://HOST:PORT".
+
+    Raises:
+        ValueError: it is no such address.
+        ConnectionError: nothing answers there within ten seconds.
+    """
+    found = re.fullmatch(r"grpc://(\[[^\]]+\]|[^:/]+):(\d+)", address)
+    if not found:
+        raise ValueError(
+            "`service` must be the address of a tf.data service, as "
+            f"grpc://HOST:PORT. Received: service={address!r}."
+        )
+    host, port = found[1].strip("[]"), int(found[2])
+    end = time.monotonic() + _SERVICE_SECONDS
+    while True:
+        try:
+            socket.create_connection((host, port), _SERVICE_SECONDS).close()
+        except (OSError, OverflowError) as error:  # the latter: of the port
+            if time.monotonic() < end and isinstance(error, OSError):
+                time.sleep(0.2)  # it may be starting
+                continue
+            raise ConnectionError(
+                f"no tf.data service answers at {address}: {error}. Start its "
+                "dispatcher and workers first."
+            ) from error
+        return
 
 
 def on_service(dataset, address):

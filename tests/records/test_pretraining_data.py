@@ -5,6 +5,7 @@ import os
 import pathlib
 import resource
 import shutil
+import socket
 
 import numpy as np
 import pytest
@@ -382,6 +383,23 @@ def test_records_of_another_working_directory(made, monkeypatch, tmp_path):
     data = PretrainingData(made[0].name, 4)
     monkeypatch.chdir(tmp_path)
     assert numbers(take(data, 1)[0]) == [0, 9, 18, 27]
+
+
+def test_a_service_that_does_not_answer_is_said(made, monkeypatch):
+    """TensorFlow would wait for it for ever."""
+    with socket.socket() as other:  # bound, and so free for nobody else
+        other.bind(("127.0.0.1", 0))
+        port = other.getsockname()[1]
+        monkeypatch.setattr(reading, "_SERVICE_SECONDS", 0.3)
+        with pytest.raises(ConnectionError, match=f"answers at grpc.*:{port}"):
+            PretrainingData(made[0], 4, service=f"grpc://127.0.0.1:{port}")
+        other.listen()
+        PretrainingData(made[0], 4, service=f"grpc://127.0.0.1:{port}")
+    for address in ("127.0.0.1:5000", "grpc://host", "grpc://h:5/x", ""):
+        with pytest.raises(ValueError, match="grpc://HOST:PORT. Received"):
+            PretrainingData(made[0], 4, service=address)
+    with pytest.raises(ConnectionError, match="answers at grpc://localhost:9"):
+        PretrainingData(made[0], 4, service="grpc://localhost:99999")
 
 
 def test_records_in_a_bucket(made, bucket):

@@ -1,5 +1,6 @@
 """Records read by several workers, or by a tf.data service."""
 
+import json
 import time
 
 import numpy as np
@@ -7,10 +8,13 @@ import pytest
 import tensorflow as tf
 
 from data_pipeline.pretraining import PretrainingData
+from tests.support import artefacts
 from tests.support.record_fixtures import RECORDS
 from tests.support.record_fixtures import numbers
 from tests.support.record_fixtures import take
 from tests.support.record_fixtures import write_set
+from xlnet_tf import train
+from xlnet_tf.files import read_json_lines
 
 pytestmark = pytest.mark.slow
 
@@ -45,17 +49,30 @@ def test_workers_share_every_record_once(directory, workers, batch):
             assert sorted(read) == list(range(RECORDS))
 
 
-@pytest.mark.parametrize("num_workers", [1, 2])
-def test_service_gives_the_same_batches(directory, num_workers):
+@pytest.fixture
+def serve():
+    """Starts a tf.data service of so many workers: (dispatcher, workers)."""
     service = tf.data.experimental.service
-    dispatcher = service.DispatchServer()
-    address = dispatcher.target.split("://")[1]
-    workers = [
-        service.WorkerServer(service.WorkerConfig(dispatcher_address=address))
-        for _ in range(num_workers)
-    ]
-    while dispatcher._num_workers() < num_workers:
-        time.sleep(0.02)
+
+    def start(num_workers):
+        dispatcher = service.DispatchServer()
+        address = dispatcher.target.split("://")[1]
+        config = service.WorkerConfig(dispatcher_address=address)
+        workers = [service.WorkerServer(config) for _ in range(num_workers)]
+        while dispatcher._num_workers() < num_workers:
+            time.sleep(0.02)
+        return dispatcher, workers
+
+    return start
+
+
+def tasks_of(workers):
+    return sum(worker._num_tasks() for worker in workers)
+
+
+@pytest.mark.parametrize("num_workers", [1, 2])
+def test_service_gives_the_same_batches(directory, serve, num_workers):
+    dispatcher, workers = serve(num_workers)
     data = PretrainingData(directory, 4, service=dispatcher.target)
     here = PretrainingData(directory, 4)
     for options in ({}, {"start_step": 5, "first_row": 2, "replica_batch": 1}):
@@ -67,5 +84,24 @@ def test_service_gives_the_same_batches(directory, num_workers):
             for name in one:
                 np.testing.assert_array_equal(one[name], other[name])
     # Read by the workers, not by this process.
-    assert sum(worker._num_tasks() for worker in workers) >= 2
-    del workers, dispatcher
+    assert tasks_of(workers) >= 2
+
+
+def test_a_run_that_reads_by_a_service(records, serve, tmp_path):
+    """The command's option: training and held-out records, the same losses."""
+    dispatcher, workers = serve(1)
+    (tmp_path / "model.json").write_text(json.dumps(artefacts.MODEL))
+    argv = ["--records", records, "--config", tmp_path / "model.json"]
+    argv += ["--steps", 3, "--batch-size", 4, "--strategy", "one_device"]
+    here, there = tmp_path / "here", tmp_path / "there"
+    for output, *more in (
+        (here,),
+        (there, "--data-service", dispatcher.target),
+    ):
+        assert not train.main(
+            [str(x) for x in (*argv, "--output", output, *more)]
+        )
+    assert tasks_of(workers) >= 2
+    read = [read_json_lines(x / "metrics.jsonl") for x in (here, there)]
+    losses = [[line["loss"] for line in lines] for lines in read]
+    assert losses[0] == losses[1] and len(losses[0]) >= 2

@@ -15,7 +15,9 @@ from xlnet_tf.training.runs.memory_rows import MemoryRows
 class TinyRun:
     """State of one process of a run; a new object stands for a restart."""
 
-    def __init__(self, directory, strategy=None, interval=2, keep=3):
+    def __init__(
+        self, directory, strategy=None, interval=2, keep=3, seconds=None
+    ):
         self.strategy = strategy or one_device()
         self.training = TrainingConfig(
             steps=20, warmup_steps=2, batch_size=4, learning_rate=1e-2
@@ -25,9 +27,11 @@ class TinyRun:
             config, self.training, self.strategy
         )
         self.step = orbit.utils.create_global_step()
-        self.checkpoints = self.checkpoints_of(directory, interval, keep)
+        self.checkpoints = self.checkpoints_of(
+            directory, interval, keep, seconds
+        )
 
-    def checkpoints_of(self, directory, interval=2, keep=3):
+    def checkpoints_of(self, directory, interval=2, keep=3, seconds=None):
         return RunCheckpoints(
             tf.train.Checkpoint(
                 model=self.model, optimizer=self.optimizer, step=self.step
@@ -37,6 +41,7 @@ class TinyRun:
             self.strategy,
             interval,
             keep,
+            seconds,
         )
 
     def restore(self):

@@ -70,6 +70,29 @@ def test_saves_at_the_interval_once_a_step_and_keeps_the_newest(tmp_path):
     assert len(state.all_model_checkpoint_paths) == 2
 
 
+def test_a_checkpoint_is_due_when_the_newest_is_old(tmp_path, monkeypatch):
+    """Where another worker finds it old, too: they save together."""
+    clock = [1000.0]
+    monkeypatch.setattr(checkpoints.time, "monotonic", lambda: clock[0])
+    process = TinyRun(tmp_path, interval=100, seconds=60)
+    saved = []
+    for seconds in (59, 1, 59, 0.5, 0.5, 60):
+        clock[0] += seconds
+        process.pretend(1)
+        saved.append(process.checkpoints.save() is not None)
+    assert saved == [False, True, False, False, True, True]
+    assert process.checkpoints.save() is None  # of the same step
+    process.pretend(1)
+    asked = []
+    monkeypatch.setattr(
+        checkpoints,
+        "largest_and_smallest",
+        lambda strategy, value: (asked.append(value), (1.0, 0.0))[1],
+    )
+    assert process.checkpoints.save() is not None
+    assert asked == [False]
+
+
 def test_the_device_that_writes_and_reads_is_chosen(tmp_path, monkeypatch):
     process = TinyRun(tmp_path).pretend(2)
     process.checkpoints.save(check_interval=False)

@@ -129,7 +129,7 @@ def test_the_time_limit_stops_as_a_signal_does():
     assert ended == [(143, True)]
 
 
-def test_time_that_is_left(monkeypatch):
+def test_times_of_settings(monkeypatch):
     monkeypatch.setattr(stopping.time, "monotonic", lambda: 1000.0)
     for limit, seconds in (
         ("90", 90),
@@ -150,3 +150,12 @@ def test_time_that_is_left(monkeypatch):
     ):
         with pytest.raises(ValueError, match=message):
             TrainingConfig(time_limit=limit)
+    config = TrainingConfig(checkpoint_time_interval="1.5m")
+    assert config.checkpoint_time_seconds == 90
+    assert TrainingConfig().checkpoint_time_seconds is None
+    for value, message in (
+        ("often", "`checkpoint_time_interval` must be a number.*'often'"),
+        ("0m", "`checkpoint_time_interval` must be more than 0.*'0m'"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            TrainingConfig(checkpoint_time_interval=value)

@@ -10,10 +10,6 @@ import keras
 from data_pipeline.mixing import largest_batch
 from data_pipeline.mixing import open_records
 from data_pipeline.mixing import sets_of
-from data_pipeline.objectives import make_reader
-from data_pipeline.objectives.masked import MaskedReader
-from data_pipeline.objectives.permutation import PermutationReader
-from data_pipeline.objectives.pseudo_masked import PseudoMaskedReader
 from data_pipeline.records.manifest import read_manifest
 from data_pipeline.records.reading import tokenizer_of_records
 from data_pipeline.records.writer import TOKENIZER
@@ -30,6 +26,7 @@ from xlnet_tf.training.pretraining_step import distribute_records
 from xlnet_tf.training.pretraining_step import make_memory
 from xlnet_tf.training.records import check_same_text
 from xlnet_tf.training.records import model_config
+from xlnet_tf.training.records import objective_reader
 from xlnet_tf.training.records import record_sets
 from xlnet_tf.training.runs.exports import EXPORTS_FILE
 from xlnet_tf.training.runs.exports import keep_newest
@@ -104,6 +101,7 @@ class PretrainingRun(Run):
             weights,
             seed=config.seed,
             skip_corrupt=options.skip_corrupt,
+            service=options.data_service,
             objective=reader,
             layout=self.model_config.layout,
         )
@@ -135,6 +133,7 @@ class PretrainingRun(Run):
             split=split,
             seed=self.config.seed,
             skip_corrupt=options.skip_corrupt,
+            service=options.data_service,
             objective=self.data.reader,
             layout=self.model_config.layout,
         )
@@ -387,14 +386,3 @@ class PretrainingRun(Run):
                 self.config.exports_to_keep,
                 self.output / EXPORTS_FILE,
             )
-
-
-def objective_reader(config):
-    """ObjectiveReader of the settings of a run."""
-    if config.objective == "permutation":
-        return PermutationReader(config.order)
-    if config.objective == "masked":
-        return MaskedReader(config.masked_fraction, config.masked_unit)
-    if config.objective == "pseudo_masked":
-        return PseudoMaskedReader(config.masked_fraction)
-    return make_reader(config.objective)

@@ -1,9 +1,13 @@
-"""The model's config made to fit the records of a run."""
+"""Records of a run, how they are read, and the model's config for them."""
 
 import dataclasses
 import math
 
 from data_pipeline.command_line import near
+from data_pipeline.objectives import make_reader
+from data_pipeline.objectives.masked import MaskedReader
+from data_pipeline.objectives.permutation import PermutationReader
+from data_pipeline.objectives.pseudo_masked import PseudoMaskedReader
 from xlnet_tf.config import BertConfig
 from xlnet_tf.config import XLNetConfig
 from xlnet_tf.config import config_from_json
@@ -234,3 +238,14 @@ def check_same_text(manifest, other, directory):
             "lower-cased, but not both, so a loss on them would mean nothing. "
             "Build both with --lowercase, or both without."
         )
+
+
+def objective_reader(config):
+    """ObjectiveReader of the settings of a run."""
+    if config.objective == "permutation":
+        return PermutationReader(config.order)
+    if config.objective == "masked":
+        return MaskedReader(config.masked_fraction, config.masked_unit)
+    if config.objective == "pseudo_masked":
+        return PseudoMaskedReader(config.masked_fraction)
+    return make_reader(config.objective)

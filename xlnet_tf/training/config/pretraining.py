@@ -22,6 +22,7 @@ WITHOUT_INFLUENCE = (
     "evaluation_interval",
     "evaluation_steps",
     "checkpoint_interval",
+    "checkpoint_time_interval",
     "checkpoints_to_keep",
     "exports_to_keep",
     "patience",
@@ -32,7 +33,7 @@ WITHOUT_INFLUENCE = (
     "log_to",
     "profile",
 )
-# Units of `time_limit`.
+# Units of times.
 _SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
@@ -165,6 +166,12 @@ class TrainingConfig(Settings):
     checkpoint_interval: int = setting(
         500, "steps between checkpoints", POSITIVE
     )
+    checkpoint_time_interval: str | None = setting(
+        None,
+        "also save a checkpoint once the newest is this old, such as 10m, at "
+        "the end of a loop of --steps-per-loop (default none)",
+        metavar="TIME",
+    )
     checkpoints_to_keep: int = setting(
         3, "number of newest checkpoints to keep", POSITIVE
     )
@@ -209,10 +216,16 @@ class TrainingConfig(Settings):
     )
 
     def __post_init__(self):
-        limit = self.time_limit
-        if isinstance(limit, (int, float)) and not isinstance(limit, bool):
-            object.__setattr__(self, "time_limit", str(limit))  # of a file
+        for name in ("time_limit", "checkpoint_time_interval"):
+            value = getattr(self, name)
+            if isinstance(value, (int, float)) and not isinstance(value, bool):
+                object.__setattr__(self, name, str(value))  # of a file
         super().__post_init__()
+        if self.checkpoint_time_seconds == 0:
+            raise ValueError(
+                "`checkpoint_time_interval` must be more than 0. Received: "
+                f"checkpoint_time_interval={self.checkpoint_time_interval!r}."
+            )
         limit = self.time_limit_seconds
         if limit is not None and limit <= self.grace_period:
             raise ValueError(
@@ -245,14 +258,22 @@ class TrainingConfig(Settings):
     @property
     def time_limit_seconds(self):
         """float, or None without a limit."""
-        if self.time_limit is None:
+        return self._seconds("time_limit")
+
+    @property
+    def checkpoint_time_seconds(self):
+        """float, the most time between checkpoints, or None."""
+        return self._seconds("checkpoint_time_interval")
+
+    def _seconds(self, name):
+        value = getattr(self, name)
+        if value is None:
             return None
-        found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smhd]?)", self.time_limit)
+        found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smhd]?)", value)
         if not found:
             raise ValueError(
-                "`time_limit` must be a number of seconds, or one with the "
-                "unit s, m, h or d, such as 3h. Received: "
-                f"time_limit={self.time_limit!r}."
+                f"`{name}` must be a number of seconds, or one with the unit "
+                f"s, m, h or d, such as 3h. Received: {name}={value!r}."
             )
         return float(found[1]) * _SECONDS[found[2]]
 

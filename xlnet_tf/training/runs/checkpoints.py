@@ -14,6 +14,7 @@ tells a checkpoint that lost its files from one that was never finished.
 import re
 import shutil
 import tempfile
+import time
 import uuid
 
 import tensorflow as tf
@@ -27,6 +28,7 @@ from xlnet_tf.files.checksums import add_checksums
 from xlnet_tf.files.checksums import verify_checksums
 from xlnet_tf.training.strategy import checkpoint_options
 from xlnet_tf.training.strategy import is_chief
+from xlnet_tf.training.strategy import largest_and_smallest
 from xlnet_tf.training.strategy import wait_for_peers
 
 STATE_FILE = "checkpoint"  # TensorFlow's name
@@ -83,6 +85,8 @@ class RunCheckpoints(tf.train.CheckpointManager):
             to a temporary directory.
         interval: int, steps between checkpoints.
         max_to_keep: int.
+        seconds: float, age of the newest checkpoint at which the next is due
+            before the interval has passed, or None (default) for none.
 
     Attributes:
         skipped: list of str, what is damaged in the checkpoints that were
@@ -100,6 +104,7 @@ class RunCheckpoints(tf.train.CheckpointManager):
         strategy,
         interval,
         max_to_keep,
+        seconds=None,
     ):
         self.checkpoint = checkpoint
         self.directory = as_path(directory)
@@ -111,6 +116,8 @@ class RunCheckpoints(tf.train.CheckpointManager):
         self._options = checkpoint_options(strategy)
         self._is_chief = is_chief(strategy)
         self._scratch = None if self._is_chief else tempfile.mkdtemp()
+        self._seconds = seconds
+        self._saved_at = time.monotonic()
         self._last_step = None
         self._damaged = set()  # steps of checkpoints that were passed over
 
@@ -120,7 +127,8 @@ class RunCheckpoints(tf.train.CheckpointManager):
         since = step - (self._last_step or 0)
         if step == self._last_step:
             return None
-        if check_interval and since < self.checkpoint_interval:
+        is_due = since >= self.checkpoint_interval
+        if check_interval and not is_due and not self._is_old():
             return None
         if self._is_chief:
             self.directory.mkdir(parents=True, exist_ok=True)
@@ -134,7 +142,7 @@ class RunCheckpoints(tf.train.CheckpointManager):
         self.checkpoint.write(prefix, self._options)
         # The digests of the others' rows of memory are among those written.
         wait_for_peers(self._strategy)
-        self._last_step = step
+        self._last_step, self._saved_at = step, time.monotonic()
         self._damaged.discard(step)
         self.latest_checkpoint = str(self.directory / f"ckpt-{step}")
         if self._is_chief:
@@ -143,6 +151,16 @@ class RunCheckpoints(tf.train.CheckpointManager):
             add_checksums(self.directory, names, f"ckpt-{step}.sha256")
             self._keep_newest(step, files)
         return self.latest_checkpoint
+
+    def _is_old(self):
+        """Whether the time between checkpoints is over, at any worker: bool.
+
+        They save together, and their clocks differ.
+        """
+        if self._seconds is None:
+            return False
+        is_over = time.monotonic() - self._saved_at >= self._seconds
+        return largest_and_smallest(self._strategy, is_over)[0] > 0
 
     def _make_way(self, step):
         """Removes what is left of an earlier save of this step."""

@@ -265,6 +265,7 @@ class Run(abc.ABC):
             self.strategy,
             self.config.checkpoint_interval,
             self.config.checkpoints_to_keep,
+            self.config.checkpoint_time_seconds,
         )
         self._held.callback(self.checkpoints.close)
         self.restored = self.checkpoints.restore_or_initialize(before)
