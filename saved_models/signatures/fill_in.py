@@ -74,6 +74,14 @@ class PretrainerSignatures(EmbeddingSignatures):
             )
 
     def signatures(self):
+        generate = {}
+        if self._generation is not None:
+            generate = {"generate": self._generation.signature()}
+        objective = self._served.model.objectives[0]
+        # A causal model answers from the words before a blank. UniLMv2 without
+        # the autoencoding loss has no row that has learnt to.
+        if not objective.fills_blanks and objective.next_token != "content":
+            return {**super().signatures(), **generate}
         fill_in = Signature(
             self.fill_in,
             string_specs(text=1),
@@ -88,9 +96,6 @@ class PretrainerSignatures(EmbeddingSignatures):
         examples = self._example_ids()
         for example in examples:
             example["target_positions"] = example["token_ids"][:, :1] * 0
-        generate = {}
-        if self._generation is not None:
-            generate = {"generate": self._generation.signature()}
         return {
             "serving_default": fill_in,
             "fill_in": fill_in,

@@ -89,6 +89,14 @@ def test_random_tokens_follow_the_probabilities():
     assert drawn(logits, top_p=0.85)[3] == 0 == drawn(logits, top_k=2)[2]
 
 
+def test_no_temperature_brings_back_a_forbidden_token():
+    logits = [1.0, -1e9, 3.0, 2.0]  # as by `apply_rules`
+    for temperature in (1.0, 1e9, 1e30):
+        shares = drawn(logits, temperature=temperature)
+        assert shares[1] == 0 and shares[0] > 0
+    assert abs(shares[0] - 1 / 3) < 0.03
+
+
 def test_the_likeliest_token_without_sampling():
     logits = tf.constant([[0.0, 2.0, 1.0], [3.0, 2.0, 1.0]])
     found = choose(logits, tf.zeros(2), GenerationSettings())

@@ -13,7 +13,9 @@ from tests.support.export_fixtures import ask
 from tests.support.export_fixtures import module_of
 from tests.tasks.test_seq2seq import SOURCES
 from tests.tasks.test_seq2seq import task_of as seq2seq_of
+from xlnet_tf import XLNetPretrainer
 from xlnet_tf.generation.settings import GenerationSettings
+from xlnet_tf.objectives import PseudoMasked
 
 STEPS = 5
 
@@ -58,6 +60,26 @@ def test_signature_equals_generate(objective, settings):
     assert answer["has_ended"].tolist() == ended
     assert answer["num_tokens"].tolist() == sizes
     assert answer["error"].tolist() == [b""] * 3
+
+
+def test_no_blanks_are_filled_by_what_has_not_learnt_to():
+    """As `fill` refuses; the model generates."""
+    backbone = model_of("pseudo_masked").backbone
+    names = {}
+    for losses in ("both", "autoencoding", "partially_autoregressive"):
+        model = XLNetPretrainer(backbone, objective=PseudoMasked(losses))
+        generation = {} if losses == "autoencoding" else {"max_new_tokens": 2}
+        module = module_of(
+            model, sequence_length=24, generation=generation or None
+        )
+        signatures = module.signatures()
+        names[losses] = set(signatures)
+        is_filled = signatures["serving_default"] is signatures.get("fill_in")
+        assert is_filled == (losses != "partially_autoregressive")
+    blanks = {"fill_in", "fill_in_ids"}
+    assert names["both"] - names["autoencoding"] == {"generate"}
+    assert names["both"] - names["partially_autoregressive"] == blanks
+    assert signatures["serving_default"] is signatures["embed"]
 
 
 @pytest.mark.parametrize("beams", [1, 2])

@@ -92,9 +92,12 @@ def choose(logits, uniform, settings):
     """
     if not settings.samples:
         return tf.argmax(logits, axis=-1, output_type=tf.int32)
+    is_possible = logits > _IMPOSSIBLE
     # Below zero, so that a low temperature makes no logit infinite.
     logits -= tf.reduce_max(logits, axis=-1, keepdims=True)
     logits /= max(settings.temperature, _LOWEST_TEMPERATURE)
+    # A high one would bring those near that rules forbid.
+    logits = tf.where(is_possible, logits, _IMPOSSIBLE)
     size = logits.shape[-1]
     if settings.top_k and settings.top_k < size:
         least = tf.math.top_k(logits, k=settings.top_k).values[:, -1:]
