@@ -34,6 +34,8 @@ from saved_models.client.rows import read_texts
 
 _DIGITS = 6  # after the point
 _MASK = "<mask>"  # a blank of a text
+_TIMEOUT = 30.0  # seconds
+_OF_SERVERS = ("--name", "--timeout", "--ca-file", "--header")
 _MOST_SHOWN = 60  # characters of a text in a warning
 # JSON allows these characters, but many readers end lines at them.
 _ENDS_OF_LINES = {ord(c): f"\\u{ord(c):04x}" for c in "\x85\u2028\u2029"}
@@ -120,7 +122,6 @@ def parse_arguments(argv=None):
     add(
         "--timeout",
         type=float,
-        default=30.0,
         help="seconds that a server may take (default: 30)",
     )
     add(
@@ -216,17 +217,37 @@ def _headers(given):
     return headers
 
 
+def _check_place(arguments):
+    """Refuses options of a server without one, and of an export beside one."""
+    if bool(arguments.model) == bool(arguments.url):
+        raise ValueError("give either --model or --url.")
+    for option in _OF_SERVERS:
+        value = getattr(arguments, option.strip("-").replace("-", "_"))
+        if arguments.model and value not in (None, []):
+            raise ValueError(
+                f"{option} is for a model on a server: give --url, not --model."
+            )
+    for option, is_given in (
+        ("--trust", arguments.trust),
+        ("--no-verify", not arguments.verify),
+    ):
+        if arguments.url and is_given:
+            raise ValueError(
+                f"{option} is for an export in files: give --model, not --url."
+            )
+
+
 def main(argv=None):
     """Run the command; see the module's docstring."""
     arguments = parse_arguments(argv)
     rows, places = _read_rows(arguments)
-    if bool(arguments.model) == bool(arguments.url):
-        raise ValueError("give either --model or --url.")
+    _check_place(arguments)
     if arguments.url:
+        timeout = arguments.timeout
         export = connect(
             arguments.url,
             arguments.name,
-            arguments.timeout,
+            _TIMEOUT if timeout is None else timeout,
             ca_file=arguments.ca_file,
             headers=_headers(arguments.header),
         )

@@ -45,7 +45,6 @@ def parse_arguments(argv=None):
     add(
         "--order",
         nargs="+",
-        default=["random"],
         metavar="ORDER",
         help="forward, backward, random, or positions from 1 on: 3 2 4 1 "
         "(default random)",
@@ -124,9 +123,11 @@ def _draw_masks(options):
     if options.blocks:
         if options.memory:
             raise ValueError("--blocks draws a text without --memory.")
+        if options.order:
+            raise ValueError("give either --order or --blocks.")
         blocks = [_numbers("--blocks", x.split(",")) for x in options.blocks]
         return pictures.draw_pseudo_masks(pieces, blocks)
-    order = options.order
+    order = options.order or ["random"]
     named = len(order) == 1 and not order[0].isdigit()
     order = order[0] if named else _numbers("--order", order)
     return pictures.draw_masks(pieces, order, options.seed, options.memory)

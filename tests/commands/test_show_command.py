@@ -62,6 +62,10 @@ def test_bad_options_end_in_one_line(pretrained, tmp_path, capsys):
         ([*pieces, "--order", "1", "3"], "each position from 1 to 2 once"),
         ([*pieces, "--order", "up"], "`order` must be forward"),
         ([*pieces, "--blocks", "1,x"], "--blocks takes positions"),
+        (
+            [*pieces, "--blocks", "1", "--order", "forward"],
+            "either --order or --blocks",
+        ),
         (["attention", *model, "--layer", "7"], "`layer` must be from 0"),
         (["curve", tmp_path], "there is no metrics.jsonl"),
     ):

@@ -199,6 +199,15 @@ def test_predict_refuses(capsys, tmp_path, classifier_export, monkeypatch):
     line = refused(capsys, predict.main, *options)
     assert "there is no SavedModel in" in line
     assert "python -m saved_models.export" in line
+    for place, option, message in (
+        ("--model", ["--timeout", "0"], "--timeout is for a model on a server"),
+        ("--model", ["--header", "a:b"], "--header is for a model on a server"),
+        ("--url", ["--no-verify"], "--no-verify is for an export in files"),
+        ("--url", ["--trust"], "--trust is for an export in files"),
+        ("--url", ["--model", "x"], "give either --model or --url"),
+    ):
+        given = (place, "x", "--text", "a", *option)
+        assert message in refused(capsys, predict.main, *given)
     predictor = saved_models.load(classifier_export)
     with pytest.raises(ValueError, match="`text` must have 1 axes.* 2 axes"):
         predictor([["a"]])
