@@ -89,7 +89,16 @@ class MixedPretrainingData:
             )
             for number, path in enumerate(directories)
         ]
-        self._weights = weights or [data.num_records for data in sets]
+        if not sets:
+            raise ValueError("`directories` must name at least one set.")
+        if weights is None:
+            weights = [data.num_records for data in sets]
+        if len(weights) != len(sets):
+            raise ValueError(
+                f"`weights` must be a number for each of {len(sets)} sets. "
+                f"Received: {len(weights)} weights."
+            )
+        self._weights = list(weights)
         first = sets[0]
         for data in sets[1:]:
             _check_alike(data, first)

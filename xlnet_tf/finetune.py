@@ -164,7 +164,6 @@ def main(argv=None):
     options.begun = time.monotonic()  # --time-limit counts from here
     keep_programs(options.compilation_cache)
     check_backend("fine-tuning")
-    from data_pipeline.tasks import reading
     from xlnet_tf.training.finetuning import FinetuningRun
     from xlnet_tf.training.finetuning import run_task
     from xlnet_tf.training.results.summary import RESULTS_FILE
@@ -183,19 +182,7 @@ def main(argv=None):
         rate = begun.get("training", {}).get("learning_rate")
         config = dataclasses.replace(config, learning_rate=rate)
     with command_line.warnings_in_a_line():
-        data = reading.read_task(
-            options.task,
-            options.data,
-            evaluation=options.eval_data,
-            columns=options.columns,
-            fraction=config.hold_out,
-            # Of a run of several seeds, that of the first.
-            seed=(begun or {}).get("held_out_seed", config.seed),
-            # Runs begun by version 0.1 did not, and continue as they began.
-            by_class=not begun or begun.get("held_out_by_class", False),
-        )
-        if options.predict:  # read now: a mistake should not cost a training
-            reading.read_unlabelled(data.task, options.predict, data.columns)
+        data = _read(options, config, begun)
         strategy = make_strategy(
             options.strategy, options.tpu, config.worker_timeout
         )
@@ -223,6 +210,28 @@ def main(argv=None):
     if results[0] is not None:  # None on workers other than the chief
         write_summary(options.output, results, sys.stdout.write)
     return 0
+
+
+def _read(options, config, begun):
+    """TaskData of the options and of what a begun run, if any, held out."""
+    from data_pipeline.tasks import reading
+
+    data = reading.read_task(
+        options.task,
+        options.data,
+        evaluation=options.eval_data,
+        columns=options.columns,
+        fraction=config.hold_out,
+        # Of a run of several seeds, that of the first.
+        seed=(begun or {}).get("held_out_seed", config.seed),
+        # Runs begun by version 0.1 did not, and continue as they began.
+        by_class=not begun or begun.get("held_out_by_class", False),
+    )
+    if options.predict:  # read now: a mistake should not cost a training
+        reading.read_unlabelled(
+            data.task, options.predict, data.columns, data.labels
+        )
+    return data
 
 
 def command():

@@ -13,6 +13,8 @@ from data_pipeline.tasks.catalog import find_task
 from data_pipeline.tasks.examples import SPLITS
 from data_pipeline.tasks.examples import QuestionExample
 from data_pipeline.tasks.examples import TaskSpec
+from data_pipeline.tasks.labels import check_known
+from data_pipeline.tasks.labels import labels_of
 from data_pipeline.tasks.readers import choices
 from data_pipeline.tasks.readers import conll
 from data_pipeline.tasks.readers import pairs
@@ -313,48 +315,27 @@ def _warn_of_labels(task, examples, labels):
         )
 
 
-def read_unlabelled(task, path, columns=None):
+def read_unlabelled(task, path, columns=None, labels=None):
     """Read examples to predict, which may lack labels.
 
     Args:
         task: TaskSpec.
         path: str, a file in the format of the task.
         columns: str or None.
+        labels: tuple of str, the classes that are known, or None (default) for
+            any.
 
     Returns:
         list of examples.
+
+    Raises:
+        ValueError: an example has a label that is not known; or as
+            `read_examples`.
     """
-    return read_examples(task, path, "test", columns)
-
-
-def labels_of(task, examples):
-    """Classes of a task, or of its examples if the task names none.
-
-    Args:
-        task: TaskSpec.
-        examples: list of training examples.
-
-    Returns:
-        tuple of str, or None for a task without classes.
-    """
-    of_classes = ("classification", "multi_label", "token_classification")
-    if task.kind not in of_classes:
-        return None
-    if task.labels is not None:
-        return task.labels
-    if task.kind == "classification":
-        labels = {str(x.label) for x in examples}
-    elif task.kind == "multi_label":
-        labels = {label for x in examples for label in x.label}
-    else:
-        labels = {tag for x in examples for tag in x.tags}
-    # The tag "O" first; numbers in numerical order.
-    return tuple(
-        sorted(
-            labels,
-            key=lambda x: (x != "O", not x.isdigit(), len(x) * x.isdigit(), x),
-        )
-    )
+    examples = read_examples(task, path, "test", columns)
+    if labels is not None:
+        check_known(task, examples, labels)
+    return examples
 
 
 def _held_out(task, path, columns):

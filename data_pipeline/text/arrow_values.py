@@ -64,6 +64,9 @@ def value_reader(column, classes=None):
 
         return read
     kind = column.type
+    if types.is_dictionary(kind):  # categories of pandas
+        column.validate(full=True)
+        return value_reader(column.dictionary_decode(), classes)
     if types.is_list(kind) or types.is_large_list(kind):
         return _list_reader(column, classes)
     is_number = types.is_integer(kind) or types.is_floating(kind)

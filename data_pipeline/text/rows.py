@@ -1,5 +1,6 @@
 """Texts that are rows: lines of JSON, and rows of CSV and other tables."""
 
+import collections
 import contextlib
 import csv
 import json
@@ -17,10 +18,13 @@ from xlnet_tf.files.limits import in_a_line
 
 # A row is a document, which is held in memory and cannot be cut.
 MOST_CHARACTERS = 1 << 26
+_ABSENT = object()
 
 
 def read_json_lines(path, encoding, on_bad_text, field, log=None):
-    """Yield the text of each line of JSON that is not blank.
+    """Yield the text of each line of JSON that has one.
+
+    Lines whose text is null or blank are counted in `empty_rows` of the log.
 
     Args:
         path: str.
@@ -53,12 +57,12 @@ def read_json_lines(path, encoding, on_bad_text, field, log=None):
                 log,
             )
             continue
-        if text.strip():
+        if _has_text(text, log):
             yield text
 
 
 def _text_of(line, field):
-    """The text of a line of JSON; ValueError without one."""
+    """The text of a line of JSON, "" of null; ValueError without one."""
     try:
         value = json.loads(line)
     except json.JSONDecodeError as error:
@@ -74,7 +78,10 @@ def _text_of(line, field):
     if isinstance(value, dict) and field not in value:
         names = field.split(".")
     for name in names:
-        value = value.get(name) if isinstance(value, dict) else None
+        is_there = isinstance(value, dict) and name in value
+        value = value[name] if is_there else _ABSENT
+    if value is None:
+        return ""
     if not isinstance(value, str):
         raise ValueError(f'the JSON has no string field "{field}".')
     return value
@@ -108,34 +115,81 @@ def read_csv(path, encoding, on_bad_text, field, log=None):
     begin, header = next(named, (1, None))
     if header is None:
         return
+    lines = _LinesOfRows(lines, begin)
     with long_fields(MOST_CHARACTERS):
-        rows, place = _csv_rows(path, header, lines, field)
+        rows, place, width = _csv_rows(path, header, lines, field)
         while True:
+            lines.begin_row()
             try:
                 row = next(rows, None)
                 if row is None:
                     return
                 if not row:  # a blank line
                     continue
-                if len(row) <= place:
-                    raise csv.Error(f"it has {len(row)} of the columns")
+                if len(row) <= place or any(row[width:]):
+                    raise csv.Error(
+                        f"its fields are {len(row)} and the columns {width}; a "
+                        "text with the separator in it must be quoted"
+                    )
                 text = row[place]
             except csv.Error as error:
                 _leave_out(
-                    f"{path}: the row that ends in line "
-                    f"{begin + rows.line_num} is broken ({error}). A quote "
-                    'inside a quoted text is written ""; `on_bad_text` '
+                    f"{path}: the row {lines.of_row()} is broken ({error}). A "
+                    'quote inside a quoted text is written ""; `on_bad_text` '
                     "(--on-bad-text skip) leaves out such rows.",
                     on_bad_text,
                     log,
                 )
+                lines.read_again()
                 continue
             if _has_text(text, log):
                 yield text
 
 
+class _LinesOfRows:
+    """Lines for a reader of CSV, which can be read again after a broken row.
+
+    A quote that is never closed would take all that follows with it.
+
+    Args:
+        lines: iterator of str without their ends.
+        number: int, of the line before them.
+    """
+
+    def __init__(self, lines, number):
+        self._lines = lines
+        self._number = number  # of the newest line
+        self._row = []  # lines of the row that is being read
+        self._again = collections.deque()
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        line = self._again.popleft() if self._again else next(self._lines)
+        self._number += 1
+        self._row.append(line)
+        return line + "\n"
+
+    def begin_row(self):
+        """Lets go of the lines of the row before."""
+        self._row.clear()
+
+    def of_row(self):
+        """The place of the row in its file, str."""
+        begin = self._number - len(self._row) + 1
+        if begin >= self._number:
+            return f"in line {self._number}"
+        return f"in lines {begin} to {self._number}"
+
+    def read_again(self):
+        """Goes back to the second line of the row."""
+        self._again.extendleft(reversed(self._row[1:]))
+        self._number -= max(len(self._row) - 1, 0)
+
+
 def _csv_rows(path, header, lines, field):
-    """A reader of the rows after the header, and the place of a column."""
+    """A reader of the rows, the place of a column, and the header's width."""
     stem, ending = os.path.splitext(path.lower())
     name = stem if ending in COMPRESSED else path.lower()
     is_tsv = name.endswith(".tsv")
@@ -149,9 +203,13 @@ def _csv_rows(path, header, lines, field):
             continue
         names = max(names, found, key=len)
         if found.count(field) == 1:
-            ends = (line + "\n" for line in lines)
-            rows = csv.reader(ends, delimiter=separator, **style)
-            return rows, found.index(field)
+            rows = csv.reader(lines, delimiter=separator, **style)
+            return rows, found.index(field), len(found)
+    if names.count(field) > 1:
+        raise TextError(
+            f"{path}: {names.count(field)} columns are named {field!r}. Give "
+            "each a name of its own."
+        )
     raise TextError(
         f"{path}: there is no column {field!r} of texts. Columns: "
         f"{in_a_line(', '.join(names)[:500])}. Name yours by `text_field` "

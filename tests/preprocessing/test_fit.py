@@ -115,6 +115,18 @@ def test_metrics_of_a_regression_are_means_over_the_rows():
     np.testing.assert_allclose(found["r2_score"], expected, rtol=1e-4)
 
 
+def test_class_weights_by_name():
+    weights = {0: 1.0, 1: 3.0}
+    losses = []
+    for given in (weights, {"neg": 1.0, "pos": 3.0}, {0: 1.0, "pos": 3.0}):
+        task = quick(classifier(labels=["neg", "pos"], dropout=0.0))
+        fitted = task.fit(TEXTS, LABELS, class_weight=given, verbose=0)
+        losses.append(fitted.history["loss"][0])
+    assert losses[0] == losses[1] == losses[2]
+    with pytest.raises(ValueError, match="labels of the model .neg, pos.*'x'"):
+        task.fit(TEXTS, LABELS, class_weight={"x": 1.0})
+
+
 def test_class_weights_need_one_class_for_each_row():
     ranker = xlnet_tf.XLNetRanker(
         backbone(), preprocessor=preprocessor(XLNetRankerPreprocessor)

@@ -1,5 +1,6 @@
 """Tasks on raw strings: fit, evaluate, predict, and their files."""
 
+import collections.abc
 import json
 
 import keras
@@ -181,6 +182,19 @@ def test_scores_of_fillers_are_hidden_and_the_loss_is_listwise():
     np.testing.assert_allclose(found, [1 / rank, 0])
 
 
+class Column(collections.abc.Sequence):
+    """A sequence that is no list, as a column of Hugging Face's `datasets`."""
+
+    def __init__(self, values):
+        self._values = values
+
+    def __len__(self):
+        return len(self._values)
+
+    def __getitem__(self, place):
+        return self._values[place]
+
+
 def test_labels_may_be_names():
     task = quick(classifier(labels=["neg", "pos"], dropout=0.0))
     names = [("neg", "pos")[i] for i in LABELS]
@@ -192,6 +206,9 @@ def test_labels_may_be_names():
         (TEXTS, np.array(names, object)),
         (TEXTS, tf.constant(names)),
         (features, np.array(names)),
+        (TEXTS, [[name] for name in names]),
+        (Column(TEXTS), Column(names)),
+        (Column(TEXTS), Column(LABELS)),
     ):
         found = task.evaluate(x, y, verbose=0)
         np.testing.assert_allclose(found, numbers, rtol=1e-5)
@@ -211,6 +228,13 @@ def test_labels_may_be_names():
     assert task.predict_labels(TEXTS, verbose=0) == best.tolist()
 
 
+def objects(rows):
+    """An array of lists, as a column of a data frame has them."""
+    array = np.empty(len(rows), object)
+    array[:] = rows
+    return array
+
+
 def test_tags_of_words_may_be_names():
     names = ["O", "B-x", "I-x"]
     task = tagger(labels=names)
@@ -226,6 +250,9 @@ def test_tags_of_words_may_be_names():
         (words, empty),
         (tf.ragged.constant(words), tf.ragged.constant(empty)),
         (np.array(padded), np.array(dense)),
+        (objects(words), objects(tags)),
+        (objects(words), objects([np.array(row) for row in numbers])),
+        (words, [np.array(row) for row in numbers]),
     ):
         found = task.evaluate(x, y, verbose=0)
         np.testing.assert_allclose(found, expected, rtol=1e-5)
@@ -234,6 +261,10 @@ def test_tags_of_words_may_be_names():
     for wrong, labels in ((["O", "?"], names), (["O", "B-x"], None)):
         with pytest.raises(ValueError, match="Received: '.*', example 1 from"):
             tagger(labels=labels).fit(words[:2], [[None, None], wrong])
+    message = "one label for each word.* 2 labels of 3 words, example 1 from 0"
+    for y in ([[0, 1], [2, 0]], [["O", "O"], ["O", "O"]]):
+        with pytest.raises(ValueError, match=message):
+            task.fit(words[:2], y)
 
 
 def test_tags_are_predicted_for_words():
@@ -399,6 +430,9 @@ def test_a_data_frame_of_one_column_is_that_column():
     valid = (frame, LABELS)
     found = task.fit(frame, LABELS, validation_data=valid, verbose=0).history
     assert set(found) >= {"loss", "val_loss"}
+    for missing in ([None, "b"], ["b", None]):
+        with pytest.raises(TypeError, match="`text` must be strings. Received"):
+            task.predict(np.array(missing, object))
     with pytest.raises(ValueError, match="one column .* Received: .* a, b"):
         task.predict(Frame(a=texts, b=texts))
 
@@ -503,6 +537,19 @@ def test_labels_must_fit_the_head_that_is_loaded(tmp_path):
     (tmp_path / "task.json").unlink()
     again = make(tmp_path, labels=["a", "b", "c"], verify=False)
     assert again.num_classes == 3
+
+
+def test_a_lone_surrogate_is_replaced():
+    """As by the commands: UTF-8 has none."""
+    task = quick(classifier())
+    expected = task.predict(["a \ufffd", "b"], verbose=0)
+    for texts in (["a \ud83d", "b"], np.array(["a \ud83d", "b"])):
+        np.testing.assert_array_equal(task.predict(texts, verbose=0), expected)
+    words = [["a", "\ufffd"], ["b"]]
+    expected = tagger().preprocessor(words)["token_ids"]
+    words[0][1] = "\ud83d"
+    found = tagger().preprocessor(words)["token_ids"]
+    np.testing.assert_array_equal(found, expected)
 
 
 def test_wrong_data_is_named():

@@ -115,6 +115,16 @@ def test_any_start_and_any_rows_are_the_same(made):
             data.dataset(**options)
 
 
+def test_weights_are_one_for_each_set(made):
+    found = mixed(made, weights=np.array([4, 3, 1]))
+    assert [x.batch_size for x in found.sets] == [4, 3, 1]
+    for weights in ([1, 2], [1, 2, 3, 4], []):
+        with pytest.raises(ValueError, match="a number for each of 3 sets"):
+            mixed(made, weights=weights)
+    with pytest.raises(ValueError, match="at least one set"):
+        MixedPretrainingData([], 4)
+
+
 def test_weights_default_to_the_sizes(made):
     data = mixed(made, 13, None)
     assert [x.batch_size for x in data.sets] == [7, 4, 2]

@@ -24,6 +24,7 @@ MORE = {
     "day": [datetime.date(2024, 5, 1)] * 250,
     "words": [["a", "b"]] * 250,
     "title": pyarrow.array(["T"] * 250).dictionary_encode(),
+    "stars": pyarrow.array([5, 3] * 125).dictionary_encode(),
 }
 
 
@@ -36,6 +37,7 @@ def table():
 
 def as_json(path):
     rows = [{**row, "day": "2024-05-01", "title": "T"} for row in ROWS]
+    rows = [{**row, "stars": (5, 3)[n % 2]} for n, row in enumerate(rows)]
     path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
     return path
 
@@ -55,6 +57,7 @@ def test_columns_as_lines_of_json_have_them(tmp_path):
             ("classification", None),
             ("classification", "label=fine"),
             ("classification", "text=title+text,label=day"),
+            ("classification", "label=stars"),
             ("regression", "label=score"),
         ):
             found = read_examples(task, path, columns=columns)

@@ -109,6 +109,17 @@ def test_one_file(tmp_path):
         assert texts(read_examples("pair", tmp_path / name)) == texts(found)
 
 
+def test_compressed_splits_in_a_directory(tmp_path):
+    write(tmp_path / "train.tsv", RTE)
+    write(tmp_path / "dev.tsv.gz", gzip.compress(RTE.encode()))
+    ((name, found),) = read_task("pair", tmp_path).held_out()
+    assert name == "dev" and texts(found) == texts(RTE_EXAMPLES)
+    # The plain one of both.
+    write(tmp_path / "dev.tsv", RTE.replace("A", "B"))
+    ((_, found),) = read_task("pair", tmp_path).held_out()
+    assert found[0].text == 'B "big'
+
+
 def test_names_of_files_are_no_patterns(tmp_path):
     for name in ("my.target.tsv", "x.tars.tsv.gz", "a[1]*.tsv", "a::b.tsv"):
         text = gzip.compress(RTE.encode()) if ".gz" in name else RTE
@@ -295,19 +306,30 @@ def test_columns(tmp_path):
         assert texts(found) == [("Bad", None, "3")]
 
 
+def test_two_columns_of_a_name(tmp_path):
+    path = write(tmp_path / "a.csv", "text,text,label\nA,B,x\nC,D,y\n")
+    with pytest.raises(ValueError, match="several columns are named 'text'"):
+        read_examples("classification", path)
+    found = read_examples("classification", path, columns="text=1")
+    assert texts(found)[0] == ("B", None, "x")
+
+
 def test_a_name_in_a_row_of_a_table_without_a_header(tmp_path):
     for cells, columns, warns in (
         (("review", "It is."), "label=0,text=1", False),
         (("It is.", "content"), "text=0,label=1", False),
         (("It is.", "target"), "text=0,label=1", True),
+        (("comment", "sentiment"), "text=0,label=1", True),
+        (("comment", "pos"), "text=0,label=1", False),
         (("Label", "It is."), "label=0,text=1", True),
     ):
-        path = write(tmp_path / "a.csv", f"{','.join(cells)}\na,b\n")
+        rows = "a,b\n" if cells[0] != "comment" else "a,pos\nb,pos\n"
+        path = write(tmp_path / "a.csv", f"{','.join(cells)}\n{rows}")
         with warnings.catch_warnings(record=True) as told:
             warnings.simplefilter("always")
             found = read_examples("classification", path, columns=columns)
         assert {found[0].text, found[0].label} == set(cells)
-        assert len(found) == 2
+        assert len(found) == 1 + rows.count("\n")
         assert ["is read as an example" in str(x.message) for x in told] == (
             [True] * warns
         )
@@ -393,6 +415,16 @@ def test_classes_of_a_text(tmp_path):
     path = write(tmp_path / "c.jsonl", lines)
     found = [x.label for x in read_examples("multi-label", path)]
     assert found == [("x, y",), ("y, z",)]
+    # As `datasets` writes them: a 1 for each class of the text.
+    hot = [[0, 1, 0], [1, 1, 0], [0, 0, 0]], [[0.0, 1.0], [1.0, 0.0]]
+    for lists, expected in zip(
+        hot, ([("1",), ("0", "1"), ()], [("1",), ("0",)]), strict=True
+    ):
+        lines = [json.dumps({"text": "a", "label": one}) for one in lists]
+        path = write(tmp_path / "e.jsonl", "\n".join(lines))
+        with pytest.warns(UserWarning, match="0 or 1: classes are their place"):
+            found = [x.label for x in read_examples("multi-label", path)]
+        assert found == expected
     # A file to evaluate on knows the classes of the one to train on.
     write(tmp_path / "d.csv", 'text,label\nd,"Arts, Culture"\ne,"Sports,x"\n')
     data = read_task("multi-label", tmp_path / "a.csv", tmp_path / "d.csv")

@@ -210,6 +210,9 @@ def test_questions_a_line(tmp_path):
     ]
     assert [x.is_impossible for x in found] == [False, False, True]
     assert (found[0].title, found[0].context) == ("T", one["context"])
+    write_rows({**rows[0], "title": None})
+    assert read_examples("squad-2.0", path)[0].title == ""
+    write_rows(*rows)
     with pytest.raises(ValueError, match="question 3: it has no answers"):
         read_examples("squad-1.1", path)
     write_rows(*rows[:2], one)
@@ -316,6 +319,14 @@ def test_comments_are_no_words(tmp_path):
     write(path, "# sent_id = 1\n#\na\n\na\n#\n")
     found = read_examples("ner", path, "test")
     assert [x.words for x in found] == [("#", "a"), ("a", "#")]
+
+
+def test_lines_of_words_that_end_with_carriage_returns(tmp_path):
+    path = write(tmp_path / "a.conll", "EU B-ORG\rsays O\r\rHi O\r")
+    with pytest.raises(ValueError, match="row 1: a carriage return within"):
+        read_examples("ner", path)
+    write(path, "EU B-ORG\r\nsays O\r\n\r\nHi O\r\n")
+    assert [len(x.words) for x in read_examples("ner", path)] == [2, 1]
 
 
 def test_iob1_by_seqeval():

@@ -163,6 +163,31 @@ def test_rows_of_csv_are_documents(tmp_path):
             assert log.bad_text[count] == {"a": 1, "i": 2}[name[0]]
 
 
+def test_an_open_quote_costs_its_line_alone(tmp_path):
+    """Not all rows behind it, of which it would be a text."""
+    good = [f'"row {n}\nof two",1\n' for n in range(20)]
+    text = f'text,label\n{good[0]}"an odd quote,1\n{"".join(good[1:])}'
+    (tmp_path / "a.csv").write_text(text)
+    with pytest.raises(files.TextError, match="row in lines 4 to 5 is broken"):
+        read(tmp_path / "a.csv")
+    (tmp_path / "b.csv").write_text('text,label\n"open,1\n' + 5000 * "a,1\n")
+    for name, count in (("a", 20), ("b", 5000)):
+        log = files.ReadLog(None)
+        path = tmp_path / f"{name}.csv"
+        found = [*Corpus(path, on_bad_text="skip").documents(log)]
+        assert len(found) == count, name
+        assert log.bad_text["skipped_lines"] == 1, name
+
+
+def test_json_of_data_frames(tmp_path):
+    """Null is an empty text, as in tables of other formats."""
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"text": null}\n{"text": " "}\n{"text": "a"}\n')
+    log = files.ReadLog(None)
+    assert [x.text for x in Corpus(path).documents(log)] == ["a"]
+    assert log.bad_text == {"empty_rows": 2}
+
+
 def test_files_in_order_and_their_bytes(tmp_path):
     for name in ("b", "a", "c"):
         (tmp_path / f"{name}.txt").write_text(f"Text {name}")
@@ -465,10 +490,22 @@ def test_errors(tmp_path):
             "a.csv",
             "\nid,text\n1,a\n2",
             {},
-            "ends in line 4 is broken .it has 1",
+            "row in line 4 is broken .its fields are 1 and the columns 2",
         ),
         ("a.csv", 'text\n"a" b\nc', {}, "line 2 is broken .',' expected"),
-        ("a.csv", 'text\n"a\nb', {}, "line 3 is broken .unexpected end of"),
+        (
+            "a.csv",
+            'text\n"a\nb',
+            {},
+            "lines 2 to 3 is broken .unexpected end of",
+        ),
+        (
+            "a.csv",
+            "text,label\nhello,1,\nhello, world,1\n",
+            {},
+            "row in line 3 is broken .its fields are 3.*must be quoted",
+        ),
+        ("a.csv", "text,text\na,b", {}, "2 columns are named 'text'"),
         ("a.txt", "a", {"encoding": "zlib"}, "`encoding` is not one"),
         ("a.txt", "a", {"encoding": "hex"}, "`encoding` is not one"),
         (

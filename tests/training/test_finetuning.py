@@ -256,10 +256,16 @@ def test_what_is_predicted_is_read_before_the_training(
     pretrained, tmp_path, capsys
 ):
     argv = options(pretrained / "preset", tmp_path / "run")
-    argv += ["--predict", str(tmp_path / "gone.tsv")]
-    assert command_line.run(finetune.main, argv) == 1
-    assert "gone.tsv" in capsys.readouterr().err
-    assert not (tmp_path / "run").exists()
+    other = tmp_path / "other.tsv"
+    other.write_text("text\tlabel\nBa co.\tneither\n")
+    for path, message in (
+        (tmp_path / "gone.tsv", "gone.tsv"),
+        (other, "other.tsv, row 2: the label 'neither' is none of those known"),
+    ):
+        given = [*argv, "--predict", str(path)]
+        assert command_line.run(finetune.main, given) == 1
+        assert message in capsys.readouterr().err
+        assert not (tmp_path / "run").exists()
 
 
 def test_errors_are_one_line(pretrained, tmp_path, capsys):

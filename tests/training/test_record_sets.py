@@ -56,6 +56,8 @@ def test_weights_of_directories(tmp_path):
         ["a=1", "b="],
         ["a=1", "a=1"],
         ["a", "a"],
+        ["a", "a/"],
+        ["a=", "b="],
     ):
         with pytest.raises(ValueError, match="`--records` .*Received: ") as e:
             record_sets(given)

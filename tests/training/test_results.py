@@ -232,6 +232,12 @@ def test_official_files_are_written_all_or_none(monkeypatch, tmp_path):
     decoded = [{"id": "a", "answer": "x", "n_best": [], "no_answer_odds": 0.5}]
     examples = [QuestionExample("a", "x", "q")]
     report.write_report(tmp_path, spec, examples, decoded)
+    # An answer may be cut within a character of two surrogates.
+    cut = [{**decoded[0], "answer": "x\ud83d"}]
+    report.write_report(tmp_path, spec, examples, cut)
+    texts = [(tmp_path / x).read_text() for x in report.OFFICIAL_FILES.values()]
+    assert any(r"x\ud83d" in text for text in texts)
+    report.write_report(tmp_path, spec, examples, decoded)
     before = {x.name: x.read_bytes() for x in tmp_path.iterdir()}
     assert set(before) == {*report.OFFICIAL_FILES.values(), "answers.png"}
     damaged = [{"id": "a", "answer": "y", "n_best": []}]

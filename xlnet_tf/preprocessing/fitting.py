@@ -180,6 +180,7 @@ class RawStringModel:
                 "does not have. Leave it out."
             )
         check_weights(x, y, sample_weight, class_weight)
+        class_weight = self.numbered_weights(class_weight)
         y = self.numbered(y, x)
         validation = validation_data
         validation_size = kwargs.get("validation_batch_size") or batch_size
@@ -260,6 +261,10 @@ class RawStringModel:
             ValueError: if one is not known to the model.
         """
         return y
+
+    def numbered_weights(self, class_weight):
+        """`class_weight` of `fit` by numbers of classes, not by names."""
+        return class_weight
 
     def label_range(self, data):
         """The labels of a data set that are known to the model.

@@ -3,8 +3,11 @@
 TensorFlow is imported when the first input comes.
 """
 
+import collections.abc
 import numbers
 import re
+
+import numpy as np
 
 from xlnet_tf.files.limits import shown
 
@@ -59,21 +62,58 @@ def strings(value, name):
 
 
 def to_tensor(value):
-    """A tensor of lists, arrays or tensors; ragged where lists are uneven."""
+    """A tensor of lists, arrays or tensors; ragged where lists are uneven.
+
+    Args:
+        value: tensor, array, Series, or a sequence such as a list or a column
+            of a data set of Hugging Face; rows of it may be any of these.
+    """
     import tensorflow as tf
 
     if isinstance(value, (tf.Tensor, tf.RaggedTensor)):
         return value
-    if hasattr(value, "__array__"):
-        value = value.__array__()
-        if value.dtype.kind == "T":  # NumPy's strings of any length
-            value = value.astype(object)
-        return tf.convert_to_tensor(value)
-    if isinstance(value, (list, tuple)):
-        rows = [row for row in value if isinstance(row, (list, tuple))]
+    value = _as_list(value)
+    if isinstance(value, list):
+        rows = [x if tf.is_tensor(x) else _as_list(x) for x in value]
+        value = [x.tolist() if isinstance(x, np.ndarray) else x for x in rows]
+    try:
+        return _of_lists(value)
+    except ValueError:
+        if not isinstance(value, list):
+            raise
+        return _of_lists(_without_surrogates(value))
+
+
+def _of_lists(value):
+    """A tensor of an array, or of lists of the same depth."""
+    import tensorflow as tf
+
+    if isinstance(value, list):
+        rows = [row for row in value if isinstance(row, list)]
         if len({len(row) for row in rows}) > 1:
             return tf.ragged.constant(value)
     return tf.convert_to_tensor(value)
+
+
+def _as_list(value):
+    """Sequences, and arrays of objects or texts, as lists; others as given."""
+    if hasattr(value, "__array__"):
+        array = value.__array__()
+        # "T": NumPy's strings of any length.
+        return array.tolist() if array.dtype.kind in "OTU" else array
+    is_text = isinstance(value, (str, bytes))
+    if isinstance(value, collections.abc.Sequence) and not is_text:
+        return list(value)
+    return value
+
+
+def _without_surrogates(value):
+    """Texts in lists, a U+FFFD for each lone surrogate, which UTF-8 lacks."""
+    if isinstance(value, list):
+        return [_without_surrogates(x) for x in value]
+    if isinstance(value, str):
+        return _SURROGATES.sub("\ufffd", value)
+    return value
 
 
 def of_frame(x):
@@ -131,8 +171,7 @@ def of_examples(texts, shape=None):
     import tensorflow as tf
 
     # One for one, so that places in the text stay what they are.
-    texts = [_SURROGATES.sub("\ufffd", text) for text in texts]
-    tensor = tf.constant(texts, tf.string)
+    tensor = tf.constant(_without_surrogates(list(texts)), tf.string)
     return tensor if shape is None else tf.reshape(tensor, shape)
 
 
@@ -151,12 +190,14 @@ def is_raw(x):
         return "token_ids" not in x and any(map(is_raw, x.values()))
     if isinstance(x, (list, tuple)):
         return any(map(is_raw, x[:2]))  # the second of a pair, at most
+    if isinstance(x, collections.abc.Sequence):  # of Hugging Face's data sets
+        return len(x) > 0 and is_raw(x[0])
     dtype = getattr(x, "dtype", None)
     if dtype is None:
         return False
     kind = getattr(dtype, "kind", None)
     if kind == "O":
-        return is_raw(x.__array__().ravel()[:1].tolist())
+        return any(map(is_raw, x.__array__().ravel().tolist()))
     return kind in ("U", "S", "T") or getattr(dtype, "name", "") in (
         "string",
         "str",

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import keras
 import numpy as np
 
+from data_pipeline.tasks.labels import unknown_label
 from xlnet_tf.preprocessing.preprocessor import Preprocessor
 from xlnet_tf.preprocessing.strings import check_rank
 from xlnet_tf.preprocessing.strings import named_strings
@@ -206,14 +207,6 @@ def _several_labels(examples, labels):
                 raise ValueError(unknown_label(example, label, labels))
             found[row, known[label]] = 1
     return found
-
-
-def unknown_label(example, label, labels):
-    """Message that names an example with a label that is not known."""
-    return (
-        f"{example.where}: the label {label!r} is none of those known: "
-        f"{', '.join(map(str, labels))}."
-    )
 
 
 def _is_list_of_batches(x):

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import keras
 import numpy as np
 
+from data_pipeline.tasks.labels import unknown_label
 from xlnet_tf.preprocessing.preprocessor import Preprocessor
 from xlnet_tf.preprocessing.preprocessor import add_axis
 from xlnet_tf.preprocessing.preprocessor import first_row
@@ -15,7 +16,6 @@ from xlnet_tf.preprocessing.strings import check_rank
 from xlnet_tf.preprocessing.strings import named_strings
 from xlnet_tf.preprocessing.strings import of_examples
 from xlnet_tf.preprocessing.strings import to_tensor
-from xlnet_tf.preprocessing.texts import unknown_label
 
 _NO_LABEL = -1
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import os
 
 from data_pipeline.command_line import near
 from data_pipeline.objectives import make_reader
@@ -97,12 +98,12 @@ def record_sets(records):
             directory, weight = text, None
         directories.append(directory)
         weights.append(weight)
-    if len(set(directories)) < len(directories):
+    if len({os.path.normpath(x) for x in directories}) < len(directories):
         raise ValueError(
             "`--records` names a set twice. Received: --records "
             f"{' '.join(directories)}."
         )
-    if not any(weights):
+    if not any(weight is not None for weight in weights):
         return directories, None
     try:
         numbers = [float(weight or "") for weight in weights]

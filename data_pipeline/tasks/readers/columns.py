@@ -1,9 +1,11 @@
 """Columns of a table and their roles in a task."""
 
+import math
 import operator
 import warnings
 
 LABEL_ROLES = ("label", "relevance", "target")
+LONGEST_NAME = 40  # characters of a column's name, or of a class
 
 
 def parse_columns(task, columns):
@@ -97,25 +99,44 @@ class Columns:
         )
 
     def _names_numbered(self):
-        """Whether the first row has a usual name in each numbered column.
-
-        Warns where it has one in some, and is read as an example all the same.
-        """
-        found = [
+        """Whether the first row has a usual name in each numbered column."""
+        return all(
             int(number) < len(self._folded)
             and self._folded[int(number)]
             in [str(name).casefold() for name in self._task.columns[role]]
             for role, given in self._given.items()
             for number in given.split("+")
-        ]
-        if any(found) and not all(found):
+        )
+
+    def warn_of_names(self, rows):
+        """Warns where columns are given by number and the first row has names.
+
+        It is read as an example all the same: a text may be such a name.
+
+        Args:
+            rows: list of list of str, the first rows.
+        """
+        numbers = {
+            (role, number)
+            for role, given in self._given.items()
+            for number in given.split("+")
+            if number.isdecimal() and int(number) < len(self._folded)
+        }
+        is_usual = any(
+            self._folded[int(number)]
+            in [str(name).casefold() for name in self._task.columns[role]]
+            for role, number in numbers
+        )
+        has_labels = not self._split.startswith("test") and any(
+            role in LABEL_ROLES for role, _ in numbers
+        )
+        if is_usual or (has_labels and is_header(rows)):
             warnings.warn(
                 f"{self._place}: the first row, {', '.join(self.names)[:100]}, "
                 "is read as an example, as columns are given by number; remove "
                 "it if it holds their names",
                 stacklevel=2,
             )
-        return all(found)
 
     def _needs(self, role):
         return role not in self._task.optional and not (
@@ -145,6 +166,11 @@ class Columns:
             if not self._needs(role) and part >= len(self.names):
                 return None  # a table of texts to predict has no labels
             return part if is_usable and not self.is_json else None
+        if self._folded.count(part.casefold()) > 1 and not self.is_json:
+            raise ValueError(
+                f"{self._place}: several columns are named {part!r}. Give each "
+                f"a name of its own, or a number: --columns {role}=NUMBER."
+            )
         return self._named(part)
 
     def _named(self, name):
@@ -184,3 +210,28 @@ def _getter(key):
         return operator.itemgetter(key[0])
     get = operator.itemgetter(*key)
     return lambda row: " ".join(filter(None, get(row)))
+
+
+def is_header(rows):
+    """Whether a first row of unusual names still looks like a header, bool.
+
+    Args:
+        rows: list of list of str, the first rows.
+    """
+    first = [cell.strip() for cell in rows[0]]
+    below = {cell.strip() for row in rows[1:] for cell in row}
+    return len(rows) > 2 and all(
+        cell
+        and len(cell) <= LONGEST_NAME
+        and not is_number(cell)
+        and cell not in below
+        for cell in first
+    )
+
+
+def is_number(cell):
+    """Whether a cell, str, holds a finite number, bool."""
+    try:
+        return math.isfinite(float(cell))
+    except ValueError:
+        return False

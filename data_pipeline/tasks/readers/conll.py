@@ -49,6 +49,11 @@ def read_examples(tree, name, task, split, columns=None):
     has_tags = None
     with archives.open_text(tree, name, newline="\n") as lines:
         for number, line in enumerate(lines, start=1):
+            if "\r" in line.rstrip("\r\n"):
+                raise ValueError(
+                    f"{place}, row {number}: a carriage return within the "
+                    "line. Write the file with line feeds at the ends of lines."
+                )
             fields = _fields(line)
             if not fields or fields[0] == _DOCUMENT_START:
                 _end(examples, words, tags, task, f"{file}, row {begin}")

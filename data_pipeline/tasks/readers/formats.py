@@ -36,13 +36,13 @@ _FIELD_CHARACTERS = 1 << 30
 _SEPARATORS = {";": "semicolons", "\t": "tabs"}
 # Older versions of `datasets` put a digest behind the number.
 _SHARD = re.compile(r"(.*)-(\d{5})-of-(\d{5})(-[0-9a-f]+)?(\.\w+)")
-_FIRST_ROWS = 20  # which tell the separator
+FIRST_ROWS = 20  # which tell the separator
 
 
 def find_table(tree, name):
     """The file of a table, or the first of several that it is divided into.
 
-    As the Hugging Face Hub divides train.parquet:
+    It may be compressed. Divided as the Hugging Face Hub divides train.parquet:
     train-00000-of-00002.parquet, train-00001-of-00002.parquet.
 
     Args:
@@ -52,8 +52,9 @@ def find_table(tree, name):
     Returns:
         str or None.
     """
-    if tree.has(name):
-        return name
+    for compressed in ("", *COMPRESSED):
+        if tree.has(name + compressed):
+            return name + compressed
     if not columnar.is_columnar(name):
         return None
     stem, ending = os.path.splitext(name)
@@ -180,7 +181,7 @@ def _widths(tree, name, separator):
     ):
         reader = csv.reader(file, skipinitialspace=True, delimiter=separator)
         try:
-            rows = list(itertools.islice(filter(None, reader), _FIRST_ROWS))
+            rows = list(itertools.islice(filter(None, reader), FIRST_ROWS))
         except csv.Error:
             return []
         return list(map(len, rows))

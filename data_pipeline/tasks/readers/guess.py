@@ -5,15 +5,16 @@ only one column can be meant.
 """
 
 import itertools
-import math
 import warnings
 
+from data_pipeline.tasks.readers.columns import LONGEST_NAME
+from data_pipeline.tasks.readers.columns import is_header
+from data_pipeline.tasks.readers.columns import is_number
 from data_pipeline.tasks.readers.columns import parse_columns
 from data_pipeline.tasks.readers.formats import rows_of
 
 _ROWS = 5000  # that are looked at
 _MOST_CLASSES = 200
-_LONGEST_NAME = 40  # characters of a column's name, or of a class
 _LABELS = frozenset(
     "annotation category categories class classes emotion genre genres "
     "grade gold intent is_spam label labels language outcome polarity "
@@ -47,7 +48,7 @@ def guess_columns(tree, name, task, columns=None):
     known = _known(table, task, given)
     needed = _needed(task, known)
     is_certain = isinstance(rows[0], dict) if rows else False
-    if not needed or not table or not (known or is_certain or _is_header(rows)):
+    if not needed or not table or not (known or is_certain or is_header(rows)):
         return columns, {}
     used = {part for name in known.values() for part in name.split("+")}
     free = {
@@ -145,19 +146,6 @@ def _known(table, task, given):
     return known
 
 
-def _is_header(rows):
-    """Whether a first row of unusual names still looks like a header."""
-    first = [cell.strip() for cell in rows[0]]
-    below = {cell.strip() for row in rows[1:] for cell in row}
-    return len(rows) > 2 and all(
-        cell
-        and len(cell) <= _LONGEST_NAME
-        and not _is_number(cell)
-        and cell not in below
-        for cell in first
-    )
-
-
 def _guess(free, needed, kind):
     """dict of role to column of all roles that are needed, or None."""
     guessed = {}
@@ -202,16 +190,9 @@ def _label(free, kind):
     return fitting if len(fitting) == 1 and kind != "multi_label" else None
 
 
-def _is_number(cell):
-    try:
-        return math.isfinite(float(cell))
-    except ValueError:
-        return False
-
-
 def _is_numbers(values):
     """Whether these are numbers, but not the numbers of the rows."""
-    if not values or not all(map(_is_number, values)):
+    if not values or not all(map(is_number, values)):
         return False
     numbers = list(map(float, values))
     counted = [numbers[0] + i for i in range(len(numbers))]
@@ -223,7 +204,7 @@ def _is_classes(values):
     return (
         "" not in kinds
         and 1 < len(kinds) <= min(max(2, len(values) // 3), _MOST_CLASSES)
-        and max(map(len, kinds)) <= _LONGEST_NAME
+        and max(map(len, kinds)) <= LONGEST_NAME
     )
 
 

@@ -124,7 +124,7 @@ def _example(article, paragraph, question, file):
             for answer in answers
         ),
         is_impossible,
-        str(article.get("title", "")),
+        str(article.get("title") or ""),
         f"{file}, question {question['id']}",
     )
 

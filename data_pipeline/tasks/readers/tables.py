@@ -1,5 +1,6 @@
 """Examples in tables, whose rows `formats` reads."""
 
+import itertools
 import json
 import math
 import posixpath
@@ -10,13 +11,12 @@ from data_pipeline.tasks.examples import RankingExample
 from data_pipeline.tasks.examples import TextExample
 from data_pipeline.tasks.readers.columns import LABEL_ROLES
 from data_pipeline.tasks.readers.columns import Columns
+from data_pipeline.tasks.readers.formats import FIRST_ROWS
 from data_pipeline.tasks.readers.formats import rows_of
 from data_pipeline.tasks.readers.formats import table_format
+from data_pipeline.tasks.readers.label_lists import flag_reader
+from data_pipeline.tasks.readers.label_lists import with_label_lists
 
-_FLAGS = {
-    **dict.fromkeys(("0", "0.0", "false", ""), False),
-    **dict.fromkeys(("1", "1.0", "true"), True),
-}
 # As Python and pandas write one.
 _LIST_AS_TEXT = re.compile(r"""\[\s*((['"]).*\2)?\s*\]""", re.DOTALL)
 
@@ -65,7 +65,7 @@ def read_examples(tree, name, task, split, columns=None):
             )
         )
     if task.kind == "multi_label":
-        examples = _with_label_lists(examples, task.labels)
+        examples = with_label_lists(examples, place, task.labels)
     if left_out:
         warnings.warn(
             f"{place}: {left_out} rows without a gold label left out",
@@ -148,6 +148,8 @@ def _label_reader(task, split):
     def read_class(label):
         if label in known:
             return label
+        # A lone surrogate, which no file and no picture can hold, as "?".
+        label = label.encode(errors="replace").decode() if label else label
         label = label.strip() if label else label
         if not label:
             if is_test:
@@ -172,42 +174,6 @@ def _label_reader(task, split):
 
     readers = {"regression": read_number, "multi_label": read_classes}
     return readers.get(task.kind, read_class)
-
-
-def _with_label_lists(examples, known=None):
-    """Examples whose labels are several classes.
-
-    Args:
-        examples: list of TextExample, with labels as they were read; those of a
-            file are separated by "|" if any is or others are lists, else by
-            commas.
-        known: tuple of str, classes of the examples that were trained on, or
-            None. A label that is one of them is not separated.
-    """
-    labels = [x.label for x in examples if x.label is not None]
-    is_bar = any(isinstance(x, list) or "|" in x for x in labels)
-    separator = "|" if is_bar else ","
-    return [
-        x
-        if x.label is None
-        else x._replace(label=_label_list(x.label, separator, known or ()))
-        for x in examples
-    ]
-
-
-def _label_list(label, separator, known):
-    """Several classes, tuple of str without copies, in alphabetical order.
-
-    Args:
-        label: list, or str.
-        separator: str between the classes in a str.
-        known: tuple of str, see `_with_label_lists`.
-    """
-    if not isinstance(label, list):
-        label = label or ""
-        is_one = label.strip() in known
-        label = [label] if is_one else label.split(separator)
-    return tuple(sorted({str(x).strip() for x in label} - {""}))
 
 
 def parse_number(label):
@@ -252,6 +218,9 @@ def read_rows(tree, name, task, split, columns=None):
     columns = Columns(header, task, split, columns, place)
     values_of = _values_reader(columns, task)
     if not columns.has_header:
+        head = list(itertools.islice(rows, FIRST_ROWS))
+        rows = itertools.chain(head, rows)
+        columns.warn_of_names([x for _, x in (first, *head)])
         yield first[0], _named_row(values_of, first, place)
     incomplete = 0
     for row in rows:
@@ -302,7 +271,7 @@ def _values_reader(columns, task):
     is_several = task.kind == "multi_label"
     if is_several and len(columns.keys["label"] or ()) > 1:
         present = [x for x in present if x[0] != "label"]
-        present.append(("label", _flag_reader(columns)))
+        present.append(("label", flag_reader(columns)))
     used = [key for role, _ in present for key in columns.keys[role]]
     optional = {
         key
@@ -339,28 +308,6 @@ def _values_reader(columns, task):
         return {**absent, **{role: get(row) for role, get in present}}
 
     return read_object if columns.is_json else read_list
-
-
-def _flag_reader(columns):
-    """Function from a row to the names of the columns that have a 1."""
-    keys = columns.keys["label"]
-    names = keys if columns.is_json else [columns.names[key] for key in keys]
-
-    def read(row):
-        found = []
-        for key, name in zip(keys, names, strict=True):
-            flag = row[key] or ""
-            flag = flag.strip().casefold() if isinstance(flag, str) else None
-            if flag not in _FLAGS:
-                raise ValueError(
-                    f"the column {name!r} of a label must hold 0 or 1, not "
-                    f"{row[key]!r}."
-                )
-            if _FLAGS[flag]:
-                found.append(name)
-        return found
-
-    return read
 
 
 def _json_text(value, key, may_be_list=False):

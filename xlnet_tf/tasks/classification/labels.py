@@ -72,15 +72,17 @@ def class_numbers(y, labels, num_classes, words="classes"):
                     f"Received: {label!r}, example {row} from 0."
                 )
         found = [known[str(label)] for label in flat]
-        return np.array(found, np.int32).reshape(values.shape)
+        return np.array(found, np.int32)
     if values.dtype.kind in "iuf":
         numbers = values.ravel()
         is_class = (numbers >= 0) & (numbers < num_classes)
+        is_class &= numbers == np.floor(numbers)
         if not is_class.all():
             row = int(np.argmin(is_class))
+            kind = "" if float(flat[row]).is_integer() else ", integers"
             raise ValueError(
-                f"`y` must be {words} from 0 to {num_classes - 1}. Received: "
-                f"{flat[row]}, example {row} from 0."
+                f"`y` must be {words} from 0 to {num_classes - 1}{kind}. "
+                f"Received: {flat[row]}, example {row} from 0."
             )
     return y
 
@@ -146,6 +148,7 @@ def tag_numbers(y, labels, num_classes):
         rows = y.to_list()
     elif hasattr(y, "dtype"):
         rows = np.asarray(y).tolist()
+    rows = [x.tolist() if isinstance(x, np.ndarray) else x for x in rows]
     if not all(isinstance(row, (list, tuple)) for row in rows):
         return y
     if not any(isinstance(x, (str, bytes)) for row in rows for x in row):
@@ -161,6 +164,50 @@ def tag_numbers(y, labels, num_classes):
                 "from 0."
             )
     return found
+
+
+def check_tag_counts(tags, words):
+    """Refuse lists of tags that are not as long as their lists of words.
+
+    Args:
+        tags, words: what `fit` takes as `y` and `x`; only lists are looked at.
+
+    Raises:
+        ValueError: names the first that differs.
+    """
+    words = words.get("words") if isinstance(words, dict) else words
+    if not (isinstance(tags, list) and isinstance(words, (list, tuple))):
+        return
+    for place, (row, names) in enumerate(zip(words, tags, strict=False)):
+        if isinstance(row, (list, tuple)) and len(row) != len(names):
+            raise ValueError(
+                "`y` must have one label for each word of `x`. Received: "
+                f"{len(names)} labels of {len(row)} words, example {place} "
+                "from 0."
+            )
+
+
+def numbered_weights(weights, labels):
+    """`class_weight` of `fit` by numbers of classes.
+
+    Args:
+        weights: dict of a number or a name of a class to its weight, or None.
+        labels: list of str, or None.
+
+    Raises:
+        ValueError: if a name is none of the labels.
+    """
+    if not isinstance(weights, dict):
+        return weights
+    known = {label: place for place, label in enumerate(labels or ())}
+    names = [x for x in weights if isinstance(x, str)]
+    if wrong := [x for x in names if x not in known]:
+        raise ValueError(
+            "`class_weight` must be of numbers of classes, or of labels of the "
+            f"model ({', '.join(known) or 'it has none'}). Received: "
+            f"{wrong[0]!r}."
+        )
+    return {known.get(x, x): weight for x, weight in weights.items()}
 
 
 def _check_tags(rows, num_classes):

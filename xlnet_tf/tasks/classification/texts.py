@@ -15,6 +15,7 @@ from xlnet_tf.tasks.classification.labels import LabelledTask
 from xlnet_tf.tasks.classification.labels import checked_labels
 from xlnet_tf.tasks.classification.labels import class_numbers
 from xlnet_tf.tasks.classification.labels import finite_numbers
+from xlnet_tf.tasks.classification.labels import numbered_weights
 from xlnet_tf.tasks.long_documents import SequenceTask
 from xlnet_tf.tasks.losses import SquaredError
 
@@ -140,6 +141,9 @@ class XLNetTextClassifier(LabelledTask, _TextTask):
 
     def numbered(self, y, x=None):
         return class_numbers(y, self.labels, self.num_classes)
+
+    def numbered_weights(self, class_weight):
+        return numbered_weights(class_weight, self.labels)
 
     def label_range(self, data):
         most = self.num_classes - 1

@@ -13,6 +13,7 @@ from keras import ops
 from xlnet_tf.config.fields import checked_rate
 from xlnet_tf.preprocessing.tokens import XLNetTokenClassifierPreprocessor
 from xlnet_tf.tasks.classification.labels import LabelledTask
+from xlnet_tf.tasks.classification.labels import check_tag_counts
 from xlnet_tf.tasks.classification.labels import checked_labels
 from xlnet_tf.tasks.classification.labels import tag_numbers
 from xlnet_tf.tasks.heads import TokenHead
@@ -130,7 +131,9 @@ class XLNetTokenClassifier(LabelledTask, Task):
         return [list(x.tags) for x in examples], [x["tags"] for x in decoded]
 
     def numbered(self, y, x=None):
-        return tag_numbers(y, self.labels, self.num_classes)
+        numbers = tag_numbers(y, self.labels, self.num_classes)
+        check_tag_counts(numbers, x)
+        return numbers
 
     def label_range(self, data):
         most, least = self.num_classes - 1, np.iinfo("int32").min

@@ -6,6 +6,7 @@ from data_pipeline.command_line import warnings_in_a_line
 from data_pipeline.features.batches import Batches
 from data_pipeline.tasks import reading
 from data_pipeline.tasks.catalog import find_task
+from data_pipeline.tasks.labels import labels_of
 from data_pipeline.tasks.task_data import tell_guess
 from xlnet_tf.files import as_path
 from xlnet_tf.files import read_json
@@ -160,7 +161,7 @@ def _check_kind(model, spec):
 
 def _classes(model, spec, examples):
     """tuple of str, or None: the model's classes, if examples have no other."""
-    found = reading.labels_of(spec, examples)
+    found = labels_of(spec, examples)
     if found is None:
         return None
     if not model.labels:

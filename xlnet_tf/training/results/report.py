@@ -156,7 +156,7 @@ def write_report(directory, task, examples, decoded, labels=None):
         return
     else:
         return
-    write_bytes(directory / REPORT_FILE, text.encode())
+    write_bytes(directory / REPORT_FILE, text.encode(errors="backslashreplace"))
 
 
 def _write_official(directory, decoded):
@@ -166,7 +166,8 @@ def _write_official(directory, decoded):
             by_id = {one["id"]: one[key] for one in decoded}
             text = json.dumps(by_id, indent=4, ensure_ascii=False) + "\n"
             file = stack.enter_context(written_whole(directory / name))
-            file.write_bytes(text.encode())
+            # As in `write_predictions`.
+            file.write_bytes(text.encode(errors="backslashreplace"))
 
 
 def answers_by_length(examples, decoded):
