@@ -49,8 +49,8 @@ class WarmupSchedule(LearningRateSchedule):
         total_steps: int, the step at which the decay ends.
         warmup_steps: int, default 0.
         decay: "linear" (default), "cosine" or "constant".
-        final_fraction: float in [0, 1], share of the peak at the last step.
-            Default 0.
+        final_fraction: float in [0, 1], share of the peak at the end of the
+            decay, one step behind the last. Default 0.
 
     Raises:
         ValueError: if the warm-up is not shorter than the whole, or `decay` is

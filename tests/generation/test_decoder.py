@@ -96,6 +96,8 @@ def uncached(model, token_ids, **features):
 MODELS = {
     "permutation": dict(objective="permutation"),
     "causal": dict(objective="causal"),
+    # Without memory, a model sees all before a token, as in its training.
+    "same_length": dict(objective="causal", same_length=True, memory_length=0),
     "pseudo_masked": dict(objective="pseudo_masked"),
     "relative_bias": dict(objective="pseudo_masked", **WITH_BIAS),
     "clamped": dict(objective="permutation", clamp_length=3),

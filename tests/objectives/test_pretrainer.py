@@ -215,6 +215,7 @@ def test_the_first_objective_has_its_weight():
     """In the call and in a training run, as in `fit`; and in files."""
 
     class Heavier(Permutation):
+        name = "heavier"
         weight = 2.0
 
     features = labelled()
@@ -228,3 +229,31 @@ def test_the_first_objective_has_its_weight():
     assert as_numpy(loss / weight) == pytest.approx(expected, rel=1e-6)
     assert "objective" in model.get_config()
     assert "objective" not in plain.get_config()
+
+
+def test_a_name_of_another_objective_is_warned_of():
+    """A file would be loaded as that one."""
+
+    class Heavier(Permutation):
+        weight = 2.0
+
+    model = XLNetPretrainer(pretrainer().backbone, objective=Heavier())
+    with pytest.warns(UserWarning, match="Heavier has the name of Permutation"):
+        model.get_config()
+
+
+def test_one_objective_predicts_tokens():
+    with pytest.raises(ValueError, match="one objective that predicts tokens"):
+        XLNetPretrainer(
+            pretrainer().backbone, objective=["permutation", "masked"]
+        )
+
+
+def test_weights_are_one_for_each_target():
+    """Others would be spread over all targets, and counted as a few."""
+    model, features = pretrainer(), labelled()
+    rows, targets = features["target_ids"].shape
+    for shape in ((rows, 1), (targets,), (rows, targets + 1)):
+        features["target_weights"] = np.ones(shape, "float32")
+        with pytest.raises(ValueError, match=r"one for each target, \[B, P\]"):
+            model(features)

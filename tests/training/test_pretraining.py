@@ -230,6 +230,37 @@ def test_starts_from_a_preset_with_its_head(
     assert "\n" not in error
 
 
+def test_starts_from_a_preset_of_another_objective(records, tmp_path):
+    """With next-sentence prediction, or causal and of the same length."""
+    config = xlnet_tf.XLNetConfig(**artefacts.MODEL)
+    causal = config.replace(attention_type="causal", same_length=True)
+    for number, (model, more) in enumerate(
+        (
+            (dict(next_sentence_weight=2.0), ()),
+            (dict(next_sentence_weight=2.0), ("--objective", "masked")),
+            (dict(objective="causal"), ("--objective", "masked")),
+            (dict(objective="causal"), ()),
+            (dict(objective="causal"), ("--objective", "causal")),
+        )
+    ):
+        is_causal = model.get("objective") == "causal"
+        source = xlnet_tf.XLNetPretrainer(
+            xlnet_tf.XLNetBackbone(causal if is_causal else config), **model
+        )
+        preset = tmp_path / f"preset{number}"
+        source.save_to_preset(preset)
+        argv = arguments(
+            records, tmp_path / f"run{number}", "--preset", preset, *more
+        )
+        run = prepared(argv)
+        assert run.model.config.same_length == (more[1:] == ("causal",))
+        for one, other in zip(
+            source.backbone.weights, run.model.backbone.weights, strict=True
+        ):
+            if "seed" not in one.path:
+                np.testing.assert_array_equal(one.numpy(), other.numpy())
+
+
 def test_memory_length(records, files, tmp_path):
     for model, more, length in (
         ({}, (), 24),

@@ -375,6 +375,7 @@ def test_how_a_run_ends(tmp_path):
         ((3.0, nan, 1.0), diverged, "; the last is worse (nan), use", 2),
         ((7.0, 7.0, 1.0), overfitted, None, 4),
         ((7.0, 7.0, nan), diverged, None, 4),
+        ((nan, nan, 9.0), diverged, None, 4),
     ):
         log = log_at(tmp_path, step_at(4), quiet=True)
         log.train({"loss": trained})

@@ -168,6 +168,20 @@ def test_a_broken_tf_config_is_named(monkeypatch):
             make_strategy(name)
 
 
+def test_a_tf_config_of_another_form_is_named(monkeypatch):
+    for value in (
+        {"cluster": ["a:1", "b:2"]},
+        {"cluster": None},
+        {"cluster": {"worker": None}},
+        {"cluster": {"worker": 5}},
+        {"cluster": WORKERS, "task": None},
+    ):
+        set_cluster(monkeypatch, value)
+        for name in ("multi_worker", "auto"):
+            with pytest.raises(ValueError, match="TF_CONFIG, such as .*Receiv"):
+                make_strategy(name)
+
+
 def test_multi_worker_needs_a_whole_tf_config(monkeypatch, built):
     for value in (
         "",
@@ -178,6 +192,8 @@ def test_multi_worker_needs_a_whole_tf_config(monkeypatch, built):
         {"cluster": WORKERS, "task": {"index": "0"}},
         {"cluster": WORKERS, "task": {"index": 2}},
         {"cluster": WORKERS, "task": {"index": -1}},
+        {"cluster": WORKERS, "task": {"type": "evaluator", "index": 0}},
+        {"cluster": {"worker": [1, 2]}, "task": {"index": 0}},
     ):
         set_cluster(monkeypatch, value)
         message = "needs the environment variable TF_"

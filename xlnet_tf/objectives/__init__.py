@@ -3,6 +3,8 @@
 docs/objectives.md says how to add one.
 """
 
+import warnings
+
 from xlnet_tf.objectives.causal import Causal
 from xlnet_tf.objectives.masked import Masked
 from xlnet_tf.objectives.next_sentence import NextSentence
@@ -45,7 +47,7 @@ def make_objectives(objective=None, next_sentence_weight=0.0):
 
     Raises:
         ValueError: if a name is unknown, comes twice, or needs another
-            objective, or the weight is negative.
+            objective, two predict tokens, or the weight is negative.
     """
     if next_sentence_weight < 0:
         raise ValueError(
@@ -65,6 +67,12 @@ def make_objectives(objective=None, next_sentence_weight=0.0):
             "`objective` must name one objective or several different ones. "
             f"Received: objective={names}."
         )
+    if sum(isinstance(value, TokenPrediction) for value in objectives) > 1:
+        raise ValueError(
+            "`objective` must have one objective that predicts tokens, for "
+            "each takes its own features and outputs. Received: "
+            f"objective={names}."
+        )
     if objectives[0].name == NextSentence.name:
         raise ValueError(
             "next-sentence prediction weighs rows by their targets, so it "
@@ -72,6 +80,24 @@ def make_objectives(objective=None, next_sentence_weight=0.0):
             f"Received: objective={names}."
         )
     return tuple(objectives)
+
+
+def configs_of(objectives):
+    """The configs of objectives, list of dict, as a file keeps them.
+
+    Args:
+        objectives: sequence of Objective.
+    """
+    for one in objectives:
+        known = OBJECTIVES.get(one.name)
+        if known not in (None, type(one)):
+            warnings.warn(
+                f"{type(one).__name__} has the name of {known.__name__}, "
+                f"{one.name!r}, and is loaded as such. Give it a name of its "
+                "own, and add it to `OBJECTIVES` before loading.",
+                stacklevel=3,
+            )
+    return [one.get_config() for one in objectives]
 
 
 def _make(value):

@@ -62,6 +62,7 @@ class Objective:
 
     ```python
     class HeavierPermutation(xlnet_tf.objectives.Permutation):
+        name = "heavier_permutation"
         weight = 2.0
 
     backbone = xlnet_tf.XLNetBackbone(xlnet_tf.XLNetConfig.from_size("tiny"))
@@ -285,7 +286,22 @@ def needs_positions(batch):
 
 
 def target_weights(batch, token_loss):
-    """float tensor of shape [B, P], by default all 1."""
+    """float tensor of shape [B, P], by default all 1.
+
+    Raises:
+        ValueError: if they have another shape.
+    """
     if batch.get("target_weights") is None:
         return ops.ones_like(token_loss)
-    return ops.cast(batch["target_weights"], token_loss.dtype)
+    weights = ops.cast(batch["target_weights"], token_loss.dtype)
+    found, expected = tuple(weights.shape), tuple(token_loss.shape)
+    # The losses would be those of all targets, and the weights of a few.
+    if len(found) != len(expected) or any(
+        None not in sizes and len(set(sizes)) > 1
+        for sizes in zip(found, expected, strict=True)
+    ):
+        raise ValueError(
+            "`target_weights` must be one for each target, [B, P] = "
+            f"{list(expected)}. Received: {list(found)}."
+        )
+    return weights

@@ -14,6 +14,7 @@ from xlnet_tf.objectives import Masked
 from xlnet_tf.objectives import NextSentence
 from xlnet_tf.objectives import Objective
 from xlnet_tf.objectives import Permutation
+from xlnet_tf.objectives import configs_of
 from xlnet_tf.objectives import make_objectives
 from xlnet_tf.objectives.generating import GeneratingModel
 from xlnet_tf.tasks.heads import LanguageModelHead
@@ -376,7 +377,7 @@ class XLNetPretrainer(GeneratingModel, Task):
         }
         if {type(x) for x in self.objectives} - {NextSentence} != {Permutation}:
             # Only in this case: older versions can read the other files.
-            config["objective"] = [x.get_config() for x in self.objectives]
+            config["objective"] = configs_of(self.objectives)
         return config
 
     @classmethod

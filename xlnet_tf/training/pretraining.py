@@ -41,6 +41,7 @@ from xlnet_tf.training.runs.run import Run
 from xlnet_tf.training.runs.start import head_arguments
 from xlnet_tf.training.runs.start import objective_of_preset
 from xlnet_tf.training.runs.start import start_from
+from xlnet_tf.training.runs.start import values_of_another
 from xlnet_tf.training.strategy import describe
 from xlnet_tf.weights.tensor_files import digest_of_weights
 
@@ -91,9 +92,8 @@ class PretrainingRun(Run):
         manifest = read_manifest(directories[0], check_shards=False)
         reader.check(manifest)
         values = OBJECTIVES[config.objective].config_values
-        if objective_of_preset(options.preset) == "causal":
-            # Its preset need not stay causal for another objective.
-            values = {"attention_type": "bidirectional", **values}
+        if values.get("attention_type") != "causal":
+            values = {**values, **values_of_another(options.preset)}
         self.model_config = model_config(options, manifest, values)
         self.data = open_records(
             directories,

@@ -236,26 +236,47 @@ def names_several_workers():
     """Whether the variable TF_CONFIG names several processes, bool.
 
     Raises:
-        ValueError: if it is not JSON.
+        ValueError: if it is not JSON of the form that TensorFlow reads.
     """
-    cluster = _tf_config().get("cluster", {})
+    cluster = _tf_config()["cluster"]
     return len(cluster.get("worker", [])) > 1 or "chief" in cluster
 
 
 def _tf_config():
+    """dict of TF_CONFIG, with the dicts `cluster` and `task`."""
+    text = os.environ.get("TF_CONFIG") or "{}"
     try:
-        config = json.loads(os.environ.get("TF_CONFIG") or "{}")
+        config = json.loads(text)
     except ValueError as error:
         raise ValueError(
             f"the environment variable TF_CONFIG is not JSON: {error}."
         ) from error
-    return config if isinstance(config, dict) else {}
+    if not isinstance(config, dict):
+        config = {}
+    config = {"cluster": {}, "task": {}, **config}
+    cluster, task = config["cluster"], config["task"]
+    if not (
+        isinstance(cluster, dict)
+        and isinstance(task, dict)
+        and isinstance(cluster.get("worker", []), list)
+    ):
+        raise _wrong_tf_config()
+    return config
+
+
+def _wrong_tf_config():
+    return ValueError(
+        "the strategy multi_worker needs the environment variable TF_CONFIG, "
+        'such as \'{"cluster": {"worker": ["host0:2222", "host1:2222"]}, '
+        '"task": {"type": "worker", "index": 0}}\'. '
+        f"Received: TF_CONFIG={os.environ.get('TF_CONFIG')!r}."
+    )
 
 
 def _check_tf_config():
     config = _tf_config()
-    workers = config.get("cluster", {}).get("worker", [])
-    if "chief" in config.get("cluster", {}):
+    workers = config["cluster"].get("worker", [])
+    if "chief" in config["cluster"]:
         # A chief has index 0, as the first worker has, and rows, data and files
         # depend on the index.
         raise ValueError(
@@ -264,14 +285,12 @@ def _check_tf_config():
             "with the task type worker and the index 0, and count the others "
             f"from 1. Received: TF_CONFIG={os.environ.get('TF_CONFIG')!r}."
         )
-    index = config.get("task", {}).get("index")
-    if not isinstance(index, int) or not 0 <= index < len(workers):
-        raise ValueError(
-            "the strategy multi_worker needs the environment variable "
-            'TF_CONFIG, such as \'{"cluster": {"worker": ["host0:2222", '
-            '"host1:2222"]}, "task": {"type": "worker", "index": 0}}\'. '
-            f"Received: TF_CONFIG={os.environ.get('TF_CONFIG')!r}."
-        )
+    task = config["task"]
+    index, kind = task.get("index"), task.get("type", "worker")
+    is_worker = isinstance(index, int) and 0 <= index < len(workers)
+    are_addresses = all(isinstance(x, str) for x in workers)
+    if not (is_worker and are_addresses and kind == "worker"):
+        raise _wrong_tf_config()
 
 
 def _tpu(address):

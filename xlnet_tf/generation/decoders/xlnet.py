@@ -28,7 +28,9 @@ class XLNetDecoder(Decoder):
         super().__init__(model)
         self._has_query = model.next_token == "query"
         self._sees_same_length = (
-            self.config.attention_type == "causal" and self.config.same_length
+            self.config.attention_type == "causal"
+            and self.config.same_length
+            and self.config.memory_length > 0  # else as `causal_mask`
         )
 
     def read(self, features, num_steps, segment_length=None):

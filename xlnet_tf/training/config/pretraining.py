@@ -78,7 +78,9 @@ class TrainingConfig(Settings):
         choices=("linear", "cosine", "constant"),
     )
     final_learning_rate_fraction: float = setting(
-        0.0, "learning rate of the last step, as a share of the peak", FRACTION
+        0.0,
+        "learning rate at the end of the decay, as a share of the peak",
+        FRACTION,
     )
     weight_decay: float = setting(0.01, "decoupled weight decay", NOT_NEGATIVE)
     adam_beta_1: float = setting(

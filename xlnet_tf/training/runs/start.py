@@ -42,6 +42,17 @@ def objective_of_preset(preset):
     return None
 
 
+def values_of_another(preset):
+    """dict of fields of a preset's config for an objective that is not causal.
+
+    Args:
+        preset: str or path, or None.
+    """
+    if objective_of_preset(preset) != "causal":
+        return {}
+    return {"attention_type": "bidirectional", "same_length": False}
+
+
 def start_from(model, preset):
     """Assigns the weights of a preset to a model.
 
@@ -54,9 +65,15 @@ def start_from(model, preset):
     """
     overrides = {}
     if model.backbone.has_query_stream:
-        overrides = {"attention_type": model.config.attention_type}
+        overrides = {
+            "attention_type": model.config.attention_type,
+            "same_length": model.config.same_length,
+        }
     source = type(model).from_preset(
-        preset, objective=list(model.objectives), **overrides
+        preset,
+        objective=list(model.objectives),
+        next_sentence_weight=0.0,  # the list has it where it is trained
+        **overrides,
     )
     for path, layer in layers_by_path(source).items():
         if not layer.trainable or layer.quantization_mode:

@@ -83,8 +83,9 @@ def ending(directory, has_failed, exports=()):
     said, preset, file = "", directory, directory / "best.json"
     best = read_best(file) if file.is_file() else None
     last = last_loss(directory, "eval")
+    has_both = bool(best) and math.isfinite(best["value"]) and last is not None
     # NaN is worse too.
-    if best and last is not None and not last <= _CLEARLY_WORSE * best["value"]:
+    if has_both and not last <= _CLEARLY_WORSE * best["value"]:
         preset = directory / "best"
         said = (
             f"best: step {best['step']}, loss {best['value']:.3f}; the last is "
