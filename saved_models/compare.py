@@ -121,13 +121,28 @@ def _of_answers(model, other, batches):
         is_same = np.ones(len(batch), bool)
         for name, exact in answers[0].items():
             rounded = answers[1][name]
+            if exact.ndim != rounded.ndim or exact.dtype != rounded.dtype:
+                raise ValueError(_of_different_models(name, exact, rounded))
             if exact.dtype.kind == "f":
-                largest = max(largest, np.abs(exact - rounded).max(initial=0))
+                if exact.shape != rounded.shape:
+                    raise ValueError(_of_different_models(name, exact, rounded))
+                # NaN stays NaN, unlike with `max`.
+                apart = np.abs(exact - rounded)
+                largest = np.maximum(largest, apart.max(initial=0))
+                is_same &= ~np.isnan(apart).reshape(len(batch), -1).any(1)
             else:
                 is_same &= (exact == rounded).reshape(len(batch), -1).all(1)
         agree.extend(is_same)
     same = float(np.mean(agree))
     return {"largest_difference": float(largest), "same_answers": same}
+
+
+def _of_different_models(name, one, other):
+    """Message about answers that cannot be compared, str."""
+    shapes = " and ".join(
+        f"{x.dtype.name} {list(x.shape)}" for x in (one, other)
+    )
+    return f"the exports are of different models: their `{name}` are {shapes}."
 
 
 def read_labelled(task, path, split=None, columns=None, limit=None):

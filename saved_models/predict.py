@@ -14,6 +14,7 @@ an output replaces an input of the same name.
 """
 
 import json
+import math
 import sys
 
 import numpy as np
@@ -102,7 +103,9 @@ def _as_json(value):
         return [_as_json(item) for item in value]
     if isinstance(value, bytes):
         return value.decode("utf-8", "replace")
-    return round(value, _DIGITS) if isinstance(value, float) else value
+    if isinstance(value, float):  # JSON has neither NaN nor infinity
+        return round(value, _DIGITS) if math.isfinite(value) else None
+    return value
 
 
 def parse_arguments(argv=None):

@@ -8,6 +8,7 @@ answer = client.predict({"text": ["The <mask> is open."]})
 import itertools
 import os
 import random
+import threading
 import time
 import urllib.parse
 from collections.abc import Iterable
@@ -69,6 +70,11 @@ def connect(
         ...  # client.predict({"text": ["The <mask> is open."]})
     ```
     """
+    if not 0 < timeout <= threading.TIMEOUT_MAX:
+        raise ValueError(
+            "`timeout` must be a number of seconds above 0, and finite. "
+            f"Received: timeout={timeout}."
+        )
     parts = urllib.parse.urlsplit(url)
     is_safe = parts.scheme in ("https", "grpcs")
     if ca_file is not None:
@@ -284,7 +290,7 @@ def request_arrays(inputs, signatures, signature):
         )
     arrays = {}
     for name, (dtype, sizes) in takes.items():
-        arrays[name] = _array(inputs[name], dtype)
+        arrays[name] = _array(name, inputs[name], dtype)
         if arrays[name].ndim != len(sizes):
             raise ValueError(
                 f"`{name}` must have {len(sizes)} axes, each of one length. "
@@ -293,8 +299,23 @@ def request_arrays(inputs, signatures, signature):
     return arrays
 
 
-def _array(value, dtype):
-    """A NumPy array of the signature's dtype; strings as bytes."""
+def _array(name, value, dtype):
+    """A NumPy array of the signature's dtype; strings as bytes.
+
+    Raises:
+        ValueError: if the value would be another one in that dtype.
+    """
+    if dtype.kind in "iu":
+        given = np.asarray(value)
+        with np.errstate(invalid="ignore"):  # of NaN, which is told below
+            array = given.astype(dtype) if given.dtype.kind in "biuf" else None
+        if array is None or not np.array_equal(array, given):
+            wrong = given if array is None else given[array != given]
+            raise ValueError(
+                f"`{name}` must be integers of {dtype.name}. Received: "
+                f"{wrong.reshape(-1)[:1].tolist()}."
+            )
+        return array
     if dtype.kind != "O":
         return np.asarray(value, dtype)
     array = np.asarray(value, object)
@@ -302,6 +323,9 @@ def _array(value, dtype):
         text.encode() if isinstance(text, str) else text
         for text in array.reshape(-1).tolist()
     ]
+    wrong = [x for x in flat if not isinstance(x, bytes)]
+    if wrong:
+        raise ValueError(f"`{name}` must be texts. Received: {wrong[0]!r}.")
     result = np.empty(len(flat), object)
     result[:] = flat
     return result.reshape(array.shape)

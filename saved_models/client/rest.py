@@ -4,6 +4,7 @@ import base64
 import json
 import threading
 import time
+import urllib.parse
 import urllib.request
 
 import numpy as np
@@ -217,6 +218,12 @@ def _pool(url, ca_file):
     proxy = urllib.request.getproxies().get(parts.scheme)
     options = {"ca_certs": str(ca_file)} if ca_file else {}
     if proxy and not urllib.request.proxy_bypass(parts.host):
+        # As other clients read the variable.
+        proxy = proxy if "://" in proxy else f"http://{proxy}"
+        if auth := urllib3.util.parse_url(proxy).auth:
+            options["proxy_headers"] = urllib3.make_headers(
+                proxy_basic_auth=urllib.parse.unquote(auth)
+            )
         return urllib3.ProxyManager(proxy, **options)
     return urllib3.PoolManager(**options)
 

@@ -8,6 +8,7 @@ import contextlib
 import keras
 import numpy as np
 import tensorflow as tf
+from keras.backend import is_float_dtype
 
 from xlnet_tf.weights.lora import config_without_lora
 from xlnet_tf.weights.lora import copy_merged
@@ -49,7 +50,8 @@ class ServedModel:
             self._quantized = [
                 (weight, *_quantized(weight))
                 for weight in of_model
-                if _summed_axes(weight)
+                # Those that `quantize` made integers stay so.
+                if _summed_axes(weight) and is_float_dtype(weight.dtype)
             ]
         replaced = {id(weight) for weight, *_ in self._quantized}
         self.variables = [

@@ -43,10 +43,12 @@ def adapted(model, seed=0):
     return model
 
 
-def classifier(num_classes=2, seed=0, **overrides):
+def classifier(num_classes=2, seed=0, labels=None, **overrides):
     backbone = small_backbone(seed, **overrides)
     arguments = {"dropout": 0.0} if "dropout" in overrides else {}
-    model = xlnet_tf.XLNetTextClassifier(backbone, num_classes, **arguments)
+    model = xlnet_tf.XLNetTextClassifier(
+        backbone, num_classes, labels=labels, **arguments
+    )
     randomize(model.head)
     return model
 
@@ -182,6 +184,21 @@ def test_bfloat16_is_near():
     )
 
 
+def test_models_in_half_precision_throughout():
+    """Whose weights are not float32; adapters are."""
+    features = texts()
+    for dtype in ("bfloat16", "float16"):
+        model = classifier(dtype=dtype)
+        before = as_numpy(model(features)).astype("float32")
+        model.enable_lora(RANK)
+        after = as_numpy(model(features)).astype("float32")
+        np.testing.assert_array_equal(after, before)  # b is 0
+        for layer in lora_layers(model.backbone).values():
+            layer.lora_kernel_b.assign(np.ones(layer.lora_kernel_b.shape))
+        changed = as_numpy(model(features)).astype("float32")
+        assert np.isfinite(changed).all() and np.abs(changed - before).max() > 0
+
+
 def test_a_file_keeps_adapters_and_optimizer(tmp_path):
     model = adapted(classifier(dropout=0.0, attention_dropout=0.0))
     optimizer = keras.optimizers.SGD(0.1, momentum=0.9)
@@ -277,6 +294,16 @@ def test_adapters_alone(tmp_path):
     half = xlnet_tf.XLNetBackbone.from_preset(tmp_path / "half")
     half.load_lora_weights(file)
     assert len(lora_layers(half)) == 14
+
+
+def test_labels_of_the_head_of_adapters(tmp_path):
+    """Weights in another order would name other classes."""
+    file = tmp_path / "task.lora.h5"
+    adapted(classifier(2, labels=["neg", "pos"])).save_lora_weights(file)
+    for labels in (["neg", "pos"], None):
+        classifier(2, labels=labels).load_lora_weights(file)
+    with pytest.raises(ValueError, match="of the labels neg, pos, in this ord"):
+        classifier(2, labels=["pos", "neg"]).load_lora_weights(file)
 
 
 def test_adapters_that_do_not_fit_are_refused(tmp_path):

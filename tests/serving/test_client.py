@@ -1,5 +1,6 @@
 """The client, against servers in this process that are not TF Serving."""
 
+import base64
 import json
 import re
 import socket
@@ -158,6 +159,17 @@ def test_what_is_refused(client, failures, served):
         ({"text": ["a"]}, "embed_ids", "takes .*token_ids.*Received: text"),
         ({"text": [["a"]]}, "embed", "`text` must have 1 axes.* 2 axes"),
         ({"text": []}, "embed", "must have at least one row. Received: 0 r"),
+        ({"text": ["a", None]}, "embed", "`text` must be texts. Received: No"),
+        ({"text": [1]}, "embed", "`text` must be texts. Received: 1"),
+        *(
+            ({**wrong, "token_ids": ids}, "embed_ids", message)
+            for ids, message in (
+                ([[7.9, 8]], r"must be integers of int32. Received: \[7.9\]"),
+                ([[2**32 + 7, 8]], r"int32. Received: \[4294967303\]"),
+                ([[np.nan, 8]], r"int32. Received: \[nan\]"),
+                ([["7", "8"]], r"int32. Received: \['7'\]"),
+            )
+        ),
     ):
         with pytest.raises(ValueError, match=message):
             client.predict(inputs, signature)
@@ -285,6 +297,12 @@ def test_one_time_limit_for_all_of_a_reply():
         thread.join()
 
 
+def test_time_limits_that_are_none():
+    for timeout in (0, -1, float("nan"), float("inf"), 1e12):
+        with pytest.raises(ValueError, match="`timeout` must be a number of s"):
+            saved_models.connect("http://a/v1/models/b", timeout=timeout)
+
+
 def test_waits_between_attempts(monkeypatch):
     """They grow, differ between clients, and last until the time is over."""
     now, waits = [0.0], []
@@ -344,21 +362,32 @@ def test_headers_and_certificates(
 def test_a_proxy_of_the_environment_is_used(monkeypatch):
     monkeypatch.delenv("no_proxy", raising=False)
     with socket.create_server(("127.0.0.1", 0)) as server:
-        proxy = f"http://127.0.0.1:{server.getsockname()[1]}"
-        monkeypatch.setenv("http_proxy", proxy)
-        reply = b"HTTP/1.1 418 No\r\nContent-Length: 6\r\n\r\nteapot"
-        answering = _answer_once(server, reply)
-        with saved_models.connect("http://h.invalid/v1/models/a") as client:
-            with pytest.raises(ValueError, match="metadata: 418: teapot"):
-                client.signatures()
-        answering.join()
+        place = f"127.0.0.1:{server.getsockname()[1]}"
+        for proxy in (f"http://{place}", place, f"http://user:p%40w@{place}"):
+            monkeypatch.setenv("http_proxy", proxy)
+            reply = b"HTTP/1.1 418 No\r\nContent-Length: 6\r\n\r\nteapot"
+            requests = []
+            answering = _answer_once(server, reply, requests)
+            with saved_models.connect("http://h.invalid/v1/models/a") as client:
+                with pytest.raises(ValueError, match="metadata: 418: teapot"):
+                    client.signatures()
+            answering.join()
+            expected = base64.b64encode(b"user:p@w") if "user" in proxy else b""
+            (found,) = [
+                line.removeprefix("proxy-authorization: basic ")
+                for line in requests[0].decode().lower().split("\r\n")
+                if line.startswith("proxy-authorization")
+            ] or [""]
+            assert found == expected.decode().lower()
 
 
-def _answer_once(server, reply):
+def _answer_once(server, reply, requests=None):
     def answer():
         connection, _ = server.accept()
         with connection:
-            connection.recv(10_000)
+            request = connection.recv(10_000)
+            if requests is not None:
+                requests.append(request)
             connection.sendall(reply)
 
     thread = threading.Thread(target=answer)

@@ -78,6 +78,17 @@ def test_answers_of_other_models():
     numbers = Export(score=[1.0, 2.0]), Export(score=[1.0, 2.5])
     figures = compare.compare(*numbers, ["x", "y"])
     assert figures == {"largest_difference": 0.5, "same_answers": 1}
+    # NaN is no agreement, whichever export has it.
+    lacking = Export(score=[np.nan, 2.0])
+    for exports in ((numbers[0], lacking), (lacking, numbers[0])):
+        figures = compare.compare(*exports, ["x", "y"])
+        assert np.isnan(figures["largest_difference"])
+        assert figures["same_answers"] == 0.5
+    wider = Export(score=[[1.0, 2.0]] * 2), Export(score=[[1.0, 2.0, 0.0]] * 2)
+    with pytest.raises(
+        ValueError, match=r"different models: their `score` are"
+    ):
+        compare.compare(*wider, ["x", "y"])
     with pytest.raises(
         ValueError, match="one gives label, score, the other score"
     ):

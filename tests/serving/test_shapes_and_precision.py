@@ -115,6 +115,18 @@ def test_a_model_of_mixed_bfloat16():
     check_fill_in(outputs, 0, expected, tolerance=0.1)
 
 
+def test_int8_of_a_model_of_four_bits():
+    """What `quantize` made integers is not made integers once more."""
+    model = pretrainer(num_layers=1)
+    model.quantize("int4")
+    exact = ask(module_of(model).fill_in, TEXTS)
+    found = ask(module_of(model, precision="int8").fill_in, TEXTS)
+    for name in ("log_probabilities", "token_ids"):
+        assert exact[name].shape == found[name].shape
+    apart = np.abs(exact["log_probabilities"] - found["log_probabilities"])
+    assert apart.max() < 0.05
+
+
 def test_int8(plain):
     module = module_of(precision="int8")
     answer, expected = ask(module.embed, TEXTS), ask(plain.embed, TEXTS)

@@ -1,18 +1,23 @@
 """Models written in other formats and read again are the same bits."""
 
 import json
+import shutil
 import warnings
 
 import numpy as np
 import pytest
+import tensorflow as tf
+from safetensors.numpy import load_file
 
 from tests.support.oracle import as_numpy
 from tests.support.weight_models import assert_same
 from tests.support.weight_models import ours
 from xlnet_tf import XLNetBackbone
+from xlnet_tf import XLNetMultiLabelClassifier
 from xlnet_tf import XLNetMultipleChoice
 from xlnet_tf import XLNetPretrainer
 from xlnet_tf import XLNetQuestionAnswering
+from xlnet_tf import XLNetRanker
 from xlnet_tf import XLNetSpanClassifier
 from xlnet_tf import XLNetTextClassifier
 from xlnet_tf import XLNetTextRegressor
@@ -96,6 +101,11 @@ def test_tasks_come_back(tmp_path, models, form):
         (XLNetTextClassifier, LABELS, "labels=.'no', 'maybe', 'yes'.;"),
         (XLNetTextRegressor, dict(summary="mean"), "summary='mean';"),
         (XLNetQuestionAnswering, dict(num_ends=3), "num_ends=3;"),
+        (
+            XLNetQuestionAnswering,
+            dict(null_threshold=-5.0, max_answer_length=3),
+            "null_threshold=-5.0, max_answer_length=3;",
+        ),
     ],
 )
 def test_options_that_the_released_format_lacks_are_named(
@@ -105,6 +115,43 @@ def test_options_that_the_released_format_lacks_are_named(
     with pytest.warns(UserWarning, match=f"does not keep {lost} give"):
         save_tf1(model, tmp_path)
     assert_same(model, cls.from_preset(tmp_path, **arguments))
+
+
+def test_what_decides_answers_and_is_lost_is_named(tmp_path, models):
+    """Classes, thresholds and objectives that formats of others lack."""
+    several = models(XLNetMultiLabelClassifier, num_classes=3, threshold=0.2)
+    for form, model, lost in (
+        ("hf", several, "threshold=0.2;"),
+        ("tf1", several, "threshold=0.2, the class XLNetMultiLabelClassifier"),
+        (
+            "hf",
+            models(XLNetRanker),
+            "the class XLNetRanker .it is loaded as XL",
+        ),
+        (
+            "tf1",
+            models(XLNetRanker),
+            "the class XLNetRanker .it is loaded as X",
+        ),
+        (
+            "hf",
+            models(XLNetQuestionAnswering, max_answer_length=9),
+            "max_answer_length=9;",
+        ),
+        (
+            "hf",
+            models(XLNetPretrainer, objective="masked"),
+            "objective='masked'",
+        ),
+        (
+            "tf1",
+            models(XLNetPretrainer, objective="masked"),
+            "objective='maske",
+        ),
+    ):
+        path = tmp_path / f"{form} {type(model).__name__}"
+        with pytest.warns(UserWarning, match=f"does not keep {lost}"):
+            FORMATS[form](model, path)
 
 
 def test_a_head_that_a_format_does_not_have_is_refused(tmp_path, models):
@@ -197,6 +244,15 @@ def test_a_released_directory_can_be_written_over(tmp_path, models):
         "xlnet_model.ckpt.index",
     ]
     assert_same(model, XLNetTextRegressor.from_preset(tmp_path))
+    # A step would be read before what has none.
+    shutil.copy(
+        tmp_path / "xlnet_model.ckpt.index",
+        tmp_path / "xlnet_model.ckpt-9.index",
+    )
+    with pytest.raises(
+        ValueError, match="holds xlnet_model.ckpt-9.index, a st"
+    ):
+        save_tf1(model, tmp_path)
     # A directory of another format is not written into.
     with pytest.raises(
         ValueError, match="xlnet_config.json, which would be re"
@@ -208,6 +264,13 @@ def test_a_released_directory_can_be_written_over(tmp_path, models):
 def test_weights_of_low_precision_are_written_in_full(tmp_path, form):
     model = ours(XLNetTextRegressor, dtype="bfloat16")
     FORMATS[form](model, tmp_path)
+    if form == "tf1":
+        stored = tf.train.load_checkpoint(str(tmp_path / "xlnet_model.ckpt"))
+        kinds = set(stored.get_variable_to_dtype_map().values())
+        assert kinds == {tf.float32}
+    else:
+        arrays = load_file(tmp_path / "model.safetensors")
+        assert {x.dtype.name for x in arrays.values()} == {"float32"}
     again = XLNetTextRegressor.from_preset(tmp_path)
     assert {w.dtype for w in again.trainable_weights} == {"float32"}
     for one, two in zip(

@@ -85,6 +85,7 @@ def save_adapters(model, path):
         "class": type(model).__name__,
         "layers": lora_groups(backbone),
         "config": backbone.config.to_dict(),
+        "labels": getattr(model, "labels", None),
     }
     with written_whole(path) as temporary:
         with h5py.File(temporary, "w") as file:
@@ -261,5 +262,11 @@ def _head_values(path, model, facts, arrays):
             f"{path} has the head of a {facts.get('class')}, which does not "
             f"fit this {type(model).__name__}. "
             "`model.backbone.load_lora_weights` reads the adapters alone."
+        )
+    saved, now = facts.get("labels"), getattr(model, "labels", None)
+    if saved and now and list(saved) != list(now):
+        raise ValueError(
+            f"{path} has the head of the labels {', '.join(map(str, saved))}, "
+            f"in this order. The model has {', '.join(now)}."
         )
     return found

@@ -20,6 +20,7 @@ from xlnet_tf.weights.source import Head
 from xlnet_tf.weights.source import backbone_of
 from xlnet_tf.weights.source import first_known
 from xlnet_tf.weights.source import head_of
+from xlnet_tf.weights.source import lost_settings
 from xlnet_tf.weights.table import Place
 from xlnet_tf.weights.table import check_writable
 from xlnet_tf.weights.table import table_head_weights
@@ -38,6 +39,10 @@ _SLOTS = re.compile(
 )
 # Arguments that the released code takes from its flags, and our defaults.
 _OPTIONS = {"labels": None, "summary": "last", "num_starts": 5, "num_ends": 5}
+_READ_AS = {
+    "XLNetMultiLabelClassifier": "XLNetTextClassifier",
+    "XLNetRanker": "XLNetMultipleChoice",
+}
 _HEADS = re.compile(
     r"lm_loss/|seq(ue|u)n[ec]+_summary|classification|regression"
     r"|logits/dense/|(start|end)_logits/|answer_class/"
@@ -252,7 +257,7 @@ def save_tf1(model, path, tokenizer=None, name="task"):
 
     Raises:
         ValueError: if the released code has no such head, or the directory
-            holds a preset.
+            holds a preset or the checkpoint of a step.
     """
     path = as_path(path)
     check_writable(model)
@@ -260,6 +265,11 @@ def save_tf1(model, path, tokenizer=None, name="task"):
         raise ValueError(
             f"{path} holds a preset, which would be read before what is "
             "written now. Choose another directory."
+        )
+    if others := sorted(path.glob(f"{CHECKPOINT_NAME}-*.index")):
+        raise ValueError(
+            f"{path} holds {others[0].name}, a step that would be read before "
+            "what is written now. Choose another directory."
         )
     backbone = backbone_of(model)
     if not isinstance(backbone.config, XLNetConfig):
@@ -302,13 +312,15 @@ def _check_options(task, path):
     hidden_dim = task.config.hidden_dim
     if arguments.get("inner_dim", hidden_dim) != hidden_dim:
         raise _no_head(task)
-    lost = ", ".join(
+    lost = [
         f"{name}={arguments[name]!r}"
         for name, default in _OPTIONS.items()
         if arguments.get(name, default) != default
-    )
+    ]
+    lost += lost_settings(task, "permutation", _READ_AS)
     if lost:
         warnings.warn(
-            f"{path} does not keep {lost}; give them again when you read it.",
+            f"{path} does not keep {', '.join(lost)}; give them again when you "
+            "read it.",
             stacklevel=3,
         )

@@ -17,6 +17,8 @@ from xlnet_tf.weights.table import by_name
 _LONGEST_NAME = 120
 # More names would make a message too long to read.
 _NAMES_SHOWN = 40
+# Of tasks, and their defaults; files of others do not have them.
+_SETTINGS = {"threshold": 0.5, "null_threshold": None, "max_answer_length": 64}
 # Arguments that every task has; all others belong to its head.
 _NOT_OF_THE_HEAD = (
     "backbone",
@@ -323,6 +325,29 @@ def head_of(model):
 def head_arguments(config):
     """The arguments of a task's head, of the dict of its `get_config`."""
     return {k: v for k, v in config.items() if k not in _NOT_OF_THE_HEAD}
+
+
+def lost_settings(task, objective, classes):
+    """Settings that a format of others has no place for, list of str.
+
+    Args:
+        task: model of a task that is written.
+        objective: str, the objective of a pretrainer that is read.
+        classes: dict of the name of a class to that as which it is loaded.
+    """
+    config = task.get_config()
+    lost = [
+        f"{name}={config[name]!r}"
+        for name, default in _SETTINGS.items()
+        if config.get(name, default) != default
+    ]
+    objectives = getattr(task, "objectives", None)
+    if objectives and objectives[0].name != objective:
+        lost.append(f"objective={objectives[0].name!r}")
+    name = first_known(type(task), classes)
+    if name:
+        lost.append(f"the class {name} (it is loaded as {classes[name]})")
+    return lost
 
 
 def first_known(cls, names):

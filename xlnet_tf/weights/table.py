@@ -76,8 +76,11 @@ class Weight(NamedTuple):
         return np.reshape(array, self.variable.shape)
 
     def to_foreign(self):
-        """Our variable in the layout of the format; one layer of a stack."""
-        value = self.variable.value
+        """Our variable in the layout of the format; one layer of a stack.
+
+        In float32, which these formats have, whatever the model computes in.
+        """
+        value = ops.cast(self.variable.value, "float32")
         if self.axes is not None:
             value = ops.transpose(value, self.axes)
         shape = (1,) * self.leading_ones + tuple(value.shape)

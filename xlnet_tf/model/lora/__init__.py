@@ -88,7 +88,7 @@ class Adaptable:
         if not self.lora_enabled:
             return super().call(inputs, training=training)
         outputs = self.product(inputs, self._kernel)
-        outputs = outputs + self.lora_scale * self.adapted(inputs)
+        outputs = outputs + self._adapted(inputs, outputs.dtype)
         if self.bias is not None:
             outputs = outputs + self.bias
         return outputs if self.activation is None else self.activation(outputs)
@@ -100,7 +100,11 @@ class Adaptable:
         # kernel is summed. These layers have no activation.
         with self._without_adapters():
             outputs = super().quantized_call(inputs, *args, **kwargs)
-        return outputs + self.lora_scale * self.adapted(inputs)
+        return outputs + self._adapted(inputs, outputs.dtype)
+
+    def _adapted(self, inputs, dtype):
+        # Adapters are float32, also of a model in half precision throughout.
+        return ops.cast(self.lora_scale * self.adapted(inputs), dtype)
 
     @contextlib.contextmanager
     def _without_adapters(self):

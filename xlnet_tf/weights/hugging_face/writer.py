@@ -2,6 +2,7 @@
 
 import fnmatch
 import math
+import warnings
 
 import numpy as np
 from safetensors.numpy import save_file
@@ -18,12 +19,16 @@ from xlnet_tf.weights.hugging_face.source import no_head
 from xlnet_tf.weights.preset import RELEASED_CONFIG_FILE
 from xlnet_tf.weights.source import backbone_of
 from xlnet_tf.weights.source import head_of
+from xlnet_tf.weights.source import lost_settings
 from xlnet_tf.weights.table import check_writable
 from xlnet_tf.weights.table import tensors
 from xlnet_tf.weights.tensor_files import WEIGHTS_FILE
 
 # Transposing copies tensors; shards of this size keep the copies small.
 SHARD_BYTES = 512 * 2**20
+
+
+_READ_AS = {"XLNetRanker": "XLNetMultipleChoice"}
 
 
 def save_hugging_face(model, path, shard_bytes=SHARD_BYTES):
@@ -58,6 +63,13 @@ def save_hugging_face(model, path, shard_bytes=SHARD_BYTES):
         if head.arguments.get("inner_dim", hidden_dim) != hidden_dim:
             raise no_head(model)
         weights += names.head_weights(model)
+        objective = "permutation" if names is xlnet else "masked"
+        if lost := lost_settings(model, objective, _READ_AS):
+            warnings.warn(
+                f"{path} does not keep {', '.join(lost)}; give them again when "
+                "you read it.",
+                stacklevel=2,
+            )
     shards = _shards(weights, shard_bytes)
     files = [WEIGHTS_FILE]
     if len(shards) > 1:
