@@ -120,30 +120,36 @@ def read_csv(path, encoding, on_bad_text, field, log=None):
         rows, place, width = _csv_rows(path, header, lines, field)
         while True:
             lines.begin_row()
+            is_open = False
             try:
                 row = next(rows, None)
-                if row is None:
-                    return
-                if not row:  # a blank line
-                    continue
-                if len(row) <= place or any(row[width:]):
-                    raise csv.Error(
-                        f"its fields are {len(row)} and the columns {width}; a "
-                        "text with the separator in it must be quoted"
-                    )
-                text = row[place]
+                fault = _fault(row, place, width) if row else None
             except csv.Error as error:
+                row, fault, is_open = None, str(error), True
+            if fault:
                 _leave_out(
-                    f"{path}: the row {lines.of_row()} is broken ({error}). A "
+                    f"{path}: the row {lines.of_row()} is broken ({fault}). A "
                     'quote inside a quoted text is written ""; `on_bad_text` '
                     "(--on-bad-text skip) leaves out such rows.",
                     on_bad_text,
                     log,
                 )
-                lines.read_again()
-                continue
-            if _has_text(text, log):
-                yield text
+                if is_open:  # it may have taken others with it
+                    lines.read_again()
+            elif row is None:
+                return
+            elif row and _has_text(row[place], log):  # not a blank line
+                yield row[place]
+
+
+def _fault(row, place, width):
+    """Message about a row that lacks a field or has too many, or None."""
+    if len(row) > place and not any(row[width:]):
+        return None
+    return (
+        f"its fields are {len(row)} and the columns {width}; a text with the "
+        "separator in it must be quoted"
+    )
 
 
 class _LinesOfRows:

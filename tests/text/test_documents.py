@@ -171,7 +171,9 @@ def test_an_open_quote_costs_its_line_alone(tmp_path):
     with pytest.raises(files.TextError, match="row in lines 4 to 5 is broken"):
         read(tmp_path / "a.csv")
     (tmp_path / "b.csv").write_text('text,label\n"open,1\n' + 5000 * "a,1\n")
-    for name, count in (("a", 20), ("b", 5000)):
+    # A whole row with too many fields is left out whole.
+    (tmp_path / "c.csv").write_text('text,label\n"one\ntwo",1,2\na,1\n')
+    for name, count in (("a", 20), ("b", 5000), ("c", 1)):
         log = files.ReadLog(None)
         path = tmp_path / f"{name}.csv"
         found = [*Corpus(path, on_bad_text="skip").documents(log)]
