@@ -380,6 +380,12 @@ def test_errors(preprocessor):
             "answer_start and answer_text. Received: answer_start",
         ),
         (
+            # As Hugging Face's data sets have them.
+            lambda p: p(X, {k: [[x] for x in v] for k, v in Y.items()}),
+            ValueError,
+            "`answer_start` must be one for each question.* 2 axes",
+        ),
+        (
             lambda p: p(X, {**Y, "answer_start": [0.5] * 11}),
             TypeError,
             "must be integers",

@@ -9,7 +9,9 @@ import numpy as np
 
 from xlnet_tf.preprocessing.fitting import check_preprocessor
 from xlnet_tf.preprocessing.preprocessor import add_axis
+from xlnet_tf.preprocessing.strings import named_strings
 from xlnet_tf.preprocessing.strings import of_examples
+from xlnet_tf.preprocessing.strings import to_tensor
 
 _BLOCK = 256  # questions whose windows are made at once, to save memory
 
@@ -150,3 +152,40 @@ def _check_numbers(outputs):
                 f"`outputs` must be numbers. Received: NaN in {name}. The "
                 "model's weights are damaged, or training diverged."
             )
+
+
+def answer_tensors(y):
+    """Labels of `fit` as a dict of tensors.
+
+    Args:
+        y: dict of `answer_start`, integers, and `answer_text`, texts, one of
+            each question.
+
+    Raises:
+        ValueError: if a part is missing, or has several of a question.
+        TypeError: if a part is of another kind.
+    """
+    names = ("answer_start", "answer_text")
+    if not isinstance(y, dict) or set(y) != set(names):
+        received = ", ".join(y) if isinstance(y, dict) else type(y).__name__
+        raise ValueError(
+            f"`y` must be a dict of {' and '.join(names)}. "
+            f"Received: {received}."
+        )
+    starts = y["answer_start"]
+    # Also a single number, of a single question.
+    starts = to_tensor(starts if hasattr(starts, "dtype") else np.array(starts))
+    if not starts.dtype.is_integer:
+        raise TypeError(
+            "`answer_start` must be integers, places in the context. "
+            f"Received: {starts.dtype.name}."
+        )
+    texts = named_strings({"answer_text": y["answer_text"]}, names[1:])
+    y = {"answer_start": starts, **texts}
+    for name, part in y.items():
+        if part.shape.rank is not None and part.shape.rank > 1:
+            raise ValueError(
+                f"`{name}` must be one for each question, [B]. Received: "
+                f"{part.shape.rank} axes, as of several answers of a question."
+            )
+    return y

@@ -9,6 +9,7 @@ from typing import Any
 import keras
 import numpy as np
 
+from xlnet_tf.preprocessing.answers import answer_tensors
 from xlnet_tf.preprocessing.answers import decode
 from xlnet_tf.preprocessing.preprocessor import Preprocessor
 from xlnet_tf.preprocessing.preprocessor import add_axis
@@ -117,7 +118,7 @@ class XLNetQuestionAnsweringPreprocessor(Preprocessor):
                 )
             # A single question may have several windows too.
             return self.features(add_axis(x) if self.is_single(x) else x)
-        y = _answers(y)
+        y = answer_tensors(y)
         weights = None if sample_weight is None else to_tensor(sample_weight)
         if self.is_single(x):
             return first_row(self._labelled(*add_axis((x, y, weights))))
@@ -377,24 +378,3 @@ def _line(counts):
             "holds whole"
         )
     return text.format(**counts)
-
-
-def _answers(y):
-    """Labels as a dict of tensors."""
-    names = ("answer_start", "answer_text")
-    if not isinstance(y, dict) or set(y) != set(names):
-        received = ", ".join(y) if isinstance(y, dict) else type(y).__name__
-        raise ValueError(
-            f"`y` must be a dict of {' and '.join(names)}. "
-            f"Received: {received}."
-        )
-    starts = y["answer_start"]
-    # Also a single number, of a single question.
-    starts = to_tensor(starts if hasattr(starts, "dtype") else np.array(starts))
-    if not starts.dtype.is_integer:
-        raise TypeError(
-            "`answer_start` must be integers, places in the context. "
-            f"Received: {starts.dtype.name}."
-        )
-    texts = named_strings({"answer_text": y["answer_text"]}, names[1:])
-    return {"answer_start": starts, **texts}
