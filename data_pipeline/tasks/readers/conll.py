@@ -152,7 +152,7 @@ def _tag(fields, column, known, task):
         raise ValueError(
             f"the tag {tag!r} is neither O nor B, I, E or S and a type, such "
             "as B-person (write L as E, U as S, M as I). Name the column of "
-            "the tags: columns=tags=NUMBER."
+            "the tags: --columns tags=NUMBER."
         )
     return tag
 
@@ -193,7 +193,7 @@ def _columns(task, columns):
         if not number.removeprefix("-").isdecimal():
             raise ValueError(
                 "CoNLL files have no header: columns are numbers from 0, -1 "
-                f"the last. Received: columns={role}={number}."
+                f"the last. Received: --columns {role}={number}."
             )
         numbers[role] = int(number)
     return numbers["words"], numbers["tags"]

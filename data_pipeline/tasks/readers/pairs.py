@@ -164,7 +164,7 @@ def _of_lines(tree, name, task, is_test, columns):
         raise FileNotFoundError(
             f"{tree.place(name)}: there is no file of targets beside it. "
             f"Expected {' or '.join(f'{stem}.{x}' for x in targets)}; name the "
-            "ending of yours: columns=target=ENDING."
+            "ending of yours: --columns target=ENDING."
         )
     lines = [_lines(tree, name)]
     if other is not None:
