@@ -326,7 +326,8 @@ def check_service(address):
     while True:
         try:
             socket.create_connection((host, port), _SERVICE_SECONDS).close()
-        except (OSError, OverflowError) as error:  # the latter: of the port
+        # Of the port, and of the name.
+        except (OSError, OverflowError, UnicodeError) as error:
             if time.monotonic() < end and isinstance(error, OSError):
                 time.sleep(0.2)  # it may be starting
                 continue

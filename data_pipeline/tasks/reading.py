@@ -161,18 +161,19 @@ def find_split(task, path, split, columns=None):
 def _find(task, tree, split, columns=None):
     """Name of the file or folder of a split in a tree, or None."""
 
-    def found(name):
+    def found(name, is_compressed):
         if task.reader == "pairs":
             return pairs.find(tree, name, task, columns)
         if task.reader in _FOLDER_READERS:
             return name if tree.names_under(name) else None
-        return find_table(tree, name)
+        return find_table(tree, name, is_compressed)
 
-    for base in tree.bases(task.folder):
-        for candidate in task.files.get(split, ()):
-            name = f"{base}/{candidate}" if base else candidate
-            if found(name):
-                return found(name)
+    for is_compressed in (False, True):  # plain files before all others
+        for base in tree.bases(task.folder):
+            for candidate in task.files.get(split, ()):
+                name = f"{base}/{candidate}" if base else candidate
+                if path := found(name, is_compressed):
+                    return path
     return None
 
 

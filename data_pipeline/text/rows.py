@@ -19,6 +19,10 @@ from xlnet_tf.files.limits import in_a_line
 # A row is a document, which is held in memory and cannot be cut.
 MOST_CHARACTERS = 1 << 26
 _ABSENT = object()
+# What `csv` says where a quote takes all that follows: to the end of the file,
+# or to the longest field.
+_NOT_CLOSED = ("unexpected end of data", "field larger than")
+_MOST_READ_AGAIN = 10_000_000  # lines of a file, which take some seconds
 
 
 def read_json_lines(path, encoding, on_bad_text, field, log=None):
@@ -115,7 +119,7 @@ def read_csv(path, encoding, on_bad_text, field, log=None):
     begin, header = next(named, (1, None))
     if header is None:
         return
-    lines = _LinesOfRows(lines, begin)
+    lines = _LinesOfRows(lines, begin, path)
     with long_fields(MOST_CHARACTERS):
         rows, place, width = _csv_rows(path, header, lines, field)
         while True:
@@ -125,7 +129,8 @@ def read_csv(path, encoding, on_bad_text, field, log=None):
                 row = next(rows, None)
                 fault = _fault(row, place, width) if row else None
             except csv.Error as error:
-                row, fault, is_open = None, str(error), True
+                row, fault = None, str(error)
+                is_open = fault.startswith(_NOT_CLOSED) or lines.meet_a_row()
             if fault:
                 _leave_out(
                     f"{path}: the row {lines.of_row()} is broken ({fault}). A "
@@ -147,8 +152,8 @@ def _fault(row, place, width):
     if len(row) > place and not any(row[width:]):
         return None
     return (
-        f"its fields are {len(row)} and the columns {width}; a text with the "
-        "separator in it must be quoted"
+        f"its fields are {len(row)} and the columns {width}; in a .csv, a text "
+        "with the separator in it must be quoted"
     )
 
 
@@ -160,10 +165,13 @@ class _LinesOfRows:
     Args:
         lines: iterator of str without their ends.
         number: int, of the line before them.
+        path: str, for messages.
     """
 
-    def __init__(self, lines, number):
+    def __init__(self, lines, number, path):
         self._lines = lines
+        self._path = path
+        self._left = _MOST_READ_AGAIN
         self._number = number  # of the newest line
         self._row = []  # lines of the row that is being read
         self._again = collections.deque()
@@ -188,10 +196,23 @@ class _LinesOfRows:
             return f"in line {self._number}"
         return f"in lines {begin} to {self._number}"
 
+    def meet_a_row(self):
+        """Whether the quote that ended a text seems to begin that of a row."""
+        before = self._row[-1].partition('"')[0]
+        return len(self._row) > 1 and before[-1:] in ("", ",", ";", "\t")
+
     def read_again(self):
         """Goes back to the second line of the row."""
+        count = len(self._row) - 1
+        self._left -= count
+        if self._left < 0:  # of rows that each take all that follows
+            raise TextError(
+                f"{self._path}: too many quotes are opened and never closed, "
+                f"the last {self.of_row()}. Repair the file, or read it as "
+                "text by `text_format` (--text-format running)."
+            )
         self._again.extendleft(reversed(self._row[1:]))
-        self._number -= max(len(self._row) - 1, 0)
+        self._number -= count
 
 
 def _csv_rows(path, header, lines, field):

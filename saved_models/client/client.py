@@ -307,17 +307,34 @@ def _array(name, value, dtype):
     """
     if dtype.kind in "iu":
         given = np.asarray(value)
+        if given.dtype.kind == "O":
+            given = np.asarray(given.tolist())
         with np.errstate(invalid="ignore"):  # of NaN, which is told below
             array = given.astype(dtype) if given.dtype.kind in "biuf" else None
         if array is None or not np.array_equal(array, given):
-            wrong = given if array is None else given[array != given]
+            if array is None:
+                is_wrong = [not isinstance(x, int) for x in given.flat]
+            else:
+                is_wrong = (array != given).reshape(-1)
+            wrong = given.reshape(-1)[is_wrong]
             raise ValueError(
                 f"`{name}` must be integers of {dtype.name}. Received: "
-                f"{wrong.reshape(-1)[:1].tolist()}."
+                f"{wrong[:1].tolist()}."
             )
         return array
     if dtype.kind != "O":
-        return np.asarray(value, dtype)
+        with np.errstate(over="ignore"):
+            array = np.asarray(value, dtype)
+        given = np.asarray(value)
+        lost = ~np.isfinite(array)
+        if lost.any() and (
+            given.dtype.kind == "O" or np.isfinite(given[lost]).any()
+        ):
+            raise ValueError(
+                f"`{name}` must be numbers of {dtype.name}. Received: "
+                f"{given[lost][:1].tolist()}."
+            )
+        return array
     array = np.asarray(value, object)
     flat = [
         text.encode() if isinstance(text, str) else text

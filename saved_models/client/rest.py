@@ -221,9 +221,10 @@ def _pool(url, ca_file):
         # As other clients read the variable.
         proxy = proxy if "://" in proxy else f"http://{proxy}"
         if auth := urllib3.util.parse_url(proxy).auth:
-            options["proxy_headers"] = urllib3.make_headers(
-                proxy_basic_auth=urllib.parse.unquote(auth)
-            )
+            login = base64.b64encode(urllib.parse.unquote(auth).encode())
+            options["proxy_headers"] = {
+                "proxy-authorization": f"Basic {login.decode()}"
+            }
         return urllib3.ProxyManager(proxy, **options)
     return urllib3.PoolManager(**options)
 

@@ -430,6 +430,8 @@ def test_a_data_frame_of_one_column_is_that_column():
     valid = (frame, LABELS)
     found = task.fit(frame, LABELS, validation_data=valid, verbose=0).history
     assert set(found) >= {"loss", "val_loss"}
+    for nothing in (np.array([], object), np.array([], "U1")):
+        assert task.preprocessor(nothing)["token_ids"].shape[0] == 0
     for missing in ([None, "b"], ["b", None]):
         with pytest.raises(TypeError, match="`text` must be strings. Received"):
             task.predict(np.array(missing, object))

@@ -168,6 +168,7 @@ def test_what_is_refused(client, failures, served):
                 ([[2**32 + 7, 8]], r"int32. Received: \[4294967303\]"),
                 ([[np.nan, 8]], r"int32. Received: \[nan\]"),
                 ([["7", "8"]], r"int32. Received: \['7'\]"),
+                ([[7, None]], r"int32. Received: \[None\]"),
             )
         ),
     ):

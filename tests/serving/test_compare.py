@@ -89,6 +89,9 @@ def test_answers_of_other_models():
         ValueError, match=r"different models: their `score` are"
     ):
         compare.compare(*wider, ["x", "y"])
+    wider = [Export(answer=[[1] * size] * 2) for size in (1, 3)]
+    with pytest.raises(ValueError, match="different models: their `answer` a"):
+        compare.compare(*wider, ["x", "y"])
     with pytest.raises(
         ValueError, match="one gives label, score, the other score"
     ):

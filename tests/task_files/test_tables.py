@@ -114,10 +114,13 @@ def test_compressed_splits_in_a_directory(tmp_path):
     write(tmp_path / "dev.tsv.gz", gzip.compress(RTE.encode()))
     ((name, found),) = read_task("pair", tmp_path).held_out()
     assert name == "dev" and texts(found) == texts(RTE_EXAMPLES)
-    # The plain one of both.
-    write(tmp_path / "dev.tsv", RTE.replace("A", "B"))
-    ((_, found),) = read_task("pair", tmp_path).held_out()
-    assert found[0].text == 'B "big'
+    # A plain one comes first, whatever its format.
+    for ending in ("jsonl", "tsv"):
+        row = '{"text": "B", "text_pair": "b", "label": "entailment"}'
+        text = row if ending == "jsonl" else RTE.replace("A", "B")
+        write(tmp_path / f"dev.{ending}", text)
+        ((_, found),) = read_task("pair", tmp_path).held_out()
+        assert found[0].text.startswith("B")
 
 
 def test_names_of_files_are_no_patterns(tmp_path):
@@ -312,6 +315,10 @@ def test_two_columns_of_a_name(tmp_path):
         read_examples("classification", path)
     found = read_examples("classification", path, columns="text=1")
     assert texts(found)[0] == ("B", None, "x")
+    # Columns that nobody asks for, and names that differ.
+    write(path, "id,id,Text,text,label\n1,2,A,B,x\n1,2,C,D,y\n")
+    found = read_examples("classification", path)
+    assert texts(found)[0] == ("B", None, "x")
 
 
 def test_a_name_in_a_row_of_a_table_without_a_header(tmp_path):
@@ -415,16 +422,16 @@ def test_classes_of_a_text(tmp_path):
     path = write(tmp_path / "c.jsonl", lines)
     found = [x.label for x in read_examples("multi-label", path)]
     assert found == [("x, y",), ("y, z",)]
-    # As `datasets` writes them: a 1 for each class of the text.
-    hot = [[0, 1, 0], [1, 1, 0], [0, 0, 0]], [[0.0, 1.0], [1.0, 0.0]]
-    for lists, expected in zip(
-        hot, ([("1",), ("0", "1"), ()], [("1",), ("0",)]), strict=True
-    ):
+    # Multi-hot lists name no classes, but those to evaluate on may be ids.
+    for lists in ([[0, 1, 0], [1, 1, 0]], [[0.0, 1.0], [1.0, 0.0]]):
         lines = [json.dumps({"text": "a", "label": one}) for one in lists]
         path = write(tmp_path / "e.jsonl", "\n".join(lines))
-        with pytest.warns(UserWarning, match="0 or 1: classes are their place"):
-            found = [x.label for x in read_examples("multi-label", path)]
-        assert found == expected
+        with pytest.raises(ValueError, match="0 or 1, which name no classes"):
+            read_examples("multi-label", path)
+    write(tmp_path / "f.jsonl", '{"text": "a", "label": [0, 2]}')
+    write(tmp_path / "e.jsonl", '{"text": "a", "label": [1, 0]}')
+    found = read_examples("multi-label", tmp_path / "e.jsonl", "test")
+    assert [x.label for x in found] == [("0", "1")]
     # A file to evaluate on knows the classes of the one to train on.
     write(tmp_path / "d.csv", 'text,label\nd,"Arts, Culture"\ne,"Sports,x"\n')
     data = read_task("multi-label", tmp_path / "a.csv", tmp_path / "d.csv")

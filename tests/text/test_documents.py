@@ -173,12 +173,23 @@ def test_an_open_quote_costs_its_line_alone(tmp_path):
     (tmp_path / "b.csv").write_text('text,label\n"open,1\n' + 5000 * "a,1\n")
     # A whole row with too many fields is left out whole.
     (tmp_path / "c.csv").write_text('text,label\n"one\ntwo",1,2\na,1\n')
-    for name, count in (("a", 20), ("b", 5000), ("c", 1)):
+    # Nor is one read in pieces that has a quote within its text.
+    (tmp_path / "d.csv").write_text('text\n"one\ntwo\nsaid "hi" to\nme"\nok\n')
+    for name, count in (("a", 20), ("b", 5000), ("c", 1), ("d", 2)):
         log = files.ReadLog(None)
         path = tmp_path / f"{name}.csv"
         found = [*Corpus(path, on_bad_text="skip").documents(log)]
         assert len(found) == count, name
         assert log.bad_text["skipped_lines"] == 1, name
+
+
+def test_quotes_that_are_opened_in_every_row(tmp_path, monkeypatch):
+    """Each would take all that follows, and reading would never end."""
+    monkeypatch.setattr(rows, "_MOST_READ_AGAIN", 5000)
+    path = tmp_path / "a.csv"
+    path.write_text("id,text\n" + '5","x\n' * 2000)
+    with pytest.raises(files.TextError, match="too many quotes are opened"):
+        [*Corpus(path, on_bad_text="skip").documents(files.ReadLog(None))]
 
 
 def test_json_of_data_frames(tmp_path):

@@ -171,7 +171,7 @@ def test_a_broken_tf_config_is_named(monkeypatch):
 def test_a_tf_config_of_another_form_is_named(monkeypatch):
     for value in (
         {"cluster": ["a:1", "b:2"]},
-        {"cluster": None},
+        {"cluster": None, "task": {}},
         {"cluster": {"worker": None}},
         {"cluster": {"worker": 5}},
         {"cluster": WORKERS, "task": None},
@@ -180,6 +180,11 @@ def test_a_tf_config_of_another_form_is_named(monkeypatch):
         for name in ("multi_worker", "auto"):
             with pytest.raises(ValueError, match="TF_CONFIG, such as .*Receiv"):
                 make_strategy(name)
+
+
+def test_a_tf_config_without_a_cluster_is_not_ours(monkeypatch):
+    set_cluster(monkeypatch, {"task": None})
+    assert not strategies.names_several_workers()
 
 
 def test_multi_worker_needs_a_whole_tf_config(monkeypatch, built):

@@ -135,8 +135,8 @@ def test_what_decides_answers_and_is_lost_is_named(tmp_path, models):
         ),
         (
             "hf",
-            models(XLNetQuestionAnswering, max_answer_length=9),
-            "max_answer_length=9;",
+            models(XLNetQuestionAnswering, max_answer_length=9, n_best_size=2),
+            "max_answer_length=9, n_best_size=2;",
         ),
         (
             "hf",

@@ -294,6 +294,8 @@ def target_weights(batch, token_loss):
     if batch.get("target_weights") is None:
         return ops.ones_like(token_loss)
     weights = ops.cast(batch["target_weights"], token_loss.dtype)
+    if getattr(weights.shape, "rank", 0) is None:  # of TensorFlow
+        return weights
     found, expected = tuple(weights.shape), tuple(token_loss.shape)
     # The losses would be those of all targets, and the weights of a few.
     if len(found) != len(expected) or any(

@@ -255,6 +255,8 @@ def _tf_config():
         config = {}
     config = {"cluster": {}, "task": {}, **config}
     cluster, task = config["cluster"], config["task"]
+    if cluster == {}:  # what else it holds is not for us
+        return {**config, "task": {}}
     if not (
         isinstance(cluster, dict)
         and isinstance(task, dict)

@@ -18,7 +18,13 @@ _LONGEST_NAME = 120
 # More names would make a message too long to read.
 _NAMES_SHOWN = 40
 # Of tasks, and their defaults; files of others do not have them.
-_SETTINGS = {"threshold": 0.5, "null_threshold": None, "max_answer_length": 64}
+_SETTINGS = {
+    "threshold": 0.5,
+    "null_threshold": None,
+    "max_answer_length": 64,
+    "n_best_size": 5,
+    "next_sentence_weight": 0.0,
+}
 # Arguments that every task has; all others belong to its head.
 _NOT_OF_THE_HEAD = (
     "backbone",

@@ -166,7 +166,11 @@ class Columns:
             if not self._needs(role) and part >= len(self.names):
                 return None  # a table of texts to predict has no labels
             return part if is_usable and not self.is_json else None
-        if self._folded.count(part.casefold()) > 1 and not self.is_json:
+        if self.names.count(part) == 1 and not self.is_json:
+            return self.names.index(part)
+        is_wanted = self._needs(role) or role in self._given
+        is_twice = self._folded.count(part.casefold()) > 1
+        if is_twice and is_wanted and not self.is_json:
             raise ValueError(
                 f"{self._place}: several columns are named {part!r}. Give each "
                 f"a name of its own, or a number: --columns {role}=NUMBER."

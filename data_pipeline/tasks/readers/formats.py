@@ -39,22 +39,24 @@ _SHARD = re.compile(r"(.*)-(\d{5})-of-(\d{5})(-[0-9a-f]+)?(\.\w+)")
 FIRST_ROWS = 20  # which tell the separator
 
 
-def find_table(tree, name):
+def find_table(tree, name, is_compressed=False):
     """The file of a table, or the first of several that it is divided into.
 
-    It may be compressed. Divided as the Hugging Face Hub divides train.parquet:
+    As the Hugging Face Hub divides train.parquet:
     train-00000-of-00002.parquet, train-00001-of-00002.parquet.
 
     Args:
         tree: archives.Tree.
         name: str, of the table.
+        is_compressed: bool, whether to look for the name with the ending of a
+            compressed file behind it. Default False.
 
     Returns:
         str or None.
     """
-    for compressed in ("", *COMPRESSED):
-        if tree.has(name + compressed):
-            return name + compressed
+    for ending in COMPRESSED if is_compressed else ("",):
+        if tree.has(name + ending):
+            return name + ending
     if not columnar.is_columnar(name):
         return None
     stem, ending = os.path.splitext(name)

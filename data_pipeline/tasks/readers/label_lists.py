@@ -1,36 +1,35 @@
 """Labels of several classes: lists, texts that are lists, and flags."""
 
-import warnings
-
 _FLAGS = {
     **dict.fromkeys(("0", "0.0", "false", ""), False),
     **dict.fromkeys(("1", "1.0", "true"), True),
 }
 
 
-def with_label_lists(examples, place, known=None):
+def with_label_lists(examples, place, known=None, is_train=False):
     """Examples whose labels are several classes.
 
     Args:
         examples: list of TextExample, with labels as they were read; those of a
             file are separated by "|" if any is or others are lists, else by
-            commas. Lists of 0 and 1, one number a class, are those whose
-            classes are their places.
+            commas.
         place: str, path for messages.
         known: tuple of str, classes of the examples that were trained on, or
             None. A label that is one of them is not separated.
+        is_train: bool, whether the examples tell which classes there are.
+            Default False.
+
+    Raises:
+        ValueError: if they are lists of 0 and 1, one number a class.
     """
     labels = [x.label for x in examples if x.label is not None]
-    if _are_flags(labels):
-        warnings.warn(
+    if is_train and _are_flags(labels):
+        raise ValueError(
             f"{place}: the labels are lists of {len(labels[0])} numbers, 0 or "
-            f"1: classes are their places, 0 to {len(labels[0]) - 1}",
-            stacklevel=3,
+            "1, which name no classes. Write the names of each text's classes, "
+            'as ["arts", "sports"], or a column of 0 and 1 for each class: '
+            "--columns label=arts+sports."
         )
-        return [
-            x if x.label is None else x._replace(label=_places(x.label))
-            for x in examples
-        ]
     is_bar = any(isinstance(x, list) or "|" in x for x in labels)
     separator = "|" if is_bar else ","
     return [
@@ -47,7 +46,7 @@ def _label_list(label, separator, known):
     Args:
         label: list, or str.
         separator: str between the classes in a str.
-        known: tuple of str, see `_with_label_lists`.
+        known: tuple of str, see `with_label_lists`.
     """
     if not isinstance(label, list):
         label = label or ""
@@ -65,11 +64,6 @@ def _are_flags(labels):
         and len(labels[0]) > 1
         and all(y and y.casefold() in _FLAGS for x in labels for y in x)
     )
-
-
-def _places(label):
-    """The places of a list that have a 1, tuple of str."""
-    return tuple(str(i) for i, x in enumerate(label) if _FLAGS[x.casefold()])
 
 
 def flag_reader(columns):

@@ -18,7 +18,9 @@ from data_pipeline.tasks.readers.label_lists import flag_reader
 from data_pipeline.tasks.readers.label_lists import with_label_lists
 
 # As Python and pandas write one.
-_LIST_AS_TEXT = re.compile(r"""\[\s*((['"]).*\2)?\s*\]""", re.DOTALL)
+_LIST_AS_TEXT = re.compile(
+    r"""\[\s*((['"]).*\2|[\d.]+(\s*,\s*[\d.]+)*)?\s*\]""", re.DOTALL
+)
 
 
 def read_examples(tree, name, task, split, columns=None):
@@ -65,7 +67,9 @@ def read_examples(tree, name, task, split, columns=None):
             )
         )
     if task.kind == "multi_label":
-        examples = with_label_lists(examples, place, task.labels)
+        examples = with_label_lists(
+            examples, place, task.labels, split == "train"
+        )
     if left_out:
         warnings.warn(
             f"{place}: {left_out} rows without a gold label left out",

@@ -179,7 +179,8 @@ def check_tag_counts(tags, words):
     if not (isinstance(tags, list) and isinstance(words, (list, tuple))):
         return
     for place, (row, names) in enumerate(zip(words, tags, strict=False)):
-        if isinstance(row, (list, tuple)) and len(row) != len(names):
+        are_lists = isinstance(row, (list, tuple)) and hasattr(names, "__len__")
+        if are_lists and len(row) != len(names):
             raise ValueError(
                 "`y` must have one label for each word of `x`. Received: "
                 f"{len(names)} labels of {len(row)} words, example {place} "
