@@ -221,7 +221,7 @@ def _headers(given):
 
 
 def _check_place(arguments):
-    """Refuses options of a server without one, and of an export beside one."""
+    """Refuse what does not belong to the one of --model and --url given."""
     if bool(arguments.model) == bool(arguments.url):
         raise ValueError("give either --model or --url.")
     for option in _OF_SERVERS:

@@ -50,7 +50,7 @@ class WarmupSchedule(LearningRateSchedule):
         warmup_steps: int, default 0.
         decay: "linear" (default), "cosine" or "constant".
         final_fraction: float in [0, 1], share of the peak at the end of the
-            decay, one step behind the last. Default 0.
+            decay, one step after the last. Default 0.
 
     Raises:
         ValueError: if the warm-up is not shorter than the whole, or `decay` is

@@ -130,7 +130,7 @@ def read_csv(path, encoding, on_bad_text, field, log=None):
                 fault = _fault(row, place, width) if row else None
             except csv.Error as error:
                 row, fault = None, str(error)
-                is_open = fault.startswith(_NOT_CLOSED) or lines.meet_a_row()
+                is_open = fault.startswith(_NOT_CLOSED) or lines.ran_on()
             if fault:
                 _leave_out(
                     f"{path}: the row {lines.of_row()} is broken ({fault}). A "
@@ -196,8 +196,8 @@ class _LinesOfRows:
             return f"in line {self._number}"
         return f"in lines {begin} to {self._number}"
 
-    def meet_a_row(self):
-        """Whether the quote that ended a text seems to begin that of a row."""
+    def ran_on(self):
+        """Whether the text ends at a quote that opens one of a later row."""
         before = self._row[-1].partition('"')[0]
         return len(self._row) > 1 and before[-1:] in ("", ",", ";", "\t")
 

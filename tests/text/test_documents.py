@@ -175,11 +175,17 @@ def test_an_open_quote_costs_its_line_alone(tmp_path):
     (tmp_path / "c.csv").write_text('text,label\n"one\ntwo",1,2\na,1\n')
     # Nor is one read in pieces that has a quote within its text.
     (tmp_path / "d.csv").write_text('text\n"one\ntwo\nsaid "hi" to\nme"\nok\n')
-    for name, count in (("a", 20), ("b", 5000), ("c", 1), ("d", 2)):
+    whole = [f"row {n}\nof two" for n in range(20)]
+    for name, expected in (
+        ("a", whole),
+        ("b", ["a"] * 5000),
+        ("c", ["a"]),
+        ("d", ['me"', "ok"]),
+    ):
         log = files.ReadLog(None)
         path = tmp_path / f"{name}.csv"
-        found = [*Corpus(path, on_bad_text="skip").documents(log)]
-        assert len(found) == count, name
+        documents = Corpus(path, on_bad_text="skip").documents(log)
+        assert [x.text for x in documents] == expected, name
         assert log.bad_text["skipped_lines"] == 1, name
 
 

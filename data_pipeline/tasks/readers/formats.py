@@ -48,8 +48,8 @@ def find_table(tree, name, is_compressed=False):
     Args:
         tree: archives.Tree.
         name: str, of the table.
-        is_compressed: bool, whether to look for the name with the ending of a
-            compressed file behind it. Default False.
+        is_compressed: bool, whether to look for a compressed file, such as
+            train.csv.gz, in its place. Default False.
 
     Returns:
         str or None.
