@@ -213,7 +213,7 @@ def main(argv=None):
 
 
 def _read(options, config, begun):
-    """TaskData of the options and of what a begun run, if any, held out."""
+    """TaskData of the options; a resumed run holds out the same examples."""
     from data_pipeline.tasks import reading
 
     data = reading.read_task(

@@ -318,8 +318,8 @@ def check_service(address):
     found = re.fullmatch(r"grpc://(\[[^\]]+\]|[^:/]+):(\d+)", address)
     if not found:
         raise ValueError(
-            "`service` must be the address of a tf.data service, as "
-            f"grpc://HOST:PORT. Received: service={address!r}."
+            "`service` (--data-service) must be the address of a tf.data "
+            f"service, as grpc://HOST:PORT. Received: service={address!r}."
         )
     host, port = found[1].strip("[]"), int(found[2])
     end = time.monotonic() + _SERVICE_SECONDS
