@@ -30,11 +30,11 @@ def labels_of(task, examples):
     )
 
 
-def check_known(task, examples, labels):
+def check_known(kind, examples, labels):
     """Refuse examples of another class than those of a model.
 
     Args:
-        task: TaskSpec.
+        kind: str, of a TaskSpec.
         examples: list of examples, some perhaps without a label.
         labels: sequence of str.
 
@@ -42,16 +42,11 @@ def check_known(task, examples, labels):
         ValueError: names the first such example.
     """
     known = set(map(str, labels))
-    of_example = _OF_EXAMPLE.get(task.kind, lambda example: ())
+    of_example = _OF_EXAMPLE.get(kind, lambda example: ())
     for example in examples:
         for label in of_example(example) or ():
             if label is not None and str(label) not in known:
-                raise ValueError(unknown_label(example, label, labels))
-
-
-def unknown_label(example, label, labels):
-    """Message that names an example with a label that is not known."""
-    return (
-        f"{example.where}: the label {label!r} is none of those known: "
-        f"{', '.join(map(str, labels))}."
-    )
+                raise ValueError(
+                    f"{example.where}: the label {label!r} is none of those "
+                    f"known: {', '.join(map(str, labels))}."
+                )

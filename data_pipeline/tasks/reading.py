@@ -335,7 +335,7 @@ def read_unlabelled(task, path, columns=None, labels=None):
     """
     examples = read_examples(task, path, "test", columns)
     if labels is not None:
-        check_known(task, examples, labels)
+        check_known(task.kind, examples, labels)
     return examples
 
 

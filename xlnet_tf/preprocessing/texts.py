@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import keras
 import numpy as np
 
-from data_pipeline.tasks.labels import unknown_label
+from data_pipeline.tasks.labels import check_known
 from xlnet_tf.preprocessing.preprocessor import Preprocessor
 from xlnet_tf.preprocessing.strings import check_rank
 from xlnet_tf.preprocessing.strings import named_strings
@@ -184,10 +184,8 @@ def _labels(examples, labels):
         )
     if any(isinstance(x.label, tuple) for x in examples):
         return _several_labels(examples, labels)
+    check_known("classification", examples, labels)
     known = {label: index for index, label in enumerate(labels)}
-    for example in examples:
-        if example.label is not None and str(example.label) not in known:
-            raise ValueError(unknown_label(example, example.label, labels))
     return np.array(
         [-1 if x.label is None else known[str(x.label)] for x in examples],
         np.int32,
@@ -196,6 +194,7 @@ def _labels(examples, labels):
 
 def _several_labels(examples, labels):
     """float32 [X, C], 1 for each class of an example; -1 where it has none."""
+    check_known("multi_label", examples, labels)
     known = {label: index for index, label in enumerate(labels)}
     found = np.zeros((len(examples), len(labels)), np.float32)
     for row, example in enumerate(examples):
@@ -203,8 +202,6 @@ def _several_labels(examples, labels):
             found[row] = -1
             continue
         for label in example.label:
-            if label not in known:
-                raise ValueError(unknown_label(example, label, labels))
             found[row, known[label]] = 1
     return found
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import keras
 import numpy as np
 
-from data_pipeline.tasks.labels import unknown_label
+from data_pipeline.tasks.labels import check_known
 from xlnet_tf.preprocessing.preprocessor import Preprocessor
 from xlnet_tf.preprocessing.preprocessor import add_axis
 from xlnet_tf.preprocessing.preprocessor import first_row
@@ -121,7 +121,7 @@ class XLNetTokenClassifierPreprocessor(Preprocessor):
         from data_pipeline.features.batches import EncodedExamples
         from data_pipeline.features.batches import encode_in_chunks
 
-        _check_tags(examples, labels)
+        check_known("token_classification", examples, labels)
         known = {label: index for index, label in enumerate(labels)}
         columns = encode_in_chunks(
             examples, lambda some: self._columns(some, known), progress
@@ -239,14 +239,6 @@ class XLNetTokenClassifierPreprocessor(Preprocessor):
         values = pieces.with_flat_values(values)
         values = values[:, : self.sequence_length - 2]
         return align(values, width, begin=self.text_begin)
-
-
-def _check_tags(examples, labels):
-    known = set(labels)
-    for example in examples:
-        for tag in example.tags or ():
-            if tag is not None and tag not in known:
-                raise ValueError(unknown_label(example, tag, labels))
 
 
 def _is_first(numbers):
