@@ -29,7 +29,7 @@ from xlnet_tf.model.dropout import hash_rows
 from xlnet_tf.model.dropout import keep_mask_of_rows
 from xlnet_tf.model.kernels.halves import cut
 from xlnet_tf.model.kernels.halves import parts_of
-from xlnet_tf.model.kernels.halves import place
+from xlnet_tf.model.kernels.halves import sum_keys
 from xlnet_tf.model.kernels.scores import HeadInputs
 from xlnet_tf.model.kernels.scores import attend_heads
 from xlnet_tf.model.kernels.scores import attention_gradient
@@ -93,9 +93,9 @@ def attend(
                 _in_one([getattr(part, name) for part in of_parts])
                 for name in HeadInputs._fields[:3]
             )
-            key, value, position = _sum_parts(
-                parts, of_parts, num_keys, num_distances
-            )
+            key = sum_keys([part.key for part in of_parts])
+            value = sum_keys([part.value for part in of_parts])
+            position = _sum_distances(parts, of_parts, num_distances)
             # TensorFlow adds three tensors in an order that depends on which
             # of them is still in use elsewhere. Scaled after the sum of two,
             # these are never three.
@@ -170,16 +170,14 @@ def _in_one(tensors):
     return tensors[0] if len(tensors) == 1 else ops.concatenate(tensors, axis=2)
 
 
-def _sum_parts(parts, gradients, num_keys, num_distances):
-    """Gradients of `key`, `value` and `position`, given HeadInputs of parts."""
-    key, value, position = [], [], []
+def _sum_distances(parts, gradients, num_distances):
+    """Gradient of `position`, given HeadInputs of parts."""
+    found = []
     for part, of_part in zip(parts, gradients, strict=True):
-        key.append(place(of_part.key, part.keys, num_keys))
-        value.append(place(of_part.value, part.keys, num_keys))
-        position += part.distance_gradients(
+        found += part.distance_gradients(
             of_part.position_blocks, of_part.position, num_distances
         )
-    return [functools.reduce(ops.add, x) for x in (key, value, position)]
+    return functools.reduce(ops.add, found)
 
 
 def _with_heads(rules):
