@@ -1,7 +1,7 @@
 """Gain of an order: texts with blanks, scored and filled in any order.
 
     make demo
-    python benchmarks/any_order.py --model runs/demo/pretraining \\
+    python benchmarks/any_order.py --model runs/demo/model \\
         --text held_out.txt --output runs/any_order
 
 Takes sentences of the text, which may be running text or WikiText's tokens,

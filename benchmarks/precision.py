@@ -15,9 +15,9 @@ import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
-from benchmarks.recurrence import run_once
 from data_pipeline import command_line
 from examples import demo
+from examples.commands import run_once
 from xlnet_tf.files import read_json_lines
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
@@ -30,7 +30,7 @@ def held_out_bits(options, objective, precision):
     name = f"{objective}-{precision}-{options.steps}"
     run = options.output / name
     run_once(
-        run / "model.keras",
+        run,
         *("-m", "xlnet_tf.train", "--records", options.records),
         *("--recipe", "quick", "--output", run, "--steps", options.steps),
         *("--objective", objective, "--precision", precision),

@@ -20,7 +20,7 @@ import sys
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
 from data_pipeline import command_line
-from examples.commands import run
+from examples.commands import run_once
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 
@@ -30,16 +30,13 @@ CONTEXTS = (64, 128, 256, 512)
 VOCABULARY_SIZE = 4000
 
 
-def run_once(done, *command):
-    """Run a command of this project unless what it writes is there."""
-    if not done.exists():
-        run(*command)
-
-
-def evaluate(model, text, file, *options):
+def evaluate(model, text, name, *options):
     """dict of numbers of `python -m xlnet_tf.evaluate`."""
+    place = model / name
+    place.mkdir(exist_ok=True)
+    file = place / "perplexity.json"
     run_once(
-        file,
+        place,
         *("-m", "xlnet_tf.evaluate", "--model", model, "--text", text),
         *("--text-format", "running", "--output", file, *options),
     )
@@ -61,28 +58,28 @@ def head_of(text, file, characters):
 def prepare(options):
     """Tokenizer, records and settings; returns the path of the records."""
     output = options.output
-    output.mkdir(parents=True, exist_ok=True)
+    tokenizer = output / "tokenizer" / "spiece.model"
+    tokenizer.parent.mkdir(parents=True, exist_ok=True)
     text = ("--input", options.train, "--text-format", "running")
     run_once(
-        output / "spiece.model",
+        tokenizer.parent,
         *("-m", "data_pipeline.train_tokenizer", *text),
-        *("--output", output / "spiece.model"),
-        *("--vocabulary-size", VOCABULARY_SIZE),
+        *("--output", tokenizer, "--vocabulary-size", VOCABULARY_SIZE),
     )
     run_once(
-        output / "records" / "manifest.json",
+        output / "records",
         *("-m", "data_pipeline.build_records", *text),
-        *("--tokenizer", output / "spiece.model"),
-        *("--output", output / "records", "--sequence-length", LENGTH),
+        *("--tokenizer", tokenizer, "--output", output / "records"),
+        *("--sequence-length", LENGTH, "--overwrite"),
     )
     return output / "records"
 
 
 def train(options, records, memory, seed):
     """Train a model; return the path of its run."""
-    run = options.output / f"memory-{memory}-seed-{seed}"
+    run = options.output / f"memory-{memory}-seed-{seed}-{options.steps}"
     run_once(
-        run / "model.keras",
+        run,
         *("-m", "xlnet_tf.train", "--records", records, "--output", run),
         *("--recipe", "quick", "--objective", "causal"),
         *("--hide-empty-memory", "--checkpoint-interval", 500),
@@ -106,7 +103,7 @@ def gains(options, runs):
                 evaluate(
                     run,
                     options.test,
-                    run / f"memory-{memory}.json",
+                    f"memory-{memory}",
                     *("--segment-length", LENGTH, "--batch-size", 8),
                     *("--memory-length", memory),
                 )
@@ -142,13 +139,13 @@ def savings(options, run):
         memory = evaluate(
             run,
             text,
-            run / f"context-{context}-memory.json",
+            f"context-{context}-memory",
             *("--segment-length", LENGTH, "--memory-length", context),
         )
         window = evaluate(
             run,
             text,
-            run / f"context-{context}-window.json",
+            f"context-{context}-window",
             *("--window", context, "--stride", 1, "--batch-size", 16),
         )
         speeds = [x["tokens_per_second"] for x in (memory, window)]

@@ -21,6 +21,9 @@ sys.path.insert(0, str(ROOT))
 
 from data_pipeline import command_line  # noqa: E402
 from examples.commands import run_once  # noqa: E402
+from xlnet_tf.files import read_json  # noqa: E402
+from xlnet_tf.files import sha256_of  # noqa: E402
+from xlnet_tf.files import write_json  # noqa: E402
 
 TASK = "aeslc"
 METRICS = ("rouge_l", "rouge1", "rouge2")
@@ -200,8 +203,11 @@ def other(kind, files, preset, place, seed, settings):
     from xlnet_tf.weights.preset import read_config
 
     done = place / "metrics.json"
-    if done.is_file():
-        return json.loads(done.read_text())
+    digests = {split: sha256_of(file) for split, file in files.items()}
+    asked = {**settings, "examples": digests}
+    known = read_json(done) if done.is_file() else {}
+    if known.get("settings") == asked:
+        return known["metrics"]
     place.mkdir(parents=True, exist_ok=True)
     torch.manual_seed(seed)
     tokenizer = read_tokenizer(preset)
@@ -232,7 +238,7 @@ def other(kind, files, preset, place, seed, settings):
     metrics["parameters"] = model.num_parameters()
     lines = [json.dumps({"text": x}, ensure_ascii=False) for x in found]
     (place / "predictions.jsonl").write_text("\n".join(lines) + "\n")
-    done.write_text(json.dumps(metrics))
+    write_json(done, {"settings": asked, "metrics": metrics})
     return metrics
 
 

@@ -12,12 +12,10 @@ from data_pipeline.records import schema
 from data_pipeline.settings import add_options
 from data_pipeline.settings import add_print_config
 from data_pipeline.settings import given_options
-from data_pipeline.text.documents import BAD_TEXT
-from data_pipeline.text.documents import TEXT_FIELD
-from data_pipeline.text.documents import TEXT_FORMATS
 from data_pipeline.text.documents import Corpus
 from data_pipeline.text.files import describe_bad_text
 from data_pipeline.text.files import sizes_and_times
+from data_pipeline.text.options import add_text_options
 from data_pipeline.tokenization.symbols import UNKNOWN
 from data_pipeline.tokenization.symbols import UNKNOWN_ID
 from xlnet_tf.files import as_path
@@ -223,42 +221,7 @@ def _parser():
         help="JSON or YAML file with any of the settings below, or the "
         "build.json of another set; options override it",
     )
-    _add_text_options(parser)
-    add_print_config(parser)
-    add_options(parser.add_argument_group("settings"), schema.RecordSettings)
-    return parser
-
-
-def _add_text_options(parser):
-    add = parser.add_argument
-    add(
-        "--text-format",
-        choices=TEXT_FORMATS,
-        default="auto",
-        help="sentences: one per line, a blank line ends a document; running: "
-        'a file is a document; jsonl: {"text": ...} per line; csv: a row is a '
-        "document (default auto: by the name of the file, or guessed)",
-    )
-    add(
-        "--text-field",
-        default=TEXT_FIELD,
-        metavar="NAME",
-        help="field of the text in JSON lines, CSV, Parquet and Arrow; a.b is "
-        "the field b of a (default text)",
-    )
-    add(
-        "--encoding",
-        default="utf-8",
-        help="encoding of the text files (default utf-8)",
-    )
-    add(
-        "--on-bad-text",
-        choices=BAD_TEXT,
-        default="refuse",
-        help="for bytes that are not text: refuse stops the build, replace "
-        "puts U+FFFD, skip leaves out the line; the latter two also leave out "
-        "broken lines of JSON, broken rows and empty files (default refuse)",
-    )
+    add_text_options(add)
     add("--lowercase", action="store_true", help="for an uncased vocabulary")
     add(
         "--processes",
@@ -279,6 +242,9 @@ def _add_text_options(parser):
         "an interrupted build",
     )
     command_line.add_quiet(parser)
+    add_print_config(parser)
+    add_options(parser.add_argument_group("settings"), schema.RecordSettings)
+    return parser
 
 
 def command():

@@ -14,12 +14,10 @@ from data_pipeline.command_line import add_quiet
 from data_pipeline.command_line import parse
 from data_pipeline.command_line import run
 from data_pipeline.command_line import tell
-from data_pipeline.text.documents import BAD_TEXT
-from data_pipeline.text.documents import TEXT_FIELD
-from data_pipeline.text.documents import TEXT_FORMATS
 from data_pipeline.text.documents import Corpus
 from data_pipeline.text.files import ReadLog
 from data_pipeline.text.files import describe_bad_text
+from data_pipeline.text.options import add_text_options
 from xlnet_tf.files import write_bytes
 from xlnet_tf.files.outputs import check_writable
 
@@ -215,29 +213,7 @@ def _parse_arguments(argv):
         metavar="N",
         help="most sentences to train on, drawn at random (default 10000000)",
     )
-    add(
-        "--text-format",
-        default="auto",
-        choices=TEXT_FORMATS,
-        help="as in build_records (default auto)",
-    )
-    add(
-        "--text-field",
-        default=TEXT_FIELD,
-        metavar="NAME",
-        help="as in build_records (default text)",
-    )
-    add(
-        "--encoding",
-        default="utf-8",
-        help="as in build_records (default utf-8)",
-    )
-    add(
-        "--on-bad-text",
-        choices=BAD_TEXT,
-        default="refuse",
-        help="as in build_records (default refuse)",
-    )
+    add_text_options(add)
     add_quiet(parser)
     return parse(parser, argv)
 

@@ -24,7 +24,9 @@ from data_pipeline import command_line  # noqa: E402
 from data_pipeline.text.documents import read_documents  # noqa: E402
 from examples.arrangements import ARRANGEMENTS  # noqa: E402
 from examples.arrangements import LABELLED  # noqa: E402
+from examples.commands import options_of  # noqa: E402
 from examples.commands import run_once  # noqa: E402
+from xlnet_tf.files import read_json  # noqa: E402
 from xlnet_tf.files import write_json  # noqa: E402
 from xlnet_tf.files import written_whole  # noqa: E402
 
@@ -46,8 +48,11 @@ def read_recipe(file=RECIPE):
     needed = ("tokenizer", "model", "records", "pretraining", "stages")
     if not isinstance(recipe, dict) or set(recipe) != set(needed):
         raise ValueError(f"{file}: a recipe has the keys {', '.join(needed)}.")
+    for name in needed:
+        _check_entries(file, f"`{name}`", recipe[name])
     for name, stage in recipe["stages"].items():
-        if stage.get("arrangement") not in ARRANGEMENTS:
+        _check_entries(file, f"the stage {name}", stage)
+        if stage.get("arrangement") not in list(ARRANGEMENTS):
             raise ValueError(
                 f"{file}: `arrangement` of the stage {name} must be one of "
                 f"{', '.join(ARRANGEMENTS)}. Received: "
@@ -55,7 +60,8 @@ def read_recipe(file=RECIPE):
             )
         is_labelled = stage["arrangement"] in LABELLED
         kind = "finetuning" if is_labelled else "pretraining"
-        if "steps" not in stage.get(kind, {}):
+        settings = stage.get(kind)
+        if not isinstance(settings, dict) or "steps" not in settings:
             raise ValueError(
                 f"{file}: the stage {name} has no `steps` of `{kind}`."
             )
@@ -65,6 +71,11 @@ def read_recipe(file=RECIPE):
             "one of `pretraining`."
         )
     return recipe
+
+
+def _check_entries(file, what, values):
+    if not isinstance(values, dict) or not values:
+        raise ValueError(f"{file}: {what} must have entries, not {values!r}.")
 
 
 def build(recipe, text, output, scale=1.0, text_format="auto"):
@@ -97,7 +108,7 @@ def build(recipe, text, output, scale=1.0, text_format="auto"):
         tokenizer.parent,
         *("-m", "data_pipeline.train_tokenizer", "--output", tokenizer),
         *("--input", next(iter(arranged.values()))),
-        *_options(recipe["tokenizer"]),
+        *options_of(recipe["tokenizer"]),
     )
     start, preset = ("--config", model), None
     for name, stage in stages.items():
@@ -145,7 +156,7 @@ def _build_records(recipe, stage, text, tokenizer, output):
         *("-m", "data_pipeline.build_records", "--tokenizer", tokenizer),
         *("--input", text, "--output", records),
         *("--text-format", "sentences", "--overwrite"),
-        *_options({**recipe["records"], **settings}),
+        *options_of({**recipe["records"], **settings}),
     )
     return records
 
@@ -154,7 +165,8 @@ def _training(name, settings, output, scale):
     """list of the options of a stage's training; writes its settings."""
     settings = dict(settings)
     steps = max(1, round(settings.pop("steps") * scale))
-    settings["warmup_steps"] = min(settings["warmup_steps"], steps // 4)
+    warmup = settings.get("warmup_steps", 0)
+    settings["warmup_steps"] = min(warmup, steps // 4)
     file = output / f"{name}.json"
     write_json(file, settings)
     return ["--training", file, "--output", output / name, "--steps", steps]
@@ -164,21 +176,15 @@ def _arrange(name, text, text_format, output):
     """Path of the text as an arrangement has it, written once."""
     file_name, _ = LABELLED.get(name, ("text.txt", ()))
     file = output / name / file_name
-    if not file.is_file():
+    source, arranged = [text, text_format], output / name / "source.json"
+    if not arranged.is_file() or read_json(arranged) != source:
         documents = read_documents(text, text_format)
         lines = ARRANGEMENTS[name](documents, random.Random(0))
         with written_whole(file) as temporary:
             with temporary.open("w", encoding="utf-8") as writer:
                 writer.writelines(line + "\n" for line in lines)
+        write_json(arranged, source)
     return file
-
-
-def _options(settings):
-    """list of the options of a command that give these settings."""
-    options = []
-    for name, value in settings.items():
-        options += [f"--{name.replace('_', '-')}", value]
-    return options
 
 
 def main(argv=None):

@@ -1,5 +1,6 @@
 """Running the commands of this project, each once, whatever stops between."""
 
+import os
 import pathlib
 import shlex
 import signal
@@ -57,7 +58,7 @@ def run(*command, capture=False):
 
 
 def run_once(output, *command, preset=None):
-    """Run a command unless it is done, with these weights.
+    """Run a command unless it is done, with these files and weights.
 
     Args:
         output: path of what it writes; `command.json` there tells it is done.
@@ -69,8 +70,9 @@ def run_once(output, *command, preset=None):
     """
     if is_done(output, *command, preset=preset):
         return
+    identity = _identity(command, preset)
     run(*command)
-    write_json(output / "command.json", _identity(command, preset))
+    write_json(output / "command.json", identity)
 
 
 def is_done(output, *command, preset=None):
@@ -80,7 +82,30 @@ def is_done(output, *command, preset=None):
 
 
 def _identity(command, preset):
-    """Identity of a run: its command line and initial weights."""
-    files = () if preset is None else sorted(preset.glob("*.weights.h5"))
-    digests = [sha256_of(file) for file in files]
-    return [[str(part) for part in command], digests]
+    """Identity of a run: its command line, files and initial weights."""
+    words = [str(part) for part in command]
+    # Its settings, above all, which are written anew to the same path.
+    files = [
+        ROOT / word
+        for option, word in zip(["", *words], words, strict=False)
+        if option != "--output" and os.path.isfile(ROOT / word)
+    ]
+    if preset is not None:
+        files += sorted(preset.glob("*.weights.h5"))
+    return [words, [sha256_of(file) for file in files]]
+
+
+def options_of(settings):
+    """Options of a command that give these settings, list.
+
+    Args:
+        settings: dict of str to value, with "_" where options have "-".
+    """
+    options = []
+    for name, value in settings.items():
+        name = name.replace("_", "-")
+        if isinstance(value, bool):
+            options.append(f"--{name}" if value else f"--no-{name}")
+        else:
+            options += [f"--{name}", value]
+    return options

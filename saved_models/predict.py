@@ -13,7 +13,6 @@ Each line of the output is a JSON object of the inputs and the outputs of a row;
 an output replaces an input of the same name.
 """
 
-import json
 import math
 import sys
 
@@ -32,14 +31,13 @@ from saved_models.client.rows import check_rows
 from saved_models.client.rows import read_json_lines
 from saved_models.client.rows import read_lines_or_table
 from saved_models.client.rows import read_texts
+from xlnet_tf.files.lines import json_line
 
 _DIGITS = 6  # after the point
 _MASK = "<mask>"  # a blank of a text
 _TIMEOUT = 30.0  # seconds
 _OF_SERVERS = ("--name", "--timeout", "--ca-file", "--header")
 _MOST_SHOWN = 60  # characters of a text in a warning
-# JSON allows these characters, but many readers end lines at them.
-_ENDS_OF_LINES = {ord(c): f"\\u{ord(c):04x}" for c in "\x85\u2028\u2029"}
 
 
 def fill(text, candidates, blank=_MASK):
@@ -75,7 +73,7 @@ def as_line(row, answer):
         answer: dict of name to NumPy array or scalar; see `ask_rows`.
 
     Returns:
-        str, one line without its end.
+        str, one line with its end.
     """
     count = answer.get("count")
     if count is not None:
@@ -92,8 +90,7 @@ def as_line(row, answer):
             "candidates": pieces,
             "log_probabilities": values["log_probabilities"],
         }
-    line = json.dumps({**row, **values}, ensure_ascii=False)
-    return line.translate(_ENDS_OF_LINES)
+    return json_line({**row, **values})
 
 
 def _as_json(value):
@@ -271,7 +268,7 @@ def main(argv=None):
     answers = track(answers, "asking", "rows", len(rows), shown=shown)
     unfilled = []
     for row, answer in zip(rows, answers, strict=True):
-        sys.stdout.write(as_line(row, answer) + "\n")
+        sys.stdout.write(as_line(row, answer))
         if "pieces" in answer and _MASK not in row["text"]:
             unfilled.append(row["text"])
     if unfilled:

@@ -17,6 +17,7 @@ import argparse
 import sys
 
 from data_pipeline import command_line
+from data_pipeline.text.options import add_text_options
 from xlnet_tf.files.outputs import check_writable
 from xlnet_tf.training.config.names import check_backend
 
@@ -52,37 +53,21 @@ def parse_arguments(argv=None):
         metavar="FILE",
         help="write answers and the truth to this file, as JSON lines",
     )
-    _add_text_options(add)
+    _add_perplexity_options(add)
     add("--output", metavar="FILE", help="write the metrics to it, as JSON")
     command_line.add_quiet(parser)
     return command_line.parse(parser, argv)
 
 
-def _add_text_options(add):
-    """Add the options of perplexity."""
+def _add_perplexity_options(add):
+    """Add the text to read, and how much of it is read at once."""
     add("--text", nargs="+", help="text files, or patterns")
     add(
         "--tokenizer",
         metavar="FILE",
         help="a spiece.model (default: the one beside the model)",
     )
-    add(
-        "--text-format",
-        default="auto",
-        choices=("auto", "sentences", "running", "jsonl"),
-        help="as in build_records (default auto)",
-    )
-    add(
-        "--text-field",
-        default="text",
-        metavar="NAME",
-        help="as in build_records (default text)",
-    )
-    add(
-        "--encoding",
-        default="utf-8",
-        help="encoding of the text (default utf-8)",
-    )
+    add_text_options(add)
     add(
         "--segment-length",
         type=_positive,
@@ -272,21 +257,27 @@ def read_text(options, tokenizer):
 
     from data_pipeline.records.sequences import join_documents
     from data_pipeline.text.documents import Corpus
+    from data_pipeline.text.files import ReadLog
+    from data_pipeline.text.files import describe_bad_text
 
     corpus = Corpus(
         options.text,
         options.text_format,
         options.encoding,
-        text_field=options.text_field,
+        options.on_bad_text,
+        options.text_field,
     )
+    log = ReadLog()
     if corpus.guess:
         sys.stderr.write(f"{corpus.guess}\n")
     sentences, words, characters = [], 0, 0
-    for document in corpus.documents():
+    for document in corpus.documents(log):
         sentences.append(document.sentences())
         lines = document.text.split("\n")
         words += sum(len(line.split()) for line in lines)
         characters += sum(map(len, lines))
+    for bad_text in describe_bad_text(log.bad_text):
+        sys.stderr.write(f"{bad_text}\n")
     stream = join_documents(
         *tokenizer.encode_flat(list(itertools.chain.from_iterable(sentences))),
         np.array(list(map(len, sentences)), np.int64),

@@ -20,6 +20,7 @@ from data_pipeline import command_line
 from data_pipeline.progress import track
 from data_pipeline.settings import add_options
 from data_pipeline.settings import given_options
+from xlnet_tf.files.lines import json_line
 from xlnet_tf.files.outputs import check_writable
 from xlnet_tf.generation.settings import GenerationSettings
 from xlnet_tf.training.config.names import check_backend
@@ -147,7 +148,7 @@ def as_line(row, found):
         }
     # Of an earlier try.
     row = {k: v for k, v in row.items() if k not in ("error", "texts")}
-    return json.dumps({**row, **result}, ensure_ascii=False) + "\n"
+    return json_line({**row, **result})
 
 
 def main(argv=None):
@@ -161,12 +162,12 @@ def main(argv=None):
     if options.output:
         check_writable(options.output, filter(None, [options.input]))
     check_backend("generation")
-    generator = _generator(options, given)
-    settings = generator.settings
     if options.stream and options.output:
         raise ValueError(
             "--stream prints a text as it grows: leave --output out."
         )
+    generator = _generator(options, given)
+    settings = generator.settings
     if options.stream and settings.num_beams > 1:
         raise ValueError(
             "--stream prints one text as it grows: give --num-beams 1. "
@@ -212,7 +213,8 @@ def _stream(generator, rows):
             status = 1
             continue
         before = row["prompt"] if generator.keeps_prompt else ""
-        sys.stdout.write(before)
+        # A prompt need not be UTF-8.
+        sys.stdout.write(before.encode(errors="replace").decode())
         for text in generator.stream(token_ids, number):
             sys.stdout.write(following(before, text))
             before = ""  # only the first part follows the prompt

@@ -1,5 +1,6 @@
 """The commands of a comparison, their time, and what they must share."""
 
+from examples.commands import options_of
 from xlnet_tf.files import read_json
 from xlnet_tf.files import write_json
 
@@ -38,13 +39,6 @@ class Comparison:
         """The commands before pretraining: (output, *command) of each."""
         vocabulary_size = self.settings["vocabulary_size"]
         records = self.records(system)
-        options = []
-        for name, value in self._record_settings(system).items():
-            name = name.replace("_", "-")
-            if isinstance(value, bool):
-                options.append(f"--{name}" if value else f"--no-{name}")
-            else:
-                options += [f"--{name}", value]
         text = ["--input", *self._text, "--text-format", self._text_format]
         return [
             (
@@ -57,12 +51,11 @@ class Comparison:
                 records,
                 *("-m", "data_pipeline.build_records", *text),
                 *("--tokenizer", self._tokenizer, "--output", records),
-                *options,
+                *options_of(
+                    {**self.settings["records"], **system.get("records", {})}
+                ),
             ),
         ]
-
-    def _record_settings(self, system):
-        return {**self.settings["records"], **system.get("records", {})}
 
     def records(self, system):
         """Path of the records of a system, shared by equal settings."""

@@ -220,6 +220,9 @@ def test_errors_are_one_line(tmp_path, capsys):
                 "stages": {"one": recipe["stages"]["grading"]},
             }
         ): "the first stage has no weights to fine-tune",
+        yaml.safe_dump({**recipe, "stages": {}}): "`stages` must have entries",
+        yaml.safe_dump({**recipe, "stages": ["a"]}): "`stages` must have",
+        yaml.safe_dump({**recipe, "stages": {"one": 1}}): "the stage one must",
         "{": "is not YAML",
     }
     file = tmp_path / "recipe.yaml"

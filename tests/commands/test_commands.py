@@ -41,6 +41,28 @@ def test_a_command_runs_once_with_the_same_weights(tmp_path, monkeypatch):
     assert not commands.is_done(tmp_path, "-c", "b", preset=preset)
 
 
+def test_a_command_runs_again_with_other_settings(tmp_path, monkeypatch):
+    ran = []
+    monkeypatch.setattr(commands, "run", lambda *command: ran.append(command))
+    settings, output = tmp_path / "settings.json", tmp_path / "out.json"
+    command = ("-c", "a", "--training", settings, "--output", output)
+    settings.write_text("1")
+    commands.run_once(tmp_path, *command)
+    output.write_text("what the command writes is none of its settings")
+    commands.run_once(tmp_path, *command)
+    assert len(ran) == 1
+    settings.write_text("2")  # as a recipe writes them, to the same path
+    commands.run_once(tmp_path, *command)
+    assert len(ran) == 2
+
+
+def test_options_are_those_of_the_command_line():
+    settings = {"lower_case": True, "some_size": 3, "reuse": False}
+    assert commands.options_of(settings) == [
+        *("--lower-case", "--some-size", 3, "--no-reuse"),
+    ]
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_reaches_the_command(tmp_path, number):
     """It may then write a checkpoint; its status is that of the program."""

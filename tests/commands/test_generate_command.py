@@ -161,6 +161,21 @@ def test_a_failed_line_is_tried_again(preset, tmp_path):
     assert line["id"] == 3 and line["texts"] and "error" not in line
 
 
+def test_prompts_that_are_no_unicode(preset, tmp_path, capsys):
+    """Lone surrogates: JSON's escapes, and bytes of the command line."""
+    prompts, output = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
+    prompts.write_text('{"prompt": "\\ud800 ba"}\n')
+    argv = ["--model", preset, "--input", prompts, *SETTINGS]
+    assert run(generate.main, [*map(str, argv), "--output", str(output)]) == 0
+    (line,) = lines(output.read_text())
+    assert line["prompt"] == "\ud800 ba" and line["texts"]
+    argv = ["--model", str(preset), "--prompt", "ba \udcff", *SETTINGS]
+    assert run(generate.main, argv) == 0
+    assert lines(capsys.readouterr().out)[0]["prompt"] == "ba \udcff"
+    assert run(generate.main, [*argv, "--stream"]) == 0
+    assert capsys.readouterr().out.startswith("ba ?")
+
+
 def test_a_line_without_a_prompt_is_named(preset, tmp_path, capsys):
     file = tmp_path / "prompts.jsonl"
     file.write_text('{"prompt": "b"}\n{"text": "b"}\n')

@@ -7,6 +7,7 @@ import re
 import numpy as np
 import pytest
 
+from data_pipeline import command_line
 from tests.support.oracle import as_numpy
 from tests.support.oracle import randomize
 from tests.support.oracle import small_backbone
@@ -138,3 +139,19 @@ def test_the_command_counts_words_and_characters(tmp_path, capsys, told):
     ):
         with pytest.raises(ValueError, match=message):
             evaluate.main([*command, *options])
+
+
+def test_the_command_reads_text_as_build_records_does(tmp_path, capsys):
+    (tmp_path / "spiece.model").write_bytes(tiny_model())
+    causal(vocabulary_size=300).save(tmp_path / "model.keras")
+    command = ["--model", str(tmp_path / "model.keras"), "--segment-length=4"]
+    table, bad = tmp_path / "text.csv", tmp_path / "bad.txt"
+    table.write_text("text,other\na b c,x y\nd,z\n")
+    bad.write_bytes(b"a b c\n\xff\nd\n")
+    options = ["--text", str(bad), "--on-bad-text"]
+    assert evaluate.main([*command, "--text", str(table)]) == 0
+    assert evaluate.main([*command, *options, "skip"]) == 0
+    output = capsys.readouterr()
+    assert output.out.count("4 words, ") == 2
+    assert "1 skipped line(s)" in output.err
+    assert command_line.run(evaluate.main, [*command, *options, "refuse"]) == 1

@@ -44,7 +44,7 @@ class GeneratingModel:
         Example:
 
         ```python
-        model = xlnet_tf.load("runs/demo/pretraining")
+        model = xlnet_tf.load("runs/demo/model")
         model.generate("The value of the", max_new_tokens=8)
         ```
         """
@@ -108,7 +108,7 @@ class GeneratingModel:
         Example:
 
         ```python
-        model = xlnet_tf.load("runs/demo/pretraining")
+        model = xlnet_tf.load("runs/demo/model")
         model.score("The value of the tensor.", "random", 4).perplexity
         ```
         """
@@ -166,7 +166,7 @@ class GeneratingModel:
         Example:
 
         ```python
-        model = xlnet_tf.load("runs/demo/pretraining")
+        model = xlnet_tf.load("runs/demo/model")
         model.fill("The <mask:1-2> of the <mask> is returned.").text
         ```
         """

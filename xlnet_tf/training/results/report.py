@@ -14,6 +14,7 @@ from data_pipeline.tasks.examples import QuestionExample
 from xlnet_tf.files import as_path
 from xlnet_tf.files import write_bytes
 from xlnet_tf.files import written_whole
+from xlnet_tf.files.lines import json_line
 from xlnet_tf.tasks.classification.multi_label import multi_hot
 from xlnet_tf.tasks.squad import scores_as_answered
 from xlnet_tf.training.results import pictures
@@ -55,9 +56,7 @@ def write_predictions(file, predictions):
         file: path.
         predictions: list of dict.
     """
-    lines = [json.dumps(x, ensure_ascii=False) + "\n" for x in predictions]
-    # A lone surrogate, from JSON's "\\ud800", is written as an escape again.
-    write_bytes(file, "".join(lines).encode(errors="backslashreplace"))
+    write_bytes(file, "".join(map(json_line, predictions)).encode())
 
 
 def prediction_rows(examples, decoded):
@@ -166,7 +165,7 @@ def _write_official(directory, decoded):
             by_id = {one["id"]: one[key] for one in decoded}
             text = json.dumps(by_id, indent=4, ensure_ascii=False) + "\n"
             file = stack.enter_context(written_whole(directory / name))
-            # As in `write_predictions`.
+            # Lone surrogates, as `json_line` writes them.
             file.write_bytes(text.encode(errors="backslashreplace"))
 
 
