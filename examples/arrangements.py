@@ -37,8 +37,8 @@ def repeated(documents, generator):
 def shuffled(documents, generator):
     """Groups of ten sentences in random order.
 
-    In the order of the texts, the topic of the batches before tells whether B
-    follows A; here A has to be compared with B.
+    Shuffled, so that the topic of earlier batches does not tell whether B
+    follows A.
     """
     groups = [
         document[begin : begin + 10]
@@ -85,7 +85,8 @@ def graded(documents, generator):
     """Pairs of parts of sentences, and how many words they share, from 0 to 5.
 
     Some have nothing to do with each other, some follow on each other, most are
-    a part and a version of it, in which words are left out and others' stand.
+    a part and a version of it, with some words left out or replaced by words of
+    another sentence.
     What they share is the cosine of their counts of words, a rare word counting
     more (inverse document frequency).
 

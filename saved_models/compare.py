@@ -250,6 +250,7 @@ def _decisions(task, examples, decoded):
 
 
 def parse_arguments(argv=None):
+    """Options of the command."""
     parser = command_line.Parser(
         prog="python -m saved_models.compare",
         description="Measure what the precision of an export costs.",

@@ -28,59 +28,19 @@ def load_model(path):
         FileNotFoundError: if there is nothing.
         ValueError: if it holds no model that can be exported.
     """
-    path = as_path(path)
-    if path.is_dir() and (path / "model.keras").is_file():
-        path = path / "model.keras"
-    path = as_model_path(path)
-    if not path.exists():
-        raise FileNotFoundError(
-            f"there is no model at {path}; give the --output of a training "
-            "run, a preset directory, or a .keras file."
-        )
-    with local_copy(path) as local:
-        if local.is_dir():
-            model = _class_of(local).from_preset(local)
-        else:
-            model = _load_keras_file(local)
-    _read_results(model, path.parent)  # RUN/best and RUN/model.keras
-    return model
-
-
-def _load_keras_file(path):
     from saved_models.signatures import signatures_for
-    from xlnet_tf.loading import load_keras_file
+    from xlnet_tf.loading import load
 
-    model = load_keras_file(path)
+    path = as_path(path)
+    model = load(path)
     try:
         signatures_for(model)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
+    is_run = path.is_dir() and (path / "model.keras").is_file()
+    # What is not a run itself may be its best/ or its model.keras.
+    _read_results(model, path if is_run else as_model_path(path).parent)
     return model
-
-
-def _class_of(path):
-    """The class of the model in a directory, by the head it was saved with."""
-    import xlnet_tf
-    from saved_models.signatures import SIGNATURES
-    from xlnet_tf.weights.preset import open_source
-
-    source = open_source(path)
-    try:
-        head = source.main_head()
-    except ValueError as error:
-        raise ValueError(
-            f"{path} holds several heads. Take the one to export with python "
-            "-m xlnet_tf.convert, which says what there is, and export that."
-        ) from error
-    if head is None:
-        return xlnet_tf.XLNetPretrainer  # its bias is all that is missing
-    name = head.task.split(">")[-1]  # registered with Keras, or a plain name
-    if name not in SIGNATURES:
-        raise ValueError(
-            f"{path} holds a {name}, which cannot be exported; these can: "
-            f"{', '.join(SIGNATURES)}."
-        )
-    return getattr(xlnet_tf, name)
 
 
 def _read_results(model, run):

@@ -50,7 +50,7 @@ def parse_arguments(argv=None):
     parser = command_line.Parser(
         prog="python -m xlnet_tf.train",
         usage="%(prog)s --records DIR --output DIR --steps N [options]",
-        description="Pretrain an XLNet on records of build_records.",
+        description="Pretrain an XLNet or a BERT on records.",
     )
     parser.elsewhere = _OF_RECORDS
     add = parser.add_argument

@@ -121,7 +121,7 @@ def trainer_step(config, training, features, first_half_length=0):
     """One step of the trainer on the same batch again and again.
 
     Args:
-        config: XLNetConfig.
+        config: XLNetConfig or BertConfig.
         training: TrainingConfig.
         features: dict of arrays.
         first_half_length: int, of its masks, as the records' objective gives

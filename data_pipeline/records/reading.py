@@ -29,7 +29,7 @@ class ReadableRecords:
 
     Positions count the records that are not skipped, twice over: those from
     `num_records` on are the same records again, so that what begins near the
-    end goes on at the begin.
+    end continues at the beginning.
 
     Args:
         directory: path.

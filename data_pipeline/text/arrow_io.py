@@ -30,7 +30,7 @@ class BoundedFile:
     Whoever uses it closes the file; pyarrow closes this one only.
 
     Args:
-        file: binary file, from its begin.
+        file: binary file, at its start.
         progress: function of the number of bytes that were read, or None.
 
     Attributes:

@@ -20,7 +20,8 @@ def balance_classes(rows, labels):
     mean over the examples is 1. The windows of a text share its weight.
 
     Args:
-        rows: Rows with `label`, `example` and `row_weight` [R]; changed.
+        rows: EncodedExamples with `label`, `example` and `row_weight` [R];
+            changed.
         labels: sequence of the classes, or None for a task without.
 
     Raises:
@@ -116,7 +117,7 @@ class FinetuningEvaluator(orbit.AbstractEvaluator):
         task: Task.
         spec: TaskSpec.
         labels: tuple of str or None, the classes.
-        splits: dict of str to (examples, Rows, distributed dataset); the
+        splits: dict of str to (examples, EncodedExamples, dataset); the
             first is the main one.
         strategy: tf.distribute.Strategy.
         between_batches: function without arguments that may raise an error to
@@ -185,7 +186,7 @@ class FinetuningEvaluator(orbit.AbstractEvaluator):
             name: str, the split's.
 
         Returns:
-            (Rows, dict of str to array [R, ...]).
+            (EncodedExamples, dict of str to array [R, ...]).
         """
         _, rows, dataset = self._splits[name]
         collected = {}

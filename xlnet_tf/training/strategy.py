@@ -191,7 +191,7 @@ def check_together(strategy, step, message):
         message: str, a format of the smallest and the largest step.
 
     Raises:
-        RuntimeError: if they do not.
+        RuntimeError: if they are not.
     """
     largest, smallest = largest_and_smallest(strategy, step)
     if largest != smallest:

@@ -134,7 +134,7 @@ def backbone_table(scope="model/"):
         scope: str, the scope around `transformer/`.
 
     Returns:
-        dict of str to Place, see `source.table_weights`.
+        dict of str to Place, see `table.table_weights`.
 
     Source: the variable scopes in `modeling.py` of the released code.
     """

@@ -1,6 +1,6 @@
 """Pictures over thresholds, of probabilities and of a run's course.
 
-Each function gives a matplotlib.figure.Figure.
+Each function returns a matplotlib Figure, or a list of them.
 
 Shapes: X examples.
 """

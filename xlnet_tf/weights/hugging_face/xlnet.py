@@ -144,7 +144,7 @@ def backbone_table(scope):
         scope: str, "transformer." in a task, "" in a backbone alone.
 
     Returns:
-        dict of str to Place, see `source.table_weights`.
+        dict of str to Place, see `table.table_weights`.
     """
     ours, theirs = "block_{}", f"{scope}layer.{{}}"
     inside = f"{theirs}.rel_attn"
