@@ -19,10 +19,10 @@ def run(*command, capture=False):
 
     Args:
         *command: what follows `python`.
-        capture: bool, whether to return what it prints, after printing it.
+        capture: bool, whether to return what it prints instead of printing it.
 
     Returns:
-        str, empty unless captured.
+        str, or None unless captured.
 
     Raises:
         SystemExit: with its status, if it fails or is stopped.
@@ -45,11 +45,10 @@ def run(*command, capture=False):
     signals = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
     before = [signal.signal(number, stop) for number in signals]
     try:
-        printed = process.communicate()[0] or ""
+        printed = process.communicate()[0]
     finally:
         for number, handler in zip(signals, before, strict=True):
             signal.signal(number, handler)
-    print(printed, end="", flush=True)
     if process.returncode:
         # As in a shell: 128 plus the number of the signal.
         status = process.returncode

@@ -8,8 +8,6 @@ printed before it runs. About five minutes on two cores.
 
 import argparse
 import ast
-import contextlib
-import io
 import math
 import os
 import pathlib
@@ -298,18 +296,15 @@ def main():
     held_out = held_out_blanks(output / "records", NUM_HELD_OUT)
     lines = [text + "\n" for text, _ in sentences + held_out]
     (output / "blanks.txt").write_text("".join(lines), encoding="utf-8")
-    shown = io.StringIO()
-    with contextlib.redirect_stdout(shown):
-        answers = run(
-            "-m", "saved_models.predict",
-            "--model", output / "export",
-            "--file", output / "blanks.txt",
-            capture=True,
-        )  # fmt: skip
-    # The command alone: the report has its answers, readable.
-    print(shown.getvalue().removesuffix(answers), end="")
-    answers = answers.splitlines()
-    report(output, sentences, answers, arguments.objective, held_out)
+    answers = run(
+        "-m", "saved_models.predict",
+        "--model", output / "export",
+        "--file", output / "blanks.txt",
+        capture=True,
+    )  # fmt: skip
+    report(
+        output, sentences, answers.splitlines(), arguments.objective, held_out
+    )
 
 
 def report(output, sentences, answers, objective, held_out=()):

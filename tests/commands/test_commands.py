@@ -20,7 +20,7 @@ run("-c", "import pathlib, time; pathlib.Path(r'{ready}').touch();"
 
 def test_what_is_printed_and_what_fails(capsys):
     assert commands.run("-c", "print(3)", capture=True) == "3\n"
-    assert capsys.readouterr().out == "\n$ python -c 'print(3)'\n3\n"
+    assert capsys.readouterr().out == "\n$ python -c 'print(3)'\n"
     with pytest.raises(SystemExit) as failed:
         commands.run("-c", "raise SystemExit(7)")
     assert failed.value.code == 7
