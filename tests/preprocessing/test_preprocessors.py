@@ -4,6 +4,7 @@ import json
 
 import keras
 import numpy as np
+import pandas as pd
 import pytest
 import tensorflow as tf
 
@@ -371,13 +372,25 @@ def test_wrong_input_is_named():
             texts,
             [1, 2],
             TypeError,
-            r"`text` must be strings. Received: \[1, 2\]",
+            "`text` must be strings. Received: 1, example 0",
         ),
         (
             texts,
             ["a", None],
             TypeError,
-            r"`text` must be strings. Received: \['a",
+            "`text` must be strings. Received: None, example 1 from 0",
+        ),
+        (
+            texts,
+            pd.Series(["a", "b", float("nan")]),
+            TypeError,
+            "`text` must be strings. Received: nan, example 2 from 0",
+        ),
+        (
+            texts,
+            [("a", "b"), ("c", "d")],
+            ValueError,
+            r"a list of pairs. Give two batches .* Received: \('a', 'b'\)",
         ),
         (
             texts,

@@ -120,7 +120,7 @@ def test_lists_of_classes(tmp_path):
                 read_examples("multi-label", path, "test")
             continue
         found = read_examples("multi-label", path, "test")
-        assert [x.label for x in found] == [("bad", "good"), None, None], path
+        assert [x.label for x in found] == [("bad", "good"), None, ()], path
     content = pyarrow.table({"text": ["a"], "labels": [["x, y", "z"]]})
     write_arrow(content, tmp_path / "a.arrow")
     (example,) = read_examples("multi-label", tmp_path / "a.arrow")

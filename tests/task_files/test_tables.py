@@ -432,6 +432,14 @@ def test_classes_of_a_text(tmp_path):
     write(tmp_path / "e.jsonl", '{"text": "a", "label": [1, 0]}')
     found = read_examples("multi-label", tmp_path / "e.jsonl", "test")
     assert [x.label for x in found] == [("0", "1")]
+    # To predict, a text of no class differs from one that is not labelled.
+    lines = ['{"text": "a", "label": []}', '{"text": "a"}']
+    path = write(tmp_path / "g.jsonl", "\n".join(lines))
+    found = read_examples("multi-label", path, "test")
+    assert [x.label for x in found] == [(), None]
+    path = write(tmp_path / "g.csv", "text,x,y\na,0,0\nb,1,0\nc,,\n")
+    found = read_examples("multi-label", path, "test", "text=text,label=x+y")
+    assert [x.label for x in found] == [(), ("x",), None]
     # A file to evaluate on knows the classes of the one to train on.
     write(tmp_path / "d.csv", 'text,label\nd,"Arts, Culture"\ne,"Sports,x"\n')
     data = read_task("multi-label", tmp_path / "a.csv", tmp_path / "d.csv")

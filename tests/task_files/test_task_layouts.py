@@ -184,6 +184,9 @@ def test_squad(tmp_path):
         ),
     ]
     assert find_split("squad-1.1", tmp_path, "train") is None
+    for split in ("train", "test"):
+        with pytest.raises(ValueError, match="q2: it is marked .* squad-2.0"):
+            read_examples("squad-1.1", tmp_path / "train-v2.0.json", split)
 
 
 def test_questions_a_line(tmp_path):

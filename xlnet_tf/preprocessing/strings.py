@@ -49,7 +49,7 @@ def strings(value, name):
             tensor = to_tensor(value)
         except (TypeError, ValueError) as error:
             raise TypeError(
-                f"`{name}` must be strings. Received: {shown(value, 80)}."
+                f"`{name}` must be strings. Received: {_wrong_of(value)}."
             ) from error
     if tensor.dtype != tf.string:
         # Nothing has no type of its own.
@@ -57,9 +57,20 @@ def strings(value, name):
         if tensor.shape == [0] and kind in "OTU":
             return tf.zeros([0], tf.string)
         raise TypeError(
-            f"`{name}` must be strings. Received: {shown(value, 80)}."
+            f"`{name}` must be strings. Received: {_wrong_of(value)}."
         )
     return tensor
+
+
+def _wrong_of(value):
+    """The first of several values that is no text, as an error shows it."""
+    values = _as_list(value)
+    if isinstance(values, list):
+        texts = (str, bytes, list, tuple, np.ndarray)
+        for index, one in enumerate(values):
+            if not isinstance(one, texts):
+                return f"{shown(one, 40)}, example {index} from 0"
+    return shown(value, 80)
 
 
 def to_tensor(value):

@@ -9,6 +9,7 @@ import keras
 import numpy as np
 
 from data_pipeline.tasks.labels import check_known
+from xlnet_tf.files.limits import shown
 from xlnet_tf.preprocessing.preprocessor import Preprocessor
 from xlnet_tf.preprocessing.strings import check_rank
 from xlnet_tf.preprocessing.strings import named_strings
@@ -50,6 +51,11 @@ class XLNetTextClassifierPreprocessor(Preprocessor):
     def tensors(self, x):
         if isinstance(x, dict):
             return named_strings(x, ("text",), ("text_pair",))
+        if _is_list_of_pairs(x):
+            raise ValueError(
+                "`x` is a list of pairs. Give two batches of texts: (texts, "
+                f"text_pairs). Received: {shown(x[0], 80)} first."
+            )
         if isinstance(x, tuple) or _is_list_of_batches(x):
             if not 1 <= len(x) <= 2:
                 raise ValueError(
@@ -204,6 +210,20 @@ def _several_labels(examples, labels):
         for label in example.label:
             found[row, known[label]] = 1
     return found
+
+
+def _is_list_of_pairs(x):
+    """Whether x is what tokenizers of Hugging Face take: tuples of two texts.
+
+    Two of them would pass for two batches of two texts.
+    """
+    is_list = isinstance(x, list) and len(x) > 0
+    return is_list and all(
+        isinstance(part, tuple)
+        and len(part) == 2
+        and all(isinstance(text, (str, bytes)) for text in part)
+        for part in x
+    )
 
 
 def _is_list_of_batches(x):

@@ -69,6 +69,8 @@ def _are_flags(labels):
 def flag_reader(columns):
     """Function from a row to the names of the columns that have a 1.
 
+    It returns None for a row whose columns are all empty.
+
     Args:
         columns: Columns, of which several are the label.
     """
@@ -77,6 +79,8 @@ def flag_reader(columns):
 
     def read(row):
         found = []
+        if all(row[key] in (None, "") for key in keys):
+            return None
         for key, name in zip(keys, names, strict=True):
             flag = row[key] or ""
             flag = flag.strip().casefold() if isinstance(flag, str) else None

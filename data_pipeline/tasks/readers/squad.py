@@ -33,7 +33,8 @@ def read_examples(tree, name, task, split, columns=None):
 
     Raises:
         ValueError: the JSON is broken, the layout is another one, or a
-            question has no answer and is not marked `is_impossible`.
+            question has no answer and is not marked `is_impossible`, or is
+            marked in a file of SQuAD 1.1.
     """
     place, file = tree.place(name), posixpath.basename(name)
     with archives.open_text(tree, name) as text:
@@ -46,7 +47,7 @@ def read_examples(tree, name, task, split, columns=None):
                 for question in paragraph["qas"]:
                     where = f"question {str(question['id'])[:80]}"
                     example = _example(article, paragraph, question, file)
-                    _check(example, split)
+                    _check(example, task, split)
                     examples.append(example)
     except (KeyError, TypeError, IndexError, AttributeError) as error:
         raise ValueError(
@@ -129,7 +130,12 @@ def _example(article, paragraph, question, file):
     )
 
 
-def _check(example, split):
+def _check(example, task, split):
+    if example.is_impossible and task.name == "squad-1.1":
+        raise ValueError(
+            "it is marked `is_impossible`, and every question of SQuAD 1.1 has "
+            "an answer. Take the task squad-2.0."
+        )
     if example.answers or example.is_impossible or split.startswith("test"):
         return
     raise ValueError(

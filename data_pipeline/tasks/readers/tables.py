@@ -167,7 +167,7 @@ def _label_reader(task, split):
         return label
 
     def read_classes(label):
-        if is_test and not label:
+        if is_test and label in (None, ""):  # an empty list is no class
             return None
         if isinstance(label, str) and _LIST_AS_TEXT.fullmatch(label.strip()):
             raise ValueError(
