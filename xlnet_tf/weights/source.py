@@ -111,6 +111,10 @@ class WeightSource:
         """list of Weight of a task's head, as the Head `head` has them."""
         raise NotImplementedError
 
+    def new_head_weights(self, model):
+        """list of Weight of a new head that the source has without one."""
+        return []
+
     def is_leftover(self, name):
         """Whether a tensor is not the model's: optimizer slots, counters."""
         raise NotImplementedError
@@ -179,7 +183,7 @@ class WeightSource:
         Args:
             model: a backbone, or a task around one.
             head: Head to take the task's head from, or None to leave it as it
-                is.
+                is, but for `new_head_weights`.
             strict: bool. If False, weights that fit are assigned, and a
                 warning lists the rest.
 
@@ -197,7 +201,9 @@ class WeightSource:
         ]
         if no_mask and not reads_query(model):
             weights = [w for w in weights if w.variable is not mask]
-        if head is not None:
+        if head is None:
+            weights += self.new_head_weights(model)
+        else:
             weights += self.head_weights(model, head)
         fitting, problems = self._compare(weights)
         if problems and strict:

@@ -178,6 +178,17 @@ def test_fine_tuned_models_agree_both_ways(tmp_path):
         agree(model, cls, tmp_path / name, compare)
 
 
+def test_a_new_classifier_begins_with_the_pooler(tmp_path):
+    """As Hugging Face's does."""
+    model = theirs("BertForPreTraining")
+    model.save_pretrained(tmp_path)
+    task = XLNetTextClassifier.from_preset(tmp_path, num_classes=2)
+    pooler = model.bert.pooler.dense
+    kernel, bias = task.head.summary_dense.get_weights()
+    np.testing.assert_array_equal(kernel, pooler.weight.detach().T)
+    np.testing.assert_array_equal(bias, pooler.bias.detach())
+
+
 def test_mpnet_is_read(tmp_path):
     """Its bias by relative position is that of UniLMv2."""
     values = dict(

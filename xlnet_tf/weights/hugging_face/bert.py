@@ -24,7 +24,9 @@ from xlnet_tf.weights.source import Head
 from xlnet_tf.weights.source import first_known
 from xlnet_tf.weights.source import head_of
 from xlnet_tf.weights.table import Place
+from xlnet_tf.weights.table import Weight
 from xlnet_tf.weights.table import table_weights
+from xlnet_tf.weights.table import variables_by_path
 
 SCOPE = "bert."
 _EMBEDDING = "embeddings.word_embeddings.weight"
@@ -147,6 +149,16 @@ class BertSource(HuggingFaceSource):
 
     def head_weights(self, task, head):
         return task_head_weights(task, head_tables(self.scope), head)
+
+    def new_head_weights(self, model):
+        # As Hugging Face's classes, a new classifier begins with the pooler.
+        table = dense("head/summary_dense", f"{self.scope}pooler.dense")
+        variables, shapes = variables_by_path(model), self.shapes()
+        return [
+            Weight(place.name, variables[path], place.axes)
+            for path, place in table.items()
+            if path in variables and place.name in shapes
+        ]
 
     def fill(self, model, head=None, strict=True):
         self.refuse_own_embedding(head, "cls.predictions.decoder.weight")

@@ -76,6 +76,9 @@ class MPNetSource(BertSource):
     def head_weights(self, task, head):
         return task_head_weights(task, _head_tables(self.scope), head)
 
+    def new_head_weights(self, model):
+        return []  # Hugging Face's classifier of an MPNet reads no pooler.
+
     def fill(self, model, head=None, strict=True):
         self.refuse_own_embedding(head, "lm_head.decoder.weight")
         super().fill(model, head, strict)
