@@ -7,6 +7,7 @@ from data_pipeline.tasks.examples import PairExample
 from data_pipeline.tasks.examples import QuestionExample
 from data_pipeline.tasks.examples import TextExample
 from data_pipeline.tasks.examples import TokensExample
+from xlnet_tf.files.limits import first_line
 
 _SPLITS = {"train": "train", "dev": "validation", "test": "test"}
 _TASK_SPLITS = {
@@ -137,10 +138,9 @@ def _rows(task, name, split):
 
 
 def _cannot(task, name, error):
-    first_line = (str(error).splitlines() or [""])[0]
     return (
         f"{name} could not be fetched from TensorFlow Datasets "
-        f"({type(error).__name__}: {first_line[:200]}). It needs the package "
+        f"({type(error).__name__}: {first_line(error)}). It needs the package "
         "tensorflow-datasets and, the first time, the network. Or fetch the "
         f"data of the task {task.name} yourself and give their path (--data)."
     )

@@ -239,15 +239,20 @@ def test_a_tpu_that_does_not_answer(monkeypatch):
     assert not connected
 
 
-def test_what_tensorflow_says_is_passed_on(monkeypatch):
+@pytest.mark.parametrize(
+    "error, says",
+    [(ValueError("no such\nTPU"), "no such"), (OSError(), "OSError")],
+    ids=["two lines", "no text"],
+)
+def test_what_tensorflow_says_is_passed_on(monkeypatch, error, says):
     def refuse(tpu):
-        raise ValueError("no such\nTPU")
+        raise error
 
     monkeypatch.setattr(
         tf.distribute.cluster_resolver, "TPUClusterResolver", refuse
     )
     with pytest.raises(
-        RuntimeError, match="at 'pod'.*TensorFlow says: no such$"
+        RuntimeError, match=f"at 'pod'.*TensorFlow says: {says}$"
     ):
         make_strategy("tpu", tpu="pod")
 

@@ -8,6 +8,8 @@ import functools
 import pathlib
 import re
 
+from xlnet_tf.files.limits import first_line
+
 SCHEME = "hf://"
 _FORM = re.compile(r"hf://([\w.-]+/[\w.-]+)(?:@([^/]+))?(?:/(.*))?")
 # Files for other frameworks, which are not downloaded.
@@ -156,7 +158,7 @@ def _cached(hub, name, revision):
 
 
 def _reason(error):
-    return str(error).strip().partition("\n")[0].rstrip(".")
+    return first_line(error).rstrip(".")
 
 
 def _by_hand(name, revision):

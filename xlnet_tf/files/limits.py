@@ -17,7 +17,7 @@ _MOST_MERGED = 10**5
 # Depth of nesting in a YAML file.
 _MOST_NESTED = 50
 # Characters that are shown of a library's message.
-MOST_SHOWN = 500
+_MOST_SHOWN = 500
 # Text compresses to a tenth, a decompression bomb to a thousandth.
 _MOST_EXPANSION = 100
 _ALWAYS_ALLOWED = 2**26
@@ -51,9 +51,27 @@ def in_a_line(error):
         str, without a full stop.
     """
     text = " ".join(str(error).split()).rstrip(".") or type(error).__name__
-    if len(text) <= MOST_SHOWN:
-        return text
-    return f"{text[:MOST_SHOWN]} ..."
+    return _shortened(text)
+
+
+def first_line(error):
+    """Return the first line of the text of an error, shortened if too long.
+
+    The lines below it are traces of TensorFlow and other libraries.
+
+    Args:
+        error: Exception, or its text.
+
+    Returns:
+        str, with the full stop if there is one; the error's type if the text
+        is empty.
+    """
+    text = str(error).strip() or type(error).__name__
+    return _shortened(text.splitlines()[0])
+
+
+def _shortened(text):
+    return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]} ..."
 
 
 def shown(value, most=60):
@@ -111,8 +129,7 @@ def parse_yaml(text):
         TypeError,
         OverflowError,
     ) as error:
-        reason = " ".join(str(error).split()) or type(error).__name__
-        raise ValueError(reason) from error
+        raise ValueError(in_a_line(error)) from error
 
 
 def check_expansion(name, stored_bytes, unfolded_bytes):

@@ -13,6 +13,7 @@ import warnings
 
 import tensorflow as tf
 
+from xlnet_tf.files.limits import first_line
 from xlnet_tf.training.config.names import check_strategy
 from xlnet_tf.training.deadline import deadline
 
@@ -318,8 +319,9 @@ def _tpu(address):
         tf.tpu.experimental.initialize_tpu_system(resolver)
         return tf.distribute.TPUStrategy(resolver)
     except (tf.errors.OpError, ValueError, OSError, RuntimeError) as error:
-        reason = str(error).strip().splitlines()[0]
-        raise RuntimeError(f"{looked_for} TensorFlow says: {reason}") from error
+        raise RuntimeError(
+            f"{looked_for} TensorFlow says: {first_line(error)}"
+        ) from error
 
 
 def _has_local_tpu():

@@ -17,8 +17,8 @@ from xlnet_tf.files import is_remote
 from xlnet_tf.files import local_copy
 from xlnet_tf.files import read_json
 from xlnet_tf.files.checksums import CHECKSUMS_FILE
-from xlnet_tf.files.limits import MOST_SHOWN
 from xlnet_tf.files.limits import check_length
+from xlnet_tf.files.limits import first_line
 from xlnet_tf.files.models import as_model_path
 
 WEIGHTS_FILE = "model.safetensors"
@@ -127,8 +127,7 @@ class TorchFiles:
 
 
 def _damaged(file, error):
-    reason = str(error).strip().splitlines()[0] if str(error).strip() else error
-    reason = str(reason)[:MOST_SHOWN]
+    reason = first_line(error).rstrip(".")
     return ValueError(f"{file} is damaged or not a file of weights: {reason}.")
 
 

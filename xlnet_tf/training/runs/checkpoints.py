@@ -26,6 +26,7 @@ from xlnet_tf.files import write_bytes
 from xlnet_tf.files.checksums import CHECKSUMS_FILE
 from xlnet_tf.files.checksums import add_checksums
 from xlnet_tf.files.checksums import verify_checksums
+from xlnet_tf.files.limits import first_line
 from xlnet_tf.training.strategy import checkpoint_options
 from xlnet_tf.training.strategy import is_chief
 from xlnet_tf.training.strategy import largest_and_smallest
@@ -213,8 +214,7 @@ class RunCheckpoints(tf.train.CheckpointManager):
             except _DAMAGE as error:
                 if _is_of_machine(error):
                     raise
-                reason = str(error).strip().splitlines() or [repr(error)]
-                self.skipped.append(f"{prefix}: {reason[0][:300]}")
+                self.skipped.append(f"{prefix}: {first_line(error)}")
                 self._damaged.add(step)
                 continue
             self._last_step = step

@@ -4,6 +4,8 @@ import errno
 
 import tensorflow as tf
 
+from xlnet_tf.files.limits import first_line
+
 
 def explained(error, output, smaller):
     """An error of TensorFlow's or of the machine as one that says what to do.
@@ -16,12 +18,12 @@ def explained(error, output, smaller):
     Returns:
         Exception; `error` itself where there is nothing to add.
     """
-    lines = str(error).strip().splitlines() or [type(error).__name__]
-    says = f"TensorFlow says: {lines[0]}"
+    reason = first_line(error)
+    says = f"TensorFlow says: {reason}"
     if _has(error, errno.EMFILE, "Too many open files"):
         return RuntimeError(
             "this process may not open more files: raise the limit, as by "
-            f"`ulimit -n 65536`. The system says: {lines[0]}"
+            f"`ulimit -n 65536`. The system says: {reason}"
         )
     if _has(error, errno.ENOSPC, "No space left") or _has(
         error, errno.EDQUOT, "Disk quota exceeded"
@@ -42,7 +44,7 @@ def explained(error, output, smaller):
         if "HTTP" in str(error):  # the file system of gs:// says so
             silent = "a bucket does not answer; start the run again and it will"
         return RuntimeError(f"{silent} go on from the last checkpoint. {says}")
-    return RuntimeError(lines[0])
+    return RuntimeError(reason)
 
 
 def _has(error, number, text):

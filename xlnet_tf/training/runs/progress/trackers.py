@@ -10,6 +10,7 @@ import os
 from xlnet_tf.files import is_remote
 from xlnet_tf.files import read_json
 from xlnet_tf.files import write_json
+from xlnet_tf.files.limits import first_line
 
 # The run's own number with the service, so that a resumed run goes on there.
 TRACKER_FILE = "tracker.json"
@@ -118,7 +119,7 @@ class Tracker:
                 else ""
             )
             raise ValueError(
-                f"--log-to {name}: {_first_line(error)}{known}"
+                f"--log-to {name}: {_sentence(error)}{known}"
             ) from error
 
     def log(self, kind, step, scalars):
@@ -150,7 +151,7 @@ class Tracker:
         if not self._told:
             self._told = True
             self._tell_user(
-                f"--log-to {self._name}: {_first_line(error)} Training does "
+                f"--log-to {self._name}: {_sentence(error)} Training does "
                 "not depend on it, and metrics.jsonl has every value."
             )
 
@@ -193,9 +194,8 @@ def make_tracker(config, directory, tell):
     return Tracker(config.log_to, directory, config.to_dict(), tell)
 
 
-def _first_line(error):
-    line = str(error).strip().partition("\n")[0]
-    return line if line.endswith(".") else f"{line}."
+def _sentence(error):
+    return f"{first_line(error).removesuffix('.')}."
 
 
 def _read(directory, name):
