@@ -8,7 +8,6 @@ it. Its own SHA-256 is a field of it.
 
 import concurrent.futures
 import dataclasses
-import hashlib
 import itertools
 import json
 import os
@@ -24,6 +23,8 @@ from data_pipeline.records.schema import stored_features
 from data_pipeline.tokenization.symbols import SPECIAL_IDS
 from xlnet_tf.files import as_path
 from xlnet_tf.files import is_remote
+from xlnet_tf.files.checksums import pop_digest
+from xlnet_tf.files.checksums import with_digest
 
 # 2: shards have the checksums of their first and last record. 3: there are
 # shards of several parts. The newest is written where it is needed only.
@@ -206,6 +207,7 @@ def read_manifest(directory, check_shards=True):
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
         version = int(content["format_version"])
+        is_whole = pop_digest(content, _DIGEST)
     except FileNotFoundError:
         raise FileNotFoundError(
             f"{path}: there is no manifest, so this is not a complete set of "
@@ -225,12 +227,11 @@ def read_manifest(directory, check_shards=True):
             f"{path}: the records have format version {version}, and this "
             f"library reads up to {FORMAT_VERSION}. Update the library."
         )
-    digest = content.pop(_DIGEST, None)
     try:
         manifest = _from_json(content)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise _broken(path, error) from None
-    if digest not in (None, digest_of_fields(content)):
+    if is_whole is False:
         raise _broken(path, "its fields are not those that were written")
     if check_shards:
         check_files(directory, manifest)
@@ -346,14 +347,8 @@ def manifest_bytes(manifest):
     content = {"format_version": content.pop("format_version"), **content}
     # As it will be read: tuples become lists.
     content = json.loads(json.dumps(content))
-    content[_DIGEST] = digest_of_fields(content)
+    content = with_digest(content, _DIGEST)
     return (json.dumps(content, indent=2) + "\n").encode()
-
-
-def digest_of_fields(content):
-    """SHA-256 of a dict that JSON can hold, str."""
-    text = json.dumps(content, sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _from_json(content):

@@ -15,7 +15,6 @@ import numpy as np
 import sentencepiece
 
 from data_pipeline.records.manifest import MANIFEST
-from data_pipeline.records.manifest import digest_of_fields
 from data_pipeline.records.manifest import read_manifest
 from data_pipeline.records.part import BuiltPart
 from data_pipeline.records.writer import PLAN
@@ -23,6 +22,8 @@ from data_pipeline.records.writer import WrittenShard
 from data_pipeline.text.documents import TEXT_FIELD
 from data_pipeline.text.files import sizes_and_times
 from xlnet_tf import files
+from xlnet_tf.files.checksums import pop_digest
+from xlnet_tf.files.checksums import with_digest
 
 # Paths and modification times of a set's text files, a cheap check that they
 # are unchanged. Not part of the set.
@@ -30,7 +31,6 @@ INPUT = ".input.json"
 # Increase it when the same text, settings and seed give different records.
 _BUILDING_VERSION = 2
 _DONE = ".done"
-_DIGEST = "sha256"  # of its other fields
 _FINISHED = "finished.json"
 # Resolution of modification times: a file may change again within it unseen.
 _CLOCK_NS = 2_000_000_000
@@ -117,8 +117,7 @@ def write_finished_plan(directory, plan, digests):
 
 
 def _write_plan(file, values):
-    digest = digest_of_fields(values)
-    files.write_json(file, {**values, _DIGEST: digest})
+    files.write_json(file, with_digest(values))
 
 
 def read_plan(directory):
@@ -135,8 +134,7 @@ def read_plan(directory):
         values = files.read_json_object(os.path.join(directory, PLAN))
     except (FileNotFoundError, NotADirectoryError, ValueError):
         return None
-    digest = values.pop(_DIGEST, None)
-    if digest not in (None, digest_of_fields(values)):
+    if pop_digest(values) is False:
         return None
     return values if _is_plan(values) else None
 
@@ -243,9 +241,8 @@ def save_part(path, digest, built):
         digest: str of `text_digest`.
         built: BuiltPart.
     """
-    content = {"text": digest, **built._asdict()}
-    content = json.dumps({**content, _DIGEST: digest_of_fields(content)})
-    files.write_bytes(path + _DONE, content.encode())
+    content = with_digest({"text": digest, **built._asdict()})
+    files.write_bytes(path + _DONE, json.dumps(content).encode())
 
 
 def load_part(path, digest=None, may_differ=False):
@@ -267,7 +264,7 @@ def load_part(path, digest=None, may_differ=False):
         content = files.read_json_object(path + _DONE)
     except (FileNotFoundError, ValueError):
         return None
-    if content.pop(_DIGEST, None) != digest_of_fields(content):
+    if not pop_digest(content):
         return None
     if content.pop("text") != digest and digest is not None:
         if may_differ:

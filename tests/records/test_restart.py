@@ -115,9 +115,7 @@ def test_finished_parts_are_verified(made, corpus, tmp_path, built_parts):
         fields = json.loads(mark.read_text())
         del fields["sha256"]
         fields["shards"] = [[*x[:3], *x[3][:3]] for x in fields["shards"]]
-        restart.files.write_json(
-            mark, fields | {"sha256": restart.digest_of_fields(fields)}
-        )
+        restart.files.write_json(mark, restart.with_digest(fields))
 
     for damage, name in (
         (earlier, "train-1.done"),

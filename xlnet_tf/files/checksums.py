@@ -1,5 +1,10 @@
-"""`SHA256SUMS` of directories, by which damaged and missing files are found."""
+"""`SHA256SUMS` of directories, and JSON objects that hold their own SHA-256.
 
+Damaged and missing files are found by them.
+"""
+
+import hashlib
+import json
 import re
 
 from xlnet_tf.files import as_path
@@ -11,6 +16,8 @@ from xlnet_tf.files import write_bytes
 # As `sha256sum` writes and checks it.
 CHECKSUMS_FILE = "SHA256SUMS"
 _CHECKSUM = re.compile("([0-9a-f]{64}) [ *](.+)")
+# Field of a JSON object with the SHA-256 of its other fields.
+_DIGEST = "sha256"
 
 
 def write_checksums(directory):
@@ -97,3 +104,36 @@ def _read_digests(listing):
             )
         digests[match[2]] = match[1]
     return digests
+
+
+def with_digest(fields, name=_DIGEST):
+    """A dict with the SHA-256 of its fields as a further, last one.
+
+    Args:
+        fields: dict that JSON can hold.
+        name: str, of the further field. Default "sha256".
+
+    Returns:
+        dict.
+    """
+    return {**fields, name: _digest_of(fields)}
+
+
+def pop_digest(fields, name=_DIGEST):
+    """Remove the field of `with_digest` from a dict and check it.
+
+    Args:
+        fields: dict, as read from JSON; it is changed.
+        name: as in `with_digest`.
+
+    Returns:
+        bool, whether the other fields are those that were written, or None
+        if there is no such field: earlier versions wrote none.
+    """
+    digest = fields.pop(name, None)
+    return None if digest is None else digest == _digest_of(fields)
+
+
+def _digest_of(fields):
+    text = json.dumps(fields, sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()

@@ -5,12 +5,13 @@ The run notes them in a JSON file that has its own SHA-256 in it.
 
 import re
 
-from data_pipeline.records.manifest import digest_of_fields
 from xlnet_tf.files import as_path
 from xlnet_tf.files import is_unfinished
 from xlnet_tf.files import read_json_object
 from xlnet_tf.files import remove
 from xlnet_tf.files import write_json
+from xlnet_tf.files.checksums import pop_digest
+from xlnet_tf.files.checksums import with_digest
 
 EXPORTS_FILE = "exports.json"
 
@@ -129,7 +130,7 @@ def _steps(exports, noted):
 def _read(file):
     """dict of what the run has noted, empty without the file."""
     noted = read_json_object(file) if file.is_file() else {}
-    if noted.pop("sha256", None) not in (None, digest_of_fields(noted)):
+    if pop_digest(noted) is False:
         raise ValueError(
             f"{file} is damaged: it is not what a run writes. Remove it: the "
             "exports so far are then kept."
@@ -138,4 +139,4 @@ def _read(file):
 
 
 def _write(file, noted):
-    write_json(file, {**noted, "sha256": digest_of_fields(noted)})
+    write_json(file, with_digest(noted))

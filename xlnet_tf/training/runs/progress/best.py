@@ -1,8 +1,9 @@
 """The weights of a run's best evaluation, and when to wait no longer."""
 
-from data_pipeline.records.manifest import digest_of_fields
 from xlnet_tf.files import read_json
 from xlnet_tf.files import write_json
+from xlnet_tf.files.checksums import pop_digest
+from xlnet_tf.files.checksums import with_digest
 
 
 class PatienceExhausted(BaseException):
@@ -57,8 +58,7 @@ class BestWeights:
         # The weights first: after a kill in between they are saved again.
         self._save()
         if self._is_chief:
-            digest = digest_of_fields(self._best)
-            write_json(self._file, {**self._best, "sha256": digest})
+            write_json(self._file, with_digest(self._best))
 
     def check_patience(self, output=None):
         """Orbit's action once an evaluation is saved and logged.
@@ -89,11 +89,10 @@ def read_best(file):
     if isinstance(best, float):
         return {"metric": "loss", "value": best, "step": 0}
     kinds = {"metric": str, "value": float, "step": int}
-    digest = best.pop("sha256", None) if isinstance(best, dict) else None
     if (
         not isinstance(best, dict)
+        or pop_digest(best) is False
         or {name: type(value) for name, value in best.items()} != kinds
-        or digest not in (None, digest_of_fields(best))
     ):
         raise ValueError(
             f"{file} is damaged: it is not what a run writes. Remove it: the "
