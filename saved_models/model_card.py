@@ -90,12 +90,10 @@ def training_facts(source):
         facts = {"run": read_json(directory / "run.json")}
     except ValueError:
         facts = {"run": None}
-    metrics = directory / "metrics.jsonl"
-    if metrics.is_file():
-        names = {"train": "last", "eval": "last_evaluation"}
-        for values in read_json_lines(metrics):
-            if values.get("kind") in names:
-                facts[names[values["kind"]]] = values
+    names = {"train": "last", "eval": "last_evaluation"}
+    for values in read_json_lines(directory / "metrics.jsonl"):
+        if values.get("kind") in names:
+            facts[names[values["kind"]]] = values
     return facts
 
 

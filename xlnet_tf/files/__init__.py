@@ -264,8 +264,17 @@ def read_json_object(file):
 
 
 def read_json_lines(file):
-    """list of dict, the lines of a file, without lines that were cut short."""
+    """The lines of a file of JSON objects, without those that were cut short.
+
+    Args:
+        file: path.
+
+    Returns:
+        list of dict, empty if there is no file.
+    """
     lines = []
+    if not as_path(file).is_file():
+        return lines
     content = as_path(file).read_bytes().decode(errors="replace")
     for text in content.splitlines():
         with contextlib.suppress(ValueError, RecursionError):

@@ -4,8 +4,8 @@ import json
 import math
 
 from xlnet_tf.files import as_path
-from xlnet_tf.files import read_json_lines
 from xlnet_tf.files import write_bytes
+from xlnet_tf.training.runs.progress.log import read_steps
 
 NOT_FINITE_FILE = "not_finite.jsonl"
 
@@ -61,9 +61,7 @@ class NotFiniteSteps:
 
 def noted_steps(directory):
     """list of dict, the lines of the file of a run, where there is one."""
-    file = as_path(directory) / NOT_FINITE_FILE
-    lines = read_json_lines(file) if file.is_file() else []
-    return [line for line in lines if isinstance(line.get("step"), int)]
+    return read_steps(as_path(directory) / NOT_FINITE_FILE)
 
 
 def _as_json(value):

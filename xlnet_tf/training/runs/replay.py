@@ -7,13 +7,13 @@ import numpy as np
 import tensorflow as tf
 
 from xlnet_tf.files import read_json
-from xlnet_tf.files import read_json_lines
 from xlnet_tf.training.config import WITHOUT_INFLUENCE
 from xlnet_tf.training.runs.checkpoints import steps_of
 from xlnet_tf.training.runs.identity import RUN_FILE
 from xlnet_tf.training.runs.identity import TRAINING_FILE
 from xlnet_tf.training.runs.not_finite import noted_steps
 from xlnet_tf.training.runs.progress.log import METRICS_FILE
+from xlnet_tf.training.runs.progress.log import read_steps
 
 
 def replay(run, step):
@@ -89,11 +89,9 @@ def _check_settings(run):
 
 def _check_step(run, step):
     """Refuses a step that the run did not make, or that is too far."""
-    metrics = run.output / METRICS_FILE
-    lines = read_json_lines(metrics) if metrics.is_file() else []
-    lines += noted_steps(run.output)
+    lines = read_steps(run.output / METRICS_FILE) + noted_steps(run.output)
     checkpoints = steps_of(run.output / "checkpoints")
-    last = max([0, *checkpoints, *(x.get("step", 0) for x in lines)])
+    last = max([0, *checkpoints, *(x["step"] for x in lines)])
     if not 1 <= step <= last:
         raise ValueError(
             f"`--replay` must be a step that the run in {run.output} has made, "

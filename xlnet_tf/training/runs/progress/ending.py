@@ -27,8 +27,7 @@ def last_loss(directory, kind):
         directory: path of the run.
         kind: "eval" or "train".
     """
-    log = directory / METRICS_FILE
-    lines = read_json_lines(log) if log.is_file() else []
+    lines = read_json_lines(directory / METRICS_FILE)
     found = [x["loss"] for x in lines if x.get("kind") == kind and "loss" in x]
     return found[-1] if found else None
 

@@ -21,6 +21,18 @@ METRICS_FILE, PICTURE_FILE = "metrics.jsonl", "loss.png"
 _USUAL_LOOPS = 10
 
 
+def read_steps(file):
+    """The lines of a file of a run that name their step.
+
+    Args:
+        file: path of `metrics.jsonl` or `not_finite.jsonl`.
+
+    Returns:
+        list of dict, empty if there is no file.
+    """
+    return [x for x in read_json_lines(file) if isinstance(x.get("step"), int)]
+
+
 def draw_losses(directory):
     """Draw the losses of a run, in training and held out, to `loss.png`.
 
@@ -30,8 +42,8 @@ def draw_losses(directory):
     Returns:
         path of the picture, or None where no loss was logged.
     """
-    log = directory / METRICS_FILE
-    if not log.is_file() or not any("loss" in x for x in read_json_lines(log)):
+    lines = read_json_lines(directory / METRICS_FILE)
+    if not any("loss" in line for line in lines):
         return None
     with written_whole(directory / PICTURE_FILE) as temporary:
         draw_curves([directory]).savefig(temporary, dpi=150)
@@ -103,19 +115,14 @@ class MetricsLog:
         """Whether the evaluation of a step is logged; without a file, True."""
         return not self._file or any(
             (line.get("kind"), line["step"]) == ("eval", step)
-            for line in self._lines()
+            for line in read_steps(self._file)
         )
-
-    def _lines(self):
-        """list of dict, without a line that a kill cut short."""
-        lines = read_json_lines(self._file) if self._file.is_file() else []
-        return [line for line in lines if isinstance(line.get("step"), int)]
 
     def _drop_after(self, step):
         """Drops lines of steps after the checkpoint that a run resumes from."""
         if not self._file.is_file():
             return
-        kept = [line for line in self._lines() if line["step"] <= step]
+        kept = [line for line in read_steps(self._file) if line["step"] <= step]
         self._largest.extend(
             line["largest_loss"] for line in kept if "largest_loss" in line
         )
