@@ -23,6 +23,8 @@ import typing
 
 from data_pipeline.command_line import PRINT_CONFIG
 from data_pipeline.command_line import near
+from xlnet_tf.files.models import RUN_FILE
+from xlnet_tf.files.models import TRAINING_FILE
 
 
 class Range(typing.NamedTuple):
@@ -49,7 +51,6 @@ FRACTION_BETWEEN = Range("in (0, 1)", "in (0, 1)", lambda x: 0 < x < 1)
 _LARGEST = {int: 2**63 - 1, float: sys.float_info.max}
 _METAVARS = {int: "N", float: "X", str: "NAME"}
 _MOST_NAMES = 5  # of a message
-_OF_RUN = ("run.json", "training.json")  # what a run leaves in its directory
 _ANY = Range("an integer", "a number", lambda x: True)
 # Aliases in a YAML file make lists of lists that have no end when written out.
 _SHOWN = reprlib.Repr()
@@ -237,8 +238,8 @@ def read_file(cls, path):
     if not isinstance(values, dict):
         raise ValueError(f"{path} does not hold a {kind} object.")
     advice = None
-    if path.name == _OF_RUN[0]:  # what it is, not its settings
-        file = path.parent / _OF_RUN[1]
+    if path.name == RUN_FILE:  # what it is, not its settings
+        file = path.parent / TRAINING_FILE
         advice = f"The settings of a run are in {file}: give that file."
     refuse_unknown(cls, values, path, advice)
     return values

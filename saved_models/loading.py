@@ -9,6 +9,7 @@ from xlnet_tf.files import is_remote
 from xlnet_tf.files import local_copy
 from xlnet_tf.files.checksums import CHECKSUMS_FILE
 from xlnet_tf.files.checksums import verify_checksums
+from xlnet_tf.files.models import RESULTS_FILE
 from xlnet_tf.files.models import as_model_path
 
 
@@ -48,7 +49,7 @@ def _read_results(model, run):
     import xlnet_tf
     from xlnet_tf.files import read_json
 
-    file = run / "results.json"
+    file = run / RESULTS_FILE
     if isinstance(model, xlnet_tf.XLNetQuestionAnswering) and file.is_file():
         verify_checksums(run, [file.name])
         details = read_json(file).get("details") or {}

@@ -15,6 +15,8 @@ from xlnet_tf.files import read_json
 from xlnet_tf.files import read_json_lines
 from xlnet_tf.files import write_json
 from xlnet_tf.files.checksums import verify_checksums
+from xlnet_tf.files.models import METRICS_FILE
+from xlnet_tf.files.models import RUN_FILE
 
 FILE = "model_card.json"
 SETTINGS_FILE = "settings.json"
@@ -81,17 +83,17 @@ def training_facts(source):
         return None
     source = as_path(source)
     for directory in (source, source.parent):
-        if (directory / "run.json").is_file():
+        if (directory / RUN_FILE).is_file():
             break
     else:
         return None
-    verify_checksums(directory, ["run.json"])
+    verify_checksums(directory, [RUN_FILE])
     try:
-        facts = {"run": read_json(directory / "run.json")}
+        facts = {"run": read_json(directory / RUN_FILE)}
     except ValueError:
         facts = {"run": None}
     names = {"train": "last", "eval": "last_evaluation"}
-    for values in read_json_lines(directory / "metrics.jsonl"):
+    for values in read_json_lines(directory / METRICS_FILE):
         if values.get("kind") in names:
             facts[names[values["kind"]]] = values
     return facts

@@ -164,9 +164,9 @@ def main(argv=None):
     options.begun = time.monotonic()  # --time-limit counts from here
     keep_programs(options.compilation_cache)
     check_backend("fine-tuning")
+    from xlnet_tf.files.models import RESULTS_FILE
     from xlnet_tf.training.finetuning import FinetuningRun
     from xlnet_tf.training.finetuning import run_task
-    from xlnet_tf.training.results.summary import RESULTS_FILE
     from xlnet_tf.training.results.summary import write_summary
     from xlnet_tf.training.runs.identity import first_begun
     from xlnet_tf.training.runs.replay import replay

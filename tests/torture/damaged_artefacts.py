@@ -237,4 +237,4 @@ def _resume(identity, path):
 
 def _best(path):
     step = tf.Variable(100)
-    return BestWeights(path / "best.json", step, None, None, True)
+    return BestWeights(path, step, None, None, True)

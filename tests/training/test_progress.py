@@ -289,7 +289,7 @@ def test_a_missing_evaluation_is_made_on_resume(tmp_path):
 
 def best_at(directory, step, saved, patience=None):
     return BestWeights(
-        directory / "best.json",
+        directory,
         step,
         lambda metric, value, best: value < best,
         lambda: saved.append(int(step)),
@@ -355,7 +355,7 @@ def test_a_failed_save_is_not_the_best(tmp_path):
     def fail():
         raise OSError("disk full")
 
-    best = BestWeights(tmp_path / "best.json", step_at(2), None, fail, True)
+    best = BestWeights(tmp_path, step_at(2), None, fail, True)
     with pytest.raises(OSError, match="disk full"):
         best({"loss": 0.3})
     assert not (tmp_path / "best.json").exists()

@@ -1,4 +1,7 @@
-"""Paths of models: directories, outputs of runs, names of shipped presets."""
+"""Paths of models: directories, outputs of runs, names of shipped presets.
+
+The names of a run's files that other packages read too are here.
+"""
 
 import difflib
 import os
@@ -11,7 +14,10 @@ from xlnet_tf.files import as_path
 SHIPPED = pathlib.Path(__file__).parents[1] / "presets"
 # Directory of the model in a run: of pretraining the last, else the best one.
 _OF_A_RUN = ("preset", "best")
-_RUN_FILE = "run.json"
+RUN_FILE = "run.json"  # what a run is, and what it reads
+TRAINING_FILE = "training.json"  # its settings, as `--training` reads them
+METRICS_FILE = "metrics.jsonl"
+RESULTS_FILE = "results.json"  # of fine-tuning
 
 
 def shipped_names():
@@ -40,7 +46,7 @@ def as_model_path(path):
     path = as_path(path)
     if text in shipped_names() and not path.exists():
         return SHIPPED / text
-    if (path / _RUN_FILE).is_file():
+    if (path / RUN_FILE).is_file():
         for name in _OF_A_RUN:
             if (path / name).is_dir():
                 return path / name

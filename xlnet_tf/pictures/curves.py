@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from xlnet_tf.files import as_path
 from xlnet_tf.files import read_json_lines
 from xlnet_tf.files import read_json_object
+from xlnet_tf.files.models import METRICS_FILE
+from xlnet_tf.files.models import RUN_FILE
 
-FILE = "metrics.jsonl"
-_RUN_FILE = "run.json"
 _MARGIN = 0.12  # of the height, where the last values are written
 
 
@@ -41,7 +41,7 @@ def draw_curves(runs: Sequence[str | os.PathLike], metric: str = "loss"):
             known = {name for line in lines for name in line}
             known = sorted(known - {"kind", "step"})
             raise ValueError(
-                f"{run} has no {metric!r} in its {FILE}, but "
+                f"{run} has no {metric!r} in its {METRICS_FILE}, but "
                 f"{', '.join(known) or 'no lines yet'}."
             )
         for kind, style, suffix in (
@@ -77,7 +77,7 @@ def _title(runs):
     title = "/".join([run.parent.name, run.name]).strip("/")
     # It may not be written yet, or have the fields of another version.
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-        facts = read_json_object(run / _RUN_FILE)
+        facts = read_json_object(run / RUN_FILE)
         model, records = facts["model"], facts.get("records")
         title += f": {model['num_layers']} layers of {model['hidden_dim']}"
         if records:
@@ -111,9 +111,10 @@ def _annotate(axes, step, value, colour):
 
 
 def _read(run):
-    file = run / FILE
+    file = run / METRICS_FILE
     if not file.is_file():
         raise FileNotFoundError(
-            f"there is no {FILE} in {run}; a run writes it while it trains."
+            f"there is no {METRICS_FILE} in {run}; a run writes it while it "
+            "trains."
         )
     return read_json_lines(file)

@@ -14,6 +14,8 @@ from data_pipeline.tokenization.hugging_face import read_tokenizer
 from xlnet_tf.files import read_json
 from xlnet_tf.files import remove
 from xlnet_tf.files.checksums import verify_checksums
+from xlnet_tf.files.models import RESULTS_FILE
+from xlnet_tf.files.models import RUN_FILE
 from xlnet_tf.preprocessing.fitting import check_positions
 from xlnet_tf.tasks import task_class
 from xlnet_tf.tasks.metrics import is_better
@@ -30,10 +32,8 @@ from xlnet_tf.training.results.files import write_all
 from xlnet_tf.training.results.report import PREDICTIONS_FILE
 from xlnet_tf.training.results.report import prediction_rows
 from xlnet_tf.training.results.report import write_predictions
-from xlnet_tf.training.results.summary import RESULTS_FILE
 from xlnet_tf.training.results.summary import read_results
 from xlnet_tf.training.results.summary import written
-from xlnet_tf.training.runs.identity import RUN_FILE
 from xlnet_tf.training.runs.run import Run
 from xlnet_tf.training.strategy import describe
 from xlnet_tf.training.strategy import wait_for_peers

@@ -14,8 +14,8 @@ from xlnet_tf.files.models import as_model_path
 from xlnet_tf.files.models import near_shipped
 from xlnet_tf.weights import own
 from xlnet_tf.weights.own import VOCABULARY_FILE  # noqa: F401
+from xlnet_tf.weights.source import RELEASED_CONFIG_FILE
 
-RELEASED_CONFIG_FILE = "xlnet_config.json"
 # Written by Model Garden's trainer beside its checkpoints.
 PARAMETERS_FILE = "params.yaml"
 

@@ -16,6 +16,7 @@ from xlnet_tf.files import write_bytes
 from xlnet_tf.files.checksums import CHECKSUMS_FILE
 from xlnet_tf.files.directories import written_directory
 from xlnet_tf.weights.own import is_preset
+from xlnet_tf.weights.source import RELEASED_CONFIG_FILE
 from xlnet_tf.weights.source import Head
 from xlnet_tf.weights.source import backbone_of
 from xlnet_tf.weights.source import first_known
@@ -30,7 +31,6 @@ from xlnet_tf.weights.tensorflow import TensorFlowSource
 from xlnet_tf.weights.tensorflow import dense
 from xlnet_tf.weights.tensorflow import norm
 
-CONFIG_FILE = "xlnet_config.json"
 CHECKPOINT_NAME = "xlnet_model.ckpt"
 _TABLE = "transformer/word_embedding/lookup_table"
 _SLOTS = re.compile(
@@ -291,12 +291,12 @@ def save_tf1(model, path, tokenizer=None, name="task"):
         )
         if tokenizer is not None:
             write_bytes(new / "spiece.model", tokenizer.model_proto)
-        backbone.config.to_json(new / CONFIG_FILE)
+        backbone.config.to_json(new / RELEASED_CONFIG_FILE)
 
 
 def _is_of_a_model(name):
     """Whether a file belongs to a model that was there before."""
-    return name in (CHECKSUMS_FILE, CONFIG_FILE) or name.startswith(
+    return name in (CHECKSUMS_FILE, RELEASED_CONFIG_FILE) or name.startswith(
         (f"{CHECKPOINT_NAME}.index", f"{CHECKPOINT_NAME}.data-")
     )
 

@@ -14,6 +14,8 @@ from xlnet_tf.files.checksums import verify_checksums
 from xlnet_tf.weights.layer_state import STATE_KEYS
 from xlnet_tf.weights.table import by_name
 
+# A directory with this file holds a model in the released format.
+RELEASED_CONFIG_FILE = "xlnet_config.json"
 _LONGEST_NAME = 120
 # More names would make a message too long to read.
 _NAMES_SHOWN = 40

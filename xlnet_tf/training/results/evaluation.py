@@ -10,16 +10,16 @@ from data_pipeline.tasks.labels import labels_of
 from data_pipeline.tasks.task_data import tell_guess
 from xlnet_tf.files import as_path
 from xlnet_tf.files import read_json
+from xlnet_tf.files.models import RESULTS_FILE
+from xlnet_tf.files.models import RUN_FILE
+from xlnet_tf.files.models import TRAINING_FILE
 from xlnet_tf.tasks import task_class
 from xlnet_tf.training.config import FinetuningConfig
 from xlnet_tf.training.finetuning_step import FinetuningEvaluator
 from xlnet_tf.training.finetuning_step import distribute_examples
 from xlnet_tf.training.finetuning_step import padded_lengths
 from xlnet_tf.training.results.report import prediction_rows
-from xlnet_tf.training.results.summary import RESULTS_FILE
 from xlnet_tf.training.results.summary import read_results
-from xlnet_tf.training.runs.identity import RUN_FILE
-from xlnet_tf.training.runs.identity import TRAINING_FILE
 from xlnet_tf.training.strategy import make_strategy
 
 # Settings of a run by which texts are made into rows.

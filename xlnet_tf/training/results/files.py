@@ -3,6 +3,7 @@
 from data_pipeline.command_line import warnings_in_a_line
 from data_pipeline.tasks.readers.columns import parse_columns
 from xlnet_tf.files import as_path
+from xlnet_tf.files.models import RESULTS_FILE
 from xlnet_tf.training.results.analysis import analyse
 from xlnet_tf.training.results.analysis import notes_of
 from xlnet_tf.training.results.page import PAGE_FILE
@@ -11,7 +12,6 @@ from xlnet_tf.training.results.report import PREDICTIONS_FILE
 from xlnet_tf.training.results.report import prediction_rows
 from xlnet_tf.training.results.report import write_predictions
 from xlnet_tf.training.results.report import write_report
-from xlnet_tf.training.results.summary import RESULTS_FILE
 from xlnet_tf.training.results.summary import make_results
 from xlnet_tf.training.results.summary import write_results
 from xlnet_tf.training.results.summary import written

@@ -8,11 +8,10 @@ from xlnet_tf.files import read_json_object
 from xlnet_tf.files import remove
 from xlnet_tf.files import write_json
 from xlnet_tf.files.checksums import CHECKSUMS_FILE
+from xlnet_tf.files.models import RUN_FILE
+from xlnet_tf.files.models import TRAINING_FILE
 from xlnet_tf.training.runs.checkpoints import has_steps
 from xlnet_tf.training.runs.checkpoints import steps_of
-
-RUN_FILE = "run.json"  # the identity of the run
-TRAINING_FILE = "training.json"  # its settings, as `--training` reads them
 
 
 def write_settings(directory, identity, settings):

@@ -7,12 +7,12 @@ import numpy as np
 import tensorflow as tf
 
 from xlnet_tf.files import read_json
+from xlnet_tf.files.models import METRICS_FILE
+from xlnet_tf.files.models import RUN_FILE
+from xlnet_tf.files.models import TRAINING_FILE
 from xlnet_tf.training.config import WITHOUT_INFLUENCE
 from xlnet_tf.training.runs.checkpoints import steps_of
-from xlnet_tf.training.runs.identity import RUN_FILE
-from xlnet_tf.training.runs.identity import TRAINING_FILE
 from xlnet_tf.training.runs.not_finite import noted_steps
-from xlnet_tf.training.runs.progress.log import METRICS_FILE
 from xlnet_tf.training.runs.progress.log import read_steps
 
 

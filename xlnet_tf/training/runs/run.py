@@ -17,12 +17,12 @@ from xlnet_tf.files import read_json
 from xlnet_tf.files import written_whole
 from xlnet_tf.files.checksums import add_checksums
 from xlnet_tf.files.checksums import verify_checksums
+from xlnet_tf.files.models import RUN_FILE
+from xlnet_tf.files.models import TRAINING_FILE
 from xlnet_tf.training.runs.checkpoints import RunCheckpoints
 from xlnet_tf.training.runs.checkpoints import has_steps
 from xlnet_tf.training.runs.directory import claimed
 from xlnet_tf.training.runs.failures import explained
-from xlnet_tf.training.runs.identity import RUN_FILE
-from xlnet_tf.training.runs.identity import TRAINING_FILE
 from xlnet_tf.training.runs.identity import check_same
 from xlnet_tf.training.runs.identity import with_defaults
 from xlnet_tf.training.runs.identity import write_settings
@@ -350,7 +350,7 @@ class Run(abc.ABC):
         if step >= config.steps and not evaluations.is_missing(step):
             return
         best = BestWeights(
-            self.output / "best.json",
+            self.output,
             self.global_step,
             self.is_better,
             self.save_best,

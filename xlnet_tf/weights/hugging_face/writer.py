@@ -16,7 +16,7 @@ from xlnet_tf.weights.hugging_face import bert
 from xlnet_tf.weights.hugging_face import xlnet
 from xlnet_tf.weights.hugging_face.source import CONFIG_FILE
 from xlnet_tf.weights.hugging_face.source import no_head
-from xlnet_tf.weights.preset import RELEASED_CONFIG_FILE
+from xlnet_tf.weights.source import RELEASED_CONFIG_FILE
 from xlnet_tf.weights.source import backbone_of
 from xlnet_tf.weights.source import head_of
 from xlnet_tf.weights.source import lost_settings

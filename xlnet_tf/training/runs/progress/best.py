@@ -5,6 +5,8 @@ from xlnet_tf.files import write_json
 from xlnet_tf.files.checksums import pop_digest
 from xlnet_tf.files.checksums import with_digest
 
+_FILE = "best.json"
+
 
 class PatienceExhausted(BaseException):
     """Raised after an evaluation when patience is over.
@@ -20,8 +22,8 @@ class BestWeights:
     in the log is repeated, so that a kill in between loses nothing.
 
     Args:
-        file: path of `best.json`, which holds its own SHA-256; that of an
-            older run has none, or holds the value alone.
+        directory: path of the run, whose `best.json` holds its own SHA-256;
+            that of an older run has none, or holds the value alone.
         global_step: tf.Variable.
         is_better: function of (metric, value, value of the best).
         save: function without arguments that saves the weights.
@@ -34,15 +36,15 @@ class BestWeights:
     """
 
     def __init__(
-        self, file, global_step, is_better, save, is_chief, patience=None
+        self, directory, global_step, is_better, save, is_chief, patience=None
     ):
-        self._file = file
+        self._file = directory / _FILE
         self._global_step = global_step
         self._is_better = is_better
         self._save = save
         self._is_chief = is_chief
         self._patience = patience
-        best = read_best(file) if file.is_file() else None
+        best = read_best(directory)
         if best and best["step"] > int(global_step.numpy()):
             # Of steps that were lost and are repeated.
             best = None
@@ -73,18 +75,21 @@ class BestWeights:
             raise PatienceExhausted
 
 
-def read_best(file):
-    """The best evaluation in a `best.json`.
+def read_best(directory):
+    """The best evaluation of a run, from its `best.json`.
 
     Args:
-        file: path, which exists.
+        directory: path of the run.
 
     Returns:
-        dict of the metric, its value and the step.
+        dict of the metric, its value and the step; None without the file.
 
     Raises:
         ValueError: if the file is damaged.
     """
+    file = directory / _FILE
+    if not file.is_file():
+        return None
     best = read_json(file)
     if isinstance(best, float):
         return {"metric": "loss", "value": best, "step": 0}

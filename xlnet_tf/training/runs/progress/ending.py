@@ -6,8 +6,8 @@ The losses are those of its `metrics.jsonl` and `best.json`.
 import math
 
 from xlnet_tf.files import read_json_lines
+from xlnet_tf.files.models import METRICS_FILE
 from xlnet_tf.training.runs.progress.best import read_best
-from xlnet_tf.training.runs.progress.log import METRICS_FILE
 from xlnet_tf.training.runs.progress.log import PICTURE_FILE
 
 # From this times the best loss on, or that of chance, the last one is worse.
@@ -79,8 +79,8 @@ def ending(directory, has_failed, exports=()):
     Returns:
         str.
     """
-    said, preset, file = "", directory, directory / "best.json"
-    best = read_best(file) if file.is_file() else None
+    said, preset = "", directory
+    best = read_best(directory)
     last = last_loss(directory, "eval")
     has_both = bool(best) and math.isfinite(best["value"]) and last is not None
     # NaN is worse too.

@@ -12,11 +12,12 @@ from xlnet_tf.files import as_path
 from xlnet_tf.files import read_json_lines
 from xlnet_tf.files import write_bytes
 from xlnet_tf.files import written_whole
+from xlnet_tf.files.models import METRICS_FILE
 from xlnet_tf.pictures.curves import draw_curves
 from xlnet_tf.training.runs.progress.profile import LoopProfile
 from xlnet_tf.training.runs.progress.trackers import make_tracker
 
-METRICS_FILE, PICTURE_FILE = "metrics.jsonl", "loss.png"
+PICTURE_FILE = "loss.png"
 # Loops of steps whose largest losses say what is usual.
 _USUAL_LOOPS = 10
 
