@@ -186,6 +186,7 @@ def test_a_wrong_value_is_named():
         ({"dropout": "0.1"}, TypeError, "`dropout` must be a number"),
         ({"initializer_range": 0}, ValueError, "`initializer_range` must be p"),
         ({"layer_norm_epsilon": -1.0}, ValueError, "must be positive"),
+        ({"initializer_range": float("inf")}, ValueError, "positive and fini"),
         ({"activation": "swish"}, ValueError, "one of 'gelu', 'relu'"),
         ({"gelu": "exact"}, ValueError, "one of 'tanh', 'erf'"),
         ({"attention_type": "uni"}, ValueError, "'bidirectional', 'causal'"),

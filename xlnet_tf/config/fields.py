@@ -5,6 +5,7 @@ model computes.
 """
 
 import dataclasses
+import math
 import os
 import reprlib
 from collections.abc import Callable
@@ -37,7 +38,9 @@ SIZE = Range(int, "an integer", "at least 1", lambda x: x >= 1)
 LENGTH = Range(int, "an integer", "at least 0", lambda x: x >= 0)
 SWITCH = Range(bool, "true or false", "", lambda x: True)
 RATE = Range((int, float), "a number", "in [0, 1)", lambda x: 0 <= x < 1)
-POSITIVE = Range((int, float), "a number", "positive", lambda x: x > 0)
+POSITIVE = Range(
+    (int, float), "a number", "positive and finite", lambda x: 0 < x < math.inf
+)
 
 
 def one_of(*choices):
