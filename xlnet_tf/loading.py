@@ -17,6 +17,7 @@ from xlnet_tf.files import size_of
 from xlnet_tf.files.limits import MOST_JSON_BYTES
 from xlnet_tf.files.limits import check_length
 from xlnet_tf.files.limits import in_a_line
+from xlnet_tf.files.limits import most_expanded
 from xlnet_tf.files.models import as_model_path
 from xlnet_tf.model.backbones import BACKBONES
 from xlnet_tf.objectives.pretrainer import XLNetPretrainer
@@ -37,7 +38,6 @@ from xlnet_tf.weights.tensor_files import check_arrays
 _CONFIG, _WEIGHTS = "config.json", "model.weights.h5"
 # Keras' files compress little.
 _MOST_EXPANSION = 10
-_ALWAYS_ALLOWED = 2**26
 # Errors of zipfile for damage, some of which it mistakes for a password or a
 # newer format.
 _DAMAGE = (
@@ -258,8 +258,8 @@ def _check_members(archive, stored_bytes):
     if len({member.filename for member in members}) < len(members):
         raise zipfile.BadZipFile("two members have the same name")
     declared = sum(member.file_size for member in members)
-    most = max(_ALWAYS_ALLOWED, _MOST_EXPANSION * stored_bytes)
-    check_length("what it unfolds to", declared, most)
+    most = most_expanded(stored_bytes, _MOST_EXPANSION)
+    check_length("what it expands to", declared, most)
     check_length(_CONFIG, archive.getinfo(_CONFIG).file_size, MOST_JSON_BYTES)
 
 

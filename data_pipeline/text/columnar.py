@@ -60,7 +60,7 @@ def read_texts(file, path, field, progress=None):
             or has no such column.
         RuntimeError: pyarrow is not installed.
     """
-    number = unfolded = 0
+    number = expanded = 0
     with _damage_named(path):
         source = BoundedFile(file, progress)
         for batch in _batches(source, path, field):
@@ -69,8 +69,8 @@ def read_texts(file, path, field, progress=None):
                 for value in as_bytes(column.slice(begin, _ROWS_AT_ONCE)):
                     value = value.as_py()
                     number += 1
-                    unfolded += _ROW_BYTES + len(value or b"")
-                    _check_expansion(path, source.size, unfolded)
+                    expanded += _ROW_BYTES + len(value or b"")
+                    _check_expansion(path, source.size, expanded)
                     yield number, value
 
 
@@ -91,7 +91,7 @@ def read_objects(file, path, named_classes=False):
     Raises:
         TextError, RuntimeError: as from `read_texts`.
     """
-    number = unfolded = 0
+    number = expanded = 0
     with _damage_named(path):
         source = BoundedFile(file)
         for batch in _batches(source, path):
@@ -111,8 +111,8 @@ def read_objects(file, path, named_classes=False):
                     raise TextError(
                         f"{path}, row {number}: a text is not UTF-8 ({error})."
                     ) from None
-                unfolded += _ROW_BYTES + sum(map(_expanded, values))
-                _check_expansion(path, source.size, unfolded)
+                expanded += _ROW_BYTES + sum(map(_expanded, values))
+                _check_expansion(path, source.size, expanded)
                 yield number, dict(zip(names, values, strict=True))
 
 
@@ -140,9 +140,9 @@ def _damage_named(path):
         ) from None
 
 
-def _check_expansion(path, stored_bytes, unfolded_bytes):
+def _check_expansion(path, stored_bytes, expanded_bytes):
     try:
-        check_expansion(path, stored_bytes, unfolded_bytes)
+        check_expansion(path, stored_bytes, expanded_bytes)
     except ValueError as error:
         raise TextError(str(error)) from None
 
@@ -168,19 +168,19 @@ def _parquet_batches(source, path, field):
         _find_column(schema.empty_table(), field, path)
     flat = [x.name for x in schema if not types.is_nested(x.type)]
     columns = flat if field is None else [field]
-    is_text, stored, unfolded = set(), 0, [0]
+    is_text, stored, expanded = set(), 0, [0]
     for group in map(metadata.row_group, range(metadata.num_row_groups)):
         for column in map(group.column, range(group.num_columns)):
             if column.path_in_schema in columns:
                 stored += column.total_compressed_size
-                unfolded.append(column.total_uncompressed_size)
+                expanded.append(column.total_uncompressed_size)
                 if column.physical_type == "BYTE_ARRAY":
                     is_text.add(column.path_in_schema)
-    _check_expansion(path, min(stored, source.size), sum(unfolded))
+    _check_expansion(path, min(stored, source.size), sum(expanded))
     rows = _ROWS_AT_ONCE
     if field is not None and field not in flat:
         # Each row has its own copy of a text, which may be as long as all.
-        rows = max(1, min(rows, _MOST_BYTES // max(1, *unfolded)))
+        rows = max(1, min(rows, _MOST_BYTES // max(1, *expanded)))
     table = parquet.ParquetFile(
         file,
         metadata=metadata,
@@ -245,11 +245,11 @@ class _CheckedMessages:
                 if message is None:
                     break
                 try:
-                    unfolded = _unfolded_bytes(message)
+                    expanded = _expanded_bytes(message)
                 except (LookupError, TypeError, struct.error) as error:
                     raise ValueError(f"not a message: {error}") from None
                 stored = message.body.size if message.body else 0
-                _check_expansion(self._path, stored, unfolded)
+                _check_expansion(self._path, stored, expanded)
                 self._left = memoryview(message.serialize())
             parts.append(self._left[:size])
             self._left = self._left[size:]
@@ -260,7 +260,7 @@ class _CheckedMessages:
         self.closed = True
 
 
-def _unfolded_bytes(message):
+def _expanded_bytes(message):
     """Bytes of the body of a message of Arrow once it is decompressed."""
     from flatbuffers.table import Table
 

@@ -133,7 +133,7 @@ def test_json_of_lists_in_lists(tmp_path, monkeypatch):
         read_examples("squad-2.0", file)
 
 
-def test_what_unfolds_to_far_more_is_not_unfolded(tmp_path, monkeypatch):
+def test_what_expands_to_far_more_is_not_expanded(tmp_path, monkeypatch):
     monkeypatch.setattr(limits, "_ALWAYS_ALLOWED", 2**20)
     table = b"text\tlabel\n" + b"a" * 2**22 + b"\tyes\n"
     (tmp_path / "a.tsv.gz").write_bytes(gzip.compress(table))
@@ -237,7 +237,7 @@ def test_members_of_a_keras_file(tmp_path, monkeypatch):
     def member(name, content):
         return lambda members: members.__setitem__(name, content)
 
-    monkeypatch.setattr("xlnet_tf.loading._ALWAYS_ALLOWED", 2**20)
+    monkeypatch.setattr(limits, "_ALWAYS_ALLOWED", 2**20)
     for change, message in (
         (
             arrays(shape=(10**6, 10**6), dtype="f4", chunks=(100, 100)),
@@ -249,7 +249,7 @@ def test_members_of_a_keras_file(tmp_path, monkeypatch):
             ),
             "arrays declare",
         ),
-        (member("assets/x", bytes(2**24)), "what it unfolds to is too long"),
+        (member("assets/x", bytes(2**24)), "what it expands to is too long"),
         (lambda x: x.pop("model.weights.h5"), "no item named 'model.weights"),
         (layer("Dense", {"units": 10**12}), "holds a keras.layers.Dense"),
         (layer("Lambda", {"function": "x"}), "holds a keras.layers.Lambda"),

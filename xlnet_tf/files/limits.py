@@ -132,19 +132,29 @@ def parse_yaml(text):
         raise ValueError(in_a_line(error)) from error
 
 
-def check_expansion(name, stored_bytes, unfolded_bytes):
+def most_expanded(stored_bytes, times=_MOST_EXPANSION):
+    """Bytes that a compressed file may expand to, int.
+
+    Args:
+        stored_bytes: int, before decompression.
+        times: int, how many times as many. Small files may expand to 64 MiB.
+    """
+    return max(_ALWAYS_ALLOWED, times * stored_bytes)
+
+
+def check_expansion(name, stored_bytes, expanded_bytes):
     """Refuse a file that expands to far more than its own size.
 
     Args:
         name: str, of the file.
         stored_bytes: int, before decompression.
-        unfolded_bytes: int, behind it.
+        expanded_bytes: int, behind it.
 
     Raises:
         ValueError: it is 100 times its bytes and more than 64 MiB.
     """
-    most = max(_ALWAYS_ALLOWED, _MOST_EXPANSION * stored_bytes)
-    if unfolded_bytes > most:
+    most = most_expanded(stored_bytes)
+    if expanded_bytes > most:
         raise ValueError(
             f"{name} expands to more than {most:,} bytes, {_MOST_EXPANSION} "
             "times its size: it is damaged, or made to fill the memory. If you "
