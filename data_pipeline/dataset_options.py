@@ -3,7 +3,7 @@
 import tensorflow as tf
 
 
-def dataset_options():
+def dataset_options(is_sharded=True):
     """tf.data options without autotuning.
 
     In TensorFlow 2.20 the thread of tf.data's autotuning misses its
@@ -11,9 +11,17 @@ def dataset_options():
     the iterator of every evaluation too. Without autotuning,
     `tf.data.AUTOTUNE` means as many calls at a time as there are cores.
 
+    Args:
+        is_sharded: bool, whether TensorFlow may divide the elements among
+            workers. Default True.
+
     Returns:
         tf.data.Options.
     """
     options = tf.data.Options()
     options.autotune.enabled = False
+    if not is_sharded:
+        options.experimental_distribute.auto_shard_policy = (
+            tf.data.experimental.AutoShardPolicy.OFF
+        )
     return options

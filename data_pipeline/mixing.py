@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from data_pipeline.dataset_options import dataset_options
 from data_pipeline.pretraining import PretrainingData
-from data_pipeline.records.reading import check_rows
+from data_pipeline.records.reading import checked_rows
 from data_pipeline.records.reading import without_autograph
 
 # Settings in which mixed sets must agree; their draws and texts may differ.
@@ -148,9 +148,7 @@ class MixedPretrainingData:
 
         Args, returns and raises: as `PretrainingData.dataset`.
         """
-        num_rows = self.batch_size - first_row if num_rows is None else num_rows
-        replica_batch = num_rows if replica_batch is None else replica_batch
-        check_rows(
+        num_rows, replica_batch = checked_rows(
             self.batch_size, start_step, first_row, num_rows, replica_batch
         )
         parts, begin = [], 0
@@ -180,10 +178,7 @@ class MixedPretrainingData:
             }
 
         dataset = tf.data.Dataset.zip(tuple(parts)).map(join).unbatch()
-        options = dataset_options()
-        options.experimental_distribute.auto_shard_policy = (
-            tf.data.experimental.AutoShardPolicy.OFF
-        )
+        options = dataset_options(is_sharded=False)
         return dataset.prefetch(2).with_options(options)
 
     def sources(self, step):

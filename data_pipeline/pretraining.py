@@ -21,8 +21,8 @@ from data_pipeline.objectives.reader import ObjectiveReader
 from data_pipeline.records.manifest import check_files
 from data_pipeline.records.manifest import read_manifest
 from data_pipeline.records.reading import ReadableRecords
-from data_pipeline.records.reading import check_rows
 from data_pipeline.records.reading import check_service
+from data_pipeline.records.reading import checked_rows
 from data_pipeline.records.reading import class_first
 from data_pipeline.records.reading import on_service
 from data_pipeline.records.reading import parse_records
@@ -239,9 +239,7 @@ class PretrainingData:
             ValueError: the rows do not lie in the batch, or an argument is
                 out of its range.
         """
-        num_rows = self.batch_size - first_row if num_rows is None else num_rows
-        replica_batch = num_rows if replica_batch is None else replica_batch
-        check_rows(
+        num_rows, replica_batch = checked_rows(
             self.batch_size, start_step, first_row, num_rows, replica_batch
         )
         self._check_literal(literal)
@@ -266,13 +264,10 @@ class PretrainingData:
         dataset = dataset.enumerate().map(
             parse, num_parallel_calls=num_parallel_calls, deterministic=True
         )
-        options = dataset_options()
-        # Workers read different rows by `first_row`, not by sharding elements.
-        options.experimental_distribute.auto_shard_policy = (
-            tf.data.experimental.AutoShardPolicy.OFF
-        )
         if self._service is not None:
             dataset = on_service(dataset, self._service)
+        # Workers read different rows by `first_row`, not by sharding elements.
+        options = dataset_options(is_sharded=False)
         return dataset.prefetch(2).with_options(options)
 
     def sources(self, step: int) -> list[tuple[str, int]]:

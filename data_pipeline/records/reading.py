@@ -274,17 +274,22 @@ def tokenizer_of_records(directory, manifest):
     return Tokenizer.from_model_proto(model_proto, settings["lowercase"])
 
 
-def check_rows(batch_size, start_step, first_row, num_rows, replica_batch):
-    """Check which rows of a batch are read, from which step on.
+def checked_rows(batch_size, start_step, first_row, num_rows, replica_batch):
+    """The rows of a batch that are read, and of one element.
 
     Args:
         batch_size: int, B.
         start_step, first_row, num_rows, replica_batch: int, as
-            `PretrainingData.dataset` takes them.
+            `PretrainingData.dataset` takes them; the last two may be None.
+
+    Returns:
+        (num_rows, replica_batch), int; by default all rows that are left.
 
     Raises:
         ValueError: the rows do not lie in the batch, or one is out of range.
     """
+    num_rows = batch_size - first_row if num_rows is None else num_rows
+    replica_batch = num_rows if replica_batch is None else replica_batch
     if not 0 <= first_row < first_row + num_rows <= batch_size:
         raise ValueError(
             "`first_row` and `num_rows` must lie in the global batch of "
@@ -301,6 +306,7 @@ def check_rows(batch_size, start_step, first_row, num_rows, replica_batch):
             "`start_step` must not be negative. Received: "
             f"start_step={start_step}."
         )
+    return num_rows, replica_batch
 
 
 def check_service(address):

@@ -41,17 +41,15 @@ def to_data_set(
     """
     import tensorflow as tf
 
+    from data_pipeline.dataset_options import dataset_options
+
     if hasattr(x, "element_spec"):
         _check_batches(preprocessor, x, y, sample_weight, batch_size)
         data = x
     else:
         parts = tensors(preprocessor, x, y, sample_weight)
         count, batch_size = _count(parts), batch_size or DEFAULT_BATCH_SIZE
-        options = tf.data.Options()
-        # The thread of tf.data's tuning may delay the end by as long as the
-        # data lasted (TensorFlow 2.20). A data set of the user keeps its
-        # options.
-        options.autotune.enabled = False
+        options = dataset_options()  # a data set of the user keeps its own
         if 0 < count <= batch_size and not shuffle:
             # A data set that calls a function takes longer to start than
             # a batch takes to be read. The size stays open: no new trace.
