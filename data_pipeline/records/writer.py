@@ -16,11 +16,8 @@ import contextlib
 import hashlib
 import os
 import re
-import socket
 import typing
 import warnings
-
-import filelock
 
 from data_pipeline.records import tfrecord
 from data_pipeline.records.manifest import MANIFEST
@@ -31,6 +28,7 @@ from data_pipeline.records.manifest import shard_path
 from data_pipeline.records.manifest import shard_size
 from data_pipeline.records.tfrecord import BadRecord
 from xlnet_tf.files import as_path
+from xlnet_tf.files import flush
 from xlnet_tf.files import is_remote
 from xlnet_tf.files import is_unfinished
 from xlnet_tf.files import read_json_object
@@ -38,6 +36,8 @@ from xlnet_tf.files import remove
 from xlnet_tf.files import write_bytes
 from xlnet_tf.files import write_json
 from xlnet_tf.files import written_whole
+from xlnet_tf.files.locking import CannotLock
+from xlnet_tf.files.locking import locked
 
 TOKENIZER = "spiece.model"
 PLAN = "build.json"
@@ -126,16 +126,14 @@ class RecordSetWriter:
         self._is_kept = is_kept or (lambda building: False)
         self._overwrite = overwrite
         self._building = self.directory / _BUILDING
-        self._lock = contextlib.nullcontext()
+        self._held = contextlib.ExitStack()  # of the lock
         self._placed = []
         self._created = self._finished = False
 
     def __enter__(self):
         self._created = not self.directory.is_dir()
-        self._lock = self._claim()
         try:
-            owner = f"process {os.getpid()} on {socket.gethostname()}"
-            write_bytes(self._building / _OWNER, owner.encode())
+            self._claim()
             self._check_names()
             is_kept = self._is_kept(os.fspath(self._building))
         except BaseException:
@@ -193,47 +191,39 @@ class RecordSetWriter:
                 remove(path)
 
     def _claim(self):
-        """The held lock of the temporary directory, which is made."""
+        """Make the temporary directory, and hold its lock."""
         if not is_remote(self._building) and self._building.is_symlink():
             raise FileExistsError(
                 f"{self._building} is a link, not a directory. Remove it."
             )
-        self._building.mkdir(parents=True, exist_ok=True)
         if is_remote(self.directory):
+            self._building.mkdir(parents=True, exist_ok=True)
             warnings.warn(
                 f"{self.directory} lies in a bucket, where nothing can be "
                 "locked: see to it that no other build writes there.",
                 stacklevel=3,
             )
-            return contextlib.nullcontext()
-        file = self._building / _LOCK
-        lock = filelock.FileLock(file, fallback_to_soft=False)
+            return
+        lock = locked(
+            self._building / _LOCK,
+            self._building / _OWNER,
+            f"is writing records to {self.directory}. Wait for it, or stop it.",
+        )
         try:
-            lock.acquire(blocking=False)
-        except filelock.Timeout:
-            raise RuntimeError(
-                f"{_owner(self._building / _OWNER)} is writing records to "
-                f"{self.directory}. Wait for it, or stop it."
-            ) from None
-        except FileNotFoundError:  # removed by the writer before
-            return self._claim()
-        except OSError as error:
+            self._held.enter_context(lock)
+        except CannotLock as error:
             raise RuntimeError(
                 f"{self.directory} lies on a disk where files cannot be locked "
-                f"({error.strerror}). Build on another disk, and copy the set."
+                f"({error}). Build on another disk, and copy the set."
             ) from error
-        return lock
 
     def _leave(self):
         """Give up the lock, and the directory if it is empty as before."""
         if is_remote(self.directory):
             return
-        # Safe, because whoever gets a lock checks that its file still exists.
-        for name in (_OWNER, _LOCK):
-            remove(self._building / name)
+        self._held.close()
         with contextlib.suppress(OSError):  # not empty, or not there
             self._building.rmdir()
-        self._lock.release()
         if self._created:
             with contextlib.suppress(OSError):
                 self.directory.rmdir()
@@ -312,13 +302,6 @@ def _is_of_a_set(name):
     return name in (PLAN, TOKENIZER) or bool(_SHARD.fullmatch(name))
 
 
-def _owner(file):
-    try:
-        return file.read_text(encoding="utf-8") or "another process"
-    except OSError:
-        return "another process"
-
-
 def verify_records(directory, split=None, likely=None):
     """Check the checksums of every record.
 
@@ -366,10 +349,5 @@ def _verify_shard(path, shard, frame_bytes, with_digest):
 
 
 def _flush_directory(path):
-    if is_remote(path):
-        return
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    if not is_remote(path):
+        flush(path)

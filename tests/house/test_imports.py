@@ -17,6 +17,7 @@ BELOW_ALL = (
     "xlnet_tf.files.checksums",
     "xlnet_tf.files",
     "xlnet_tf.files.limits",
+    "xlnet_tf.files.locking",
     "xlnet_tf.files.models",
     "xlnet_tf.files.outputs",
     "xlnet_tf.version",
@@ -24,7 +25,11 @@ BELOW_ALL = (
 FLOORS = [
     ["xlnet_tf.files.limits", "xlnet_tf.version"],
     ["xlnet_tf.files"],
-    ["xlnet_tf.files.checksums", "xlnet_tf.files.models"],
+    [
+        "xlnet_tf.files.checksums",
+        "xlnet_tf.files.locking",
+        "xlnet_tf.files.models",
+    ],
     ["xlnet_tf.files.outputs"],
     ["xlnet_tf.files.directories"],
     [

@@ -418,7 +418,7 @@ def test_one_line_errors(corpus, tmp_path, capsys, monkeypatch):
     def flush(file):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("xlnet_tf.files._flush", flush)
+    monkeypatch.setattr("xlnet_tf.files.flush", flush)
     assert run_build(corpus, tmp_path / "set") == 1
     check("the disk is full while writing")
     # Apache Beam: not installed, or its options without a runner.

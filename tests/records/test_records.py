@@ -16,6 +16,7 @@ from data_pipeline.records.writer import read_manifest
 from data_pipeline.records.writer import verify_records
 from tests.support.record_fixtures import flip_byte
 from tests.support.record_fixtures import write_set
+from xlnet_tf.files import locking
 from xlnet_tf.files import read_json
 from xlnet_tf.files import write_json
 
@@ -154,7 +155,7 @@ def test_full_disk_names_the_file(tmp_path, monkeypatch):
         if "part" in file.name:
             raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("xlnet_tf.files._flush", flush)
+    monkeypatch.setattr("xlnet_tf.files.flush", flush)
     with pytest.raises(OSError, match="part-train-0") as caught:
         write_set(tmp_path / "set")
     assert caught.value.errno == errno.ENOSPC
@@ -205,7 +206,8 @@ def test_the_lock_goes_last(tmp_path, monkeypatch):
         removed.append(path.name)
         remove(path)
 
-    monkeypatch.setattr(writer, "remove", note)
+    for module in (writer, locking):
+        monkeypatch.setattr(module, "remove", note)
     write_set(tmp_path / "set")
     assert {"placing.json"} < {*removed}
     assert removed[-2:] == ["owner", "lock"]
@@ -294,7 +296,7 @@ def test_killed_while_renaming(tmp_path, monkeypatch):
         return replace(source, target)
 
     def killed(self, *error):
-        self._lock.release()
+        self._held.close()
 
     directory = tmp_path / "set"
     with monkeypatch.context() as patch:
@@ -325,7 +327,7 @@ def test_killed_while_overwriting(tmp_path, monkeypatch):
         path.unlink(missing_ok=True)
 
     def killed(self, *error):
-        self._lock.release()
+        self._held.close()
 
     with monkeypatch.context() as patch:
         patch.setattr(writer, "remove", fail)

@@ -425,7 +425,7 @@ def test_killed_when_it_was_complete(made, corpus, tmp_path, monkeypatch):
     output = tmp_path / "set"
 
     def killed(self, *error):
-        self._lock.release()
+        self._held.close()
 
     with monkeypatch.context() as patch:
         patch.setattr(build.RecordSetWriter, "__exit__", killed)

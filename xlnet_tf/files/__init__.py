@@ -174,7 +174,7 @@ def written_whole(path, replace_directory=False):
         yield temporary
         _flush_tree(temporary)
         _rename(temporary, path, replace_directory)
-        _flush(path.parent)
+        flush(path.parent)
     except OSError as error:
         # Without an `errno`, setting `filename` would hide the error's text.
         if error.errno is not None:
@@ -376,11 +376,12 @@ def _flush_tree(path):
     if path.is_dir():
         for inner in path.rglob("*"):  # directories too, for their names
             if inner.exists():
-                _flush(inner)
-    _flush(path)
+                flush(inner)
+    flush(path)
 
 
-def _flush(path):
+def flush(path):
+    """Write a local file, or the names in a directory, through to the disk."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
