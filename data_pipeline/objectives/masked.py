@@ -52,11 +52,7 @@ class MaskedReader(ObjectiveReader):
         return self.unit == "words"
 
     def __post_init__(self):
-        if not 0 < self.fraction < 1:
-            raise ValueError(
-                "`fraction` of masked tokens must be between 0 and 1. "
-                f"Received: fraction={self.fraction}."
-            )
+        check_fraction(self.fraction)
         if self.unit not in UNITS:
             raise ValueError(
                 f"`unit` must be one of {', '.join(UNITS)}. "
@@ -99,6 +95,19 @@ class MaskedReader(ObjectiveReader):
             "target_ids": ids,
             "target_weights": weights,
         }
+
+
+def check_fraction(fraction):
+    """Check the share of the tokens that are targets.
+
+    Raises:
+        ValueError: if it is not between 0 and 1.
+    """
+    if not 0 < fraction < 1:
+        raise ValueError(
+            "`fraction` of masked tokens must be between 0 and 1. "
+            f"Received: fraction={fraction}."
+        )
 
 
 def check_share(fraction, manifest):

@@ -11,6 +11,7 @@ import dataclasses
 import tensorflow as tf
 
 from data_pipeline.objectives import draws
+from data_pipeline.objectives.masked import check_fraction
 from data_pipeline.objectives.masked import check_share
 from data_pipeline.objectives.masked import corrupt
 from data_pipeline.objectives.masked import is_special
@@ -51,11 +52,7 @@ class PseudoMaskedReader(ObjectiveReader):
     name = "pseudo_masked"
 
     def __post_init__(self):
-        if not 0 < self.fraction < 1:
-            raise ValueError(
-                "`fraction` of masked tokens must be between 0 and 1. "
-                f"Received: fraction={self.fraction}."
-            )
+        check_fraction(self.fraction)
 
     def check(self, manifest):
         check_share(self.fraction, manifest)

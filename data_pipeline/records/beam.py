@@ -86,7 +86,7 @@ class Builder:
     def __call__(self, corpus, tokenizer, settings, writer, may_differ):
         directory = restart.absolute(writer.temporary_path(""))
         paths = list(map(restart.absolute, corpus.files))
-        options = _pipeline_options(self._beam, self._runner, self._options)
+        options = _pipeline_options(self._runner, self._options)
         work = _Work(directory, tokenizer, settings, may_differ)
         with (
             _failures_in_one_line(),
@@ -249,7 +249,7 @@ def _import_beam():
     return apache_beam
 
 
-def _pipeline_options(beam, runner, options):
+def _pipeline_options(runner, options):
     from apache_beam.options import pipeline_options
 
     parsed = pipeline_options.PipelineOptions([f"--runner={runner}", *options])

@@ -11,6 +11,7 @@ import re
 import reprlib
 
 from data_pipeline.tokenization import model_file
+from data_pipeline.tokenization.cleaning import replace_surrogates
 from data_pipeline.tokenization.commas import ends_in_digit_comma
 from data_pipeline.tokenization.symbols import BLANK
 from data_pipeline.tokenization.symbols import CLS_ID
@@ -18,12 +19,12 @@ from data_pipeline.tokenization.symbols import END_OF_PARAGRAPH_ID
 from data_pipeline.tokenization.symbols import SEP_ID
 from data_pipeline.tokenization.symbols import SPECIAL_SYMBOLS
 from data_pipeline.tokenization.symbols import UNKNOWN_ID
+from data_pipeline.tokenization.symbols import missing_symbols
 
 # Hugging Face subtracts this from the score of a piece such as "3,", so that
 # its tokenizer avoids the pieces that the release splits afterwards.
 _COMMA_PENALTY = 100
 _MAX_FLOAT32 = 3.4028234663852886e38
-_SURROGATES = re.compile("[\ud800-\udfff]")
 
 
 def to_model(values, file):
@@ -231,7 +232,7 @@ def _read_vocabulary(unigram, file):
             and [type(value) for value in entry] in ([str, float], [str, int])
             # False for NaN too.
             and abs(entry[1]) <= _MAX_FLOAT32
-            and not _SURROGATES.search(entry[0])
+            and entry[0] == replace_surrogates(entry[0])
         ):
             raise damaged(
                 file, f'entry {index} of "vocab" is not a piece and its score'
@@ -241,11 +242,7 @@ def _read_vocabulary(unigram, file):
 
 
 def _check_symbols(pieces, unigram, file):
-    missing = [
-        f"{symbol} at id {index}"
-        for index, symbol in enumerate(SPECIAL_SYMBOLS)
-        if pieces[index : index + 1] != [symbol]
-    ]
+    missing = missing_symbols(pieces)
     if unigram.get("unk_id", UNKNOWN_ID) != UNKNOWN_ID:
         missing.append(f"unk_id={UNKNOWN_ID}")
     if missing:

@@ -99,3 +99,19 @@ def find_layout(name):
             f"layout={name!r}."
         )
     return LAYOUTS[name]
+
+
+def missing_symbols(pieces):
+    """Special symbols that a vocabulary does not have at their ids.
+
+    Args:
+        pieces: list of str.
+
+    Returns:
+        list of str, such as "<unk> at id 0".
+    """
+    return [
+        f"{symbol} at id {index}"
+        for index, symbol in enumerate(SPECIAL_SYMBOLS)
+        if pieces[index : index + 1] != [symbol]
+    ]

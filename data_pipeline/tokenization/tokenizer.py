@@ -19,6 +19,7 @@ from data_pipeline.tokenization.cleaning import replace_surrogates
 from data_pipeline.tokenization.commas import DigitCommas
 from data_pipeline.tokenization.symbols import BLANK
 from data_pipeline.tokenization.symbols import SPECIAL_SYMBOLS
+from data_pipeline.tokenization.symbols import missing_symbols
 from xlnet_tf.files import as_path
 from xlnet_tf.files import size_of
 from xlnet_tf.files.limits import check_length
@@ -380,11 +381,7 @@ def _check_pieces(pieces, source):
             f"at most {MAX_PIECE_BYTES} bytes a piece. Received: {source} with "
             f"a piece of {size} bytes. The file is damaged; copy it again."
         )
-    missing = [
-        f"{symbol} at id {index}"
-        for index, symbol in enumerate(SPECIAL_SYMBOLS)
-        if pieces[index : index + 1] != [symbol]
-    ]
+    missing = missing_symbols(pieces)
     if missing:
         raise ValueError(
             "the SentencePiece model lacks special symbols of XLNet: expected "

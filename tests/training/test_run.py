@@ -20,7 +20,6 @@ from xlnet_tf.training.runs.directory import claimed
 from xlnet_tf.training.runs.exports import keep_newest
 from xlnet_tf.training.runs.exports import note_export
 from xlnet_tf.training.runs.exports import prepare_exports
-from xlnet_tf.training.runs.exports import remove_unfinished
 from xlnet_tf.training.runs.progress.best import PatienceExhausted
 from xlnet_tf.training.runs.run import Run
 from xlnet_tf.training.runs.stopping import StopRequested
@@ -224,13 +223,13 @@ def test_a_run_is_not_shorter_than_what_it_has_done(tmp_path):
 
 def test_a_half_written_export_is_removed(tmp_path):
     exports, file = tmp_path / "exports", tmp_path / "exports.json"
-    remove_unfinished(file)
+    prepare_exports(None, file)
     for name in ("2", ".tmp-01-2", ".tmp-02-4", ".tmp-03-14"):
         (exports / name).mkdir(parents=True)
     keep_newest(exports, 2, 3, file)
-    remove_unfinished(file)
+    prepare_exports(None, file)
     note_export(exports, 4, file)
-    remove_unfinished(file)
+    prepare_exports(None, file)
     left = sorted(x.name for x in exports.iterdir())
     assert left == [".tmp-01-2", ".tmp-03-14", "2"]
     keep_newest(exports, 4, 1, file)

@@ -92,7 +92,7 @@ def test_an_evaluation_is_left_at_once():
 def test_all_workers_stop_together(monkeypatch):
     """One that got no signal stops with its peers, as by SIGTERM."""
     monkeypatch.setattr(
-        stopping, "largest_and_smallest", lambda strategy, value: (1.0, value)
+        stopping, "holds_anywhere", lambda strategy, condition: True
     )
     monkeypatch.setattr(stopping, "has_peers", lambda strategy: True)
     stop = Stop(types.SimpleNamespace())
@@ -102,7 +102,7 @@ def test_all_workers_stop_together(monkeypatch):
     assert stop.exit_status == 143
     with stop:
         monkeypatch.setattr(
-            stopping, "largest_and_smallest", lambda *values: (0, 0)
+            stopping, "holds_anywhere", lambda strategy, condition: False
         )
         with stop.interruptible():
             os.kill(os.getpid(), signal.SIGTERM)

@@ -5,13 +5,10 @@ TensorFlow is imported when the first input comes.
 
 import collections.abc
 import numbers
-import re
 
 import numpy as np
 
 from xlnet_tf.files.limits import shown
-
-_SURROGATES = re.compile("[\ud800-\udfff]")
 
 
 def named_strings(x, required, optional=()):
@@ -125,11 +122,11 @@ def _as_list(value):
 
 def _without_surrogates(value):
     """Texts in lists, a U+FFFD for each lone surrogate, which UTF-8 lacks."""
+    from data_pipeline.tokenization.cleaning import replace_surrogates
+
     if isinstance(value, list):
         return [_without_surrogates(x) for x in value]
-    if isinstance(value, str):
-        return _SURROGATES.sub("\ufffd", value)
-    return value
+    return replace_surrogates(value) if isinstance(value, str) else value
 
 
 def of_frame(x):

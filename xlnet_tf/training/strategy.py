@@ -169,6 +169,16 @@ def largest_and_smallest(strategy, value):
     return float(values.max()), float(values.min())
 
 
+def holds_anywhere(strategy, condition):
+    """Whether a condition holds in any process, bool.
+
+    Args:
+        strategy: tf.distribute.Strategy.
+        condition: bool of this process.
+    """
+    return largest_and_smallest(strategy, condition)[0] > 0
+
+
 @functools.lru_cache(maxsize=1)  # traced once: called after each batch
 def _gathered(strategy):
     @tf.function

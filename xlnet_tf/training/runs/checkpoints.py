@@ -28,8 +28,8 @@ from xlnet_tf.files.checksums import add_checksums
 from xlnet_tf.files.checksums import verify_checksums
 from xlnet_tf.files.limits import first_line
 from xlnet_tf.training.strategy import checkpoint_options
+from xlnet_tf.training.strategy import holds_anywhere
 from xlnet_tf.training.strategy import is_chief
-from xlnet_tf.training.strategy import largest_and_smallest
 from xlnet_tf.training.strategy import wait_for_peers
 
 STATE_FILE = "checkpoint"  # TensorFlow's name
@@ -161,7 +161,7 @@ class RunCheckpoints(tf.train.CheckpointManager):
         if self._seconds is None:
             return False
         is_over = time.monotonic() - self._saved_at >= self._seconds
-        return largest_and_smallest(self._strategy, is_over)[0] > 0
+        return holds_anywhere(self._strategy, is_over)
 
     def _make_way(self, step):
         """Removes what is left of an earlier save of this step."""

@@ -17,7 +17,7 @@ EXPORTS_FILE = "exports.json"
 
 
 def note_export(exports, step, file):
-    """Notes the export that is written next, for `remove_unfinished`.
+    """Notes the export that is written next, for `prepare_exports`.
 
     Args:
         exports: path of the directory that holds an export for each step.
@@ -47,7 +47,7 @@ def prepare_exports(exports, file):
         ValueError: the directory holds exports that the run has not noted, or
             the file is damaged.
     """
-    remove_unfinished(file)
+    _remove_unfinished(file)
     directory = as_path(exports or "")
     if not exports or not directory.is_dir():
         return
@@ -62,15 +62,8 @@ def prepare_exports(exports, file):
         )
 
 
-def remove_unfinished(file):
-    """Removes the export that a killed run had not finished writing.
-
-    Args:
-        file: path of the JSON file in which the run notes its exports.
-
-    Raises:
-        ValueError: if the file is damaged.
-    """
+def _remove_unfinished(file):
+    """Removes the export that a killed run had not finished writing."""
     noted = _read(file)
     step = noted.get("unfinished")
     directory = as_path(noted.get("directory", ""))

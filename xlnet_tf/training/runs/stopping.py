@@ -10,7 +10,7 @@ import time
 import tensorflow as tf
 
 from xlnet_tf.training.strategy import has_peers
-from xlnet_tf.training.strategy import largest_and_smallest
+from xlnet_tf.training.strategy import holds_anywhere
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
@@ -144,7 +144,7 @@ class Stop:
             StopRequested: if this worker or another one was asked to stop.
         """
         received = self._received is not None
-        if largest_and_smallest(self._strategy, received)[0] > 0:
+        if holds_anywhere(self._strategy, received):
             raise StopRequested
 
     @contextlib.contextmanager

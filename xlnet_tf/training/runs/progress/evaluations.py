@@ -2,7 +2,7 @@
 
 import contextlib
 
-from xlnet_tf.training.strategy import largest_and_smallest
+from xlnet_tf.training.strategy import holds_anywhere
 
 
 class Evaluations:
@@ -47,7 +47,7 @@ class Evaluations:
             step % self._interval and step < self._total_steps
         )
         missing = bool(is_due and not self._log.has_evaluation(step))
-        return largest_and_smallest(self._strategy, missing)[0] > 0
+        return holds_anywhere(self._strategy, missing)
 
     def evaluate_if_missing(self, controller):
         """Evaluates the present step if its evaluation is missing.
