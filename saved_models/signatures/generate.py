@@ -16,6 +16,7 @@ from saved_models.signatures.signature import Signature
 from saved_models.signatures.signature import string_specs
 from xlnet_tf.generation import sampling
 from xlnet_tf.generation.beam_search import beam_search
+from xlnet_tf.generation.beam_search import length_penalty
 from xlnet_tf.generation.decoders import make_decoder
 from xlnet_tf.generation.generator import room_for_prompts
 from xlnet_tf.generation.symbols import Symbols
@@ -236,7 +237,7 @@ class GenerateSignature(tf.Module):
                     *(steps, settings, self._symbols),
                 )
                 lengths = tf.reduce_sum(tf.cast(tokens >= 0, tf.float32), -1)
-                penalty = ((5 + lengths) / 6) ** settings.length_penalty
+                penalty = length_penalty(lengths, settings.length_penalty)
                 rows = settings.num_sequences
                 return {
                     "tokens": tokens[:, :rows],

@@ -89,6 +89,21 @@ def beam_search(decoder, context, prompt, num_steps, settings, symbols):
     return _of_ended(found[:, :, 1:], scores, num_steps, settings, symbols)
 
 
+def length_penalty(lengths, alpha):
+    """Divisors of the log-probabilities of texts, in beam search.
+
+    Args:
+        lengths: float tensor or number, tokens of the texts.
+        alpha: float, `length_penalty` of GenerationSettings.
+
+    Returns:
+        tensor or number of the same shape.
+
+    Source: https://arxiv.org/abs/1609.08144, equation 14.
+    """
+    return ((5 + lengths) / 6) ** alpha
+
+
 def _of_ended(tokens, scores, num_steps, settings, symbols):
     """Cut tokens at the end symbol; put the scores of texts on one scale."""
     missing = num_steps - tf.shape(tokens)[2]
@@ -100,7 +115,7 @@ def _of_ended(tokens, scores, num_steps, settings, symbols):
     tokens = tf.where(ended_before > 0, -1, tokens)
     # If no text has ended, the library gives plain log-probabilities.
     has_ended = tf.reduce_any(is_end, axis=2)
-    longest = ((5.0 + num_steps) / 6.0) ** settings.length_penalty
+    longest = length_penalty(num_steps, settings.length_penalty)
     scores = tf.where(has_ended, scores, scores / longest)
     is_text = scores > _NO_TEXT
     scores = tf.where(is_text, scores, float("-inf"))

@@ -14,6 +14,7 @@ from data_pipeline.tokenization.symbols import BLANK
 from data_pipeline.tokenization.symbols import CLS_ID
 from data_pipeline.tokenization.symbols import LAYOUTS
 from xlnet_tf.generation import sampling
+from xlnet_tf.generation.beam_search import length_penalty
 from xlnet_tf.generation.programs import Programs
 from xlnet_tf.generation.programs import kept
 from xlnet_tf.generation.programs import of_graph
@@ -318,14 +319,14 @@ class TextGenerator:
         ]
 
     def _from_beams(self, tokens, scores):
-        found = []
+        found, alpha = [], self.settings.length_penalty
         for rows, values in zip(tokens.tolist(), scores.tolist(), strict=True):
             texts = []
             for row, score in zip(rows, values, strict=True):
                 if score == -math.inf:
                     continue
                 length = sum(token >= 0 for token in row)
-                penalty = ((5 + length) / 6) ** self.settings.length_penalty
+                penalty = length_penalty(length, alpha)
                 texts.append(self._text(row).generated(score * penalty, score))
             found.append(texts[: self.settings.num_sequences])
         return found

@@ -9,6 +9,7 @@ import tensorflow as tf
 from data_pipeline.tokenization.symbols import SECOND_SEGMENT
 from data_pipeline.tokenization.symbols import SEP_ID
 from xlnet_tf.generation.beam_search import beam_search
+from xlnet_tf.generation.beam_search import length_penalty
 from xlnet_tf.generation.decoders import make_decoder
 from xlnet_tf.generation.generator import TextGenerator
 from xlnet_tf.generation.samplers import without_rules
@@ -112,7 +113,7 @@ def search_targets(model, features, settings, num_pieces):
     best = tf.ensure_shape(tokens[:, 0], [batch_size, steps])
     scores = tf.ensure_shape(scores, [batch_size, settings.num_beams])
     lengths = tf.reduce_sum(tf.cast(best >= 0, tf.float32), axis=-1)
-    penalty = ((5 + lengths) / 6) ** settings.length_penalty
+    penalty = length_penalty(lengths, settings.length_penalty)
     return {"tokens": best, "log_probability": scores[:, 0] * penalty}
 
 
