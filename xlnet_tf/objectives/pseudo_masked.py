@@ -10,6 +10,7 @@ import math
 
 from keras import ops
 
+from xlnet_tf.model.bert.inputs import real_positions
 from xlnet_tf.objectives.objective import LossTerms
 from xlnet_tf.objectives.objective import TokenPrediction
 from xlnet_tf.objectives.objective import needs_positions
@@ -139,7 +140,7 @@ class PseudoMasked(TokenPrediction):
             real = ops.cast(ops.cast(batch["target_weights"], "bool"), "int32")
         padding = batch.get("padding_mask")
         padding = of_text + 1 if padding is None else cast("padding_mask")
-        place = ops.maximum(ops.cumsum(padding, axis=1) - 1, 0)
+        place = real_positions(padding)
         if batch.get("position_ids") is not None:
             place = cast("position_ids") + of_text
         at_targets = ops.take_along_axis(place, positions, axis=1)

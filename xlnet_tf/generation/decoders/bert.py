@@ -12,6 +12,7 @@ from xlnet_tf.generation.decoders.decoder import Decoder
 from xlnet_tf.generation.decoders.decoder import attend
 from xlnet_tf.generation.decoders.decoder import by_row
 from xlnet_tf.generation.decoders.decoder import put_in_slot
+from xlnet_tf.model.bert.inputs import real_positions
 
 
 class BertDecoder(Decoder):
@@ -25,7 +26,7 @@ class BertDecoder(Decoder):
         if padding is None:
             padding = ops.ones_like(token_ids)
         real = ops.cast(padding, "int32")
-        positions = ops.maximum(ops.cumsum(real, axis=1) - 1, 0)
+        positions = real_positions(real)
         inputs = {
             "token_ids": token_ids,
             "padding_mask": real,

@@ -52,6 +52,19 @@ def check_features(features, config, streams):
     return features
 
 
+def real_positions(padding_mask):
+    """Positions of the real tokens, counted from 0 on; padding adds none.
+
+    Args:
+        padding_mask: int32 tensor of shape [B, T], 1 = a real token.
+
+    Returns:
+        int32 tensor of shape [B, T]; padding has the position of the token
+        before it, or 0.
+    """
+    return ops.maximum(ops.cumsum(padding_mask, axis=1) - 1, 0)
+
+
 def _segments(features, config):
     """int32 [B or 1, T], below S: XLNet's have further ones for padding."""
     if "segment_ids" not in features:
@@ -74,7 +87,7 @@ def _positions(features, config):
         if "padding_mask" in features:
             # So that a text reads the same behind padding as without.
             real = ops.cast(features["padding_mask"], "int32")
-            return ops.maximum(ops.cumsum(real, axis=1) - 1, 0)
+            return real_positions(real)
         return ops.arange(num_tokens, dtype="int32")[None]
     positions = ops.cast(features["position_ids"], "int32")
     largest = _largest(positions)

@@ -5,6 +5,7 @@ Shapes: B pairs, T tokens of a sequence, P tokens of a target, D model dim.
 
 from keras import ops
 
+from xlnet_tf.model.bert.inputs import real_positions
 from xlnet_tf.model.dropout import fold_in
 from xlnet_tf.model.dropout import random_bits
 from xlnet_tf.tasks.heads import rows_at
@@ -76,7 +77,7 @@ class TargetInputs:
         # Padding repeats the last position: only its first row is a target.
         earlier = ops.pad(positions[:, :-1], [[0, 0], [1, 0]])
         is_real = ops.cast(positions != earlier, "int32")
-        place = ops.maximum(ops.cumsum(padding, axis=1) - 1, 0)
+        place = real_positions(padding)
         at_pseudo = ops.take_along_axis(place, positions, axis=1)
         targets = ops.take_along_axis(token_ids, positions, axis=1)
         pseudo = of_pseudo + self.pseudo_mask_id
