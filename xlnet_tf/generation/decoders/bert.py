@@ -11,6 +11,7 @@ from keras import ops
 from xlnet_tf.generation.decoders.decoder import Decoder
 from xlnet_tf.generation.decoders.decoder import attend
 from xlnet_tf.generation.decoders.decoder import by_row
+from xlnet_tf.generation.decoders.decoder import next_segment
 from xlnet_tf.generation.decoders.decoder import put_in_slot
 from xlnet_tf.model.bert.inputs import real_positions
 
@@ -35,9 +36,7 @@ class BertDecoder(Decoder):
         segments = features.get("segment_ids")
         if segments is None:
             segments = ops.zeros_like(token_ids)
-        following = features.get("next_segment")
-        following = segments[:, -1:] if following is None else following
-        following = ops.reshape(ops.cast(following, "int32"), [-1, 1])
+        following = next_segment(features, segments)
         inputs["segment_ids"] = segments
         hidden = self.backbone(inputs, training=False, layer_inputs=True)
         hidden = [x[:, :-1] for x in hidden["layer_inputs"]]

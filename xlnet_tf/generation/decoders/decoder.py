@@ -17,8 +17,7 @@ dim, L layers, V vocabulary.
 
 from keras import ops
 
-from xlnet_tf.model.kernels.scores import MASKED_SCORE
-from xlnet_tf.model.kernels.scores import score_dtype
+from xlnet_tf.model.kernels.plain import masked_softmax
 
 
 class Decoder:
@@ -39,8 +38,9 @@ class Decoder:
         Args:
             features: dict of `token_ids` int32 [B, T], of which the last column
                 holds real tokens only, so that prompts of different lengths
-                have their padding on the left; `padding_mask` [B, T] and
-                `segment_ids` [B, T] if wanted.
+                have their padding on the left; `padding_mask` [B, T],
+                `segment_ids` [B, T] and `next_segment` [B, 1], of the new
+                tokens, if wanted.
             num_steps: int, steps that will follow at most, S.
             segment_length: int, tokens that are read at a time, those before
                 being remembered as `memory_length` of the config has it;
@@ -91,6 +91,21 @@ class Decoder:
         raise NotImplementedError
 
 
+def next_segment(features, segments):
+    """Segment of the new tokens: `next_segment`, or that of the last token.
+
+    Args:
+        features: dict as `Decoder.read` takes it.
+        segments: int tensor of shape [B, T], of the prompt.
+
+    Returns:
+        int32 tensor of shape [B, 1].
+    """
+    found = features.get("next_segment")
+    found = segments[:, -1:] if found is None else found
+    return ops.reshape(ops.cast(found, "int32"), [-1, 1])
+
+
 def put_in_slot(cache, index, values):
     """A cache [..., S, H] with other values [..., 1, H] in one of its slots."""
     slots = ops.arange(ops.shape(cache)[-2], dtype="int32")[:, None]
@@ -118,9 +133,8 @@ def attend(query, context, new, extra_scores, mask):
         ],
         axis=-1,
     )
-    scores = ops.cast(scores + extra_scores, score_dtype(scores.dtype))
-    scores = ops.where(mask, scores, MASKED_SCORE)
-    weights = ops.cast(ops.softmax(scores, axis=-1), query.dtype)
+    weights = masked_softmax(scores + extra_scores, mask)
+    weights = ops.cast(weights, query.dtype)
     return ops.einsum(
         "bnrqk,bnkh->bnrqh", weights[..., :num_keys], context[1]
     ) + ops.einsum("bnrqs,brnsh->bnrqh", weights[..., num_keys:], new[1])

@@ -14,6 +14,7 @@ from keras import ops
 from xlnet_tf.generation.decoders.decoder import Decoder
 from xlnet_tf.generation.decoders.decoder import attend
 from xlnet_tf.generation.decoders.decoder import by_row
+from xlnet_tf.generation.decoders.decoder import next_segment
 from xlnet_tf.generation.decoders.decoder import put_in_slot
 from xlnet_tf.model.kernels.scores import score_dtype
 from xlnet_tf.model.relative_position import relative_position_encoding
@@ -141,9 +142,7 @@ class XLNetDecoder(Decoder):
         if features.get("segment_ids") is None:
             return None
         segments = ops.cast(features["segment_ids"], "int32")[:, -size:]
-        following = features.get("next_segment")
-        following = segments[:, -1:] if following is None else following
-        following = ops.reshape(ops.cast(following, "int32"), [-1, 1])
+        following = next_segment(features, segments)
         # Memory counts as segment 0.
         segments = ops.pad(segments, [[0, 0], [memory_length, 0]])
         return ops.concatenate(

@@ -108,12 +108,12 @@ def masked_softmax(scores, mask):
     """Softmax over the keys that a row may attend to.
 
     Args:
-        scores: float tensor of shape [B, N, Q, K].
-        mask: bool tensor of shape [B or 1, 1, Q, K], True = may attend, or
-            None for all.
+        scores: float tensor of shape [..., Q, K].
+        mask: bool tensor, broadcast to these, True = may attend, or None for
+            all.
 
     Returns:
-        tensor of shape [B, N, Q, K] of `score_dtype`. A row that may attend to
+        tensor of shape [..., Q, K] of `score_dtype`. A row that may attend to
         nothing gets zeros.
     """
     scores = ops.cast(scores, score_dtype(scores.dtype))
