@@ -18,7 +18,7 @@ from xlnet_tf.objectives import configs_of
 from xlnet_tf.objectives import make_objectives
 from xlnet_tf.objectives.generating import GeneratingModel
 from xlnet_tf.tasks.heads import LanguageModelHead
-from xlnet_tf.tasks.task import Task
+from xlnet_tf.tasks.language_model import LanguageModelTask
 
 # Arguments of Keras' `compile` that objectives take the place of.
 _OF_OBJECTIVES = "loss", "loss_weights", "metrics", "weighted_metrics"
@@ -32,7 +32,7 @@ class TokenLoss(keras.losses.Loss):
 
 
 @keras.saving.register_keras_serializable(package="xlnet_tf")
-class XLNetPretrainer(GeneratingModel, Task):
+class XLNetPretrainer(GeneratingModel, LanguageModelTask):
     """A backbone in pretraining, by default to predict tokens in any order.
 
     Works with `fit`: compile it with an optimizer alone, because the loss is
@@ -85,8 +85,6 @@ class XLNetPretrainer(GeneratingModel, Task):
     ```
     """
 
-    new_head_arguments = ("has_transform",)
-
     def __init__(
         self,
         backbone: keras.Model,
@@ -101,12 +99,12 @@ class XLNetPretrainer(GeneratingModel, Task):
         objectives = make_objectives(objective, next_sentence_weight)
         for objective in objectives:
             objective.check(backbone)
-        head = LanguageModelHead(
-            backbone.config,
+        head = self.make_head(
+            LanguageModelHead,
+            backbone,
+            kwargs,
             has_transform=has_transform,
             transform_gelu=transform_gelu,
-            dtype=kwargs.get("dtype") or backbone.dtype_policy,
-            name="head",
         )
         super().__init__(backbone, head, **kwargs)
         self.objectives = objectives
@@ -157,10 +155,6 @@ class XLNetPretrainer(GeneratingModel, Task):
     def computation(self):
         objectives = [objective.get_config() for objective in self.objectives]
         return (self.memory is None, objectives, *super().computation())
-
-    def input_signature(self):
-        features = super().input_signature()
-        return {**features, "target_positions": features["token_ids"]}
 
     def call(self, features, training=None, streams=None, first_half_length=0):
         features = as_features(features)
@@ -292,17 +286,6 @@ class XLNetPretrainer(GeneratingModel, Task):
                 metrics = {**metrics, **sums[1]}
         return loss, metrics, weight
 
-    def logits(self, stream):
-        """Scores of every token of the vocabulary.
-
-        Args:
-            stream: float tensor of shape [B, P, D], `query` or `content`.
-
-        Returns:
-            float32 tensor of shape [B, P, V], unnormalised.
-        """
-        return self.head(stream, self.backbone.token_table())
-
     def compute_loss(
         self,
         x=None,
@@ -369,8 +352,6 @@ class XLNetPretrainer(GeneratingModel, Task):
     def get_config(self):
         config = {
             **super().get_config(),
-            "has_transform": self.head.has_transform,
-            "transform_gelu": self.head.transform_gelu,
             "next_sentence_weight": self.next_sentence_weight,
             "memory": self.memory
             and keras.saving.serialize_keras_object(self.memory),

@@ -17,15 +17,15 @@ from xlnet_tf.model.inputs import as_features
 from xlnet_tf.preprocessing.seq2seq import XLNetSeq2SeqPreprocessor
 from xlnet_tf.tasks import metrics
 from xlnet_tf.tasks.heads import LanguageModelHead
+from xlnet_tf.tasks.language_model import LanguageModelTask
 from xlnet_tf.tasks.losses import SmoothedLoss
 from xlnet_tf.tasks.losses import class_metrics
 from xlnet_tf.tasks.seq2seq.inputs import MASK_ID
 from xlnet_tf.tasks.seq2seq.inputs import TargetInputs
-from xlnet_tf.tasks.task import Task
 
 
 @keras.saving.register_keras_serializable(package="xlnet_tf")
-class XLNetSeq2Seq(Task):
+class XLNetSeq2Seq(LanguageModelTask):
     """Generates a target text from a source text.
 
     A target's token is predicted, given the source and the tokens before it,
@@ -87,9 +87,8 @@ class XLNetSeq2Seq(Task):
 
     kind = "sequence_to_sequence"
     preprocessor_cls = XLNetSeq2SeqPreprocessor
-    new_head_arguments = ("has_transform",)
     head_sources = ("XLNetPretrainer",)
-    feature_names = (*Task.feature_names, "target_positions")
+    feature_names = (*LanguageModelTask.feature_names, "target_positions")
     metric_names = ("bleu", "chrf", "rouge1", "rouge2", "rouge_l")
 
     def __init__(
@@ -152,10 +151,6 @@ class XLNetSeq2Seq(Task):
                 found["pseudo_mask_id"] = objective["pseudo_mask_id"]
         return found
 
-    def input_signature(self):
-        features = super().input_signature()
-        return {**features, "target_positions": features["token_ids"]}
-
     def computation(self):
         return (self.next_token, self.pseudo_mask_id, *super().computation())
 
@@ -182,10 +177,6 @@ class XLNetSeq2Seq(Task):
         streams = "query" if self.next_token == "query" else "both"
         outputs = self.backbone(features, training=training, streams=streams)
         return self.logits(rows(outputs))
-
-    def logits(self, stream):
-        """Scores of every token of the vocabulary, see `XLNetPretrainer`."""
-        return self.head(stream, self.backbone.token_table())
 
     def default_loss(self):
         return SmoothedLoss(self.label_smoothing)
@@ -299,8 +290,6 @@ class XLNetSeq2Seq(Task):
             "label_smoothing": self.label_smoothing,
             "target_corruption": self.target_corruption,
             "pseudo_mask_id": self.pseudo_mask_id,
-            "has_transform": self.head.has_transform,
-            "transform_gelu": self.head.transform_gelu,
             "generation": self.generation,
         }
 
