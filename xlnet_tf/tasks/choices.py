@@ -88,9 +88,7 @@ class XLNetMultipleChoice(SequenceTask):
             else ops.reshape(value, [-1, *ops.shape(value)[2:]])
             for name, value in features.items()
         }
-        outputs, seed = self.encode(flat, training)
-        logits = self.head(outputs["content"], seed=seed)
-        return ops.reshape(logits, [-1, options])
+        return ops.reshape(super().call(flat, training), [-1, options])
 
     def default_loss(self):
         return class_loss()

@@ -357,8 +357,7 @@ class XLNetSpanClassifier(_SpanTask):
         self.dropout = checked_rate("dropout", dropout)
 
     def call(self, features, training=None):
-        outputs, seed = self.encode(features, training)
-        logits = self.head(outputs["content"], seed=seed)
+        logits = super().call(features, training)
         return {"start_logits": logits[..., 0], "end_logits": logits[..., 1]}
 
     def get_config(self):

@@ -240,6 +240,11 @@ class Task(Finetuned, RawStringModel, Preset, BaseModel):
         """The config of the backbone, XLNetConfig or BertConfig."""
         return self.backbone.config
 
+    def call(self, features, training=None):
+        """Outputs of the head for the content; see the class of the task."""
+        outputs, seed = self.encode(features, training)
+        return self.head(outputs["content"], seed=seed)
+
     def encode(self, features, training=None):
         """Run the backbone, and give the seed of the head's own dropout.
 

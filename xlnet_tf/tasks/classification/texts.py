@@ -47,10 +47,6 @@ class _TextTask(SequenceTask):
         length = config.sequence_length or spec.sequence_length
         return {"stride": config.stride or length // 2}
 
-    def call(self, features, training=None):
-        outputs, seed = self.encode(features, training)
-        return self.head(outputs["content"], seed=seed)
-
     @staticmethod
     def mean_of_windows(collected, encoded, examples):
         """float64 [X, ...], the mean of the logits of each example's rows."""

@@ -84,10 +84,6 @@ class XLNetTokenClassifier(LabelledTask, Task):
         self.labels = checked_labels(labels, num_classes)
         self.dropout = checked_rate("dropout", dropout)
 
-    def call(self, features, training=None):
-        outputs, seed = self.encode(features, training)
-        return self.head(outputs["content"], seed=seed)
-
     def loss_sums(self, outputs, features):
         """See `Task`; labels are `token_labels` [B, T], -1 = not asked for."""
         labels = features["token_labels"]
