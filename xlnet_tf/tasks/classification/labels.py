@@ -34,6 +34,12 @@ class LabelledTask:
         }
 
 
+def are_rows(y):
+    """Whether `y` of `fit` is labels: no dict, data set or None."""
+    is_other = y is None or isinstance(y, dict) or hasattr(y, "element_spec")
+    return not is_other
+
+
 def class_numbers(y, labels, num_classes, words="classes"):
     """Integer classes of integers, which are checked, or of names.
 
@@ -47,7 +53,7 @@ def class_numbers(y, labels, num_classes, words="classes"):
     Raises:
         ValueError: if one is no class of the model.
     """
-    if y is None or isinstance(y, dict) or hasattr(y, "element_spec"):
+    if not are_rows(y):
         return y
     values = np.asarray(y)
     if values.ndim not in (1, 2) or values.shape[1:] not in ((), (1,)):
@@ -98,7 +104,7 @@ def finite_numbers(y, least=-math.inf, noun="example"):
     Raises:
         ValueError: if one is no finite number, or is less.
     """
-    if y is None or isinstance(y, dict) or hasattr(y, "element_spec"):
+    if not are_rows(y):
         return y
     values = np.asarray(y)
     if not values.size or values.dtype.kind not in "iufOUST":
@@ -141,7 +147,7 @@ def tag_numbers(y, labels, num_classes):
     Raises:
         ValueError: if a tag is none of the model's.
     """
-    if y is None or isinstance(y, dict) or hasattr(y, "element_spec"):
+    if not are_rows(y):
         return y
     rows = y
     if hasattr(y, "to_list"):  # ragged

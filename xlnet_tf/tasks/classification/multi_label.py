@@ -12,6 +12,7 @@ import numpy as np
 from xlnet_tf.config.fields import checked_rate
 from xlnet_tf.files.limits import shown
 from xlnet_tf.tasks import metrics
+from xlnet_tf.tasks.classification.labels import are_rows
 from xlnet_tf.tasks.classification.texts import XLNetTextClassifier
 
 
@@ -86,8 +87,7 @@ class XLNetMultiLabelClassifier(XLNetTextClassifier):
             ValueError: if a name is none of the labels; or, with the default
                 loss, a number is not from 0 to 1, or not one of each class.
         """
-        is_rows = hasattr(y, "__iter__") and not isinstance(y, dict)
-        if not is_rows or hasattr(y, "element_spec"):
+        if not are_rows(y) or not hasattr(y, "__iter__"):
             return y
         rows = list(y)
         known = {name: i for i, name in enumerate(self.labels or ())}
