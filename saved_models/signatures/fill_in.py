@@ -15,13 +15,14 @@ from saved_models.signatures.serving_model import next_power_of_two
 from saved_models.signatures.signature import Signature
 from saved_models.signatures.signature import id_specs
 from saved_models.signatures.signature import string_specs
+from xlnet_tf.model.masks import CONTEXT_RANK
 
 MASK = "<mask>"  # stands for one missing token in a raw text
 
 # Rank of the blanks in the factorization order: one step after the context, so
 # that every blank is predicted from all words that are given, and no other. A
 # causal model predicts a blank from the words before it.
-_CONTEXT_RANK, _BLANK_RANK = -1, 0
+_BLANK_RANK = 0
 _TOKENS_A_TARGET = 128  # that a target counts for in the limit of a request
 
 _FILL_IN_MEANING = {
@@ -255,5 +256,5 @@ class PretrainerSignatures(EmbeddingSignatures):
         """The order of the blanks, for an objective that has orders."""
         if not self._model.reads_query:
             return {}
-        rank = tf.where(is_blank, _BLANK_RANK, _CONTEXT_RANK)
+        rank = tf.where(is_blank, _BLANK_RANK, CONTEXT_RANK)
         return {"factorization_rank": rank}

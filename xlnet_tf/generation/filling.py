@@ -14,10 +14,11 @@ from data_pipeline.tokenization.symbols import BLANK
 from data_pipeline.tokenization.symbols import MASK_ID
 from xlnet_tf.generation.sequences import Sequences
 from xlnet_tf.generation.symbols import Symbols
+from xlnet_tf.model.masks import CONTEXT_RANK
 
 # <mask>, <mask:3> and <mask:1-4>
 _MARK = re.compile(r"<mask(?::(\d+)(?:-(\d+))?)?>")
-_CONTEXT_RANK, _BLANK_RANK = -1, 0
+_BLANK_RANK = 0
 _MOST_LENGTHS = 64  # ways to choose the lengths of all blanks of a text
 
 
@@ -155,7 +156,7 @@ class Filler:
         places = np.array(blanks)[None] + np.array(begins)[:, None]
         features["target_positions"] = places.astype(np.int32)
         if self._model.reads_query:
-            rank = np.full(features["token_ids"].shape, _CONTEXT_RANK)
+            rank = np.full(features["token_ids"].shape, CONTEXT_RANK)
             for row, (begin, (_, tokens, _)) in enumerate(
                 zip(begins, beams, strict=True)
             ):

@@ -11,8 +11,8 @@ import tensorflow as tf
 
 from data_pipeline.tokenization.symbols import MASK_ID
 from xlnet_tf.generation.sequences import Sequences
+from xlnet_tf.model.masks import CONTEXT_RANK
 
-_CONTEXT_RANK = -1
 ORDERS = ("forward", "backward", "random", "independent")
 
 
@@ -110,7 +110,7 @@ class Scorer:
         size = max(len(targets) for _, targets, _ in rows)
         positions = np.zeros([len(rows), size], np.int32)
         steps, weights = np.zeros_like(positions), np.zeros_like(positions)
-        rank = np.full(token_ids.shape, _CONTEXT_RANK, np.int32)
+        rank = np.full(token_ids.shape, CONTEXT_RANK, np.int32)
         for row, (begin, (_, targets, order)) in enumerate(
             zip(begins, rows, strict=True)
         ):

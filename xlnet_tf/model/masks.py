@@ -11,6 +11,9 @@ from keras import ops
 from xlnet_tf.model.sizes import is_zero
 from xlnet_tf.model.sizes import sizes_of
 
+# `factorization_rank` of the tokens that are given, before step 0.
+CONTEXT_RANK = -1
+
 
 def permutation_masks(factorization_rank, target_positions=None):
     """Masks of both streams under a factorization order.

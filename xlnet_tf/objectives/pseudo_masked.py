@@ -11,6 +11,7 @@ import math
 from keras import ops
 
 from xlnet_tf.model.bert.inputs import real_positions
+from xlnet_tf.model.masks import CONTEXT_RANK
 from xlnet_tf.objectives.objective import LossTerms
 from xlnet_tf.objectives.objective import TokenPrediction
 from xlnet_tf.objectives.objective import needs_positions
@@ -22,7 +23,6 @@ from xlnet_tf.tasks.heads import rows_at
 LOSSES = ("both", "autoencoding", "partially_autoregressive")
 # <eop>, which a text contains only where it is spelled out.
 _PSEUDO_MASK_ID = 8
-_CONTEXT_RANK = -1
 
 
 class PseudoMasked(TokenPrediction):
@@ -154,7 +154,7 @@ class PseudoMasked(TokenPrediction):
             ),
             "position_ids": join(place, at_targets, at_targets),
             "padding_mask": join(padding, real, real),
-            "factorization_rank": join(of_text + _CONTEXT_RANK, blocks, blocks),
+            "factorization_rank": join(of_text + CONTEXT_RANK, blocks, blocks),
             "is_pseudo": join(of_text, of_targets + 1, of_targets),
         }
         if batch.get("segment_ids") is not None:

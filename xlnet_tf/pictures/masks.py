@@ -11,13 +11,13 @@ import numpy as np
 from keras import ops
 
 from xlnet_tf.config import XLNetConfig
+from xlnet_tf.model.masks import CONTEXT_RANK
 from xlnet_tf.model.masks import attention_mask
 from xlnet_tf.model.masks import pseudo_masks
 from xlnet_tf.pictures.grid import draw_grid
 from xlnet_tf.pictures.grid import figure_of
 
 ORDERS = ("forward", "backward", "random")
-_CONTEXT_RANK = -1
 
 
 def make_order(
@@ -136,7 +136,7 @@ def draw_pseudo_masks(pieces: Sequence[str], blocks: Sequence[Sequence[int]]):
             f"Received: blocks={blocks}."
         )
     names = ["[M]" if i in targets else x for i, x in enumerate(pieces)]
-    rank = [_CONTEXT_RANK] * len(pieces)
+    rank = [CONTEXT_RANK] * len(pieces)
     is_pseudo = [False] * len(pieces)
     for step, block in enumerate(blocks):
         for pseudo in (True, False):

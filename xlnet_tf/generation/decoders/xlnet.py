@@ -17,9 +17,8 @@ from xlnet_tf.generation.decoders.decoder import by_row
 from xlnet_tf.generation.decoders.decoder import next_segment
 from xlnet_tf.generation.decoders.decoder import put_in_slot
 from xlnet_tf.model.kernels.scores import score_dtype
+from xlnet_tf.model.masks import CONTEXT_RANK
 from xlnet_tf.model.relative_position import relative_position_encoding
-
-_CONTEXT_RANK = -1
 
 
 class XLNetDecoder(Decoder):
@@ -66,7 +65,7 @@ class XLNetDecoder(Decoder):
             # Else half of the prompts would be read backwards.
             inputs["is_reversed"] = ops.zeros_like(token_ids[:, 0])
         if self._has_query:
-            rank = ops.zeros_like(token_ids) + _CONTEXT_RANK
+            rank = ops.zeros_like(token_ids) + CONTEXT_RANK
             inputs["factorization_rank"] = rank
         if size is None:
             return [inputs]

@@ -8,11 +8,11 @@ from keras import ops
 from xlnet_tf.model.bert.inputs import real_positions
 from xlnet_tf.model.dropout import fold_in
 from xlnet_tf.model.dropout import random_bits
+from xlnet_tf.model.masks import CONTEXT_RANK
 from xlnet_tf.tasks.heads import rows_at
 
 MASK_ID = 6
 _FIRST_PIECE = 9  # those before are special symbols
-_SOURCE_RANK = -1
 # First numbers of the random draws, three each; `model.dropout` has others.
 _DRAW_TARGETS, _DRAW_PSEUDO = -11, -21
 # Shares of the tokens that are corrupted.
@@ -111,7 +111,7 @@ class TargetInputs:
             return features
         token_ids, seed = features["token_ids"], features["dropout_seed"]
         chance = _uniform(ops.shape(token_ids), seed, _DRAW_TARGETS)
-        is_target = _ranks(features, positions) > _SOURCE_RANK
+        is_target = _ranks(features, positions) > CONTEXT_RANK
         corrupted = self._corrupt(
             token_ids, ops.zeros_like(token_ids) + MASK_ID, seed, _DRAW_TARGETS
         )
@@ -140,7 +140,7 @@ class TargetInputs:
 def _ranks(features, positions):
     """int32 [B, T], -1 for the source, then the step of each target token."""
     place = ops.arange(ops.shape(features["token_ids"])[1], dtype="int32")
-    return ops.maximum(place[None] - positions[:, :1], _SOURCE_RANK)
+    return ops.maximum(place[None] - positions[:, :1], CONTEXT_RANK)
 
 
 def _uniform(shape, seed, draw):
