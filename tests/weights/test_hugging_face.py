@@ -76,8 +76,12 @@ def test_float16_weights_are_read_as_float32(saved, models):
         np.testing.assert_array_equal(as_numpy(one), expected)
 
 
-def test_a_config_of_2019_names_no_type(saved, models):
-    edit_config(saved, "model_type", "architectures", ff_activation="gelu")
+@pytest.mark.parametrize(
+    "missing",
+    [("model_type", "architectures"), ("model_type", "layer_norm_eps")],
+)
+def test_a_config_of_2019_names_no_type(saved, models, missing):
+    edit_config(saved, *missing, ff_activation="gelu")
     model = XLNetPretrainer.from_preset(saved)
     assert model.config.gelu == "erf"
     np.testing.assert_array_equal(

@@ -12,6 +12,7 @@ from xlnet_tf.config.fields import LENGTH
 from xlnet_tf.config.fields import POSITIVE
 from xlnet_tf.config.fields import RATE
 from xlnet_tf.config.fields import SIZE
+from xlnet_tf.config.fields import TANH_GELUS
 from xlnet_tf.config.fields import CheckedConfig
 from xlnet_tf.config.fields import check_model_type
 from xlnet_tf.config.fields import check_sizes
@@ -242,7 +243,7 @@ def _check_kind(values):
 def _translate_values(fields, values, model_type):
     """Translate the values of other formats, not their names, in place."""
     # Hugging Face's "gelu" is the erf form.
-    if fields.get("activation") in ("gelu_new", "gelu_pytorch_tanh"):
+    if fields.get("activation") in TANH_GELUS:
         fields.update(activation="gelu", gelu="tanh")
     if not fields.get("relative_position_buckets"):
         fields.pop("relative_position_max_distance", None)

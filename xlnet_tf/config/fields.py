@@ -22,6 +22,9 @@ SIZES = {
     "large": (24, 16, 1024, 4096),
 }
 
+# Hugging Face's names of GELU in its tanh form.
+TANH_GELUS = ("gelu_new", "gelu_pytorch_tanh")
+
 
 class Range(NamedTuple):
     """Values of a field: their types, their range, and the words for both."""

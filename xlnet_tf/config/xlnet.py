@@ -13,6 +13,7 @@ from xlnet_tf.config.fields import POSITIVE
 from xlnet_tf.config.fields import RATE
 from xlnet_tf.config.fields import SIZE
 from xlnet_tf.config.fields import SWITCH
+from xlnet_tf.config.fields import TANH_GELUS
 from xlnet_tf.config.fields import CheckedConfig
 from xlnet_tf.config.fields import check_model_type
 from xlnet_tf.config.fields import check_sizes
@@ -135,10 +136,7 @@ class XLNetConfig(CheckedConfig):
         Raises:
             ValueError: if a needed size is missing or a key is unknown.
         """
-        # Hugging Face's first files (2019) name neither type nor class.
-        is_hugging_face = bool(
-            {"model_type", "architectures", "layer_norm_eps"} & set(values)
-        )
+        is_hugging_face = is_of_hugging_face(values)
         values = dict(values)
         check_model_type(values, ("xlnet",), "an XLNet")
         formats = ("released", "hugging_face")
@@ -197,13 +195,23 @@ class XLNetConfig(CheckedConfig):
         )
 
 
+def is_of_hugging_face(values):
+    """Whether a dict has the names of Hugging Face's XLNet.
+
+    Its first files (2019) name neither type nor class.
+    """
+    return not {"model_type", "architectures", "layer_norm_eps"}.isdisjoint(
+        values
+    )
+
+
 def _translate_values(fields, values, is_hugging_face):
     """Translate the values of other formats, not their names, in place."""
     attention_types = {"bi": "bidirectional", "uni": "causal"}
     if "attn_type" in values:
         kind = str(values.pop("attn_type"))
         fields["attention_type"] = attention_types.get(kind, kind)
-    if (fields.get("clamp_length") or 0) == -1:
+    if fields.get("clamp_length") == -1:
         fields["clamp_length"] = 0
     if is_hugging_face:
         # Hugging Face's code ignores it unless attention is causal.
@@ -218,7 +226,7 @@ def _translate_values(fields, values, is_hugging_face):
         fields.setdefault("attention_dropout", fields.get("dropout", 0.1))
         # Hugging Face's "gelu" is the erf form; the tanh form, as released, has
         # other names.
-        if fields.get("activation") in ("gelu_new", "gelu_pytorch_tanh"):
+        if fields.get("activation") in TANH_GELUS:
             fields.update(activation="gelu", gelu="tanh")
         elif fields.get("activation", "gelu") == "gelu":
             fields["gelu"] = "erf"

@@ -6,6 +6,7 @@ from typing import Any
 
 from xlnet_tf.config import CONFIGS
 from xlnet_tf.config import is_bert
+from xlnet_tf.config.xlnet import is_of_hugging_face
 from xlnet_tf.files import as_path
 from xlnet_tf.files import is_model_of_hub
 from xlnet_tf.files import read_json
@@ -253,14 +254,10 @@ def detect(path, config_file=None):
     file = path / own.CONFIG_FILE
     if file.is_file():
         values = read_json(file)
-        if isinstance(values, dict) and is_bert(values):
-            return "hugging_face"
-        model_type = isinstance(values, dict) and values.get("model_type")
-        # Hugging Face's first files (2019) do not name their type.
-        is_early = isinstance(values, dict) and (
-            not model_type and {"d_model", "layer_norm_eps"} <= set(values)
-        )
-        if model_type == "xlnet" or is_early:
+        values = values if isinstance(values, dict) else {}
+        model_type = values.get("model_type")
+        is_xlnet = model_type in (None, "xlnet") and is_of_hugging_face(values)
+        if is_xlnet or is_bert(values):
             return "hugging_face"
         if model_type:
             raise ValueError(
