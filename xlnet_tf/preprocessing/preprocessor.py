@@ -124,11 +124,7 @@ class Preprocessor(PreprocessorPreset):
 
     def call(self, x, y=None, sample_weight=None):
         """See the class."""
-        x = self.tensors(x)
-        if self.is_single(x):
-            features = first_row(self.features(add_axis(x)))
-        else:
-            features = self.features(x)
+        features = self.as_batch(self.features, self.tensors(x))
         return keras.utils.pack_x_y_sample_weight(features, y, sample_weight)
 
     def tensors(self, x):
@@ -186,6 +182,21 @@ class Preprocessor(PreprocessorPreset):
     def is_single(self, x):
         """Whether tensors are of one example rather than of a batch."""
         return next(iter(x.values())).shape.rank == self.string_rank
+
+    def as_batch(self, function, x, *others):
+        """Apply a function of batches, to one example as a batch of one.
+
+        Args:
+            function: callable.
+            x: dict of tensors, as `tensors` gives them.
+            *others: further arguments of a batch, or of the example.
+
+        Returns:
+            what the function returns, of one example its first row.
+        """
+        if self.is_single(x):
+            return _first_row(function(*add_axis((x, *others))))
+        return function(x, *others)
 
     def tokenize(self, texts):
         """Ids of texts, as `Tokenizer.encode` gives them.
@@ -311,7 +322,7 @@ def add_axis(values):
     return _map(lambda tensor: tf.expand_dims(tensor, 0), values)
 
 
-def first_row(values):
+def _first_row(values):
     """Tensors of a batch, or a dict or tuple of them -> its first example."""
     return _map(lambda tensor: tensor[0], values)
 

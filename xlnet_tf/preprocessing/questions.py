@@ -13,7 +13,6 @@ from xlnet_tf.preprocessing.answers import answer_tensors
 from xlnet_tf.preprocessing.answers import decode
 from xlnet_tf.preprocessing.preprocessor import Preprocessor
 from xlnet_tf.preprocessing.preprocessor import add_axis
-from xlnet_tf.preprocessing.preprocessor import first_row
 from xlnet_tf.preprocessing.strings import check_rank
 from xlnet_tf.preprocessing.strings import named_strings
 from xlnet_tf.preprocessing.strings import of_examples
@@ -120,9 +119,7 @@ class XLNetQuestionAnsweringPreprocessor(Preprocessor):
             return self.features(add_axis(x) if self.is_single(x) else x)
         y = answer_tensors(y)
         weights = None if sample_weight is None else to_tensor(sample_weight)
-        if self.is_single(x):
-            return first_row(self._labelled(*add_axis((x, y, weights))))
-        return self._labelled(x, y, weights)
+        return self.as_batch(self._labelled, x, y, weights)
 
     def tensors(self, x):
         return named_strings(x, ("question", "context"))

@@ -9,8 +9,6 @@ import keras
 import numpy as np
 
 from xlnet_tf.preprocessing.preprocessor import Preprocessor
-from xlnet_tf.preprocessing.preprocessor import add_axis
-from xlnet_tf.preprocessing.preprocessor import first_row
 from xlnet_tf.preprocessing.strings import check_rank
 from xlnet_tf.preprocessing.strings import named_strings
 from xlnet_tf.preprocessing.strings import of_examples
@@ -103,9 +101,7 @@ class XLNetSeq2SeqPreprocessor(Preprocessor):
                 raise ValueError("`sample_weight` weighs targets: give `y`.")
             return super().call(x)
         weights = None if sample_weight is None else to_tensor(sample_weight)
-        if self.is_single(x):
-            return first_row(self._labelled(*add_axis((x, weights))))
-        return self._labelled(x, weights)
+        return self.as_batch(self._labelled, x, weights)
 
     def tensors(self, x):
         if isinstance(x, dict):

@@ -10,8 +10,6 @@ import numpy as np
 
 from data_pipeline.tasks.labels import check_known
 from xlnet_tf.preprocessing.preprocessor import Preprocessor
-from xlnet_tf.preprocessing.preprocessor import add_axis
-from xlnet_tf.preprocessing.preprocessor import first_row
 from xlnet_tf.preprocessing.strings import check_rank
 from xlnet_tf.preprocessing.strings import named_strings
 from xlnet_tf.preprocessing.strings import of_examples
@@ -66,14 +64,9 @@ class XLNetTokenClassifierPreprocessor(Preprocessor):
     def call(self, x, y=None, sample_weight=None):
         if y is None:
             return super().call(x, y, sample_weight)
-        words = self.tensors(x)["words"]
-        y = to_tensor(y)
-        if sample_weight is not None:
-            sample_weight = to_tensor(sample_weight)
-        values = (words, y, sample_weight)
-        if words.shape.rank == 1:
-            return first_row(self._labelled(*add_axis(values)))
-        return self._labelled(*values)
+        weights = None if sample_weight is None else to_tensor(sample_weight)
+        x = self.tensors(x)
+        return self.as_batch(self._labelled, x, to_tensor(y), weights)
 
     def features(self, x):
         pieces, _ = self._pieces(x["words"])
@@ -195,13 +188,13 @@ class XLNetTokenClassifierPreprocessor(Preprocessor):
             "words": kept.numpy(),
         }
 
-    def _labelled(self, words, y, sample_weight):
+    def _labelled(self, x, y, sample_weight):
         import tensorflow as tf
 
         from data_pipeline.tokenization.ragged import row_ids
 
-        pieces, numbers = self._pieces(words)
-        words, y = _ragged(words), _ragged(y)
+        pieces, numbers = self._pieces(x["words"])
+        words, y = _ragged(x["words"]), _ragged(y)
         tf.debugging.assert_equal(
             y.row_lengths(),
             words.row_lengths(),
