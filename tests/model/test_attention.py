@@ -214,5 +214,10 @@ def test_a_layer_is_rebuilt_from_its_config():
     assert again.get_config() == attention.get_config()
     assert (again.num_heads, again.head_dim, again.hidden_dim) == (N, H, D)
     biases = AttentionBiases(N, H, 0.5)
+    config = RelativeAttention(N, H, D, biases=biases).get_config()
+    with pytest.raises(ValueError, match="shares its biases: add `biases`"):
+        RelativeAttention.from_config(config)
+    again = RelativeAttention.from_config({**config, "biases": biases})
+    assert again.biases is biases and again.get_config() == config
     again = AttentionBiases.from_config(biases.get_config())
     assert again.get_config() == biases.get_config()

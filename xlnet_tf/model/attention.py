@@ -222,7 +222,8 @@ class RelativeAttention(keras.layers.Layer):
         dropout: float, on the attention probabilities, default 0.
         initializer_range: float, default 0.02.
         biases: AttentionBiases shared with other layers, or None (default) to
-            own one.
+            own one. A config does not hold them: `from_config` of a layer
+            with shared ones needs `biases` beside what `get_config` gives.
 
     Call arguments:
         rows: float tensor of shape [B, Q, D]: T rows of the content stream,
@@ -258,6 +259,7 @@ class RelativeAttention(keras.layers.Layer):
         self.hidden_dim = hidden_dim
         self.dropout = dropout
         self.initializer_range = initializer_range
+        self._shares_biases = biases is not None
         self.biases = biases or AttentionBiases(
             num_heads,
             head_dim,
@@ -375,7 +377,7 @@ class RelativeAttention(keras.layers.Layer):
         return ops.stack(directions)
 
     def get_config(self):
-        return {
+        config = {
             **super().get_config(),
             "num_heads": self.num_heads,
             "head_dim": self.head_dim,
@@ -383,3 +385,15 @@ class RelativeAttention(keras.layers.Layer):
             "dropout": self.dropout,
             "initializer_range": self.initializer_range,
         }
+        if self._shares_biases:
+            config["shares_biases"] = True
+        return config
+
+    @classmethod
+    def from_config(cls, config):
+        config = dict(config)
+        if config.pop("shares_biases", False) and not config.get("biases"):
+            raise ValueError(
+                "the config is of a layer that shares its biases: add `biases`."
+            )
+        return super().from_config(config)
