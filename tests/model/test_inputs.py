@@ -4,8 +4,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.support.bert_models import bert_config
 from tests.support.oracle import as_numpy
 from tests.support.oracle import small_config
+from xlnet_tf import BertBackbone
+from xlnet_tf import XLNetBackbone
+from xlnet_tf import XLNetPretrainer
 from xlnet_tf.model.inputs import check_features
 from xlnet_tf.model.inputs import given_features
 
@@ -30,6 +34,26 @@ def test_half_of_an_odd_number_of_rows_is_refused():
     # Rows that say it themselves may be of any number.
     named = {"token_ids": ids, "is_reversed": np.ones(5)}
     assert as_numpy(check_features(named, config)["is_reversed"]).all()
+
+
+def test_targets_outside_of_the_tokens_are_refused():
+    backbone = XLNetBackbone(small_config(num_layers=1))
+    bert = XLNetPretrainer(BertBackbone(bert_config(num_layers=1)))
+    ids = np.ones((2, 5), "int32")
+    for place in (-1, 5):
+        at = np.array([[0, 4], [3, place]])
+        features = {"token_ids": ids, "target_positions": at}
+        for call in (
+            lambda x: backbone(x),
+            lambda x: XLNetPretrainer(backbone)(x),
+            lambda x: bert({**x, "target_ids": ids[:, :2]}),
+        ):
+            with pytest.raises(
+                ValueError, match=f"below the number .*, 5.* of {place}[.]"
+            ):
+                call(features)
+    in_graph = tf.function(lambda x: backbone(x)["query"])
+    assert in_graph({**features, "target_positions": at * 0}).shape[1] == 2
 
 
 def test_masks_have_the_shape_of_the_tokens():

@@ -61,7 +61,7 @@ class XLNetBackbone(BaseBackbone):
             factorization_rank: int32 [B, T], step of each token, -1 for
                 context: the compact form of `perm_mask`.
             target_mapping: [B, P, T], one-hot rows.
-            target_positions: int32 [B, P]: the compact form.
+            target_positions: int32 [B, P], below T: the compact form.
             is_reversed: bool [B], True = this row reads backwards.
             memories: tuple of L tensors of shape [B, M, D].
             memory_mask: bool [B, M], 1 = a real remembered token.

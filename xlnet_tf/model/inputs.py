@@ -6,6 +6,7 @@ Shapes: B batch, T tokens, P targets.
 import difflib
 
 import keras
+import numpy as np
 from keras import ops
 
 from xlnet_tf.model.sizes import sizes_of
@@ -220,14 +221,53 @@ def _second_half(token_ids):
 
 
 def find_target_positions(features):
-    """Targets as positions, int32 [B, P], or None without targets."""
+    """Targets as positions, int32 [B, P], or None without targets.
+
+    Raises:
+        ValueError: if one is known to lie outside of the tokens.
+    """
     if "target_positions" in features:
-        return ops.cast(features["target_positions"], "int32")
+        positions = ops.cast(features["target_positions"], "int32")
+        check_target_positions(positions, sizes_of(features["token_ids"])[1])
+        return positions
     if "target_mapping" in features:
         return ops.cast(
             ops.argmax(features["target_mapping"], axis=-1), "int32"
         )
     return None
+
+
+def check_target_positions(positions, num_tokens):
+    """Refuse targets outside of the tokens, where their values are known.
+
+    Args:
+        positions: int tensor of shape [B, P].
+        num_tokens: int or scalar of the backend, T.
+
+    Raises:
+        ValueError: with the first of them.
+    """
+    values = known_values(positions)
+    if values is None or not isinstance(num_tokens, int):
+        return
+    wrong = values[(values < 0) | (values >= num_tokens)]
+    if wrong.size:
+        raise ValueError(
+            "`target_positions` must be at least 0 and below the number of "
+            f"tokens, {num_tokens}. Where a row has fewer targets, repeat a "
+            "position with `target_weights` of 0. Received: a position of "
+            f"{wrong[0]}."
+        )
+
+
+def known_values(tensor):
+    """The values of a tensor as an array; None while a graph is made."""
+    try:
+        return np.asarray(tensor)
+    # Raised for tensors without values by TensorFlow, JAX and Keras, and for
+    # those of several machines.
+    except (TypeError, ValueError, NotImplementedError, RuntimeError):
+        return None
 
 
 def check_streams(streams, target_positions, features):

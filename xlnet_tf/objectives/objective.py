@@ -10,6 +10,9 @@ from typing import NamedTuple
 import keras
 from keras import ops
 
+from xlnet_tf.model.inputs import check_target_positions
+from xlnet_tf.model.sizes import sizes_of
+
 # Features that make the backbone compute rows of a query stream.
 _TARGETS = ("target_positions", "target_mapping")
 
@@ -271,6 +274,10 @@ def needs_positions(batch):
 
     Returns:
         bool, whether the batch has labels.
+
+    Raises:
+        ValueError: if there are none, or one is known to lie outside of the
+            tokens.
     """
     if batch.get("target_ids") is None:
         return False
@@ -282,6 +289,9 @@ def needs_positions(batch):
             "`target_ids` need `target_positions` or `target_mapping` to "
             f"say where they stand. Received: {', '.join(batch)}."
         )
+    if batch.get("target_positions") is not None:
+        num_tokens = sizes_of(batch["token_ids"])[1]
+        check_target_positions(batch["target_positions"], num_tokens)
     return True
 
 

@@ -6,6 +6,7 @@ Shapes: B batch, T tokens.
 from keras import ops
 
 from xlnet_tf.model.inputs import given_features
+from xlnet_tf.model.inputs import known_values
 from xlnet_tf.model.inputs import refuse_features
 from xlnet_tf.model.sizes import sizes_of
 
@@ -90,19 +91,10 @@ def _positions(features, config):
             return real_positions(real)
         return ops.arange(num_tokens, dtype="int32")[None]
     positions = ops.cast(features["position_ids"], "int32")
-    largest = _largest(positions)
-    if largest is not None and largest >= limit:
+    values = known_values(positions)
+    if values is not None and (values >= limit).any():
         raise ValueError(
             f"`position_ids` must be below `max_positions`, {limit}. "
-            f"Received: a position of {largest}."
+            f"Received: a position of {values.max()}."
         )
     return positions
-
-
-def _largest(values):
-    """int, the largest of int values; None while a graph is made."""
-    try:
-        return int(ops.max(values))
-    # What TensorFlow, JAX and Keras say of a tensor without values.
-    except (TypeError, ValueError, NotImplementedError):
-        return None
