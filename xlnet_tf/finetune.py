@@ -215,6 +215,9 @@ def main(argv=None):
 def _read(options, config, begun):
     """TaskData of the options; a resumed run holds out the same examples."""
     from data_pipeline.tasks import reading
+    from xlnet_tf.tasks import task_class
+    from xlnet_tf.weights.heads import in_order_of_head
+    from xlnet_tf.weights.preset import open_source
 
     data = reading.read_task(
         options.task,
@@ -227,6 +230,11 @@ def _read(options, config, begun):
         # Runs begun by version 0.1 did not, and continue as they began.
         by_class=not begun or begun.get("held_out_by_class", False),
     )
+    if data.labels and data.task.labels is None:
+        labels = in_order_of_head(
+            task_class(data.task.kind), open_source(options.preset), data.labels
+        )
+        data = dataclasses.replace(data, labels=labels)
     if options.predict:  # read now: a mistake should not cost a training
         reading.read_unlabelled(
             data.task, options.predict, data.columns, data.labels

@@ -2,6 +2,7 @@
 
 import keras
 import numpy as np
+import pandas as pd
 import pytest
 import tensorflow as tf
 
@@ -125,6 +126,55 @@ def test_class_weights_by_name():
     assert losses[0] == losses[1] == losses[2]
     with pytest.raises(ValueError, match="labels of the model .neg, pos.*'x'"):
         task.fit(TEXTS, LABELS, class_weight={"x": 1.0})
+    # Those that are left out weigh 1, the last ones too.
+    task = quick(classifier(labels=["neg", "pos"], dropout=0.0))
+    fitted = task.fit(TEXTS, LABELS, class_weight={0: 1.0}, verbose=0)
+    plain = quick(classifier(labels=["neg", "pos"], dropout=0.0))
+    expected = plain.fit(TEXTS, LABELS, verbose=0).history["loss"]
+    assert fitted.history["loss"] == pytest.approx(expected)
+
+
+def test_labels_in_rows_of_one_and_alone():
+    task = quick(classifier(dropout=0.0))
+    found = [
+        task.evaluate(TEXTS, y, verbose=0)
+        for y in (LABELS, np.array(LABELS)[:, None], LABELS)
+    ]
+    assert found[0] == found[1] == found[2]
+
+
+def test_labels_of_losses_of_your_own():
+    """Their numbers are theirs: -1 for unknown, 0 and 1 of one class."""
+    task = classifier(dropout=0.0)
+    loss = keras.losses.SparseCategoricalCrossentropy
+    task.compile("adam", loss(from_logits=True, ignore_class=-1))
+    y = np.array(LABELS)
+    y[0] = -1
+    data = tf.data.Dataset.from_tensor_slices((TEXTS, y)).batch(len(y))
+    whole = task.evaluate(TEXTS[1:], LABELS[1:], verbose=0)
+    for arguments in ((TEXTS, y), (data,)):
+        loss = task.evaluate(*arguments, verbose=0)
+        assert loss == pytest.approx(whole, rel=1e-3)
+    binary = xlnet_tf.XLNetTextClassifier(
+        backbone(), 1, preprocessor=preprocessor()
+    )
+    binary.compile("adam", keras.losses.BinaryCrossentropy(from_logits=True))
+    assert np.isfinite(binary.evaluate(TEXTS, LABELS, verbose=0))
+
+
+def test_flags_of_a_data_frame():
+    """A column for each label, in any order; or one column of lists."""
+    names = ["arts", "news"]
+    task = xlnet_tf.XLNetMultiLabelClassifier(
+        backbone(), 2, labels=names, preprocessor=preprocessor()
+    )
+    flags = pd.DataFrame({"news": [0, 1], "arts": [1, 1]})
+    expected = [[1, 0], [1, 1]]
+    other = flags[names].rename(columns={"arts": "x", "news": "y"})
+    lists = pd.DataFrame({"labels": [["arts"], ["news", "arts"]]})
+    for y in (flags, flags[names], other, lists):
+        np.testing.assert_array_equal(task.numbered(y), expected)
+    quick(task).fit(pd.Series(TEXTS[:2]), flags, verbose=0)
 
 
 def test_class_weights_need_one_class_for_each_row():

@@ -22,6 +22,7 @@ from tests.support.finetuning_steps import make_config
 from tests.support.finetuning_steps import make_examples
 from tests.support.finetuning_steps import setup
 from tests.support.finetuning_steps import tokenizer
+from tests.support.training_fixtures import tiny_config
 from xlnet_tf import finetune
 from xlnet_tf.files.checksums import CHECKSUMS_FILE
 from xlnet_tf.tasks import task_class
@@ -445,3 +446,29 @@ def test_one_run_a_seed(pretrained, tmp_path, monkeypatch):
     assert command_line.run(finetune.main, argv) == 0
     held_out = [run.data.evaluation for run in seen]
     assert held_out[2] == held_out[1] == held_out[0]
+    with pytest.raises(ValueError, match="several seeds. Name one .*seed-0"):
+        xlnet_tf.load(tmp_path / "run")
+
+
+@pytest.mark.filterwarnings("ignore:the head in .* trained for the classes")
+def test_classes_have_the_order_of_the_head(tmp_path, monkeypatch):
+    """Hugging Face's are in any order, those of a table in alphabetical one."""
+    seen = []
+    monkeypatch.setattr(
+        FinetuningRun, "loop", lambda run: seen.append(run) or 143
+    )
+    for labels, expected in (
+        (["yes", "no"], ("yes", "no")),
+        (["no", "never"], ("no", "yes")),
+    ):
+        preset = tmp_path / labels[-1]
+        model = xlnet_tf.XLNetTextClassifier(
+            xlnet_tf.XLNetBackbone(tiny_config(vocabulary_size=300)),
+            num_classes=2,
+            labels=labels,
+        )
+        model.save_to_preset(preset, tokenizer=tokenizer())
+        argv = options(preset, tmp_path / f"run-{labels[-1]}")
+        assert command_line.run(finetune.main, argv) == 143
+        assert seen[-1].data.labels == expected
+        assert tuple(seen[-1].model.labels) == expected

@@ -18,6 +18,7 @@ RUN_FILE = "run.json"  # what a run is, and what it reads
 TRAINING_FILE = "training.json"  # its settings, as `--training` reads them
 METRICS_FILE = "metrics.jsonl"
 RESULTS_FILE = "results.json"  # of fine-tuning
+SEEDS_FILE = "seeds.json"  # of the fine-tuning with several seeds
 
 
 def shipped_names():
@@ -46,6 +47,11 @@ def as_model_path(path):
     path = as_path(path)
     if text in shipped_names() and not path.exists():
         return SHIPPED / text
+    if (path / SEEDS_FILE).is_file():
+        raise ValueError(
+            f"{path} holds the runs of several seeds. Name one of them, such "
+            f"as {path / 'seed-0'}."
+        )
     if (path / RUN_FILE).is_file():
         for name in _OF_A_RUN:
             if (path / name).is_dir():

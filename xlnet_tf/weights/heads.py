@@ -2,6 +2,7 @@
 
 import difflib
 import inspect
+import warnings
 
 import keras
 
@@ -138,6 +139,25 @@ def _refuse_another_shape(cls, source, name, found, arguments):
     )
 
 
+def in_order_of_head(cls, source, labels):
+    """Labels in the order of the head that a class of task would take.
+
+    Args:
+        cls: class of a task.
+        source: WeightSource.
+        labels: tuple of str.
+
+    Returns:
+        tuple of str, as given where the head has others, or there is none.
+    """
+    try:
+        found = head_for(cls, source)
+    except ValueError:  # several, an error of who makes the model
+        return labels
+    saved = found.arguments.get("labels") if found is not None else None
+    return tuple(saved) if set(saved or ()) == set(labels) else labels
+
+
 def _check_labels(source, found, arguments):
     """Refuse labels that would name other classes than the head's."""
     labels = arguments.get("labels")
@@ -157,4 +177,10 @@ def _check_labels(source, found, arguments):
         raise ValueError(
             f"`labels` must be in the order of the head in {source.path}: "
             f"{', '.join(saved)}. Received: {', '.join(labels)}."
+        )
+    if saved and set(labels) != set(saved):
+        warnings.warn(
+            f"the head in {source.path} was trained for the classes "
+            f"{', '.join(saved)}, and is taken for {', '.join(labels)}",
+            stacklevel=4,
         )

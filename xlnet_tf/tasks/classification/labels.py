@@ -47,8 +47,11 @@ def class_numbers(y, labels, num_classes, words="classes"):
         y: labels [B] or [B, 1], in a list, array, Series or tensor; what has
             another form, as of a loss of your own, is returned as it is.
         labels: list of C str, or None.
-        num_classes: int, C.
+        num_classes: int, C, or None to leave integers unchecked.
         words: str, what the labels are, for the error. Default "classes".
+
+    Returns:
+        int array [B] of names; numbers as given, but [B] where they are [B, 1].
 
     Raises:
         ValueError: if one is no class of the model.
@@ -79,18 +82,32 @@ def class_numbers(y, labels, num_classes, words="classes"):
                 )
         found = [known[str(label)] for label in flat]
         return np.array(found, np.int32)
+    if num_classes is None:
+        return y
+    if values.dtype.kind == "O":  # as data frames may hold numbers
+        values = np.array([_as_number(x) for x in flat])
+        y = values
     if values.dtype.kind in "iuf":
-        numbers = values.ravel()
-        is_class = (numbers >= 0) & (numbers < num_classes)
-        is_class &= numbers == np.floor(numbers)
-        if not is_class.all():
-            row = int(np.argmin(is_class))
-            kind = "" if float(flat[row]).is_integer() else ", integers"
-            raise ValueError(
-                f"`y` must be {words} from 0 to {num_classes - 1}{kind}. "
-                f"Received: {flat[row]}, example {row} from 0."
-            )
-    return y
+        _check_classes(values.ravel(), flat, num_classes, words)
+    return values.ravel() if values.ndim == 2 else y
+
+
+def _as_number(label):
+    """A label as a number, NaN if it is none."""
+    return label if isinstance(label, numbers.Real) else math.nan
+
+
+def _check_classes(values, flat, num_classes, words):
+    is_class = (values >= 0) & (values < num_classes)
+    is_class &= values == np.floor(values)
+    if not is_class.all():
+        row = int(np.argmin(is_class))
+        is_integer = math.isfinite(values[row]) and values[row] % 1 == 0
+        kind = "" if is_integer else ", integers"
+        raise ValueError(
+            f"`y` must be {words} from 0 to {num_classes - 1}{kind}. "
+            f"Received: {flat[row]}, example {row} from 0."
+        )
 
 
 def finite_numbers(y, least=-math.inf, noun="example"):
@@ -194,12 +211,13 @@ def check_tag_counts(tags, words):
             )
 
 
-def numbered_weights(weights, labels):
-    """`class_weight` of `fit` by numbers of classes.
+def numbered_weights(weights, labels, num_classes):
+    """`class_weight` of `fit` by numbers of classes, 1 for those left out.
 
     Args:
         weights: dict of a number or a name of a class to its weight, or None.
         labels: list of str, or None.
+        num_classes: int, C.
 
     Raises:
         ValueError: if a name is none of the labels.
@@ -214,7 +232,11 @@ def numbered_weights(weights, labels):
             f"model ({', '.join(known) or 'it has none'}). Received: "
             f"{wrong[0]!r}."
         )
-    return {known.get(x, x): weight for x, weight in weights.items()}
+    # Of data sets, Keras looks each class up in a table that ends with the last
+    # one of the dict.
+    others = dict.fromkeys(range(num_classes), 1.0)
+    given = {known.get(x, x): weight for x, weight in weights.items()}
+    return {**others, **given}
 
 
 def _check_tags(rows, num_classes):

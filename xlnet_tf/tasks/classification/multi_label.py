@@ -37,8 +37,8 @@ class XLNetMultiLabelClassifier(XLNetTextClassifier):
         probabilities.
 
     Raises:
-        ValueError: if the number of labels is not `num_classes`, or the
-            threshold is none.
+        ValueError: if the number of labels is not `num_classes`, or `threshold`
+            is not in [0, 1).
 
     Example:
 
@@ -80,7 +80,8 @@ class XLNetMultiLabelClassifier(XLNetTextClassifier):
 
         Args:
             y: a list of names for each text, or [B, C] of 0 and 1, which is
-                returned as it is.
+                returned as it is; a data frame of 0 and 1 may have a column
+                for each label in any order.
             x: not used.
 
         Raises:
@@ -89,6 +90,8 @@ class XLNetMultiLabelClassifier(XLNetTextClassifier):
         """
         if not are_rows(y) or not hasattr(y, "__iter__"):
             return y
+        if hasattr(y, "columns"):
+            y = self._of_frame(y)
         rows = list(y)
         known = {name: i for i, name in enumerate(self.labels or ())}
         if not self.labels or not all(map(_is_names, rows)):
@@ -107,13 +110,21 @@ class XLNetMultiLabelClassifier(XLNetTextClassifier):
                 found[place, known[name]] = 1
         return found
 
+    def _of_frame(self, y):
+        """The labels of a data frame: its only column, or flags [B, C]."""
+        names = list(y.columns)
+        if len(names) == 1 and names != self.labels:
+            return y[names[0]]
+        if sorted(map(str, names)) == sorted(self.labels or ()):
+            y = y[self.labels]
+        return y.to_numpy()
+
     def label_range(self, data):
         if not self._has_default_loss():
             return None
         return 0, 1, "0 or 1 for each class", True
 
     def _has_default_loss(self):
-        # One of your own may take other numbers, such as -1 for "unknown".
         return isinstance(self.loss, keras.losses.BinaryCrossentropy)
 
     def predict_labels(

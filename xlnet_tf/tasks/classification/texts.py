@@ -136,12 +136,20 @@ class XLNetTextClassifier(LabelledTask, _TextTask):
         )
 
     def numbered(self, y, x=None):
-        return class_numbers(y, self.labels, self.num_classes)
+        checked = self.num_classes if self._has_default_loss() else None
+        return class_numbers(y, self.labels, checked)
 
     def numbered_weights(self, class_weight):
-        return numbered_weights(class_weight, self.labels)
+        return numbered_weights(class_weight, self.labels, self.num_classes)
+
+    def _has_default_loss(self):
+        # One of your own may take other numbers, such as -1 for "unknown".
+        kind = keras.losses.SparseCategoricalCrossentropy
+        return isinstance(self.loss, kind) and self.loss.ignore_class is None
 
     def label_range(self, data):
+        if not self._has_default_loss():
+            return None
         most = self.num_classes - 1
         return 0, most, f"classes from 0 to {most}"
 

@@ -12,10 +12,9 @@ from xlnet_tf.files import write_json
 from xlnet_tf.files.checksums import add_checksums
 from xlnet_tf.files.checksums import verify_checksums
 from xlnet_tf.files.models import RESULTS_FILE
+from xlnet_tf.files.models import SEEDS_FILE
 from xlnet_tf.tasks.squad import NO_ANSWERS
 from xlnet_tf.version import __version__
-
-SEEDS_FILE = "seeds.json"
 
 _KEYS = (
     *("task", "metric", "value", "metrics", "seed", "steps", "examples"),
