@@ -22,8 +22,12 @@ from xlnet_tf.files import as_path
 from xlnet_tf.files.outputs import check_directory
 
 _UNKNOWN_WARNING = 0.01
-# Share of held-out records above the requested one from which a build warns.
-_MUCH_MORE = 0.1
+# Options that the plan of a set has besides its settings.
+_TEXT_OPTIONS = (
+    *("lowercase", "text_format", "text_field", "encoding", "on_bad_text"),
+)
+# Difference of the share of held-out records from which a build warns.
+_FAR_OFF = 0.1
 
 
 def main(argv=None):
@@ -42,6 +46,7 @@ def main(argv=None):
     arguments, beam_options = parser.parse_known_args(argv)
     if beam_options and arguments.runner is None:
         parser.error(f"unknown arguments: {' '.join(beam_options)}")
+    _take_text_options(parser, arguments)
     if arguments.print_config:
         sys.stdout.write(read_settings(arguments).to_yaml())
         return 0
@@ -100,26 +105,44 @@ def main(argv=None):
     return 0
 
 
+def _take_text_options(parser, arguments):
+    """Read text as the set did whose plan is given; options win."""
+    plan = _read_plan(arguments.settings) or {}
+    for name in _TEXT_OPTIONS:
+        if name in plan and getattr(arguments, name) == parser.get_default(
+            name
+        ):
+            setattr(arguments, name, plan[name])
+
+
 def read_settings(arguments):
     """RecordSettings from file and options of a command; options win."""
-    from data_pipeline.records import restart
-
-    if arguments.settings is None:
-        return schema.RecordSettings.read(None, arguments)
-    if os.path.basename(arguments.settings) != restart.PLAN:
-        return schema.RecordSettings.read(arguments.settings, arguments)
-    if not as_path(arguments.settings).is_file():
-        raise FileNotFoundError(f"there is no file {arguments.settings}.")
-    # Besides settings, the plan of a set holds its input and tokenizer.
-    plan = restart.read_plan(os.path.dirname(arguments.settings) or ".")
+    plan = _read_plan(arguments.settings)
     if plan is None:
-        raise ValueError(
-            f"{arguments.settings} is not the plan of a set of records, or "
-            "its fields do not match its `sha256`. Copy it again; without "
-            "`sha256` a plan that was changed by hand is read too."
-        )
+        return schema.RecordSettings.read(arguments.settings, arguments)
     given = given_options(schema.RecordSettings, plan)
     return schema.RecordSettings.read(None, arguments, **given)
+
+
+def _read_plan(file):
+    """Plan of a set of records, dict; None for a file of settings or none.
+
+    Besides settings, it holds the set's input and tokenizer.
+    """
+    from data_pipeline.records import restart
+
+    if file is None or os.path.basename(file) != restart.PLAN:
+        return None
+    if not as_path(file).is_file():
+        raise FileNotFoundError(f"there is no file {file}.")
+    plan = restart.read_plan(os.path.dirname(file) or ".")
+    if plan is None:
+        raise ValueError(
+            f"{file} is not the plan of a set of records, or its fields do not "
+            "match its `sha256`. Copy it again; without `sha256` a plan that "
+            "was changed by hand is read too."
+        )
+    return plan
 
 
 def _summary(manifest, warnings, output, was_complete):
@@ -152,10 +175,13 @@ def _unknown_warning(totals, tokenizer):
     of_each = tokenizer.encode(UNKNOWN).count(UNKNOWN_ID)
     others = totals["unknown_tokens"] - written * of_each
     if others > _UNKNOWN_WARNING * totals["tokens"]:
+        cause = "Is it made for this language and script, and is --encoding "
+        cause += "right?"
+        if not tokenizer.lowercase and not _has_capitals(tokenizer):
+            cause = "It has no capital letters: give --lowercase."
         return (
             "warning: more than 1 % of the tokens are unknown to the "
-            "tokenizer. Is it made for this language and script, and is "
-            "--encoding right?\n"
+            f"tokenizer. {cause}\n"
         )
     if totals["unknown_tokens"] > _UNKNOWN_WARNING * totals["tokens"]:
         return (
@@ -163,6 +189,13 @@ def _unknown_warning(totals, tokenizer):
             "which gives most of the unknown tokens.\n"
         )
     return ""
+
+
+def _has_capitals(tokenizer):
+    """Whether a piece has a capital letter, or the script has none, bool."""
+    pieces = map(tokenizer.id_to_piece, range(tokenizer.vocabulary_size))
+    letters = "".join(pieces)
+    return letters.lower() != letters or letters.upper() == letters
 
 
 def _few_targets_warning(manifest):
@@ -180,10 +213,10 @@ def _few_targets_warning(manifest):
 
 
 def _held_out_warning(manifest, asked):
-    """The warning about much more held-out text than was asked for, str."""
+    """The warning about far more or less held-out text than asked for, str."""
     records = {x: manifest.num_records(x) for x in manifest.splits}
     share = records.get("validation", 0) / sum(records.values())
-    if share < asked + _MUCH_MORE:
+    if abs(share - asked) < _FAR_OFF:
         return ""
     return (
         f"warning: --validation-fraction asks for {asked:.3g} of the text, and "

@@ -93,6 +93,43 @@ def load_tokenizer(path, lowercase=None):
     )
 
 
+def tokenizer_for(model, path, given=None):
+    """Load the tokenizer of a model, or the one that is given in its place.
+
+    Args:
+        model: a backbone or a task.
+        path: str or path that it was loaded from.
+        given: str or path of a tokenizer, or None (default). A SentencePiece
+            file, which does not say so, lower-cases text if the model's does.
+
+    Returns:
+        Tokenizer.
+
+    Raises:
+        FileNotFoundError: if there is none.
+        ValueError: if it is damaged, or has other pieces than the model.
+    """
+    try:
+        own = load_tokenizer(path)
+    except FileNotFoundError:
+        if given is None:
+            raise
+        own = None
+    found, size = own, model.config.vocabulary_size
+    if given is not None:
+        is_file = as_model_path(given).is_file()
+        lowercase = own.lowercase if is_file and own is not None else None
+        found = load_tokenizer(given, lowercase)
+    pieces = found.vocabulary_size
+    if pieces > size or (own is not None and pieces != own.vocabulary_size):
+        raise ValueError(
+            f"the tokenizer of {given or path} has {pieces:,} pieces, and the "
+            f"model {size if own is None else own.vocabulary_size:,}. Give the "
+            "tokenizer that the model was trained with."
+        )
+    return found
+
+
 @contextlib.contextmanager
 def _local_tokenizer(directory):
     """A local directory with the files of the tokenizer of a model."""

@@ -148,14 +148,14 @@ def measure_text(options):
             "--window reads without memory; leave --memory-length out."
         )
     from data_pipeline.tokenization.symbols import UNKNOWN_ID
-    from saved_models.loading import load_tokenizer
+    from saved_models.loading import tokenizer_for
     from xlnet_tf.files import write_json
     from xlnet_tf.loading import load
     from xlnet_tf.training import perplexity
 
     with command_line.warnings_in_a_line():
         model = load(options.model)
-        tokenizer = load_tokenizer(options.tokenizer or options.model)
+        tokenizer = tokenizer_for(model, options.model, options.tokenizer)
     token_ids, words, characters = read_text(options, tokenizer)
     rows, progress = options.batch_size or 1, not options.quiet
     if options.window:

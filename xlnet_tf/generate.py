@@ -184,13 +184,13 @@ def main(argv=None):
 
 def _generator(options, given):
     """The TextGenerator of the model, with the settings that are given."""
-    from saved_models.loading import load_tokenizer
+    from saved_models.loading import tokenizer_for
     from xlnet_tf.generation.generator import TextGenerator
     from xlnet_tf.loading import load
 
     with command_line.warnings_in_a_line():
         model = load(options.model)
-        tokenizer = load_tokenizer(options.tokenizer or options.model)
+        tokenizer = tokenizer_for(model, options.model, options.tokenizer)
     if not hasattr(model, "generate"):
         raise ValueError(
             f"{options.model} holds a {type(model).__name__}, which cannot "

@@ -142,13 +142,14 @@ def _numbers(name, words):
 
 
 def _draw_attention(options):
-    from saved_models.loading import load_tokenizer
+    from saved_models.loading import tokenizer_for
     from xlnet_tf import pictures
     from xlnet_tf.loading import load
 
+    model = load(options.model)
     attention = pictures.read_attention(
-        load(options.model),
-        load_tokenizer(options.tokenizer or options.model),
+        model,
+        tokenizer_for(model, options.model, options.tokenizer),
         options.text,
         getattr(options, "before", None),
     )

@@ -9,6 +9,7 @@ and `preset/` for `from_preset`. The same command again resumes a stopped run.
 """
 
 import dataclasses
+import shlex
 import sys
 import time
 
@@ -169,7 +170,8 @@ def read_config(options):
             "--recipe, or --training with a file that sets it."
         )
     steps = options.steps or given.get("steps", 0)
-    if 0 < steps <= training.get("warmup_steps", 0):
+    is_number = isinstance(steps, int)  # if not, `read` says so
+    if is_number and 0 < steps <= training.get("warmup_steps", 0):
         # The recipe's warm-up is for far more steps: use the default share.
         training = {k: v for k, v in training.items() if k != "warmup_steps"}
     return TrainingConfig.read(options.training, options, **training)
@@ -180,7 +182,7 @@ def main(argv=None):
     options = parse_arguments(argv)
     config = read_config(options)
     if options.print_config:
-        sys.stdout.write(config.to_yaml())
+        sys.stdout.write(_model_options(options) + config.to_yaml())
         return 0
     check_tracker(config.log_to)
     check_directory(options.output)
@@ -205,6 +207,16 @@ def main(argv=None):
         if options.replay is not None:
             return replay(run, options.replay)
         return run.train()
+
+
+def _model_options(options):
+    """Comment with the options of the model, which training settings lack."""
+    given = ["--config", options.config]
+    if options.preset:
+        given = ["--preset", options.preset]
+    for field in options.set:
+        given += ["--set", field]
+    return f"# Training. The model has its own options: {shlex.join(given)}\n"
 
 
 def export(model, tokenizer, directory, sequence_length):

@@ -208,6 +208,10 @@ def read_manifest(directory, check_shards=True):
         content = json.loads(path.read_text(encoding="utf-8"))
         version = int(content["format_version"])
         is_whole = pop_digest(content, _DIGEST)
+    except NotADirectoryError:
+        raise NotADirectoryError(
+            f"{directory} is a file. Give the directory of a set of records."
+        ) from None
     except FileNotFoundError:
         raise FileNotFoundError(
             f"{path}: there is no manifest, so this is not a complete set of "

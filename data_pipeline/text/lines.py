@@ -178,10 +178,14 @@ def _decoded(path, encoding, on_bad_text, log):
         try:
             text = decoder.decode(chunk, final=not chunk)
         except UnicodeError as error:
+            is_utf_16 = num_read == len(chunk) and chunk.startswith(
+                (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+            )
             raise TextError(
                 f"{path}: invalid {encoding.removesuffix('-sig')} "
-                f"{_place(error, num_read)}. Name the right "
-                "`encoding`, for example cp1252, or repair the file; "
+                f"{_place(error, num_read)}. Name the right `encoding`, for "
+                f"example {'utf-16' if is_utf_16 else 'cp1252'}, or repair the "
+                "file; "
                 "`on_bad_text` (--on-bad-text) replaces or skips such bytes."
             ) from None
         if on_bad_text == "replace" and _MARK in text:

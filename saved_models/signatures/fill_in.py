@@ -3,6 +3,7 @@
 Shapes: N texts, T tokens, P blanks to fill in, k candidates, V vocabulary.
 """
 
+import numpy as np
 import tensorflow as tf
 
 from data_pipeline.tokenization.symbols import BLANK
@@ -15,6 +16,7 @@ from saved_models.signatures.serving_model import next_power_of_two
 from saved_models.signatures.signature import Signature
 from saved_models.signatures.signature import id_specs
 from saved_models.signatures.signature import string_specs
+from xlnet_tf.generation.symbols import Symbols
 from xlnet_tf.model.masks import CONTEXT_RANK
 
 MASK = "<mask>"  # stands for one missing token in a raw text
@@ -53,10 +55,14 @@ class PretrainerSignatures(EmbeddingSignatures):
 
     def __init__(self, model, tokenizer, settings):
         vocabulary_size = model.config.vocabulary_size
-        if settings.num_candidates > vocabulary_size:
+        symbols = Symbols(tokenizer.vocabulary_size)
+        self._is_no_text = symbols.blocked(vocabulary_size)
+        self._is_no_text |= symbols.ends(vocabulary_size)
+        most = int((~self._is_no_text).sum())
+        if settings.num_candidates > most:
             raise ValueError(
-                "`num_candidates` must be between 1 and the vocabulary's size, "
-                f"{vocabulary_size}. "
+                f"`num_candidates` must be between 1 and {most}, the pieces of "
+                "the vocabulary that are text. "
                 f"Received: num_candidates={settings.num_candidates}."
             )
         super().__init__(model, tokenizer, settings)
@@ -191,6 +197,10 @@ class PretrainerSignatures(EmbeddingSignatures):
         )
 
     def _best(self, log_probabilities):
+        # A blank is filled with text, not with <sep>.
+        log_probabilities = tf.where(
+            self._is_no_text, -np.inf, log_probabilities
+        )
         best = tf.math.top_k(log_probabilities, k=self._settings.num_candidates)
         return {"token_ids": best.indices, "log_probabilities": best.values}
 

@@ -51,6 +51,9 @@ def test_options_win_over_the_file_and_the_file_over_defaults(tmp_path):
         again.write_text(json.dumps(found.to_dict()))
         assert Recipe.read(again) == found
     assert Recipe.read() == Recipe() == Recipe.read(None, parse())
+    for number in ("1e-3", "1.e-3", "+1E-3"):  # text in YAML 1.1
+        file.write_text(f"rate: {number}\n")
+        assert Recipe.read(file).rate == 1e-3
 
 
 def test_wrong_values_are_refused_in_one_line(tmp_path):
@@ -78,6 +81,7 @@ def test_wrong_values_are_refused_in_one_line(tmp_path):
         ("a.yaml", "a: [", "is not a YAML file"),
         ("b.json", "[]", "does not hold a JSON object"),
         ("b.yaml", "- 1", "b.yaml does not hold a YAML object"),
+        ("e.yaml", "steps: 1\nsteps: 2", "YAML file: steps is there 2 times"),
         (
             "c.json",
             '{"step": 1}',

@@ -2,6 +2,7 @@
 
 import concurrent.futures
 import errno
+import json
 import os
 import sys
 
@@ -255,7 +256,7 @@ def test_a_written_unk_is_no_other_language(corpus, tmp_path, capsys):
         assert output.endswith(f"wrote {tmp_path / symbol}\n")
 
 
-def test_much_more_is_held_out_than_asked_for(corpus, tmp_path, capsys):
+def test_far_more_or_less_is_held_out_than_asked_for(corpus, tmp_path, capsys):
     """Documents are held out whole, and a text may have few."""
     text = tmp_path / "text.txt"
     options = ("--validation-fraction", 0.05, "--text-format", "sentences")
@@ -440,4 +441,14 @@ def test_settings_of_a_file_and_of_another_set(corpus, tmp_path):
     build(corpus, tmp_path / "b", "--settings", tmp_path / "a" / "build.json")
     first, second = (read_manifest(tmp_path / name) for name in "ab")
     assert first == second
+    # How the text was read is part of a plan.
+    options = ["--encoding", "latin-1", "--text-format", "running"]
+    build(corpus, tmp_path / "c", *options, "--lowercase")
+    build(corpus, tmp_path / "d", "--settings", tmp_path / "c" / "build.json")
+    first, second = (
+        json.loads((tmp_path / name / "build.json").read_text())
+        for name in "cd"
+    )
+    assert first == second and first["lowercase"]
+    first, second = (read_manifest(tmp_path / name) for name in "ab")
     assert (first.spans, first.sequence_length) == ("subwords", 64)

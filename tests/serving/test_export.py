@@ -445,7 +445,7 @@ def test_what_is_refused_before_anything_is_written(tmp_path, without_graphs):
         ("-1", {}, "must end in a version number"),
         ("\u00b2", {}, "must end in a version number"),
         ("1", {"num_candidates": 0}, "`num_candidates` must be a positive in"),
-        ("1", {"num_candidates": 301}, "`num_candidates` .* between 1 and the"),
+        ("1", {"num_candidates": 301}, "`num_candidates` .* between 1 and 291"),
         ("1", {"stride": 3}, "XLNetPretrainer reads no questions: leave --st"),
         ("1", {"window_stride": 3}, "is for classifiers and regressors of te"),
         (PACKAGE / "serving" / "1", {}, "must not be named serving in .*code"),

@@ -7,6 +7,7 @@ import tensorflow as tf
 from data_pipeline.tokenization.symbols import CLS_ID
 from data_pipeline.tokenization.symbols import MASK_ID
 from data_pipeline.tokenization.symbols import SEP_ID
+from data_pipeline.tokenization.symbols import SPECIAL_IDS
 from saved_models.signatures import signatures_for
 from tests.support.export_fixtures import CANDIDATES
 from tests.support.export_fixtures import LENGTH
@@ -68,6 +69,16 @@ def test_blanks_are_filled_as_the_model_would(module, model):
     broken = ask(module.fill_in, [b"ba \xff co <mask> \xe2\x82"])
     replaced = ask(module.fill_in, ["ba \ufffd co <mask> \ufffd"])
     np.testing.assert_array_equal(broken["token_ids"], replaced["token_ids"])
+
+
+def test_blanks_are_filled_with_text(module):
+    """Not with <sep>, however likely."""
+    values = np.zeros([1, 1, 300], "float32")
+    values[..., list(SPECIAL_IDS.values())] = 5.0
+    values[..., 17] = 1.0
+    best = module._best(tf.constant(values))["token_ids"].numpy().ravel()
+    assert best[0] == 17
+    assert not np.isin(best, list(SPECIAL_IDS.values())).any()
 
 
 def test_ids_are_filled_as_text_is(module, model):
@@ -321,5 +332,5 @@ def test_the_memory_is_that_of_the_model_or_of_the_settings():
 def test_what_has_no_signatures():
     with pytest.raises(ValueError, match="a type cannot be exported; these"):
         signatures_for(XLNetPretrainer)
-    with pytest.raises(ValueError, match="between 1 and the voc.*ze, 300"):
+    with pytest.raises(ValueError, match="between 1 and 291, the pieces"):
         module_of(num_candidates=301)

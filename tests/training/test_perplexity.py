@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from data_pipeline import command_line
+from data_pipeline.tokenization.tokenizer import Tokenizer
 from tests.support.oracle import as_numpy
 from tests.support.oracle import randomize
 from tests.support.oracle import small_backbone
@@ -139,6 +140,30 @@ def test_the_command_counts_words_and_characters(tmp_path, capsys, told):
     ):
         with pytest.raises(ValueError, match=message):
             evaluate.main([*command, *options])
+
+
+def test_the_command_lower_cases_as_the_model_does(tmp_path, capsys):
+    model = causal(vocabulary_size=300)
+    own = Tokenizer.from_model_proto(tiny_model(), lowercase=True)
+    model.save_to_preset(tmp_path / "model", tokenizer=own)
+    (tmp_path / "text.txt").write_text("A B C d.")
+    command = ["--model", str(tmp_path / "model"), "--segment-length=4"]
+    command += ["--text", str(tmp_path / "text.txt")]
+    for name, size in (("same", 300), ("smaller", 290), ("larger", 310)):
+        (tmp_path / name).write_bytes(tiny_model(vocab_size=size))
+    assert evaluate.main(command) == 0
+    expected = capsys.readouterr().out
+    given = [*command, "--tokenizer", str(tmp_path / "same")]
+    assert evaluate.main(given) == 0
+
+    def tokens(text):
+        return re.search(".*perplexity  [^\n]*", text, re.DOTALL)[0]
+
+    assert tokens(capsys.readouterr().out) == tokens(expected)
+    for name in ("smaller", "larger"):
+        given[-1] = str(tmp_path / name)
+        with pytest.raises(ValueError, match=f"{name} has .*the model 300"):
+            evaluate.main(given)
 
 
 def test_the_command_reads_text_as_build_records_does(tmp_path, capsys):

@@ -144,6 +144,11 @@ def test_a_finished_run_trains_no_more(
     """It says its arithmetic, passes a damaged checkpoint over, and ends."""
     output = shutil.copytree(pretrained, tmp_path / "run")
     argv = arguments(records, output, *files())
+    settings = (output / "training.json").read_bytes()
+    other = [*argv, "--learning-rate", "0.5"]  # by which nothing was trained
+    assert command_line.run(train.main, other) == 0
+    assert (output / "training.json").read_bytes() == settings
+    capsys.readouterr()
     assert command_line.run(train.main, argv) == 0
     said = capsys.readouterr()
     assert "step 6/6" not in said.err

@@ -200,6 +200,10 @@ def test_means_weigh_steps():
     means.reset()
     means.update({"loss": tf.constant(1.0)}, tf.constant(2.0))
     assert means.result() == {"loss": pytest.approx(0.5)}
+    # Nothing was to be predicted: no loss of 0, which would be the best.
+    means.reset()
+    means.update({"loss": tf.constant(0.0)}, tf.constant(0.0))
+    assert np.isnan(means.result()["loss"])
 
 
 def test_the_mask_embedding_learns_only_with_targets():

@@ -4,7 +4,9 @@ Model files may come from strangers. The limits bound the size that a small file
 can expand to by aliases of YAML, members of archives or nested lists of JSON.
 """
 
+import collections
 import io
+import re
 
 import yaml
 
@@ -101,11 +103,31 @@ class _Loader(yaml.SafeLoader):
         self.depth -= 1
         return node
 
+    def construct_mapping(self, node, deep=False):
+        if isinstance(node, yaml.MappingNode):
+            names = collections.Counter(
+                key.value
+                for key, _ in node.value
+                if isinstance(key, yaml.ScalarNode)
+            )
+            for name, count in names.items():
+                if count > 1 and name != "<<":  # the merge key
+                    raise yaml.YAMLError(f"{name} is there {count} times")
+        return super().construct_mapping(node, deep)
+
     def flatten_mapping(self, node):
         super().flatten_mapping(node)
         self.merged += len(node.value)
         if self.merged > _MOST_MERGED:
             raise yaml.YAMLError("its merge keys copy too many values")
+
+
+# Numbers such as 1e-3, which YAML 1.1 takes for text.
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float",
+    re.compile(r"[-+]?\d+(\.\d*)?[eE][-+]?\d+$"),
+    list("-+0123456789"),
+)
 
 
 def parse_yaml(text):

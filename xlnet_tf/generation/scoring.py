@@ -83,10 +83,12 @@ class Scorer:
                 # No token predicts the first one.
                 targets = targets[targets > 0]
             if not len(targets):
-                least = "two tokens" if self._kind == "causal" else "a token"
+                needed = "a text must have a token"
+                if self._kind == "causal":
+                    needed = "a text or its spans must have a token behind the "
+                    needed += "first one, which this model does not predict,"
                 raise ValueError(
-                    f"a text must have {least} to be scored by this model. "
-                    f"Received: {text[:40]!r}."
+                    f"{needed} to be scored. Received: {text[:40]!r}."
                 )
             counts.append(len(targets))
             for order in orders:

@@ -91,10 +91,11 @@ def evaluate_with_memory(
     model = _with_memory(model, memory_length)
     num_targets = len(token_ids) - 1
     steps = -(-num_targets // (rows * segment_length))
-    if num_targets < rows:
+    most = max(1, -(-num_targets // segment_length))
+    if rows > most:
         raise ValueError(
-            f"`rows` must be fewer than the tokens of the text, "
-            f"{len(token_ids)}. Received: rows={rows}."
+            f"`rows` must be at most {most:,}, the segments of the text. "
+            f"Received: rows={rows}."
         )
     # Row r predicts the targets from r * steps * S on.
     places = np.arange(rows * steps * segment_length).reshape(

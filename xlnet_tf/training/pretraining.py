@@ -316,6 +316,13 @@ class PretrainingRun(Run):
                 f"{config.steps:,} steps are "
                 f"{config.steps / data.steps_per_epoch:.1f} epochs"
             )
+            how = config.objective, config.masked_unit, data.manifest.spans
+            if how == ("masked", "words", "subwords"):
+                lines.append(
+                    "warning   the records are of a script without spaces "
+                    "between words (--spans subwords), and masked hides whole "
+                    "words: give --masked-unit pieces"
+                )
         return lines
 
     def describe_strategy(self):

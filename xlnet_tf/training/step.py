@@ -77,8 +77,11 @@ class Means:
             mean.reset_state()
 
     def result(self):
-        """dict of str to float."""
-        return {name: float(x.result()) for name, x in self._means.items()}
+        """dict of str to float, NaN where all steps had the weight 0."""
+        return {
+            name: float(x.result()) if x.count > 0 else math.nan
+            for name, x in self._means.items()
+        }
 
 
 class Trainer(orbit.StandardTrainer, abc.ABC):

@@ -40,6 +40,28 @@ def with_defaults(identity, config, earlier):
     return {**identity, "training": {**defaults, **identity["training"]}}
 
 
+def has_progress(directory, result_file):
+    """Whether a directory holds the results or a checkpoint of a run, bool.
+
+    Args:
+        directory: path.
+        result_file: str, the name of the file that a finished run has.
+    """
+    is_done = (directory / result_file).is_file()
+    return is_done or has_steps(directory / "checkpoints")
+
+
+def has_ended(directory, result_file, steps):
+    """Whether no step of a run remains, bool.
+
+    Args:
+        directory, result_file: see `has_progress`.
+        steps: int, the last step.
+    """
+    done = steps_of(directory / "checkpoints")
+    return done[-1] >= steps if done else (directory / result_file).is_file()
+
+
 def first_begun(directories, result_file):
     """The identity of the first run that has something to lose.
 
@@ -52,8 +74,7 @@ def first_begun(directories, result_file):
     """
     for directory in map(as_path, directories):
         file = directory / RUN_FILE
-        is_done = (directory / result_file).is_file()
-        if file.is_file() and (is_done or has_steps(directory / "checkpoints")):
+        if file.is_file() and has_progress(directory, result_file):
             return read_json_object(file)
     return None
 

@@ -20,10 +20,11 @@ from xlnet_tf.files.checksums import verify_checksums
 from xlnet_tf.files.models import RUN_FILE
 from xlnet_tf.files.models import TRAINING_FILE
 from xlnet_tf.training.runs.checkpoints import RunCheckpoints
-from xlnet_tf.training.runs.checkpoints import has_steps
 from xlnet_tf.training.runs.directory import claimed
 from xlnet_tf.training.runs.failures import explained
 from xlnet_tf.training.runs.identity import check_same
+from xlnet_tf.training.runs.identity import has_ended
+from xlnet_tf.training.runs.identity import has_progress
 from xlnet_tf.training.runs.identity import with_defaults
 from xlnet_tf.training.runs.identity import write_settings
 from xlnet_tf.training.runs.memory_rows import MemoryRows
@@ -203,11 +204,11 @@ class Run(abc.ABC):
         it may start over with other settings.
 
         Raises:
-            ValueError: if the directory holds another run; names every
-                difference.
+            ValueError: names every difference from another run that is there.
         """
         identity = self.check_directory(self.has_progress())
-        if self.is_chief:
+        is_over = has_ended(self.output, self.result_file, self.config.steps)
+        if self.is_chief and not is_over:
             write_settings(self.output, identity, self.config.to_dict())
             add_checksums(self.output, self._checked_files())
 
@@ -237,8 +238,7 @@ class Run(abc.ABC):
 
     def has_progress(self):
         """Whether the directory holds results or a checkpoint, bool."""
-        is_done = (self.output / self.result_file).is_file()
-        return is_done or has_steps(self.output / "checkpoints")
+        return has_progress(self.output, self.result_file)
 
     def create_model(self):
         """Builds model, optimizer and step, all of them seeded."""
