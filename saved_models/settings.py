@@ -172,7 +172,7 @@ class ExportSettings(settings.Settings):
         """These settings with a `sequence_length`, the model's if none is set.
 
         Args:
-            model: XLNetBackbone or a task.
+            model: a backbone or a task.
 
         Returns:
             ExportSettings.
@@ -195,7 +195,7 @@ class ExportSettings(settings.Settings):
         """M, the number of states that `document_segment` returns.
 
         Args:
-            config: XLNetConfig of the model.
+            config: XLNetConfig or BertConfig, of the model.
         """
         if "memory_length" not in config.to_dict():
             return 0  # a model without memory

@@ -28,7 +28,7 @@ def signatures_for(model):
     """The class of signatures that serves a model.
 
     Args:
-        model: XLNetBackbone or a task; of a subclass, the signatures of the
+        model: a backbone or a task; of a subclass, the signatures of the
             nearest class that has some.
 
     Returns:

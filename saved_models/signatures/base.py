@@ -1,7 +1,8 @@
 """Base of the signatures of all models and tasks.
 
 `SIGNATURES` in this folder's `__init__.py` names the file of each model's
-signatures: `texts`, `choices`, `tokens`, `questions`, `embedding`, `fill_in`.
+signatures: `texts`, `choices`, `tokens`, `questions`, `seq2seq`, `embedding`,
+and `fill_in` with `generate`.
 
 Shapes: N rows of a request, R sequences, T tokens.
 """
@@ -30,7 +31,7 @@ class ModelSignatures(tf.Module):
     `self._backbone` and `self._model`.
 
     Args:
-        model: XLNetBackbone or a task.
+        model: a backbone or a task.
         tokenizer: data_pipeline Tokenizer.
         settings: ExportSettings, with a `sequence_length`.
     """

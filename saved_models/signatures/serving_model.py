@@ -28,13 +28,13 @@ class ServedModel:
     weights that they replace.
 
     Args:
-        model: XLNetBackbone or a task.
+        model: a backbone or a task.
         precision: see `ExportSettings`.
 
     Attributes:
         model: the copy; call it inside `weights()`.
         backbone: its backbone.
-        config: XLNetConfig of the original.
+        config: XLNetConfig or BertConfig, of the original.
         num_parameters: int, of the original.
         variables: list of tf.Variable, all that the graph reads.
     """

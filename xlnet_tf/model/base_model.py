@@ -50,7 +50,7 @@ class BaseModel(keras.Model):
         """Nothing: the config alone decides every shape."""
 
     def freeze_if_told(self):
-        """Applie the constructor's `trainable=False` to what was made since.
+        """Apply the constructor's `trainable=False` to layers made after it.
 
         A subclass that makes layers after its base did calls it again.
         """

@@ -106,7 +106,7 @@ class Objective:
         """Make the built layers that the objective adds to the model.
 
         Args:
-            config: XLNetConfig.
+            config: XLNetConfig or BertConfig.
             dtype: keras.DTypePolicy.
 
         Returns:

@@ -27,7 +27,7 @@ from xlnet_tf.preprocessing.strings import refuse_numbers
 class RawStringModel:
     """Mixin of a `keras.Model` that is compiled and fed by default.
 
-    The model has `config`, an XLNetConfig, `default_loss` and
+    The model has `config`, an XLNetConfig or BertConfig, `default_loss` and
     `default_metrics`.
 
     `fit`, `evaluate`, `predict` and their `*_on_batch` take raw strings: lists,

@@ -27,7 +27,7 @@ class XLNetMultipleChoice(SequenceTask):
     """Chooses among the options of a question, such as RACE's.
 
     Args:
-        backbone: XLNetBackbone.
+        backbone: XLNetBackbone or BertBackbone.
         summary, projection, activation, dropout: see `ClassificationHead`.
         segment_length: int or None, tokens read at a time; a backbone with
             `memory_length` remembers those before. Default None: all at once.
@@ -40,6 +40,10 @@ class XLNetMultipleChoice(SequenceTask):
 
     Returns:
         float32 tensor of shape [B, O], one logit an option.
+
+    Raises:
+        ValueError: if `token_ids` have another rank; or as from
+            `XLNetTextRegressor`.
 
     Source: `get_race_loss` of the released code.
 
@@ -124,7 +128,7 @@ class XLNetMultipleChoice(SequenceTask):
 
     @classmethod
     def score(cls, spec, examples, decoded, labels=None):
-        """See `Task`; the first metric is also that of each `group`."""
+        """See `Finetuned`; the first metric is also that of each `group`."""
         metrics.check_numbers([max(x["probabilities"]) for x in decoded])
         groups = [x.group for x in examples]
         return metrics.evaluate(
@@ -144,8 +148,9 @@ class XLNetRanker(XLNetMultipleChoice):
     that do not answer the query, and for filler.
 
     Args:
-        backbone: XLNetBackbone.
+        backbone: XLNetBackbone or BertBackbone.
         summary, projection, activation, dropout: see `ClassificationHead`.
+        segment_length: see `XLNetMultipleChoice`.
         preprocessor: XLNetRankerPreprocessor, or None.
 
     Call arguments:
@@ -157,6 +162,9 @@ class XLNetRanker(XLNetMultipleChoice):
     Returns:
         float32 tensor of shape [B, O], scores, -1e30 where `document_mask` is
         0.
+
+    Raises:
+        ValueError: as from `XLNetMultipleChoice`.
 
     Example:
 
@@ -249,7 +257,7 @@ class XLNetRanker(XLNetMultipleChoice):
 
     @classmethod
     def score(cls, spec, examples, decoded, labels=None):
-        """See `Task`; metrics are means over the queries."""
+        """See `Finetuned`; metrics are means over the queries."""
         scores = np.array([one["score"] for one in decoded])
         metrics.check_numbers(scores)
         relevance = np.array([x.relevance or 0 for x in examples])

@@ -57,7 +57,7 @@ class LanguageModelHead(keras.layers.Layer):
     """Tied softmax: logits are products with the token embedding, plus a bias.
 
     Args:
-        config: XLNetConfig.
+        config: XLNetConfig or BertConfig.
         has_transform: bool, a dense layer with GELU and a layer norm before
             the product, as BERT and Model Garden's `XLNetMaskedLM` have them.
             Default False, as XLNet was released. With a BertConfig the
@@ -139,7 +139,7 @@ class ClassificationHead(keras.layers.Layer):
     """One vector for a sequence, then scores of classes.
 
     Args:
-        config: XLNetConfig.
+        config: XLNetConfig or BertConfig.
         num_classes: int, C.
         summary: "last", "first", or "mean", over all T tokens, padding
             included, as released. By default where the class token stands:
@@ -234,7 +234,7 @@ class TokenHead(keras.layers.Layer):
     """Scores of classes for every token.
 
     Args:
-        config: XLNetConfig.
+        config: XLNetConfig or BertConfig.
         num_classes: int, C.
         dropout: float, on the content. Default 0.1.
 

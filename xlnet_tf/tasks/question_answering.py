@@ -72,7 +72,7 @@ class XLNetQuestionAnswering(_SpanTask):
     `num_starts` without labels.
 
     Args:
-        backbone: XLNetBackbone.
+        backbone: XLNetBackbone or BertBackbone.
         num_starts: int, S, starts that are kept. Default 5.
         num_ends: int, E, ends kept of each start. Default 5.
         inner_dim: int, width of the head's inner layers, by default D.
@@ -85,7 +85,7 @@ class XLNetQuestionAnswering(_SpanTask):
             `class_logits`.
 
     Call arguments:
-        features: dict as `XLNetBackbone` takes, and
+        features: dict as the backbone takes, and
             answer_mask: [B, T], 1 = an answer may start or end here (default:
                 anywhere).
             class_index: int32 [B], position of the class token (default: the
@@ -233,7 +233,7 @@ class XLNetQuestionAnswering(_SpanTask):
 
     @classmethod
     def arguments_for(cls, spec, config, labels):
-        """See `Task`; even odds are the threshold until `score` finds one."""
+        """See `Finetuned`; even odds are the threshold before `score`."""
         return {
             **super().arguments_for(spec, config, labels),
             "max_answer_length": config.max_answer_length,
@@ -257,7 +257,7 @@ class XLNetQuestionAnswering(_SpanTask):
         return {"max_question_length": config.max_question_length}
 
     def outputs_of(self, features, training=False):
-        """See `Task`; in training the ends are conditioned on true starts."""
+        """See `Finetuned`; in training ends are conditioned on true starts."""
         read = {k: v for k, v in features.items() if k in self.feature_names}
         if training:
             read["start_positions"] = features["start_position"]
@@ -279,7 +279,7 @@ class XLNetQuestionAnswering(_SpanTask):
         return dict(outputs)
 
     def decode(self, collected, encoded, examples):
-        """See `Task` and `xlnet_tf.preprocessing.answers.decode`."""
+        """See `Finetuned` and `xlnet_tf.preprocessing.answers.decode`."""
         return XLNetQuestionAnsweringPreprocessor.decode(
             collected,
             encoded,
@@ -291,7 +291,7 @@ class XLNetQuestionAnswering(_SpanTask):
 
     @classmethod
     def score(cls, spec, examples, decoded, labels=None):
-        """See `Task`, and `xlnet_tf.tasks.squad.answer_scores`."""
+        """See `Finetuned` and `xlnet_tf.tasks.squad.answer_scores`."""
         return squad.answer_scores(spec, examples, decoded)
 
     def adopt(self, scores):
@@ -328,11 +328,11 @@ class XLNetSpanClassifier(_SpanTask):
     `XLNetQuestionAnswering`.
 
     Args:
-        backbone: XLNetBackbone.
+        backbone: XLNetBackbone or BertBackbone.
         dropout: float, before the last layer. Default 0.
 
     Call arguments:
-        features: dict as `XLNetBackbone` takes.
+        features: dict as the backbone takes.
         training: bool, whether dropout is applied.
 
     Returns:

@@ -20,7 +20,7 @@ class SpanHead(keras.layers.Layer):
     """Scores of starts, of ends given a start, and of no answer.
 
     Args:
-        config: XLNetConfig.
+        config: XLNetConfig or BertConfig.
         inner_dim: int, width of the two inner layers, by default D.
         dropout: float, before the answerability logit. Default 0.1.
 

@@ -173,7 +173,7 @@ class FinetuningEvaluator(orbit.AbstractEvaluator):
             name: str, of the split.
 
         Returns:
-            list of dict, see `Task.decode`.
+            list of dict, see `Finetuned.decode`.
         """
         rows, collected = self.collect(name)
         examples = self._splits[name][0]

@@ -91,7 +91,7 @@ def variables_by_path(model):
     """The variables of a model by their paths, relative to the model.
 
     Args:
-        model: XLNetBackbone, or a task around one.
+        model: a backbone, or a task around one.
 
     Returns:
         dict of str, such as "block_3/attention/query_projection/kernel",
@@ -108,7 +108,7 @@ def check_writable(model):
     """Refuse variables that other formats have no place for.
 
     Args:
-        model: XLNetBackbone, or a task around one.
+        model: a backbone, or a task around one.
 
     Raises:
         ValueError: if LoRA is on, or weights are quantized.
@@ -130,7 +130,7 @@ def table_weights(backbone, table):
     """Look a backbone's variables up in the table of a format.
 
     Args:
-        backbone: XLNetBackbone.
+        backbone: XLNetBackbone or BertBackbone.
         table: dict of str to Place; "{}" in the path of a variable stands for
             the number of its layer. Biases have the paths of untied ones.
 

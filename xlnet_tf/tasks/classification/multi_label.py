@@ -29,7 +29,7 @@ class XLNetMultiLabelClassifier(XLNetTextClassifier):
         **kwargs: further arguments of `XLNetTextClassifier`.
 
     Call arguments:
-        features: dict as `XLNetBackbone` takes.
+        features: dict as the backbone takes.
         training: bool, whether dropout is applied.
 
     Returns:

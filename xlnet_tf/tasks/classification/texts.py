@@ -64,7 +64,7 @@ class XLNetTextClassifier(LabelledTask, _TextTask):
     on the left; the first one of a BERT, so pad on the right.
 
     Args:
-        backbone: XLNetBackbone.
+        backbone: XLNetBackbone or BertBackbone.
         num_classes: int, C.
         labels: sequence of C str, names of the classes, or None.
         summary, projection, activation, dropout: see `ClassificationHead`.
@@ -73,7 +73,7 @@ class XLNetTextClassifier(LabelledTask, _TextTask):
         preprocessor: Preprocessor for raw strings, or None.
 
     Call arguments:
-        features: dict as `XLNetBackbone` takes: `token_ids` [B, T],
+        features: dict as the backbone takes: `token_ids` [B, T],
             `segment_ids`, `padding_mask`.
         training: bool, whether dropout is applied.
 
@@ -81,7 +81,8 @@ class XLNetTextClassifier(LabelledTask, _TextTask):
         float32 tensor of shape [B, C], logits.
 
     Raises:
-        ValueError: if the number of labels is not `num_classes`.
+        ValueError: if the number of labels is not `num_classes`; or as from
+            `XLNetTextRegressor`.
 
     Source: `classification_loss` of the released code.
 
@@ -173,16 +174,21 @@ class XLNetTextRegressor(_TextTask):
     """Gives a text, or a pair of texts, a number.
 
     Args:
-        backbone: XLNetBackbone.
+        backbone: XLNetBackbone or BertBackbone.
         summary, projection, activation, dropout: see `ClassificationHead`.
         segment_length, preprocessor: see `XLNetTextClassifier`.
 
     Call arguments:
-        features: dict as `XLNetBackbone` takes.
+        features: dict as the backbone takes.
         training: bool, whether dropout is applied.
 
     Returns:
         float32 tensor of shape [B].
+
+    Raises:
+        ValueError: if `summary`, `activation` or `dropout` is none that
+            `ClassificationHead` takes, or the backbone cannot remember
+            segments of `segment_length`.
 
     Source: `regression_loss` of the released code.
 

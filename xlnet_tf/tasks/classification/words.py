@@ -30,7 +30,7 @@ class XLNetTokenClassifier(LabelledTask, Task):
         preprocessor: XLNetTokenClassifierPreprocessor, or None.
 
     Call arguments:
-        features: dict as `XLNetBackbone` takes.
+        features: dict as the backbone takes.
         training: bool, whether dropout is applied.
 
     Returns:
@@ -85,7 +85,7 @@ class XLNetTokenClassifier(LabelledTask, Task):
         self.dropout = checked_rate("dropout", dropout)
 
     def loss_sums(self, outputs, features):
-        """See `Task`; labels are `token_labels` [B, T], -1 = not asked for."""
+        """See `Finetuned`; of `token_labels` [B, T], -1 = not asked for."""
         labels = features["token_labels"]
         is_asked = ops.cast(labels >= 0, "float32")
         losses = self.default_loss().call(ops.maximum(labels, 0), outputs)

@@ -185,7 +185,18 @@ class XLNetSeq2Seq(LanguageModelTask):
         return class_metrics()
 
     def generation_settings(self, **settings):
-        """GenerationSettings of the task, some of them replaced."""
+        """Settings of `generate`, those of the task where none is given.
+
+        Args:
+            **settings: see `generate`.
+
+        Returns:
+            GenerationSettings.
+
+        Raises:
+            TypeError, ValueError: if a setting is unknown, of the wrong kind,
+                or out of its range.
+        """
         defaults = {}
         if self.preprocessor is not None:
             defaults["max_new_tokens"] = self.preprocessor.target_length
@@ -219,7 +230,18 @@ class XLNetSeq2Seq(LanguageModelTask):
         return generate_texts(generator, inputs, keeps_prompt=False)
 
     def text_generator(self, **settings):
-        """The SourceGenerator that `generate` uses, for more than texts."""
+        """The SourceGenerator that `generate` uses, for more than texts.
+
+        Args:
+            **settings: see `generate`.
+
+        Returns:
+            SourceGenerator.
+
+        Raises:
+            ValueError: if there is no preprocessor, or settings do not fit.
+            NotImplementedError: if the backend is not TensorFlow.
+        """
         check_can_read(self, "generate")
         from xlnet_tf.generation.sources import SourceGenerator
 
@@ -245,7 +267,7 @@ class XLNetSeq2Seq(LanguageModelTask):
         return {**settings, "target_length": config.target_length}
 
     def outputs_of(self, features, training=False):
-        """See `Task`; but in training the likeliest targets, by beam search."""
+        """See `Finetuned`; the likeliest targets, except in training."""
         if training:
             return super().outputs_of(features, training=True)
         check_can_read(self, "outputs_of")
