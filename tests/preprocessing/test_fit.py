@@ -123,7 +123,8 @@ def test_class_weights_by_name():
         task = quick(classifier(labels=["neg", "pos"], dropout=0.0))
         fitted = task.fit(TEXTS, LABELS, class_weight=given, verbose=0)
         losses.append(fitted.history["loss"][0])
-    assert losses[0] == losses[1] == losses[2]
+    # Threads add in any order.
+    assert losses == pytest.approx([losses[0]] * 3, rel=1e-6)
     with pytest.raises(ValueError, match="labels of the model .neg, pos.*'x'"):
         task.fit(TEXTS, LABELS, class_weight={"x": 1.0})
     # Those that are left out weigh 1, the last ones too.
