@@ -110,7 +110,7 @@ def _sample_words(
         words, goal, tokens_per_target, rng, longest_span
     )
     fill_with_words(words, taken, room, rng)
-    # +1 at the begin of a taken word, -1 behind its end; their sum is 1 inside.
+    # +1 where a taken word begins, -1 behind its end; their sum is 1 inside.
     num_rows, length = starts.shape
     edges = np.zeros(num_rows * (length + 1), np.int8)
     edges[words.begins[:-1][taken[:-1]]] += 1

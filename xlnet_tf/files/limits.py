@@ -170,7 +170,7 @@ def check_expansion(name, stored_bytes, expanded_bytes):
     Args:
         name: str, of the file.
         stored_bytes: int, before decompression.
-        expanded_bytes: int, behind it.
+        expanded_bytes: int, after decompression.
 
     Raises:
         ValueError: it is 100 times its bytes and more than 64 MiB.
