@@ -15,6 +15,7 @@ import dataclasses
 import sys
 import textwrap
 import time
+import warnings
 
 from data_pipeline import command_line
 from data_pipeline.settings import add_options
@@ -216,7 +217,7 @@ def _read(options, config, begun):
     """TaskData of the options; a resumed run holds out the same examples."""
     from data_pipeline.tasks import reading
     from xlnet_tf.tasks import task_class
-    from xlnet_tf.weights.heads import in_order_of_head
+    from xlnet_tf.weights.heads import labels_of_head
     from xlnet_tf.weights.preset import open_source
 
     data = reading.read_task(
@@ -231,10 +232,18 @@ def _read(options, config, begun):
         by_class=not begun or begun.get("held_out_by_class", False),
     )
     if data.labels and data.task.labels is None:
-        labels = in_order_of_head(
-            task_class(data.task.kind), open_source(options.preset), data.labels
+        labels = labels_of_head(
+            task_class(data.task.kind), open_source(options.preset)
         )
-        data = dataclasses.replace(data, labels=labels)
+        if set(labels) == set(data.labels):  # in the order of its logits
+            data = dataclasses.replace(data, labels=labels)
+        elif len(labels) == len(data.labels) and not options.random_start:
+            warnings.warn(
+                f"training begins with the head of {options.preset}, which has "
+                f"the classes {', '.join(labels)}, not "
+                f"{', '.join(data.labels)}",
+                stacklevel=1,
+            )
     if options.predict:  # read now: a mistake should not cost a training
         reading.read_unlabelled(
             data.task, options.predict, data.columns, data.labels

@@ -450,8 +450,7 @@ def test_one_run_a_seed(pretrained, tmp_path, monkeypatch):
         xlnet_tf.load(tmp_path / "run")
 
 
-@pytest.mark.filterwarnings("ignore:the head in .* trained for the classes")
-def test_classes_have_the_order_of_the_head(tmp_path, monkeypatch):
+def test_classes_have_the_order_of_the_head(tmp_path, monkeypatch, capsys):
     """Hugging Face's are in any order, those of a table in alphabetical one."""
     seen = []
     monkeypatch.setattr(
@@ -472,3 +471,7 @@ def test_classes_have_the_order_of_the_head(tmp_path, monkeypatch):
         assert command_line.run(finetune.main, argv) == 143
         assert seen[-1].data.labels == expected
         assert tuple(seen[-1].model.labels) == expected
+        said = (
+            "has the classes no, never, not no, yes" in capsys.readouterr().err
+        )
+        assert said == (labels == ["no", "never"])

@@ -2,7 +2,6 @@
 
 import difflib
 import inspect
-import warnings
 
 import keras
 
@@ -139,23 +138,21 @@ def _refuse_another_shape(cls, source, name, found, arguments):
     )
 
 
-def in_order_of_head(cls, source, labels):
-    """Labels in the order of the head that a class of task would take.
+def labels_of_head(cls, source):
+    """The classes of the head that a class of task would take.
 
     Args:
         cls: class of a task.
         source: WeightSource.
-        labels: tuple of str.
 
     Returns:
-        tuple of str, as given where the head has others, or there is none.
+        tuple of str, empty without a head or without names.
     """
     try:
         found = head_for(cls, source)
     except ValueError:  # several, an error of who makes the model
-        return labels
-    saved = found.arguments.get("labels") if found is not None else None
-    return tuple(saved) if set(saved or ()) == set(labels) else labels
+        return ()
+    return tuple(found.arguments.get("labels") or ()) if found else ()
 
 
 def _check_labels(source, found, arguments):
@@ -177,10 +174,4 @@ def _check_labels(source, found, arguments):
         raise ValueError(
             f"`labels` must be in the order of the head in {source.path}: "
             f"{', '.join(saved)}. Received: {', '.join(labels)}."
-        )
-    if saved and set(labels) != set(saved):
-        warnings.warn(
-            f"the head in {source.path} was trained for the classes "
-            f"{', '.join(saved)}, and is taken for {', '.join(labels)}",
-            stacklevel=4,
         )
