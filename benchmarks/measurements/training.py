@@ -15,7 +15,7 @@ from xlnet_tf.training import arithmetic
 # What `train` and `finetune` tell glibc (`training/runs/allocator.py`); users
 # of other libraries may set it too.
 _KEEPS_MEMORY = {
-    "MALLOC_ARENA_MAX": "1",
+    "MALLOC_ARENA_MAX": "4",
     "MALLOC_MMAP_MAX_": "0",
     "MALLOC_TRIM_THRESHOLD_": str(2**62),
 }

@@ -4,9 +4,9 @@ A step allocates the same large tensors as the one before. By default, glibc
 returns each of them to the system when it is freed, and the system clears all
 of its pages again when the next step asks for them.
 
-Only the heap that all threads share can keep large tensors. Threads wait for
-each other there, so on machines with many cores glibc's own heaps per thread
-are left as they are.
+Only the main heap can keep large tensors. With few heaps the others keep little
+that it lacks; with one, the threads that compile would wait for each other. On
+machines with many cores, glibc's own heaps per thread are left as they are.
 """
 
 import ctypes
@@ -20,6 +20,7 @@ _M_TRIM_THRESHOLD = -1
 _M_MMAP_MAX = -4
 _M_ARENA_MAX = -8
 _MAX_CORES = 8
+_MOST_HEAPS = 4
 _VARIABLES = (
     "MALLOC_ARENA_MAX",
     "MALLOC_MMAP_MAX_",
@@ -47,6 +48,9 @@ def keep_freed_memory():
     if chosen:
         return False
     mallopt = ctypes.CDLL(None).mallopt
-    # One heap, no blocks apart from it, and it never shrinks.
-    options = (_M_ARENA_MAX, 1), (_M_MMAP_MAX, 0), (_M_TRIM_THRESHOLD, -1)
+    options = (
+        (_M_ARENA_MAX, _MOST_HEAPS),
+        (_M_MMAP_MAX, 0),  # no blocks apart from the heaps
+        (_M_TRIM_THRESHOLD, -1),  # which never shrink
+    )
     return all([mallopt(option, value) for option, value in options])
