@@ -143,7 +143,11 @@ def test_printed_settings_are_a_file_of_settings(
     values = kind.read(file).to_dict()
     assert options.items() <= values.items()
     ignored = PRETRAINING_ONLY if kind is FinetuningConfig else ()
-    assert text.count("# ") == len(values) - len(ignored)
+    # Of training, the first line names the model's options, which are others.
+    of_model = "# Training. The model has its own options: --config base\n"
+    assert text.startswith(of_model) == (main is train.main)
+    texts = text.removeprefix(of_model).count("# ")
+    assert texts == len(values) - len(ignored)
     assert not [name for name in ignored if f"\n{name}:" in text]
 
 
@@ -155,6 +159,9 @@ def test_recipes(capsys):
     assert printed("--recipe", "quick")["learning_rate"] == 3e-3
     values = printed("--recipe", "quick", "--steps", "20")
     assert (values["steps"], values["warmup_steps"]) == (20, 1)
+    argv = ["--print-config", "--recipe", "quick", "--set", "num_layers=2"]
+    assert train.main(argv) == 0
+    assert "--set num_layers=2" in capsys.readouterr().out.splitlines()[0]
     values = printed("--recipe", "large", "--batch-size", "64")
     # the paper's table 7, but what is given
     found = values["steps"], values["warmup_steps"]
