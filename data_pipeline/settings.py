@@ -23,8 +23,6 @@ import typing
 
 from data_pipeline.command_line import PRINT_CONFIG
 from data_pipeline.command_line import near
-from xlnet_tf.files.models import RUN_FILE
-from xlnet_tf.files.models import TRAINING_FILE
 
 
 class Range(typing.NamedTuple):
@@ -220,6 +218,8 @@ def read_file(cls, path):
     from xlnet_tf.files.limits import MOST_SETTINGS_BYTES
     from xlnet_tf.files.limits import check_length
     from xlnet_tf.files.limits import parse_yaml
+    from xlnet_tf.files.models import RUN_FILE
+    from xlnet_tf.files.models import TRAINING_FILE
 
     path = as_path(path)
     if not path.is_file():

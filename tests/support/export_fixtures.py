@@ -15,6 +15,7 @@ from data_pipeline.command_line import run
 from data_pipeline.tokenization.symbols import CLS_ID
 from data_pipeline.tokenization.symbols import MASK_ID
 from data_pipeline.tokenization.symbols import SEP_ID
+from data_pipeline.tokenization.symbols import SPECIAL_IDS
 from data_pipeline.tokenization.tokenizer import Tokenizer
 from saved_models import compare
 from saved_models.export import export_model
@@ -149,8 +150,10 @@ def log_probabilities(model, text):
 
 
 def check_fill_in(outputs, row, expected, tolerance=TOLERANCE):
-    """Row `row` holds the best of `expected` [blanks, V]."""
+    """Row `row` holds the best of `expected` [blanks, V] that are text."""
     assert outputs["count"][row] == len(expected)
+    expected = np.array(expected)
+    expected[:, list(SPECIAL_IDS.values())] = -np.inf
     for blank, of_vocabulary in enumerate(expected):
         best = np.sort(of_vocabulary)[::-1][:CANDIDATES]
         answer = outputs["log_probabilities"][row, blank]
