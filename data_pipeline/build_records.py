@@ -24,7 +24,11 @@ from xlnet_tf.files.outputs import check_directory
 _UNKNOWN_WARNING = 0.01
 # Options that the plan of a set has besides its settings.
 _TEXT_OPTIONS = (
-    *("lowercase", "text_format", "text_field", "encoding", "on_bad_text"),
+    "lowercase",
+    "text_format",
+    "text_field",
+    "encoding",
+    "on_bad_text",
 )
 # Difference of the share of held-out records from which a build warns.
 _FAR_OFF = 0.1
@@ -109,9 +113,8 @@ def _take_text_options(parser, arguments):
     """Read text as the set did whose plan is given; options win."""
     plan = _read_plan(arguments.settings) or {}
     for name in _TEXT_OPTIONS:
-        if name in plan and getattr(arguments, name) == parser.get_default(
-            name
-        ):
+        is_default = getattr(arguments, name) == parser.get_default(name)
+        if is_default and name in plan:
             setattr(arguments, name, plan[name])
 
 
@@ -252,7 +255,8 @@ def _parser():
         "--settings",
         metavar="FILE",
         help="JSON or YAML file with any of the settings below, or the "
-        "build.json of another set; options override it",
+        "build.json of another set, by which the text is read too; options "
+        "override it",
     )
     add_text_options(add)
     add("--lowercase", action="store_true", help="for an uncased vocabulary")

@@ -13,7 +13,7 @@ def json_line(value):
         value: dict or list of JSON's types.
 
     Returns:
-        str, with its end. Lone surrogates, which UTF-8 has not, and the
+        str, with its end. Lone surrogates, which UTF-8 lacks, and the
         characters that some readers take for ends of lines are escaped.
     """
     line = json.dumps(value, ensure_ascii=False).translate(_ENDS_OF_LINES)

@@ -4,9 +4,9 @@ A step allocates the same large tensors as the one before. By default, glibc
 returns each of them to the system when it is freed, and the system clears all
 of its pages again when the next step asks for them.
 
-Only the main heap can keep large tensors. With few heaps the others keep little
-that it lacks; with one, the threads that compile would wait for each other. On
-machines with many cores, glibc's own heaps per thread are left as they are.
+Only the main heap can keep large tensors, so few heaps are allowed. With a
+single one, the threads that compile would wait for each other. On machines with
+many cores, glibc's own heaps per thread are left as they are.
 """
 
 import ctypes
