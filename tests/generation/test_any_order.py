@@ -122,7 +122,7 @@ def test_a_causal_model_scores_forward():
         assert score.log_probability == pytest.approx(expected, abs=TOLERANCE)
     with pytest.raises(ValueError, match="only in the order 'forward'"):
         model.score(TEXTS, "backward")
-    with pytest.raises(ValueError, match="behind the first one, which"):
+    with pytest.raises(ValueError, match="the first token of a text, and"):
         model.score(model.preprocessor.tokenizer.decode([5]))
 
 

@@ -83,13 +83,11 @@ class Scorer:
                 # No token predicts the first one.
                 targets = targets[targets > 0]
             if not len(targets):
-                needed = "a text must have a token"
+                reason = "a text must have a token to be scored"
                 if self._kind == "causal":
-                    needed = "a text or its spans must have a token behind the "
-                    needed += "first one, which this model does not predict,"
-                raise ValueError(
-                    f"{needed} to be scored. Received: {text[:40]!r}."
-                )
+                    reason = "this model does not predict the first token of a "
+                    reason += "text, and there is no other to be scored"
+                raise ValueError(f"{reason}. Received: {text[:40]!r}.")
             counts.append(len(targets))
             for order in orders:
                 steps = np.asarray(order(number, len(targets)))
