@@ -3,6 +3,7 @@
 This module only reads options; see `data_pipeline.records.build`.
 """
 
+import argparse
 import os
 import sys
 
@@ -15,21 +16,15 @@ from data_pipeline.settings import given_options
 from data_pipeline.text.documents import Corpus
 from data_pipeline.text.files import describe_bad_text
 from data_pipeline.text.files import sizes_and_times
+from data_pipeline.text.options import DEFAULTS
 from data_pipeline.text.options import add_text_options
+from data_pipeline.text.options import fill_text_options
 from data_pipeline.tokenization.symbols import UNKNOWN
 from data_pipeline.tokenization.symbols import UNKNOWN_ID
 from xlnet_tf.files import as_path
 from xlnet_tf.files.outputs import check_directory
 
 _UNKNOWN_WARNING = 0.01
-# Options that the plan of a set has besides its settings.
-_TEXT_OPTIONS = (
-    "lowercase",
-    "text_format",
-    "text_field",
-    "encoding",
-    "on_bad_text",
-)
 # Difference of the share of held-out records from which a build warns.
 _FAR_OFF = 0.1
 
@@ -50,7 +45,7 @@ def main(argv=None):
     arguments, beam_options = parser.parse_known_args(argv)
     if beam_options and arguments.runner is None:
         parser.error(f"unknown arguments: {' '.join(beam_options)}")
-    _take_text_options(parser, arguments)
+    _take_text_options(arguments)
     if arguments.print_config:
         sys.stdout.write(read_settings(arguments).to_yaml())
         return 0
@@ -109,13 +104,13 @@ def main(argv=None):
     return 0
 
 
-def _take_text_options(parser, arguments):
+def _take_text_options(arguments):
     """Read text as the set did whose plan is given; options win."""
     plan = _read_plan(arguments.settings) or {}
-    for name in _TEXT_OPTIONS:
-        is_default = getattr(arguments, name) == parser.get_default(name)
-        if is_default and name in plan:
-            setattr(arguments, name, plan[name])
+    of_plan = {name: plan[name] for name in DEFAULTS if name in plan}
+    fill_text_options(arguments, of_plan)
+    if arguments.lowercase is None:
+        arguments.lowercase = plan.get("lowercase", False)
 
 
 def read_settings(arguments):
@@ -259,7 +254,11 @@ def _parser():
         "override it",
     )
     add_text_options(add)
-    add("--lowercase", action="store_true", help="for an uncased vocabulary")
+    add(
+        "--lowercase",
+        action=argparse.BooleanOptionalAction,
+        help="for an uncased vocabulary",
+    )
     add(
         "--processes",
         type=int,

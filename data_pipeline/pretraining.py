@@ -131,6 +131,12 @@ class PretrainingData:
                 "stream, XLNetBackbone, which reads sequences as they are "
                 f"stored. Received: layout={layout!r}."
             )
+        if self._layout.class_first and self.manifest.both_directions:
+            raise ValueError(
+                f"half of the records in {directory} read backwards, for which "
+                "a BertBackbone has no input. Build them without "
+                "--both-directions."
+            )
         self.num_targets = self.reader.num_targets(self.manifest)
         self.first_half_length = 0
         if not self._layout.class_first:

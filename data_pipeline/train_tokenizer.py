@@ -18,6 +18,7 @@ from data_pipeline.text.documents import Corpus
 from data_pipeline.text.files import ReadLog
 from data_pipeline.text.files import describe_bad_text
 from data_pipeline.text.options import add_text_options
+from data_pipeline.text.options import fill_text_options
 from xlnet_tf.files import write_bytes
 from xlnet_tf.files.outputs import check_writable
 
@@ -124,6 +125,7 @@ def main(argv=None):
         ValueError: as `train_tokenizer`.
     """
     options = _parse_arguments(argv)
+    fill_text_options(options)
     _check_settings(
         options.vocabulary_size,
         options.character_coverage,

@@ -20,7 +20,7 @@ from data_pipeline.settings import refuse_unknown
 from saved_models import versions
 from saved_models.batching import write_batching
 from saved_models.loading import load_model
-from saved_models.loading import load_tokenizer
+from saved_models.loading import tokenizer_for
 from saved_models.settings import ExportSettings
 from xlnet_tf.files import as_path
 from xlnet_tf.files import written_whole
@@ -239,8 +239,11 @@ def main(argv=None):
     versions.check(directory, arguments.overwrite)
     check_backend("export")
     model = load_model(arguments.model)
-    tokenizer = load_tokenizer(
-        arguments.tokenizer or arguments.model, arguments.lowercase or None
+    tokenizer = tokenizer_for(
+        model,
+        arguments.model,
+        arguments.tokenizer,
+        arguments.lowercase or None,
     )
     settings = settings.for_model(model).to_dict()
     if settings["window_stride"] is None:

@@ -93,7 +93,7 @@ def load_tokenizer(path, lowercase=None):
     )
 
 
-def tokenizer_for(model, path, given=None):
+def tokenizer_for(model, path, given=None, lowercase=None):
     """Load the tokenizer of a model, or the one that is given in its place.
 
     Args:
@@ -101,6 +101,7 @@ def tokenizer_for(model, path, given=None):
         path: str or path that it was loaded from.
         given: str or path of a tokenizer, or None (default). A SentencePiece
             file, which does not say so, lower-cases text if the model's does.
+        lowercase: bool, or None (default) as the files or the model have it.
 
     Returns:
         Tokenizer.
@@ -110,7 +111,7 @@ def tokenizer_for(model, path, given=None):
         ValueError: if it is damaged, or has other pieces than the model.
     """
     try:
-        own = load_tokenizer(path)
+        own = load_tokenizer(path, lowercase)
     except FileNotFoundError:
         if given is None:
             raise
@@ -118,7 +119,8 @@ def tokenizer_for(model, path, given=None):
     found, size = own, model.config.vocabulary_size
     if given is not None:
         is_file = as_model_path(given).is_file()
-        lowercase = own.lowercase if is_file and own is not None else None
+        if lowercase is None and is_file and own is not None:
+            lowercase = own.lowercase
         found = load_tokenizer(given, lowercase)
     pieces = found.vocabulary_size
     if pieces > size or (own is not None and pieces != own.vocabulary_size):

@@ -20,6 +20,7 @@ import numpy as np
 
 from data_pipeline import command_line
 from data_pipeline.progress import track
+from data_pipeline.tasks.readers.formats import is_json_lines
 from data_pipeline.tasks.readers.formats import is_table
 from data_pipeline.tasks.task_data import tell_guess
 from saved_models.client.client import connect
@@ -169,12 +170,11 @@ def _read_rows(arguments):
     if arguments.columns and not arguments.file:
         raise ValueError("--columns needs --file, which is not given.")
     if arguments.inputs:
-        name = arguments.inputs.lower()
-        if is_table(name) and not name.endswith((".json", ".jsonl")):
+        if is_table(arguments.inputs) and not is_json_lines(arguments.inputs):
             raise ValueError(
-                "`--inputs` takes JSON lines, each an object with the inputs "
-                "of a row; give a table to --file, which reads its column of "
-                f"texts. Received: --inputs {arguments.inputs}."
+                "`--inputs` takes JSON lines, not compressed, each an object "
+                "with the inputs of a row; give a table to --file, which reads "
+                f"its column of texts. Received: --inputs {arguments.inputs}."
             )
         rows, places = read_json_lines(arguments.inputs)
     else:

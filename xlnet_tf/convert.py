@@ -62,6 +62,11 @@ def parse_arguments(argv=None):
     )
     add("--config", help="the checkpoint's xlnet_config.json, if elsewhere")
     add("--tokenizer", help="its spiece.model, if elsewhere")
+    add(
+        "--lowercase",
+        action="store_true",
+        help="for an uncased vocabulary, if no file beside the weights says so",
+    )
     add("--task", help="class of the model, such as XLNetTextClassifier")
     add("--head", help='name of one of several heads, such as "mnli"')
     add(
@@ -212,12 +217,18 @@ def read_its_tokenizer(arguments):
     from data_pipeline.tokenization.hugging_face import find_tokenizer
     from data_pipeline.tokenization.hugging_face import has_tokenizer
 
-    if arguments.tokenizer:
-        return find_tokenizer(arguments.tokenizer)
     directory = as_model_path(arguments.source)
     if not directory.is_dir():
         directory = directory.parent
-    return find_tokenizer(directory) if has_tokenizer(directory) else None
+    lowercase, own = arguments.lowercase, None
+    if has_tokenizer(directory):
+        own = find_tokenizer(directory, lowercase)
+    if not arguments.tokenizer:
+        return own
+    # A SentencePiece file does not say that text is lower-cased.
+    if own is not None and as_model_path(arguments.tokenizer).is_file():
+        lowercase = own.lowercase
+    return find_tokenizer(arguments.tokenizer, lowercase)
 
 
 def check_vocabulary(model, tokenizer):

@@ -17,9 +17,21 @@ import argparse
 import sys
 
 from data_pipeline import command_line
+from data_pipeline.text.options import DEFAULTS
 from data_pipeline.text.options import add_text_options
+from data_pipeline.text.options import fill_text_options
 from xlnet_tf.files.outputs import check_writable
 from xlnet_tf.training.config.names import check_backend
+
+_SEGMENT_LENGTH = 128
+# Options that a task has no use for, besides those of text files.
+_OF_TEXT = (
+    "tokenizer",
+    "segment_length",
+    "memory_length",
+    "window",
+    "stride",
+)
 
 
 def parse_arguments(argv=None):
@@ -71,9 +83,8 @@ def _add_perplexity_options(add):
     add(
         "--segment-length",
         type=_positive,
-        default=128,
         metavar="N",
-        help="tokens to read at once (default 128)",
+        help=f"tokens to read at once (default {_SEGMENT_LENGTH})",
     )
     add(
         "--memory-length",
@@ -147,6 +158,11 @@ def measure_text(options):
         raise ValueError(
             "--window reads without memory; leave --memory-length out."
         )
+    if options.window is not None and options.segment_length is not None:
+        raise ValueError(
+            "--window is read instead of segments; leave --segment-length out."
+        )
+    fill_text_options(options)
     from data_pipeline.tokenization.symbols import UNKNOWN_ID
     from saved_models.loading import tokenizer_for
     from xlnet_tf.files import write_json
@@ -165,12 +181,13 @@ def measure_text(options):
         )
         how = f"windows of {options.window} tokens, stride {stride}"
     else:
-        memory = options.memory_length
+        memory, length = options.memory_length, options.segment_length
         memory = model.config.memory_length if memory is None else memory
+        length = length or _SEGMENT_LENGTH
         found = perplexity.evaluate_with_memory(
-            model, token_ids, options.segment_length, memory, rows, progress
+            model, token_ids, length, memory, rows, progress
         )
-        how = f"segments of {options.segment_length} tokens, memory {memory}"
+        how = f"segments of {length} tokens, memory {memory}"
     nats, tokens, seconds = found
     report = perplexity.Perplexity(
         nats, tokens, words, characters, seconds
@@ -198,7 +215,7 @@ def measure_task(options):
     """Print the metrics of a task; return the exit status."""
     if not options.data:
         raise ValueError("--task needs --data: a file or a directory.")
-    for name in ("tokenizer", "memory_length", "window", "stride"):
+    for name in (*_OF_TEXT, *DEFAULTS):
         if getattr(options, name) is not None:
             option = name.replace("_", "-")
             raise ValueError(f"--{option} needs --text, which is not given.")

@@ -91,12 +91,13 @@ def read_prompts(options):
     Raises:
         ValueError: if there are none, or a line has no prompt.
     """
+    from data_pipeline.tasks.readers.formats import is_json_lines
     from data_pipeline.tasks.readers.formats import is_table
     from saved_models.client.rows import read_json_lines
     from saved_models.client.rows import read_texts
 
     rows = [{"prompt": text} for text in options.prompt]
-    if options.input and options.input.endswith((".jsonl", ".json")):
+    if options.input and is_json_lines(options.input):
         given, places = read_json_lines(options.input)
         for row, place in zip(given, places, strict=True):
             if not isinstance(row.get("prompt"), str):
@@ -109,8 +110,8 @@ def read_prompts(options):
         if is_table(options.input):
             raise ValueError(
                 "`--input` takes prompts, one per line, or JSON lines with "
-                "the field `prompt`; write the column of a table to such a "
-                f"file. Received: --input {options.input}."
+                "the field `prompt`, not compressed; write the column of a "
+                f"table to such a file. Received: --input {options.input}."
             )
         rows += [{"prompt": text} for text in read_texts(options.input)]
     if not rows:

@@ -74,7 +74,7 @@ def parse_arguments(argv=None):
         add("--text", required=True, help="the text to read")
         if name == "memory":
             add("--before", required=True, help="text to remember before it")
-        add("--layer", type=int, default=-1, help="from 0 (default the last)")
+        add("--layer", type=int, help="from 0 (default the last)")
         add("--head", type=int, help="from 0 (default the mean of all)")
         add(
             "--distances",
@@ -146,6 +146,12 @@ def _draw_attention(options):
     from xlnet_tf import pictures
     from xlnet_tf.loading import load
 
+    chosen = [x for x in (options.layer, options.head) if x is not None]
+    if options.distances and chosen:
+        raise ValueError(
+            "--distances draws all layers and heads; leave --layer and --head "
+            "out."
+        )
     model = load(options.model)
     attention = pictures.read_attention(
         model,
@@ -155,7 +161,8 @@ def _draw_attention(options):
     )
     if options.distances:
         return pictures.draw_distances(attention)
-    return pictures.draw_attention(attention, options.layer, options.head)
+    layer = -1 if options.layer is None else options.layer
+    return pictures.draw_attention(attention, layer, options.head)
 
 
 def _draw_curve(options):

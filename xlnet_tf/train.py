@@ -214,6 +214,10 @@ def _model_options(options):
     given = ["--config", options.config]
     if options.preset:
         given = ["--preset", options.preset]
+    if options.backbone != "xlnet":
+        given += ["--backbone", options.backbone]
+    if options.memory_length is not None:
+        given += ["--memory-length", str(options.memory_length)]
     for field in options.set:
         given += ["--set", field]
     return f"# Training. The model has its own options: {shlex.join(given)}\n"

@@ -25,6 +25,8 @@ from data_pipeline.tasks.readers.columns import parse_columns
 from data_pipeline.tasks.readers.formats import find_table
 from data_pipeline.tasks.readers.guess import guess_columns
 from data_pipeline.tasks.readers.guess import has_columns
+from data_pipeline.tasks.readers.guess import named_columns
+from data_pipeline.tasks.readers.guess import refuse_pairs
 from data_pipeline.tasks.splitting import hold_out
 from data_pipeline.tasks.task_data import TaskData
 from data_pipeline.tasks.tfds import read_by_name
@@ -108,12 +110,16 @@ def read_texts(path, columns=None):
 
     Raises:
         FileNotFoundError: `path` does not exist.
-        ValueError: the file is wrong, or its column of texts is unclear.
+        ValueError: the file is wrong, its column of texts is unclear, or it
+            has pairs of texts, of which `columns` do not choose one.
     """
     task = find_task("classification")
     of_texts = {role: task.columns[role] for role in ("text", "id")}
     task = dataclasses.replace(task, name="texts", columns=of_texts)
     tree = open_tree(path)
+    if "text" not in (parse_columns(task, columns) or {}):
+        second = find_task("regression").columns["text_pair"]
+        refuse_pairs(tree, tree.file, task, second)
     columns, guessed = guess_columns(tree, tree.file, task, columns)
     rows = tables.read_rows(tree, tree.file, task, "test", columns)
     return [values["text"] for _, values in rows], guessed
@@ -294,7 +300,16 @@ def find_columns(task, path, split, columns=None, of_run=None):
     name = tree.file or _find(task, tree, split, columns)
     if name is None:
         return columns, {}  # an error of what reads it
-    return guess_columns(tree, name, task, columns)
+    found, guessed = guess_columns(tree, name, task, columns)
+    if "text_pair" in (of_run or {}):
+        given = parse_columns(task, found) or {}
+        if "text_pair" not in {**named_columns(tree, name, task), **given}:
+            raise ValueError(
+                f"{tree.place(name)}: the run read pairs of texts, and no "
+                "column is known to have the second ones. Name it: --columns "
+                "text_pair=COLUMN."
+            )
+    return found, guessed
 
 
 def _warn_of_labels(task, examples, labels):

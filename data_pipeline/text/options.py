@@ -4,9 +4,31 @@ from data_pipeline.text.documents import TEXT_FIELD
 from data_pipeline.text.documents import TEXT_FORMATS
 from data_pipeline.text.lines import BAD_TEXT
 
+# What is not given is this.
+DEFAULTS = {
+    "text_format": "auto",
+    "text_field": TEXT_FIELD,
+    "encoding": "utf-8",
+    "on_bad_text": "refuse",
+}
+
+
+def fill_text_options(arguments, defaults=DEFAULTS):
+    """Set the options of `add_text_options` that are not given.
+
+    Args:
+        arguments: object with the attributes of the command line.
+        defaults: mapping of name to value, some of `DEFAULTS` (default).
+    """
+    for name, value in {**DEFAULTS, **defaults}.items():
+        if getattr(arguments, name) is None:
+            setattr(arguments, name, value)
+
 
 def add_text_options(add):
     """Add the format, field and encoding of text, and what to do about errors.
+
+    Options that are not given are None until `fill_text_options`.
 
     Args:
         add: `add_argument` of a parser or of a group.
@@ -14,27 +36,23 @@ def add_text_options(add):
     add(
         "--text-format",
         choices=TEXT_FORMATS,
-        default="auto",
         help="sentences: one per line, a blank line ends a document; running: "
         'a file is a document; jsonl: {"text": ...} per line; csv: a row is a '
         "document (default auto: by the name of the file, or guessed)",
     )
     add(
         "--text-field",
-        default=TEXT_FIELD,
         metavar="NAME",
         help="field of the text in JSON lines, CSV, Parquet and Arrow; a.b is "
         "the field b of a (default text)",
     )
     add(
         "--encoding",
-        default="utf-8",
         help="encoding of the text files (default utf-8)",
     )
     add(
         "--on-bad-text",
         choices=BAD_TEXT,
-        default="refuse",
         help="for bytes that are not text: refuse stops, replace puts U+FFFD, "
         "skip leaves out the line; the latter two also leave out broken lines "
         "of JSON, broken rows and empty files (default refuse)",

@@ -236,6 +236,9 @@ class GenerateSignature(tf.Module):
                     *(decoder, context, history),
                     *(steps, settings, self._symbols),
                 )
+                # The loop of beam search loses the number of steps.
+                beams = [None, settings.num_beams, steps]
+                tokens = tf.ensure_shape(tokens, beams)
                 lengths = tf.reduce_sum(tf.cast(tokens >= 0, tf.float32), -1)
                 penalty = length_penalty(lengths, settings.length_penalty)
                 rows = settings.num_sequences

@@ -164,17 +164,20 @@ def test_labels_of_losses_of_your_own():
 
 
 def test_flags_of_a_data_frame():
-    """A column for each label, in any order; or one column of lists."""
+    """A column for each label, in any order, or numbered; or one of lists."""
     names = ["arts", "news"]
     task = xlnet_tf.XLNetMultiLabelClassifier(
         backbone(), 2, labels=names, preprocessor=preprocessor()
     )
     flags = pd.DataFrame({"news": [0, 1], "arts": [1, 1]})
     expected = [[1, 0], [1, 1]]
-    other = flags[names].rename(columns={"arts": "x", "news": "y"})
+    other = flags[names].rename(columns={"arts": 0, "news": 1})
     lists = pd.DataFrame({"labels": [["arts"], ["news", "arts"]]})
     for y in (flags, flags[names], other, lists):
         np.testing.assert_array_equal(task.numbered(y), expected)
+    renamed = flags.rename(columns={"arts": "Arts"})
+    with pytest.raises(ValueError, match="labels of the model, arts, news"):
+        task.numbered(renamed)
     quick(task).fit(pd.Series(TEXTS[:2]), flags, verbose=0)
 
 

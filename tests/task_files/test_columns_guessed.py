@@ -185,3 +185,7 @@ def test_texts_of_a_table(tmp_path):
     table(file, [["first", "second"], ["It was.", "It is not."]])
     with pytest.raises(ValueError, match="Name yours: --columns text=COLUMN$"):
         reading.read_texts(file)
+    table(file, [["text", "text_pair"], ["It was.", "It is not."]])
+    with pytest.raises(ValueError, match="pairs of texts.* 'text_pair'"):
+        reading.read_texts(file)
+    assert reading.read_texts(file, "text=text_pair")[0] == ["It is not."]

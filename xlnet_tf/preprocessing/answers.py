@@ -3,6 +3,7 @@
 Shapes: R rows, one a window, n answers kept of a question.
 """
 
+import warnings
 from typing import Any
 
 import numpy as np
@@ -43,6 +44,42 @@ def answer(
         spans = _spans(task, block, batch_size, n_best, max_answer_length)
         found.extend(_rows(spans, null_threshold))
     return found[0] if is_single else found
+
+
+def check_places(contexts, y):
+    """Tell of answers that do not stand where they are said to begin.
+
+    Nothing is trained on them. A `y` or contexts that are not plain lists or
+    arrays are left alone.
+
+    Args:
+        contexts: str of each question, or another value.
+        y: dict of "answer_start", int, in characters, and "answer_text", str.
+
+    Raises:
+        ValueError: if no answer stands there.
+    """
+    columns = contexts, y.get("answer_start"), y.get("answer_text")
+    if not all(isinstance(x, (list, np.ndarray)) for x in columns):
+        return
+    rows = list(zip(*columns, strict=False))
+    rows = [row for row in rows if isinstance(row[2], str) and row[2]]
+    wrong = [
+        (context, begin, text)
+        for context, begin, text in rows
+        if isinstance(context, str) and not context.startswith(text, begin)
+    ]
+    if not wrong:
+        return
+    context, begin, text = wrong[0]
+    message = (
+        f"{len(wrong)} of {len(rows)} answers do not stand at their "
+        f"`answer_start`, counted in characters, the first {text[:80]!r} at "
+        f"{begin} of {context[:80]!r}"
+    )
+    if len(wrong) == len(rows):
+        raise ValueError(f"{message}.")
+    warnings.warn(f"{message}; nothing is trained on them", stacklevel=3)
 
 
 def _spans(task, x, batch_size, n_best, max_answer_length):

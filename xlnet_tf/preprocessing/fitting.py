@@ -314,7 +314,9 @@ class RawStringModel:
         elif isinstance(data, (list, tuple)):
             x = of_frame(data[0])
             y = [self.numbered(y, x) for y in data[1:2]]
-            others = [arrays_beside(x, part) for part in (*y, *data[2:])]
+            others = [*y, *data[2:]]
+            if not self._is_raw(x):
+                others = [arrays_beside(x, part) for part in others]
             parts = data = (x, *others)
         else:
             return data

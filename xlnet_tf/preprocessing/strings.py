@@ -4,6 +4,7 @@ TensorFlow is imported when the first input comes.
 """
 
 import collections.abc
+import itertools
 import numbers
 
 import numpy as np
@@ -202,7 +203,9 @@ def is_raw(x):
     if isinstance(x, dict):
         return "token_ids" not in x and any(map(is_raw, x.values()))
     if isinstance(x, (list, tuple)):
-        return any(map(is_raw, x[:2]))  # the second of a pair, at most
+        # A text may have no words. The second of a pair, at most, tells.
+        parts = (y for y in x if not isinstance(y, (list, tuple)) or y)
+        return any(map(is_raw, itertools.islice(parts, 2)))
     if isinstance(x, collections.abc.Sequence):  # of Hugging Face's data sets
         return len(x) > 0 and is_raw(x[0])
     dtype = getattr(x, "dtype", None)

@@ -11,6 +11,7 @@ from xlnet_tf.model.inputs import as_features
 from xlnet_tf.preprocessing.choices import XLNetMultipleChoicePreprocessor
 from xlnet_tf.preprocessing.choices import XLNetRankerPreprocessor
 from xlnet_tf.tasks import metrics
+from xlnet_tf.tasks.classification.labels import are_rows
 from xlnet_tf.tasks.classification.labels import class_numbers
 from xlnet_tf.tasks.classification.labels import finite_numbers
 from xlnet_tf.tasks.long_documents import SequenceTask
@@ -61,6 +62,7 @@ class XLNetMultipleChoice(SequenceTask):
 
     preprocessor_cls = XLNetMultipleChoicePreprocessor
     kind = "multiple_choice"
+    takes_class_weight = False  # an option's number is no class
     metric_names = ("accuracy",)
 
     def __init__(self, backbone: keras.Model, **kwargs):
@@ -180,7 +182,6 @@ class XLNetRanker(XLNetMultipleChoice):
 
     preprocessor_cls = XLNetRankerPreprocessor
     kind = "ranking"
-    takes_class_weight = False
     feature_names = (*XLNetMultipleChoice.feature_names, "document_mask")
     metric_names = ("ndcg",)
 
@@ -218,13 +219,14 @@ class XLNetRanker(XLNetMultipleChoice):
         return scores.to_tensor(_FILLER).numpy() if is_ragged else scores
 
     def numbered(self, y, x=None):
-        if isinstance(y, (list, tuple)):
+        if are_rows(y) and hasattr(y, "__iter__"):
             for place, row in enumerate(y):
                 finite_numbers(row, 0, f"query {place}, document")
         return y
 
     def label_range(self, data):
-        return None
+        most = float(np.finfo("float32").max)
+        return 0, most, "finite numbers of at least 0", True
 
     @classmethod
     def encoding_arguments(cls, spec, config):

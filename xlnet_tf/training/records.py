@@ -170,6 +170,12 @@ def _check_absolute_positions(config, options, manifest):
         )
 
 
+def _check_backbone(options, config, source):
+    """Refuse --backbone bert with a config of XLNet."""
+    if options.backbone == "bert" and not isinstance(config, BertConfig):
+        raise ValueError(f"{source} is an XLNet: leave --backbone bert out.")
+
+
 def _given_config(options, manifest, values):
     """The config of --preset or --config, with the fields of --set."""
     vocabulary_size = manifest.tokenizer["vocabulary_size"]
@@ -180,12 +186,10 @@ def _given_config(options, manifest, values):
                 "--set with --config, not with --preset."
             )
         config = read_config(options.preset)
-        if options.backbone == "bert" and not isinstance(config, BertConfig):
-            raise ValueError(
-                f"{options.preset} is an XLNet: leave --backbone bert out."
-            )
+        _check_backbone(options, config, options.preset)
     elif as_path(options.config).suffix == ".json":
         config = config_from_json(options.config)
+        _check_backbone(options, config, options.config)
     elif options.backbone == "bert":
         config = BertConfig.from_size(
             options.config,

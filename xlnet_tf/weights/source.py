@@ -26,6 +26,7 @@ _SETTINGS = {
     "max_answer_length": 64,
     "n_best_size": 5,
     "next_sentence_weight": 0.0,
+    "segment_length": None,
 }
 # Arguments that every task has; all others belong to its head.
 _NOT_OF_THE_HEAD = (

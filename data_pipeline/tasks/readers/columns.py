@@ -188,7 +188,7 @@ class Columns:
             "+".join(map(str, one)) if isinstance(one, tuple) else str(one)
             for one in candidates
         )
-        roles = [x for x in self._task.columns if self._needs(x)]
+        roles = [x for x in self._task.columns if self._needs(x) or x == role]
         given = {**self._given, role: "COLUMN"}
         form = ",".join(f"{x}={given.get(x, 'COLUMN')}" for x in roles)
         raise ValueError(

@@ -3,9 +3,10 @@
 A .tsv (or .txt) is split at tabs and never quoted, as in GLUE. A .csv is
 separated by commas, or by semicolons or tabs where all its first rows are, and
 texts with the separator, a quote or a line break are quoted; blanks behind a
-comma do not count. A .jsonl or .json has an object per line, or
-is a list of objects. A .parquet, .arrow or .feather, or the state.json of a
-data set that Hugging Face's `datasets` has saved, has what such lines would.
+comma do not count. A .jsonl, .json, .jsonlines or .ndjson has an object per
+line, or is a list of objects. A .parquet, .arrow or .feather, or the state.json
+of a data set that Hugging Face's `datasets` has saved, has what such lines
+would.
 
 A "row" is the line of the file, from 1, where an example begins; of columns it
 is the row.
@@ -25,9 +26,10 @@ from data_pipeline.text.files import COMPRESSED
 from data_pipeline.text.rows import long_fields
 from xlnet_tf.files.limits import MOST_JSON_BYTES
 
+JSON_ENDINGS = (".jsonl", ".json", ".jsonlines", ".ndjson")
 # Endings of your own tables, first choice first; the last is a saved data set.
 TABLE_ENDINGS = (
-    *(".tsv", ".csv", ".jsonl", ".json"),
+    *(".tsv", ".csv", *JSON_ENDINGS),
     *columnar.ENDINGS,
     f"/{saved_datasets.STATE}",
 )
@@ -100,6 +102,15 @@ def is_table(name):
     stem, ending = os.path.splitext(name.lower())
     name = stem if ending in COMPRESSED else name.lower()
     return name.endswith(TABLE_ENDINGS)
+
+
+def is_json_lines(name):
+    """Whether a file has JSON lines by its name, and is not compressed.
+
+    Args:
+        name: str.
+    """
+    return name.lower().endswith(JSON_ENDINGS)
 
 
 def table_format(name, task):
@@ -270,8 +281,7 @@ _FORMATS = {
     ".tsv": "tsv",
     ".txt": "tsv",
     ".csv": "csv",
-    ".jsonl": "json",
-    ".json": "json",
+    **dict.fromkeys(JSON_ENDINGS, "json"),
 }
 _ROWS = {
     "tsv": _tsv_rows,

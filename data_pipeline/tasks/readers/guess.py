@@ -4,6 +4,7 @@ A guess is made where the names of the columns are not the usual ones and
 only one column can be meant.
 """
 
+import dataclasses
 import itertools
 import warnings
 
@@ -62,6 +63,42 @@ def guess_columns(tree, name, task, columns=None):
         return columns, {}
     guessed = {role: guessed[role] for role in task.columns if role in guessed}
     return {**given, **guessed}, guessed
+
+
+def named_columns(tree, name, task):
+    """The columns of a table whose names tell their roles.
+
+    Args:
+        tree: archives.Tree.
+        name: str, the file.
+        task: TaskSpec.
+
+    Returns:
+        dict of role to column, str.
+    """
+    return _known(_table(_first_rows(tree, name, task)), task, {})
+
+
+def refuse_pairs(tree, name, task, second):
+    """Refuse a table with second texts, which would be left out.
+
+    Args:
+        tree: archives.Tree.
+        name: str, the file.
+        task: TaskSpec.
+        second: tuple of str, usual names of the column of second texts.
+
+    Raises:
+        ValueError: if it has one.
+    """
+    task = dataclasses.replace(task, columns={"text_pair": second})
+    for column in named_columns(tree, name, task).values():
+        raise ValueError(
+            f"{tree.place(name)} has pairs of texts, the second ones in the "
+            f"column {column!r}. `saved_models.predict` answers pairs in JSON "
+            "lines: --inputs FILE --signature pairs. To read one text of each, "
+            "name it: --columns text=COLUMN."
+        )
 
 
 def has_columns(tree, name, task, columns):

@@ -148,7 +148,14 @@ def checked_labels(labels, num_classes):
             f"`labels` must name all {num_classes} classes. Received: "
             f"{len(labels)} labels, {', '.join(map(str, labels))}."
         )
-    return [str(label) for label in labels]
+    names = [str(label) for label in labels]
+    is_name = [isinstance(label, str) for label in labels]
+    if not all(is_name) or len({*names}) < len(names):
+        raise ValueError(
+            "`labels` must be different names, each a str: a number in `y` is "
+            f"the place of a name. Received: {list(labels)!r}."
+        )
+    return names
 
 
 def tag_numbers(y, labels, num_classes):
@@ -232,6 +239,14 @@ def numbered_weights(weights, labels, num_classes):
             f"model ({', '.join(known) or 'it has none'}). Received: "
             f"{wrong[0]!r}."
         )
+    for number in weights:
+        if isinstance(number, numbers.Real) and number not in range(
+            num_classes
+        ):
+            raise ValueError(
+                "`class_weight` must be of numbers of classes from 0 to "
+                f"{num_classes - 1}. Received: {number!r}."
+            )
     # Of data sets, Keras looks each class up in a table that ends with the last
     # one of the dict.
     others = dict.fromkeys(range(num_classes), 1.0)
@@ -242,9 +257,13 @@ def numbered_weights(weights, labels, num_classes):
 def _check_tags(rows, num_classes):
     for place, row in enumerate(rows):
         for tag in row:
-            if isinstance(tag, numbers.Real) and tag >= num_classes:
+            if not isinstance(tag, numbers.Real):
+                continue
+            is_integer = math.isfinite(tag) and tag % 1 == 0
+            if not is_integer or tag >= num_classes:
+                kind = "" if is_integer else ", integers"
                 raise ValueError(
-                    f"`y` must be tags of at most {num_classes - 1}. "
+                    f"`y` must be tags of at most {num_classes - 1}{kind}. "
                     f"Received: {tag}, example {place} from 0."
                 )
 

@@ -117,6 +117,12 @@ class XLNetMultiLabelClassifier(XLNetTextClassifier):
             return y[names[0]]
         if sorted(map(str, names)) == sorted(self.labels or ()):
             y = y[self.labels]
+        elif self.labels and any(isinstance(name, str) for name in names):
+            raise ValueError(
+                "the columns of `y` must be the labels of the model, "
+                f"{', '.join(self.labels)}. Received: "
+                f"{', '.join(map(str, names))}."
+            )
         return y.to_numpy()
 
     def label_range(self, data):
@@ -144,7 +150,9 @@ class XLNetMultiLabelClassifier(XLNetTextClassifier):
             list of lists of str, names of `labels`; of int where the model
             has none.
         """
-        least = self.threshold if threshold is None else threshold
+        least = self.threshold
+        if threshold is not None:
+            least = checked_rate("threshold", threshold)
         logits = self.predict(x, batch_size, **kwargs)
         names = self.labels or list(range(self.num_classes))
         return [

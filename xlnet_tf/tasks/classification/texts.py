@@ -240,6 +240,12 @@ class XLNetTextRegressor(_TextTask):
         return [keras.metrics.RootMeanSquaredError()]
 
     def numbered(self, y, x=None):
+        shape = tuple(getattr(y, "shape", ()))
+        if shape[1:] not in ((), (1,)):
+            raise ValueError(
+                "`y` must be one number for each text. Received: an array of "
+                f"shape {shape}."
+            )
         return finite_numbers(y)
 
     def label_range(self, data):

@@ -3,9 +3,11 @@
 The run notes them in a JSON file that has its own SHA-256 in it.
 """
 
+import os
 import re
 
 from xlnet_tf.files import as_path
+from xlnet_tf.files import is_remote
 from xlnet_tf.files import is_unfinished
 from xlnet_tf.files import read_json_object
 from xlnet_tf.files import remove
@@ -28,7 +30,7 @@ def note_export(exports, step, file):
         ValueError: if the file is damaged.
     """
     steps = _steps(exports, _read(file))
-    noted = {"directory": str(exports), "steps": steps, "unfinished": step}
+    noted = {"directory": _place(exports), "steps": steps, "unfinished": step}
     _write(file, noted)
 
 
@@ -94,7 +96,7 @@ def keep_newest(exports, step, count, file):
     lost = [x for x in noted if x > step]
     for other in (*steps[:-count], *lost):
         remove(exports / str(other))
-    _write(file, {"directory": str(exports), "steps": steps[-count:]})
+    _write(file, {"directory": _place(exports), "steps": steps[-count:]})
 
 
 def kept_exports(exports, file):
@@ -117,7 +119,14 @@ def kept_exports(exports, file):
 
 def _steps(exports, noted):
     """list of int, the steps of the exports that a run has noted."""
-    return noted["steps"] if noted.get("directory") == str(exports) else []
+    # Earlier versions noted the path as it was given.
+    is_same = noted.get("directory") in (_place(exports), str(exports))
+    return noted["steps"] if is_same else []
+
+
+def _place(exports):
+    """str, the same for all local paths to a directory."""
+    return str(exports) if is_remote(exports) else os.path.abspath(exports)
 
 
 def _read(file):
