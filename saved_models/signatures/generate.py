@@ -183,7 +183,9 @@ class GenerateSignature(tf.Module):
         values = tf.where(is_counted, log_probabilities, 0.0)
         values = tf.reduce_sum(values, axis=-1)
         answer["log_probabilities"] = values
-        order = tf.argsort(values, direction="DESCENDING", stable=True)
+        counts = tf.reduce_sum(tf.cast(is_counted, tf.float32), axis=-1)
+        scores = values / length_penalty(counts, self._settings.length_penalty)
+        order = tf.argsort(scores, direction="DESCENDING", stable=True)
         return {
             name: tf.gather(value, order, axis=1, batch_dims=1)
             for name, value in answer.items()

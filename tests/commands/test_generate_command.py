@@ -27,7 +27,7 @@ def lines(text):
 
 
 def test_prompts_of_options_and_files(preset, tmp_path, capsys):
-    file = tmp_path / "prompts.jsonl"
+    file = tmp_path / "prompts.NDJSON"
     file.write_text('{"id": 7, "prompt": "co ba"}\n{"prompt": ""}\n')
     command = ["--model", preset, "--prompt", PROMPTS[0], *SETTINGS]
     assert run(generate.main, [*command, "--input", str(file)]) == 1

@@ -162,6 +162,10 @@ def test_recipes(capsys):
     argv = ["--print-config", "--recipe", "quick", "--set", "num_layers=2"]
     assert train.main(argv) == 0
     assert "--set num_layers=2" in capsys.readouterr().out.splitlines()[0]
+    argv = ["--print-config", "--backbone", "bert", "--memory-length", "3"]
+    assert train.main(argv) == 0
+    comment = capsys.readouterr().out.splitlines()[0]
+    assert comment.endswith("--backbone bert --memory-length 3")
     values = printed("--recipe", "large", "--batch-size", "64")
     # the paper's table 7, but what is given
     found = values["steps"], values["warmup_steps"]

@@ -67,6 +67,10 @@ def test_bad_options_end_in_one_line(pretrained, tmp_path, capsys):
             "either --order or --blocks",
         ),
         (["attention", *model, "--layer", "7"], "`layer` must be from 0"),
+        (
+            ["attention", *model, "--distances", "--head", "0"],
+            "leave --layer and --head out",
+        ),
         (["curve", tmp_path], "there is no metrics.jsonl"),
     ):
         output = ["--output", tmp_path / "a.png"]

@@ -16,6 +16,7 @@ from tests.support.raw_strings import classifier
 from tests.support.raw_strings import preprocessor
 from tests.support.raw_strings import quick
 from tests.support.raw_strings import tagger
+from xlnet_tf.preprocessing.choices import XLNetMultipleChoicePreprocessor
 from xlnet_tf.preprocessing.choices import XLNetRankerPreprocessor
 from xlnet_tf.tasks.losses import ListwiseLoss
 
@@ -191,14 +192,21 @@ def test_class_weights_need_one_class_for_each_row():
     regressor = xlnet_tf.XLNetTextRegressor(
         backbone(), preprocessor=preprocessor()
     )
+    chooser = xlnet_tf.XLNetMultipleChoice(
+        backbone(), preprocessor=preprocessor(XLNetMultipleChoicePreprocessor)
+    )
     queries = {"query": ["ba"], "documents": [["co", "de"]]}
+    options = {"question": ["ba"], "options": [["co", "de"]]}
     for task, x, y in (
+        (chooser, options, [1]),
         (ranker, queries, [[1, 0]]),
         (several, TEXTS[:1], [[1, 0, 1]]),
         (regressor, TEXTS[:2], [0.5, 1.0]),
     ):
         with pytest.raises(ValueError, match="one class for each row, which"):
             task.fit(x, y, class_weight={0: 1.0, 1: 2.0})
+    with pytest.raises(ValueError, match="from 0 to 1. Received: 5"):
+        classifier().fit(TEXTS[:2], [0, 1], class_weight={5: 2.0})
 
 
 def test_relevance_belongs_to_documents():
@@ -212,7 +220,20 @@ def test_relevance_belongs_to_documents():
         ValueError, match="at least 0. Received: -1, query 0, document 2"
     ):
         task.fit(x, [[1, 0, -1], [0, 1]])
-    task.fit(x, [[1, 0, 2], [0, 1]], verbose=0)
+    y = [[1, 0, 2], [0, 1]]
+    task.fit(x, y, validation_data=(x, y), verbose=0)
+    for wrong in (-1.0, np.nan):
+        y = np.array([[1, 0], [0, wrong]])
+        pairs = {"query": ["ba", "co"], "documents": [["a", "b"]] * 2}
+        with pytest.raises(
+            ValueError, match="at least 0. Received: .* query 1"
+        ):
+            task.fit(pairs, y)
+        data = tf.data.Dataset.from_tensor_slices((pairs, y)).batch(2)
+        with pytest.raises(
+            tf.errors.InvalidArgumentError, match="finite numbers of at least 0"
+        ):
+            task.fit(data, verbose=0)
     nothing = {"query": ["ba", "co"], "documents": [["a"], []]}
     task.fit(nothing, [[1], []], verbose=0)
     scores = np.array([[0.5, 0.1, -1e30]], "float32")
@@ -257,6 +278,33 @@ def test_what_is_missing_is_named():
     features["start_positions"] = np.array([1])
     with pytest.raises(ValueError, match="`answer_start`. Received: none"):
         spans.fit(features, verbose=0)
+
+
+def test_labels_are_different_names():
+    for labels in (np.array([1, 0]), ["a", "a"]):
+        with pytest.raises(
+            ValueError, match="`labels` must be different names"
+        ):
+            xlnet_tf.XLNetTextClassifier(backbone(), 2, labels=labels)
+
+
+def test_a_text_has_one_number():
+    task = xlnet_tf.XLNetTextRegressor(backbone(), preprocessor=preprocessor())
+    with pytest.raises(ValueError, match="one number for each text.*2, 2"):
+        task.fit(TEXTS[:2], np.zeros([2, 2]))
+
+
+def test_answers_that_do_not_stand_in_the_context():
+    x = {"question": ["a", "b"], "context": ["It was Rome.", "In 1923."]}
+    y = {"answer_start": [7, 3], "answer_text": ["Rome", "1923"]}
+    task = xlnet_tf.XLNetQuestionAnswering(backbone())
+    assert task.numbered(y, x) is y
+    with pytest.warns(UserWarning, match="1 of 2 answers .*'1923' at 2"):
+        task.numbered({**y, "answer_start": [7, 2]}, x)
+    with pytest.raises(ValueError, match="2 of 2 answers .*'Rome' at 6"):
+        task.numbered({**y, "answer_start": np.array([6, 2])}, x)
+    nothing = {"answer_start": [-1, 3], "answer_text": ["", "1923"]}
+    assert task.numbered(nothing, x) is nothing
 
 
 def test_decay_by_layer_inside_of_a_loss_scale():

@@ -450,5 +450,12 @@ def test_settings_of_a_file_and_of_another_set(corpus, tmp_path):
         for name in "cd"
     )
     assert first == second and first["lowercase"]
+    # An option wins, also with the value that it has where it is not given.
+    options = ["--encoding", "utf-8", "--text-format", "auto", "--no-lowercase"]
+    plan = tmp_path / "c" / "build.json"
+    build(corpus, tmp_path / "e", "--settings", plan, *options)
+    third = json.loads((tmp_path / "e" / "build.json").read_text())
+    assert third["encoding"] == "utf-8" and not third["lowercase"]
+    assert third["text_format"] != "running"
     first, second = (read_manifest(tmp_path / name) for name in "ab")
     assert (first.spans, first.sequence_length) == ("subwords", 64)

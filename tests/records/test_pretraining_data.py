@@ -20,6 +20,7 @@ from data_pipeline.records import reading
 from data_pipeline.records.manifest import read_manifest
 from data_pipeline.records.reading import parse_records
 from data_pipeline.records.schema import BATCH
+from data_pipeline.records.schema import RecordSettings
 from tests.support.record_fixtures import RECORDS
 from tests.support.record_fixtures import REUSE
 from tests.support.record_fixtures import TARGETS
@@ -28,6 +29,7 @@ from tests.support.record_fixtures import join
 from tests.support.record_fixtures import numbers
 from tests.support.record_fixtures import take
 from tests.support.record_fixtures import write_set
+from tests.support.run_fixtures import write_records
 from xlnet_tf import files
 
 
@@ -339,6 +341,14 @@ def test_arguments_that_do_not_fit(made, tmp_path):
     ):
         with pytest.raises(ValueError, match=message):
             data.dataset(**options)
+
+
+def test_a_bert_reads_forward_alone(tmp_path):
+    settings = RecordSettings(sequence_length=TOKENS, both_directions=True)
+    directory = write_records(tmp_path, settings, num_sentences=60)
+    PretrainingData(directory, 1, objective="masked")
+    with pytest.raises(ValueError, match="half of the records .* backwards"):
+        PretrainingData(directory, 1, objective="masked", layout="bert")
 
 
 def test_batch_as_large_as_the_set(made):

@@ -15,6 +15,7 @@ import xlnet_tf
 from data_pipeline.command_line import run
 from saved_models import export
 from saved_models import versions
+from saved_models.loading import load_tokenizer
 from saved_models.settings import ExportSettings
 from tests.support.export_fixtures import refused
 from tests.support.export_fixtures import shared_model
@@ -138,6 +139,12 @@ def test_the_preset_says_whether_text_is_lower_cased(exports, preset, tmp_path):
         (copy / "tokenizer.json").write_text(values, encoding="utf-8")
         _, tokenizer, *_ = exported(exports, *arguments, *option)
         assert tokenizer.lowercase is expected
+    # A file of its own does not say so; the model's does.
+    values = json.dumps({"lowercase": True})
+    (copy / "tokenizer.json").write_text(values, encoding="utf-8")
+    arguments += ["--tokenizer", copy / "assets/tokenizer/vocabulary.spm"]
+    _, tokenizer, *_ = exported(exports, *arguments)
+    assert tokenizer.lowercase
 
 
 def test_lengths_are_those_of_the_task_unless_given(exports, tmp_path):
@@ -198,7 +205,7 @@ def test_the_directory_of_a_run_says_which_task_it_is(tmp_path):
                 getattr(model, "null_threshold", None),
                 getattr(model, "max_answer_length", None),
             )
-            tokenizer = export.load_tokenizer(path)
+            tokenizer = load_tokenizer(path)
             assert tokenizer.digest == tiny_tokenizer().digest
     file = tmp_path / "questions" / "results.json"
     add_checksums(file.parent, [file.name])

@@ -82,6 +82,25 @@ def test_no_blanks_are_filled_by_what_has_not_learnt_to():
     assert signatures["serving_default"] is signatures["embed"]
 
 
+def test_longer_texts_score_higher_if_wanted():
+    """Texts of several lengths, of which the order changes with the penalty."""
+    model = model_of("causal")
+    orders = []
+    for alpha in (0.0, 4.0):
+        settings = dict(num_sequences=6, temperature=3.0, stop=[*"aio"])
+        settings |= {"length_penalty": alpha, "seed": 5}
+        generator = model.text_generator(max_new_tokens=STEPS, **settings)
+        ((_, found),) = generator.all(PROMPTS[:1])
+        sizes = [len(x.token_ids) for x in found]
+        assert len({*sizes}) > 1
+        scores = [x.score for x in found]
+        assert scores == sorted(scores, reverse=True)
+        same = [x.score == x.log_probability for x in found]
+        assert all(same) == (not alpha)
+        orders.append([x.log_probability for x in found])
+    assert sorted(orders[0]) == sorted(orders[1]) and orders[0] != orders[1]
+
+
 @pytest.mark.parametrize("beams", [1, 2])
 def test_a_text_is_counted_up_to_its_stop_string(beams):
     """Of two that overlap, the one that is complete first cuts it."""

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from data_pipeline.tasks import reading
+from saved_models.client.rows import read_lines_or_table
 
 TEXTS = ["It was good.", "So very bad!", "One more time.", "Not my thing."]
 
@@ -182,6 +183,11 @@ def test_texts_of_a_table(tmp_path):
     assert reading.read_texts(file, "text=0")[0][0] == "note"
     (tmp_path / "a.jsonl").write_text('{"text": "a"}\n{"text": ""}\n')
     assert reading.read_texts(tmp_path / "a.jsonl") == (["a", ""], {})
+    (tmp_path / "a.jsonl").rename(tmp_path / "a.ndjson")
+    assert read_lines_or_table(tmp_path / "a.ndjson") == (
+        ["a", ""],
+        {},
+    )
     table(file, [["first", "second"], ["It was.", "It is not."]])
     with pytest.raises(ValueError, match="Name yours: --columns text=COLUMN$"):
         reading.read_texts(file)

@@ -131,15 +131,20 @@ def test_the_command_counts_words_and_characters(tmp_path, capsys, told):
     assert "8 words, 21 characters" in out and "memory 4" in out
     assert " per token, " in out and " per word\n" in out
     assert " per character\n" in out
-    for more in ((), ("--window", "4")):
-        assert re.search("text: .* 100%", told(evaluate.main, *command, *more))
-        assert told(evaluate.main, *command, *more, "--quiet") == ""
-    for options, message in (
-        (["--stride", "2"], "--stride needs --window"),
-        (["--window", "4", "--memory-length", "4"], "reads without memory"),
+    windows = [*command[:-1], "--window", "4"]
+    for argv in (command, windows):
+        assert re.search("text: .* 100%", told(evaluate.main, *argv))
+        assert told(evaluate.main, *argv, "--quiet") == ""
+    task = [*command[:2], "--task", "classification", "--data", "a.csv"]
+    for argv, message in (
+        ([*command, "--stride", "2"], "--stride needs --window"),
+        ([*windows, "--memory-length", "4"], "reads without memory"),
+        ([*windows, "--segment-length", "4"], "leave --segment-length out"),
+        ([*task, "--segment-length", "4"], "--segment-length needs --text"),
+        ([*task, "--encoding", "utf-8"], "--encoding needs --text"),
     ):
         with pytest.raises(ValueError, match=message):
-            evaluate.main([*command, *options])
+            evaluate.main(argv)
 
 
 def test_the_command_lower_cases_as_the_model_does(tmp_path, capsys):

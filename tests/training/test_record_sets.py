@@ -33,6 +33,13 @@ def read(made, *more, records=("a", "b=1"), batch_size=8):
     return run
 
 
+def test_a_config_of_another_backbone_is_refused(made):
+    message = "config.* is an XLNet: leave --backbone bert out"
+    with pytest.raises(ValueError, match=message):
+        options = ["--backbone", "bert", "--objective", "masked"]
+        read(made, *options, records=["a"])
+
+
 def test_weights_of_directories(tmp_path):
     (tmp_path / "x=3").mkdir()
     odd = f"{tmp_path}/x=3"

@@ -3,6 +3,7 @@
 import dataclasses
 import errno
 import json
+import os
 import types
 
 import filelock
@@ -202,6 +203,7 @@ def test_exports_of_another_run_are_refused(tmp_path):
         keep_newest(exports, step, 3, file)
     (exports / "notes").mkdir()
     prepare_exports(str(exports), file)
+    prepare_exports(os.path.relpath(exports), file)
     (exports / "30").mkdir()
     for noted in (file, tmp_path / "other.json"):
         with pytest.raises(

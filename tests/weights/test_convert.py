@@ -10,6 +10,7 @@ import pytest
 import xlnet_tf
 from data_pipeline import command_line
 from data_pipeline.tokenization.hugging_face import read_tokenizer
+from data_pipeline.tokenization.tokenizer import Tokenizer
 from tests.conftest import ROOT
 from tests.support.oracle import randomize
 from tests.support.samples import tiny_model
@@ -146,6 +147,24 @@ def test_what_fits_is_taken_when_asked_for(classifier, tmp_path, capsys):
     assert "missing: " in error and "other shapes: " in error
     assert run("--from", tmp_path / "tf1", *target, "--partial") == 0
     assert "layer_2/rel_attn/q/kernel" in capsys.readouterr().err
+
+
+def test_a_tokenizer_has_the_case_of_the_model(classifier, tmp_path):
+    model, _ = classifier
+    own = Tokenizer.from_model_proto(tiny_model(), lowercase=True)
+    model.save_to_preset(tmp_path / "lower", tokenizer=own)
+    model.save_to_preset(tmp_path / "none")
+    file = tmp_path / "spiece.model"
+    file.write_bytes(tiny_model())
+    for source, options, expected in (
+        ("lower", [], True),
+        ("none", [], False),
+        ("none", ["--lowercase"], True),
+    ):
+        target = tmp_path / f"{source}-{len(options)}"
+        argv = ["--from", tmp_path / source, "--to", target, *options]
+        assert run(*argv, "--tokenizer", file) == 0
+        assert read_tokenizer(target).lowercase is expected
 
 
 def test_a_directory_with_something_in_it_is_left_alone(classifier, tmp_path):

@@ -308,7 +308,8 @@ class TextGenerator:
             text = self._text(row)
             values = values[: text.num_counted]
             value = float(values.sum(dtype=np.float64))
-            found.append(text.generated(value, value))
+            penalty = length_penalty(len(values), self.settings.length_penalty)
+            found.append(text.generated(value, value / penalty))
         rows = self.settings.num_sequences
         of_prompts = [
             found[begin : begin + rows] for begin in range(0, len(found), rows)
