@@ -272,6 +272,32 @@ def test_labels_of_several_classes_are_checked():
         assert np.isfinite(task.evaluate(*given, verbose=0)[0])
 
 
+def test_metrics_of_several_labels_are_of_logits():
+    task = xlnet_tf.XLNetMultiLabelClassifier(
+        backbone(), 3, preprocessor=preprocessor()
+    )
+    randomize(task)
+    y = np.eye(3)[:2]
+    accuracy = np.mean((task.predict(TEXTS[:2], verbose=0) > 0) == y)
+    assert 0 < accuracy < 1
+    names = ["accuracy", "binary_accuracy"]
+    right = [keras.metrics.Precision(0.0), keras.metrics.AUC(from_logits=True)]
+    task.compile(metrics=names + right, run_eagerly=True)
+    found = task.evaluate(TEXTS[:2], y, verbose=0, return_dict=True)
+    np.testing.assert_allclose([found[x] for x in names], accuracy, rtol=1e-6)
+    for metric, message in (
+        (keras.metrics.Precision(), r"Precision\(thresholds=0.0\)"),
+        (keras.metrics.BinaryAccuracy(), r"BinaryAccuracy\(threshold=0.0\)"),
+        (keras.metrics.AUC(), r"AUC\(from_logits=True\)"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            task.compile(metrics=[metric])
+    # Files of earlier versions may have such a metric.
+    config = task.get_compile_config()
+    config["metrics"] = keras.saving.serialize_keras_object([metric])
+    task.compile_from_config(config)
+
+
 def test_what_is_missing_is_named():
     spans = xlnet_tf.XLNetQuestionAnswering(backbone())
     features = {"token_ids": np.array([[9, 10, 11, 4, 13, 4, 3]])}

@@ -66,6 +66,33 @@ class XLNetMultiLabelClassifier(XLNetTextClassifier):
         super().__init__(backbone, num_classes, labels=labels, **kwargs)
         self.threshold = checked_rate("threshold", threshold)
 
+    def compile(
+        self,
+        optimizer="auto",
+        loss="auto",
+        loss_weights=None,
+        metrics="auto",
+        weighted_metrics=None,
+        **kwargs,
+    ):
+        """Configure training; see `RawStringModel.compile`.
+
+        Args:
+            optimizer, loss, loss_weights, kwargs: see there.
+            metrics, weighted_metrics: see there; "accuracy" and
+                "binary_accuracy" count a class from a probability of a half on.
+
+        Raises:
+            ValueError: if the loss or a metric takes probabilities; outputs
+                are logits.
+        """
+        if not self._takes_any_loss:  # of a file
+            metrics = _of_logits(metrics)
+            weighted_metrics = _of_logits(weighted_metrics)
+        super().compile(
+            optimizer, loss, loss_weights, metrics, weighted_metrics, **kwargs
+        )
+
     def default_loss(self):
         return keras.losses.BinaryCrossentropy(
             from_logits=True, reduction="mean_with_sample_weight"
@@ -194,6 +221,32 @@ class XLNetMultiLabelClassifier(XLNetTextClassifier):
 
     def get_config(self):
         return {**super().get_config(), "threshold": self.threshold}
+
+
+def _of_logits(metrics):
+    """Metrics of `compile`, whose names stand for those of logits."""
+    if not isinstance(metrics, (list, tuple)):
+        return metrics
+    return [_one_of_logits(metric) for metric in metrics]
+
+
+def _one_of_logits(metric):
+    if metric in ("acc", "accuracy", "binary_accuracy"):
+        return keras.metrics.BinaryAccuracy(name=metric, threshold=0.0)
+    advice = None
+    if isinstance(metric, keras.metrics.AUC):
+        advice = None if metric._from_logits else "from_logits=True"
+    elif getattr(metric, "threshold", None) == 0.5:
+        advice = "threshold=0.0"
+    elif getattr(metric, "thresholds", None) == [0.5]:
+        advice = "thresholds=0.0"
+    if advice is None:
+        return metric
+    name = type(metric).__name__
+    raise ValueError(
+        "the model gives logits, and this metric takes probabilities: give "
+        f"keras.metrics.{name}({advice}). Received: {metric.name}."
+    )
 
 
 def multi_hot(examples, decoded):
