@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-import saved_models.export
+import saved_models.loading
 import xlnet_tf
 from data_pipeline import command_line
 from data_pipeline.tokenization.hugging_face import find_tokenizer
@@ -55,7 +55,7 @@ def test_the_output_of_a_run_and_a_shipped_name_are_models(
         digest = read_tokenizer(directory).digest
         assert read_config(path) == expected.config
         assert find_tokenizer(path).digest == digest
-        assert saved_models.export.load_tokenizer(path).digest == digest
+        assert saved_models.loading.load_tokenizer(path).digest == digest
         assert read_tokenizer(path).digest == digest
         target = tmp_path / str(len(str(path)))
         convert.main(["--from", str(path), "--to", str(target)])
