@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+import saved_models.export
 import saved_models.loading
 import xlnet_tf
 from data_pipeline import command_line
