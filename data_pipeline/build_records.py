@@ -16,7 +16,7 @@ from data_pipeline.settings import given_options
 from data_pipeline.text.documents import Corpus
 from data_pipeline.text.files import describe_bad_text
 from data_pipeline.text.files import sizes_and_times
-from data_pipeline.text.options import DEFAULTS
+from data_pipeline.text.options import TEXT_DEFAULTS
 from data_pipeline.text.options import add_text_options
 from data_pipeline.text.options import fill_text_options
 from data_pipeline.tokenization.symbols import UNKNOWN
@@ -107,7 +107,7 @@ def main(argv=None):
 def _take_text_options(arguments):
     """Read text as the set did whose plan is given; options win."""
     plan = _read_plan(arguments.settings) or {}
-    of_plan = {name: plan[name] for name in DEFAULTS if name in plan}
+    of_plan = {name: plan[name] for name in TEXT_DEFAULTS if name in plan}
     fill_text_options(arguments, of_plan)
     if arguments.lowercase is None:
         arguments.lowercase = plan.get("lowercase", False)

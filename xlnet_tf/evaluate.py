@@ -17,7 +17,7 @@ import argparse
 import sys
 
 from data_pipeline import command_line
-from data_pipeline.text.options import DEFAULTS
+from data_pipeline.text.options import TEXT_DEFAULTS
 from data_pipeline.text.options import add_text_options
 from data_pipeline.text.options import fill_text_options
 from xlnet_tf.files.outputs import check_writable
@@ -215,7 +215,7 @@ def measure_task(options):
     """Print the metrics of a task; return the exit status."""
     if not options.data:
         raise ValueError("--task needs --data: a file or a directory.")
-    for name in (*_OF_TEXT, *DEFAULTS):
+    for name in (*_OF_TEXT, *TEXT_DEFAULTS):
         if getattr(options, name) is not None:
             option = name.replace("_", "-")
             raise ValueError(f"--{option} needs --text, which is not given.")

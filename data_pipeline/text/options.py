@@ -4,8 +4,8 @@ from data_pipeline.text.documents import TEXT_FIELD
 from data_pipeline.text.documents import TEXT_FORMATS
 from data_pipeline.text.lines import BAD_TEXT
 
-# What is not given is this.
-DEFAULTS = {
+# Values of the options that are not given.
+TEXT_DEFAULTS = {
     "text_format": "auto",
     "text_field": TEXT_FIELD,
     "encoding": "utf-8",
@@ -13,14 +13,14 @@ DEFAULTS = {
 }
 
 
-def fill_text_options(arguments, defaults=DEFAULTS):
+def fill_text_options(arguments, defaults=TEXT_DEFAULTS):
     """Set the options of `add_text_options` that are not given.
 
     Args:
         arguments: object with the attributes of the command line.
-        defaults: mapping of name to value, some of `DEFAULTS` (default).
+        defaults: mapping of name to value, some of `TEXT_DEFAULTS` (default).
     """
-    for name, value in {**DEFAULTS, **defaults}.items():
+    for name, value in {**TEXT_DEFAULTS, **defaults}.items():
         if getattr(arguments, name) is None:
             setattr(arguments, name, value)
 

@@ -331,6 +331,9 @@ def test_answers_that_do_not_stand_in_the_context():
         task.numbered({**y, "answer_start": np.array([6, 2])}, x)
     nothing = {"answer_start": [-1, 3], "answer_text": ["", "1923"]}
     assert task.numbered(nothing, x) is nothing
+    # As the preprocessor does, without the blanks around an answer.
+    blanks = {"answer_start": [6, 2], "answer_text": [" Rome ", " 1923"]}
+    assert task.numbered(blanks, x) is blanks
 
 
 def test_decay_by_layer_inside_of_a_loss_scale():

@@ -92,6 +92,10 @@ def test_answers_of_other_models():
     wider = [Export(answer=[[1] * size] * 2) for size in (1, 3)]
     with pytest.raises(ValueError, match="different models: their `answer` a"):
         compare.compare(*wider, ["x", "y"])
+    names = [np.array([[b"a"] * size] * 2, object) for size in (2, 3)]
+    wider = [Export(labels=labels) for labels in names]
+    with pytest.raises(ValueError, match="different models: their `labels` a"):
+        compare.compare(*wider, ["x", "y"])
     with pytest.raises(
         ValueError, match="one gives label, score, the other score"
     ):

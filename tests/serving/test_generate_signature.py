@@ -85,20 +85,27 @@ def test_no_blanks_are_filled_by_what_has_not_learnt_to():
 def test_longer_texts_score_higher_if_wanted():
     """Texts of several lengths, of which the order changes with the penalty."""
     model = model_of("causal")
-    orders = []
+    orders, served = [], []
     for alpha in (0.0, 4.0):
-        settings = dict(num_sequences=6, temperature=3.0, stop=[*"aio"])
+        settings = dict(num_sequences=6, temperature=3.0, stop=tuple("aio"))
         settings |= {"length_penalty": alpha, "seed": 5}
         generator = model.text_generator(max_new_tokens=STEPS, **settings)
         ((_, found),) = generator.all(PROMPTS[:1])
-        sizes = [len(x.token_ids) for x in found]
-        assert len({*sizes}) > 1
+        assert len({len(x.token_ids) for x in found}) > 1
         scores = [x.score for x in found]
         assert scores == sorted(scores, reverse=True)
         same = [x.score == x.log_probability for x in found]
         assert all(same) == (not alpha)
         orders.append([x.log_probability for x in found])
-    assert sorted(orders[0]) == sorted(orders[1]) and orders[0] != orders[1]
+        settings["max_new_tokens"] = STEPS
+        generate = module_of(model, generation=settings).signatures()
+        answer = generate["generate"].function(
+            text=tf.constant(PROMPTS[:1]), seed=tf.constant([5], tf.int64)
+        )
+        served.append(answer["log_probabilities"].numpy()[0].tolist())
+    for first, second in (orders, served):
+        assert first == sorted(first, reverse=True) != second
+        assert sorted(first) == sorted(second)
 
 
 @pytest.mark.parametrize("beams", [1, 2])
@@ -110,7 +117,12 @@ def test_a_text_is_counted_up_to_its_stop_string(beams):
     stops = (text[-1], text[2:-1], text[1:4])
     settings["stop"] = stops
     module = module_of(model, generation={"max_new_tokens": STEPS, **settings})
-    answer = ask(module.signatures()["generate"].function, PROMPTS)
+    # As it is exported: traced, for any number of texts.
+    traced = tf.function(
+        module.signatures()["generate"].function,
+        input_signature=[tf.TensorSpec([None], tf.string)],
+    )
+    answer = ask(traced, PROMPTS)
     texts, values, ended, sizes = generated(model, **settings)
     assert texts_of(answer) == texts and texts[0] == [text[:1]]
     np.testing.assert_allclose(answer["log_probabilities"], values, atol=1e-4)

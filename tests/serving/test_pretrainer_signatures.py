@@ -135,6 +135,8 @@ def test_embeddings_are_the_content_stream(module, model):
         for name in ("token_ids", "padding_mask")
     }
     by_ids["segment_ids"] = tf.where(by_ids["token_ids"] == CLS_ID, 2, 0)
+    # Whatever is not 0 is a token.
+    by_ids["padding_mask"] *= tf.range(1, width + 1)
     by_ids = as_numpy(module.embed_ids(**by_ids))
     for row, text in enumerate(texts):
         features, _ = encoded(text)

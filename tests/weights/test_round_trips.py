@@ -120,9 +120,14 @@ def test_options_that_the_released_format_lacks_are_named(
 def test_what_decides_answers_and_is_lost_is_named(tmp_path, models):
     """Classes, thresholds and objectives that formats of others lack."""
     several = models(XLNetMultiLabelClassifier, num_classes=3, threshold=0.2)
+    config = models(XLNetRanker).config.replace(memory_length=4)
+    in_segments = XLNetTextClassifier(
+        XLNetBackbone(config), 2, segment_length=4
+    )
     for form, model, lost in (
         ("hf", several, "threshold=0.2;"),
         ("tf1", several, "threshold=0.2, the class XLNetMultiLabelClassifier"),
+        ("hf", in_segments, "segment_length=4;"),
         (
             "hf",
             models(XLNetRanker),

@@ -3,6 +3,7 @@
 Shapes: R rows, one a window, n answers kept of a question.
 """
 
+import numbers
 import warnings
 from typing import Any
 
@@ -62,13 +63,13 @@ def check_places(contexts, y):
     columns = contexts, y.get("answer_start"), y.get("answer_text")
     if not all(isinstance(x, (list, np.ndarray)) for x in columns):
         return
-    rows = list(zip(*columns, strict=False))
-    rows = [row for row in rows if isinstance(row[2], str) and row[2]]
-    wrong = [
-        (context, begin, text)
-        for context, begin, text in rows
-        if isinstance(context, str) and not context.startswith(text, begin)
+    types = str, numbers.Integral, str
+    rows = [
+        row
+        for row in zip(*columns, strict=False)
+        if all(map(isinstance, row, types)) and row[2].strip()
     ]
+    wrong = [row for row in rows if not _stands(*row)]
     if not wrong:
         return
     context, begin, text = wrong[0]
@@ -80,6 +81,13 @@ def check_places(contexts, y):
     if len(wrong) == len(rows):
         raise ValueError(f"{message}.")
     warnings.warn(f"{message}; nothing is trained on them", stacklevel=3)
+
+
+def _stands(context, begin, text):
+    """Whether an answer, without blanks around it, stands at its place."""
+    words = text.strip()
+    begin += text.index(words)
+    return begin >= 0 and context.startswith(words, begin)
 
 
 def _spans(task, x, batch_size, n_best, max_answer_length):

@@ -122,6 +122,9 @@ class RawStringModel:
             metrics: default, with the default loss, the task's own, by weight.
             loss_weights, weighted_metrics, kwargs: of `keras.Model.compile`.
         """
+        metrics, weighted_metrics = keras.tree.map_structure(
+            self.checked_metric, (metrics, weighted_metrics)
+        )
         is_auto = isinstance(metrics, str) and metrics == "auto"
         if is_auto:
             metrics = None
@@ -262,6 +265,10 @@ class RawStringModel:
         """
         return y
 
+    def checked_metric(self, metric):
+        """A metric of `compile`, as it fits the outputs."""
+        return metric
+
     def numbered_weights(self, class_weight):
         """`class_weight` of `fit` by numbers of classes, not by names."""
         return class_weight
@@ -313,8 +320,7 @@ class RawStringModel:
             parts = (data,)
         elif isinstance(data, (list, tuple)):
             x = of_frame(data[0])
-            y = [self.numbered(y, x) for y in data[1:2]]
-            others = [*y, *data[2:]]
+            others = [*(self.numbered(y, x) for y in data[1:2]), *data[2:]]
             if not self._is_raw(x):
                 others = [arrays_beside(x, part) for part in others]
             parts = data = (x, *others)

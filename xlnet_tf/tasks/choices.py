@@ -225,6 +225,8 @@ class XLNetRanker(XLNetMultipleChoice):
         return y
 
     def label_range(self, data):
+        if not isinstance(self.loss, ListwiseLoss):
+            return None  # a loss of one's own may take other numbers
         most = float(np.finfo("float32").max)
         return 0, most, "finite numbers of at least 0", True
 

@@ -156,11 +156,6 @@ def _check_absolute_positions(config, options, manifest):
             "a BertBackbone has no memory; leave --memory-length out. "
             f"Received: {options.memory_length}."
         )
-    if manifest.both_directions:
-        raise ValueError(
-            f"half of the records in {where} read backwards, for which a "
-            "BertBackbone has no input. Build them without --both-directions."
-        )
     if config.max_positions < manifest.sequence_length:
         raise ValueError(
             f"the records in {where} have "

@@ -92,12 +92,13 @@ def refuse_pairs(tree, name, task, second):
         ValueError: if it has one.
     """
     task = dataclasses.replace(task, columns={"text_pair": second})
-    for column in named_columns(tree, name, task).values():
+    found = named_columns(tree, name, task)
+    if found:
         raise ValueError(
             f"{tree.place(name)} has pairs of texts, the second ones in the "
-            f"column {column!r}. `saved_models.predict` answers pairs in JSON "
-            "lines: --inputs FILE --signature pairs. To read one text of each, "
-            "name it: --columns text=COLUMN."
+            f"column {found['text_pair']!r}. `saved_models.predict` answers "
+            "pairs in JSON lines: --inputs FILE --signature pairs. To read one "
+            "text of each, name it: --columns text=COLUMN."
         )
 
 

@@ -66,32 +66,13 @@ class XLNetMultiLabelClassifier(XLNetTextClassifier):
         super().__init__(backbone, num_classes, labels=labels, **kwargs)
         self.threshold = checked_rate("threshold", threshold)
 
-    def compile(
-        self,
-        optimizer="auto",
-        loss="auto",
-        loss_weights=None,
-        metrics="auto",
-        weighted_metrics=None,
-        **kwargs,
-    ):
-        """Configure training; see `RawStringModel.compile`.
-
-        Args:
-            optimizer, loss, loss_weights, kwargs: see there.
-            metrics, weighted_metrics: see there; "accuracy" and
-                "binary_accuracy" count a class from a probability of a half on.
+    def checked_metric(self, metric):
+        """A metric of `compile`; "accuracy" is that of each class.
 
         Raises:
-            ValueError: if the loss or a metric takes probabilities; outputs
-                are logits.
+            ValueError: if it takes probabilities; outputs are logits.
         """
-        if not self._takes_any_loss:  # of a file
-            metrics = _of_logits(metrics)
-            weighted_metrics = _of_logits(weighted_metrics)
-        super().compile(
-            optimizer, loss, loss_weights, metrics, weighted_metrics, **kwargs
-        )
+        return metric if self._takes_any_loss else _of_logits(metric)
 
     def default_loss(self):
         return keras.losses.BinaryCrossentropy(
@@ -223,14 +204,7 @@ class XLNetMultiLabelClassifier(XLNetTextClassifier):
         return {**super().get_config(), "threshold": self.threshold}
 
 
-def _of_logits(metrics):
-    """Metrics of `compile`, whose names stand for those of logits."""
-    if not isinstance(metrics, (list, tuple)):
-        return metrics
-    return [_one_of_logits(metric) for metric in metrics]
-
-
-def _one_of_logits(metric):
+def _of_logits(metric):
     if metric in ("acc", "accuracy", "binary_accuracy"):
         return keras.metrics.BinaryAccuracy(name=metric, threshold=0.0)
     advice = None

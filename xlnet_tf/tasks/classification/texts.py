@@ -241,7 +241,8 @@ class XLNetTextRegressor(_TextTask):
 
     def numbered(self, y, x=None):
         shape = tuple(getattr(y, "shape", ()))
-        if shape[1:] not in ((), (1,)):
+        is_own = not isinstance(self.loss, SquaredError)
+        if shape[1:] not in ((), (1,)) and not is_own:
             raise ValueError(
                 "`y` must be one number for each text. Received: an array of "
                 f"shape {shape}."

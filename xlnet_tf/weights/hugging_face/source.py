@@ -107,7 +107,7 @@ class HuggingFaceSource(WeightSource):
                 f"{self.path}: `id2label` of its config must be an object. "
                 f"Received: {str(labels)[:80]}."
             )
-        names = [labels.get(str(i), f"LABEL_{i}") for i in range(classes)]
+        names = [str(labels.get(str(i), f"LABEL_{i}")) for i in range(classes)]
         is_default = names == [f"LABEL_{i}" for i in range(classes)]
         return {
             "num_classes": classes,
