@@ -142,8 +142,15 @@ def attention_context(
             ]
         )
     encoding = ops.cast(encoding, dtype)
+    if drop is not None:
+        encoding = drop(encoding)
+    if first_half_length and isinstance(num_tokens, int):
+        # The first half looks ahead no further than its own end, the others no
+        # further than the last token.
+        ahead = max(first_half_length, num_tokens - first_half_length)
+        encoding = encoding[..., : num_keys + ahead, :]
     return AttentionContext(
-        position_encoding=encoding if drop is None else drop(encoding),
+        position_encoding=encoding,
         is_reversed=features.get("is_reversed"),
         mask=attention_mask(features, target_positions, config, memory_length),
         other_segment=_other_segment(features, target_positions, memory_length),
@@ -325,7 +332,9 @@ class RelativeAttention(keras.layers.Layer):
         query = self.query_projection(rows)  # [B, N, Q, H]
         key = project_keys(self.key_projection)  # [B, N, K, H]
         value = project_keys(self.value_projection)
-        position = self._project_distances(context, sizes_of(keys)[1])
+        position = self._project_distances(
+            context, sizes_of(keys)[1], sizes_of(key)[2]
+        )
 
         def bias(name):
             return ops.cast(getattr(self.biases, name), query.dtype)
@@ -356,11 +365,15 @@ class RelativeAttention(keras.layers.Layer):
         attended = find_kernel(context.kernel)(*scored, value, position, rules)
         return self.output_projection(attended)
 
-    def _project_distances(self, context, num_tokens):
-        """R times W_k,R, [1 or 2, N, K + T, H]."""
+    def _project_distances(self, context, num_tokens, num_keys):
+        """R times W_k,R, [1 or 2, N, K + T, H]; 0 where R is cut off."""
         encoding = context.position_encoding
         if len(encoding.shape) == 3:
-            return self.position_projection(encoding)
+            position = self.position_projection(encoding)
+            missing = num_keys + num_tokens - sizes_of(position)[2]
+            if is_zero(missing):
+                return position
+            return ops.pad(position, [[0, 0], [0, 0], [0, missing], [0, 0]])
         # The products of sines and of cosines, for non-negative distances.
         kernel = ops.cast(self.position_projection.kernel, encoding.dtype)
         width = self.hidden_dim // 2
