@@ -78,8 +78,9 @@ def targets_alone(**changes):
     inputs = tensors(2 if "is_reversed" in changes else 1)
     rules = make_rules(streams="query", **changes)
     inputs[0] = inputs[0][:, :, T:]
+    mask = as_promised(rules) if rules.first_half_length else rules.mask
     return inputs, rules._replace(
-        mask=rules.mask[:, T:], other_segment=rules.other_segment[:, T:]
+        mask=mask[:, T:], other_segment=rules.other_segment[:, T:]
     )
 
 
@@ -87,10 +88,23 @@ def first_half(**changes):
     """Inputs and rules by which F first tokens see none of those behind."""
     inputs = tensors(2 if "is_reversed" in changes else 1)
     rules = make_rules(first_half_length=F, **changes)
-    may_see = np.ones((Q, K), bool)
-    may_see[:F, M + F :] = False
-    rules = rules._replace(mask=tf.logical_and(rules.mask, may_see))
-    return inputs, rules
+    # The first token behind sees the last one: no distance is further ahead.
+    positions, mask = rules.target_positions.numpy(), rules.mask.numpy()
+    positions[:, 0], mask[:, T, -1] = F, True
+    rules = rules._replace(
+        target_positions=tf.constant(positions), mask=tf.constant(mask)
+    )
+    return inputs, rules._replace(mask=as_promised(rules))
+
+
+def as_promised(rules):
+    """The mask without the keys behind that rows of a first half would see."""
+    targets = rules.target_positions.numpy()
+    position = np.broadcast_to(np.arange(T), (B, T))
+    position = np.concatenate([position, targets], axis=1)
+    is_behind = np.arange(K) >= M + F
+    may_see = ~((position < F)[..., None] & is_behind)  # [B, Q, K]
+    return tf.logical_and(rules.mask, may_see)
 
 
 def first_half_of_content():

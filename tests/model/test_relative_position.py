@@ -117,7 +117,7 @@ def targets():
 def test_target_rows_equal_the_rows_of_the_full_shift():
     rows, at_targets, positions = targets()
     shifted = ops.convert_to_numpy(
-        relative_shift_targets(at_targets, positions[:, None], K)
+        relative_shift_targets(at_targets, positions[:, None], K, T)
     )
     full = ops.convert_to_numpy(relative_shift(rows, K))
     assert shifted.shape == (B, N, P, K)
@@ -135,7 +135,7 @@ def test_going_back_is_the_transpose(kind):
         if kind == "tokens":
             return ops.convert_to_numpy(relative_shift(scores, K))
         return ops.convert_to_numpy(
-            relative_shift_targets(scores, positions, K)
+            relative_shift_targets(scores, positions, K, T)
         )
 
     if kind == "tokens":
@@ -144,7 +144,7 @@ def test_going_back_is_the_transpose(kind):
     else:
         rows, other = at_targets, random(B, N, P, K)
         back = ops.convert_to_numpy(
-            relative_shift_targets_transpose(other, positions, T)
+            relative_shift_targets_transpose(other, positions, T, K + T)
         )
     assert back.shape == rows.shape
     # Every score stands at one distance alone, or at none.
@@ -208,16 +208,18 @@ def test_lengths_need_not_be_known():
         return (
             relative_shift(rows, num_keys),
             relative_shift_transpose(other),
-            relative_shift_targets(at_targets, positions, num_keys),
-            relative_shift_targets_transpose(other, positions, num_tokens),
+            relative_shift_targets(at_targets, positions, num_keys, num_tokens),
+            relative_shift_targets_transpose(
+                other, positions, num_tokens, num_keys + num_tokens
+            ),
             make_position_blocks(rows, num_tokens, num_keys),
         )
 
     expected = (
         relative_shift(rows, K),
         relative_shift_transpose(other),
-        relative_shift_targets(at_targets, positions, K),
-        relative_shift_targets_transpose(other, positions, T),
+        relative_shift_targets(at_targets, positions, K, T),
+        relative_shift_targets_transpose(other, positions, T, K + T),
         rows[..., None, :, :],
     )
     found = all_of_them(rows, at_targets, other, K, T)

@@ -41,9 +41,6 @@ def rules_of(inputs, targets, **changes):
     tokens = inputs[7].shape[2] - keys
     mask = random.random((B, rows, keys)) < 0.6
     mask[1, 3:4] = False  # a row that sees nothing
-    first = changes.get("first_half_length", 0)
-    if first:
-        mask[:, :first, keys - tokens + first :] = False
     values = {
         "mask": mask,
         "other_segment": random.random((B, rows, keys)) < 0.5,
@@ -52,7 +49,12 @@ def rules_of(inputs, targets, **changes):
         "dropout": 0.1,
         "seed": np.array([3, 5], "uint32"),
     }
+    position = np.tile(np.arange(tokens), (B, 1))
     if targets:
         positions = random.integers(0, tokens, (B, targets))
         values["target_positions"] = positions.astype("int32")
+        position = np.concatenate([position, positions], axis=1)
+    first = changes.get("first_half_length", 0)
+    in_first = (position < first)[:, -rows:, None]
+    mask &= ~(in_first & (np.arange(keys) >= keys - tokens + first))
     return values | changes

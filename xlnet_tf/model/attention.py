@@ -28,9 +28,10 @@ from xlnet_tf.model.kernels.scores import ScoreRules
 from xlnet_tf.model.kernels.scores import score_dtype
 from xlnet_tf.model.lora import AdaptableEinsumDense
 from xlnet_tf.model.masks import attention_mask
+from xlnet_tf.model.masks import other_segment
 from xlnet_tf.model.relative_position import mirror_distances
+from xlnet_tf.model.relative_position import num_unneeded_distances
 from xlnet_tf.model.relative_position import relative_position_encoding
-from xlnet_tf.model.sizes import is_zero
 from xlnet_tf.model.sizes import sizes_of
 
 
@@ -41,11 +42,10 @@ class AttentionContext:
     Not a tuple, because Keras refuses tuples of tensors and other values.
 
     Attributes:
-        position_encoding: float tensor of shape [1, K + T, D], or
-            [2, K + T, D]: R forwards, and R of a text read backwards. Or
-            [K, D] without dropout: only non-negative distances, from K - 1 to
-            0, are stored; negative ones follow from sin(-d) = -sin(d),
-            cos(-d) = cos(d).
+        position_encoding: float tensor of shape [1 or 2, K + T, D]: R forwards,
+            and R of a text read backwards, without the `num_unneeded` rows. Or
+            [K, D] without dropout: non-negative distances alone, from K - 1 to
+            0; negative ones follow from sin(-d) = -sin(d), cos(-d) = cos(d).
         is_reversed: bool tensor of shape [B], True = this row reads backwards,
             or None.
         mask: bool tensor of shape [B or 1, Q, K], True = may attend, or None.
@@ -57,6 +57,7 @@ class AttentionContext:
         observe: callable that takes the attention weights [B, N, Q, K] of each
             layer, or None (default).
         first_half_length: int, see `ScoreRules`. Default 0.
+        num_unneeded: int, last rows of R that no row reads. Default 0.
     """
 
     position_encoding: Any
@@ -68,6 +69,7 @@ class AttentionContext:
     kernel: str = "auto"
     observe: Any = None
     first_half_length: int = 0
+    num_unneeded: int = 0
 
     def of_targets(self, num_tokens):
         """The context of the query stream's rows alone.
@@ -110,12 +112,11 @@ def attention_context(
         config: XLNetConfig.
         memory_length: int or scalar of the backend, M.
         dtype: str, of `position_encoding`.
-        drop: function that applies dropout to R, or None (default). All
-            examples and both streams have one R, and so one mask; the released
-            code draws one for each example.
-        use_sinusoid_symmetry: bool, store non-negative distances only, which
-            is half the work for every layer. Without effect if `drop` is given,
-            because dropped values are not symmetric. Default False.
+        drop: function that applies dropout to R, or None (default). All rows
+            have one R, and one mask; the released code has one per example.
+        use_sinusoid_symmetry: bool, store non-negative distances only: half
+            the work. Not if `drop` is given: dropped values are not symmetric.
+            Default False.
         kernel: str, the attention kernel. Default "auto".
         observe: callable, see `AttentionContext`, or None (default).
         first_half_length: int, see `ScoreRules`. Default 0.
@@ -131,8 +132,9 @@ def attention_context(
         clamp_length=config.clamp_length,
         dtype=score_dtype(dtype),
     )
+    num_unneeded = num_unneeded_distances(num_tokens, first_half_length)
     if use_sinusoid_symmetry and drop is None:
-        encoding = encode(1, num_keys - 1)
+        encoding, num_unneeded = encode(1, num_keys - 1), 0
     else:
         directions = [False, True] if "is_reversed" in features else [False]
         encoding = ops.stack(
@@ -144,37 +146,19 @@ def attention_context(
     encoding = ops.cast(encoding, dtype)
     if drop is not None:
         encoding = drop(encoding)
-    if first_half_length and isinstance(num_tokens, int):
-        # The first half looks ahead no further than its own end, the others no
-        # further than the last token.
-        ahead = max(first_half_length, num_tokens - first_half_length)
-        encoding = encoding[..., : num_keys + ahead, :]
+    if num_unneeded:
+        encoding = encoding[:, :-num_unneeded]
     return AttentionContext(
         position_encoding=encoding,
         is_reversed=features.get("is_reversed"),
         mask=attention_mask(features, target_positions, config, memory_length),
-        other_segment=_other_segment(features, target_positions, memory_length),
+        other_segment=other_segment(features, target_positions, memory_length),
         target_positions=target_positions,
         kernel=kernel,
         observe=observe,
         first_half_length=first_half_length,
+        num_unneeded=num_unneeded,
     )
-
-
-def _other_segment(features, target_positions, memory_length):
-    """bool [B, T (+ P), M + T], True = different segments; None if unknown."""
-    if "segment_ids" not in features:
-        return None
-    key_segment = ops.cast(features["segment_ids"], "int32")
-    row_segment = key_segment
-    if target_positions is not None:
-        target_segment = ops.take_along_axis(
-            key_segment, target_positions, axis=1
-        )
-        row_segment = ops.concatenate([key_segment, target_segment], axis=1)
-    if not is_zero(memory_length):
-        key_segment = ops.pad(key_segment, [[0, 0], [memory_length, 0]])
-    return row_segment[:, :, None] != key_segment[:, None, :]
 
 
 @keras.saving.register_keras_serializable(package="xlnet_tf")
@@ -332,9 +316,7 @@ class RelativeAttention(keras.layers.Layer):
         query = self.query_projection(rows)  # [B, N, Q, H]
         key = project_keys(self.key_projection)  # [B, N, K, H]
         value = project_keys(self.value_projection)
-        position = self._project_distances(
-            context, sizes_of(keys)[1], sizes_of(key)[2]
-        )
+        position = self._project_distances(context, sizes_of(keys)[1])
 
         def bias(name):
             return ops.cast(getattr(self.biases, name), query.dtype)
@@ -365,15 +347,15 @@ class RelativeAttention(keras.layers.Layer):
         attended = find_kernel(context.kernel)(*scored, value, position, rules)
         return self.output_projection(attended)
 
-    def _project_distances(self, context, num_tokens, num_keys):
-        """R times W_k,R, [1 or 2, N, K + T, H]; 0 where R is cut off."""
+    def _project_distances(self, context, num_tokens):
+        """R times W_k,R, [1 or 2, N, K + T, H], 0 in rows of no need."""
         encoding = context.position_encoding
         if len(encoding.shape) == 3:
             position = self.position_projection(encoding)
-            missing = num_keys + num_tokens - sizes_of(position)[2]
-            if is_zero(missing):
+            if not context.num_unneeded:
                 return position
-            return ops.pad(position, [[0, 0], [0, 0], [0, missing], [0, 0]])
+            around = [[0, 0], [0, 0], [0, context.num_unneeded], [0, 0]]
+            return ops.pad(position, around)
         # The products of sines and of cosines, for non-negative distances.
         kernel = ops.cast(self.position_projection.kernel, encoding.dtype)
         width = self.hidden_dim // 2

@@ -172,6 +172,30 @@ def attention_mask(features, target_positions, config, memory_length):
     return _and_real_keys(rows, features, target_positions, memory_length)
 
 
+def other_segment(features, target_positions, memory_length):
+    """Find which keys belong to another segment than a row; memory has 0.
+
+    Args:
+        features, target_positions, memory_length: of `attention_mask`.
+
+    Returns:
+        bool tensor of shape [B, T (+ P), M + T], True = different segments, or
+        None if segments are unknown.
+    """
+    if "segment_ids" not in features:
+        return None
+    key_segment = ops.cast(features["segment_ids"], "int32")
+    row_segment = key_segment
+    if target_positions is not None:
+        target_segment = ops.take_along_axis(
+            key_segment, target_positions, axis=1
+        )
+        row_segment = ops.concatenate([key_segment, target_segment], axis=1)
+    if not is_zero(memory_length):
+        key_segment = ops.pad(key_segment, [[0, 0], [memory_length, 0]])
+    return row_segment[:, :, None] != key_segment[:, None, :]
+
+
 def _order_masks(features, target_positions, token_ids):
     """Content [B, T, T] and query [B, P, T] by the factorization order."""
     if "is_pseudo" in features:

@@ -78,6 +78,25 @@ def mirror_distances(even, odd, num_tokens):
     return ops.concatenate([past[..., :1, :], past, future], axis=-2)
 
 
+def num_unneeded_distances(num_tokens, first_half_length):
+    """Number of last rows of R that nothing reads if a first half sees itself.
+
+    The last token of that half is the last that it sees, and the last of all
+    tokens the last that the others see.
+
+    Args:
+        num_tokens: int, T, or a scalar of the backend, by which it is 0.
+        first_half_length: int, so many tokens see none of those behind; 0 for
+            no such half.
+
+    Returns:
+        int.
+    """
+    if not isinstance(num_tokens, int):
+        return 0
+    return min(first_half_length, num_tokens - first_half_length)
+
+
 def make_position_blocks(position, num_tokens, num_keys, size=None):
     """Slice the table of distances: for each block of tokens, those it needs.
 
@@ -197,39 +216,41 @@ def relative_shift_transpose(scores):
     return ops.reshape(rows, [*batch, size, width + 1])
 
 
-def relative_shift_targets(scores, target_positions, num_keys):
+def relative_shift_targets(scores, target_positions, num_keys, num_tokens):
     """Re-index scores of target rows from distance to key.
 
     Each row is shifted by its own position: the target at token t has its
     score for key k in column T - t + k.
 
     Args:
-        scores: tensor of shape [..., P, K + T].
+        scores: tensor of shape [..., P, R], R = K + T, or less where sizes are
+            ints: keys at the distances that are missing get 0.
         target_positions: int32 tensor of shape [..., P], values in [0, T).
-        num_keys: int, K.
+        num_keys, num_tokens: ints, or scalars of the backend, K and T.
 
     Returns:
         tensor of shape [..., P, K].
     """
-    num_tokens = sizes_of(scores)[-1] - num_keys
     return _shift_left(
-        slice_axis(scores, 1, num_keys + num_tokens - 1),
+        slice_axis(scores, 1, sizes_of(scores)[-1] - 1),
         num_tokens - 1 - target_positions,
         num_tokens,
         num_keys,
     )
 
 
-def relative_shift_targets_transpose(scores, target_positions, num_tokens):
+def relative_shift_targets_transpose(
+    scores, target_positions, num_tokens, num_distances
+):
     """Re-index target scores from key to distance, the gradient of the shift.
 
     Args:
         scores: tensor of shape [..., P, K].
         target_positions: int32 tensor of shape [..., P], values in [0, T).
-        num_tokens: int, T.
+        num_tokens, num_distances: ints, or scalars of the backend, T and R.
 
     Returns:
-        tensor of shape [..., P, K + T], 0 at distances that no key has.
+        tensor of shape [..., P, R], 0 at distances that no key has.
     """
     *batch, num_keys = sizes_of(scores)
     # A shift to the right, as a shift to the left of padded rows.
@@ -238,10 +259,10 @@ def relative_shift_targets_transpose(scores, target_positions, num_tokens):
         room = 2 ** _num_bits(num_tokens)
     around = [[0, 0]] * len(batch)
     return _shift_left(
-        ops.pad(scores, [*around, [room, num_tokens - 1]]),
+        ops.pad(scores, [*around, [room, num_distances - num_keys - 1]]),
         room - num_tokens + target_positions,
         room,
-        num_keys + num_tokens,
+        num_distances,
     )
 
 

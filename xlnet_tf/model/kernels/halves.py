@@ -9,6 +9,9 @@ half and memory alone. For T = 4 and M = 2, with halves of two tokens:
     row 2 x x x x x x      . never computed
     row 2 x x x x x x
 
+Distances further ahead than the longer part are read by no row, nor by a
+target, which sees no more than the content row of its token.
+
 Shapes: B batch, T tokens, M memory length, K = M + T keys, Q rows, N heads,
 H head dim, R = K + T distances.
 """
@@ -19,6 +22,7 @@ from typing import NamedTuple
 from keras import ops
 
 from xlnet_tf.model.relative_position import make_position_blocks
+from xlnet_tf.model.relative_position import num_unneeded_distances
 from xlnet_tf.model.relative_position import sum_position_blocks
 from xlnet_tf.model.sizes import sizes_of
 from xlnet_tf.model.sizes import slice_axis
@@ -30,7 +34,8 @@ class Part(NamedTuple):
     """Rows whose scores are computed together, and what they may see.
 
     Attributes:
-        rows, keys, distances: slices of Q, K and R.
+        rows, keys, distances: slices of Q, K and R; the distances of content.
+        target_distances: slice of R, the distances of targets.
         num_tokens: int or scalar of the backend, how many of the rows are
             content, unless `rules.streams` is "query".
         rules: ScoreRules of these rows and keys.
@@ -39,6 +44,7 @@ class Part(NamedTuple):
     rows: Any
     keys: Any
     distances: Any
+    target_distances: Any
     num_tokens: Any
     rules: Any
 
@@ -62,9 +68,10 @@ class Part(NamedTuple):
         return make_position_blocks(consecutive, self.num_tokens, num_keys)
 
     def _of_targets(self, position):
-        # Only targets read the undivided distances, and they need all.
         has_targets = self.rules.target_positions is not None
-        return position if has_targets else position[:, :, :0]
+        if not has_targets:
+            return position[:, :, :0]
+        return cut(position, self.target_distances)
 
     def distance_gradients(self, blocks, position, num_distances):
         """Gradients of what `distances_of` took, the transpose of it.
@@ -78,7 +85,7 @@ class Part(NamedTuple):
         """
         found = []
         if self.rules.target_positions is not None:
-            found.append(position)
+            found.append(_place(position, self.target_distances, num_distances))
         if self.rules.streams != "query":
             blocks = sum_position_blocks(blocks, self.num_tokens)
             found.append(_place(blocks, self.distances, num_distances))
@@ -135,10 +142,14 @@ def parts_of(rules, num_rows, num_keys, num_distances):
         or a size is not known before the call.
     """
     first, num_tokens = rules.first_half_length, num_distances - num_keys
+    rules = rules._replace(num_tokens=num_tokens)
     sizes = num_rows, num_keys, num_distances
-    is_known = all(isinstance(size, int) for size in sizes)
-    if not first or rules.streams == "query" or not is_known:
-        return [Part(_ALL, _ALL, _ALL, num_tokens, rules)]
+    if not first or not all(isinstance(size, int) for size in sizes):
+        return [Part(_ALL, _ALL, _ALL, _ALL, num_tokens, rules)]
+    num_unneeded = num_unneeded_distances(num_tokens, first)
+    of_targets = slice(0, num_distances - num_unneeded)
+    if rules.streams == "query":
+        return [Part(_ALL, _ALL, _ALL, of_targets, num_tokens, rules)]
 
     def part(rows, keys, distances, num_tokens, **changes):
         def of_part(tensor):
@@ -152,7 +163,7 @@ def parts_of(rules, num_rows, num_keys, num_distances):
             mask_rows=None if mask_rows is None else cut(mask_rows, rows),
             **changes,
         )
-        return Part(rows, keys, distances, num_tokens, of_rows)
+        return Part(rows, keys, distances, of_targets, num_tokens, of_rows)
 
     rest = num_tokens - first
     # The distances of fewer tokens and keys are consecutive rows of the table.

@@ -45,9 +45,10 @@ class ScoreRules(NamedTuple):
             for no dropout.
         streams: "both" (default) if the rows are T of the content stream and
             then P of the query stream, "query" if they are the P alone.
-        first_half_length: int, the mask lets content rows of so many tokens
-            see none of the tokens behind. Default 0, it may let them. A kernel
-            need not make use of it.
+        first_half_length: int, the mask lets content rows of so many tokens,
+            and targets there, see none of the tokens behind. Default 0, it may
+            let them. A kernel need not make use of it.
+        num_tokens: int or scalar of the backend, T, set by the kernel.
         mask_rows: uint32 tensor of shape [..., Q, 1], `hash_rows` of dropout's
             mask, made by the kernel. Default None, without dropout.
         keep: bool tensor of shape [..., Q, K], True = dropout keeps it, drawn
@@ -62,6 +63,7 @@ class ScoreRules(NamedTuple):
     seed: Any = None
     streams: str = "both"
     first_half_length: int = 0
+    num_tokens: Any = None
     mask_rows: Any = None
     keep: Any = None
 
@@ -89,7 +91,8 @@ class HeadInputs(NamedTuple):
         key, value: float tensors of shape [..., K, H].
         position_blocks: float tensor of shape [..., T / S, K + S, H], projected
             distances as `relative_position.make_position_blocks` slices them.
-        position: float tensor of shape [..., R, H], projected distances.
+        position: float tensor of shape [..., R, H], projected distances, or
+            the first ones, as many as targets need.
     """
 
     content_query: Any
@@ -143,7 +146,10 @@ def _scores(inputs, rules):
     )
     if rules.target_positions is not None:
         target_scores = relative_shift_targets(
-            _product(targets, inputs.position), rules.target_positions, num_keys
+            _product(targets, inputs.position),
+            rules.target_positions,
+            num_keys,
+            rules.num_tokens,
         )
         position_scores = ops.concatenate(
             [position_scores, target_scores], axis=-2
@@ -283,8 +289,6 @@ def attention_gradient(inputs, rules, weights, factor, mean, upstream):
 
 def _position_gradients(score_gradient, inputs, rules):
     """Gradients of `position_query`, `position_blocks` and `position`."""
-    num_keys = sizes_of(score_gradient)[-1]
-    num_tokens = sizes_of(inputs.position)[-2] - num_keys
     token_gradient, target_gradient = _split_rows(score_gradient, inputs, rules)
     tokens, targets = _split_rows(inputs.position_query, inputs, rules)
     query, blocks = _backward_product(
@@ -302,7 +306,10 @@ def _position_gradients(score_gradient, inputs, rules):
         targets,
         inputs.position,
         lambda scores, positions: relative_shift_targets_transpose(
-            scores, positions, num_tokens
+            scores,
+            positions,
+            rules.num_tokens,
+            sizes_of(inputs.position)[-2],
         ),
         rules.target_positions,
     )
