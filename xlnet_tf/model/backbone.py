@@ -74,9 +74,10 @@ class XLNetBackbone(BaseBackbone):
         attention_weights: bool, whether to give the probabilities of attention
             too. The layers then run in turn. Default False.
         first_half_length: int, a promise that content rows of the first so
-            many tokens may see none of the tokens behind, as in records with
-            a half that is reused: "memory_efficient", and "fused" on a GPU,
-            then leave these scores out, and are wrong where it does not hold.
+            many tokens, and targets there, may see none of the tokens behind,
+            as in records with a half that is reused. Distances that none then
+            reads are not projected, and "memory_efficient", and "fused" on a
+            GPU, leave these scores out: wrong where it does not hold.
             Default 0, no promise.
 
     Returns:
