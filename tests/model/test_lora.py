@@ -157,15 +157,16 @@ def test_a_step_changes_adapters_and_head_alone():
 
 def test_the_gradient_of_a_bias_sums_every_row_once():
     """Short and long rows, of any number, at each multiple of the window."""
-    layer = AdaptableDense(3)
-    layer.build((None, 2))
-    for shape in ([5], [2, 3], [1, 32], [2, 33], [2, 64], [3, 70], [2, 2, 65]):
-        upstream = np.random.default_rng(0).normal(size=[*shape, 3])
-        with tf.GradientTape() as tape:
-            outputs = layer(tf.ones([*shape, 2])) * upstream
-        found = tape.gradient(outputs, layer.bias.value)
-        expected = upstream.reshape([-1, 3]).sum(axis=0)
-        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+    for width in (3, 1024):
+        layer = AdaptableDense(width)
+        layer.build((None, 2))
+        for shape in ([5], [2, 3], [1, 32], [2, 33], [2, 64], [2, 2, 65]):
+            upstream = np.random.default_rng(0).normal(size=[*shape, width])
+            with tf.GradientTape() as tape:
+                outputs = layer(tf.ones([*shape, 2])) * upstream
+            found = tape.gradient(outputs, layer.bias.value)
+            expected = upstream.reshape([-1, width]).sum(axis=0)
+            np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
 
 
 def test_every_way_of_computing_gives_the_same_numbers():

@@ -23,8 +23,8 @@ from keras import ops
 
 from xlnet_tf.model.sizes import sizes_of
 
-# Numbers that XLA sums at once.
-_WINDOW = 32
+# Numbers that XLA sums at once, and a length of rows beyond which it is slow.
+_WINDOW, _WIDE = 32, 1024
 
 # Names in a file of weights, next to Keras' own names, which are numbers.
 _A, _B, _SCALE = "lora_kernel_a", "lora_kernel_b", "lora_scale"
@@ -246,9 +246,9 @@ def _add_bias(outputs, bias):
 def sum_rows(tensor):
     """Sum all axes but the last.
 
-    Of the sum over two axes XLA makes windows of 2 x 32 numbers, and computes
-    them in five times the time of these sums over one, if the last axis is
-    long. It would join a sum of sums, but not with an addition in between.
+    Of the sum over two axes XLA makes windows of 2 x 32 numbers, and if the
+    last axis is long, computes them in five times the time of these sums over
+    one. It would join a sum of sums, but not with an addition in between.
 
     Args:
         tensor: float tensor of shape [..., rows, W].
@@ -256,10 +256,10 @@ def sum_rows(tensor):
     Returns:
         tensor of shape [W].
     """
-    *others, num_rows, _ = sizes_of(tensor)
+    *others, num_rows, width = sizes_of(tensor)
     outer = list(range(len(others)))
     is_long = isinstance(num_rows, int) and num_rows > _WINDOW
-    if not others or not is_long:
+    if not others or not is_long or width < _WIDE:
         return ops.sum(tensor, axis=[*outer, len(others)])
     num_first = (num_rows - 1) // _WINDOW * _WINDOW
     first, last = ops.split(tensor, [num_first], axis=-2)
