@@ -55,6 +55,7 @@ def rules_of(inputs, targets, **changes):
         values["target_positions"] = positions.astype("int32")
         position = np.concatenate([position, positions], axis=1)
     first = changes.get("first_half_length", 0)
-    in_first = (position < first)[:, -rows:, None]
+    position = position[:, position.shape[1] - rows :, None]
+    in_first = position < first
     mask &= ~(in_first & (np.arange(keys) >= keys - tokens + first))
     return values | changes
