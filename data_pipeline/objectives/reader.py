@@ -55,7 +55,8 @@ class ObjectiveReader:
     def first_half_length(self, manifest):
         """Number of first tokens that see none of those behind.
 
-        Of rows of content, in a backbone that reads `factorization_rank`.
+        Of rows of content, and of targets there, in a backbone that reads
+        `factorization_rank`.
 
         Args:
             manifest: Manifest.

@@ -434,6 +434,26 @@ def test_the_symmetry_of_sinusoids_is_used_where_it_holds(monkeypatch):
     assert largest_difference(outputs, expected) < TOLERANCE
 
 
+@pytest.mark.usefixtures("frozen_heap")
+def test_distances_of_no_use_are_cut_off_after_dropout(monkeypatch):
+    """Of both directions, and the rest has the values that it has uncut."""
+    encodings = []
+
+    def spied(*args, **kwargs):
+        context = attention_context(*args, **kwargs)
+        encodings.append(as_numpy(context.position_encoding))
+        return context
+
+    monkeypatch.setattr(backbone_module, "attention_context", spied)
+    features = {**small_features(), "dropout_seed": np.array([3, 5], "int32")}
+    backbone = small_backbone(dropout=0.5)
+    for half in (0, 1, T - 2):
+        backbone(features, training=True, first_half_length=half)
+    whole, *others = encodings
+    for half, encoding in zip((1, 2), others, strict=True):
+        np.testing.assert_array_equal(encoding, whole[:, :-half])
+
+
 def test_weights_have_the_paths_that_files_and_optimizers_know():
     """Formats of weights, layer-wise decay and users' files depend on them."""
     blocks = """attention_norm/gamma attention_norm/beta intermediate/kernel

@@ -348,7 +348,7 @@ class RelativeAttention(keras.layers.Layer):
         return self.output_projection(attended)
 
     def _project_distances(self, context, num_tokens):
-        """R times W_k,R, [1 or 2, N, K + T, H], 0 in rows of no need."""
+        """R times W_k,R, [1 or 2, N, K + T, H], 0 where R is cut off."""
         encoding = context.position_encoding
         if len(encoding.shape) == 3:
             position = self.position_projection(encoding)

@@ -75,10 +75,10 @@ class XLNetBackbone(BaseBackbone):
             too. The layers then run in turn. Default False.
         first_half_length: int, a promise that content rows of the first so
             many tokens, and targets there, may see none of the tokens behind,
-            as in records with a half that is reused. Distances that none then
-            reads are not projected, and "memory_efficient", and "fused" on a
-            GPU, leave these scores out: wrong where it does not hold.
-            Default 0, no promise.
+            as in records with a half that is reused. Distances that are then
+            unused are not projected, and "memory_efficient", and "fused" on a
+            GPU, leave these scores out. Outputs are wrong where the promise
+            does not hold. Default 0, no promise.
 
     Returns:
         dict: `content` [B, T, D]; `query` [B, P, D] if targets are given;

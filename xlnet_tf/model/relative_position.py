@@ -79,10 +79,9 @@ def mirror_distances(even, odd, num_tokens):
 
 
 def num_unneeded_distances(num_tokens, first_half_length):
-    """Number of last rows of R that nothing reads if a first half sees itself.
+    """Number of last rows of R that are unused if a first half is promised.
 
-    The last token of that half is the last that it sees, and the last of all
-    tokens the last that the others see.
+    Nothing then looks ahead further than within that half, or within the rest.
 
     Args:
         num_tokens: int, T, or a scalar of the backend, by which it is 0.

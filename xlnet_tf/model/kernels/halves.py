@@ -9,8 +9,8 @@ half and memory alone. For T = 4 and M = 2, with halves of two tokens:
     row 2 x x x x x x      . never computed
     row 2 x x x x x x
 
-Distances further ahead than the longer part are read by no row, nor by a
-target, which sees no more than the content row of its token.
+A target sees no more than the content row of its token does. So nothing looks
+ahead further than the longer part is, and the distances beyond are cut off.
 
 Shapes: B batch, T tokens, M memory length, K = M + T keys, Q rows, N heads,
 H head dim, R = K + T distances.

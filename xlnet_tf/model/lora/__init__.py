@@ -23,7 +23,7 @@ from keras import ops
 
 from xlnet_tf.model.sizes import sizes_of
 
-# Numbers that XLA sums at once, and a length of rows beyond which it is slow.
+# XLA sums so many numbers at once, and is slow for columns of this number.
 _WINDOW, _WIDE = 32, 1024
 
 # Names in a file of weights, next to Keras' own names, which are numbers.
@@ -234,27 +234,21 @@ class AdaptableEinsumDense(Adaptable, keras.layers.EinsumDense):
 
 @ops.custom_gradient
 def _add_bias(outputs, bias):
-    """[..., rows, W] + [W], with `sum_rows` for the gradient of the second."""
+    """[..., rows, W] + [W], with `_sum_rows` for the gradient of the second."""
 
     def gradient(*arguments, upstream=None):
         upstream = arguments[0] if upstream is None else upstream
-        return upstream, sum_rows(upstream)
+        return upstream, _sum_rows(upstream)
 
     return outputs + bias, gradient
 
 
-def sum_rows(tensor):
-    """Sum all axes but the last.
+def _sum_rows(tensor):
+    """Sum [..., rows, W] to [W], one axis at a time.
 
-    Of the sum over two axes XLA makes windows of 2 x 32 numbers, and if the
-    last axis is long, computes them in five times the time of these sums over
-    one. It would join a sum of sums, but not with an addition in between.
-
-    Args:
-        tensor: float tensor of shape [..., rows, W].
-
-    Returns:
-        tensor of shape [W].
+    If W is large, XLA on a CPU takes five times as long for a sum over two
+    axes. It would also join a sum of sums to one; the addition in between
+    prevents that.
     """
     *others, num_rows, width = sizes_of(tensor)
     outer = list(range(len(others)))
