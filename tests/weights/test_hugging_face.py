@@ -140,6 +140,23 @@ def test_biases_are_tied_only_where_they_are_equal(saved):
         XLNetBackbone.from_preset(saved)
 
 
+def test_the_config_says_whether_a_summary_has_a_layer(tmp_path, models):
+    """As their code reads it, whatever the files hold."""
+    model = models(XLNetTextClassifier, num_classes=3)
+    save_hugging_face(model, tmp_path)
+    (tmp_path / "SHA256SUMS").unlink()
+    edit_config(tmp_path, "summary_use_proj")
+    assert_same(model, XLNetTextClassifier.from_preset(tmp_path))
+    edit_config(tmp_path, summary_use_proj=False)
+    bare = XLNetTextClassifier.from_preset(tmp_path)
+    assert bare.head.summary_dense is None
+    edit(tmp_path, lambda x: x.pop("sequence_summary.summary.weight"))
+    XLNetTextClassifier.from_preset(tmp_path)
+    edit_config(tmp_path, summary_use_proj=True)
+    with pytest.raises(ValueError, match="missing: sequence_summary.summary.w"):
+        XLNetTextClassifier.from_preset(tmp_path)
+
+
 def test_a_language_model_head_with_other_weights_is_refused(saved):
     edit_config(saved, tie_word_embeddings=False)
 

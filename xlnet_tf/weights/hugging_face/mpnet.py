@@ -48,10 +48,10 @@ class MPNetSource(BertSource):
 
     def heads(self):
         shapes, heads = self.shapes(), []
-        # The transform of MPNet's LM head always computes GELU.
-        is_ours = self.values.get("hidden_act", "gelu") == "gelu"
-        if is_ours and "lm_head.bias" in shapes:
-            heads.append(Head("XLNetPretrainer", {"has_transform": True}))
+        if "lm_head.bias" in shapes:
+            # Whatever the config's activation, as their code computes it.
+            transform = {"has_transform": True, "transform_gelu": "erf"}
+            heads.append(Head("XLNetPretrainer", transform))
         dropout = {"dropout": self.values.get("hidden_dropout_prob", 0.1)}
         summary = {**SUMMARY, **dropout}
         if _SEQUENCE in shapes:
@@ -60,34 +60,47 @@ class MPNetSource(BertSource):
             if classes == 1:
                 heads.append(Head("XLNetTextRegressor", summary))
             heads.append(Head("XLNetTextClassifier", arguments))
-        elif self.is_a("MPNetForMultipleChoice"):
-            heads.append(Head("XLNetMultipleChoice", summary))
         elif "classifier.weight" in shapes:
-            classes = self.class_arguments(shapes["classifier.weight"][0])
-            heads.append(Head("XLNetTokenClassifier", {**classes, **dropout}))
+            classes = shapes["classifier.weight"][0]
+            # Tokens are classified without the pooler; see `BertSource`.
+            has_pooler = f"{self.scope}pooler.dense.weight" in shapes
+            is_of_tokens = self.is_a("MPNetForTokenClassification")
+            if classes == 1 and has_pooler and not is_of_tokens:
+                heads.append(Head("XLNetMultipleChoice", summary))
+            else:
+                arguments = {**self.class_arguments(classes), **dropout}
+                heads.append(Head("XLNetTokenClassifier", arguments))
         if "qa_outputs.weight" in shapes:
             heads.append(Head("XLNetSpanClassifier", {"dropout": 0.0}))
         return heads
 
     def backbone_weights(self, backbone):
-        table = of_config(_backbone_table(self.scope), backbone.config)
+        table = of_config(backbone_table(self.scope), backbone.config)
         return table_weights(backbone, table)
 
     def head_weights(self, task, head):
-        return task_head_weights(task, _head_tables(self.scope), head)
+        return task_head_weights(task, head_tables(self.scope), head)
 
     def new_head_weights(self, model):
         return []  # Hugging Face's classifier of an MPNet reads no pooler.
 
     def fill(self, model, head=None, strict=True):
         self.refuse_own_embedding(head, "lm_head.decoder.weight")
+        is_language_model = head is not None and head.task == "XLNetPretrainer"
+        if is_language_model and model.config.activation != "gelu":
+            raise ValueError(
+                f"{self.path} has an LM head that computes GELU beside layers "
+                f"that compute {model.config.activation}; here both compute "
+                "the same. Give `has_transform=False` for a new head, or load "
+                "the BertBackbone alone."
+            )
         super().fill(model, head, strict)
 
     def is_leftover(self, name):
         return bool(_HEADS.match(name))
 
 
-def _head_tables(scope):
+def head_tables(scope):
     """MPNet's name of every variable of every head; as `bert.head_tables`."""
     sequence = {
         **dense("head/summary_dense", "classifier.dense"),
@@ -110,7 +123,7 @@ def _head_tables(scope):
     }
 
 
-def _backbone_table(scope):
+def backbone_table(scope):
     """MPNet's name of every variable of a backbone, dict of str to Place."""
     ours, theirs = "block_{}", f"{scope}encoder.layer.{{}}"
     inside, embeddings = f"{theirs}.attention", f"{scope}embeddings"

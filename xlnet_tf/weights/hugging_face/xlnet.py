@@ -116,8 +116,7 @@ class XLNetSource(HuggingFaceSource):
             # "cls_index" means the last token without an index, which Hugging
             # Face's classes never pass.
             "summary": "last" if summary == "cls_index" else summary,
-            "projection": "sequence_summary.summary.weight"
-            in self.tensors.shapes,
+            "projection": bool(values.get("summary_use_proj", True)),
             "activation": _activation(values),
             "dropout": values.get("summary_last_dropout", 0.1),
         }
