@@ -1,12 +1,14 @@
 """Every run: whose directory it is, how it ends, what its errors say."""
 
+import contextlib
 import dataclasses
 import errno
 import json
 import os
+import re
+import sys
 import types
 
-import filelock
 import pytest
 import tensorflow as tf
 
@@ -184,12 +186,42 @@ def test_one_program_at_a_time(tmp_path):
 
 
 def test_a_disk_without_locks_is_used_all_the_same(tmp_path, monkeypatch):
-    def cannot(*arguments, **named):
-        raise OSError(errno.ENOLCK, "No locks available")
+    """It is said that nothing keeps a second program out."""
+    # The last is of NFS, and has no name in Python.
+    numbers = (errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, 524)
+    for number in numbers:
 
-    monkeypatch.setattr(filelock.FileLock, "acquire", cannot)
-    with claimed(tmp_path), claimed(tmp_path):
-        pass
+        def cannot(*arguments, number=number):
+            raise OSError(number, os.strerror(number))
+
+        monkeypatch.setattr("fcntl.flock", cannot)
+        reason = re.escape(os.strerror(number))
+        message = f"{tmp_path} is not locked.*{reason}.* no other program"
+        for _ in range(2):
+            with pytest.warns(UserWarning, match=message) as told:
+                with claimed(tmp_path), claimed(tmp_path):
+                    pass
+            assert len(told) == 2
+
+
+def test_a_run_says_first_that_it_is_not_locked(tmp_path, capsys, monkeypatch):
+    def cannot(*arguments):
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr("fcntl.flock", cannot)
+    steps = "read_data remove_leftovers open_directory create_model restore"
+    run = types.SimpleNamespace(
+        **dict.fromkeys(steps.split(), lambda: None),
+        report=lambda: sys.stderr.write("begins\n"),
+        loop=lambda: 143,
+        is_chief=True,
+        output=tmp_path,
+    )
+    with contextlib.ExitStack() as run._held:
+        assert Run.train(run) == 143
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0].startswith(f"warning: {tmp_path} is not locked")
+    assert lines[1:] == ["begins"]
 
 
 def test_exports_of_another_run_are_refused(tmp_path):

@@ -1,6 +1,7 @@
 """The directory of a run: whose it is, and what kills left in it."""
 
 import contextlib
+import warnings
 
 from xlnet_tf.files import as_path
 from xlnet_tf.files import check_tensorflow_reads
@@ -17,7 +18,8 @@ def claimed(directory):
     """Context in which no other program runs in the directory of a run.
 
     At its start, files are removed that a killed run had not finished writing.
-    Nothing is locked in a bucket, nor on a disk that cannot lock files.
+    Nothing is locked in a bucket, nor on a disk that cannot lock files, which
+    is warned of.
 
     Args:
         directory: path, which is made. If it did not exist and nothing was
@@ -38,8 +40,15 @@ def claimed(directory):
     try:
         with contextlib.ExitStack() as held:
             if not is_remote(directory):
-                with contextlib.suppress(CannotLock):
+                try:
                     held.enter_context(_lock(directory))
+                except CannotLock as error:
+                    warnings.warn(
+                        f"{directory} is not locked, because its disk cannot "
+                        f"lock files ({error}): see to it that no other "
+                        "program works there",
+                        stacklevel=3,
+                    )
             for path in list(directory.iterdir()):
                 if is_unfinished(path):
                     remove(path)

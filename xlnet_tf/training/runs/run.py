@@ -12,6 +12,7 @@ import keras
 import orbit
 import tensorflow as tf
 
+from data_pipeline.command_line import warnings_in_a_line
 from xlnet_tf.files import as_path
 from xlnet_tf.files import read_json
 from xlnet_tf.files import written_whole
@@ -101,8 +102,7 @@ class Run(abc.ABC):
         """Trains from the newest checkpoint, if any, to the last step.
 
         Returns:
-            int, 0 when done, 143 when stopped by SIGTERM or the time limit,
-            130 by Ctrl-C.
+            int: 0 done, 143 stopped by SIGTERM or time limit, 130 by Ctrl-C.
 
         Raises:
             ValueError, FileNotFoundError, RuntimeError: if options, data,
@@ -110,7 +110,8 @@ class Run(abc.ABC):
         """
         self.read_data()
         if self.is_chief:
-            self._held.enter_context(claimed(self.output))
+            with warnings_in_a_line():
+                self._held.enter_context(claimed(self.output))
             self.remove_leftovers()
         self.open_directory()
         self.create_model()
@@ -251,8 +252,7 @@ class Run(abc.ABC):
         """Restores the newest whole checkpoint, or starts from the beginning.
 
         Args:
-            before: int, a step that checkpoints are to be earlier than, or None
-                (default) for any.
+            before: int or None (default), to restore one of an earlier step.
 
         Raises:
             RuntimeError: if the workers restored different steps.
