@@ -374,6 +374,14 @@ def _join_blocks(tokens):
 
 
 def _product(rows, columns):
+    """...qh,...kh->...qk"""
+    *batch, num_columns, width = sizes_of(columns)
+    if all(isinstance(size, int) and size == 1 for size in batch):
+        # A single matrix is multiplied by all rows at once. As a batch that is
+        # broadcast, oneDNN in TensorFlow 2.20 writes out of bounds: models of
+        # one head got wrong numbers, or crashed.
+        matrix = ops.reshape(columns, [num_columns, width])
+        return ops.tensordot(rows, matrix, [[-1], [-1]])
     return ops.einsum("...qh,...kh->...qk", rows, columns)
 
 
