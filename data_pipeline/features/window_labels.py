@@ -9,6 +9,10 @@ from data_pipeline.features.answers import strip
 from data_pipeline.features.answers import valid_utf8
 from data_pipeline.tokenization.ragged import row_ids
 
+# Of RE2: the characters that `has_text` of `data_pipeline.tasks.examples` does
+# not count.
+_NO_TEXT = r"[\p{Cc}\p{Cf}\p{Me}\p{Mn}\p{Z}]*"
+
 
 def answer_pieces(windows, contexts, starts, texts, rows=None):
     """The pieces of contexts that hold answers.
@@ -122,7 +126,7 @@ def training_windows(windows, contexts, answer_starts, answer_texts):
         contexts: string tensor [N].
         answer_starts: int tensor [N], in characters of the context; below 0 =
             no answer.
-        answer_texts: string tensor [N].
+        answer_texts: string tensor [N]; without text = no answer.
 
     Returns:
         features: dict of tensors [N, T] and [N], with `start_positions`.
@@ -167,5 +171,8 @@ def training_windows(windows, contexts, answer_starts, answer_texts):
             "end_positions": tf.where(holds, end, index),
             "is_impossible": tf.cast(~holds, tf.float32),
         }
-        weights = tf.cast(is_found | (answer_starts < 0), tf.float32)
+        is_none = (answer_starts < 0) | tf.strings.regex_full_match(
+            valid_utf8(answer_texts), _NO_TEXT
+        )
+        weights = tf.cast(is_found | is_none, tf.float32)
         return {**features, "start_positions": start}, labels, weights

@@ -8,6 +8,7 @@ import dataclasses
 import hashlib
 import json
 import typing
+import unicodedata
 
 SPLITS = ("train", "dev", "dev_mismatched", "test", "test_mismatched")
 KINDS = (
@@ -20,6 +21,8 @@ KINDS = (
     "ranking",
     "sequence_to_sequence",
 )
+# Categories of Unicode.
+_UNSEEN = ("Cc", "Cf", "Me", "Mn", "Zl", "Zp", "Zs")
 # The first decides which weights of a run are the best.
 NUMBER_METRICS = (
     "pearson",
@@ -125,6 +128,18 @@ class ChoiceExample(typing.NamedTuple):
     where: str = ""
 
 
+def has_text(answer):
+    """Whether the text of an answer has a character that is seen.
+
+    Blanks, control and format characters, and marks without a letter are no
+    text: the cleaning drops them, and no span can be an answer of them alone.
+
+    Args:
+        answer: str.
+    """
+    return any(unicodedata.category(x) not in _UNSEEN for x in answer)
+
+
 class Answer(typing.NamedTuple):
     """A span of a context: its text and its offset in characters."""
 
@@ -142,6 +157,13 @@ class QuestionExample(typing.NamedTuple):
     is_impossible: bool = False
     title: str = ""
     where: str = ""
+
+    @property
+    def true_answers(self):
+        """The answers that have a text; none if the question is impossible."""
+        if self.is_impossible:
+            return ()
+        return tuple(one for one in self.answers if has_text(one.text))
 
 
 class TokensExample(typing.NamedTuple):

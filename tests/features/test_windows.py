@@ -259,7 +259,7 @@ def test_the_window_to_train_on_has_the_most_context(
         ) == label
         assert labels["is_impossible"][row] == float(not holding)
         spans = slow_spans(one, tokenizer.encode_with_offsets(one.context)[1])
-        assert weights[row] == float(bool(spans) or not one.answers)
+        assert weights[row] == float(bool(spans) or not one.true_answers)
     assert 3 < whole < len(examples) - 3
 
 

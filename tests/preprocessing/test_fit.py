@@ -331,6 +331,11 @@ def test_answers_that_do_not_stand_in_the_context():
         task.numbered({**y, "answer_start": np.array([6, 2])}, x)
     nothing = {"answer_start": [-1, 3], "answer_text": ["", "1923"]}
     assert task.numbered(nothing, x) is nothing
+    for text in ("", " ", "\u200b"):
+        none = {"answer_start": [0, 3], "answer_text": [text, "1923"]}
+        message = "1 of 2 answers have an `answer_start` and no text.*'It was"
+        with pytest.warns(UserWarning, match=message):
+            task.numbered(none, x)
     # As the preprocessor does, without the blanks around an answer.
     blanks = {"answer_start": [6, 2], "answer_text": [" Rome ", " 1923"]}
     assert task.numbered(blanks, x) is blanks

@@ -8,6 +8,7 @@ import tensorflow as tf
 from data_pipeline.tasks.catalog import find_task
 from data_pipeline.tasks.examples import Answer
 from data_pipeline.tasks.examples import QuestionExample
+from data_pipeline.tasks.examples import has_text
 from data_pipeline.tasks.reading import read_examples
 from data_pipeline.tokenization.tokenizer import Tokenizer
 from tests.support.export_fixtures import tiny_tokenizer
@@ -115,14 +116,15 @@ def test_labels_of_encoded_windows():
         [good, wrong, both, empty, dropped, none, example("ba")],
         training=True,
     )
-    assert encoded.dense["example"].tolist() == [0, 2, 5, 6]
-    assert encoded.dense["is_impossible"].tolist() == [0, 0, 1, 1]
+    assert encoded.dense["example"].tolist() == [0, 2, 3, 4, 5, 6]
+    assert encoded.dense["is_impossible"].tolist() == [0, 0, 1, 1, 1, 1]
     assert encoded.dense["is_impossible"].dtype == np.float32
     counts = encoded.counts
     assert counts["contexts"] == 3
-    assert counts["windows"] == 4
-    assert (counts["answers"], counts["misplaced"]) == (6, 4)
-    assert (counts["left_out"], counts["impossible"]) == (3, 2)
+    assert counts["windows"] == 6
+    assert (counts["answers"], counts["misplaced"]) == (4, 2)
+    # Answers without text are none.
+    assert (counts["left_out"], counts["impossible"]) == (1, 4)
     starts, ends = (
         encoded.dense[f"{edge}_position"] for edge in ("start", "end")
     )
@@ -136,9 +138,9 @@ def test_labels_of_encoded_windows():
     ]
     assert [text.strip() for text in decoded[:2]] == ["co", "fi"]
     assert encoded.notes[0].startswith(
-        "windows   7 questions about 3 contexts: 4 windows; 0 questions cut, 0 "
-        "contexts split; 2 windows with an answer, 2 questions without one; 6 "
-        "answers, 0 not at the borders of pieces, 4 not at their place; 3 "
+        "windows   7 questions about 3 contexts: 6 windows; 0 questions cut, 0 "
+        "contexts split; 2 windows with an answer, 4 questions without one; 4 "
+        "answers, 0 not at the borders of pieces, 2 not at their place; 1 "
     )
     assert not encoded.unbatched
 
@@ -232,6 +234,26 @@ def test_answers_that_are_not_there_have_no_weight(preprocessor):
     expected[0] = 0
     np.testing.assert_array_equal(weights, expected)
     assert labels["is_impossible"][0] == 1
+
+
+def test_answers_without_text_are_none(preprocessor):
+    """Whatever their place, and they count in the loss."""
+    texts = ["", " \t", "\u200b", "\u3000\ufeff", "\u0301", "nowhere"]
+    y = {"answer_start": [3, 0, 2, 1, 2, 2], "answer_text": texts}
+    x = {name: column[:6] for name, column in X.items()}
+    _, labels, weights = preprocessor(x, y)
+    np.testing.assert_array_equal(weights, [1, 1, 1, 1, 1, 0])
+    np.testing.assert_array_equal(labels["is_impossible"], np.ones(6))
+    np.testing.assert_array_equal(
+        labels["start_positions"], labels["end_positions"]
+    )
+    # By the same characters as in files.
+    texts = list(map(chr, range(0x600)))
+    texts += ["\u200b", "\u2028", "\u3000", "\ud7a3", "\ufeff", "\ufffd"]
+    x = {name: [column[0]] * len(texts) for name, column in X.items()}
+    y = {"answer_start": [99] * len(texts), "answer_text": texts}
+    expected = [not has_text(x) for x in texts]
+    np.testing.assert_array_equal(preprocessor(x, y)[2], expected)
 
 
 def test_in_data_sets(preprocessor):

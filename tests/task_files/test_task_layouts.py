@@ -14,6 +14,7 @@ from data_pipeline.tasks.examples import TextExample
 from data_pipeline.tasks.examples import TokensExample
 from data_pipeline.tasks.readers.conll import convert_iob1
 from data_pipeline.tasks.reading import find_split
+from data_pipeline.tasks.reading import is_labelled
 from data_pipeline.tasks.reading import read_examples
 
 
@@ -235,6 +236,59 @@ def test_questions_a_line(tmp_path):
         write(path, text)
         with pytest.raises(ValueError, match=message):
             read_examples("squad-2.0", path)
+
+
+# What the files hold where an annotator gave none.
+NO_TEXTS = ("", " ", "\t\n", "\u200b", "\u3000", None)
+
+
+def test_answers_without_text_are_none(tmp_path):
+    path = tmp_path / "a.json"
+    good = question(1, "old", 9)
+    for text in NO_TEXTS:
+        for start in (0, -1, None):
+            none = question(2, text, start, is_impossible=False)
+            mixed = question(3, text, start)
+            mixed["answers"] *= 2
+            mixed["answers"].insert(1, *good["answers"])
+            write(path, squad(good, none, mixed))
+            message = "a.json: 3 answers have no text .*, 1 ques.* question q2"
+            with pytest.warns(UserWarning, match=message) as told:
+                found = read_examples("squad-2.0", path)
+            assert len(told) == 1
+            assert [x.is_impossible for x in found] == [False, True, False]
+            kept = (Answer("old", 9),)
+            assert [x.answers for x in found] == [kept, (), kept]
+            with pytest.raises(ValueError, match="question q2: its answers"):
+                read_examples("squad-1.1", path)
+            for task in ("squad-1.1", "squad-2.0"):  # as without answers
+                with pytest.warns(UserWarning, match="3 answers have no text"):
+                    found = read_examples(task, path, "test")
+                assert [is_labelled(x) for x in found] == [True, False, True]
+            write(path, squad(good, mixed))
+            with pytest.warns(UserWarning, match="2 answers .* 0 questions"):
+                found = read_examples("squad-1.1", path)
+            assert [x.answers for x in found] == [kept, kept]
+
+
+def test_flat_answers_without_text_are_none(tmp_path):
+    one = {"context": "Oaks are old.", "question": "?"}
+    path = tmp_path / "a.jsonl"
+    for text in NO_TEXTS:
+        rows = [
+            {**one, "answers": {"text": ["old"], "answer_start": [9]}},
+            {**one, "answers": {"text": [text], "answer_start": [0]}},
+            {**one, "answers": [{"text": text, "answer_start": 0}]},
+            {**one, "answers": {"text": [text, "old"], "answer_start": [0, 9]}},
+        ]
+        write(path, "\n".join(map(json.dumps, rows)))
+        message = "3 answers have no text .*, 2 questions .* of question 2"
+        with pytest.warns(UserWarning, match=message):
+            found = read_examples("squad-2.0", path)
+        assert [x.is_impossible for x in found] == [False, True, True, False]
+        assert [len(x.answers) for x in found] == [1, 0, 0, 1]
+        with pytest.raises(ValueError, match="question 2: its answers have no"):
+            read_examples("squad-1.1", path)
 
 
 def test_misplaced_answers_are_kept_and_told(tmp_path):

@@ -89,6 +89,20 @@ def test_best_is_to_answer_nothing():
     assert nothing["f1"] == 50
 
 
+def test_an_answer_without_text_is_none():
+    odds = {"a": -2.0, "b": -0.5, "c": 0.5, "d": 3.0}
+    for text in ("", " ", "\u200b"):
+        empty = example("c", text)._replace(is_impossible=False)
+        mixed = example("a", text, "cat")
+        given = [mixed, *MIXED[1:2], empty, *MIXED[3:]]
+        assert scores_2(given, RIGHT, odds) == scores_2(MIXED, RIGHT, odds)
+        spec, found = find_task("squad-2.0"), decoded(odds)
+        expected = answer_scores(spec, MIXED, found)
+        assert answer_scores(spec, given, found) == expected
+        with pytest.raises(ValueError, match="c: every question of SQuAD 1.1"):
+            scores_1([empty], RIGHT)
+
+
 def test_equals_the_official_script_on_random_answers():
     """All its numbers; it cannot take another threshold than 1."""
     for threshold in (1.0, 0.0, -1.3):

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from data_pipeline.tasks.examples import has_text
 from xlnet_tf.preprocessing.fitting import check_preprocessor
 from xlnet_tf.preprocessing.preprocessor import add_axis
 from xlnet_tf.preprocessing.strings import named_strings
@@ -48,10 +49,10 @@ def answer(
 
 
 def check_places(contexts, y):
-    """Tell of answers that do not stand where they are said to begin.
+    """Tell of answers without text, or that are not where they should begin.
 
-    Nothing is trained on them. A `y` or contexts that are not plain lists or
-    arrays are left alone.
+    The first count as no answer; nothing is trained on the others. A `y` or
+    contexts that are not plain lists or arrays are left alone.
 
     Args:
         contexts: str of each question, or another value.
@@ -67,8 +68,17 @@ def check_places(contexts, y):
     rows = [
         row
         for row in zip(*columns, strict=False)
-        if all(map(isinstance, row, types)) and row[2].strip()
+        if all(map(isinstance, row, types))
     ]
+    missing = [row for row in rows if row[1] >= 0 and not has_text(row[2])]
+    if missing:
+        warnings.warn(
+            f"{len(missing)} of {len(rows)} answers have an `answer_start` and "
+            "no text: they count as no answer, the first of "
+            f"{missing[0][0][:80]!r}",
+            stacklevel=3,
+        )
+    rows = [row for row in rows if has_text(row[2])]
     wrong = [row for row in rows if not _stands(*row)]
     if not wrong:
         return
@@ -80,7 +90,11 @@ def check_places(contexts, y):
     )
     if len(wrong) == len(rows):
         raise ValueError(f"{message}.")
-    warnings.warn(f"{message}; nothing is trained on them", stacklevel=3)
+    warnings.warn(
+        f"{message}; nothing is trained on them, but those below 0 count as no "
+        "answer",
+        stacklevel=3,
+    )
 
 
 def _stands(context, begin, text):

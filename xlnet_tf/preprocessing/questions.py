@@ -56,7 +56,7 @@ class XLNetQuestionAnsweringPreprocessor(Preprocessor):
         x: dict of strings "question" [B] and "context" [B].
         y: None to predict; to train a dict of "answer_start", int [B], in
             characters of the context (code points), -1 for no answer, and
-            "answer_text", strings [B].
+            "answer_text", strings [B], "" for no answer too.
         sample_weight: [B], for training alone.
 
     Returns:
@@ -304,8 +304,7 @@ class _Encoder:
         answers = [
             (row, answer)
             for row, one in enumerate(examples)
-            if not one.is_impossible
-            for answer in one.answers
+            for answer in one.true_answers
         ]
         rows = np.array([row for row, _ in answers], np.int32)
         first, last, is_found, is_exact = answer_pieces(

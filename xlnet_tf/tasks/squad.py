@@ -44,7 +44,7 @@ def answer_scores(spec, examples, decoded):
     }
     # The best threshold of a barely trained model leaves every question open,
     # which says nothing about its spans.
-    answerable = [x for x in examples if x.answers and not x.is_impossible]
+    answerable = [one for one in examples if one.true_answers]
     if answerable:
         found = scores_1(answerable, texts)
         scores["squad_f1_if_answerable"] = found["squad_f1"]
@@ -88,7 +88,7 @@ def scores_1(examples, texts):
 
     _check_ids(examples, "predictions", texts)
     for one in examples:
-        if not one.answers:
+        if not one.true_answers:
             raise ValueError(
                 f"{one.where or one.id}: every question of SQuAD 1.1 has an "
                 "answer, and this one has none. Evaluate files with "
@@ -166,13 +166,13 @@ def _dataset(examples):
     """The examples in the shape of the official files, one an article."""
 
     def question(one):
-        answers = () if one.is_impossible else one.answers
         return {
             "id": one.id,
             "question": one.question,
             "is_impossible": one.is_impossible,
             "answers": [
-                {"text": x.text, "answer_start": x.start} for x in answers
+                {"text": x.text, "answer_start": x.start}
+                for x in one.true_answers
             ],
         }
 

@@ -11,21 +11,24 @@ import warnings
 from data_pipeline.tasks import archives
 from data_pipeline.tasks.examples import Answer
 from data_pipeline.tasks.examples import QuestionExample
+from data_pipeline.tasks.examples import has_text
 from xlnet_tf.files.limits import in_a_line
 
 
 def read_examples(tree, name, task, split, columns=None):
     """Read the questions of a file, in SQuAD's layout or flat lines.
 
-    A flat question of SQuAD 2.0 whose answers are empty has none. An answer
-    whose text is not at its `answer_start` is kept unchanged; a warning gives
-    the number of such answers.
+    An answer without text, null or only blanks, is left out. A question of
+    SQuAD 2.0 that has no others, or an empty list of flat answers, is
+    impossible. An answer whose text is not at its `answer_start` is kept
+    unchanged. Warnings give the numbers of both kinds of answers.
 
     Args:
         tree: archives.Tree.
         name: str, the file.
         task: TaskSpec whose reader is "squad".
-        split: str; in a test split answers may be missing.
+        split: str; in a test split answers may be missing, and a question
+            without any is not impossible for that.
         columns: unused.
 
     Returns:
@@ -39,16 +42,19 @@ def read_examples(tree, name, task, split, columns=None):
     place, file = tree.place(name), posixpath.basename(name)
     with archives.open_text(tree, name) as text:
         document = _parsed(text.read(), place, task, split)
-    examples = []
+    examples, without_text = [], []
     where = "the beginning"
     try:
         for article in document["data"]:
             for paragraph in article["paragraphs"]:
                 for question in paragraph["qas"]:
                     where = f"question {str(question['id'])[:80]}"
-                    example = _example(article, paragraph, question, file)
-                    _check(example, task, split)
-                    examples.append(example)
+                    example, missing = _example(
+                        article, paragraph, question, file
+                    )
+                    examples.append(_checked(example, missing, task, split))
+                    if missing:
+                        without_text.append((example, missing))
     except (KeyError, TypeError, IndexError, AttributeError) as error:
         raise ValueError(
             f"{place}, at {where}: not SQuAD's layout, which is data > "
@@ -59,6 +65,7 @@ def read_examples(tree, name, task, split, columns=None):
         raise ValueError(f"{place}, {where}: {error}") from None
     if not examples:
         raise ValueError(f"{place}: the file holds no questions.")
+    _warn_of_missing(without_text, place)
     _warn_of_misplaced(examples, place)
     return examples
 
@@ -111,36 +118,62 @@ def _is_flat(line):
 
 
 def _example(article, paragraph, question, file):
+    """A QuestionExample, and the number of its answers without text."""
     is_impossible = bool(question.get("is_impossible", False))
-    answers = () if is_impossible else question.get("answers") or ()
-    return QuestionExample(
+    given = () if is_impossible else question.get("answers") or ()
+    texts = [
+        "" if x["text"] is None else archives.checked_text(x["text"])
+        for x in given
+    ]
+    answers = tuple(
+        Answer(text, int(answer["answer_start"]))
+        for text, answer in zip(texts, given, strict=True)
+        if has_text(text)
+    )
+    example = QuestionExample(
         str(question["id"]),
         archives.checked_text(paragraph["context"]),
         archives.checked_text(question["question"]),
-        tuple(
-            Answer(
-                archives.checked_text(answer["text"]),
-                int(answer["answer_start"]),
-            )
-            for answer in answers
-        ),
+        answers,
         is_impossible,
         str(article.get("title") or ""),
         f"{file}, question {question['id']}",
     )
+    return example, len(given) - len(answers)
 
 
-def _check(example, task, split):
+def _checked(example, missing, task, split):
+    """The example, impossible if no answer of a question of 2.0 has a text."""
     if example.is_impossible and task.name == "squad-1.1":
         raise ValueError(
             "it is marked `is_impossible`, and every question of SQuAD 1.1 has "
             "an answer. Take the task squad-2.0."
         )
     if example.answers or example.is_impossible or split.startswith("test"):
-        return
+        return example
+    if missing and task.name == "squad-1.1":
+        raise ValueError(
+            "its answers have no text, and every question of SQuAD 1.1 has an "
+            "answer. Take the task squad-2.0, where such a question has none."
+        )
+    if missing:
+        return example._replace(is_impossible=True)
     raise ValueError(
         "it has no answers and is not marked `is_impossible`. Without answers "
         "a file can only be a test split."
+    )
+
+
+def _warn_of_missing(without_text, place):
+    if not without_text:
+        return
+    count = sum(missing for _, missing in without_text)
+    alone = sum(not example.answers for example, _ in without_text)
+    warnings.warn(
+        f"{place}: {count} answers have no text and count as none, {alone} "
+        "questions have no other answer; the first is of question "
+        f"{without_text[0][0].id}",
+        stacklevel=3,
     )
 
 
