@@ -13,6 +13,16 @@ from xlnet_tf.files.checksums import verify_checksums
 from xlnet_tf.files.urls import UrlPath
 
 _WHERE = "\n\t [["  # TensorFlow's messages name the operation after this
+# Errors of Python's loader for a SavedModel that is cut off or was changed.
+_UNFIT = (
+    AssertionError,
+    AttributeError,
+    LookupError,
+    NotImplementedError,
+    OSError,
+    TypeError,
+    ValueError,
+)
 
 
 def load(
@@ -83,21 +93,22 @@ class Predictor:
         import tensorflow as tf
         import tensorflow_text  # noqa: F401  registers SentencePiece's ops
 
+        from saved_models.client.operations import as_checked
         from saved_models.client.operations import check_operations
 
         path = latest_version(directory)
         if verify:
             verify_checksums(path)
         if not trust:
-            check_operations(path)
-        # TensorFlow cannot read the paths of fsspec.
-        is_read = not isinstance(path, UrlPath)
-        found = contextlib.nullcontext(path) if is_read else local_copy(path)
+            found = as_checked(check_operations(path), path)
+        elif isinstance(path, UrlPath):
+            found = local_copy(path)  # TensorFlow cannot read it there
+        else:
+            found = contextlib.nullcontext(path)
         try:
             with found as local:
                 self._loaded = tf.saved_model.load(str(local))
-        # TensorFlow raises IndexError for a file that is cut off.
-        except (tf.errors.OpError, OSError, ValueError, IndexError) as error:
+        except (tf.errors.OpError, *_UNFIT) as error:
             raise ValueError(
                 f"{path} cannot be loaded as a SavedModel: {error}"
             ) from error

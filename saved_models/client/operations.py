@@ -2,13 +2,19 @@
 
 A SavedModel is a program: its operations can read and write files. Exports of
 this package hold those of `ALLOWED` only, and nothing else is run unless the
-user trusts it.
+user trusts it. TensorFlow can exchange functions by their attributes, so it
+gets only functions that were checked.
 """
+
+import contextlib
+import pathlib
+import tempfile
 
 from google.protobuf import message
 from tensorflow.core.protobuf import saved_model_pb2
 
 from xlnet_tf.files import as_path
+from xlnet_tf.files import local_copy
 from xlnet_tf.files import size_of
 from xlnet_tf.files.limits import check_length
 
@@ -48,6 +54,27 @@ ALLOWED = frozenset(
     """.split()
 )
 
+# Attributes of functions and of operations, without those that an operation
+# declares. By others TensorFlow selects functions, kernels or compilers.
+_FUNCTION_ATTRIBUTES = frozenset(
+    ("_construction_context", "_input_shapes", "_noinline", "_XlaMustCompile")
+)
+_NODE_ATTRIBUTES = frozenset(
+    """
+    _XlaMustCompile _class _collective_manager_ids _gradient_op_type
+    _has_manual_control_dependencies _lower_using_switch_merge
+    _num_original_outputs _output_shapes _read_only_resource_inputs
+    """.split()
+)
+# Names of classes of objects. TensorFlow makes objects of those that other
+# packages have registered.
+_CLASSES = frozenset(
+    """
+    _generic_user_object signature_map tf.TrackableConstant
+    trackable_list_wrapper
+    """.split()
+)
+
 # Of the graphs alone: weights are in other files.
 _MOST_BYTES = 2**28
 
@@ -60,6 +87,10 @@ def check_operations(directory):
 
     Args:
         directory: path of the SavedModel.
+
+    Returns:
+        saved_model_pb2.SavedModel, without the functions that were not
+        counted.
 
     Raises:
         ValueError: if there are others; the message names them.
@@ -74,15 +105,45 @@ def check_operations(directory):
         raise ValueError(
             f"{directory} cannot be loaded as a SavedModel: {error}"
         ) from error
-    others = _operations(meta_graph) - ALLOWED
+    library, objects = meta_graph.graph_def.library, meta_graph.object_graph_def
+    reached = _reached(library, objects)
+    others = _names(reached, objects) - ALLOWED
     if not meta_graph.HasField("object_graph_def"):
         others.add("a graph of TensorFlow 1")
+    if len({x.signature.name for x in library.function}) < len(
+        library.function
+    ):
+        others.add("two functions of one name")
     if others:
         raise ValueError(
             f"{directory} holds operations that exports of this package do not "
             f"use: {_listed(others)}. A SavedModel is a program; if "
             "you trust this one, give --trust (`trust=True`)."
         )
+    del library.function[:]
+    library.function.extend(reached)
+    return saved
+
+
+@contextlib.contextmanager
+def as_checked(saved, directory):
+    """Context of a directory of what `check_operations` gave, to load from.
+
+    Args:
+        saved: saved_model_pb2.SavedModel.
+        directory: path of the SavedModel that it comes from.
+
+    Yields:
+        pathlib.Path of a local directory, with the weights of `directory`.
+    """
+    with (
+        local_copy(directory / "variables") as weights,
+        tempfile.TemporaryDirectory() as name,
+    ):
+        folder = pathlib.Path(name)
+        (folder / "saved_model.pb").write_bytes(saved.SerializeToString())
+        (folder / "variables").symlink_to(weights.absolute())
+        yield folder
 
 
 def _listed(names):
@@ -91,29 +152,61 @@ def _listed(names):
     return ", ".join(shown + ["..."] * (len(names) > len(shown)))
 
 
-def _operations(meta_graph):
-    """Operations that the functions of a SavedModel can run, set of str."""
-    library = {
-        function.signature.name: function
-        for function in meta_graph.graph_def.library.function
-    }
-    objects = meta_graph.object_graph_def
+def _reached(library, objects):
+    """Functions that the objects of a SavedModel can run, list of proto."""
+    functions = {x.signature.name: x for x in library.function}
     waiting = list(objects.concrete_functions)
     for node in objects.nodes:
         waiting += node.function.concrete_functions
         waiting.append(node.bare_concrete_function.concrete_function_name)
-    found, seen = set(), set()
+    found = {}
     while waiting:
         name = waiting.pop()
-        if name in seen or name not in library:
+        if name in found or name not in functions:
             continue
-        seen.add(name)
-        for node in library[name].node_def:
-            if node.op in library:
-                waiting.append(node.op)
-            else:
-                found.add(node.op)
-            for value in node.attr.values():
-                waiting.append(value.func.name)
-                waiting += [function.name for function in value.list.func]
+        found[name] = functions[name]
+        for node in functions[name].node_def:
+            waiting += [x.name for x in _named_functions(node)]
+    return list(found.values())
+
+
+def _named_functions(node):
+    """Functions that the attributes of an operation name, list of proto."""
+    return [
+        function
+        for value in node.attr.values()
+        for function in (value.func, *value.list.func)
+    ]
+
+
+def _names(functions, objects):
+    """Names of all that TensorFlow looks up, set of str.
+
+    Of operations, and of attributes and classes that exports do not use. An
+    operation that has the name of a function counts as an operation:
+    TensorFlow calls it by a name of its own.
+    """
+    nodes = [node for function in functions for node in function.node_def]
+    found = {node.op for node in nodes}
+    classes = {
+        name
+        for node in objects.nodes
+        for name in (
+            node.registered_name,
+            node.registered_saver,
+            node.user_object.identifier,
+        )
+    }
+    attributes = {x for function in functions for x in function.attr}
+    attributes -= _FUNCTION_ATTRIBUTES
+    for node in nodes:
+        private = {name for name in node.attr if name.startswith("_")}
+        attributes |= private - _NODE_ATTRIBUTES
+        # Values that only the caller of a function knows.
+        if any(x.attr for x in _named_functions(node)) or any(
+            x.WhichOneof("value") == "placeholder" for x in node.attr.values()
+        ):
+            found.add(f"{node.op} of a function with attributes")
+    found |= {f"the attribute {name}" for name in attributes}
+    found |= {f"an object {name}" for name in classes - _CLASSES if name}
     return found
