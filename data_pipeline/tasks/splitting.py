@@ -1,10 +1,12 @@
 """Training and held-out examples of one list of examples.
 
-Groups are never split: all questions about a text (SQuAD: an article), all
-documents of a query, all copies of a text, pair or sentence.
+Groups are never split: all questions about a text, all documents of a query,
+all copies of a text, pair or sentence. Neither are the questions about an
+article of SQuAD, as long as about the share that is asked for can be held out.
 """
 
 import random
+import warnings
 
 from data_pipeline.tasks.examples import ChoiceExample
 from data_pipeline.tasks.examples import PairExample
@@ -20,6 +22,11 @@ def hold_out(examples, fraction, seed, by_class=True):
     Of texts with classes the same share of every class is held out, and one
     example at least of a class that has two, unless these are copies of one
     text. A class keeps one example at least to train on.
+
+    Groups that would exceed the share are passed over. Where whole articles
+    leave it less than half as large or more than half too large, articles that
+    are larger than the share are split into the questions about each of their
+    texts. A warning gives the share if it is still not within a factor of two.
 
     Args:
         examples: list of examples, all of one kind.
@@ -40,46 +47,63 @@ def hold_out(examples, fraction, seed, by_class=True):
             "`fraction` must be between 0 and 1. Received: "
             f"fraction={fraction}."
         )
-    groups = {}
-    for index, example in enumerate(examples):
-        groups.setdefault(_group(example), []).append(index)
-    if len(groups) < 2:
-        raise ValueError(
-            "nothing can be held out: the examples are of one group (one text, "
-            f"article or query). Received: {len(examples)} examples."
-        )
-    order = list(groups.values())
-    random.Random(seed).shuffle(order)
-    chosen = set()
+    wanted = fraction * len(examples)
+    groups = _grouped(examples, range(len(examples)), _group)
+    chosen, classes = set(), [("",)] * len(examples)
     if by_class and all(map(_has_class, examples)):
         classes = [_classes(example) for example in examples]
-        chosen = _choose_by_class(order, classes, fraction)
+        chosen = _choose(groups, classes, fraction, seed)
     if not chosen:
-        chosen = _choose(order, fraction * len(examples))
+        classes = [("",)] * len(examples)
+        chosen = _choose(groups, classes, fraction, seed)
+    if abs(len(chosen) - wanted) > wanted / 2 and all(
+        isinstance(example, QuestionExample) for example in examples
+    ):
+        large = [x for group in groups if len(group) > wanted for x in group]
+        texts = _grouped(examples, large, lambda example: example.context)
+        groups = [group for group in groups if len(group) <= wanted] + texts
+        chosen = _choose(groups, classes, fraction, seed)
+    if not chosen:
+        raise ValueError(
+            "nothing can be held out: the examples are of one group (one text, "
+            f"article or query). Received: {len(examples)} examples. Give "
+            "others to evaluate on: --eval-data FILE."
+        )
+    # One example of each class is held out, however few are wanted.
+    most = 2 * max(wanted, len(set().union(*classes)))
+    if not wanted / 2 <= len(chosen) <= most:
+        warnings.warn(
+            f"{len(chosen)} of {len(examples)} examples are held out, a share "
+            f"of {len(chosen) / len(examples):.2g} instead of {fraction:g}: "
+            "those of one text, article or query stay together, and each class "
+            "keeps one to train on; --eval-data FILE evaluates on others",
+            stacklevel=3,
+        )
     return (
         [one for index, one in enumerate(examples) if index not in chosen],
         [one for index, one in enumerate(examples) if index in chosen],
     )
 
 
-def _choose(order, wanted):
-    """Indices of the examples of whole groups, about as many as wanted."""
-    chosen = set()
-    for group in order[:-1]:
-        if chosen and len(chosen) + len(group) / 2 > wanted:
-            break
-        chosen.update(group)
-    return chosen
+def _grouped(examples, indices, key):
+    """Lists of the indices whose examples have the same key."""
+    groups = {}
+    for index in indices:
+        groups.setdefault(key(examples[index]), []).append(index)
+    return list(groups.values())
 
 
-def _choose_by_class(order, classes, fraction):
+def _choose(groups, classes, fraction, seed):
     """Indices of the examples of whole groups, a share of every class.
 
     Args:
-        order: list of lists of indices, the groups.
+        groups: list of lists of indices.
         classes: list of the tuples of classes of each example.
         fraction: float, the share.
+        seed: int.
     """
+    order = list(groups)
+    random.Random(seed).shuffle(order)
     with_class, left, counts, held = {}, {}, [], {}
     for group in order:
         found = {}
@@ -90,6 +114,7 @@ def _choose_by_class(order, classes, fraction):
         for name, count in found.items():
             with_class.setdefault(name, []).append(len(counts) - 1)
             left[name] = left.get(name, 0) + count
+            held[name] = 0
     sizes, taken = dict(left), set()
 
     def take(place):
@@ -100,17 +125,29 @@ def _choose_by_class(order, classes, fraction):
         taken.add(place)
         for name, count in found.items():
             left[name] -= count
-            held[name] = held.get(name, 0) + count
+            held[name] += count
+
+    def fits(place, name):
+        """Whether several examples of no other class would be too many."""
+        return all(
+            x == name or n == 1 or held[x] + n <= fraction * sizes[x]
+            for x, n in counts[place].items()
+        )
 
     # Rare classes first: their few groups must not be used up.
     for name in sorted(sizes, key=lambda x: (sizes[x], x)):
         wanted = fraction * sizes[name]
         for place in with_class[name]:
-            if held.get(name, 0) + counts[place][name] / 2 <= wanted:
+            if held[name] + counts[place][name] <= wanted and fits(place, name):
                 take(place)
-        # The smallest groups first, because only one example is missing.
-        for place in sorted(with_class[name], key=lambda x: counts[x][name]):
-            if not held.get(name):
+        # Then the smallest, if this is nearer to what is wanted: by the
+        # difference or, of less than half, by the ratio. Without any it is.
+        for place in sorted(with_class[name], key=lambda x: len(order[x])):
+            now, then = held[name], held[name] + counts[place][name]
+            is_nearer = now + then <= 2 * wanted or (
+                2 * now < wanted and now * then < wanted**2
+            )
+            if is_nearer and (not now or fits(place, name)):
                 take(place)
     return {index for place in taken for index in order[place]}
 

@@ -8,6 +8,7 @@ import pytest
 from data_pipeline.tasks import reading
 from data_pipeline.tasks.catalog import find_task
 from data_pipeline.tasks.examples import ChoiceExample
+from data_pipeline.tasks.examples import PairExample
 from data_pipeline.tasks.examples import QuestionExample
 from data_pipeline.tasks.examples import RankingExample
 from data_pipeline.tasks.examples import TextExample
@@ -186,10 +187,91 @@ def test_hold_out_whole_groups():
         assert not groups[0] & groups[1]
 
 
+def grouped(sizes):
+    """Examples of each kind whose groups are not split, of these sizes."""
+    rows = [
+        (str(g), str(i)) for g, size in enumerate(sizes) for i in range(size)
+    ]
+    return [
+        [RankingExample(g, "q", i, "d") for g, i in rows],
+        [PairExample(g + i, g, i) for g, i in rows],
+        [TokensExample(g + i, (g,)) for g, i in rows],
+        [ChoiceExample(g + i, g, i, ("a", "b")) for g, i in rows],
+        [QuestionExample(g + i, g, i) for g, i in rows],
+        [TextExample(g + i, g) for g, i in rows],
+        # Copies of a text by several classes.
+        [
+            TextExample(g + i, g, label="abc"[(int(g) + int(i)) % 3])
+            for g, i in rows
+        ],
+        [
+            TextExample(g + i, g, label=("b", "abc"[(int(g) + int(i)) % 3]))
+            for g, i in rows
+        ],
+    ]
+
+
+def test_groups_beyond_the_share_are_passed_over():
+    for sizes in (
+        [85, 3, 3],
+        [85, *[1] * 91],
+        [20, *[1] * 80],
+        [1, 60, *[5] * 10],
+        [30, 20, 40, 10, 35, 1, 1],
+        [9] * 10,
+    ):
+        for seed in range(10):
+            for examples in grouped(sizes):
+                train, held = hold_out(examples, 0.1, seed)
+                assert 0.05 < len(held) / len(examples) < 0.15, examples[0]
+                assert (train, held) == hold_out(examples, 0.1, seed)
+
+
+def test_articles_beyond_the_share_are_split_by_their_texts():
+    def articles(*sizes):
+        return [
+            QuestionExample(f"{a}-{i}-{j}", f"text {i} of {a}", "?", title=a)
+            for a, size in zip("ABCD", sizes, strict=False)
+            for i in range(size)
+            for j in range(3)
+        ]
+
+    for sizes in ([30], [30, 30], [30, 1], [30, 20, 40, 10]):
+        found = articles(*sizes)
+        for seed in range(10):
+            train, held = hold_out(found, 0.1, seed)
+            assert 0.05 < len(held) / len(found) < 0.15
+            sides = [{x.context for x in part} for part in (train, held)]
+            assert not sides[0] & sides[1]
+            assert (train, held) == hold_out(found, 0.1, seed)
+    # Whole ones, where they are small enough.
+    found = articles(10, 4, 1, 2)
+    for seed in range(10):
+        sides = [{x.title for x in part} for part in hold_out(found, 0.2, seed)]
+        assert not sides[0] & sides[1]
+
+
+def test_a_share_that_groups_do_not_allow_is_told():
+    for sizes, count in (
+        ([50, 50], 50),
+        ([1000, 1], 1),
+        ([1000, 1000, 1], 1001),
+        ([40, 40, 40], 40),
+    ):
+        for examples in grouped(sizes)[:6]:
+            share = f"{count / sum(sizes):.2g} instead of 0.1: those of one"
+            with pytest.warns(UserWarning, match=share) as told:
+                held = hold_out(examples, 0.1, 3)[1]
+            assert len(held) == count and len(told) == 1
+
+
 def test_hold_out_refuses():
-    one = [RankingExample("1", "q", str(i), "d") for i in range(5)]
-    with pytest.raises(ValueError, match="nothing can be held out"):
-        hold_out(one, 0.5, seed=0)
+    ranked = [RankingExample("1", "q", str(i), "d") for i in range(5)]
+    article = [QuestionExample(str(i), "a", "?", title="A") for i in range(5)]
+    for one in (ranked, article, article[:1], []):
+        with pytest.raises(ValueError, match="nothing can be held .*--eval-da"):
+            hold_out(one, 0.5, seed=0)
+    one = ranked
     for fraction in (0, 1, float("nan")):
         with pytest.raises(ValueError, match="`fraction` must be between"):
             hold_out(one, fraction, seed=0)
