@@ -209,12 +209,17 @@ class Task(Finetuned, RawStringModel, Preset, BaseModel):
         return (*self.backbone.computation(), *super().computation())
 
     def _maybe_symbolic_build(self, iterator=None, data_batch=None):
-        # Keras would average a batch over the replicas to learn its shapes,
-        # which bool features do not allow; here every shape is known.
         strategy = getattr(self, "_distribute_strategy", None)
-        if strategy is not None and self.optimizer:
-            with strategy.scope():
-                self.optimizer.build(self.trainable_variables)
+        if strategy is None:
+            return
+        if iterator is not None:
+            # Keras would read a batch, which a generator does not give again,
+            # and average it over the replicas, which bool features do not
+            # allow.
+            specs = iterator._get_iterator().element_spec
+            data_batch = keras.tree.map_structure(_of_one_replica, specs)
+        with strategy.scope():
+            self._symbolic_build(data_batch=data_batch)
 
     @property
     def trainable_variables(self):
@@ -295,3 +300,8 @@ class Task(Finetuned, RawStringModel, Preset, BaseModel):
                 else None
             )
         return super().from_config(config)
+
+
+def _of_one_replica(spec):
+    """The TensorSpec of a replica's part of a batch."""
+    return getattr(spec, "_value_specs", (spec,))[0]
