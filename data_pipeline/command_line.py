@@ -8,6 +8,7 @@ import os
 import re
 import signal
 import sys
+import threading
 import types
 import warnings
 
@@ -26,41 +27,173 @@ def run(main, argv=None):
     Returns:
         int, the exit status: 0 success, 1 error of the user, 130 stopped by
         Ctrl-C, 141 stopped as nobody reads its output, 143 stopped by SIGTERM.
+        Once `main` has begun, no signal is lost, whatever libraries do.
     """
     # The log level of TensorFlow's C++ code, read at its import.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    terminated = False
-
-    def stop(signal_number, frame):
-        # Unwind as for Ctrl-C, so that `with` and `finally` remove unfinished
-        # files.
-        nonlocal terminated
-        terminated = True
-        raise KeyboardInterrupt
-
+    signals = _Signals()
+    status = 0
     try:
-        signal.signal(signal.SIGTERM, stop)
-    except ValueError:  # not in the main thread: a test, or a notebook
-        pass
-    try:
-        return main(argv) or 0
+        signals.install()
+        status = main(argv) or 0
+        signals.raises = False
     except KeyboardInterrupt:
+        signals.raises = False
+        signals.received = signals.received or signal.SIGINT
+    except Exception as error:
+        signals.raises = False
+        # Libraries turn an interruption into errors of their own.
+        if not signals.received:
+            status = _status_of(error)
+            if status is None:
+                raise
+    finally:
+        signals.restore()
+        _is_unread()
+    if signals.received:
         sys.stderr.write("stopped\n")
-        return 143 if terminated else 130
-    except (ValueError, TypeError, OSError, RuntimeError) as error:
+        return 128 + signals.received
+    return status
+
+
+def _status_of(error):
+    """Exit status of an error of the user, printed in a line; None for a bug.
+
+    Args:
+        error: Exception.
+    """
+    if isinstance(error, (ValueError, TypeError, OSError, RuntimeError)):
         # A newline, because a long text that failed is not kept to be flushed.
         if isinstance(error, BrokenPipeError) and _is_unread("\n"):
             return 141
         sys.stderr.write(f"error: {_message(error)}\n")
         return 1
-    except Exception as error:
-        told = _told_of_tensorflow(error)
-        if told is None:
-            raise
-        sys.stderr.write(f"error: {told}\n")
-        return 1
-    finally:
-        _is_unread()
+    told = _told_of_tensorflow(error)
+    if told is None:
+        return None
+    sys.stderr.write(f"error: {told}\n")
+    return 1
+
+
+class _Signals:
+    """Handlers by which SIGTERM and Ctrl-C stop a command.
+
+    They raise KeyboardInterrupt, so that `with` and `finally` remove what is
+    half written. Libraries swallow it in their callbacks, so a thread sends the
+    signal again until the exception is on its way. In the middle of an import,
+    where it aborts the process or leaves modules half made, the process ends at
+    once: as after a kill, every file is whole or absent.
+
+    Attributes:
+        received: int, number of the first signal, or None.
+        raises: bool, whether the handlers raise. Default True.
+    """
+
+    _AGAIN = 0.1  # seconds
+    _NUMBERS = (signal.SIGTERM, signal.SIGINT)
+
+    def __init__(self):
+        self.received = None
+        self.raises = True
+        self._before = {}
+        self._is_sent_again = False
+        self._sender = self._is_over = None
+        self._hook = sys.unraisablehook
+
+    def install(self):
+        """Set the handlers, where this is the main thread."""
+        global _signals
+        _signals = self
+        if threading.current_thread() is threading.main_thread():
+            for number in self._NUMBERS:
+                self._before[number] = signal.signal(number, self._handle)
+        sys.unraisablehook = self._ignore
+
+    def restore(self):
+        """Set the handlers that there were before."""
+        global _signals
+        _signals = None
+        self._end_sending()
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+        sys.unraisablehook = self._hook
+
+    def take(self):
+        """See `take_signal`."""
+        self._end_sending()
+        number, self.received = self.received, None
+        return number
+
+    def _end_sending(self):
+        if self._sender is not None:
+            self._is_over.set()
+            self._sender.join()
+            self._sender = None
+
+    def _ignore(self, unraisable):
+        """Print exceptions that libraries swallow, but for interruptions."""
+        if not (self.received and unraisable.exc_type is KeyboardInterrupt):
+            self._hook(unraisable)
+
+    def _handle(self, number, frame):
+        is_sent_again, self._is_sent_again = self._is_sent_again, False
+        if self.received is None:
+            self.received = number
+            self._is_over = threading.Event()
+            self._sender = threading.Thread(
+                target=self._send_again, daemon=True
+            )
+            self._sender.start()
+        if not self.raises:
+            return
+        if _is_importing(frame):
+            _is_unread()
+            os.write(2, b"stopped\n")
+            os._exit(128 + self.received)
+        # A second signal of the user may interrupt what the first one began.
+        if not (is_sent_again and _is_unwinding()):
+            raise KeyboardInterrupt
+
+    def _send_again(self):
+        main = threading.main_thread().ident
+        while not self._is_over.wait(self._AGAIN):
+            # Other handlers may have taken over for a while.
+            if signal.getsignal(self.received) == self._handle:
+                self._is_sent_again = True
+                signal.pthread_kill(main, self.received)
+
+
+_signals = None  # of the command that runs
+
+
+def take_signal():
+    """Take over a signal that came before the caller had its own handlers.
+
+    The command is no longer interrupted for that signal.
+
+    Returns:
+        int, number of the signal, or None if there was none.
+    """
+    return None if _signals is None else _signals.take()
+
+
+def _is_importing(frame):
+    """Whether a module is being imported where a frame is, bool."""
+    while frame is not None:
+        if frame.f_code.co_filename.startswith("<frozen importlib"):
+            return True
+        frame = frame.f_back
+    return False
+
+
+def _is_unwinding():
+    """Whether the interrupted code cleans up after a KeyboardInterrupt."""
+    error = sys.exc_info()[1]
+    while error is not None:
+        if isinstance(error, KeyboardInterrupt):
+            return True
+        error = error.__context__
+    return False
 
 
 def available_cores():

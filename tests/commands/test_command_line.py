@@ -1,10 +1,15 @@
 """How commands end: their exit status and the one line that helps."""
 
 import argparse
+import contextlib
 import errno
+import gc
 import os
 import signal
+import subprocess
+import sys
 import threading
+import time
 import warnings
 
 import pytest
@@ -12,14 +17,7 @@ import pytest
 from data_pipeline.command_line import parse
 from data_pipeline.command_line import run
 from data_pipeline.command_line import warnings_in_a_line
-
-
-@pytest.fixture(autouse=True)
-def signals():
-    """`run` takes SIGTERM over; the test run gets it back."""
-    before = signal.getsignal(signal.SIGTERM)
-    yield
-    signal.signal(signal.SIGTERM, before)
+from tests.conftest import ROOT
 
 
 def raises(error):
@@ -130,6 +128,92 @@ def test_signals_unwind_what_is_half_written(capsys, number, status):
     assert run(main) == status
     assert done == ["cleaned up"]
     assert one_line(capsys) == "stopped\n"
+
+
+def swallowing(done):
+    """A command that a library keeps from being interrupted, but once."""
+
+    def main(argv):
+        def swallow(phase, info):
+            if not done:
+                done.append("swallowed")
+                os.kill(os.getpid(), signal.SIGTERM)
+
+        gc.callbacks.append(swallow)
+        try:
+            gc.collect()
+            for _ in range(1000):
+                time.sleep(0.01)
+            done.append("everything")
+        finally:
+            gc.callbacks.remove(swallow)
+            time.sleep(0.3)  # the signal is sent again, and cleaning goes on
+            done.append("cleaned up")
+
+    return main
+
+
+def test_a_signal_that_a_library_swallows_is_sent_again(capsys):
+    done = []
+    assert run(swallowing(done)) == 143
+    assert done == ["swallowed", "cleaned up"]
+    assert one_line(capsys) == "stopped\n"
+
+
+def test_an_interruption_that_becomes_an_error_or_nothing(capsys):
+    def fail(argv):
+        try:
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(10)
+        except KeyboardInterrupt:
+            raise RuntimeError("a callback failed") from None
+
+    def succeed(argv):
+        with contextlib.suppress(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(10)
+
+    for main in (fail, succeed):
+        assert run(main) == 130
+        assert one_line(capsys) == "stopped\n"
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+IMPORTING = """
+import sys
+from data_pipeline import command_line
+def main(argv):
+    import stopped_in_its_import
+    print("everything")
+print("begun")
+sys.exit(command_line.run(main))
+"""
+IMPORTED = """
+import os, signal, time
+try:
+    os.kill(os.getpid(), signal.{name})
+    time.sleep(10)
+except BaseException:
+    pass
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "status"), [("SIGINT", 130), ("SIGTERM", 143)]
+)
+def test_a_signal_in_the_middle_of_an_import(tmp_path, name, status):
+    """Where an exception would be swallowed, and the module half made."""
+    module = tmp_path / "stopped_in_its_import.py"
+    module.write_text(IMPORTED.format(name=name))
+    process = subprocess.run(
+        [sys.executable, "-c", IMPORTING],
+        env={**os.environ, "PYTHONPATH": f"{tmp_path}:{ROOT}"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert process.returncode == status
+    assert (process.stdout, process.stderr) == ("begun\n", "stopped\n")
 
 
 def test_outside_of_the_main_thread():

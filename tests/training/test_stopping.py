@@ -1,5 +1,6 @@
 """Stopping in time: signals, time limits, and what they interrupt."""
 
+import contextlib
 import os
 import signal
 import threading
@@ -9,6 +10,7 @@ import types
 import pytest
 import tensorflow as tf
 
+from data_pipeline import command_line
 from xlnet_tf.training.config import TrainingConfig
 from xlnet_tf.training.runs import stopping
 from xlnet_tf.training.runs.stopping import Stop
@@ -32,6 +34,23 @@ def test_signals_stop_between_loops():
                 os.kill(os.getpid(), number)
         assert signal.getsignal(number) is before
         assert signal.set_wakeup_fd(-1) == -1
+
+
+def test_a_signal_that_came_before_stops_it_before_the_first_step():
+    """Where a library has swallowed what it raised."""
+
+    def main(argv):
+        with contextlib.suppress(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(10)
+        with Stop(ONE_DEVICE) as stop:
+            time.sleep(0.3)  # it is not sent a second time
+            with pytest.raises(StopRequested):
+                stop.check()
+            assert bool(stop.flag)
+            return stop.exit_status
+
+    assert command_line.run(main) == 143
 
 
 class Endless(Trainer):

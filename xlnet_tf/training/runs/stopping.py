@@ -9,6 +9,7 @@ import time
 
 import tensorflow as tf
 
+from data_pipeline import command_line
 from xlnet_tf.training.strategy import has_peers
 from xlnet_tf.training.strategy import holds_anywhere
 
@@ -67,6 +68,9 @@ class Stop:
                     self._handlers[number] = handler
                 stack.callback(self._restore_handlers)
                 self._watch(stack)
+                earlier = command_line.take_signal()
+                if earlier is not None:
+                    self._note(earlier)
             except ValueError:  # not in the main thread, as in a notebook
                 pass
             if self._timer is not None:
