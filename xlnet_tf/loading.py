@@ -14,12 +14,15 @@ import keras
 from xlnet_tf.files import as_path
 from xlnet_tf.files import local_copy
 from xlnet_tf.files import size_of
+from xlnet_tf.files.classes import objects_in
 from xlnet_tf.files.limits import MOST_JSON_BYTES
 from xlnet_tf.files.limits import check_length
 from xlnet_tf.files.limits import in_a_line
 from xlnet_tf.files.limits import most_expanded
 from xlnet_tf.files.models import as_model_path
 from xlnet_tf.model.backbones import BACKBONES
+from xlnet_tf.model.base_model import BaseBackbone
+from xlnet_tf.model.memory import StatefulMemory
 from xlnet_tf.objectives.pretrainer import XLNetPretrainer
 from xlnet_tf.tasks.choices import XLNetMultipleChoice
 from xlnet_tf.tasks.choices import XLNetRanker
@@ -30,6 +33,7 @@ from xlnet_tf.tasks.classification.words import XLNetTokenClassifier
 from xlnet_tf.tasks.question_answering import XLNetQuestionAnswering
 from xlnet_tf.tasks.question_answering import XLNetSpanClassifier
 from xlnet_tf.tasks.seq2seq.task import XLNetSeq2Seq
+from xlnet_tf.tasks.task import Task
 from xlnet_tf.weights.preset import open_source
 from xlnet_tf.weights.source import check_size
 from xlnet_tf.weights.source import head_parameters
@@ -63,13 +67,8 @@ _UNFIT = (
     TypeError,
     ValueError,
 )
-# Modules of Keras' own layers, of which no model here is made.
-_LAYERS = (
-    "keras.layers",
-    "keras.models",
-    "keras.src.layers",
-    "keras.src.models",
-)
+# Layers of this library that a file may name.
+_LAYERS = (BaseBackbone, Task, StatefulMemory)
 
 # Every class of model, by its name.
 MODELS = {
@@ -159,8 +158,8 @@ def load_keras_file(path):
             raise ValueError(f"{path} is not a .keras file, or it is cut off.")
         values = _checked_config(local, path)
         try:
-            _check_classes(values)
-            check_size(path, _num_parameters(values), size_of(local))
+            count = _num_parameters(objects_in(values, _LAYERS))
+            check_size(path, count, size_of(local))
             return keras.models.load_model(local)
         except _UNFIT as error:
             if str(error).startswith(f"{path} "):
@@ -263,56 +262,37 @@ def _check_members(archive, stored_bytes):
     check_length(_CONFIG, archive.getinfo(_CONFIG).file_size, MOST_JSON_BYTES)
 
 
-def _check_classes(values):
-    """Refuse Keras' own layers in a model of ours.
+def _num_parameters(objects):
+    """About how many weights the objects of a config have, int.
 
-    They could be of any size, or run code, as Lambda and TFSMLayer do.
+    Args:
+        objects: list of (class, dict of its config).
     """
-    name = values.get("registered_name") if isinstance(values, dict) else None
-    if not str(name).startswith("xlnet_tf>"):
-        return
-    waiting = [values]
-    while waiting:
-        value = waiting.pop()
-        if isinstance(value, (dict, list)):
-            waiting += value.values() if isinstance(value, dict) else value
-        module = value.get("module") if isinstance(value, dict) else None
-        if isinstance(module, str) and module.startswith(_LAYERS):
-            raise ValueError(
-                f"it holds a {module}.{value.get('class_name')}, and models of "
-                "this library hold no such layers"
-            )
-
-
-def _num_parameters(values):
-    """About how many weights the models in a config of Keras' have, int."""
-    waiting, count, widths = [values], 0, [0]
-    backbones = {f"xlnet_tf>{x.__name__}": x for x in BACKBONES.values()}
-    tasks = []
-    while waiting:
-        value = waiting.pop()
-        if isinstance(value, list):
-            waiting += value
-        if not isinstance(value, dict):
-            continue
-        waiting += value.values()
-        config = value.get("config")
-        if not isinstance(config, dict):
-            continue
-        kind = value.get("registered_name")
-        if isinstance(kind, str) and kind in backbones:
-            cls = backbones[kind].config_class
-            names = cls.field_names()
-            backbone = cls.from_dict(
+    counts, widths = [], [0]
+    for cls, config in objects:
+        if issubclass(cls, BaseBackbone):
+            names = cls.config_class.field_names()
+            backbone = cls.config_class.from_dict(
                 {k: v for k, v in config.items() if k in names}
             )
-            count += backbone.num_parameters()
+            counts.append(backbone.num_parameters())
             widths.append(backbone.hidden_dim)
-        elif kind == "xlnet_tf>StatefulMemory":
+        elif issubclass(cls, StatefulMemory):
             sizes = ("batch_size", "memory_length", "hidden_dim", "num_layers")
-            count += math.prod(config[name] for name in sizes)
-        tasks.append(config)
-    return count + sum(head_parameters(task, max(widths)) for task in tasks)
+            counts.append(math.prod(config[name] for name in sizes))
+        elif issubclass(cls, keras.Metric):
+            counts.append(_numbers_of_metric(**config))
+    for cls, config in objects:
+        if issubclass(cls, Task):
+            counts.append(head_parameters(config, max(widths)))
+    return sum(max(0, count) for count in counts)
+
+
+def _numbers_of_metric(
+    num_classes=0, num_thresholds=0, num_labels=None, **others
+):
+    """Numbers in the tables that Keras' metrics make, int."""
+    return max(num_classes**2, 4 * num_thresholds * (num_labels or 1))
 
 
 def class_of_directory(path):

@@ -283,7 +283,7 @@ DAMAGE = {
     ),
     "other": (
         lambda file: keras.Sequential([keras.layers.Input((3,))]).save(file),
-        "a Sequential cannot be exported; these can: XLNetP",
+        "holds a keras.Sequential, and files of models hold no such objects",
     ),
     "no tokenizer": (
         lambda file: (file.parent / "spiece.model").unlink(),

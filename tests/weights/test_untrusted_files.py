@@ -7,6 +7,7 @@ import types
 import zipfile
 
 import h5py
+import keras
 import numpy as np
 import pytest
 
@@ -16,6 +17,7 @@ from tests.conftest import ROOT
 from tests.support.weight_models import ours
 from xlnet_tf import XLNetBackbone
 from xlnet_tf import XLNetPretrainer
+from xlnet_tf import XLNetTextClassifier
 from xlnet_tf import XLNetTokenClassifier
 from xlnet_tf import loading
 from xlnet_tf.weights.hugging_face.writer import save_hugging_face
@@ -98,6 +100,210 @@ def test_sizes_are_compared_before_memory_is_taken(tmp_path):
         for load in (xlnet_tf.load, load_model):
             with pytest.raises(ValueError, match=expected):
                 load(path)
+
+
+def foreign(name, module, registered=None, **arguments):
+    """Config of a layer, with shapes of which Keras would make weights."""
+    return {
+        "module": module,
+        "class_name": name,
+        "config": arguments,
+        "registered_name": registered,
+        "build_config": {"input_shape": [None, 10**7]},
+    }
+
+
+def test_a_file_names_only_classes_of_models(tmp_path):
+    """Refused before Keras makes anything: any of these has 10^9 weights."""
+    path = tmp_path / "model.keras"
+    task = ours(XLNetTextClassifier, num_classes=3)
+    task.compile(
+        optimizer=keras.optimizers.Adam(
+            keras.optimizers.schedules.CosineDecay(1e-3, 100)
+        ),
+        loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        metrics=["accuracy", keras.metrics.AUC(), keras.metrics.MeanIoU(3)],
+    )
+    task.save(path)
+    content = path.read_bytes()
+    assert type(xlnet_tf.load(path)) is XLNetTextClassifier
+
+    def refused(change, message):
+        def edit(text):
+            values = json.loads(text)
+            change(values)
+            return json.dumps(values)
+
+        path.write_bytes(content)
+        edit_archive(path, edit)
+        with pytest.raises(ValueError, match=message) as error:
+            xlnet_tf.load(path)
+        assert str(path) in str(error.value)
+
+    for value, message in (
+        (foreign("layers.Dense", "keras", units=100), "a keras.layers.Dense,"),
+        (foreign("Dense", "keras.layers", units=100), "a keras.layers.Dense,"),
+        (foreign("Dense", "keras.src.layers.core.dense", units=100), "src.la"),
+        (foreign("Backbone", "keras_hub.models"), "a keras_hub.models.Back"),
+        (foreign("Sequential", "keras", layers=[]), "a keras.Sequential,"),
+        (foreign("Dense", "mine", "xlnet_tf>AdaptableDense"), "a mine.Dense"),
+        (foreign("xlnet_tf>AdaptableDense", None), "AdaptableDense, and"),
+        (
+            foreign("RelativeAttention", "", "xlnet_tf>RelativeAttention"),
+            "a .Re",
+        ),
+        (foreign("__typespec__", "keras"), "a keras.__typespec__, and files"),
+        (foreign("AdamW", "xlnet_tf.optimizer", "xlnet_tf>AdamW"), "a xlnet_t"),
+        (foreign("Adam", "keras.optimizers"), "a keras.optimizers.Adam, and"),
+    ):
+        for place in ("backbone", "preprocessor", "dtype", "memory", "labels"):
+            refused(
+                lambda x, p=place, v=value: x["config"].update({p: v}), message
+            )
+        for place in ("optimizer", "loss", "metrics"):
+            refused(
+                lambda x, p=place, v=value: x["compile_config"].update(
+                    {p: [v]}
+                ),
+                message,
+            )
+        refused(
+            lambda x, v=value: x["config"]["backbone"]["config"].update(
+                quantized_layers=[{"mode": "int8", "config": v, "layers": []}]
+            ),
+            message,
+        )
+    refused(lambda x: x.update(build_config={"input_shape": [9, 9]}), "holds a")
+    for change, message in (
+        # No registered name: Keras takes the name of the class for one.
+        (
+            lambda x: x.update(
+                x["config"]["backbone"]["config"].update(vocabulary_size=10**12)
+                or {"class_name": x.pop("registered_name")}
+            ),
+            "a model of [0-9,]+ parameters",
+        ),
+        (
+            lambda x: x["config"].update(
+                num_classes=10**12, inner_dim=-(10**12)
+            ),
+            "a model of [0-9,]+ parameters",
+        ),
+        *(
+            (
+                lambda x, name=name, sizes=sizes: x["compile_config"].update(
+                    metrics=[
+                        {
+                            "module": "keras.metrics",
+                            "class_name": name,
+                            "config": sizes,
+                        }
+                    ]
+                ),
+                "a model of [0-9,]+ parameters",
+            )
+            for name, sizes in (
+                ("MeanIoU", {"num_classes": 10**5}),
+                ("AUC", {"num_thresholds": 10**10}),
+                (
+                    "AUC",
+                    {"num_thresholds": 10**5, "num_labels": 10**5},
+                ),
+            )
+        ),
+        (
+            lambda x: x["config"].update(
+                labels=[x["config"]["backbone"] for _ in range(9)]
+            ),
+            "holds [0-9]+ objects and 11 layers, more than",
+        ),
+        (
+            lambda x: x["compile_config"].update(
+                metrics=[x["compile_config"]["loss"]] * 1001
+            ),
+            "holds [0-9]+ objects and 2 layers, more than",
+        ),
+    ):
+        refused(change, message)
+
+
+def test_a_preset_names_only_classes_of_quantization(tmp_path):
+    ours(XLNetBackbone).save_to_preset(tmp_path)
+    file = tmp_path / "config.json"
+    values = json.loads(file.read_text())
+    values["config"]["quantized_layers"] = [
+        {
+            "mode": "int8",
+            "config": foreign("layers.Dense", "keras", units=100),
+            "layers": [],
+        }
+    ]
+    file.write_text(json.dumps(values))
+    with pytest.raises(ValueError, match="holds a keras.layers.Dense") as error:
+        XLNetBackbone.from_preset(tmp_path, verify=False)
+    assert str(tmp_path) in str(error.value)
+
+
+def test_classes_of_users_are_loaded(tmp_path):
+    """Their own tasks, optimizers and models, with layers of Keras."""
+
+    @keras.saving.register_keras_serializable(package="mine")
+    class Descent(keras.optimizers.SGD):
+        pass
+
+    @keras.saving.register_keras_serializable(package="mine")
+    class Own(XLNetTextClassifier):
+        pass
+
+    @keras.saving.register_keras_serializable(package="mine")
+    class Around(keras.Model):
+        def __init__(self, backbone, dense, **kwargs):
+            super().__init__(**kwargs)
+            self.backbone, self.dense = backbone, dense
+
+        def call(self, features):
+            return self.dense(self.backbone(features)["content"])
+
+        def get_build_config(self):
+            pass
+
+        def get_config(self):
+            layers = {"backbone": self.backbone, "dense": self.dense}
+            return {k: serialize(layer) for k, layer in layers.items()}
+
+        @classmethod
+        def from_config(cls, config):
+            return cls(**{k: deserialize(v) for k, v in config.items()})
+
+    serialize = keras.saving.serialize_keras_object
+    deserialize = keras.saving.deserialize_keras_object
+    path = tmp_path / "model.keras"
+    task = ours(Own, num_classes=3)
+    task.compile(Descent(0.1))
+    task.save(path)
+    loaded = xlnet_tf.load(path)
+    assert type(loaded) is Own and type(loaded.optimizer) is Descent
+    model = Around(task.backbone, keras.layers.Dense(2))
+    model({"token_ids": np.array([[5, 6]])})
+    model.save(path)
+    loaded = xlnet_tf.load(path)
+    np.testing.assert_array_equal(loaded.dense.kernel, model.dense.kernel)
+    # Within a task, and in a backbone within a model, all classes are ours.
+    dense = foreign("Dense", "keras.layers", units=100)
+    for saved, place in (
+        (task, lambda x: x["config"]),
+        (model, lambda x: x["config"]["backbone"]["config"]),
+    ):
+        saved.save(path)
+
+        def change(text, place=place):
+            values = json.loads(text)
+            place(values)["dtype"] = dense
+            return json.dumps(values)
+
+        edit_archive(path, change)
+        with pytest.raises(ValueError, match="holds a keras.layers.Dense"):
+            xlnet_tf.load(path)
 
 
 def test_the_count_of_parameters_is_that_of_the_model():

@@ -10,6 +10,8 @@ own that it made trainable, is undocumented.
 
 import keras
 
+from xlnet_tf.files.classes import objects_in
+
 # Keys of a config. They are left out where nothing differs, so that older
 # versions read the other files.
 STATE_KEYS = (
@@ -146,6 +148,7 @@ def restore_layer_state(model, config):
     """
     layers = layers_by_path(model)
     for group in config.get("quantized_layers", ()):
+        objects_in(group["config"])  # refuses classes of any size
         quantization = keras.saving.deserialize_keras_object(group["config"])
         for path in group["layers"]:
             layer = layers.get(path)

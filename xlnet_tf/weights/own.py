@@ -148,9 +148,9 @@ class PresetSource(WeightSource):
         # Keras would fill tied biases with those of the first layer.
         names = _SIZES if strict else ("untie_biases",)
         check_fields(file, saved.to_dict(), backbone.config.to_dict(), names)
-        restore_layer_state(backbone, _saved(self.path / CONFIG_FILE)["config"])
+        _restore_layer_state(backbone, self.path / CONFIG_FILE)
         if head is not None:
-            restore_layer_state(model, _saved(self.path / TASK_FILE)["config"])
+            _restore_layer_state(model, self.path / TASK_FILE)
         _load_weights(backbone, file, strict)
         if head is not None:
             _load_weights(
@@ -158,6 +158,16 @@ class PresetSource(WeightSource):
                 self._existing(TASK_WEIGHTS_FILE),
                 strict,
             )
+
+
+def _restore_layer_state(model, file):
+    config = _saved(file)["config"]
+    try:
+        restore_layer_state(model, config)
+    except (AttributeError, LookupError, TypeError, ValueError) as error:
+        raise ValueError(
+            f"{file} is damaged, or does not fit the model: {in_a_line(error)}."
+        ) from error
 
 
 def _saved(file):

@@ -282,7 +282,9 @@ def head_parameters(arguments, hidden_dim):
         hidden_dim: int, D.
     """
     widths = [arguments.get(name) for name in ("num_classes", "inner_dim")]
-    return 2 * hidden_dim * sum(x for x in widths if isinstance(x, int))
+    return (
+        2 * hidden_dim * sum(x for x in widths if isinstance(x, int) and x > 0)
+    )
 
 
 def check_size(path, num_parameters, stored_bytes):

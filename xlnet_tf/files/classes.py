@@ -1,0 +1,109 @@
+"""Classes that the config of a file names, which Keras makes objects of."""
+
+import importlib
+
+import keras
+
+# Modules of Keras' classes that hold settings, and no layers or models, by the
+# names that configs have for them.
+_MODULES = {
+    "keras": "keras.dtype_policies",
+    **{
+        name: name
+        for name in (
+            "keras.dtype_policies",
+            "keras.losses",
+            "keras.metrics",
+            "keras.optimizers",
+            "keras.optimizers.schedules",
+            "keras.quantizers",
+        )
+    },
+}
+# Names of what Keras makes of a value in the config itself.
+_VALUES = (
+    "__bytes__",
+    "__ellipsis__",
+    "__numpy__",
+    "__slice__",
+    "__tensor__",
+    "function",
+)
+# Packages whose registered classes are not those of the user.
+_OTHERS = ("keras", "tensorflow_text.", "xlnet_tf.")
+# A model has a backbone, memory, and tens of metrics and precisions.
+_MOST_LAYERS, _MOST_OBJECTS = 8, 1000
+
+
+def objects_in(config, models=()):
+    """Objects that Keras would make of a config, by the classes it may name.
+
+    These are classes of this library but its inner layers, classes that the
+    user has registered, and Keras' own of losses, metrics, optimizers and
+    precisions. Others could be of any size, or run code. What a class of the
+    user holds is the user's own to check.
+
+    Args:
+        config: JSON value.
+        models: tuple of classes, the layers of this library that it may name.
+
+    Returns:
+        list of (class, dict of its config).
+
+    Raises:
+        ValueError: if it names another class, or too many.
+    """
+    found, waiting = [], [(config, False)]
+    while waiting:
+        value, is_users = waiting.pop()
+        if isinstance(value, list):
+            waiting += [(x, is_users) for x in value]
+        if not isinstance(value, dict):
+            continue
+        if _is_object(value):
+            cls = _class_of(value, models)
+            is_known = cls is not None
+            is_theirs = is_known and not cls.__module__.startswith(_OTHERS)
+            # Keras makes weights of the shapes in a `build_config`.
+            is_safe = is_known and not value.get("build_config")
+            if not (is_safe or is_theirs or is_users):
+                raise ValueError(
+                    f"it holds a {value.get('module')}.{value['class_name']}, "
+                    "and files of models hold no such objects; if the class is "
+                    "your own, import the module that registers it"
+                )
+            if is_known:
+                inner = value["config"]
+                found.append((cls, inner if isinstance(inner, dict) else {}))
+                is_users = is_theirs and not issubclass(cls, models)
+        waiting += [(x, is_users) for x in value.values()]
+    num_layers = sum(issubclass(cls, keras.Layer) for cls, _ in found)
+    if len(found) > _MOST_OBJECTS or num_layers > _MOST_LAYERS:
+        raise ValueError(
+            f"it holds {len(found)} objects and {num_layers} layers, more "
+            "than a model has"
+        )
+    return found
+
+
+def _is_object(value):
+    """Whether Keras looks for the class of a dict, bool."""
+    is_whole = "class_name" in value and "config" in value
+    return is_whole and value["class_name"] not in _VALUES
+
+
+def _class_of(value, models):
+    """The class that Keras makes of a dict; None if it may not be named."""
+    name, module = value["class_name"], value.get("module")
+    registered = value.get("registered_name", name)
+    if not (isinstance(name, str) and isinstance(registered, str | None)):
+        return None
+    cls = keras.saving.get_registered_object(registered)
+    if cls is None and isinstance(module, str) and module in _MODULES:
+        cls = getattr(importlib.import_module(_MODULES[module]), name, None)
+    if not isinstance(cls, type):
+        return None
+    is_layer = issubclass(cls, keras.Layer) and cls.__module__.startswith(
+        _OTHERS
+    )
+    return None if is_layer and not issubclass(cls, models) else cls
