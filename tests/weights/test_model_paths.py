@@ -73,7 +73,8 @@ def test_a_name_that_is_nearly_right_is_suggested(shipped, tmp_path, capsys):
         message = "hf://xlnet/xlnet-base-cased, of .* or xlnet_tiny_en, which"
         with pytest.raises(FileNotFoundError, match=message):
             xlnet_tf.XLNetBackbone.from_preset(name)
-    (tmp_path / "train.tsv").write_text("text\tlabel\nyes\t1\nno\t0\n" * 9)
+    rows = "".join(f"text {number}\t{number % 2}\n" for number in range(40))
+    (tmp_path / "train.tsv").write_text("text\tlabel\n" + rows)
     argv = ["--task", "classification", "--data", "train.tsv"]
     argv += ["--output", "out", "--preset", "tiny_x"]
     assert command_line.run(finetune.main, argv) == 1
