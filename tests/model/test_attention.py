@@ -23,6 +23,8 @@ from tests.support.oracle import small_features
 from xlnet_tf.model.attention import AttentionBiases
 from xlnet_tf.model.attention import AttentionContext
 from xlnet_tf.model.attention import RelativeAttention
+from xlnet_tf.model.kernels.contract import AttentionRules
+from xlnet_tf.model.kernels.distances import EncodedDistances
 from xlnet_tf.model.relative_position import relative_position_encoding
 
 N, H, D = 11, 17, 38
@@ -69,16 +71,18 @@ def inputs(memory=M, has_targets=True, is_reversed=None, clamp=0, mask=True):
         may_attend = may_attend[:, : T + num_targets]
     directions = [False] if is_reversed is None else [False, True]
     context = AttentionContext(
-        position_encoding=ops.stack(
+        distances=distances_of(
             [
                 relative_position_encoding(T, memory + T, D, clamp, backwards)
                 for backwards in directions
             ]
         ),
-        is_reversed=is_reversed,
-        mask=may_attend if mask else None,
-        other_segment=row_segment[:, :, None] != segment[:, None, :],
-        target_positions=positions if has_targets else None,
+        rules=AttentionRules(
+            mask=may_attend if mask else None,
+            other_segment=row_segment[:, :, None] != segment[:, None, :],
+            is_reversed=is_reversed,
+            target_positions=positions if has_targets else None,
+        ),
     )
     loops = dict(
         row_position=row_position,
@@ -88,6 +92,16 @@ def inputs(memory=M, has_targets=True, is_reversed=None, clamp=0, mask=True):
         clamp=clamp,
     )
     return rows, keys, context, loops
+
+
+def distances_of(encoding):
+    """EncodedDistances of R of both directions, or of half of R."""
+    encoding = ops.stack(encoding) if isinstance(encoding, list) else encoding
+    return EncodedDistances(encoding, num_unneeded=0)
+
+
+def with_rules(context, **changes):
+    return replace(context, rules=context.rules._replace(**changes))
 
 
 CASES = {
@@ -112,18 +126,16 @@ def test_attention_equals_plain_loops():
         half = relative_position_encoding(
             1, keys.shape[1] - 1, D, loops["clamp"]
         )
-        for encoding in (context.position_encoding, half):
+        for distances in (context.distances, distances_of(half)):
             for kernel in ("plain", "memory_efficient"):
-                changed = replace(
-                    context, position_encoding=encoding, kernel=kernel
-                )
+                changed = replace(context, distances=distances, kernel=kernel)
                 output = as_numpy(attend(attention, rows, keys, changed))
                 assert output.shape == rows.shape
                 np.testing.assert_allclose(
                     output,
                     expected,
                     atol=TOLERANCE,
-                    err_msg=f"{name}, {kernel}, R {encoding.shape}",
+                    err_msg=f"{name}, {kernel}, R {distances.encoding.shape}",
                 )
 
 
@@ -153,7 +165,7 @@ def test_memory_is_a_constant_to_the_gradient():
 def test_without_segments_no_segment_score_is_added():
     attention = layer()
     rows, keys, context, loops = inputs()
-    context = replace(context, other_segment=None)
+    context = with_rules(context, other_segment=None)
     # All in one segment is the same for every key.
     loops["segments"] = (np.zeros((B, T + P)), np.zeros((B, M + T)))
     expected = oracle.relative_attention(
@@ -166,9 +178,9 @@ def test_without_segments_no_segment_score_is_added():
 def test_hidden_keys_change_nothing_at_all():
     attention = layer()
     rows, keys, context, _ = inputs()
-    mask = context.mask.copy()
+    mask = context.rules.mask.copy()
     mask[:, :, 6] = False
-    context = replace(context, mask=mask)
+    context = with_rules(context, mask=mask)
     before = as_numpy(attention(rows, keys, context=context))
     changed = keys.copy()
     changed[:, 6] += 100
@@ -204,7 +216,7 @@ def test_dropout_falls_on_the_attention_probabilities():
     dropped = as_numpy(attention(rows, keys, context=context, seed=seed))
     again = as_numpy(attention(rows, keys, context=context, seed=seed))
     np.testing.assert_array_equal(dropped, again)
-    seen = context.mask.any(axis=-1)
+    seen = context.rules.mask.any(axis=-1)
     assert (np.abs(dropped - without).max(axis=-1)[seen] > 1e-3).all()
 
 

@@ -412,7 +412,7 @@ def test_the_symmetry_of_sinusoids_is_used_where_it_holds(monkeypatch):
 
     def spied(*args, **kwargs):
         context = attention_context(*args, **kwargs)
-        shapes.append(tuple(context.position_encoding.shape))
+        shapes.append(tuple(context.distances.encoding.shape))
         return context
 
     monkeypatch.setattr(backbone_module, "attention_context", spied)
@@ -441,7 +441,7 @@ def test_distances_of_no_use_are_cut_off_after_dropout(monkeypatch):
 
     def spied(*args, **kwargs):
         context = attention_context(*args, **kwargs)
-        encodings.append(as_numpy(context.position_encoding))
+        encodings.append(as_numpy(context.distances.encoding))
         return context
 
     monkeypatch.setattr(backbone_module, "attention_context", spied)

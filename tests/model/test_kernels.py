@@ -13,11 +13,12 @@ import tensorflow as tf
 from tests.support.gradients import compared
 from tests.support.oracle import as_numpy
 from xlnet_tf.model import kernels
-from xlnet_tf.model import relative_position
+from xlnet_tf.model.kernels import distances
 from xlnet_tf.model.kernels import fused
 from xlnet_tf.model.kernels import memory_efficient
 from xlnet_tf.model.kernels import plain
-from xlnet_tf.model.kernels.scores import ScoreRules
+from xlnet_tf.model.kernels.contract import AttentionInputs
+from xlnet_tf.model.kernels.contract import AttentionRules
 
 B, N, T, M, P, H = 3, 6, 9, 5, 4, 2
 K, Q, R = M + T, T + P, M + 2 * T
@@ -56,7 +57,7 @@ def make_rules(**changes):
         seed=None,
     )
     values = {**values, **changes}
-    return ScoreRules(
+    return AttentionRules(
         **{
             name: tf.constant(x) if isinstance(x, np.ndarray) else x
             for name, x in values.items()
@@ -148,7 +149,7 @@ def gradients(kernel, inputs, rules):
     upstream = np.random.default_rng(2).normal(size=(B, *shape[1:]))
     with tf.GradientTape() as tape:
         tape.watch(inputs)
-        output = kernel(*inputs, rules)
+        output = kernel(AttentionInputs(*inputs), rules)
         loss = tf.reduce_sum(tf.cast(output, "float32") * upstream)
     zero = tf.UnconnectedGradients.ZERO
     found = tape.gradient(loss, inputs, unconnected_gradients=zero)
@@ -182,8 +183,8 @@ def test_scores_of_a_first_half_are_left_out(in_groups):
     in_groups(None)
     inputs, kept = first_half(seed=SEED)
     broken = kept._replace(mask=make_rules().mask)
-    expected = memory_efficient.attend(*inputs, kept)
-    found = memory_efficient.attend(*inputs, broken)
+    expected = memory_efficient.attend(AttentionInputs(*inputs), kept)
+    found = memory_efficient.attend(AttentionInputs(*inputs), broken)
     np.testing.assert_array_equal(found[:, :, :F], expected[:, :, :F])
 
 
@@ -222,7 +223,7 @@ def test_large_values_do_not_overflow_in_float16(in_groups):
     inputs = [tf.zeros(shape, "float16") for shape in shapes]
     inputs.append(tf.fill(shapes[-1], tf.cast(70, "float16")))
     inputs.append(tf.zeros((1, 1, 2 * tokens, H), "float16"))
-    rules = ScoreRules(
+    rules = AttentionRules(
         mask=None,
         other_segment=None,
         is_reversed=None,
@@ -234,7 +235,7 @@ def test_large_values_do_not_overflow_in_float16(in_groups):
             in_groups(group)
             with tf.GradientTape() as tape:
                 tape.watch(inputs[6])
-                output = kernel(*inputs, rules)
+                output = kernel(AttentionInputs(*inputs), rules)
                 loss = tf.reduce_sum(tf.cast(output, "float32"))
             np.testing.assert_allclose(output, 70.0)
             gradient = tape.gradient(loss, inputs[6])
@@ -254,7 +255,8 @@ def test_no_examples_and_no_rows(in_groups):
         target_positions=rules.target_positions[:0],
     )
     for kernel in (plain.attend, memory_efficient.attend):
-        assert kernel(*without_examples, rules_of_none).shape == (0, N, Q, H)
+        output = kernel(AttentionInputs(*without_examples), rules_of_none)
+        assert output.shape == (0, N, Q, H)
 
 
 def test_a_row_that_sees_nothing_gets_zeros_and_gives_no_gradient(in_groups):
@@ -275,7 +277,7 @@ def test_position_blocks_give_the_same(in_groups, monkeypatch):
         expected = gradients(plain.attend, inputs, rules)
         for size in (None, T // 3, 1):
             monkeypatch.setattr(
-                relative_position, "_block_size", lambda _, size=size: size
+                distances, "_block_size", lambda _, size=size: size
             )
             found = gradients(memory_efficient.attend, inputs, rules)
             compared(expected, found, TOLERANCE, f"{name}, blocks of {size}")
@@ -347,11 +349,11 @@ def test_a_kernel_that_cannot_run_is_replaced_and_that_is_said_once(
     monkeypatch,
 ):
     monkeypatch.setattr(fused, "_warned", set())
-    inputs, rules = tensors(), make_rules()
+    inputs, rules = AttentionInputs(*tensors()), make_rules()
     with pytest.warns(UserWarning, match="instead of `fused`: there is no TPU"):
-        found = fused.attend(*inputs, rules)
-    expected = memory_efficient.attend(*inputs, rules)
+        found = fused.attend(inputs, rules)
+    expected = memory_efficient.attend(inputs, rules)
     np.testing.assert_array_equal(found, expected)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        fused.attend(*inputs, rules)
+        fused.attend(inputs, rules)

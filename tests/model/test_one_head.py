@@ -24,7 +24,8 @@ from tests.tasks import test_tasks
 from xlnet_tf import XLNetPretrainer
 from xlnet_tf.model.kernels import memory_efficient
 from xlnet_tf.model.kernels import plain
-from xlnet_tf.model.kernels.scores import ScoreRules
+from xlnet_tf.model.kernels.contract import AttentionInputs
+from xlnet_tf.model.kernels.contract import AttentionRules
 
 TOLERANCE = 1e-5
 # B, T, M, P: also one example, no memory, and a whole number of blocks.
@@ -33,7 +34,7 @@ HEAD_DIM = 3
 
 
 def kernel_inputs(heads, batch_size, tokens, memory, targets, streams):
-    """Inputs and ScoreRules of a kernel, with a mask and segments."""
+    """Inputs and AttentionRules of a kernel, with a mask and segments."""
     random = np.random.default_rng(heads)
     keys = memory + tokens
     rows = targets + (tokens if streams == "both" else 0)
@@ -47,7 +48,7 @@ def kernel_inputs(heads, batch_size, tokens, memory, targets, streams):
         tf.constant(random.normal(size=shape), "float32") for shape in shapes
     ]
     positions = random.integers(0, tokens, (batch_size, targets))
-    rules = ScoreRules(
+    rules = AttentionRules(
         mask=tf.constant(random.random((batch_size, rows, keys)) < 0.7),
         other_segment=tf.constant(
             random.random((batch_size, rows, keys)) < 0.5
@@ -63,7 +64,7 @@ def kernel_inputs(heads, batch_size, tokens, memory, targets, streams):
 def with_gradients(kernel, inputs, rules):
     with tf.GradientTape() as tape:
         tape.watch(inputs)
-        outputs = kernel(*inputs, rules)
+        outputs = kernel(AttentionInputs(*inputs), rules)
         upstream = np.random.default_rng(2).normal(size=outputs.shape)
         loss = tf.reduce_sum(outputs * upstream.astype("float32"))
     return outputs, tape.gradient(loss, inputs)

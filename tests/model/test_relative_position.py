@@ -10,14 +10,16 @@ from tests.support.oracle import M
 from tests.support.oracle import P
 from tests.support.oracle import T
 from tests.support.oracle import sinusoid
-from xlnet_tf.model.relative_position import make_position_blocks
-from xlnet_tf.model.relative_position import mirror_distances
+from xlnet_tf.model.kernels.distances import make_position_blocks
+from xlnet_tf.model.kernels.distances import mirror_distances
+from xlnet_tf.model.kernels.distances import sum_position_blocks
+from xlnet_tf.model.kernels.relative_shift import relative_shift
+from xlnet_tf.model.kernels.relative_shift import relative_shift_targets
+from xlnet_tf.model.kernels.relative_shift import (
+    relative_shift_targets_transpose,
+)
+from xlnet_tf.model.kernels.relative_shift import relative_shift_transpose
 from xlnet_tf.model.relative_position import relative_position_encoding
-from xlnet_tf.model.relative_position import relative_shift
-from xlnet_tf.model.relative_position import relative_shift_targets
-from xlnet_tf.model.relative_position import relative_shift_targets_transpose
-from xlnet_tf.model.relative_position import relative_shift_transpose
-from xlnet_tf.model.relative_position import sum_position_blocks
 
 N, D, K = 11, 38, M + T
 

@@ -18,7 +18,8 @@ from xlnet_tf.model import kernels
 from xlnet_tf.model.kernels import fused
 from xlnet_tf.model.kernels import memory_efficient
 from xlnet_tf.model.kernels import plain
-from xlnet_tf.model.kernels.scores import ScoreRules
+from xlnet_tf.model.kernels.contract import AttentionInputs
+from xlnet_tf.model.kernels.contract import AttentionRules
 
 pytestmark = [
     pytest.mark.slow,
@@ -44,9 +45,9 @@ def operands(*sizes):
 
 
 def rules_of(inputs, targets, **changes):
-    """ScoreRules of `kernel_inputs`."""
+    """AttentionRules of `kernel_inputs`."""
     values = kernel_inputs.rules_of(inputs, targets, **changes)
-    return ScoreRules(
+    return AttentionRules(
         **{
             name: tf.constant(x) if isinstance(x, np.ndarray) else x
             for name, x in values.items()
@@ -63,7 +64,7 @@ def gradients(kernel, inputs, rules):
     def run(*inputs):
         with tf.GradientTape() as tape:
             tape.watch(inputs)
-            output = kernel(*inputs, rules)
+            output = kernel(AttentionInputs(*inputs), rules)
             loss = tf.reduce_sum(tf.cast(output, "float32") * upstream)
         zero = tf.UnconnectedGradients.ZERO
         return output, tape.gradient(loss, inputs, unconnected_gradients=zero)
@@ -140,15 +141,15 @@ def test_bfloat16_is_nearer_to_float32_than_the_other_kernel():
 def test_other_sizes_are_computed_by_the_other_kernel(monkeypatch):
     inputs = operands(96, 32, 4)
     rules = rules_of(inputs, 4)
-    expected = memory_efficient.attend(*inputs, rules)
+    expected = memory_efficient.attend(AttentionInputs(*inputs), rules)
     monkeypatch.setattr(fused, "_warned", set())
     with pytest.warns(UserWarning, match=r"tokens \(96\).*multiples of 128"):
-        found = fused.attend(*inputs, rules)
+        found = fused.attend(AttentionInputs(*inputs), rules)
     np.testing.assert_array_equal(found, expected)
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # of 64 tokens too: it was said
         inputs = operands(64, 32, 4)
-        fused.attend(*inputs, rules_of(inputs, 4))
+        fused.attend(AttentionInputs(*inputs), rules_of(inputs, 4))
     for shape in ((0, 2, 128, 64), (2, 2, 0, 64)):
         problem = fused.why_unsupported(shape, 128, 128, "float32")
         assert problem == "there are no rows"
@@ -161,14 +162,15 @@ def test_it_agrees_with_the_released_code(name, monkeypatch):
     """Outputs, memories and every gradient of a whole model."""
     calls = []
 
-    def counted(*arguments):
-        query, key, position = (arguments[i].shape for i in (0, 5, 7))
+    def counted(inputs, rules):
+        num_keys = inputs.key.shape[2]
+        num_tokens = inputs.position.shape[2] - num_keys
         calls.append(
             fused.why_unsupported(
-                tuple(query), position[2] - key[2], key[2], "float32"
+                tuple(inputs.query.shape), num_tokens, num_keys, "float32"
             )
         )
-        return fused.attend(*arguments)
+        return fused.attend(inputs, rules)
 
     monkeypatch.setitem(kernels.KERNELS, "fused", padded(counted))
     check(name, "compact", kernel="fused")

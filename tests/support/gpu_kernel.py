@@ -22,9 +22,10 @@ from xlnet_tf.model.kernels import find_kernel
 from xlnet_tf.model.kernels import fused
 from xlnet_tf.model.kernels import memory_efficient
 from xlnet_tf.model.kernels import plain
+from xlnet_tf.model.kernels.contract import AttentionInputs
+from xlnet_tf.model.kernels.contract import AttentionRules
 from xlnet_tf.model.kernels.fused import gpu
 from xlnet_tf.model.kernels.fused.gpu import calls
-from xlnet_tf.model.kernels.scores import ScoreRules
 
 REVERSED = np.array([True, False])
 NOTHING = {"mask": None, "other_segment": None, "dropout": 0.0, "seed": None}
@@ -63,9 +64,9 @@ def operands(*sizes):
 
 
 def rules_of(inputs, targets, **changes):
-    """ScoreRules of `kernel_inputs`."""
+    """AttentionRules of `kernel_inputs`."""
     values = kernel_inputs.rules_of(inputs, targets, **changes)
-    return ScoreRules(
+    return AttentionRules(
         **{
             name: jnp.asarray(x) if isinstance(x, np.ndarray) else x
             for name, x in values.items()
@@ -79,7 +80,7 @@ def results(kernel, inputs, rules):
     upstream = random.normal(size=inputs[0].shape).astype("float32")
 
     def loss(*inputs):
-        output = kernel(*inputs, rules)
+        output = kernel(AttentionInputs(*inputs), rules)
         return jnp.sum(output.astype("float32") * upstream), output
 
     arguments = tuple(range(len(inputs)))
@@ -156,7 +157,7 @@ def barriers_of_gradient(most_kept):
     rules = rules_of(inputs, 0, **NOTHING)
 
     def loss(*inputs):
-        return jnp.sum(fused.attend(*inputs, rules) ** 2)
+        return jnp.sum(fused.attend(AttentionInputs(*inputs), rules) ** 2)
 
     step = jax.jit(jax.value_and_grad(loss, argnums=tuple(range(8))))
     program = step.lower(*inputs).as_text()
@@ -216,7 +217,9 @@ def lowered():
     rules = rules_of(inputs, 40, first_half_length=128)
 
     def loss(*inputs):
-        return jnp.sum(fused.attend(*inputs, rules).astype("float32"))
+        return jnp.sum(
+            fused.attend(AttentionInputs(*inputs), rules).astype("float32")
+        )
 
     check = jax.export.DisabledSafetyCheck.custom_call("__gpu$xla.gpu.triton")
     exported = jax.export.export(

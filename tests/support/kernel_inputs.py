@@ -11,7 +11,7 @@ def operands(tokens, memory, targets, directions=1, streams="both"):
     Args:
         tokens, memory, targets: ints, T, M and P.
         directions: int, 2 if rows may be reversed.
-        streams: str, as of ScoreRules.
+        streams: str, as of AttentionRules.
     """
     random = np.random.default_rng(0)
     keys = memory + tokens
@@ -26,7 +26,7 @@ def operands(tokens, memory, targets, directions=1, streams="both"):
 
 
 def rules_of(inputs, targets, **changes):
-    """Fields of ScoreRules: masks, segments, positions and dropout together.
+    """Fields of AttentionRules: masks, segments, positions and dropout.
 
     Args:
         inputs: list of `operands`, or tensors of their shapes.

@@ -9,6 +9,8 @@ H head dim, R = K + T distances.
 
 from keras import ops
 
+from xlnet_tf.model.kernels.contract import AttentionInputs
+
 SIZE = 128
 
 
@@ -23,8 +25,8 @@ def padded(kernel):
         by H, without dropout.
     """
 
-    def attend(query, *others):
-        *vectors, key, value, position, rules = others
+    def attend(inputs, rules):
+        query, *vectors, key, value, position = inputs
         assert rules.seed is None
         num_heads, num_rows, head_dim = query.shape[1:]
         num_keys = key.shape[2]
@@ -58,12 +60,16 @@ def padded(kernel):
         mask = rules.mask
         if mask is None:
             mask = ops.ones([1, num_rows, num_keys], "bool")
-        attended = kernel(
+        keys = dict(_1=(0, heads), _2=(before, behind))
+        padded_inputs = AttentionInputs(
             with_rows(pad(query, _1=(0, heads)), 2),
             *(pad(vector, _0=(0, heads)) for vector in vectors),
-            *(pad(x, _1=(0, heads), _2=(before, behind)) for x in (key, value)),
+            *(pad(x, **keys) for x in (key, value)),
             # The distances from K + `before` + `behind` down.
             pad(position, _1=(0, heads), _2=(before + behind, behind)),
+        )
+        attended = kernel(
+            padded_inputs,
             rules._replace(
                 mask=by_pair(mask),
                 other_segment=by_pair(rules.other_segment),

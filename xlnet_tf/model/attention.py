@@ -16,22 +16,21 @@ Q = T + P rows, N heads, H head dim, D model dim.
 """
 
 import dataclasses
-import functools
 from typing import Any
 
 import keras
 from keras import ops
 
 from xlnet_tf.model.kernels import find_kernel
+from xlnet_tf.model.kernels.contract import AttentionInputs
+from xlnet_tf.model.kernels.contract import AttentionRules
+from xlnet_tf.model.kernels.distances import EncodedDistances
+from xlnet_tf.model.kernels.distances import encode_distances
+from xlnet_tf.model.kernels.distances import project_distances
 from xlnet_tf.model.kernels.plain import attention_weights
-from xlnet_tf.model.kernels.scores import ScoreRules
-from xlnet_tf.model.kernels.scores import score_dtype
 from xlnet_tf.model.lora import AdaptableEinsumDense
 from xlnet_tf.model.masks import attention_mask
 from xlnet_tf.model.masks import other_segment
-from xlnet_tf.model.relative_position import mirror_distances
-from xlnet_tf.model.relative_position import num_unneeded_distances
-from xlnet_tf.model.relative_position import relative_position_encoding
 from xlnet_tf.model.sizes import sizes_of
 
 
@@ -42,34 +41,17 @@ class AttentionContext:
     Not a tuple, because Keras refuses tuples of tensors and other values.
 
     Attributes:
-        position_encoding: float tensor of shape [1 or 2, K + T, D]: R forwards,
-            and R of a text read backwards, without the `num_unneeded` rows. Or
-            [K, D] without dropout: non-negative distances alone, from K - 1 to
-            0; negative ones follow from sin(-d) = -sin(d), cos(-d) = cos(d).
-        is_reversed: bool tensor of shape [B], True = this row reads backwards,
-            or None.
-        mask: bool tensor of shape [B or 1, Q, K], True = may attend, or None.
-        other_segment: bool tensor of shape [B, Q, K], True = row and key belong
-            to different segments, or None.
-        target_positions: int32 tensor of shape [B, P], or None without queries.
-        streams: "both" (default) for Q = T + P rows, "query" for the P alone.
+        distances: EncodedDistances.
+        rules: AttentionRules, without dropout.
         kernel: str, see `kernels`. Default "auto".
         observe: callable that takes the attention weights [B, N, Q, K] of each
             layer, or None (default).
-        first_half_length: int, see `ScoreRules`. Default 0.
-        num_unneeded: int, last rows of R that no row reads. Default 0.
     """
 
-    position_encoding: Any
-    is_reversed: Any
-    mask: Any
-    other_segment: Any
-    target_positions: Any
-    streams: str = "both"
+    distances: EncodedDistances
+    rules: AttentionRules
     kernel: str = "auto"
     observe: Any = None
-    first_half_length: int = 0
-    num_unneeded: int = 0
 
     def of_targets(self, num_tokens):
         """The context of the query stream's rows alone.
@@ -84,12 +66,12 @@ class AttentionContext:
         def of_rows(tensor):
             return None if tensor is None else tensor[:, num_tokens:]
 
-        return dataclasses.replace(
-            self,
-            mask=of_rows(self.mask),
-            other_segment=of_rows(self.other_segment),
+        rules = self.rules._replace(
+            mask=of_rows(self.rules.mask),
+            other_segment=of_rows(self.rules.other_segment),
             streams="query",
         )
+        return dataclasses.replace(self, rules=rules)
 
 
 def attention_context(
@@ -111,7 +93,7 @@ def attention_context(
         target_positions: int32 tensor of shape [B, P], or None.
         config: XLNetConfig.
         memory_length: int or scalar of the backend, M.
-        dtype: str, of `position_encoding`.
+        dtype: str, of R.
         drop: function that applies dropout to R, or None (default). All rows
             have one R, and one mask; the released code has one per example.
         use_sinusoid_symmetry: bool, store non-negative distances only: half
@@ -119,45 +101,37 @@ def attention_context(
             Default False.
         kernel: str, the attention kernel. Default "auto".
         observe: callable, see `AttentionContext`, or None (default).
-        first_half_length: int, see `ScoreRules`. Default 0.
+        first_half_length: int, see `AttentionRules`. Default 0.
 
     Returns:
         AttentionContext.
     """
     num_tokens = sizes_of(features["token_ids"])[1]
-    num_keys = memory_length + num_tokens
-    encode = functools.partial(
-        relative_position_encoding,
-        hidden_dim=config.hidden_dim,
-        clamp_length=config.clamp_length,
-        dtype=score_dtype(dtype),
-    )
-    num_unneeded = num_unneeded_distances(num_tokens, first_half_length)
-    if use_sinusoid_symmetry and drop is None:
-        encoding, num_unneeded = encode(1, num_keys - 1), 0
-    else:
-        directions = [False, True] if "is_reversed" in features else [False]
-        encoding = ops.stack(
-            [
-                encode(num_tokens, num_keys, is_reversed=is_reversed)
-                for is_reversed in directions
-            ]
-        )
-    encoding = ops.cast(encoding, dtype)
-    if drop is not None:
-        encoding = drop(encoding)
-    if num_unneeded:
-        encoding = encoding[:, :-num_unneeded]
+    is_reversed = features.get("is_reversed")
     return AttentionContext(
-        position_encoding=encoding,
-        is_reversed=features.get("is_reversed"),
-        mask=attention_mask(features, target_positions, config, memory_length),
-        other_segment=other_segment(features, target_positions, memory_length),
-        target_positions=target_positions,
+        distances=encode_distances(
+            num_tokens,
+            memory_length + num_tokens,
+            config,
+            dtype,
+            drop,
+            has_reversed=is_reversed is not None,
+            use_symmetry=use_sinusoid_symmetry,
+            first_half_length=first_half_length,
+        ),
+        rules=AttentionRules(
+            mask=attention_mask(
+                features, target_positions, config, memory_length
+            ),
+            other_segment=other_segment(
+                features, target_positions, memory_length
+            ),
+            is_reversed=is_reversed,
+            target_positions=target_positions,
+            first_half_length=first_half_length,
+        ),
         kernel=kernel,
         observe=observe,
-        first_half_length=first_half_length,
-        num_unneeded=num_unneeded,
     )
 
 
@@ -218,8 +192,8 @@ class RelativeAttention(keras.layers.Layer):
 
     Call arguments:
         rows: float tensor of shape [B, Q, D]: T rows of the content stream,
-            then P of the query stream, or the P alone, as `context.streams`
-            has it.
+            then P of the query stream, or the P alone, as
+            `context.rules.streams` has it.
         keys: float tensor of shape [B, K - M, D], content.
         context: AttentionContext.
         seed: int tensor of shape [2], of the mask of dropout, or None for none.
@@ -316,7 +290,12 @@ class RelativeAttention(keras.layers.Layer):
         query = self.query_projection(rows)  # [B, N, Q, H]
         key = project_keys(self.key_projection)  # [B, N, K, H]
         value = project_keys(self.value_projection)
-        position = self._project_distances(context, sizes_of(keys)[1])
+        position = project_distances(
+            self.position_projection,
+            context.distances,
+            sizes_of(keys)[1],
+            has_reversed=context.rules.is_reversed is not None,
+        )
 
         def bias(name):
             return ops.cast(getattr(self.biases, name), query.dtype)
@@ -324,52 +303,21 @@ class RelativeAttention(keras.layers.Layer):
         same, other = ops.unstack(
             ops.cast(self.segment_encoding, query.dtype), 2
         )
-        scored = (
-            query,
-            bias("content_bias"),
-            bias("position_bias"),
-            bias("segment_bias"),
-            other - same,
-            key,
+        inputs = AttentionInputs(
+            query=query,
+            content_bias=bias("content_bias"),
+            position_bias=bias("position_bias"),
+            segment_bias=bias("segment_bias"),
+            segment_direction=other - same,
+            key=key,
+            value=value,
+            position=position,
         )
-        rules = ScoreRules(
-            mask=context.mask,
-            other_segment=context.other_segment,
-            is_reversed=context.is_reversed,
-            target_positions=context.target_positions,
-            dropout=self.dropout,
-            seed=seed,
-            streams=context.streams,
-            first_half_length=context.first_half_length,
-        )
+        rules = context.rules._replace(dropout=self.dropout, seed=seed)
         if context.observe is not None:
-            context.observe(attention_weights(*scored, position, rules))
-        attended = find_kernel(context.kernel)(*scored, value, position, rules)
+            context.observe(attention_weights(inputs, rules))
+        attended = find_kernel(context.kernel)(inputs, rules)
         return self.output_projection(attended)
-
-    def _project_distances(self, context, num_tokens):
-        """R times W_k,R, [1 or 2, N, K + T, H], 0 where R is cut off."""
-        encoding = context.position_encoding
-        if len(encoding.shape) == 3:
-            position = self.position_projection(encoding)
-            if not context.num_unneeded:
-                return position
-            around = [[0, 0], [0, 0], [0, context.num_unneeded], [0, 0]]
-            return ops.pad(position, around)
-        # The products of sines and of cosines, for non-negative distances.
-        kernel = ops.cast(self.position_projection.kernel, encoding.dtype)
-        width = self.hidden_dim // 2
-        odd, even = ops.unstack(
-            ops.einsum(
-                "kpd,pdnh->pnkh",
-                ops.reshape(encoding, [-1, 2, width]),
-                ops.reshape(kernel, [2, width, self.num_heads, self.head_dim]),
-            )
-        )
-        directions = [mirror_distances(even, odd, num_tokens)]
-        if context.is_reversed is not None:
-            directions.append(mirror_distances(even, -odd, num_tokens))
-        return ops.stack(directions)
 
     def get_config(self):
         config = {

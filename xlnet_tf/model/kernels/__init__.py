@@ -1,9 +1,8 @@
 """Attention kernels: one function, several ways to compute it.
 
-Every kernel is a function of (query, content_bias, position_bias, segment_bias,
-segment_direction, key, value, position, rules), as `plain.attend` documents
-them, and returns the attended values. All kernels compute the same numbers,
-with the same dropout masks; they differ in time and memory.
+Every kernel is a function of (AttentionInputs, AttentionRules) and returns the
+attended values. `plain` has the equations. All kernels compute the same
+numbers, with the same dropout masks; they differ in time and memory.
 """
 
 from xlnet_tf.model.kernels import fused

@@ -21,9 +21,9 @@ from typing import NamedTuple
 
 from keras import ops
 
-from xlnet_tf.model.relative_position import make_position_blocks
-from xlnet_tf.model.relative_position import num_unneeded_distances
-from xlnet_tf.model.relative_position import sum_position_blocks
+from xlnet_tf.model.kernels.distances import make_position_blocks
+from xlnet_tf.model.kernels.distances import num_unneeded_distances
+from xlnet_tf.model.kernels.distances import sum_position_blocks
 from xlnet_tf.model.sizes import sizes_of
 from xlnet_tf.model.sizes import slice_axis
 
@@ -38,7 +38,7 @@ class Part(NamedTuple):
         target_distances: slice of R, the distances of targets.
         num_tokens: int or scalar of the backend, how many of the rows are
             content, unless `rules.streams` is "query".
-        rules: ScoreRules of these rows and keys.
+        rules: AttentionRules of these rows and keys.
     """
 
     rows: Any
@@ -131,7 +131,7 @@ def parts_of(rules, num_rows, num_keys, num_distances):
     """Divide the rows of a call.
 
     Args:
-        rules: ScoreRules with an axis of heads: masks of shape
+        rules: AttentionRules with an axis of heads: masks of shape
             [B or 1, 1, Q, K], `target_positions` [B, 1, P].
         num_rows, num_keys, num_distances: ints, or scalars of the backend, Q,
             K and R.

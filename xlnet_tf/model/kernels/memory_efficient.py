@@ -13,7 +13,7 @@ cheap:
   T is unknown then, all scores are kept; use `rematerialize`
   (`model/layer_loop.py`).
 - If the first tokens are known to see none of the tokens behind
-  (`ScoreRules.first_half_length`), these scores are never computed.
+  (`AttentionRules.first_half_length`), these scores are never computed.
 
 `plain` computes the same, equation by equation.
 
@@ -44,29 +44,18 @@ _MAX_SCORES_AT_ONCE = 2**26
 _MAX_SCORES_OF_A_GROUP = 2**24
 
 
-def attend(
-    query,
-    content_bias,
-    position_bias,
-    segment_bias,
-    segment_direction,
-    key,
-    value,
-    position,
-    rules,
-):
+def attend(inputs, rules):
     """Softmax of content, position and segment scores, times the values.
 
     Args:
-        query, content_bias, position_bias, segment_bias, segment_direction,
-            key, value, position: float tensors, as `plain.attend` takes them.
-        rules: ScoreRules.
+        inputs: AttentionInputs.
+        rules: AttentionRules.
 
     Returns:
         float tensor of shape [B, N, Q, H]. A row that may attend to nothing
         gets zeros.
     """
-    difference = segment_difference(query, segment_bias, segment_direction)
+    query, key, position = inputs.query, inputs.key, inputs.position
     rules = _with_heads(rules)
     if rules.seed is not None and rules.dropout:
         mask_rows = hash_rows(sizes_of(query)[:3], rules.seed)
@@ -78,12 +67,12 @@ def attend(
 
     @ops.custom_gradient
     def attended(query, content_bias, position_bias, *others):
-        inputs = (
+        tensors = (
             (query + ops.expand_dims(content_bias, 1)) * scale,
             (query + ops.expand_dims(position_bias, 1)) * scale,
             *others,
         )
-        computed = [_PartOfCall(part, *inputs) for part in parts]
+        computed = [_PartOfCall(part, *tensors) for part in parts]
         outputs = _in_one([part.outputs for part in computed])
 
         def gradient(*arguments, upstream=None):
@@ -112,7 +101,13 @@ def attend(
         return outputs, gradient
 
     return attended(
-        query, content_bias, position_bias, difference, key, value, position
+        query,
+        inputs.content_bias,
+        inputs.position_bias,
+        segment_difference(inputs),
+        key,
+        inputs.value,
+        position,
     )
 
 
@@ -181,7 +176,7 @@ def _sum_distances(parts, gradients, num_distances):
 
 
 def _with_heads(rules):
-    """ScoreRules with an axis of heads, [B or 1, 1, ...]."""
+    """AttentionRules with an axis of heads, [B or 1, 1, ...]."""
 
     def with_heads(tensor):
         return None if tensor is None else ops.expand_dims(tensor, 1)
@@ -294,11 +289,11 @@ def _over_groups(step, inputs, rows, rules, group):
     """Call a function for G heads of an example at a time.
 
     Args:
-        step: function of (HeadInputs, list, ScoreRules), with G in the place
-            of [B, N], to a tuple of tensors of that kind.
+        step: function of (HeadInputs, list, AttentionRules), with G in the
+            place of [B, N], to a tuple of tensors of that kind.
         inputs: HeadInputs of all heads; distances are [1 or 2, N, ...].
         rows: further tensors of shape [B, N, ...], the list for `step`.
-        rules: ScoreRules.
+        rules: AttentionRules.
         group: int, G.
 
     Returns:
@@ -341,7 +336,7 @@ def _over_groups(step, inputs, rows, rules, group):
 
 
 def _rules_of_group(rules, example, key, mask_rows):
-    """ScoreRules of G heads of one example, with `key` [G, K, H]."""
+    """AttentionRules of G heads of one example, with `key` [G, K, H]."""
 
     def of_example(tensor):
         if tensor is None:
@@ -359,7 +354,7 @@ def _rules_of_group(rules, example, key, mask_rows):
 
 
 def _with_keep(key, rules):
-    """ScoreRules with `keep` by its `mask_rows` [..., Q, 1], if any."""
+    """AttentionRules with `keep` by its `mask_rows` [..., Q, 1], if any."""
     if rules.mask_rows is None:
         return rules
     num_keys = sizes_of(key)[-2]

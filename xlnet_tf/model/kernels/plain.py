@@ -18,81 +18,46 @@ from xlnet_tf.model.kernels.scores import segment_difference
 from xlnet_tf.model.sizes import sizes_of
 
 
-def attend(
-    query,
-    content_bias,
-    position_bias,
-    segment_bias,
-    segment_direction,
-    key,
-    value,
-    position,
-    rules,
-):
+def attend(inputs, rules):
     """Softmax of content, position and segment scores, times the values.
 
     Args:
-        query: float tensor of shape [B, N, Q, H].
-        content_bias, position_bias, segment_bias: float tensors of shape
-            [N, H], u, v and b.
-        segment_direction: float tensor of shape [N, H], the encoding of
-            another segment minus that of the same: a softmax is invariant to
-            a constant added to a row.
-        key, value: float tensors of shape [B, N, K, H].
-        position: float tensor of shape [1 or 2, N, R, H], projected distances,
-            forwards and, if any row is reversed, backwards.
-        rules: ScoreRules.
+        inputs: AttentionInputs.
+        rules: AttentionRules.
 
     Returns:
         float tensor of shape [B, N, Q, H]. A row that may attend to nothing
         gets zeros.
     """
-    probabilities = attention_weights(
-        query,
-        content_bias,
-        position_bias,
-        segment_bias,
-        segment_direction,
-        key,
-        position,
-        rules,
-    )
+    probabilities = attention_weights(inputs, rules)
     probabilities = dropout(probabilities, rules.dropout, rules.seed)
-    probabilities = ops.cast(probabilities, value.dtype)
-    return ops.einsum("bnqk,bnkh->bnqh", probabilities, value)
+    probabilities = ops.cast(probabilities, inputs.value.dtype)
+    return ops.einsum("bnqk,bnkh->bnqh", probabilities, inputs.value)
 
 
-def attention_weights(
-    query,
-    content_bias,
-    position_bias,
-    segment_bias,
-    segment_direction,
-    key,
-    position,
-    rules,
-):
+def attention_weights(inputs, rules):
     """Probabilities of attention, before dropout.
 
     Args:
-        query, content_bias, position_bias, segment_bias, segment_direction,
-            key, position, rules: as of `attend`.
+        inputs: AttentionInputs.
+        rules: AttentionRules.
 
     Returns:
         float tensor of shape [B, N, Q, K]. A row sums to 1, or to 0 if it may
         attend to nothing.
     """
+    query, key = inputs.query, inputs.key
     scale = sizes_of(query)[-1] ** -0.5
     # (a) content by content + (c) content bias by content
-    content_query = (query + content_bias[:, None]) * scale
+    content_query = (query + inputs.content_bias[:, None]) * scale
     content_scores = ops.einsum("bnqh,bnkh->bnqk", content_query, key)
     # (b) content by distance + (d) position bias by distance
-    position_query = (query + position_bias[:, None]) * scale
-    by_distance = _scores_by_distance(position_query, position, rules)
+    position_query = (query + inputs.position_bias[:, None]) * scale
+    by_distance = _scores_by_distance(position_query, inputs.position, rules)
     position_scores = _relative_shift(by_distance, sizes_of(key)[2], rules)
     scores = content_scores + position_scores  # [B, N, Q, K]
     if rules.other_segment is not None:
-        difference = segment_difference(query, segment_bias, segment_direction)
+        difference = segment_difference(inputs)
         segment_scores = ops.where(
             rules.other_segment[:, None],
             difference[..., None],

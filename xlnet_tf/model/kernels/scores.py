@@ -16,66 +16,17 @@ from typing import NamedTuple
 
 from keras import ops
 
-from xlnet_tf.model.relative_position import relative_shift
-from xlnet_tf.model.relative_position import relative_shift_targets
-from xlnet_tf.model.relative_position import relative_shift_targets_transpose
-from xlnet_tf.model.relative_position import relative_shift_transpose
+from xlnet_tf.model.kernels.relative_shift import relative_shift
+from xlnet_tf.model.kernels.relative_shift import relative_shift_targets
+from xlnet_tf.model.kernels.relative_shift import (
+    relative_shift_targets_transpose,
+)
+from xlnet_tf.model.kernels.relative_shift import relative_shift_transpose
 from xlnet_tf.model.sizes import begins_with_one
 from xlnet_tf.model.sizes import sizes_of
 from xlnet_tf.model.sizes import slice_axis
 
 MASKED_SCORE = -1e30
-
-
-class ScoreRules(NamedTuple):
-    """Everything without gradient that decides the scores.
-
-    A kernel gets the shapes below; it may broadcast or slice them to
-    [..., Q, K] for the heads that it computes at once.
-
-    Attributes:
-        mask: bool tensor of shape [B or 1, Q, K], True = may attend, or None.
-        other_segment: bool tensor of shape [B, Q, K], True = row and key belong
-            to different segments, or None.
-        is_reversed: bool tensor of shape [B], True = this row reads backwards,
-            or None.
-        target_positions: int32 tensor of shape [B, P], or None.
-        dropout: float, rate on the probabilities. Default 0.
-        seed: int tensor of shape [2], of the mask of dropout, or None (default)
-            for no dropout.
-        streams: "both" (default) if the rows are T of the content stream and
-            then P of the query stream, "query" if they are the P alone.
-        first_half_length: int, the mask lets content rows of so many tokens,
-            and targets there, see none of the tokens behind. Default 0, it may
-            let them. A kernel need not make use of it.
-        num_tokens: int or scalar of the backend, T, set by the kernel.
-        mask_rows: uint32 tensor of shape [..., Q, 1], `hash_rows` of dropout's
-            mask, made by the kernel. Default None, without dropout.
-        keep: bool tensor of shape [..., Q, K], True = dropout keeps it, drawn
-            by the kernel where weights are computed. Default None.
-    """
-
-    mask: Any
-    other_segment: Any
-    is_reversed: Any
-    target_positions: Any
-    dropout: float = 0.0
-    seed: Any = None
-    streams: str = "both"
-    first_half_length: int = 0
-    num_tokens: Any = None
-    mask_rows: Any = None
-    keep: Any = None
-
-    @property
-    def scale(self):
-        """float, the factor of the probabilities that dropout keeps."""
-        return 1 / (1 - self.dropout) if self.drops else 1.0
-
-    @property
-    def drops(self):
-        """bool, whether dropout is applied to the probabilities."""
-        return self.mask_rows is not None
 
 
 class HeadInputs(NamedTuple):
@@ -116,20 +67,19 @@ def score_dtype(dtype):
     return "float64" if dtype == "float64" else "float32"
 
 
-def segment_difference(query, segment_bias, segment_direction):
+def segment_difference(inputs):
     """The score of a key in another segment minus that of one in the same.
 
     Args:
-        query: float tensor of shape [B, N, Q, H].
-        segment_bias, segment_direction: float tensors of shape [N, H].
+        inputs: AttentionInputs.
 
     Returns:
         float tensor of shape [B, N, Q].
     """
     return ops.einsum(
         "bnqh,nh->bnq",
-        query + ops.expand_dims(segment_bias, 1),
-        segment_direction * sizes_of(query)[-1] ** -0.5,
+        inputs.query + ops.expand_dims(inputs.segment_bias, 1),
+        inputs.segment_direction * sizes_of(inputs.query)[-1] ** -0.5,
     )
 
 
@@ -173,7 +123,7 @@ def signed_weights(inputs, rules, largest=None):
 
     Args:
         inputs: HeadInputs.
-        rules: ScoreRules.
+        rules: AttentionRules.
         largest: tensor of shape [..., Q] of `score_dtype`, the largest score
             of each row, if known. Default None.
 
@@ -197,7 +147,7 @@ def attend_heads(weights, largest, value, rules):
     Args:
         weights, largest: of `signed_weights`.
         value: float tensor of shape [..., K, H].
-        rules: ScoreRules.
+        rules: AttentionRules.
 
     Returns:
         (float tensor of shape [..., Q, H]; tensor of shape [..., Q] of
@@ -241,7 +191,7 @@ def attention_gradient(inputs, rules, weights, factor, mean, upstream):
 
     Args:
         inputs: HeadInputs.
-        rules: ScoreRules.
+        rules: AttentionRules.
         weights: tensor of shape [..., Q, K], of `signed_weights`.
         factor: tensor of shape [..., Q], of `attend_heads`.
         mean: tensor of shape [..., Q], the sum of upstream x output.

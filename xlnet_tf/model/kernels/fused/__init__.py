@@ -7,7 +7,6 @@ on JAX alone. Sizes that the kernels do not take are computed by
 Shapes: as of `plain`.
 """
 
-import functools
 import importlib
 import re
 import warnings
@@ -22,45 +21,28 @@ INTERPRET = None
 COMPILE_FOR = None
 
 
-def attend(
-    query,
-    content_bias,
-    position_bias,
-    segment_bias,
-    segment_direction,
-    key,
-    value,
-    position,
-    rules,
-):
+def attend(inputs, rules):
     """Softmax of content, position and segment scores, times the values.
 
     Args:
-        query, content_bias, position_bias, segment_bias, segment_direction,
-            key, value, position: float tensors, as `plain.attend` takes them.
-        rules: ScoreRules.
+        inputs: AttentionInputs.
+        rules: AttentionRules.
 
     Returns:
         float tensor of shape [B, N, Q, H]. A row that may attend to nothing
         gets zeros.
     """
-    num_keys = key.shape[2]
-    num_tokens = position.shape[2]
+    num_keys = inputs.key.shape[2]
+    num_tokens = inputs.position.shape[2]
     if None not in (num_tokens, num_keys):
         num_tokens -= num_keys
-    dtype = keras.backend.standardize_dtype(query.dtype)
-    problem = why_unsupported(tuple(query.shape), num_tokens, num_keys, dtype)
+    dtype = keras.backend.standardize_dtype(inputs.query.dtype)
+    sizes = (tuple(inputs.query.shape), num_tokens, num_keys, dtype)
+    problem = why_unsupported(*sizes)
     if problem:
         _warn_once(problem)
-        kernel = memory_efficient.attend
-    else:
-        kernel = functools.partial(
-            _kernel().attend, interpret=INTERPRET is not None
-        )
-    return kernel(
-        *(query, content_bias, position_bias, segment_bias),
-        *(segment_direction, key, value, position, rules),
-    )
+        return memory_efficient.attend(inputs, rules)
+    return _kernel().attend(inputs, rules, interpret=INTERPRET is not None)
 
 
 def has_accelerator():

@@ -18,10 +18,10 @@ import jax
 import jax.numpy as jnp
 
 from xlnet_tf.model.dropout import hash_rows
+from xlnet_tf.model.kernels.distances import make_position_blocks
 from xlnet_tf.model.kernels.fused.gpu import calls
 from xlnet_tf.model.kernels.fused.gpu.tiles import BITS
 from xlnet_tf.model.kernels.fused.gpu.tiles import Sizes
-from xlnet_tf.model.relative_position import make_position_blocks
 
 # Rows and keys of a tile; of targets fewer rows, because they are filled up.
 _TILE_ROWS, _TILE_KEYS, _TILE_TARGETS = 64, 64, 32
@@ -113,39 +113,32 @@ def _capability():
         return float("inf")
 
 
-def attend(
-    query,
-    content_bias,
-    position_bias,
-    segment_bias,
-    segment_direction,
-    key,
-    value,
-    position,
-    rules,
-    interpret=False,
-):
+def attend(inputs, rules, interpret=False):
     """Softmax of content, position and segment scores, times the values.
 
     Args:
-        query, content_bias, position_bias, segment_bias, segment_direction,
-            key, value, position, rules: as `plain.attend` takes them.
+        inputs: AttentionInputs.
+        rules: AttentionRules.
         interpret: bool, whether to compute without a GPU.
 
     Returns:
         [B, N, Q, H]. A row that may attend to nothing gets zeros.
     """
-    num_rows, head_dim = query.shape[2:]
+    num_rows, head_dim = inputs.query.shape[2:]
     hashes = jnp.zeros((1, 1, num_rows), jnp.uint32)
     if rules.seed is not None and rules.dropout:
-        hashes = hash_rows(query.shape[:3], rules.seed)[..., 0]
+        hashes = hash_rows(inputs.query.shape[:3], rules.seed)[..., 0]
     scale = head_dim**-0.5
     # As the projections compute them; the compiler drops what is swapped twice.
-    query, key, value = (x.swapaxes(1, 2) for x in (query, key, value))
+    query, key, value = (
+        x.swapaxes(1, 2) for x in (inputs.query, inputs.key, inputs.value)
+    )
     rows = _Rows(
-        _with_bias(query, content_bias) * scale,
-        _with_bias(query, position_bias) * scale,
-        _difference(query, segment_bias, segment_direction * scale),
+        _with_bias(query, inputs.content_bias) * scale,
+        _with_bias(query, inputs.position_bias) * scale,
+        _difference(
+            query, inputs.segment_bias, inputs.segment_direction * scale
+        ),
         hashes,
         _words(rules.mask, num_rows),
         _words(rules.other_segment, num_rows),
@@ -154,7 +147,7 @@ def attend(
     if rules.target_positions is not None:
         num_targets = rules.target_positions.shape[1]
     num_content = num_rows - num_targets
-    others = (key, value, position, rules, interpret)
+    others = (key, value, inputs.position, rules, interpret)
     found = []
     if num_content:
         found.append(_content(rows.between(0, num_content), *others))

@@ -43,31 +43,20 @@ def why_unsupported(query_shape, num_tokens, num_keys, dtype):
     return None
 
 
-def attend(
-    query,
-    content_bias,
-    position_bias,
-    segment_bias,
-    segment_direction,
-    key,
-    value,
-    position,
-    rules,
-    interpret=False,
-):
+def attend(inputs, rules, interpret=False):
     """Softmax of content, position and segment scores, times the values.
 
     Args:
-        query, content_bias, position_bias, segment_bias, segment_direction,
-            key, value, position: float tensors, as `plain.attend` takes them.
-        rules: ScoreRules.
+        inputs: AttentionInputs.
+        rules: AttentionRules.
         interpret: bool, whether to compute without a TPU.
 
     Returns:
         float tensor of shape [B, N, Q, H]. A row that may attend to nothing
         gets zeros.
     """
-    sizes = _sizes(query, key, position, rules, interpret)
+    query, key = inputs.query, inputs.key
+    sizes = _sizes(query, key, inputs.position, rules, interpret)
     width = sizes.num_heads * sizes.head_dim
 
     def rows(tensor):
@@ -75,13 +64,17 @@ def attend(
         tensor = ops.swapaxes(tensor, 1, 2)
         return ops.reshape(tensor, [*tensor.shape[:2], width])
 
-    vectors = [content_bias, position_bias, segment_bias]
-    vectors.append(segment_direction * sizes.head_dim**-0.5)
+    vectors = [inputs.content_bias, inputs.position_bias, inputs.segment_bias]
+    vectors.append(inputs.segment_direction * sizes.head_dim**-0.5)
     vectors = ops.reshape(ops.stack(vectors), [4, width])
     attended = _on_backend(
         sizes,
-        *(rows(query), ops.cast(vectors, "float32"), rows(key), rows(value)),
-        *(rows(position), _codes(rules, (*query.shape[::2], key.shape[2]))),
+        rows(query),
+        ops.cast(vectors, "float32"),
+        rows(key),
+        rows(inputs.value),
+        rows(inputs.position),
+        _codes(rules, (*query.shape[::2], key.shape[2])),
         _where(rules, sizes),
     )
     shape = [query.shape[0], sizes.num_rows, sizes.num_heads, sizes.head_dim]

@@ -1,0 +1,231 @@
+"""R and its projection, W_k,R R, for no more distances than are needed.
+
+The same numbers in less time: negative distances follow by symmetry, distances
+that nothing reads are left out, and each block of tokens gets those it needs.
+
+Shapes: T tokens, K = M + T keys, R = K + T distances, H head dim, S tokens of a
+block.
+"""
+
+import functools
+from typing import Any
+from typing import NamedTuple
+
+from keras import ops
+
+from xlnet_tf.model.kernels.scores import score_dtype
+from xlnet_tf.model.relative_position import relative_position_encoding
+from xlnet_tf.model.sizes import sizes_of
+from xlnet_tf.model.sizes import slice_axis
+
+
+class EncodedDistances(NamedTuple):
+    """R, made once for all layers of a forward pass.
+
+    Attributes:
+        encoding: float tensor of shape [1 or 2, K + T, D]: R forwards, and R of
+            a text read backwards, without the `num_unneeded` rows. Or [K, D]
+            without dropout: non-negative distances alone, from K - 1 to 0;
+            negative ones follow from sin(-d) = -sin(d), cos(-d) = cos(d).
+        num_unneeded: int, last rows of R that nothing reads.
+    """
+
+    encoding: Any
+    num_unneeded: int
+
+
+def encode_distances(
+    num_tokens,
+    num_keys,
+    config,
+    dtype,
+    drop=None,
+    has_reversed=False,
+    use_symmetry=False,
+    first_half_length=0,
+):
+    """Encode the distances of a forward pass.
+
+    Args:
+        num_tokens, num_keys: ints or scalars of the backend, T and K.
+        config: XLNetConfig.
+        dtype: str, of the encoding.
+        drop: function that applies dropout to R, or None (default). All rows
+            have one R, and one mask; the released code has one per example.
+        has_reversed: bool, whether any row may read backwards.
+        use_symmetry: bool, encode non-negative distances only: half the work.
+            Not if `drop` is given: dropped values are not symmetric.
+        first_half_length: int, see `AttentionRules`.
+
+    Returns:
+        EncodedDistances.
+    """
+    encode = functools.partial(
+        relative_position_encoding,
+        hidden_dim=config.hidden_dim,
+        clamp_length=config.clamp_length,
+        dtype=score_dtype(dtype),
+    )
+    if use_symmetry and drop is None:
+        encoding = encode(1, num_keys - 1)
+        return EncodedDistances(ops.cast(encoding, dtype), 0)
+    directions = [False, True] if has_reversed else [False]
+    encoding = ops.stack(
+        [
+            encode(num_tokens, num_keys, is_reversed=is_reversed)
+            for is_reversed in directions
+        ]
+    )
+    encoding = ops.cast(encoding, dtype)
+    if drop is not None:
+        encoding = drop(encoding)
+    num_unneeded = num_unneeded_distances(num_tokens, first_half_length)
+    if num_unneeded:
+        encoding = encoding[:, :-num_unneeded]
+    return EncodedDistances(encoding, num_unneeded)
+
+
+def project_distances(projection, distances, num_tokens, has_reversed=False):
+    """Project R to keys by distance.
+
+    Args:
+        projection: AdaptableEinsumDense from D to N heads of H.
+        distances: EncodedDistances.
+        num_tokens: int or scalar of the backend, T.
+        has_reversed: bool, whether any row may read backwards.
+
+    Returns:
+        float tensor of shape [1 or 2, N, K + T, H], 0 where R is left out.
+    """
+    encoding = distances.encoding
+    if len(encoding.shape) == 3:
+        position = projection(encoding)
+        if not distances.num_unneeded:
+            return position
+        around = [[0, 0], [0, 0], [0, distances.num_unneeded], [0, 0]]
+        return ops.pad(position, around)
+    # The products of sines and of cosines, for non-negative distances.
+    kernel = ops.cast(projection.kernel, encoding.dtype)
+    hidden_dim, num_heads, head_dim = kernel.shape
+    width = hidden_dim // 2
+    odd, even = ops.unstack(
+        ops.einsum(
+            "kpd,pdnh->pnkh",
+            ops.reshape(encoding, [-1, 2, width]),
+            ops.reshape(kernel, [2, width, num_heads, head_dim]),
+        )
+    )
+    directions = [mirror_distances(even, odd, num_tokens)]
+    if has_reversed:
+        directions.append(mirror_distances(even, -odd, num_tokens))
+    return ops.stack(directions)
+
+
+def mirror_distances(even, odd, num_tokens):
+    """Extend projections of non-negative distances to negative ones.
+
+    sin(-d) = -sin(d) and cos(-d) = cos(d), so the projection of R needs
+    computing for non-negative distances only, sines and cosines apart.
+
+    Args:
+        even, odd: tensors of shape [..., K, X], the projected cosines and
+            sines, by distances from K - 1 to 0.
+        num_tokens: int or scalar of the backend, T, at most K.
+
+    Returns:
+        tensor of shape [..., K + T, X], indexed by distance as R is: even +
+        odd, and for negative distances even - odd. Row 0 (distance K) is never
+        used; it holds a copy of row 1.
+    """
+    past = even + odd
+    future = ops.flip(even - odd, axis=-2)[..., 1:num_tokens, :]
+    return ops.concatenate([past[..., :1, :], past, future], axis=-2)
+
+
+def num_unneeded_distances(num_tokens, first_half_length):
+    """Number of last rows of R that are unused if a first half is promised.
+
+    Nothing then looks ahead further than within that half, or within the rest.
+
+    Args:
+        num_tokens: int, T, or a scalar of the backend, by which it is 0.
+        first_half_length: int, so many tokens see none of those behind; 0 for
+            no such half.
+
+    Returns:
+        int.
+    """
+    if not isinstance(num_tokens, int):
+        return 0
+    return min(first_half_length, num_tokens - first_half_length)
+
+
+def make_position_blocks(position, num_tokens, num_keys, size=None):
+    """Slice the table of distances: for each block of tokens, those it needs.
+
+    S consecutive tokens have K + S - 1 distances to the keys together, not all
+    K + T. Scored block by block, about a third of the products of 512 tokens
+    and 896 keys are never computed.
+
+    Args:
+        position: tensor of shape [..., K + T, H], by distance as R is.
+        num_tokens: int, T, or a scalar of the backend.
+        num_keys: int or scalar, K.
+        size: int, S, a divisor of T. Default the largest up to 128.
+
+    Returns:
+        tensor of shape [..., T / S, K + S, H]; block b belongs to the tokens
+        from b S on.
+    """
+    size = size or _block_size(num_tokens)
+    if size is None:
+        return position[..., None, :, :]
+    return ops.stack(
+        [
+            slice_axis(position, begin, num_keys + size, axis=-2)
+            for begin in _block_begins(num_tokens, size)
+        ],
+        axis=-3,
+    )
+
+
+def sum_position_blocks(gradient, num_tokens):
+    """Gradient of the table of distances, the transpose of the slices.
+
+    Args:
+        gradient: tensor of shape [..., T / S, K + S, H], of
+            `make_position_blocks`.
+        num_tokens: int, T, or a scalar of the backend.
+
+    Returns:
+        tensor of shape [..., K + T, H].
+    """
+    size = _block_size(num_tokens)
+    if size is None:
+        return gradient[..., 0, :, :]
+    blocks = ops.unstack(gradient, num_tokens // size, axis=-3)
+    around = [[0, 0]] * (len(sizes_of(gradient)) - 3)
+    return functools.reduce(
+        ops.add,
+        (
+            ops.pad(
+                block, [*around, [begin, num_tokens - size - begin], [0, 0]]
+            )
+            for begin, block in zip(
+                _block_begins(num_tokens, size), blocks, strict=True
+            )
+        ),
+    )
+
+
+def _block_begins(num_tokens, size):
+    """First row of the table of distances that each block needs."""
+    return range(num_tokens - size, -1, -size)
+
+
+def _block_size(num_tokens):
+    """int S, a divisor of T; None for one block of all tokens."""
+    if not isinstance(num_tokens, int):
+        return None
+    sizes = [s for s in range(16, 129) if num_tokens % s == 0]
+    return max(sizes, default=None)

@@ -1,0 +1,158 @@
+"""The relative shift: scores by distance become scores by key.
+
+Scores against R are computed by distance. The shift re-indexes them by key, so
+that they add up with the content scores (Transformer-XL, appendix B).
+`plain.py` does it by one look-up; these ways are faster.
+
+Shapes: K keys, P targets, R distances, S tokens of a block, W columns.
+"""
+
+import numpy as np
+from keras import ops
+
+from xlnet_tf.model.sizes import sizes_of
+from xlnet_tf.model.sizes import slice_axis
+
+
+def relative_shift(scores, num_keys):
+    """Re-index scores of S consecutive tokens from distance to key.
+
+    Token t stands at position M + t, so its score for key k is the one of
+    distance M + t - k, in column T - t + k; in a block, token s has it in
+    column S - s + k. For S = 2 and K = 3:
+
+        ..cde      cde
+        .ghi.  =>  ghi
+
+    Reading the same numbers in rows one shorter does this without a gather
+    (Transformer-XL, appendix B).
+
+    Args:
+        scores: tensor of shape [..., S, K + S].
+        num_keys: int, K.
+
+    Returns:
+        tensor of shape [..., S, K].
+    """
+    *batch, size, num_distances = sizes_of(scores)
+    flat = ops.reshape(scores, [*batch, size * num_distances])
+    width = num_distances - 1
+    rows = slice_axis(flat, size, size * width)
+    rows = ops.reshape(rows, [*batch, size, width])
+    return slice_axis(rows, 0, num_keys)
+
+
+def relative_shift_transpose(scores):
+    """Re-index scores from key to distance, the gradient of the shift.
+
+    Args:
+        scores: tensor of shape [..., S, K].
+
+    Returns:
+        tensor of shape [..., S, K + S], 0 at distances that no key has.
+    """
+    *batch, size, num_keys = sizes_of(scores)
+    width = num_keys + size - 1
+    around = [[0, 0]] * len(batch)
+    # S zeros of the padded row remain in front. XLA takes five times as long
+    # on a CPU to pad the flat scores.
+    rows = ops.pad(scores, [*around, [1, 0], [0, size - 1]])
+    flat = ops.reshape(rows, [*batch, (size + 1) * width])
+    rows = slice_axis(flat, width - size, size * (width + 1))
+    return ops.reshape(rows, [*batch, size, width + 1])
+
+
+def relative_shift_targets(scores, target_positions, num_keys, num_tokens):
+    """Re-index scores of target rows from distance to key.
+
+    Each row is shifted by its own position: the target at token t has its
+    score for key k in column T - t + k.
+
+    Args:
+        scores: tensor of shape [..., P, R], R = K + T, or less where sizes are
+            ints: keys at the distances that are missing get 0.
+        target_positions: int32 tensor of shape [..., P], values in [0, T).
+        num_keys, num_tokens: ints, or scalars of the backend, K and T.
+
+    Returns:
+        tensor of shape [..., P, K].
+    """
+    return _shift_left(
+        slice_axis(scores, 1, sizes_of(scores)[-1] - 1),
+        num_tokens - 1 - target_positions,
+        num_tokens,
+        num_keys,
+    )
+
+
+def relative_shift_targets_transpose(
+    scores, target_positions, num_tokens, num_distances
+):
+    """Re-index target scores from key to distance, the gradient of the shift.
+
+    Args:
+        scores: tensor of shape [..., P, K].
+        target_positions: int32 tensor of shape [..., P], values in [0, T).
+        num_tokens, num_distances: ints, or scalars of the backend, T and R.
+
+    Returns:
+        tensor of shape [..., P, R], 0 at distances that no key has.
+    """
+    *batch, num_keys = sizes_of(scores)
+    # A shift to the right, as a shift to the left of padded rows.
+    room = num_tokens
+    if isinstance(num_tokens, int):
+        room = 2 ** _num_bits(num_tokens)
+    around = [[0, 0]] * len(batch)
+    return _shift_left(
+        ops.pad(scores, [*around, [room, num_distances - num_keys - 1]]),
+        room - num_tokens + target_positions,
+        room,
+        num_distances,
+    )
+
+
+def _num_bits(count):
+    """int, the number of bits of the numbers below `count`."""
+    return (count - 1).bit_length()
+
+
+def _shift_left(rows, amount, num_amounts, width):
+    """Shift row p to the left by `amount[p]` columns.
+
+    Shifts by the bits of the amount, largest first, so that rows soon get
+    shorter. Each step selects between two slices, which compilers fuse; a
+    gather of single elements takes twice the time on a CPU and moves many
+    times the bytes on a TPU.
+
+    Args:
+        rows: tensor of shape [..., P, W].
+        amount: int32 tensor of shape [..., P], in [0, num_amounts).
+        num_amounts: int, or a scalar of the backend where lengths are not
+            known before the call, as in exports; then a gather must do.
+        width: int or scalar, columns of the result.
+
+    Returns:
+        tensor of shape [..., P, width].
+    """
+    if not isinstance(num_amounts, int) or not isinstance(width, int):
+        column = amount[..., None] + ops.arange(width, dtype="int32")
+        shape = [*sizes_of(rows)[:-1], width]
+        column = ops.broadcast_to(column, shape)
+        return ops.take_along_axis(rows, column, axis=-1)
+    num_bits = _num_bits(num_amounts)
+    missing = width + 2**num_bits - 1 - sizes_of(rows)[-1]
+    if missing > 0:
+        around = [[0, 0]] * (len(sizes_of(rows)) - 1)
+        rows = ops.pad(rows, [*around, [0, missing]])
+    steps = [2**bit for bit in reversed(range(num_bits))]
+    amount = ops.expand_dims(amount, -1)
+    has_bit = ops.bitwise_and(amount, np.array(steps, "int32")) != 0
+    # One split of all bits: an operation for each bit would slow down tracing.
+    of_steps = ops.split(has_bit, num_bits, axis=-1) if steps else ()
+    for step, of_step in zip(steps, of_steps, strict=True):
+        rest = width + step - 1
+        rows = ops.where(
+            of_step, slice_axis(rows, step, rest), slice_axis(rows, 0, rest)
+        )
+    return rows if steps else slice_axis(rows, 0, width)
