@@ -94,7 +94,6 @@ def parse_arguments(argv=None):
         help="JSON or YAML file with any of the settings; options override it",
     )
     add("--predict", metavar="FILE", help="examples to predict at the end")
-    add("--replay", type=int, metavar="STEP", help="as in xlnet_tf.train")
     add_print_config(parser)
     command_line.add_quiet(parser)
     group = parser.add_argument_group(
@@ -166,11 +165,9 @@ def main(argv=None):
     keep_programs(options.compilation_cache)
     check_backend("fine-tuning")
     from xlnet_tf.files.models import RESULTS_FILE
-    from xlnet_tf.training.finetuning import FinetuningRun
     from xlnet_tf.training.finetuning import run_task
     from xlnet_tf.training.results.summary import write_summary
     from xlnet_tf.training.runs.identity import first_begun
-    from xlnet_tf.training.runs.replay import replay
     from xlnet_tf.training.strategy import make_strategy
 
     outputs = [options.output]
@@ -187,16 +184,6 @@ def main(argv=None):
         strategy = make_strategy(
             options.strategy, options.tpu, config.worker_timeout
         )
-    if options.replay is not None:
-        if options.seeds is not None:
-            raise ValueError(
-                "`--replay` computes a step of one run: leave --seeds out, and "
-                "give --seed and the --output of that run, such as "
-                f"DIR/seed-0. Received: --replay {options.replay}, --seeds "
-                f"{options.seeds}."
-            )
-        with FinetuningRun(options, config, strategy, data) as run:
-            return replay(run, options.replay)
     if options.seeds is None:
         return run_task(options, config, strategy, data)[0]
     results = []

@@ -103,13 +103,6 @@ def parse_arguments(argv=None):
         metavar="FILE",
         help="JSON or YAML file with any of the settings; options override it",
     )
-    add(
-        "--replay",
-        type=int,
-        metavar="STEP",
-        help="compute a step of the run again, print its loss, gradient norm "
-        "and records, and write nothing",
-    )
     add_print_config(parser)
     command_line.add_quiet(parser)
     group = parser.add_argument_group("further settings")
@@ -196,7 +189,6 @@ def main(argv=None):
         with JaxPretrainingRun(options, config) as run:
             return run.train()
     from xlnet_tf.training.pretraining import PretrainingRun
-    from xlnet_tf.training.runs.replay import replay
     from xlnet_tf.training.strategy import make_strategy
 
     with command_line.warnings_in_a_line():
@@ -204,8 +196,6 @@ def main(argv=None):
             options.strategy, options.tpu, config.worker_timeout
         )
     with PretrainingRun(options, config, strategy, export) as run:
-        if options.replay is not None:
-            return replay(run, options.replay)
         return run.train()
 
 

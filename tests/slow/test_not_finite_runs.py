@@ -5,7 +5,6 @@ replicas nor a condition inside of a compiled program, and compare no graphs.
 """
 
 import json
-import re
 import shutil
 
 import numpy as np
@@ -122,10 +121,9 @@ def test_a_run_stops_says_why_and_goes_on_without_the_step(
 
     def command(*more):
         status = command_line.run(train.main, [*argv, *more])
-        said = capfd.readouterr()
-        return status, said.out, said.err
+        return status, capfd.readouterr().err
 
-    status, _, error = command()
+    status, error = command()
     assert status == 1
     (error,) = [x for x in error.splitlines() if x.startswith("error: ")]
     assert f"nan) at step {BAD}. {output}/not_finite.jsonl names" in error
@@ -137,14 +135,7 @@ def test_a_run_stops_says_why_and_goes_on_without_the_step(
     checkpoints = output / "checkpoints"
     assert [x.name for x in checkpoints.glob("*.index")] == ["ckpt-4.index"]
 
-    status, said, _ = command("--replay", str(BAD))
-    assert status == 0
-    assert "norm nan, not finite in" in said
-    assert re.search(r"weights +finite in all", said)
-    losses = re.findall(r"^row \d+ +loss (\S+),", said, re.MULTILINE)
-    assert [x == "nan" for x in losses] == [False, False, False, True]
-
-    status, _, error = command("--on-not-finite", "skip")
+    status, error = command("--on-not-finite", "skip")
     assert status == 0
     assert "skipped 1 not finite" in error
     metrics = [
@@ -154,13 +145,6 @@ def test_a_run_stops_says_why_and_goes_on_without_the_step(
     trained = [x for x in metrics if x["kind"] == "train"]
     assert [x.get("skipped_steps") for x in trained] == [None, 1]
     assert (output / "model.keras").is_file()
-
-    # The same bits, of a step behind the one that was skipped.
-    loss, step = trained[1]["largest_loss"], trained[1]["largest_loss_step"]
-    assert step > BAD
-    status, said, _ = command("--replay", str(step))
-    assert status == 0
-    assert f"loss      {loss}\n" in said
 
 
 def test_a_run_keeps_the_scale_in_its_checkpoints(records, tmp_path, capsys):

@@ -1,34 +1,28 @@
-"""Steps whose numbers are not finite: skipped, noted, computed again; peaks.
+"""Steps whose numbers are not finite: skipped and noted; peaks.
 
 Replicas, XLA and the commands are in `tests/slow/test_not_finite_runs.py`.
 """
 
 import json
-import re
-import shutil
 
 import numpy as np
 import orbit
 import pytest
 import tensorflow as tf
 
-from data_pipeline import command_line
+from data_pipeline.tasks import reading
 from tests.support import artefacts
 from tests.support.training_fixtures import ArrayData
 from tests.support.training_fixtures import one_device
 from tests.support.training_fixtures import settings
 from tests.support.training_fixtures import tiny_config
 from xlnet_tf import finetune
-from xlnet_tf import train
 from xlnet_tf.training import pretraining_step
-from xlnet_tf.training.config import FinetuningConfig
-from xlnet_tf.training.config import TrainingConfig
-from xlnet_tf.training.pretraining import PretrainingRun
+from xlnet_tf.training.finetuning import FinetuningRun
 from xlnet_tf.training.runs.not_finite import NotFiniteSteps
 from xlnet_tf.training.runs.progress.log import is_peak
 from xlnet_tf.training.step_results import StepResult
 from xlnet_tf.training.step_results import StepResults
-from xlnet_tf.training.strategy import make_strategy
 from xlnet_tf.training.update import make_update
 
 NAN, INFINITE = float("nan"), float("inf")
@@ -180,9 +174,7 @@ def test_the_file(tmp_path):
     rows = [{"shard": "train-00000.tfrecord", "record": 5}]
     note = NotFiniteSteps(tmp_path, lambda step: rows, is_chief=True)
     told = note([StepResult(3, NAN, 1.5), StepResult(4, 2.0, -INFINITE)])
-    assert told == (
-        f"{file} names the rows of its batch, and --replay 4 computes it again."
-    )
+    assert told == f"{file} names the rows of its batch."
     with file.open("a") as handle:
         handle.write('{"step": ')  # that a kill cut short
     # One that comes again after a resume replaces its line.
@@ -215,111 +207,24 @@ def test_peaks():
         assert is_peak(loss, before) == expected, (loss, before)
 
 
-def prepare(argv):
-    """A run of the train command that is ready to train."""
-    options = train.parse_arguments(argv)
-    config = TrainingConfig.read(options.training, options)
-    run = PretrainingRun(options, config, make_strategy(options.strategy))
-    run.read_data()
-    run.open_directory()
-    run.create_model()
-    run.restore()
-    return run
-
-
-def contents(directory):
-    return {
-        path: (path.stat().st_mtime_ns, path.is_file() and path.read_bytes())
-        for path in directory.rglob("*")
-    }
-
-
-def replayed(main, argv, step, capsys):
-    """(loss, gradient norm, list of (loss, dict) of rows) that are printed."""
-    capsys.readouterr()
-    assert command_line.run(main, [*argv, "--replay", str(step)]) == 0
-    said = capsys.readouterr().out
-    assert re.search(r"weights +finite in all \d+ variables", said)
-    rows = re.findall(r"row \d+ +loss (\S+), (.*)", said)
-    return (
-        float(re.search(r"loss +(\S+)\n", said)[1]),
-        float(re.search(r"norm (\S+), finite in all", said)[1]),
-        [(float(loss), json.loads(row)) for loss, row in rows],
-    )
-
-
-@pytest.mark.usefixtures("eager_functions")
-def test_a_step_is_computed_again_to_the_bit(records, tmp_path, capsys):
-    """With its memory, permutations and dropout, and nothing is written."""
-    output = tmp_path / "run"
-    for name in ("MODEL", "TRAINING"):
-        content = json.dumps(getattr(artefacts, name))
-        (tmp_path / f"{name}.json").write_text(content)
-    argv = ["--config", tmp_path / "MODEL.json", "--records", records]
-    argv += ["--training", tmp_path / "TRAINING.json", "--output", output]
-    argv += ["--steps", "6", "--batch-size", "4", "--strategy", "one_device"]
-    argv = [str(x) for x in argv]
-    with prepare(argv) as run:
-        trainer = run.trainer()
-        trainer.train(tf.constant(2))
-        run.checkpoints.save(check_interval=False)
-        trainer.train(tf.constant(2))
-        _, result = trainer.results.of_loop()
-        run.checkpoints.save(check_interval=False)
-        sources = run.rows_of_step(4)
-    (output / "metrics.jsonl").write_text('{"kind": "train", "step": 4}\n')
-    before = contents(output)
-    loss, norm, rows = replayed(train.main, argv, 4, capsys)
-    assert (4, loss, norm) == result
-    assert [row for _, row in rows] == sources
-    losses = [x for x, _ in rows]
-    assert min(losses) < loss < max(losses)
-    for change, message in (
-        (["--replay", "0"], "from 1 to 4. Received: --replay 0"),
-        (["--replay", "5"], "from 1 to 4. Received: --replay 5"),
-        (
-            ["--learning-rate", "1", "--replay", "4"],
-            "learning_rate: 0.01 there",
-        ),
-        (["--output", str(tmp_path), "--replay", "4"], "holds no run"),
-        (
-            ["--replay", "2", "--checkpoint-interval", "1"],
-            "no checkpoint before step 2 in .*: the oldest is of step 2",
-        ),
-        (["--seed", "1", "--replay", "4"], "holds another run"),
-    ):
-        assert command_line.run(train.main, [*argv, *change]) == 1
-        error = capsys.readouterr().err.strip()
-        assert error.startswith("error: ") and "\n" not in error
-        assert re.search(message, error), error
-    assert contents(output) == before
-
-
-@pytest.mark.usefixtures("eager_functions")
-def test_a_step_of_fine_tuning_is_computed_again(
-    finetuned, pretrained, tmp_path, capsys
-):
-    """From the beginning: a run that is done keeps no checkpoint."""
-    output = shutil.copytree(finetuned["classification"], tmp_path / "run")
-    data = artefacts.EARLIER / "finetuning/data/classification"
-    argv = ["--task", "classification", "--data", data, "--output", output]
-    argv += ["--preset", pretrained / "preset", "--strategy", "one_device"]
-    argv += ["--training", output / "training.json"]
-    argv = [str(x) for x in argv]
-    line = json.loads((output / "metrics.jsonl").read_text().split("\n")[0])
-    before = contents(output)
-    step = line["largest_loss_step"]
-    loss, _, rows = replayed(finetune.main, argv, step, capsys)
-    assert contents(output) == before
-    # The run was not eager.
-    assert loss == pytest.approx(line["largest_loss"], rel=1e-5)
-    assert loss == pytest.approx(np.mean([x for x, _ in rows]), rel=1e-5)
-    config = FinetuningConfig.read(output / "training.json")
-    assert len(rows) == config.batch_size
-    for _, row in rows:
+def test_rows_of_a_step_of_fine_tuning(pretrained, tmp_path):
+    """The examples of its batch, with their place in the file."""
+    directory = artefacts.EARLIER / "finetuning/data/classification"
+    argv = ["--task", "classification", "--data", directory]
+    argv += ["--preset", pretrained / "preset", "--output", tmp_path / "run"]
+    argv += ["--steps", 9, "--batch-size", 4, "--sequence-length", 16]
+    options = finetune.parse_arguments([str(x) for x in argv])
+    data = reading.read_task("classification", directory)
+    config = finetune.read_config(options)
+    with FinetuningRun(options, config, one_device(), data) as run:
+        run.read_data()
+        run.create_model()
+        first, second = run.rows_of_step(1), run.rows_of_step(2)
+    assert len(first) == len(second) == 4
+    indices = []
+    for row in first + second:
         (index,) = row["examples"]
+        indices.append(index)
+        assert row["ids"] == [data.train[index].id]
         assert row["where"] == [f"train.tsv, row {index + 2}"]
-    assert command_line.run(
-        finetune.main, [*argv, *"--replay 1 --seeds 2".split()]
-    )
-    assert "leave --seeds out" in capsys.readouterr().err
+    assert len(set(indices)) == 8

@@ -199,12 +199,11 @@ class FinetuningRun(Run):
             rows, self.config.batch_size, lengths, seed=self.config.seed
         )
 
-    def restore(self, before=None):
-        if before is None:
-            if self._is_done() and self.is_chief:
-                remove(self.output / "checkpoints")  # a kill came before it
-            wait_for_peers(self.strategy)
-        super().restore(before)
+    def restore(self):
+        if self._is_done() and self.is_chief:
+            remove(self.output / "checkpoints")  # a kill came before it
+        wait_for_peers(self.strategy)
+        super().restore()
 
     def trainer(self):
         return FinetuningTrainer(

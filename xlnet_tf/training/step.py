@@ -226,7 +226,7 @@ class Trainer(orbit.StandardTrainer, abc.ABC):
         """Make a step; return its loss and gradient norm."""
         context = tf.distribute.get_replica_context()
         (gradients, sums, weight), state = self.gradients(
-            features, self.replica_seed()
+            features, self._replica_seed()
         )
         add_up = tf.distribute.ReduceOp.SUM
         total, loss = context.all_reduce(add_up, [weight, sums["loss"]])
@@ -245,7 +245,7 @@ class Trainer(orbit.StandardTrainer, abc.ABC):
         )
         return loss / tf.maximum(total, 1e-6), norm
 
-    def replica_seed(self):
+    def _replica_seed(self):
         """int tensor of shape [2], of this replica at the global step."""
         context = tf.distribute.get_replica_context()
         fold_in = tf.random.experimental.stateless_fold_in
@@ -257,7 +257,7 @@ class Trainer(orbit.StandardTrainer, abc.ABC):
 
         Args:
             features: dict of a batch of B rows.
-            seed: int tensor of shape [2], of `replica_seed`.
+            seed: int tensor of shape [2], of this replica and step.
 
         Returns:
             ((gradients, metrics, weight), state): list of float32 tensors,
@@ -268,7 +268,7 @@ class Trainer(orbit.StandardTrainer, abc.ABC):
         totals, states, scale = None, [], ()
         if self._loss_scale is not None:
             scale = (self._loss_scale.value.read_value(),)
-        for part in self.parts(features, seed):
+        for part in self._parts(features, seed):
             sums, state = self._gradients_of_part(*part, *scale)
             states.append(state)
             totals = (
@@ -279,12 +279,12 @@ class Trainer(orbit.StandardTrainer, abc.ABC):
         )
         return totals, state
 
-    def parts(self, features, seed):
+    def _parts(self, features, seed):
         """The micro-batches of a replica's batch.
 
         Args:
             features: dict of a batch of B rows.
-            seed: int tensor of shape [2], of `replica_seed`.
+            seed: int tensor of shape [2], of `_replica_seed`.
 
         Returns:
             list of (features, seed): dict of a micro-batch, memories included,
@@ -300,41 +300,14 @@ class Trainer(orbit.StandardTrainer, abc.ABC):
             for part in range(self._config.gradient_accumulation_steps)
         ]
 
-    def row_losses(self, features, seed):
-        """Losses of the rows of a micro-batch, each divided by its weight.
-
-        Args:
-            features, seed: of `parts`.
-
-        Returns:
-            float32 tensor of shape [rows].
-        """
-        outputs = self.outputs_of({**features, "dropout_seed": seed})
-        losses = []
-        for row in range(self._rows_per_part()):
-
-            def of_row(x, row=row):
-                has_rows = x is not None and x.shape.rank
-                return x[row : row + 1] if has_rows else x
-
-            _, metrics, weight = self.loss_sums(
-                tf.nest.map_structure(of_row, outputs),
-                tf.nest.map_structure(of_row, features),
-            )
-            losses.append(metrics["loss"] / tf.maximum(weight, 1e-6))
-        return tf.stack(losses)
-
-    def _rows_per_part(self):
-        # Not from the features: with several workers their shape is unknown.
-        replicas = self._strategy.num_replicas_in_sync
-        rows = self._config.replica_batch_size(replicas)
-        return rows // self._config.gradient_accumulation_steps
-
     def _rows_of_part(self, features, part):
         """The rows of one part of a batch, memories included."""
         if self._config.gradient_accumulation_steps == 1:
             return features
-        rows = self._rows_per_part()
+        # Not from the features: with several workers their shape is unknown.
+        replicas = self._strategy.num_replicas_in_sync
+        rows = self._config.replica_batch_size(replicas)
+        rows //= self._config.gradient_accumulation_steps
         return tf.nest.map_structure(
             lambda x: x[part * rows : (part + 1) * rows], features
         )

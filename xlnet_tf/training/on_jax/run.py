@@ -101,7 +101,6 @@ def _refuse(options, config):
         )
     for name, is_given in (
         ("--export", options.export),
-        ("--replay", options.replay is not None),
         ("--scan-layers", config.scan_layers),
         # JAX's profiler crashes where TensorFlow, which reads the data, is too.
         ("--profile", config.profile),

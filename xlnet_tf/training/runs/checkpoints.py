@@ -188,12 +188,8 @@ class RunCheckpoints(tf.train.CheckpointManager):
         if (self.directory / CHECKSUMS_FILE).is_file():
             add_checksums(self.directory, [])  # drops those of removed files
 
-    def restore_or_initialize(self, before=None):
+    def restore_or_initialize(self):
         """Restores the newest checkpoint that is whole.
-
-        Args:
-            before: int, a step that it is to be earlier than, or None
-                (default) for any.
 
         Returns:
             str, the checkpoint's prefix, or None if there is none at all.
@@ -206,8 +202,6 @@ class RunCheckpoints(tf.train.CheckpointManager):
             return self.latest_checkpoint
         self.skipped = []
         for step in reversed(steps_of(self.directory)):
-            if before is not None and step >= before:
-                continue
             prefix = str(self.directory / f"ckpt-{step}")
             try:
                 self._restore(step, prefix)

@@ -39,16 +39,13 @@ class NotFiniteSteps:
         """
         if self._is_chief:
             new = {x.step: self._line(x) for x in results}
-            lines = noted_steps(self._file.parent)
+            lines = read_steps(self._file)
             kept = [x for x in lines if x["step"] not in new]
             text = "".join(
                 json.dumps(line) + "\n" for line in [*kept, *new.values()]
             )
             write_bytes(self._file, text.encode())
-        return (
-            f"{self._file} names the rows of its batch, and --replay "
-            f"{results[-1].step} computes it again."
-        )
+        return f"{self._file} names the rows of its batch."
 
     def _line(self, result):
         return {
@@ -57,11 +54,6 @@ class NotFiniteSteps:
             "gradient_norm": _as_json(result.gradient_norm),
             "rows": self._rows_of_step(result.step),
         }
-
-
-def noted_steps(directory):
-    """list of dict, the lines of the file of a run, where there is one."""
-    return read_steps(as_path(directory) / NOT_FINITE_FILE)
 
 
 def _as_json(value):

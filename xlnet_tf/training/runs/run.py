@@ -207,28 +207,23 @@ class Run(abc.ABC):
         Raises:
             ValueError: names every difference from another run that is there.
         """
-        identity = self.check_directory(self.has_progress())
-        is_over = has_ended(self.output, self.result_file, self.config.steps)
-        if self.is_chief and not is_over:
-            write_settings(self.output, identity, self.config.to_dict())
-            add_checksums(self.output, self._checked_files())
-
-    def check_directory(self, is_same):
-        """dict of `identity`; refuses another run's directory if `is_same`."""
         self.config.replica_batch_size(self.num_replicas)
-        now = self.identity()
+        identity = self.identity()
         file = self.output / RUN_FILE
-        if is_same and file.is_file():
+        if self.has_progress() and file.is_file():
             if self.is_chief:  # which writes them next
                 verify_checksums(self.output, self._checked_files())
             check_same(
                 self.output,
                 self.with_defaults(read_json(file)),
-                now,
+                identity,
                 self.fixed_settings,
                 self.differences,
             )
-        return now
+        is_over = has_ended(self.output, self.result_file, self.config.steps)
+        if self.is_chief and not is_over:
+            write_settings(self.output, identity, self.config.to_dict())
+            add_checksums(self.output, self._checked_files())
 
     def _checked_files(self):
         return [x for x in self.checked_files if (self.output / x).is_file()]
@@ -248,11 +243,8 @@ class Run(abc.ABC):
             self.build()
             self.global_step = orbit.utils.create_global_step()
 
-    def restore(self, before=None):
+    def restore(self):
         """Restores the newest whole checkpoint, or starts from the beginning.
-
-        Args:
-            before: int or None (default), to restore one of an earlier step.
 
         Raises:
             RuntimeError: if the workers restored different steps.
@@ -268,7 +260,7 @@ class Run(abc.ABC):
             self.config.checkpoint_time_seconds,
         )
         self._held.callback(self.checkpoints.close)
-        self.restored = self.checkpoints.restore_or_initialize(before)
+        self.restored = self.checkpoints.restore_or_initialize()
         check_together(
             self.strategy,
             int(self.global_step.numpy()),
