@@ -12,7 +12,7 @@ targets, memory of 384. Inference is the content stream of 512 tokens. Each
 contender has a process of its own. With `--together` those of a job are set up
 at the same time, which is sooner done but needs the memory of all, and then
 measured in turns. MFU is the share of the device's greatest bfloat16 rate that
-the necessary matrix products (`xlnet_tf/training/arithmetic.py`) come to.
+the necessary matrix products (`workload/flops.py`) come to.
 """
 
 import argparse
@@ -33,9 +33,9 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
 from benchmarks.contest.rounds import quartiles
+from benchmarks.workload import flops
 from benchmarks.workload.sizes import BASE
 from benchmarks.workload.sizes import TINY
-from xlnet_tf.training import arithmetic
 
 # Dense bfloat16 operations per second by NVIDIA's data sheets; the first name
 # that matches is used.
@@ -283,9 +283,9 @@ def answer_rounds(task):
         module.check_backend()
     shape = task["shape"]
     if task["job"] == "training":
-        factory, count = module.training_step, arithmetic.training_step_flops
+        factory, count = module.training_step, flops.training_step_flops
     else:
-        factory, count = module.inference, arithmetic.forward_flops
+        factory, count = module.inference, flops.forward_flops
 
     def answer(**values):
         answers.write(json.dumps(values) + "\n")

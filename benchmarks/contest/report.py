@@ -43,8 +43,8 @@ def markdown(results):
         "that the process held: in all, and beyond what it held after its "
         "imports; in the timed rounds alone. The share is that of the "
         "operations that nobody can do without "
-        "(`xlnet_tf/training/arithmetic.py`) in what the same framework "
-        "reached in float32 matrix products of size "
+        "(`benchmarks/workload/flops.py`) in what the same framework reached "
+        "in float32 matrix products of size "
         f"{settings['matmul_size']} in the same run.",
     ]
     if settings.get("text"):

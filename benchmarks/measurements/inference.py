@@ -9,7 +9,7 @@ from benchmarks.measurements.measurement import garden
 from benchmarks.measurements.measurement import hugging_face
 from benchmarks.measurements.measurement import model_name
 from benchmarks.measurements.measurement import ours
-from xlnet_tf.training import arithmetic
+from benchmarks.workload import flops
 
 
 def inference(sizes, batch_size, num_tokens):
@@ -26,7 +26,7 @@ def inference(sizes, batch_size, num_tokens):
         f"{batch_size} x {num_tokens} tokens",
         item="sequences",
         items=batch_size,
-        flops=arithmetic.forward_flops(**shape),
+        flops=flops.forward_flops(**shape),
         contenders=(
             *ours("ours:inference", shape),
             *garden("model_garden:inference", shape),

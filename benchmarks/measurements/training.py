@@ -8,9 +8,9 @@ from benchmarks.measurements.measurement import garden
 from benchmarks.measurements.measurement import hugging_face
 from benchmarks.measurements.measurement import model_name
 from benchmarks.measurements.measurement import ours
+from benchmarks.workload import flops
 from benchmarks.workload.sizes import BASE
 from benchmarks.workload.sizes import SMALL
-from xlnet_tf.training import arithmetic
 
 # What `train` and `finetune` tell glibc (`training/runs/allocator.py`); users
 # of other libraries may set it too.
@@ -45,7 +45,7 @@ def training_step(sizes, memory_length):
         f"{memory_length}, {sizes.num_targets} targets",
         item="tokens",
         items=sizes.batch_size * sizes.num_tokens,
-        flops=arithmetic.training_step_flops(**shape),
+        flops=flops.training_step_flops(**shape),
         contenders=(
             *(
                 Contender(
@@ -171,7 +171,7 @@ def fine_tuning(sizes, batch_size, num_tokens):
         f"{batch_size} x {num_tokens} tokens",
         item="sequences",
         items=batch_size,
-        flops=arithmetic.training_step_flops(**shape),
+        flops=flops.training_step_flops(**shape),
         contenders=(
             *ours("ours:fine_tuning_step", shape, _KEEPS_MEMORY),
             *garden("model_garden:fine_tuning_step", shape),

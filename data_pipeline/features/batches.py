@@ -237,14 +237,9 @@ class Batches:
         """float, the share of the first epoch's tokens that is padding."""
         if not self.steps_per_epoch:
             return 0.0
-        real = self.encoded.lengths[self._order(0)].mean()
-        return 1 - real / self.mean_length()
-
-    def mean_length(self):
-        """float, the mean length that the first epoch's rows are padded to."""
-        if not self.steps_per_epoch:
-            return 0.0
-        return float(self._padded_lengths(self._order(0)).mean())
+        batches = self._order(0)
+        padded = self._padded_lengths(batches).sum() * self.batch_size
+        return 1 - self.encoded.lengths[batches].sum() / padded
 
     def _order(self, epoch):
         """int64 [steps, B], the rows of each step of an epoch."""

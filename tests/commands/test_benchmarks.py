@@ -21,9 +21,9 @@ from benchmarks.contest.rounds import ratios
 from benchmarks.measurements.measurement import Contender
 from benchmarks.measurements.measurement import Measurement
 from benchmarks.workload import batches
+from benchmarks.workload import flops
 from benchmarks.workload import texts
 from benchmarks.workload.sizes import TINY
-from xlnet_tf.training import arithmetic
 
 
 def test_every_command_explains_itself(capsys):
@@ -202,10 +202,10 @@ def test_flops_by_loops():
             total += 2 * rows * D * 23 * 2  # feed-forward
         total += 2 * (M + T + T) * D * width  # positions
     sizes = {"batch_size": B, "num_tokens": T, "memory_length": M}
-    assert arithmetic.forward_flops(model, **sizes, num_targets=P) == total
+    assert flops.forward_flops(model, **sizes, num_targets=P) == total
     total += 2 * B * P * D * 97
     of_constants = 2 * B * M * D * width * 2 + 2 * (M + T + T) * D * width
-    step = arithmetic.training_step_flops(model, **sizes, num_targets=P)
+    step = flops.training_step_flops(model, **sizes, num_targets=P)
     assert step == 3 * total - 3 * of_constants
 
 

@@ -311,9 +311,7 @@ def test_what_a_bert_cannot_read_is_one_line(tmp_path, capsys):
         assert error.startswith("error: ") and message in error, error
 
 
-def test_ways_of_computing_reach_the_model(
-    pretrained, tmp_path, monkeypatch, capsys
-):
+def test_ways_of_computing_reach_the_model(pretrained, tmp_path, monkeypatch):
     seen = []
     monkeypatch.setattr(
         FinetuningRun, "loop", lambda run: seen.append(run.model) or 143
@@ -322,8 +320,6 @@ def test_ways_of_computing_reach_the_model(
     argv += ["--rematerialize", "--attention-kernel", "plain"]
     argv += ["--long-documents", "memory", "--document-length", "60"]
     assert command_line.run(finetune.main, argv) == 143
-    said = capsys.readouterr().out
-    assert re.search(r"time +about .* for \d+ training steps", said)
     (model,) = seen
     assert model.backbone.rematerialize
     assert not model.backbone.scan_layers

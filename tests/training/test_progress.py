@@ -109,6 +109,31 @@ def test_a_terminal_has_a_bar(tmp_path, monkeypatch, capsys):
     assert "step 6/10" not in told
 
 
+@pytest.mark.parametrize("is_terminal", [True, False])
+def test_the_time_left_is_that_of_the_steps_so_far(
+    is_terminal, tmp_path, monkeypatch, capsys
+):
+    """Ten seconds for two steps, in a run that resumes from step 4."""
+    clock = [0.0]
+    for name in ("tqdm.std.time", "time.monotonic"):
+        monkeypatch.setattr(name, lambda: clock[0])
+    monkeypatch.setattr("sys.stderr.isatty", lambda: is_terminal)
+    step = step_at(4)
+    with log_at(tmp_path, step, total=30) as log:
+        for number in (6, 8):
+            clock[0] += 10
+            step.assign(number)
+            log.train({"loss": 1.0})
+    told = capsys.readouterr().err
+    if is_terminal:
+        assert "| 4/30 [00:00<?" in told
+        assert "| 6/30 [00:10<02:00" in told and "| 8/30 [00:20<01:50" in told
+    else:
+        *_, first, second = told.splitlines()
+        assert first.startswith("step 6/30 ") and first.endswith("2 min left")
+        assert second.startswith("step 8/30 ") and second.endswith("2 min left")
+
+
 class FakeClient:
     """Stands for the clients of Weights & Biases and MLflow."""
 

@@ -19,7 +19,6 @@ from xlnet_tf.files.models import RUN_FILE
 from xlnet_tf.preprocessing.fitting import check_positions
 from xlnet_tf.tasks import task_class
 from xlnet_tf.tasks.metrics import is_better
-from xlnet_tf.training.arithmetic import finetuning_work
 from xlnet_tf.training.config import WITHOUT_INFLUENCE
 from xlnet_tf.training.config import FinetuningConfig
 from xlnet_tf.training.finetuning_step import FinetuningEvaluator
@@ -251,10 +250,6 @@ class FinetuningRun(Run):
             self.check_stop,
             self.shows_progress,
         )
-
-    def step_work(self):
-        trained = lora.num_trained(self.model)
-        return finetuning_work(self.model, self._batches(self.rows), trained)
 
     def describe(self):
         config, data, preset = self.config, self.data, self.options.preset

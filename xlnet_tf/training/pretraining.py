@@ -1,4 +1,4 @@
-"""A pretraining run: its records, its model, its arithmetic, its results."""
+"""A pretraining run: its records, its model, its memory, its results."""
 
 import dataclasses
 import hashlib
@@ -17,8 +17,6 @@ from data_pipeline.tokenization.hugging_face import check_tokenizer
 from xlnet_tf.files import as_path
 from xlnet_tf.files import write_bytes
 from xlnet_tf.objectives import OBJECTIVES
-from xlnet_tf.training.arithmetic import expected_bytes
-from xlnet_tf.training.arithmetic import pretraining_work
 from xlnet_tf.training.pretraining_step import PretrainingEvaluator
 from xlnet_tf.training.pretraining_step import PretrainingTrainer
 from xlnet_tf.training.pretraining_step import build
@@ -247,11 +245,6 @@ class PretrainingRun(Run):
             self.shows_progress,
         )
 
-    def step_work(self):
-        data, rows = self.data, self.config.batch_size
-        length = data.manifest.sequence_length
-        return pretraining_work(self.model, rows, length, data.num_targets)
-
     def describe(self):
         config, manifest = self.config, self.data.manifest
         model, held_out = self.model_config, self.held_out
@@ -261,9 +254,7 @@ class PretrainingRun(Run):
         rows = config.replica_batch_size(replicas) // parts
         tokens = config.batch_size * manifest.sequence_length
         parameters = self.model.count_params()
-        expected = expected_bytes(
-            self.model, rows, manifest.sequence_length, self.data.num_targets
-        )
+        expected = self._expected_bytes(rows)
         lines = [
             f"model     {kind} of {model.num_layers} layers x "
             f"{model.hidden_dim}, {model.num_heads} heads, "
@@ -297,6 +288,18 @@ class PretrainingRun(Run):
                     f"first: {data.skipped[0]}"
                 )
         return lines
+
+    def _expected_bytes(self, rows):
+        """Estimate the memory of a step, int, with so many rows at a time."""
+        model, targets = self.model, self.data.num_targets
+        weights = 16 * model.count_params()  # with gradients and two moments
+        activations = model.backbone.expected_bytes(
+            rows,
+            self.data.manifest.sequence_length,
+            targets if model.reads_query else 0,
+        )
+        logits = 12 * rows * targets * self.model_config.vocabulary_size
+        return weights + activations + logits
 
     def _describe_data(self):
         """Lines about the records and their epochs."""

@@ -72,10 +72,6 @@ class JaxPretrainingRun(PretrainingRun):
     def evaluator(self):
         return JaxEvaluator(self)
 
-    def step_work(self):
-        is_cpu = self.devices.devices[0].platform == "cpu"
-        return super().step_work() if is_cpu else None
-
     def describe_strategy(self):
         kind = self.devices.devices[0].platform.upper()
         return f"JAX, {len(self.devices)} device(s) of {kind}"

@@ -30,7 +30,6 @@ from xlnet_tf.training.runs.identity import with_defaults
 from xlnet_tf.training.runs.identity import write_settings
 from xlnet_tf.training.runs.memory_rows import MemoryRows
 from xlnet_tf.training.runs.not_finite import NotFiniteSteps
-from xlnet_tf.training.runs.progress.beginning import beginning
 from xlnet_tf.training.runs.progress.best import BestWeights
 from xlnet_tf.training.runs.progress.best import PatienceExhausted
 from xlnet_tf.training.runs.progress.evaluations import Evaluations
@@ -153,11 +152,7 @@ class Run(abc.ABC):
 
     @abc.abstractmethod
     def describe(self):
-        """Lines about data, model and arithmetic, before training starts."""
-
-    @abc.abstractmethod
-    def step_work(self):
-        """`arithmetic.Work` of a step, or None if no CPU computes it."""
+        """list of str, lines about data and model, before training starts."""
 
     @abc.abstractmethod
     def progress_text(self, kind, scalars):
@@ -273,9 +268,15 @@ class Run(abc.ABC):
 
     def report(self):
         """Prints what will be trained on what, and where it resumes."""
-        if self.shows_progress:
-            sys.stdout.write(beginning(self))
-            sys.stdout.flush()  # before the progress, which goes to stderr
+        if not self.shows_progress:
+            return
+        lines = self.describe()
+        for damage in self.checkpoints.skipped:
+            lines.append(f"skipped   damaged checkpoint {damage}")
+        if self.restored:
+            lines.append(f"resume    from {self.restored}")
+        sys.stdout.write("".join(line + "\n" for line in lines))
+        sys.stdout.flush()  # before the progress, which goes to stderr
 
     def loop(self):
         """Trains and evaluates to the last step, or until asked to stop.
