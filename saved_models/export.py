@@ -5,6 +5,9 @@ python -m saved_models.export --model runs/demo --output saved_models/demo/1
 Every field of `ExportSettings` is an option, and a key of a JSON or YAML file:
 
 python -m saved_models.export --settings settings.yaml --model ... --output ...
+
+With `--check FILE` the export answers the texts or examples of a file, and its
+answers are compared with the model's.
 """
 
 import argparse
@@ -19,6 +22,9 @@ from data_pipeline.settings import read_file
 from data_pipeline.settings import refuse_unknown
 from saved_models import versions
 from saved_models.batching import write_batching
+from saved_models.check import check
+from saved_models.check import read_file as read_check
+from saved_models.client.local import load
 from saved_models.loading import load_model
 from saved_models.loading import tokenizer_for
 from saved_models.settings import ExportSettings
@@ -182,6 +188,14 @@ def _parser():
         action="store_true",
         help="replace the version that --output NAME/VERSION names",
     )
+    add(
+        "--check",
+        metavar="FILE",
+        help="compare the answers of the export with the model's: texts, one "
+        "per line, or a table with a column of them; for a task, a file in "
+        "its format",
+    )
+    add("--columns", help='columns of the file of --check: "text=review"')
     command_line.add_quiet(parser)
     add(
         "--settings",
@@ -234,6 +248,8 @@ def main(argv=None):
     if arguments.generation is not None:
         arguments.generation = _generation(arguments.generation)
     settings = ExportSettings.read(arguments.settings, arguments)
+    if arguments.columns and not arguments.check:
+        raise ValueError("--columns needs --check, which is not given.")
     check_directory(arguments.output)
     directory = versions.next_version(arguments.output)
     versions.check(directory, arguments.overwrite)
@@ -250,6 +266,12 @@ def main(argv=None):
         settings["window_stride"] = _window_stride(
             arguments.model, model, settings["sequence_length"]
         )
+    examples = None
+    if arguments.check:  # read now: a mistake should not cost an export
+        with command_line.warnings_in_a_line():
+            examples = read_check(
+                model, arguments.model, arguments.check, arguments.columns
+            )
     command_line.tell(arguments, "tracing and writing the model")
     export_model(
         model,
@@ -260,7 +282,39 @@ def main(argv=None):
         **settings,
     )
     sys.stdout.write(f"wrote {directory}\n")
+    if examples is not None:
+        settings = ExportSettings(**settings)
+        _check_answers(
+            model, tokenizer, settings, directory, examples, arguments
+        )
     return 0
+
+
+def _check_answers(model, tokenizer, settings, directory, examples, arguments):
+    """Print how far the answers of an export are from its model's.
+
+    Raises:
+        ValueError: if they are too far.
+    """
+    differences = check(
+        model,
+        tokenizer,
+        settings,
+        load(directory),
+        *examples,
+        progress=not arguments.quiet,
+    )
+    for name, (difference, _) in differences.items():
+        sys.stdout.write(f"{name:18} {difference}\n")
+    wrong = [x for x, (_, is_close) in differences.items() if not is_close]
+    if wrong:
+        differ = "differs" if len(wrong) == 1 else "differ"
+        raise ValueError(
+            f"the export {directory} does not answer {arguments.check} as its "
+            f"model: {', '.join(wrong)} {differ} by more than the precision "
+            f"{settings.precision} explains. Do not serve it; export anew, or "
+            "with a wider --precision."
+        )
 
 
 def command():

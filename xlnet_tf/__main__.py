@@ -31,10 +31,6 @@ COMMANDS = {
     "convert": ("xlnet_tf.convert", "convert weights between formats"),
     "export": ("saved_models.export", "write a SavedModel for TF Serving"),
     "predict": ("saved_models.predict", "run a SavedModel or ask a server"),
-    "compare": (
-        "saved_models.compare",
-        "compare SavedModels on texts or a task",
-    ),
     "show": ("xlnet_tf.show", "draw masks, attention, memory and curves"),
 }
 

@@ -260,6 +260,31 @@ class ModelSignatures(tf.Module):
         return examples
 
 
+def preprocessor_for(model, tokenizer, settings):
+    """The preprocessor of a task, as an export reads.
+
+    Args:
+        model: a task, perhaps without a preprocessor.
+        tokenizer: data_pipeline Tokenizer.
+        settings: ExportSettings, whose lengths replace the preprocessor's.
+
+    Returns:
+        Preprocessor of the tokenizer; a batch is as wide as its longest
+        sequence.
+    """
+    preprocessor = model.preprocessor
+    if preprocessor is None:
+        preprocessor = model.preprocessor_cls.of_settings(
+            {"layout": model.config.layout}, tokenizer
+        )
+    names = ("sequence_length", "stride", "max_question_length")
+    given = {name: getattr(settings, name) for name in names}
+    given = {name: value for name, value in given.items() if value is not None}
+    preprocessor = preprocessor.with_settings(**given, pad_to_longest=True)
+    # A model may have been saved with another tokenizer, or with none.
+    return type(preprocessor)(tokenizer, **preprocessor.settings())
+
+
 class TaskSignatures(ModelSignatures):
     """Base of the signatures of the tasks.
 
@@ -270,21 +295,7 @@ class TaskSignatures(ModelSignatures):
     """
 
     def _make_tokenizer(self, model, tokenizer):
-        preprocessor = model.preprocessor
-        if preprocessor is None:
-            preprocessor = model.preprocessor_cls.of_settings(
-                {"layout": self._layout.name}, tokenizer
-            )
-        given = {
-            name: getattr(self._settings, name)
-            for name in ("sequence_length", "stride", "max_question_length")
-            if getattr(self._settings, name) is not None
-        }
-        preprocessor = preprocessor.with_settings(**given, pad_to_longest=True)
-        # A model may have been saved with another tokenizer, or with none.
-        self._preprocessor = type(preprocessor)(
-            tokenizer, **preprocessor.settings()
-        )
+        self._preprocessor = preprocessor_for(model, tokenizer, self._settings)
         self._preprocessor.check_size = self._check_tokens
         # Its own, because the export would keep traced functions, used or not.
         self._preprocessor.graph_tokenizer = GraphTokenizer(tokenizer)

@@ -24,9 +24,9 @@ PATHS = {
     ),
     "data_pipeline.inspect": ("records",),
     "data_pipeline.train_tokenizer": ("--input", "--output"),
-    "saved_models.compare": ("--data", "--file", "--model", "--other"),
     "saved_models.export": (
-        *("--generation", "--model", "--output", "--settings", "--tokenizer"),
+        *("--check", "--generation", "--model", "--output", "--settings"),
+        "--tokenizer",
     ),
     "saved_models.predict": (
         *("--ca-file", "--file", "--header", "--inputs", "--model"),
@@ -76,7 +76,6 @@ SERVER = {"--url": ["https://127.0.0.1:1/v1/models/m"], "--model": None}
 TASK = {"--task": ["classification"], "--file": None, "--text": None}
 # Options that another one needs, and None for those that it excludes.
 BESIDE = {
-    "saved_models.compare --data": TASK,
     "saved_models.predict --ca-file": SERVER,
     "saved_models.predict --header": SERVER,
     "saved_models.predict --inputs": {"--text": None},

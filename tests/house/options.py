@@ -16,7 +16,6 @@ COMMANDS = (
     "data_pipeline.build_records",
     "data_pipeline.inspect",
     "data_pipeline.train_tokenizer",
-    "saved_models.compare",
     "saved_models.export",
     "saved_models.predict",
     "xlnet_tf.convert",

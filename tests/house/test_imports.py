@@ -67,7 +67,7 @@ FLOORS = [
     ],
     ["saved_models.signatures", "saved_models.client"],
     [
-        "saved_models.decoding",
+        "saved_models.check",
         "saved_models.loading",
         "saved_models.model_card",
     ],
@@ -75,7 +75,6 @@ FLOORS = [
         "saved_models",
         "saved_models.export",
         "saved_models.predict",
-        "saved_models.compare",
     ],
     [
         "xlnet_tf.train",
@@ -90,7 +89,6 @@ COMMANDS = {
     "data_pipeline.build_records",
     "data_pipeline.inspect",
     "data_pipeline.train_tokenizer",
-    "saved_models.compare",
     "saved_models.export",
     "saved_models.predict",
     "xlnet_tf.convert",

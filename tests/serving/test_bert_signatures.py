@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 import xlnet_tf
-from saved_models import compare
 from saved_models import export
 from saved_models.settings import ExportSettings
 from saved_models.signatures.serving_model import ServedModel
@@ -92,23 +91,3 @@ def test_sequences_have_no_more_tokens_than_positions(tmp_path):
         with pytest.raises(ValueError, match="at most the positions of the mo"):
             export.export_model(model, tiny_tokenizer(), place, **settings)
         assert not place.exists()
-
-
-def test_what_a_comparison_of_exports_predicts():
-    """All tokens of the texts that are asked for, and no symbol."""
-
-    class Embedding:
-        def predict(self, inputs, signature):
-            ids = np.array([[3, 9, 9, 9, 9, 9, 9, 4], [3, 9, 9, 9, 4, 0, 0, 0]])
-            return {"token_ids": ids, "padding_mask": (ids > 0).astype("int32")}
-
-    request, counts = compare._targets(Embedding(), ["", ""])
-    ids, mask = request["token_ids"], request["padding_mask"]
-    positions = request["target_positions"]
-    chosen = [positions[row][counts[row]].tolist() for row in range(2)]
-    first, every = compare._FIRST, compare._EVERY
-    assert chosen == [
-        [p for p in range(first, 8, every) if ids[row, p] == 9 and mask[row, p]]
-        for row in range(2)
-    ]
-    assert not request["segment_ids"].any()

@@ -66,12 +66,11 @@ def commands():
             "--task classification --data data.tsv --preset run/preset "
             f"--output tuned --sequence-length 16 {SHORT}",
         ),
-        ("saved_models.export", "--model tuned --output served"),
-        ("saved_models.predict", "--model served --text Ba"),
         (
-            "saved_models.compare",
-            "--model served --other served --file short.txt",
+            "saved_models.export",
+            "--model tuned --output served --check data.tsv",
         ),
+        ("saved_models.predict", "--model served --text Ba"),
     ]
 
 
@@ -82,7 +81,6 @@ def test_no_command_needs_or_asks_for_a_network(tmp_path):
         pytest.skip("this system gives no network namespace of its own")
     lines = list(tiny_sentences(150))
     (tmp_path / "text.txt").write_text("\n".join(lines), encoding="utf-8")
-    (tmp_path / "short.txt").write_text(lines[0], encoding="utf-8")
     (tmp_path / "model.json").write_text(json.dumps(MODEL))
     rows = [f"{line}\t{number % 2}" for number, line in enumerate(lines[:20])]
     (tmp_path / "data.tsv").write_text("\n".join(["text\tlabel", *rows]))

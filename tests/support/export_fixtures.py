@@ -17,7 +17,6 @@ from data_pipeline.tokenization.symbols import MASK_ID
 from data_pipeline.tokenization.symbols import SEP_ID
 from data_pipeline.tokenization.symbols import SPECIAL_IDS
 from data_pipeline.tokenization.tokenizer import Tokenizer
-from saved_models import compare
 from saved_models.export import export_model
 from saved_models.settings import ExportSettings
 from saved_models.signatures import signatures_for
@@ -171,18 +170,6 @@ def refused(capsys, main, *arguments):
     assert captured.err.count("\n") == 1, captured.err
     assert captured.err.startswith("error: ")
     return captured.err
-
-
-def compared(capsys, *arguments):
-    """The table of a successful `compare`: name -> numbers."""
-    capsys.readouterr()
-    assert run(compare.main, [str(x) for x in arguments]) == 0
-    captured = capsys.readouterr()
-    assert captured.err == ""
-    header, *lines = captured.out.splitlines()
-    assert header.split() == ["model", "other", "difference"]
-    split = (line.split() for line in lines)
-    return {name: list(map(float, values)) for name, *values in split}
 
 
 def all_ops(directory):

@@ -9,7 +9,7 @@ from xlnet_tf.tasks import metrics
 
 
 class Finetuned:
-    """The part of a task that fine-tuning and `saved_models.compare` call.
+    """The part of a task that fine-tuning, evaluation and export checks call.
 
     `arguments_for`, `preprocessor_settings` and `encoding_arguments` make a
     model and its rows for a TaskSpec of `data_pipeline`; `outputs_of` reads a

@@ -59,6 +59,19 @@ def columns_of_run(path):
     return read_results(run).get("columns") if run else None
 
 
+def task_of_run(path):
+    """Name of the task of a finished run.
+
+    Args:
+        path: as of `settings_of_run`.
+
+    Returns:
+        str, or None.
+    """
+    run = _run_with(path, RESULTS_FILE)
+    return read_results(run)["task"] if run else None
+
+
 def _run_with(path, file):
     """The run that a path is, or is in, with a file; path or None."""
     path = as_path(path)
@@ -113,6 +126,22 @@ def evaluate_task(
             known = dataclasses.replace(spec, labels=tuple(model.labels or ()))
         examples = reading.read_examples(known, path, "dev", columns)
     labels = _classes(model, spec, examples)
+    decoded = answer_examples(model, spec, examples, settings, progress)
+    metrics = model.score(spec, examples, decoded, labels)
+    return metrics, prediction_rows(examples, decoded)
+
+
+def answer_examples(model, spec, examples, settings=None, progress=False):
+    """Answers of a model to examples, as after fine-tuning.
+
+    Args:
+        model, settings, progress: see `evaluate_task`.
+        spec: TaskSpec of the model's kind.
+        examples: list of X examples, whose labels, if any, the model knows.
+
+    Returns:
+        list of X dicts, see `Finetuned.decode`.
+    """
     preprocessor = model.preprocessor
     length = preprocessor.sequence_length
     kept = {"sequence_length": length}
@@ -121,9 +150,10 @@ def evaluate_task(
     config = FinetuningConfig.for_task(
         spec.name, options={**kept, **(settings or {})}
     )
+    labels = getattr(model, "labels", None)
     rows = preprocessor.encode(
         examples,
-        labels,
+        labels and tuple(labels),
         training=False,
         progress=progress,
         **model.encoding_arguments(spec, config),
@@ -140,9 +170,7 @@ def evaluate_task(
         strategy,
         progress=progress,
     )
-    decoded = evaluator.decoded("")
-    metrics = model.score(spec, examples, decoded, labels)
-    return metrics, prediction_rows(examples, decoded)
+    return evaluator.decoded("")
 
 
 def _check_kind(model, spec):

@@ -1,0 +1,350 @@
+"""Check that an export answers as its model: `export --check FILE`.
+
+The export and the model, in Keras, answer the same texts or examples.
+
+Shapes: T tokens of a text, P hidden tokens, V vocabulary, D model dim.
+"""
+
+import numpy as np
+
+from data_pipeline.progress import track
+from data_pipeline.tasks import reading
+from data_pipeline.tasks.catalog import find_task
+from data_pipeline.tasks.examples import TextExample
+from data_pipeline.tasks.readers.formats import is_table
+from data_pipeline.tasks.task_data import tell_guess
+from data_pipeline.tokenization.symbols import CLS_ID
+from data_pipeline.tokenization.symbols import FIRST_SEGMENT
+from data_pipeline.tokenization.symbols import LAYOUTS
+from data_pipeline.tokenization.symbols import MASK_ID
+from data_pipeline.tokenization.symbols import SEP_ID
+from saved_models.client.rows import ask_rows
+from saved_models.client.rows import read_lines_or_table
+
+# precision -> largest difference of numbers, as a share of the largest number
+# of the output, or of 1 where that is smaller
+TOLERANCES = {"float32": 1e-3, "bfloat16": 0.1, "int8": 0.1}
+# Share of other answers in float32: rounding decides between equally good ones.
+_TIES = 0.01
+_BATCH_SIZE = 8
+_FIRST, _EVERY = 1, 7  # tokens of a text that are hidden: 1, 8, 15, ...
+
+# Task of a model that comes from no run, by its kind.
+_USUAL_TASKS = {
+    "classification": "classification",
+    "multi_label": "multi-label",
+    "regression": "regression",
+    "multiple_choice": "race",
+    "ranking": "ranking",
+    "token_classification": "ner",
+    "question_answering": "squad-2.0",
+    "sequence_to_sequence": "seq2seq",
+}
+_OF_TEXTS = ("classification", "multi_label", "regression")
+_INPUTS = (
+    *("text", "text_pair", "context", "question", "options"),
+    *("query", "document", "words", "source"),
+)
+_TRUTHS = ("label", "answer", "tags", "relevance", "target")
+# Key of an answer of `Task.decode` -> output of an export.
+_OUTPUTS = {
+    "label": "label",
+    "labels": "chosen",
+    "probabilities": "scores",
+    "score": "score",
+    "answer": "answer",
+    "no_answer_odds": "null_score",
+    "tags": "tags",
+    "text": "generated",
+    "log_probability": "log_probabilities",
+}
+
+
+def read_file(model, source, file, columns=None):
+    """Read what an export and its model are to answer.
+
+    Args:
+        model: the model.
+        source: path of the run, preset or file that it comes from.
+        file: str, texts, one a line, or a table with a column of them; for a
+            task a file in its format, or a directory or archive, whose dev
+            split is read, or its test split. Labels are not needed.
+        columns: str or None, "text=review". Default None: the run's columns;
+            what has no usual name is guessed, and told.
+
+    Returns:
+        (task, examples): TaskSpec and list of examples; None and list of str
+        for a model without a task.
+
+    Raises:
+        FileNotFoundError: if there is no such file.
+        ValueError: if the file is broken, or holds nothing to answer.
+    """
+    from xlnet_tf.training.results import evaluation
+
+    kind = getattr(model, "kind", None)
+    is_file = kind is None or reading.is_file(file)
+    task = None
+    if kind is not None:
+        name = evaluation.task_of_run(source) or _USUAL_TASKS[kind]
+        if name == "race" and is_file:  # RACE has a file for each text
+            name = "dream"
+        task = find_task(name)
+    if task is None or kind in _OF_TEXTS and is_file and not is_table(file):
+        examples, guessed = read_lines_or_table(file, columns)
+        if task is not None:
+            examples = [
+                TextExample(str(row), text, where=f"{file}, text {row}")
+                for row, text in enumerate(examples, start=1)
+            ]
+    else:
+        split = "test"  # its labels may be missing
+        if not is_file and reading.find_split(task, file, "dev", columns):
+            split = "dev"
+        columns, guessed = reading.find_columns(
+            task, file, split, columns, evaluation.columns_of_run(source)
+        )
+        examples = reading.read_examples(task, file, split, columns)
+        # An export does not answer an empty source or document.
+        names = {"sequence_to_sequence": "source", "ranking": "document"}
+        if kind in names:
+            examples = [x for x in examples if getattr(x, names[kind]).strip()]
+    tell_guess(guessed)
+    if not examples:
+        raise ValueError(f"there is no text in {file}.")
+    return task, examples
+
+
+def check(model, tokenizer, settings, export, task, examples, progress=False):
+    """Compare the answers of an export with those of its model.
+
+    Numbers may differ by TOLERANCES, of the narrower precision of export and
+    model. Other outputs must be equal in float32, but for ties, and are only
+    counted in narrower precisions.
+
+    Args:
+        model: the model; it takes over preprocessor and generation settings of
+            the export.
+        tokenizer: data_pipeline Tokenizer of the export.
+        settings: ExportSettings of the export.
+        export: Predictor or Client.
+        task, examples: see `read_file`.
+        progress: bool, whether to tell how far it is. Default False.
+
+    Returns:
+        dict of the name of an output to (str, bool): the largest difference,
+        and whether it is allowed.
+
+    Raises:
+        ValueError: if the export refuses an example or reads other tokens, or
+            draws its answers at random.
+    """
+    settings = settings.for_model(model)
+    if task is None:
+        length = settings.sequence_length
+        expected, found = _of_texts(
+            model, tokenizer, length, export, examples, progress
+        )
+    else:
+        expected = _of_task(
+            model, tokenizer, settings, task, examples, progress
+        )
+        found = _of_export(export, task, examples, progress)
+    precision = settings.precision
+    if precision == "float32":  # the model's own
+        dtype = getattr(model, "backbone", model).compute_dtype
+        precision = "bfloat16" if dtype == "float16" else dtype
+    differences = {}
+    for name in dict.fromkeys(name for x in expected for name in x):
+        pairs = [
+            (np.atleast_1d(x[name]), np.atleast_1d(y[name]))
+            for x, y in zip(expected, found, strict=True)
+            if name in x
+        ]
+        differences[name] = _difference(pairs, precision)
+    return differences
+
+
+def _difference(pairs, precision):
+    """(str, bool) of the values of an output, see `check`."""
+    if pairs[0][0].dtype.kind == "f":
+        # NaN stays NaN, which is not allowed.
+        apart = np.max([np.max(np.abs(x - y), initial=0) for x, y in pairs])
+        largest = np.max([np.max(np.abs(x), initial=1) for x, _ in pairs])
+        limit = TOLERANCES[precision] * largest
+        text = f"largest difference {apart:.2g}, at most {limit:.2g} allowed"
+        return text, bool(apart <= limit)
+    count = sum(max(len(x), len(y)) for x, y in pairs)
+    equal = sum(np.sum(x == y) for x, y in pairs if x.shape == y.shape)
+    text = f"{count - equal:,} of {count:,} differ"
+    is_close = precision != "float32" or count - equal <= _TIES * count
+    return text, bool(is_close)
+
+
+def _of_task(model, tokenizer, settings, task, examples, progress):
+    """Answers of a task's model, list of dict of an export's outputs."""
+    from saved_models.signatures.base import preprocessor_for
+    from xlnet_tf.training.results.evaluation import answer_examples
+
+    model.preprocessor = preprocessor_for(model, tokenizer, settings)
+    if getattr(model, "labels", ()) is None:
+        model.labels = tuple(map(str, range(model.num_classes)))
+    if task.kind == "sequence_to_sequence":
+        if settings.generation is not None:
+            model.generation = settings.generation.to_dict()
+        if model.generation_settings().samples:
+            raise ValueError(
+                "--check cannot compare texts that are drawn at random: leave "
+                "it out, or the sampling of --generation."
+            )
+    options = {"batch_size": _BATCH_SIZE}
+    if settings.window_stride and examples[0].text_pair is None:
+        stride = settings.window_stride
+        options.update(long_documents="windows", stride=stride)
+    # The truth has no influence, and the model may not know it.
+    examples = [
+        x._replace(**{name: None for name in _TRUTHS if name in x._fields})
+        for x in examples
+    ]
+    answers = []
+    for one in answer_examples(model, task, examples, options, progress):
+        answer = {_OUTPUTS[key]: one[key] for key in one if key in _OUTPUTS}
+        if isinstance(answer.get("scores"), dict):
+            answer["scores"] = [*answer["scores"].values()]
+        if "chosen" in answer:
+            answer["chosen"] = [x in one["labels"] for x in model.labels]
+        answers.append(answer)
+    return answers
+
+
+def _of_export(export, task, examples, progress):
+    """Answers of the export of a task, list of dict of its outputs."""
+    rows = []
+    for example in examples:
+        row = {name: getattr(example, name, None) for name in _INPUTS}
+        row = {name: x for name, x in row.items() if x is not None}
+        if "words" in row:
+            row = {"text": " ".join(row["words"])}
+        if "source" in row:
+            row = {"text": row["source"]}
+        if "document" in row:
+            # One per row, because queries have different numbers of them.
+            row["documents"] = [row.pop("document")]
+        if "options" in row:
+            row["options"] = list(row["options"])
+        rows.append(row)
+    signature = "pairs" if "text_pair" in rows[0] else "serving_default"
+    places = [x.where for x in examples]
+    answers = ask_rows(export, rows, signature, _BATCH_SIZE, places)
+    answers = track(answers, "asking", "examples", len(rows), shown=progress)
+    found = []
+    for example, answer in zip(examples, answers, strict=True):
+        answer = {name: _plain(value) for name, value in answer.items()}
+        if task.kind == "ranking":
+            (answer["score"],) = answer["scores"]
+        if task.kind == "sequence_to_sequence":  # the best of several
+            answer = {name: x[0] for name, x in answer.items() if x}
+        if task.kind == "token_classification":
+            # The export divides a word with blanks in it, whose tag is the
+            # first part's, as in fine-tuning; what was not read has none.
+            parts = [len(word.split()) for word in example.words]
+            begins = np.cumsum([0, *parts])
+            answer["tags"] = [
+                (answer["tags"][begin] if count else "") or "O"
+                for begin, count in zip(begins, parts, strict=False)
+            ]
+        found.append(answer)
+    return found
+
+
+def _plain(value):
+    """An array or a scalar as Python's values, texts as str."""
+    value = np.asarray(value)
+    if value.dtype.kind in "OS":
+        value = np.char.decode(value.astype(bytes), "utf-8")
+    return value.tolist()
+
+
+def _of_texts(model, tokenizer, length, export, texts, progress):
+    """Answers to texts, of the model and of the export: two lists of dict.
+
+    They hold `embeddings` [T, D], and of a pretrained model the
+    `log_probabilities` [P, V] of hidden tokens and `best_tokens` [P].
+    """
+    layout = LAYOUTS[model.config.layout]
+    before, behind = [], [SEP_ID, CLS_ID]
+    if layout.class_first:
+        before, behind = [CLS_ID], [SEP_ID]
+    rows = [{"text": text} for text in texts]
+    answers = ask_rows(export, rows, "embed", _BATCH_SIZE)
+    answers = track(answers, "checking", "texts", len(rows), shown=progress)
+    both = [], []
+    for text, answer in zip(texts, answers, strict=True):
+        ids = [*before, *tokenizer.encode(text)[: length - 2], *behind]
+        is_real = answer["padding_mask"] > 0
+        if answer["token_ids"][is_real].tolist() != ids:
+            raise ValueError(
+                "the export reads other tokens than the tokenizer in "
+                f"{text[:60]!r}."
+            )
+        ids = np.array([ids], "int32")
+        segments = np.where(ids == CLS_ID, layout.class_segment, FIRST_SEGMENT)
+        features = {
+            "token_ids": ids,
+            "segment_ids": segments.astype("int32"),
+            "padding_mask": np.ones_like(ids),
+        }
+        found = {"embeddings": answer["embeddings"][is_real]}
+        hidden = np.arange(_FIRST, ids.shape[1], _EVERY, "int32")
+        hidden = hidden[~np.isin(ids[0, hidden], (SEP_ID, CLS_ID))]
+        if len(hidden) and "fill_in_ids" in export.signatures():
+            request = {**features, "target_positions": hidden[None]}
+            filled = export.predict(request, "fill_in_ids")
+            found["log_probabilities"] = filled["log_probabilities"][0]
+        expected = _in_keras(model, features, hidden)
+        expected = {name: expected[name] for name in found}
+        for answers_of, one in zip(both, (expected, found), strict=True):
+            if "log_probabilities" in one:
+                best = np.argmax(one["log_probabilities"], axis=-1)
+                one["best_tokens"] = best
+            answers_of.append(one)
+    return both
+
+
+def _in_keras(model, features, hidden):
+    """Embeddings of a text and log-probabilities of its hidden tokens.
+
+    Args:
+        model: a backbone or a pretrained model.
+        features: dict of int32 arrays [1, T].
+        hidden: int32 array [P], places of the tokens, each predicted from the
+            rest of the text.
+
+    Returns:
+        dict of float32 arrays.
+    """
+    import tensorflow as tf
+
+    from xlnet_tf.model.masks import CONTEXT_RANK
+
+    def as_array(tensor):
+        return tf.cast(tensor, tf.float32).numpy()[0]
+
+    features = {name: tf.constant(x) for name, x in features.items()}
+    if getattr(model.config, "reverse_half_batch", False):
+        features["is_reversed"] = tf.constant([False])
+    backbone = getattr(model, "backbone", model)
+    answer = {"embeddings": as_array(backbone(features)["content"])}
+    if len(hidden) and hasattr(model, "objectives"):
+        objective = model.objectives[0]
+        is_hidden = np.isin(np.arange(features["token_ids"].shape[1]), hidden)
+        ids = tf.where(is_hidden, MASK_ID, features["token_ids"])
+        features |= {"token_ids": ids, "target_positions": hidden[None]}
+        if model.reads_query:
+            rank = np.where(is_hidden, 0, CONTEXT_RANK)[None]
+            features["factorization_rank"] = tf.constant(rank, tf.int32)
+        inputs = objective.features(features)
+        outputs = backbone(inputs, streams=objective.streams)
+        logits = model.logits(objective.rows(outputs, features))
+        answer["log_probabilities"] = as_array(tf.nn.log_softmax(logits))
+    return answer
