@@ -244,8 +244,17 @@ def test_what_a_bert_cannot_do_is_refused():
         (long, "at most `max_positions` tokens a row, 13.* 14 tokens"),
         (
             {"position_ids": np.full((B, T), 13)},
-            "`position_ids` must be below `max_positions`, 13.* position of 13",
+            "`position_ids` must be from 0 to 12. Received: 13",
         ),
+        (
+            {"position_ids": np.full((B, T), -1)},
+            "`position_ids` must be from 0 to 12. Received: -1",
+        ),
+        (
+            {"position_ids": np.zeros((2, T), int)},
+            r"`position_ids` must have the shape .* = \(3, 11\). .*\(2, 11\)",
+        ),
+        ({"segment_ids": np.full((B, T), -1)}, "must be from 0 to 2147483647"),
     ]:
         with pytest.raises(ValueError, match=message):
             backbone({**features, **changes})
@@ -258,7 +267,7 @@ def test_what_a_bert_cannot_do_is_refused():
     other = XLNetBackbone(XLNetConfig(97, 1, 2, 8, 4))
     for name in ("position_ids", "is_pseudo"):
         with pytest.raises(ValueError, match=f"XLNetBackbone takes no `{name}"):
-            other({**features, name: features["token_ids"]})
+            other({**features, name: features["token_ids"] * 0})
 
 
 def test_a_pretrainer_needs_an_objective_without_queries():

@@ -228,6 +228,36 @@ assert found["query"].shape == (2, 2, 14)
 print("compiled again", backend)
 """
 
+REFUSED = """
+import keras, numpy as np, xlnet_tf
+assert keras.backend.backend() == "jax"
+config = xlnet_tf.XLNetConfig.from_size("tiny", vocabulary_size=97)
+backbone = xlnet_tf.XLNetBackbone(config)
+task = xlnet_tf.XLNetTextClassifier(backbone, num_classes=2)
+ids = np.ones((2, 5), "int64")
+def wrong(name, value):
+    array = np.full((2, 5), value)
+    array[0] = 1
+    return {"token_ids": ids, name: array}
+for name, value in (
+    ("token_ids", 2**32 + 3), ("token_ids", -1), ("token_ids", 97),
+    ("token_ids", 1.5), ("segment_ids", 2**32), ("padding_mask", np.nan),
+    ("target_positions", 5),
+):
+    x = wrong(name, value)
+    for call in (backbone, task, backbone.predict, task.predict):
+        try:
+            call(x)
+        except ValueError as error:
+            assert str(error).startswith(f"`{name}` must "), error
+        else:
+            raise AssertionError((name, value))
+try:  # of JAX, where values are known
+    backbone(keras.ops.convert_to_tensor(np.full((2, 5), 97)))
+except ValueError as error:
+    print(error)
+"""
+
 # Runs programs in turn, each in names of its own; what they printed, as JSON.
 RUNNER = """
 import contextlib, io, json, sys, traceback
@@ -263,6 +293,7 @@ def printed(tmp_path_factory):
         "adapters": ADAPTERS,
         "ways": WAYS,
         "compiled": COMPILED,
+        "refused": REFUSED,
     }
     arguments = [place / "preset", GOLDEN / "golden.npz", place / "new"]
     done = subprocess.run(
@@ -302,6 +333,12 @@ def test_every_way_to_compute_gives_the_same_gradients_under_jax(printed):
     equal, _, refused = printed["ways"].partition("\n")
     assert equal == "equal", printed["ways"]
     assert "`scan_layers` works on TensorFlow alone" in refused
+
+
+def test_wrong_features_are_refused_under_jax(printed):
+    """Before JAX cuts integers to 32 bits."""
+    expected = "`token_ids` must be from 0 to 96. Received: 97."
+    assert printed["refused"] == expected
 
 
 def test_what_is_changed_after_a_fit_takes_effect(printed, capsys):

@@ -229,6 +229,106 @@ def test_token_ids_alone_may_be_a_tensor():
             model(ids)
 
 
+def test_wrong_features_are_refused_before_anything_is_compiled():
+    task, backbone = classifier(), small_backbone()
+    task.compile("sgd")
+    model = pretrainer()
+    model.compile("sgd")
+    rows, labels = texts(), np.zeros(B, "int32")
+
+    def wrong(name, value, features=rows):
+        array = np.array(features[name], np.array(value).dtype)
+        array.flat[-1] = value
+        return {**features, name: array}
+
+    for name, value in (
+        ("token_ids", -1),
+        ("token_ids", 97),
+        ("token_ids", 2**32 + 3),
+        ("token_ids", 1.5),
+        ("segment_ids", 2.0),
+        ("padding_mask", np.nan),
+        ("padding_mask", 3),
+    ):
+        x = wrong(name, value)
+        for call in (
+            lambda x: task.fit(x, labels),
+            lambda x: task.fit(rows, labels, validation_data=(x, labels)),
+            lambda x: task.fit(x for x in [(x, labels)] * 2),
+            lambda x: task.evaluate(x, labels),
+            lambda x: task.predict(x),
+            lambda x: task.train_on_batch(x, labels),
+            lambda x: task.test_on_batch(x, labels),
+            lambda x: task.predict_on_batch(x),
+            lambda x: backbone.predict(x),
+            lambda x: backbone.predict_on_batch(x),
+        ):
+            with pytest.raises(ValueError, match=f"`{name}` must .*Received:"):
+                call(x)
+    targets = labelled()
+    for name, value in (
+        ("target_positions", T),
+        ("target_positions", -1),
+        ("target_ids", -100),
+        ("factorization_rank", 2**32),
+        ("factorization_rank", 0.5),
+        ("is_reversed", 2),
+        ("padding_mask", np.nan),
+    ):
+        x = wrong(name, value, targets)
+        for call in (model.fit, model.evaluate, model.predict, model):
+            with pytest.raises(ValueError, match=f"`{name}` must .*Received:"):
+                call(x)
+    eagerly(task)
+    for name, value, limits in (
+        ("token_ids", -1, "0 to 96"),
+        ("token_ids", 97, "0 to 96"),
+        ("token_ids", 2**32 + 3, "0 to 96"),
+        ("segment_ids", 2**32, "-2147483648 to 2147483647"),
+    ):
+        x = wrong(name, np.int64(value))
+        for batch, call in (
+            ((x, labels), task.fit),
+            ((x, labels), task.evaluate),
+            (x, task.predict),
+            (x, backbone.predict),
+        ):
+            data = tf.data.Dataset.from_tensor_slices(batch).batch(2)
+            with pytest.raises(
+                tf.errors.InvalidArgumentError,
+                match=rf"`{name}` must be from {limits}. Received: .*{value}\]",
+            ):
+                call(data, verbose=0)
+    x = wrong("target_positions", T, targets)
+    rows_of_x = tf.data.Dataset.from_tensor_slices(x)
+    shapes = {k: [None] * (v.ndim - 1) for k, v in x.items()}
+    for data in (rows_of_x.batch(B), rows_of_x.padded_batch(B, shapes)):
+        for call in (model.fit, model.predict, backbone.predict):
+            with pytest.raises(
+                tf.errors.InvalidArgumentError,
+                match=rf"must be from 0 to {T - 1}. Received: .*{T}\]",
+            ):
+                call(data, verbose=0)
+    data = tf.data.Dataset.from_tensor_slices(wrong("token_ids", 1.5))
+    for call in (task.predict, backbone.predict):
+        with pytest.raises(ValueError, match="`token_ids` must have a type"):
+            call(data.batch(2), verbose=0)
+    data = tf.data.Dataset.from_tensor_slices((rows, labels)).batch(2)
+    expected = task.evaluate(rows, labels, batch_size=2, verbose=0)
+    np.testing.assert_allclose(task.evaluate(data, verbose=0), expected, 1e-5)
+    answers = xlnet_tf.XLNetQuestionAnswering(backbone)
+    for name, value in (
+        ("class_index", T),
+        ("start_positions", -1),
+        ("answer_mask", 0.5),
+    ):
+        array = rows["padding_mask"] if name == "answer_mask" else labels
+        x = wrong(name, value, {**rows, name: array})
+        for call in (answers, answers.predict):
+            with pytest.raises(ValueError, match=f"`{name}` must .*Received:"):
+                call(x)
+
+
 def test_predict_leaves_out_what_would_fill_the_machine():
     model = eagerly(pretrainer(memory_length=M))
     features = labelled()

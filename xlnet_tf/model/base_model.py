@@ -10,6 +10,8 @@ import keras
 from keras import ops
 
 from xlnet_tf.model.dropout import seed_of_replica
+from xlnet_tf.model.inputs import check_data_set
+from xlnet_tf.model.inputs import check_values
 from xlnet_tf.model.inputs import refuse_arguments
 from xlnet_tf.weights.adapters import load_adapters
 from xlnet_tf.weights.adapters import save_adapters
@@ -41,7 +43,25 @@ class BaseModel(keras.Model):
 
     def __call__(self, *args, **kwargs):
         refuse_arguments(kwargs)
+        self.checked(args[0] if args else kwargs.get("features"))
         return super().__call__(*args, **kwargs)
+
+    def checked(self, x):
+        """The same features or data set; see `check_values`, `check_data_set`.
+
+        Raises:
+            ValueError: if features have wrong types or values.
+        """
+        of_tasks = hasattr(self, "backbone")
+        if hasattr(x, "element_spec"):
+            return check_data_set(x, self.config, of_tasks)
+        check_values(x, self.config, of_tasks)
+        return x
+
+    @property
+    def input_dtype(self):
+        """str, the type of `token_ids`, which Keras writes into exports."""
+        return "int32"
 
     def build(self, input_shape=None):
         """Do nothing: the config alone decides every shape."""
@@ -309,6 +329,14 @@ class BaseBackbone(Preset, BaseModel):
                 f"{type(config).__name__}, {', '.join(fields) or 'no fields'}."
             )
         return config, others
+
+    def predict(self, x, *args, **kwargs):
+        """`keras.Model.predict`, of features that are checked first."""
+        return super().predict(self.checked(x), *args, **kwargs)
+
+    def predict_on_batch(self, x):
+        """`keras.Model.predict_on_batch`, of features checked first."""
+        return super().predict_on_batch(self.checked(x))
 
     @property
     def output_shape(self):

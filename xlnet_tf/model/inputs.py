@@ -52,6 +52,36 @@ _EITHER = (
     ("target_positions", "target_mapping"),
 )
 
+# Axes of the features: rows, tokens and targets.
+_AXES = {
+    "padding_mask": "BT",
+    "segment_ids": "BT",
+    "factorization_rank": "BT",
+    "is_pseudo": "BT",
+    "perm_mask": "BTT",
+    "target_positions": "BP",
+    "target_mapping": "BPT",
+    "is_reversed": "B",
+}
+# Features, and labels beside them, that are read as bool.
+_MASKS = (
+    "padding_mask",
+    "perm_mask",
+    "is_pseudo",
+    "target_mapping",
+    "is_reversed",
+    "memory_mask",
+    "answer_mask",
+    "document_mask",
+    "is_continuation",
+    "is_next",
+)
+_FEWER_TARGETS = (
+    " Where a row has fewer targets, repeat one with `target_weights` of 0."
+)
+_INTEGERS = "int", "uint", "bool"
+_INT32 = np.iinfo("int32")
+
 
 def as_features(features):
     """The features as a dict; anything else is `token_ids` alone."""
@@ -84,6 +114,14 @@ def check_features(features, config):
             "`memories` must hold one tensor a layer, "
             f"{config.num_layers} in all. Received: {len(memories)}."
         )
+    if memories is not None:
+        rows, length = features["token_ids"].shape[0], None
+        for layer in range(config.num_layers):
+            expected = rows, length, config.hidden_dim
+            check_shape("memories", memories[layer], "BMD", expected)
+            length = memories[layer].shape[1]
+        expected = rows, length
+        check_shape("memory_mask", features.get("memory_mask"), "BM", expected)
     if "is_reversed" in features:
         features["is_reversed"] = ops.cast(features["is_reversed"], "bool")
     elif config.reverse_half_batch:
@@ -102,8 +140,7 @@ def given_features(features):
 
     Raises:
         ValueError: if a feature is misspelt or given in two forms, or
-            `token_ids` is missing or has another shape, or `padding_mask` or
-            `segment_ids` has another than it.
+            `token_ids` is missing, or one has another shape than it must.
     """
     features = as_features(features)
     features = {k: v for k, v in features.items() if v is not None}
@@ -113,28 +150,35 @@ def given_features(features):
             "the features need `token_ids` of shape [B, T]. "
             f"Received: {', '.join(sorted(features)) or 'none'}."
         )
-    features["token_ids"] = ops.cast(features["token_ids"], "int32")
-    if len(features["token_ids"].shape) != 2:
+    shape = tuple(features["token_ids"].shape)
+    if len(shape) != 2 or shape[1] == 0:
         raise ValueError(
-            "`token_ids` must have the shape [B, T]. Received: shape="
-            f"{tuple(features['token_ids'].shape)}."
+            "`token_ids` must have the shape [B, T], T at least 1. Received: "
+            f"shape={shape}."
         )
-    for name in ("padding_mask", "segment_ids"):
-        _check_shape(features, name)
+    features["token_ids"] = ops.cast(features["token_ids"], "int32")
+    sizes = dict(zip("BT", shape, strict=True))
+    for name, axes in _AXES.items():
+        expected = tuple(map(sizes.get, axes))
+        check_shape(name, features.get(name), axes, expected)
     return features
 
 
-def _check_shape(features, name):
-    """Refuse a feature [B, T] of another shape than `token_ids`."""
-    known = tuple(features["token_ids"].shape)
-    shape = tuple(getattr(features.get(name), "shape", known))
-    pairs = zip(shape, known, strict=False)
-    if len(shape) != len(known) or any(
+def check_shape(name, value, axes, expected):
+    """Refuse a feature of another shape; None is fine, and as a size too."""
+    shape = getattr(value, "shape", None)
+    if shape is None or getattr(shape, "ndims", 0) is None:
+        return
+    pairs = zip(shape, expected, strict=False)
+    if len(shape) != len(expected) or any(
         None not in pair and pair[0] != pair[1] for pair in pairs
     ):
+        sizes = [
+            a if e is None else e for a, e in zip(axes, expected, strict=True)
+        ]
         raise ValueError(
-            f"`{name}` must have the shape of `token_ids`, {known}. Received: "
-            f"shape={shape}."
+            f"`{name}` must have the shape [{', '.join(axes)}] = "
+            f"({', '.join(map(str, sizes))}). Received: shape={tuple(shape)}."
         )
 
 
@@ -221,15 +265,9 @@ def _second_half(token_ids):
 
 
 def find_target_positions(features):
-    """Targets as positions, int32 [B, P], or None without targets.
-
-    Raises:
-        ValueError: if one is known to lie outside of the tokens.
-    """
+    """Targets as positions, int32 [B, P], or None without targets."""
     if "target_positions" in features:
-        positions = ops.cast(features["target_positions"], "int32")
-        check_target_positions(positions, sizes_of(features["token_ids"])[1])
-        return positions
+        return ops.cast(features["target_positions"], "int32")
     if "target_mapping" in features:
         return ops.cast(
             ops.argmax(features["target_mapping"], axis=-1), "int32"
@@ -237,37 +275,157 @@ def find_target_positions(features):
     return None
 
 
-def check_target_positions(positions, num_tokens):
-    """Refuse targets outside of the tokens, where their values are known.
+def check_values(features, config, of_tasks):
+    """Refuse features of wrong types, and wrong values where they are known.
+
+    Called before Keras makes tensors of them: JAX cuts integers to 32 bits.
 
     Args:
-        positions: int tensor of shape [B, P].
-        num_tokens: int or scalar of the backend, T.
+        features: dict as a model takes it, or `token_ids` alone.
+        config: XLNetConfig or BertConfig.
+        of_tasks: bool, whether features and labels that tasks alone read are
+            checked too; the others are passed over.
 
     Raises:
         ValueError: with the first of them.
     """
-    values = known_values(positions)
-    if values is None or not isinstance(num_tokens, int):
-        return
-    wrong = values[(values < 0) | (values >= num_tokens)]
-    if wrong.size:
+    features = _read(features, of_tasks)
+    shape = getattr(features.get("token_ids"), "shape", None)
+    num_tokens = shape[-1] if shape and len(shape) else None
+    for name, (least, most) in _ranges(config, num_tokens).items():
+        values = _values_of(features, name, _INTEGERS)
+        if values is None:
+            continue
+        wrong = values[(values < least) | (values > most)]
+        if wrong.size:
+            is_target = name in ("target_ids", "target_positions")
+            raise ValueError(
+                f"`{name}` must be from {least} to {most}. Received: "
+                f"{wrong[0]}.{_FEWER_TARGETS if is_target else ''}"
+            )
+    for name in _MASKS:
+        values = _values_of(features, name, (*_INTEGERS, "float", "bfloat"))
+        if values is None:
+            continue
+        wrong = values[(values != 0) & (values != 1)]
+        if wrong.size:
+            raise ValueError(
+                f"`{name}` must be bool, or 0 and 1. Received: {wrong[0]}."
+            )
+        if name == "target_mapping" and (values.sum(-1) > 1).any():
+            raise ValueError(
+                "`target_mapping` must have one 1 in a row, at the position "
+                f"of the target. Received: a row of {values.sum(-1).max()}."
+            )
+
+
+def check_data_set(data, config, of_tasks):
+    """A data set that stops with an error at an integer out of its range.
+
+    The check is part of the data set, because a compiled step cannot raise:
+    it would cut the integer to 32 bits, and XLA would read another token.
+
+    Args:
+        data: tf.data.Dataset of features, or of tuples whose first part they
+            are.
+        config, of_tasks: see `check_values`.
+
+    Returns:
+        tf.data.Dataset of the same elements, of which one with such an integer
+        raises InvalidArgumentError; `data` itself if it is distributed.
+
+    Raises:
+        ValueError: if features have wrong types.
+    """
+    import tensorflow as tf
+
+    if not hasattr(data, "map"):
+        return data
+    spec = data.element_spec
+    is_tuple = isinstance(spec, tuple)
+    check_values(spec[0] if is_tuple else spec, config, of_tasks)
+
+    def checked(*parts):
+        features = _read(parts[0], of_tasks)
+        num_tokens = None
+        if "token_ids" in features:
+            num_tokens = tf.shape(features["token_ids"], tf.int64)[-1]
+        holds = []
+        for name, (least, most) in _ranges(config, num_tokens).items():
+            if features.get(name) is None:
+                continue
+            values = tf.reshape(tf.cast(features[name], tf.int64), [-1])
+            wrong = values[(values < least) | (values > most)]
+            told = tf.strings.format(
+                f"`{name}` must be from {least} to {{}}. Received: {{}}",
+                (most, wrong),
+            )
+            holds.append(tf.debugging.Assert(tf.size(wrong) == 0, [told]))
+        with tf.control_dependencies(holds):
+            parts = tf.nest.map_structure(tf.identity, parts)
+        return parts if is_tuple else parts[0]
+
+    return data.map(tf.autograph.experimental.do_not_convert(checked))
+
+
+def _read(features, of_tasks):
+    """The features as a dict, for a backbone without what it does not read."""
+    features = as_features(features)
+    if of_tasks:
+        return features
+    return {k: v for k, v in features.items() if k in _FEATURES}
+
+
+def _ranges(config, num_tokens):
+    """The least and the most value of features that are integers, by name."""
+    token = 0, config.vocabulary_size - 1
+    last = _INT32.max if num_tokens is None else num_tokens - 1
+    # An XLNet compares segments, and a BERT has an embedding of each.
+    first = _INT32.min if config.layout == "xlnet" else 0
+    return {
+        "token_ids": token,
+        "target_ids": token,
+        "segment_ids": (first, _INT32.max),
+        "factorization_rank": (-1, _INT32.max),
+        "target_blocks": (0, _INT32.max),
+        "position_ids": (0, getattr(config, "max_positions", _INT32.max) - 1),
+        "target_positions": (0, last),
+        "start_positions": (0, last),
+        "class_index": (0, last),
+    }
+
+
+def _values_of(features, name, kinds):
+    """The values of a feature if they are known; refuses other types."""
+    value = features.get(name)
+    dtype = getattr(value, "dtype", None)
+    if dtype is None:
+        return None
+    # "int32" of NumPy, TensorFlow and Keras, "torch.int32" of torch.
+    kind = getattr(dtype, "name", str(dtype)).split(".")[-1]
+    if not kind.startswith(kinds):
         raise ValueError(
-            "`target_positions` must be at least 0 and below the number of "
-            f"tokens, {num_tokens}. Where a row has fewer targets, repeat a "
-            "position with `target_weights` of 0. Received: a position of "
-            f"{wrong[0]}."
+            f"`{name}` must have a type such as {kinds[0]}32. "
+            f"Received: dtype={kind}."
         )
+    if getattr(value, "ragged_rank", None):
+        raise ValueError(
+            f"`{name}` must have rows of one length: call `.to_tensor()` on "
+            "it. Received: a ragged tensor."
+        )
+    return known_values(value)
 
 
 def known_values(tensor):
     """The values of a tensor as an array; None while a graph is made."""
     try:
-        return np.asarray(tensor)
+        values = np.asarray(tensor)
     # Raised for tensors without values by TensorFlow, JAX and Keras, and for
     # those of several machines.
     except (TypeError, ValueError, NotImplementedError, RuntimeError):
         return None
+    # What is no tensor, such as the type and the shape of one, is an object.
+    return None if values.dtype == object else values
 
 
 def check_streams(streams, target_positions, features):

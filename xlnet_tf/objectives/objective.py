@@ -10,9 +10,6 @@ from typing import NamedTuple
 import keras
 from keras import ops
 
-from xlnet_tf.model.inputs import check_target_positions
-from xlnet_tf.model.sizes import sizes_of
-
 # Features that make the backbone compute rows of a query stream.
 _TARGETS = ("target_positions", "target_mapping")
 
@@ -276,8 +273,7 @@ def needs_positions(batch):
         bool, whether the batch has labels.
 
     Raises:
-        ValueError: if there are none, or one is known to lie outside of the
-            tokens.
+        ValueError: if there are none.
     """
     if batch.get("target_ids") is None:
         return False
@@ -289,9 +285,6 @@ def needs_positions(batch):
             "`target_ids` need `target_positions` or `target_mapping` to "
             f"say where they stand. Received: {', '.join(batch)}."
         )
-    if batch.get("target_positions") is not None:
-        num_tokens = sizes_of(batch["token_ids"])[1]
-        check_target_positions(batch["target_positions"], num_tokens)
     return True
 
 

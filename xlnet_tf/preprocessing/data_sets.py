@@ -86,6 +86,7 @@ def prepared_batches(task, x):
     def prepared(batch):
         parts = batch if isinstance(batch, tuple) else (batch,)
         if not is_raw(parts[0]):
+            task.checked(parts[0])
             return batch
         found = keras.utils.pack_x_y_sample_weight(*task.prepared(*parts))
         found = found if isinstance(found, tuple) else (found,)
@@ -94,7 +95,9 @@ def prepared_batches(task, x):
     if inspect.isgenerator(x):
         return (prepared(batch) for batch in x)
     first = x[0]
-    if not is_raw(first[0] if isinstance(first, tuple) else first):
+    first = first[0] if isinstance(first, tuple) else first
+    if not is_raw(first):
+        task.checked(first)
         return x
     return _Prepared(x, prepared)
 

@@ -27,8 +27,8 @@ from xlnet_tf.preprocessing.strings import refuse_numbers
 class RawStringModel:
     """Mixin of a `keras.Model` that is compiled and fed by default.
 
-    The model has `config`, an XLNetConfig or BertConfig, `default_loss` and
-    `default_metrics`.
+    The model has `config`, an XLNetConfig or BertConfig, `default_loss`,
+    `default_metrics`, and `checked` of BaseModel.
 
     `fit`, `evaluate`, `predict` and their `*_on_batch` take raw strings: lists,
     arrays, a column of a data frame, or batches of a tf.data.Dataset, a
@@ -58,6 +58,11 @@ class RawStringModel:
                 "`model.preprocessor(x)`."
             )
         return super().__call__(*args, **kwargs)
+
+    def checked(self, x):
+        """`BaseModel.checked`; the column of a data frame; strings as is."""
+        x = of_frame(x)
+        return x if is_raw(x) else super().checked(x)
 
     @property
     def preprocessor(self):
@@ -288,9 +293,8 @@ class RawStringModel:
         """Input of `fit`, `evaluate` or `predict` as its parts are read."""
         if is_batches(x):
             return prepared_batches(self, x)
-        if not hasattr(x, "element_spec"):
-            return of_frame(x)
-        limits = self.label_range(x)
+        x = self.checked(x)
+        limits = self.label_range(x) if hasattr(x, "element_spec") else None
         return x if limits is None else check_labels(x, *limits)
 
     def prepared(self, x, y=None, sample_weight=None):
@@ -302,7 +306,7 @@ class RawStringModel:
         Returns:
             tuple of x, y, sample_weight.
         """
-        x = of_frame(x)
+        x = self.checked(x)
         check_weights(x, y, sample_weight)
         y = self.numbered(y, x)
         if not self._is_raw(x):
@@ -319,7 +323,7 @@ class RawStringModel:
             data = self._input(data)
             parts = (data,)
         elif isinstance(data, (list, tuple)):
-            x = of_frame(data[0])
+            x = self.checked(data[0])
             others = [*(self.numbered(y, x) for y in data[1:2]), *data[2:]]
             if not self._is_raw(x):
                 others = [arrays_beside(x, part) for part in others]

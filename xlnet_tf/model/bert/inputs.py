@@ -5,8 +5,8 @@ Shapes: B batch, T tokens.
 
 from keras import ops
 
+from xlnet_tf.model.inputs import check_shape
 from xlnet_tf.model.inputs import given_features
-from xlnet_tf.model.inputs import known_values
 from xlnet_tf.model.inputs import refuse_features
 from xlnet_tf.model.sizes import sizes_of
 
@@ -32,7 +32,7 @@ def check_features(features, config, streams):
 
     Raises:
         ValueError: if features are missing, misspelt, or none of BERT's, or
-            there are more tokens or larger positions than embeddings.
+            there are more tokens than positions, or shapes do not fit.
     """
     if streams != "both":
         raise ValueError(
@@ -90,11 +90,8 @@ def _positions(features, config):
             real = ops.cast(features["padding_mask"], "int32")
             return real_positions(real)
         return ops.arange(num_tokens, dtype="int32")[None]
+    rows, num_tokens = features["token_ids"].shape
     positions = ops.cast(features["position_ids"], "int32")
-    values = known_values(positions)
-    if values is not None and (values >= limit).any():
-        raise ValueError(
-            f"`position_ids` must be below `max_positions`, {limit}. "
-            f"Received: a position of {values.max()}."
-        )
+    rows = 1 if positions.shape[0] == 1 else rows
+    check_shape("position_ids", positions, "BT", (rows, num_tokens))
     return positions
