@@ -34,7 +34,6 @@ def training_step(sizes, memory_length):
         ("XLA", {"jit_compile": True}),
         ("no XLA", {}),
         ("XLA, rematerialised", {"jit_compile": True, "rematerialize": True}),
-        ("XLA, layers in a loop", {"jit_compile": True, "scan_layers": True}),
         ("XLA, bfloat16", {"jit_compile": True, "precision": "bfloat16"}),
     ]
     return Measurement(

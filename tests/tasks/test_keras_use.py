@@ -89,7 +89,6 @@ def test_functions_are_compiled_again_where_the_computation_changed():
     assert remade() == [True] * 3
     for name, value in (
         ("rematerialize", True),
-        ("scan_layers", True),
         ("attention_kernel", "plain"),
     ):
         setattr(model.backbone, name, value)
@@ -502,13 +501,12 @@ def test_a_preset_takes_the_arguments_of_its_backbone(tmp_path):
         tmp_path,
         seed=3,
         rematerialize=True,
-        scan_layers=True,
         attention_kernel="plain",
         dtype="mixed_bfloat16",
     )
     backbone = model.backbone
     assert backbone.seed == 3 and backbone.attention_kernel == "plain"
-    assert backbone.rematerialize and backbone.scan_layers
+    assert backbone.rematerialize
     assert backbone.compute_dtype == model.head.compute_dtype == "bfloat16"
 
 

@@ -322,7 +322,6 @@ def test_ways_of_computing_reach_the_model(pretrained, tmp_path, monkeypatch):
     assert command_line.run(finetune.main, argv) == 143
     (model,) = seen
     assert model.backbone.rematerialize
-    assert not model.backbone.scan_layers
     assert model.backbone.attention_kernel == "plain"
     assert model.config.dropout == model.head.dropout == 0.25
     assert (model.segment_length, model.config.memory_length) == (24, 24)

@@ -348,9 +348,8 @@ def test_the_newest_exports_are_kept(tmp_path):
 def test_ways_of_computing_reach_the_model(records, files, tmp_path):
     ways = {"rematerialize": True, "attention_kernel": "plain"}
     argv = arguments(records, tmp_path / "run", *files(training=ways))
-    backbone = prepared([*argv, "--scan-layers"]).model.backbone
+    backbone = prepared(argv).model.backbone
     assert backbone.rematerialize
-    assert backbone.scan_layers
     assert backbone.attention_kernel == "plain"
 
 

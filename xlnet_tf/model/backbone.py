@@ -20,13 +20,14 @@ from xlnet_tf.model.dropout import OUTPUT_MASK
 from xlnet_tf.model.dropout import POSITION_MASK
 from xlnet_tf.model.dropout import dropout
 from xlnet_tf.model.dropout import fold_in
+from xlnet_tf.model.dropout import seeds_of_layers
 from xlnet_tf.model.inputs import check_features
 from xlnet_tf.model.inputs import check_first_half
 from xlnet_tf.model.inputs import check_streams
 from xlnet_tf.model.inputs import find_target_positions
-from xlnet_tf.model.layer_loop import run_layers
 from xlnet_tf.model.memory import next_memory
 from xlnet_tf.model.memory import next_memory_mask
+from xlnet_tf.model.recomputation import rematerialized
 from xlnet_tf.model.sizes import sizes_of
 
 
@@ -34,18 +35,15 @@ from xlnet_tf.model.sizes import sizes_of
 class XLNetBackbone(BaseBackbone):
     """Two-stream Transformer-XL (https://arxiv.org/abs/1906.08237).
 
-    `rematerialize`, `scan_layers` and `attention_kernel` say how the model is
-    computed, not what: the numbers are the same. They are attributes too, and
-    files do not keep them.
+    `rematerialize` and `attention_kernel` say how the model is computed, not
+    what: the numbers are the same. They are attributes too, and files do not
+    keep them.
 
     Args:
         config: XLNetConfig. Its fields may be given by name instead.
         seed: int or None, for dropout when no `dropout_seed` is given.
         rematerialize: bool, recompute the layers for the gradient instead of
             keeping their inner results: less memory, more time. Default False.
-        scan_layers: bool, run the layers as one program that is as large as
-            that of one layer: less code, sooner compiled, more memory.
-            TensorFlow alone. Default False.
         attention_kernel: str, "plain" (readable, automatic differentiation),
             "memory_efficient" (keeps one tensor of scores), "fused" (keeps
             none by key; of TPUs, and of GPUs on JAX), or "auto" (default):
@@ -72,7 +70,7 @@ class XLNetBackbone(BaseBackbone):
         layer_inputs: bool, whether to give what each layer read instead of
             memories, as generation needs it. Default False.
         attention_weights: bool, whether to give the probabilities of attention
-            too. The layers then run in turn. Default False.
+            too. The layers are then not recomputed. Default False.
         first_half_length: int, a promise that content rows of the first so
             many tokens, and targets there, may see none of the tokens behind,
             as in records with a half that is reused. Distances that are then
@@ -116,7 +114,6 @@ class XLNetBackbone(BaseBackbone):
         config: XLNetConfig | None = None,
         seed: int | None = None,
         rematerialize: bool = False,
-        scan_layers: bool = False,
         attention_kernel: str = "auto",
         **kwargs,
     ):
@@ -126,7 +123,6 @@ class XLNetBackbone(BaseBackbone):
         self.config = config
         self.seed = seed
         self.rematerialize = rematerialize
-        self.scan_layers = scan_layers
         self.attention_kernel = attention_kernel
 
         # === Layers ===
@@ -179,8 +175,8 @@ class XLNetBackbone(BaseBackbone):
         self.built = True
 
     def computation(self):
-        settings = self.rematerialize, self.scan_layers, self.attention_kernel
-        return (*settings, *super().computation())
+        way = self.rematerialize, self.attention_kernel
+        return (*way, *super().computation())
 
     def call(
         self,
@@ -247,48 +243,49 @@ class XLNetBackbone(BaseBackbone):
         self, rows, memories, num_tokens, context, seed, streams, layer_inputs
     ):
         """All blocks: (rows, list of L new memories, or inputs of layers)."""
+        config = self.config
+        # There is a gradient, and a seed, in training alone. What is observed
+        # cannot leave what is computed again.
+        recomputes = (
+            self.rematerialize and seed is not None and context.observe is None
+        )
+        if memories is None:
+            memories = [None] * config.num_layers
+        else:
+            memories = [ops.cast(x, rows.dtype) for x in memories]
 
-        def run(block, rows, memory, seeds):
+        def run(block, seeds, rows, memory=None):
             keys = rows[:, :num_tokens]
-            return block(
-                rows, keys, context=context, seeds=seeds, memory=memory
-            )
-
-        def run_targets(block, rows, memory, seeds):
-            return block(
-                rows[:, num_tokens:],
-                rows[:, :num_tokens],
-                context=context.of_targets(num_tokens),
-                seeds=seeds,
-                memory=memory,
-            )
-
-        def remember(rows, memory):
-            rows = rows[:, :num_tokens]
-            if layer_inputs:
-                return rows
-            lengths = self.config.memory_length, self.config.reuse_length
-            return next_memory(rows, memory, *lengths)
-
-        return run_layers(
-            self.blocks,
-            rows,
-            memories,
-            seed,
-            run,
+            row_context = context
             # Only the last layer may skip content rows: in every other layer
             # they are the next layer's keys.
-            run_last=run_targets if streams == "query" else None,
-            remember=remember
-            if self.config.memory_length or layer_inputs
-            else None,
-            # There is a gradient, and a seed, in training alone. What is
-            # observed cannot leave a loop or what is computed again.
-            rematerialize=self.rematerialize
-            and seed is not None
-            and context.observe is None,
-            scan=self.scan_layers and context.observe is None,
-        )
+            if streams == "query" and block is self.blocks[-1]:
+                rows = rows[:, num_tokens:]
+                row_context = context.of_targets(num_tokens)
+            return block(
+                rows, keys, context=row_context, seeds=seeds, memory=memory
+            )
+
+        remembered = []
+        for block, memory, seeds in zip(
+            self.blocks,
+            memories,
+            seeds_of_layers(seed, config.num_layers),
+            strict=True,
+        ):
+            content = rows[:, :num_tokens]
+            if layer_inputs:
+                remembered.append(content)
+            elif config.memory_length:
+                lengths = config.memory_length, config.reuse_length
+                remembered.append(next_memory(content, memory, *lengths))
+            inputs = [rows] if memory is None else [rows, memory]
+            call = functools.partial(run, block, seeds)
+            if recomputes:
+                rows = rematerialized(call, block, inputs)
+            else:
+                rows = call(*inputs)
+        return rows, remembered
 
     def _embed(self, token_ids, target_positions):
         """Content rows e(x), then query rows w: [B, T + P, D]."""

@@ -97,15 +97,19 @@ def seeds_of_layers(seed, num_layers):
     """Derive the seeds of the masks of all layers, by one hash.
 
     Args:
-        seed: int tensor of shape [2].
+        seed: int tensor of shape [2], or None for no dropout.
         num_layers: int, L.
 
     Returns:
-        uint32 tensor of shape [L, 4, 2], one seed for each mask of each layer.
+        list of L uint32 tensors of shape [4, 2], one seed for each mask of a
+        layer; a list of L None if `seed` is None.
     """
-    of_layers = fold_in(seed, ops.arange(num_layers, dtype="int32"))
+    if seed is None:
+        return [None] * num_layers
+    layers = fold_in(seed, ops.arange(num_layers, dtype="int32"))
     masks = ops.arange(_MASKS_OF_LAYER, dtype="int32")
-    return fold_in(ops.expand_dims(of_layers, 1), masks)
+    seeds = fold_in(ops.expand_dims(layers, 1), masks)  # [L, 4, 2]
+    return ops.unstack(seeds, num_layers)
 
 
 def seed_of_replica(seed):

@@ -25,7 +25,6 @@ _OF_THE_BACKBONE = (
     "dtype",
     "seed",
     "rematerialize",
-    "scan_layers",
     "attention_kernel",
 )
 

@@ -177,7 +177,6 @@ class FinetuningRun(Run):
             load_weights=not self.options.random_start,
             dtype=self.config.policy,
             rematerialize=self.config.rematerialize,
-            scan_layers=self.config.scan_layers,
             attention_kernel=self.config.attention_kernel,
             **arguments,
         )

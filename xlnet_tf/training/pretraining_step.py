@@ -44,7 +44,6 @@ def build(model_config, config, strategy, head_arguments=None):
                 model_config,
                 seed=config.seed,
                 rematerialize=config.rematerialize,
-                scan_layers=config.scan_layers,
                 attention_kernel=config.attention_kernel,
                 dtype=config.policy,
             ),

@@ -3,6 +3,8 @@
 Shapes: B batch, T tokens, L layers, D model dim, V vocabulary.
 """
 
+import functools
+
 import keras
 
 from xlnet_tf.config import BertConfig
@@ -13,8 +15,9 @@ from xlnet_tf.model.bert.position_bias import RelativePositionBias
 from xlnet_tf.model.dropout import EMBEDDING_MASK
 from xlnet_tf.model.dropout import dropout
 from xlnet_tf.model.dropout import fold_in
-from xlnet_tf.model.layer_loop import run_layers
+from xlnet_tf.model.dropout import seeds_of_layers
 from xlnet_tf.model.masks import attention_mask
+from xlnet_tf.model.recomputation import rematerialized
 
 
 @keras.saving.register_keras_serializable(package="xlnet_tf")
@@ -23,17 +26,14 @@ class BertBackbone(BaseBackbone):
 
     With `relative_position_buckets` in the config it is UniLMv2's
     (https://arxiv.org/abs/2002.12804), which adds a bias by relative position
-    to the scores. `rematerialize` and `scan_layers` say how the model is
-    computed, not what: the numbers are the same. They are attributes too, and
-    files do not keep them.
+    to the scores. `rematerialize` says how the model is computed, not what: the
+    numbers are the same. It is an attribute too, and files do not keep it.
 
     Args:
         config: BertConfig. Its fields may be given by name instead.
         seed: int or None, for dropout when no `dropout_seed` is given.
         rematerialize: bool, recompute the layers for the gradient instead of
             keeping their inner results: less memory, more time. Default False.
-        scan_layers: bool, run the layers as one program that is as large as
-            that of one layer. TensorFlow alone. Default False.
         attention_kernel: str, "auto" (default) or "plain", which are the same
             here.
 
@@ -61,7 +61,7 @@ class BertBackbone(BaseBackbone):
         layer_inputs: bool, whether to give what each layer read too, as
             generation needs it. Default False.
         attention_weights: bool, whether to give the probabilities of attention
-            too. The layers then run in turn. Default False.
+            too. The layers are then not recomputed. Default False.
 
     Returns:
         dict: `content` [B, T, D]; and, if they are asked for, `layer_inputs`,
@@ -96,7 +96,6 @@ class BertBackbone(BaseBackbone):
         config: BertConfig | None = None,
         seed: int | None = None,
         rematerialize: bool = False,
-        scan_layers: bool = False,
         attention_kernel: str = "auto",
         **kwargs,
     ):
@@ -110,7 +109,6 @@ class BertBackbone(BaseBackbone):
         self.config = config
         self.seed = seed
         self.rematerialize = rematerialize
-        self.scan_layers = scan_layers
         self.attention_kernel = attention_kernel
 
         # === Layers ===
@@ -174,8 +172,7 @@ class BertBackbone(BaseBackbone):
         self.built = True
 
     def computation(self):
-        settings = self.rematerialize, self.scan_layers
-        return (*settings, *super().computation())
+        return (self.rematerialize, *super().computation())
 
     def call(
         self,
@@ -204,9 +201,14 @@ class BertBackbone(BaseBackbone):
             biases = [self.relative_position_bias(features["position_ids"])]
 
         # === Layers ===
-        weights = []
+        weights, inputs = [], []
+        # There is a gradient, and a seed, in training alone. What is observed
+        # cannot leave what is computed again.
+        recomputes = (
+            self.rematerialize and seed is not None and not attention_weights
+        )
 
-        def run(block, rows, memory, seeds, position_bias=None):
+        def run(block, seeds, rows, position_bias=None):
             return block(
                 rows,
                 attention_mask=mask,
@@ -215,20 +217,14 @@ class BertBackbone(BaseBackbone):
                 observe=weights.append if attention_weights else None,
             )
 
-        rows, inputs = run_layers(
-            self.blocks,
-            rows,
-            None,
-            seed,
-            run,
-            remember=(lambda rows, memory: rows) if layer_inputs else None,
-            # There is a gradient, and a seed, in training alone.
-            rematerialize=self.rematerialize
-            and seed is not None
-            and not attention_weights,
-            scan=self.scan_layers and not attention_weights,
-            shared=biases,
-        )
+        all_seeds = seeds_of_layers(seed, config.num_layers)
+        for block, seeds in zip(self.blocks, all_seeds, strict=True):
+            inputs.append(rows)
+            call = functools.partial(run, block, seeds)
+            if recomputes:
+                rows = rematerialized(call, block, [rows, *biases])
+            else:
+                rows = call(rows, *biases)
         outputs = {"content": rows}
         if layer_inputs:
             outputs["layer_inputs"] = tuple(inputs)

@@ -11,7 +11,7 @@ cheap:
   known when the step is traced, they are computed for a few heads at a time,
   and again for the gradient, so that memory does not grow with B x N. If B or
   T is unknown then, all scores are kept; use `rematerialize`
-  (`model/layer_loop.py`).
+  (`model/recomputation.py`).
 - If the first tokens are known to see none of the tokens behind
   (`AttentionRules.first_half_length`), these scores are never computed.
 

@@ -141,11 +141,6 @@ class TrainingConfig(Settings):
         "recompute layers in the backward pass: less memory, more time, the "
         "same results",
     )
-    scan_layers: bool = setting(
-        False,
-        "compile one layer and run it in a loop: faster to compile, more "
-        "memory, the same results",
-    )
     attention_kernel: str = setting(
         "auto",
         "auto, plain (readable), memory_efficient, or fused (for TPUs, and for "

@@ -97,7 +97,6 @@ def _refuse(options, config):
         )
     for name, is_given in (
         ("--export", options.export),
-        ("--scan-layers", config.scan_layers),
         # JAX's profiler crashes where TensorFlow, which reads the data, is too.
         ("--profile", config.profile),
         ("--precision float16", config.precision == "float16"),

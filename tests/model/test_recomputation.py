@@ -1,9 +1,8 @@
-"""Layers in turn, recomputed, in one loop, by any kernel: the same numbers.
+"""Layers kept or recomputed, by any kernel: the same numbers.
 
 Tolerance: 3e-6 of the largest entry, for float32 sums in another order.
 """
 
-import itertools
 import types
 
 import numpy as np
@@ -19,42 +18,19 @@ from xlnet_tf import XLNetBackbone
 from xlnet_tf import XLNetConfig
 
 
-def set_way(backbone, rematerialize, scan_layers):
-    backbone.rematerialize = rematerialize
-    backbone.scan_layers = scan_layers
-
-
 @pytest.mark.parametrize("streams", ["both", "query"])
 def test_every_way_gives_the_same_numbers(streams):
-    """Outputs, memories and gradients, dropout included.
-
-    Of three layers, two are in the loop without content: the last one computes
-    other rows and stands after it.
-    """
+    """Outputs, memories and gradients, dropout included."""
     backbone, features = backbone_of(num_layers=3), features_of(num_layers=3)
     expected = step(backbone, features, streams=streams)
     assert ("content" in expected[0]) == (streams == "both")
-    ways = list(itertools.product([False, True], repeat=2))
-    for way in ways[1:]:
-        set_way(backbone, *way)
-        found = step(backbone, features, streams=streams)
-        compared(expected, found, 3e-6, str(way))
-    set_way(backbone, False, False)
+    backbone.rematerialize = True
+    found = step(backbone, features, streams=streams)
+    compared(expected, found, 3e-6, "rematerialize")
+    backbone.rematerialize = False
     backbone.attention_kernel = "plain"
     found = step(backbone, features, streams=streams)
     compared(expected, found, 1e-5, "plain")
-
-
-def test_content_alone_in_a_loop():
-    """Without memories, targets or dropout."""
-    batch = {"token_ids": features_of()["token_ids"]}
-    for memory_length in (0, oracle.M):
-        backbone = backbone_of(memory_length=memory_length)
-        expected = backbone(batch)
-        backbone.scan_layers = True
-        outputs = backbone(batch)
-        assert outputs.keys() == expected.keys()
-        compared(expected, outputs, 3e-6)
 
 
 def test_a_frozen_layer():
@@ -73,12 +49,12 @@ def test_no_rows_and_no_targets():
     no_rows = tf.nest.map_structure(lambda x: x[:0], features)
     no_targets = {**features, "target_positions": tf.zeros((3, 0), "int32")}
     for given in (no_rows, no_targets):
-        for way in ("auto", "plain", "rematerialize", "scan_layers"):
+        for way in ("auto", "plain", "rematerialize"):
             backbone = backbone_of()
-            if way in ("auto", "plain"):
-                backbone.attention_kernel = way
+            if way == "rematerialize":
+                backbone.rematerialize = True
             else:
-                setattr(backbone, way, True)
+                backbone.attention_kernel = way
             outputs, found = step(backbone, {**given, "dropout_seed": seed})
             rows = given["token_ids"].shape[0]
             targets = given["target_positions"].shape[1]
@@ -106,11 +82,11 @@ def test_layers_run_again_for_the_gradient(monkeypatch):
     assert calls == ["block_0", "block_1"]
 
 
-def test_compiled_by_xla_with_everything_on_it_gives_the_same():
+def test_recomputed_layers_compiled_by_xla_give_the_same():
     """The one compilation of the default tier; the rest is in `slow`."""
     backbone, features = backbone_of(), features_of()
     expected = step(backbone, features)
-    set_way(backbone, True, True)
+    backbone.rematerialize = True
     compiled = tf.function(
         lambda features: step(backbone, features), jit_compile=True
     )
@@ -118,15 +94,13 @@ def test_compiled_by_xla_with_everything_on_it_gives_the_same():
 
 
 def test_the_way_is_no_part_of_the_config():
-    arguments = dict(
-        rematerialize=True, scan_layers=True, attention_kernel="plain"
-    )
+    arguments = dict(rematerialize=True, attention_kernel="plain")
     config = oracle.small_config()
     backbone = XLNetBackbone(config, name="x", **arguments)
     assert backbone.get_config() == XLNetBackbone(config, name="x").get_config()
     again = XLNetBackbone.from_config(backbone.get_config())
     assert again.attention_kernel == "auto"
-    assert not again.rematerialize and not again.scan_layers
+    assert not again.rematerialize
 
 
 def test_the_expected_bytes_follow_the_way():
@@ -161,28 +135,3 @@ def test_the_expected_bytes_are_near_those_that_xla_holds():
 def test_an_unknown_kernel_is_refused():
     with pytest.raises(ValueError, match="`attention_kernel` must be one of"):
         XLNetBackbone(oracle.small_config(), attention_kernel="slow")
-
-
-def test_seeds_and_memories_differ_between_layers():
-    """With one memory and seed for all layers the loop would be easy."""
-    features = features_of()
-    one, other = features["memories"]
-    assert np.abs(one - other).max() > 0.1
-    backbone = backbone_of()
-    swapped = {**features, "memories": (other, one)}
-    outputs = [backbone(x)["query"] for x in (features, swapped)]
-    assert oracle.largest_difference(*outputs) > 1e-2
-
-
-def test_layers_of_other_kinds_are_not_one_program():
-    for change in (
-        lambda block: block.intermediate.quantize("int8"),
-        lambda block: block.output_dense.enable_lora(2),
-    ):
-        backbone = backbone_of()
-        backbone.scan_layers = True
-        change(backbone.block_1)
-        with pytest.raises(ValueError, match="Received: block_1 differs from"):
-            backbone(features_of())
-        backbone.scan_layers = False
-        backbone(features_of())
