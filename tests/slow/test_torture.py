@@ -35,7 +35,7 @@ def test_damaged_checkpoints_are_named(tmp_path):
 
 def test_a_full_disk_ends_a_run_with_one_line(tmp_path):
     try:
-        check(full_disks.trials(1, tmp_path, GENERATOR))
+        check(full_disks.trials(2, tmp_path, GENERATOR))
     except PermissionError as error:
         pytest.skip(str(error))
 

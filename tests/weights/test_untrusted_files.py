@@ -256,6 +256,11 @@ def test_classes_of_users_are_loaded(tmp_path):
         pass
 
     @keras.saving.register_keras_serializable(package="mine")
+    class Same(keras.layers.Layer):
+        def call(self, inputs):
+            return inputs
+
+    @keras.saving.register_keras_serializable(package="mine")
     class Around(keras.Model):
         def __init__(self, backbone, dense, **kwargs):
             super().__init__(**kwargs)
@@ -288,6 +293,11 @@ def test_classes_of_users_are_loaded(tmp_path):
     model.save(path)
     loaded = xlnet_tf.load(path)
     np.testing.assert_array_equal(loaded.dense.kernel, model.dense.kernel)
+    # As many layers as they like.
+    many = Around(task.backbone, keras.Sequential([Same() for _ in range(20)]))
+    many({"token_ids": np.array([[5, 6]])})
+    many.save(path)
+    assert len(xlnet_tf.load(path).dense.layers) == 20
     # Within a task, and in a backbone within a model, all classes are ours.
     dense = foreign("Dense", "keras.layers", units=100)
     for saved, place in (

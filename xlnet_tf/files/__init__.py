@@ -171,17 +171,53 @@ def written_whole(path, replace_directory=False):
         return
     temporary = _beside(path)
     try:
-        yield temporary
-        _flush_tree(temporary)
-        _rename(temporary, path, replace_directory)
-        flush(path.parent)
-    except OSError as error:
-        # Without an `errno`, setting `filename` would hide the error's text.
-        if error.errno is not None:
-            error.filename = error.filename or str(path)
-        raise
+        with errors_of_disk(temporary, path):
+            yield temporary
+            _flush_tree(temporary)
+            _rename(temporary, path, replace_directory)
+            flush(path.parent)
     finally:
         remove(temporary)
+
+
+@contextlib.contextmanager
+def errors_of_disk(temporary, path):
+    """Context that names the file of a user in the errors of a disk.
+
+    Libraries have classes of their own for a full disk, and name no file.
+
+    Args:
+        temporary: path that is written to.
+        path: path that it is renamed to.
+
+    Raises:
+        OSError: with `path`, or a file below it, as its file name.
+    """
+    try:
+        yield
+    except Exception as error:
+        if not isinstance(error, OSError):
+            if not is_of_full_disk(error):
+                raise
+            error = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        # Without an `errno`, setting `filename` would hide the error's text.
+        if error.errno is not None:
+            name = os.fspath(error.filename or path)
+            name = os.fsdecode(name) if isinstance(name, bytes) else str(name)
+            error.filename = name.replace(str(temporary), str(path), 1)
+        raise error
+
+
+def is_of_full_disk(error):
+    """Whether a disk or a quota is used up, bool.
+
+    Args:
+        error: Exception of Python, or of a library, by what it says.
+    """
+    numbers = (errno.ENOSPC, errno.EDQUOT)
+    return getattr(error, "errno", None) in numbers or any(
+        os.strerror(number) in str(error) for number in numbers
+    )
 
 
 def is_unfinished(path):

@@ -53,7 +53,7 @@ def objects_in(config, models=()):
     Raises:
         ValueError: if it names another class, or too many.
     """
-    found, waiting = [], [(config, False)]
+    found, waiting, num_layers, num_objects = [], [(config, False)], 0, 0
     while waiting:
         value, is_users = waiting.pop()
         if isinstance(value, list):
@@ -75,12 +75,13 @@ def objects_in(config, models=()):
             if is_known:
                 inner = value["config"]
                 found.append((cls, inner if isinstance(inner, dict) else {}))
+                num_objects += not is_users
+                num_layers += issubclass(cls, keras.Layer) and not is_users
                 is_users = is_theirs and not issubclass(cls, models)
         waiting += [(x, is_users) for x in value.values()]
-    num_layers = sum(issubclass(cls, keras.Layer) for cls, _ in found)
-    if len(found) > _MOST_OBJECTS or num_layers > _MOST_LAYERS:
+    if num_objects > _MOST_OBJECTS or num_layers > _MOST_LAYERS:
         raise ValueError(
-            f"it holds {len(found)} objects and {num_layers} layers, more "
+            f"it holds {num_objects} objects and {num_layers} layers, more "
             "than a model has"
         )
     return found

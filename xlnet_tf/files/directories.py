@@ -7,6 +7,7 @@ import shutil
 import tempfile
 
 from xlnet_tf.files import copy_tree
+from xlnet_tf.files import errors_of_disk
 from xlnet_tf.files import is_remote
 from xlnet_tf.files import is_unfinished
 from xlnet_tf.files import names_below
@@ -51,7 +52,10 @@ def written_directory(path, is_replaced):
         return
     path.mkdir(parents=True, exist_ok=True)
     folder = None if is_remote(path) else path
-    with tempfile.TemporaryDirectory(prefix=".tmp-", dir=folder) as name:
+    with (
+        tempfile.TemporaryDirectory(prefix=".tmp-", dir=folder) as name,
+        errors_of_disk(name, path),
+    ):
         new = pathlib.Path(name)
         yield new
         write_checksums(new)

@@ -26,6 +26,7 @@ from xlnet_tf.weights.lora import own_values
 from xlnet_tf.weights.source import backbone_of
 from xlnet_tf.weights.source import check_fields
 from xlnet_tf.weights.tensor_files import open_arrays
+from xlnet_tf.weights.tensor_files import written_arrays
 
 ADAPTERS_FILE = "adapters.lora.h5"  # in the directory of a preset
 _SUFFIX = ".lora.h5"
@@ -87,8 +88,8 @@ def save_adapters(model, path):
         "config": backbone.config.to_dict(),
         "labels": getattr(model, "labels", None),
     }
-    with written_whole(path) as temporary:
-        with h5py.File(temporary, "w") as file:
+    with written_whole(path) as temporary, written_arrays(temporary) as memory:
+        with h5py.File(memory, "w") as file:
             file.attrs[_ATTRIBUTE] = json.dumps(facts)
             for name, value in arrays.items():
                 value = ops.convert_to_numpy(ops.cast(value, "float32"))

@@ -38,6 +38,7 @@ from xlnet_tf.weights.source import backbone_of
 from xlnet_tf.weights.source import check_fields
 from xlnet_tf.weights.source import head_arguments
 from xlnet_tf.weights.tensor_files import open_arrays
+from xlnet_tf.weights.tensor_files import save_weights
 from xlnet_tf.weights.tensor_files import store_as_float16
 
 CONFIG_FILE = "config.json"
@@ -207,13 +208,13 @@ def save_preset(model, path, tokenizer=None, dtype="float32"):
     with written_directory(path, _FILES_OF_A_MODEL.__contains__) as new:
         if backbone is not model:
             heads = _HeadsOnly(model.heads(model.get_config()))
-            heads.save_weights(new / TASK_WEIGHTS_FILE)
+            save_weights(heads, new / TASK_WEIGHTS_FILE)
             task = _serialized(model)
             # It has files of its own, and the vocabulary is large.
             task["config"]["preprocessor"] = None
             write_json(new / TASK_FILE, task)
         with merged_when_written(backbone):
-            backbone.save_weights(new / MODEL_WEIGHTS_FILE)
+            save_weights(backbone, new / MODEL_WEIGHTS_FILE)
         if lora_layers(backbone):
             save_adapters(model, new / ADAPTERS_FILE)
         if dtype == "float16":

@@ -16,6 +16,8 @@ from xlnet_tf.files.models import near_shipped
 from xlnet_tf.weights import own
 from xlnet_tf.weights.own import VOCABULARY_FILE  # noqa: F401
 from xlnet_tf.weights.source import RELEASED_CONFIG_FILE
+from xlnet_tf.weights.tensor_files import open_archive
+from xlnet_tf.weights.tensor_files import save_weights
 
 # Written by Model Garden's trainer beside its checkpoints.
 PARAMETERS_FILE = "params.yaml"
@@ -163,6 +165,65 @@ class Preset:
                 own.save_preset(self, local, tokenizer, dtype)
         else:
             own.save_preset(self, path, tokenizer, dtype)
+
+    def save(
+        self,
+        filepath: str | os.PathLike,
+        overwrite: bool = True,
+        zipped: bool | None = None,
+        **kwargs,
+    ) -> None:
+        """Write the model to a `.keras` file, as Keras does.
+
+        On a local disk the file appears whole, or what was there stays.
+
+        Args:
+            filepath, overwrite, zipped: see `keras.Model.save`.
+
+        Raises:
+            OSError: if it cannot be written.
+        """
+        path = _replaced_whole(filepath, ".keras", overwrite)
+        if path is None or zipped is False:
+            super().save(filepath, overwrite, zipped, **kwargs)
+            return
+        with written_whole(path) as file, open_archive(file) as archive:
+            super().save(archive, **kwargs)
+
+    def save_weights(
+        self,
+        filepath: str | os.PathLike,
+        overwrite: bool = True,
+        max_shard_size: float | None = None,
+    ) -> None:
+        """Write the weights to a `.weights.h5` file, as Keras does.
+
+        On a local disk the file appears whole, or what was there stays. It is
+        made in memory.
+
+        Args:
+            filepath, overwrite, max_shard_size: see
+                `keras.Model.save_weights`.
+
+        Raises:
+            OSError: if it cannot be written.
+        """
+        path = _replaced_whole(filepath, ".weights.h5", overwrite)
+        if path is None or max_shard_size is not None:
+            super().save_weights(filepath, overwrite, max_shard_size)
+            return
+        with written_whole(path) as file:
+            save_weights(super(), file)
+
+
+def _replaced_whole(filepath, ending, overwrite):
+    """Path of a local file that may be replaced; None for Keras to decide."""
+    is_path = isinstance(filepath, (str, os.PathLike))
+    if not is_path or "://" in os.fspath(filepath):
+        return None
+    path = as_path(filepath).resolve()  # what a link leads to is replaced
+    is_free = overwrite or not path.exists()
+    return path if path.name.endswith(ending) and is_free else None
 
 
 def split_overrides(source, overrides):

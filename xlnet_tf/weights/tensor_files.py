@@ -2,6 +2,7 @@
 
 import contextlib
 import hashlib
+import io
 import pathlib
 import pickle
 import shutil
@@ -216,6 +217,66 @@ def open_arrays(file):
         yield _checked_arrays(file, handle, local.stat().st_size)
 
 
+class _Memory(io.BytesIO):
+    """A file in memory, with a name that Keras accepts."""
+
+    def __str__(self):
+        return "memory.weights.h5"
+
+
+@contextlib.contextmanager
+def written_arrays(file):
+    """Context of an HDF5 file that is made in memory, and then written.
+
+    HDF5 itself crashes where a disk is full: it writes again whenever one of
+    its objects is freed.
+
+    Args:
+        file: path of a local file.
+
+    Yields:
+        io.BytesIO, which h5py and `save_weights` of Keras write to.
+    """
+    memory = _Memory()
+    yield memory
+    file.write_bytes(memory.getbuffer())
+
+
+class _Archive(io.BufferedWriter):
+    """A file to write, with a name that Keras accepts.
+
+    Beside one with a path Keras makes a second file, where memory is short.
+    """
+
+    name = None
+
+    def __str__(self):
+        return "archive.keras"
+
+
+def open_archive(file):
+    """Open a `.keras` file to write, of which Keras makes the HDF5 in memory.
+
+    Args:
+        file: path of a local file.
+
+    Returns:
+        io.BufferedWriter, which `save` of Keras writes to.
+    """
+    return _Archive(file.open("wb", buffering=0))
+
+
+def save_weights(model, file):
+    """Write the weights of a Keras model as HDF5.
+
+    Args:
+        model: keras.Model.
+        file: path of a local file.
+    """
+    with written_arrays(file) as memory:
+        model.save_weights(memory)
+
+
 def store_as_float16(file):
     """Write the float32 arrays of an HDF5 file as float16, in place.
 
@@ -228,28 +289,26 @@ def store_as_float16(file):
     import h5py
     import numpy as np
 
-    smaller = file.with_name(f"{file.name}.float16")
-    with h5py.File(file, "r") as old, h5py.File(smaller, "w") as new:
+    def copy(name, item):
+        if isinstance(item, h5py.Group):
+            added = new.require_group(name)
+        else:
+            values = item[()]
+            if values.dtype == np.float32:
+                values = values.astype(np.float16)
+                if not np.isfinite(values).all():
+                    raise ValueError(
+                        f"{name} has values beyond 65,504, which float16 "
+                        "does not hold; keep float32."
+                    )
+            added = new.create_dataset(name, data=values)
+        added.attrs.update(item.attrs)
 
-        def copy(name, item):
-            if isinstance(item, h5py.Group):
-                added = new.require_group(name)
-            else:
-                values = item[()]
-                if values.dtype == np.float32:
-                    values = values.astype(np.float16)
-                    if not np.isfinite(values).all():
-                        raise ValueError(
-                            f"{name} has values beyond 65,504, which float16 "
-                            "does not hold; keep float32."
-                        )
-                added = new.create_dataset(name, data=values)
-            added.attrs.update(item.attrs)
-
-        new.attrs.update(old.attrs)
-        with np.errstate(over="ignore"):
-            old.visititems(copy)
-    smaller.replace(file)
+    with written_arrays(file) as memory:
+        with h5py.File(file, "r") as old, h5py.File(memory, "w") as new:
+            new.attrs.update(old.attrs)
+            with np.errstate(over="ignore"):
+                old.visititems(copy)
 
 
 def check_arrays(file, size):

@@ -4,6 +4,7 @@ import errno
 
 import tensorflow as tf
 
+from xlnet_tf.files import is_of_full_disk
 from xlnet_tf.files.limits import first_line
 
 
@@ -20,14 +21,13 @@ def explained(error, output, smaller):
     """
     reason = first_line(error)
     says = f"TensorFlow says: {reason}"
-    if _has(error, errno.EMFILE, "Too many open files"):
+    is_emfile = getattr(error, "errno", None) == errno.EMFILE
+    if is_emfile or "Too many open files" in str(error):
         return RuntimeError(
             "this process may not open more files: raise the limit, as by "
             f"`ulimit -n 65536`. The system says: {reason}"
         )
-    if _has(error, errno.ENOSPC, "No space left") or _has(
-        error, errno.EDQUOT, "Disk quota exceeded"
-    ):
+    if is_of_full_disk(error):
         where = getattr(error, "filename", None) or str(output)
         return OSError(errno.ENOSPC, "No space left", where)
     if isinstance(error, (tf.errors.ResourceExhaustedError, MemoryError)):
@@ -45,7 +45,3 @@ def explained(error, output, smaller):
             silent = "a bucket does not answer; start the run again and it will"
         return RuntimeError(f"{silent} go on from the last checkpoint. {says}")
     return RuntimeError(reason)
-
-
-def _has(error, number, text):
-    return getattr(error, "errno", None) == number or text in str(error)
