@@ -23,7 +23,6 @@ from data_pipeline.tokenization.commas import digit_comma_pattern
 from data_pipeline.tokenization.graph_offsets import PieceOffsets
 from data_pipeline.tokenization.graph_offsets import is_first
 from data_pipeline.tokenization.ragged import row_ids
-from data_pipeline.tokenization.symbols import UNKNOWN_ID
 from data_pipeline.tokenization.unknown_runs import UnknownRuns
 
 _CHUNK_WORDS = 128
@@ -91,11 +90,8 @@ class GraphTokenizer(tf.Module):
         super().__init__()
         self.lowercase = tokenizer.lowercase
         self._cleaning = tokenizer.cleaning
-        proto = self._cleaning.model_proto
-        self._sentencepiece = _sentencepiece(proto, tf.int32)
-        self._unknown_pieces = None
-        if tokenizer.commas.splits_unknown:
-            self._unknown_pieces = _sentencepiece(proto, tf.string)
+        self._unknown_runs = UnknownRuns(tokenizer)
+        self._sentencepiece = _sentencepiece(self._unknown_runs.model_proto)
         # TensorFlow Text adds up scores in float32, which in a long text is too
         # coarse to tell the best pieces.
         self._chunk_words = (
@@ -103,8 +99,8 @@ class GraphTokenizer(tf.Module):
         )
         with tf.device("CPU:0"):
             self._commas = CommaTable(*map(tf.constant, tokenizer.commas.table))
+        self._splits_unknown = tokenizer.commas.splits_unknown
         self._offsets = PieceOffsets(tokenizer, self._commas)
-        self._unknown_runs = UnknownRuns(tokenizer)
         if is_traced:
             self._encode = _traced(self._encode)
             self._encode_with_offsets = _traced(self._encode_with_offsets)
@@ -140,9 +136,10 @@ class GraphTokenizer(tf.Module):
         with tf.device("CPU:0"):  # where strings live
             chunks = self._chunks(self._valid(texts))
             ids = self._sentencepiece.tokenize(chunks.texts)
-            firsts, lasts = self._unknown_runs.join(ids, chunks.continues)
-            pieces = _by_text(ids, firsts, chunks.splits)
-            return self._split_commas(pieces, chunks.texts, lasts)[0]
+            pieces, sources = self._unknown_runs.join(
+                ids, chunks.continues, chunks.splits
+            )
+            return self._split_commas(pieces, ids, sources)[0]
 
     def _encode_with_offsets(self, texts):
         with tf.device("CPU:0"):
@@ -151,8 +148,9 @@ class GraphTokenizer(tf.Module):
             ids, *limits = self._sentencepiece.tokenize_with_offsets(
                 chunks.texts
             )
-            firsts, lasts = self._unknown_runs.join(ids, chunks.continues)
-            pieces = _by_text(ids, firsts, chunks.splits)
+            pieces, sources = self._unknown_runs.join(
+                ids, chunks.continues, chunks.splits
+            )
             begins = tf.gather(chunks.begins, row_ids(ids))
             starts, limits = (
                 begins + tf.cast(x.flat_values, tf.int64) for x in limits
@@ -161,14 +159,12 @@ class GraphTokenizer(tf.Module):
                 # The blank ends the last chunk of a text as it does the others.
                 tf.strings.unicode_decode(texts + " ", "UTF-8"),
                 pieces,
-                tf.gather(starts, firsts),
-                tf.gather(limits, lasts),
-                tf.gather(is_first(ids), firsts),
+                tf.gather(starts, sources.firsts),
+                tf.gather(limits, sources.lasts),
+                tf.gather(is_first(ids), sources.firsts),
             )
-            ids, places, sources = self._split_commas(
-                pieces, chunks.texts, lasts
-            )
-            begins, ends = self._offsets.of_parts(places, sources, spans)
+            ids, places, whole = self._split_commas(pieces, ids, sources)
+            begins, ends = self._offsets.of_parts(places, whole, spans)
             return ids, ids.with_flat_values(begins), ids.with_flat_values(ends)
 
     def _valid(self, texts):
@@ -216,8 +212,8 @@ class GraphTokenizer(tf.Module):
         begins -= 1 - tf.cast(tf.concat([continues, [False]], 0)[1:], tf.int64)
         return _Chunks(chunks, tf.gather(ends, part_splits), begins, continues)
 
-    def _split_commas(self, pieces, chunks, sources):
-        """Apply the digit-comma rule to pieces, of `sources` in the chunks.
+    def _split_commas(self, pieces, chunk_ids, sources):
+        """Apply the digit-comma rule to pieces, made of `chunk_ids`.
 
         Returns the ids of the parts, the place of each in the table or behind
         it, and the piece [P] that each came from.
@@ -225,11 +221,10 @@ class GraphTokenizer(tf.Module):
         table, ids = self._commas, pieces.flat_values
         rows = tf.searchsorted(table.pieces, ids)
         is_split = tf.gather(table.pieces, rows) == ids
-        if self._unknown_pieces is not None:
-            texts = self._unknown_pieces.tokenize(chunks).flat_values
-            texts = tf.gather(texts, sources)
-            is_unknown = (ids == UNKNOWN_ID) & tf.strings.regex_full_match(
-                texts, digit_comma_pattern()
+        if self._splits_unknown:
+            is_unknown = tf.strings.regex_full_match(
+                self._unknown_runs.texts(chunk_ids, sources),
+                digit_comma_pattern(),
             )
             rows = tf.where(is_unknown, tf.size(table.pieces) - 1, rows)
             is_split |= is_unknown
@@ -265,9 +260,9 @@ def _traced(function):
     )
 
 
-def _sentencepiece(model_proto, out_type):
+def _sentencepiece(model_proto):
     tokenizer = tensorflow_text.SentencepieceTokenizer(
-        model=model_proto, out_type=out_type
+        model=model_proto, out_type=tf.int32
     )
     # Not documented by TensorFlow Text; a test sets a seed and tokenizes.
     tokenizer._model_resource = _NamedModel(model_proto, None)
@@ -291,19 +286,3 @@ class _NamedModel(sentencepiece_tokenizer._SentencepieceModelResource):
             return operations.sentencepiece_op(
                 model=self._model, shared_name=f"sentencepiece_{name}"
             )
-
-
-def _by_text(ids, firsts, splits):
-    """Pieces of chunks as pieces of the texts that the chunks are of.
-
-    Args:
-        ids: int32 ragged tensor [M, (pieces)].
-        firsts: int64 tensor [P], indices of those that are kept.
-        splits: int64 tensor [N + 1], the first chunk of each text.
-    """
-    rows = tf.gather(row_ids(ids), firsts)
-    return tf.RaggedTensor.from_row_splits(
-        tf.gather(ids.flat_values, firsts),
-        tf.searchsorted(rows, tf.cast(splits, rows.dtype), out_type=tf.int64),
-        validate=False,
-    )

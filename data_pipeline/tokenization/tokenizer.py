@@ -245,6 +245,8 @@ class Tokenizer:
         text = self._valid(text)
         mapping = self._processor.encode(text, return_type="offset_mapping")
         parts = []
+        seen = (i for i, c in enumerate(text) if c not in self._unseen)
+        blank = 0, next(seen, len(text))
         pieces = zip(
             *(mapping[key] for key in ("ids", "pieces", "offsets")), strict=True
         )
@@ -253,8 +255,8 @@ class Tokenizer:
             # The blank before a text has no character either.
             is_inside = place > 0 and begin == end
             if is_blank and not is_inside:
-                begin = end = self._blank_place(text, begin)
-                parts.append((index, (begin, end)))
+                blank = begin, self._blank_place(text, begin, *blank)
+                parts.append((index, blank[1:] * 2))
                 continue
             begin, comma, end = self._span(text, begin, end)
             parts += self.commas.replace_with_spans(
@@ -328,16 +330,17 @@ class Tokenizer:
             limit += 1
         return begin, last, limit
 
-    def _blank_place(self, text, begin):
-        """Position of the blank before `begin`, right after the text before."""
+    def _blank_place(self, text, begin, last_begin, last_place):
+        """Position of the blank before `begin`, right after the text before.
+
+        What lies before the last blank's `begin` is not read again.
+        """
         place = begin
-        while place > 0 and text[place - 1] in self._silent:
+        while place > last_begin and text[place - 1] in self._silent:
             place -= 1
-        if place > 0:
-            while place < begin and text[place] in self.cleaning.marks:
-                place += 1
-            return place
-        while place < len(text) and text[place] in self._unseen:
+        if place == last_begin:
+            place = last_place
+        while place < begin and text[place] in self.cleaning.marks:
             place += 1
         return place
 

@@ -1,14 +1,21 @@
-"""Cuts in long runs of characters that the vocabulary lacks, in graph ops.
+"""Runs of characters that the vocabulary lacks, in graph ops.
 
 SentencePiece makes one unknown piece of such a run. The SentencePiece version
-inside TensorFlow Text takes time quadratic in the length of the run, so that a
-text of some hundred kilobytes in another script would keep a server busy for
-minutes. Here runs are cut before SentencePiece, and the pieces joined after it.
+inside TensorFlow Text has two faults there:
+
+- It joins the characters in time quadratic in the length of the run. So it gets
+  a model with byte fallback, where it joins nothing: each unknown character
+  becomes its bytes, pieces behind the vocabulary. `join` makes one unknown
+  piece of bytes in a row, in linear time.
+- It adds up scores in float32. Behind some thousand unknown characters, which
+  have the lowest score of all, the sum is too coarse to tell the best pieces.
+  So `cut` cuts such runs in long words, and `join` joins their parts.
 
 A cut is safe: the characters on both sides are unknown, so no piece spans it;
 and no cleaning rule contains these two characters in a row.
 
-Shapes: W words, P parts of them, M chunks of parts, K pieces of all chunks.
+Shapes: N texts, W words, P parts of them, M chunks of parts, K pieces of all
+chunks.
 """
 
 import typing
@@ -43,25 +50,49 @@ class Parts(typing.NamedTuple):
     continues: tf.Tensor
 
 
+class Sources(typing.NamedTuple):
+    """The pieces of chunks that make each of n pieces of texts.
+
+    Attributes:
+        firsts, lasts: int64 [n], index of the first and of the last of the K.
+    """
+
+    firsts: tf.Tensor
+    lasts: tf.Tensor
+
+
 class UnknownRuns:
     """Cuts long runs of unknown characters, and joins their pieces again.
 
     Args:
         tokenizer: Tokenizer.
+
+    Attributes:
+        model_proto: bytes, the SentencePiece model that writes unknown
+            characters as bytes, for chunks.
     """
 
     def __init__(self, tokenizer):
         model = model_file.ModelProto.FromString(tokenizer.cleaning.model_proto)
-        # The byte pieces of an unknown character are not joined to one piece.
+        has_bytes = model.trainer_spec.byte_fallback
+        # The vocabulary's own pieces of bytes are not joined to one piece, and
+        # only unigram models add up scores.
         self._can_cut = (
-            tokenizer.cuts_at_blanks and not model.trainer_spec.byte_fallback
+            tokenizer.cuts_at_blanks
+            and not has_bytes
+            and model.trainer_spec.model_type == model_file.UNIGRAM
         )
         if self._can_cut:
+            known = _known_characters(model)
             rules = _rules(model.normalizer_spec.precompiled_charsmap)
-            self._limits, self._kinds = _kind_ranges(model, rules)
-            self._pairs = _pairs(rules)
+            self._limits, self._kinds = _kind_ranges(known, rules)
+            self._pairs, self._is_known_pair = _pairs(known, rules)
         blank = tokenizer.piece_to_id(BLANK)
         self._blank_id = -1 if blank == UNKNOWN_ID else blank
+        self._first_byte = len(model.pieces)
+        if not has_bytes:
+            _add_bytes(model)
+        self.model_proto = model.SerializeToString()
 
     def cut(self, words):
         """The parts of words.
@@ -105,45 +136,105 @@ class UnknownRuns:
         kinds = tf.gather(
             self._kinds, tf.searchsorted(self._limits, flat, side="right")
         )
+        pairs = tf.concat([flat[:1], flat[:-1]], 0)
+        pairs = tf.cast(pairs, tf.int64) * _PAIR + tf.cast(flat, tf.int64)
+        rows = tf.searchsorted(self._pairs, pairs)
+        is_pair = tf.gather(self._pairs, rows) == pairs
+        # Two that the cleaning composes to a known character are known both.
+        is_known = is_pair & tf.gather(self._is_known_pair, rows)
+        is_known |= tf.concat([is_known, [False]], 0)[1:]
+        kinds = tf.where(is_known, _KNOWN, kinds)
         places = tf.where(kinds != _NOTHING)[:, 0]
         before = tf.cumsum(tf.cast(kinds != _NOTHING, tf.int64), exclusive=True)
         # The previous character that the cleaning keeps; -1 = none.
         last = tf.gather(tf.concat([[-1], places], 0), before)
         starts = tf.gather(codes.row_starts(), row_ids(codes))
         follows = tf.gather(kinds, tf.maximum(last, 0)) == _UNKNOWN
-        pairs = tf.concat([flat[:1], flat[:-1]], 0)
-        pairs = tf.cast(pairs, tf.int64) * _PAIR + tf.cast(flat, tf.int64)
-        found = tf.gather(self._pairs, tf.searchsorted(self._pairs, pairs))
-        return (
-            (kinds == _UNKNOWN) & follows & (last >= starts) & (found != pairs)
-        )
+        return (kinds == _UNKNOWN) & follows & (last >= starts) & ~is_pair
 
-    def join(self, ids, continues):
-        """Join the pieces of parts to pieces of whole words.
+    def join(self, ids, continues, splits):
+        """The pieces of texts from the pieces of their chunks.
 
         Args:
             ids: int32 ragged tensor [M, (pieces)].
             continues: bool tensor [M], whether a chunk begins with a part
                 that goes on with a word.
+            splits: int64 tensor [N + 1], the first chunk of each text.
 
         Returns:
-            (firsts, lasts): int64 tensors, index of the first and of the last
-            of the K pieces that make each piece of the whole words.
+            (int32 ragged tensor [N, (pieces)], Sources).
         """
-        rows = row_ids(ids)
-        places = tf.range(tf.size(rows, rows.dtype))
-        is_head = places == tf.gather(ids.row_starts(), rows)
-        is_head &= tf.gather(continues, rows)
+        chunks = row_ids(ids)
+        places = tf.range(tf.size(chunks, tf.int64))
+        is_first = places == tf.gather(ids.row_starts(), chunks)
         # SentencePiece puts a blank before every chunk.
-        is_blank = is_head & (ids.flat_values == self._blank_id)
-        follows_blank = tf.concat([[False], is_blank], 0)[:-1]
-        is_joined = (is_head & ~is_blank) | follows_blank
+        is_blank = is_first & (ids.flat_values == self._blank_id)
+        is_blank &= tf.gather(continues, chunks)
         kept = tf.where(~is_blank)[:, 0]
-        starts = tf.where(~tf.gather(is_joined, kept))[:, 0]
+        # One more than the place of the text, of each chunk and then piece.
+        texts = tf.range(tf.size(continues, tf.int64))
+        texts = tf.searchsorted(splits, texts, side="right")
+        texts = tf.gather(texts, tf.gather(chunks, kept))
+        is_byte = tf.gather(ids.flat_values >= self._first_byte, kept)
+        # Bytes in a row are one piece, in whatever chunks of a text.
+        is_joined = is_byte & tf.concat([[False], is_byte], 0)[:-1]
+        is_joined &= texts == tf.concat([[0], texts], 0)[:-1]
+        starts = tf.where(~is_joined)[:, 0]
         ends = tf.concat([starts[1:], [tf.size(kept, tf.int64)]], 0)
         # No piece, no end.
         lasts = tf.gather(kept, (ends - 1)[: tf.size(starts)])
-        return tf.gather(kept, starts), lasts
+        firsts = tf.gather(kept, starts)
+        joined = tf.gather(ids.flat_values, firsts)
+        joined = tf.where(joined < self._first_byte, joined, UNKNOWN_ID)
+        row_splits = tf.searchsorted(
+            tf.gather(chunks, firsts), splits, out_type=tf.int64
+        )
+        joined = tf.RaggedTensor.from_row_splits(
+            joined, row_splits, validate=False
+        )
+        return joined, Sources(firsts, lasts)
+
+    def texts(self, ids, sources):
+        """The characters of unknown pieces, as cleaned.
+
+        Args:
+            ids: int32 ragged tensor [M, (pieces)].
+            sources: Sources of n pieces that `join` made of them.
+
+        Returns:
+            string [n], empty for pieces of the vocabulary.
+        """
+        places = tf.range(tf.size(ids.flat_values, tf.int64))
+        numbers = tf.searchsorted(sources.firsts, places, side="right") - 1
+        characters = [b"", *(bytes([byte]) for byte in range(256))]
+        bytes_ = tf.maximum(ids.flat_values - self._first_byte + 1, 0)
+        return tf.strings.unsorted_segment_join(
+            tf.gather(characters, bytes_), numbers, tf.size(sources.firsts)
+        )
+
+
+def _add_bytes(model):
+    """Let a model write unknown characters as bytes behind its vocabulary."""
+    for entry in model.pieces:
+        # No text holds these, and SentencePiece would take one that is called
+        # "<0x41>" for the byte.
+        if entry.type in (model_file.UNKNOWN, model_file.CONTROL):
+            entry.piece += " (no text)"
+    for byte in range(256):
+        model.pieces.add(piece=f"<0x{byte:02X}>", type=model_file.BYTE)
+    model.trainer_spec.byte_fallback = True
+
+
+def _known_characters(model):
+    # SentencePiece does not look for other pieces in texts.
+    known = {
+        character
+        for entry in model.pieces
+        if entry.type in (model_file.NORMAL, model_file.USER_DEFINED)
+        for character in entry.piece
+    }
+    # The digit-comma rule looks at the end of an unknown piece.
+    return known | {" ", ",", BLANK}
 
 
 def _rules(charsmap):
@@ -157,11 +248,8 @@ def _rules(charsmap):
     )
 
 
-def _kind_ranges(model, rules):
+def _kind_ranges(known, rules):
     """First codes of ranges, and the kind of character before and in each."""
-    known = {c for entry in model.pieces for c in entry.piece}
-    # The digit-comma rule looks at the end of an unknown piece.
-    known |= {"\0", " ", ",", BLANK}
 
     def kind(text):
         if not text:
@@ -182,12 +270,20 @@ def _kind_ranges(model, rules):
     return np.array(limits, np.int32), np.array(found, np.int32)
 
 
-def _pairs(rules):
-    """Neighbours in the sequences that have rules, int64, rising."""
-    pairs = {
-        ord(first) * _PAIR + ord(second)
-        for source in rules
-        for first, second in zip(source, source[1:], strict=False)
-    }
+def _pairs(known, rules):
+    """Neighbours in the sequences that have rules.
+
+    Returns:
+        pairs: int64, rising.
+        is_known: bool, whether one of the rules gives known characters.
+    """
+    pairs = {}
+    for source, to in rules.items():
+        for first, second in zip(source, source[1:], strict=False):
+            pair = ord(first) * _PAIR + ord(second)
+            pairs[pair] = pairs.get(pair, False) or not known.isdisjoint(to)
     # The last value is above all others and ends every search.
-    return np.array([*sorted(pairs), _PAIR * _PAIR], np.int64)
+    pairs = sorted({**pairs, _PAIR * _PAIR: False}.items())
+    return np.array([p for p, _ in pairs], np.int64), np.array(
+        [is_known for _, is_known in pairs]
+    )
