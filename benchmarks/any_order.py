@@ -23,7 +23,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
 import numpy as np
 
-from data_pipeline import command_line
+from data_pipeline.base import command_line
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 

@@ -15,10 +15,10 @@ import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
-from data_pipeline import command_line
+from data_pipeline.base import command_line
+from data_pipeline.base.files import read_json_lines
 from examples import demo
 from examples.commands import run_once
-from xlnet_tf.files import read_json_lines
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 

@@ -16,10 +16,10 @@ import yaml
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from data_pipeline import command_line  # noqa: E402
+from data_pipeline.base import command_line  # noqa: E402
+from data_pipeline.base.models import as_model_path  # noqa: E402
 from examples import build_preset  # noqa: E402
 from examples.commands import run_once  # noqa: E402
-from xlnet_tf.files.models import as_model_path  # noqa: E402
 
 SETTINGS = pathlib.Path(__file__).with_suffix(".yaml")
 # Of SQuAD 2.0 also without unanswerable questions: so small a model scores

@@ -23,7 +23,7 @@ import numpy as np
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))
 
-from data_pipeline import command_line
+from data_pipeline.base import command_line
 from data_pipeline.records import part
 from data_pipeline.records import targets
 from data_pipeline.records.build import build_records

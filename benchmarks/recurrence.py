@@ -19,7 +19,7 @@ import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
-from data_pipeline import command_line
+from data_pipeline.base import command_line
 from examples.commands import run_once
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]

@@ -27,7 +27,7 @@ from benchmarks.measurements.catalog import all_measurements
 from benchmarks.workload import texts
 from benchmarks.workload.sizes import TINY_SIZES
 from benchmarks.workload.sizes import Sizes
-from data_pipeline import command_line
+from data_pipeline.base import command_line
 
 # Memory that a training step of XLNet-Base holds between its turns.
 _CONTENDER_BYTES = 8 * 2**30

@@ -19,11 +19,11 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from data_pipeline import command_line  # noqa: E402
+from data_pipeline.base import command_line  # noqa: E402
+from data_pipeline.base.files import read_json  # noqa: E402
+from data_pipeline.base.files import sha256_of  # noqa: E402
+from data_pipeline.base.files import write_json  # noqa: E402
 from examples.commands import run_once  # noqa: E402
-from xlnet_tf.files import read_json  # noqa: E402
-from xlnet_tf.files import sha256_of  # noqa: E402
-from xlnet_tf.files import write_json  # noqa: E402
 
 TASK = "aeslc"
 METRICS = ("rouge_l", "rouge1", "rouge2")

@@ -29,7 +29,7 @@ import tensorflow as tf
 from benchmarks.contest import machine
 from benchmarks.run import positive
 from benchmarks.workload.texts import prepare
-from data_pipeline import command_line
+from data_pipeline.base import command_line
 from data_pipeline.tokenization.symbols import CLS_ID
 from data_pipeline.tokenization.symbols import CLS_SEGMENT
 from data_pipeline.tokenization.symbols import FIRST_SEGMENT

@@ -241,9 +241,9 @@ def _options(argv):
 
 def _report_of_kernel(kernel, arguments, dump):
     """dict, what is printed of the step with an attention kernel."""
-    from xlnet_tf.training.config import TrainingConfig
+    from xlnet_tf.training.settings import PretrainingSettings
 
-    training = TrainingConfig(
+    training = PretrainingSettings(
         objective=arguments.objective,
         batch_size=arguments.batch_size,
         precision=arguments.precision,

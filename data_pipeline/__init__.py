@@ -1,6 +1,6 @@
 """Text -> TFRecord -> tf.data; knows nothing of the model.
 
-Of the other packages it imports `xlnet_tf.files` alone, which all use.
+`data_pipeline.base` is the ground floor of all three packages.
 
 Names are imported when they are first used, so that the commands answer
 `--help` without loading SentencePiece or TensorFlow.

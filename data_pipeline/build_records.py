@@ -7,12 +7,14 @@ import argparse
 import os
 import sys
 
-from data_pipeline import command_line
-from data_pipeline.progress import Progress
+from data_pipeline.base import command_line
+from data_pipeline.base.files import as_path
+from data_pipeline.base.outputs import check_directory
+from data_pipeline.base.progress import Progress
+from data_pipeline.base.settings import add_options
+from data_pipeline.base.settings import add_print_config
+from data_pipeline.base.settings import given_options
 from data_pipeline.records import schema
-from data_pipeline.settings import add_options
-from data_pipeline.settings import add_print_config
-from data_pipeline.settings import given_options
 from data_pipeline.text.documents import Corpus
 from data_pipeline.text.files import describe_bad_text
 from data_pipeline.text.files import sizes_and_times
@@ -21,8 +23,6 @@ from data_pipeline.text.options import add_text_options
 from data_pipeline.text.options import fill_text_options
 from data_pipeline.tokenization.symbols import UNKNOWN
 from data_pipeline.tokenization.symbols import UNKNOWN_ID
-from xlnet_tf.files import as_path
-from xlnet_tf.files.outputs import check_directory
 
 _UNKNOWN_WARNING = 0.01
 # Difference of the share of held-out records from which a build warns.

@@ -9,8 +9,8 @@ checks the checksums of all shards. The exit status is 1 if one is damaged.
 
 import sys
 
-from data_pipeline import command_line
-from data_pipeline.settings import SEED
+from data_pipeline.base import command_line
+from data_pipeline.base.settings import SEED
 
 # Shares are computed over this many records, spread over the set.
 _SAMPLE = 1000

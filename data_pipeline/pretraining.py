@@ -13,6 +13,9 @@ import os
 import numpy as np
 import tensorflow as tf
 
+from data_pipeline.base.files import as_path
+from data_pipeline.base.files import check_tensorflow_reads
+from data_pipeline.base.files import is_remote
 from data_pipeline.dataset_options import dataset_options
 from data_pipeline.objectives import make_reader
 from data_pipeline.objectives.draws import hash_words
@@ -31,9 +34,6 @@ from data_pipeline.records.reading import without_autograph
 from data_pipeline.records.schema import SPLITS
 from data_pipeline.records.writer import verify_records
 from data_pipeline.tokenization.symbols import find_layout
-from xlnet_tf.files import as_path
-from xlnet_tf.files import check_tensorflow_reads
-from xlnet_tf.files import is_remote
 
 # Records read ahead: bytes for all rows together, and steps.
 _BLOCK_BYTES = 1 << 26

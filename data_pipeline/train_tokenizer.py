@@ -9,18 +9,18 @@ import random
 import re
 import sys
 
-from data_pipeline.command_line import Parser
-from data_pipeline.command_line import add_quiet
-from data_pipeline.command_line import parse
-from data_pipeline.command_line import run
-from data_pipeline.command_line import tell
+from data_pipeline.base.command_line import Parser
+from data_pipeline.base.command_line import add_quiet
+from data_pipeline.base.command_line import parse
+from data_pipeline.base.command_line import run
+from data_pipeline.base.command_line import tell
+from data_pipeline.base.files import write_bytes
+from data_pipeline.base.outputs import check_writable
 from data_pipeline.text.documents import Corpus
 from data_pipeline.text.files import ReadLog
 from data_pipeline.text.files import describe_bad_text
 from data_pipeline.text.options import add_text_options
 from data_pipeline.text.options import fill_text_options
-from xlnet_tf.files import write_bytes
-from xlnet_tf.files.outputs import check_writable
 
 CONTROL_SYMBOLS = ("<cls>", "<sep>", "<pad>", "<mask>", "<eod>")
 USER_DEFINED_SYMBOLS = ("<eop>", ".", "(", ")", '"', "-", "–", "£", "€")

@@ -20,15 +20,15 @@ import yaml
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from data_pipeline import command_line  # noqa: E402
+from data_pipeline.base import command_line  # noqa: E402
+from data_pipeline.base.files import read_json  # noqa: E402
+from data_pipeline.base.files import write_json  # noqa: E402
+from data_pipeline.base.files import written_whole  # noqa: E402
 from data_pipeline.text.documents import read_documents  # noqa: E402
 from examples.arrangements import ARRANGEMENTS  # noqa: E402
 from examples.arrangements import LABELLED  # noqa: E402
 from examples.commands import options_of  # noqa: E402
 from examples.commands import run_once  # noqa: E402
-from xlnet_tf.files import read_json  # noqa: E402
-from xlnet_tf.files import write_json  # noqa: E402
-from xlnet_tf.files import written_whole  # noqa: E402
 
 RECIPE = pathlib.Path(__file__).with_name("xlnet_tiny_en.yaml")
 

@@ -7,9 +7,9 @@ import signal
 import subprocess
 import sys
 
-from xlnet_tf.files import read_json
-from xlnet_tf.files import sha256_of
-from xlnet_tf.files import write_json
+from data_pipeline.base.files import read_json
+from data_pipeline.base.files import sha256_of
+from data_pipeline.base.files import write_json
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 

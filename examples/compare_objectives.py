@@ -21,7 +21,9 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from data_pipeline import command_line  # noqa: E402
+from data_pipeline.base import command_line  # noqa: E402
+from data_pipeline.base.files import read_json  # noqa: E402
+from data_pipeline.base.files import write_json  # noqa: E402
 from examples.commands import is_done  # noqa: E402
 from examples.commands import run_once  # noqa: E402
 from examples.comparison import report  # noqa: E402
@@ -30,8 +32,6 @@ from examples.comparison.parts import check_plan  # noqa: E402
 from examples.comparison.parts import keep_plan  # noqa: E402
 from examples.comparison.parts import seconds_of_part  # noqa: E402
 from examples.comparison.settings import read_settings  # noqa: E402
-from xlnet_tf.files import read_json  # noqa: E402
-from xlnet_tf.files import write_json  # noqa: E402
 
 SETTINGS = pathlib.Path(__file__).with_suffix(".yaml")
 # Steps of the run that measures how fast this machine is.
@@ -71,7 +71,7 @@ def run_all(comparison, names):
     Raises:
         SystemExit: if a command fails or is stopped.
     """
-    from data_pipeline.progress import duration
+    from data_pipeline.base.progress import duration
 
     systems = comparison.settings["systems"]
     for name in names:

@@ -174,7 +174,7 @@ def draw(run_directory, unigram, picture, title):
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    from xlnet_tf.files import read_json_lines
+    from data_pipeline.base.files import read_json_lines
 
     values = read_json_lines(run_directory / "metrics.jsonl")
     figure, axes = pyplot.subplots(figsize=(7, 4), layout="constrained")

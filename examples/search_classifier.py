@@ -17,7 +17,7 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from data_pipeline import command_line  # noqa: E402
+from data_pipeline.base import command_line  # noqa: E402
 
 MOST_EPOCHS = 4
 

@@ -5,7 +5,7 @@ under `--enable_per_model_batching_parameters`, and joins no requests where a
 version has no such file.
 """
 
-from xlnet_tf.files import write_bytes
+from data_pipeline.base.files import write_bytes
 
 FILE = "batching_params.pbtxt"
 _ROWS = 32  # of a batch, if the export sets no limit

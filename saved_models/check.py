@@ -7,7 +7,7 @@ Shapes: T tokens of a text, P hidden tokens, V vocabulary, D model dim.
 
 import numpy as np
 
-from data_pipeline.progress import track
+from data_pipeline.base.progress import track
 from data_pipeline.tasks import reading
 from data_pipeline.tasks.catalog import find_task
 from data_pipeline.tasks.examples import TextExample
@@ -80,7 +80,7 @@ def read_file(model, source, file, columns=None):
         FileNotFoundError: if there is no such file.
         ValueError: if the file is broken, or holds nothing to answer.
     """
-    from xlnet_tf.training.results import evaluation
+    from xlnet_tf.training import evaluation
 
     kind = getattr(model, "kind", None)
     is_file = kind is None or reading.is_file(file)
@@ -184,7 +184,7 @@ def _difference(pairs, precision):
 def _of_task(model, tokenizer, settings, task, examples, progress):
     """Answers of a task's model, list of dict of an export's outputs."""
     from saved_models.signatures.base import preprocessor_for
-    from xlnet_tf.training.results.evaluation import answer_examples
+    from xlnet_tf.training.evaluation import answer_examples
 
     model.preprocessor = preprocessor_for(model, tokenizer, settings)
     if getattr(model, "labels", ()) is None:

@@ -16,10 +16,14 @@ import os
 import sys
 import typing
 
-from data_pipeline import command_line
-from data_pipeline.settings import add_options
-from data_pipeline.settings import read_file
-from data_pipeline.settings import refuse_unknown
+from data_pipeline.base import command_line
+from data_pipeline.base.checksums import write_checksums
+from data_pipeline.base.files import as_path
+from data_pipeline.base.files import written_whole
+from data_pipeline.base.outputs import check_directory
+from data_pipeline.base.settings import add_options
+from data_pipeline.base.settings import read_file
+from data_pipeline.base.settings import refuse_unknown
 from saved_models import versions
 from saved_models.batching import write_batching
 from saved_models.check import check
@@ -28,12 +32,8 @@ from saved_models.client.local import load
 from saved_models.loading import load_model
 from saved_models.loading import tokenizer_for
 from saved_models.settings import ExportSettings
-from xlnet_tf.files import as_path
-from xlnet_tf.files import written_whole
-from xlnet_tf.files.checksums import write_checksums
-from xlnet_tf.files.outputs import check_directory
 from xlnet_tf.generation.settings import GenerationSettings
-from xlnet_tf.training.config.names import check_backend
+from xlnet_tf.training.startup import check_backend
 
 if typing.TYPE_CHECKING:
     import keras

@@ -3,14 +3,14 @@
 import contextlib
 import tempfile
 
-from xlnet_tf.files import as_path
-from xlnet_tf.files import copy_tree
-from xlnet_tf.files import is_remote
-from xlnet_tf.files import local_copy
-from xlnet_tf.files.checksums import CHECKSUMS_FILE
-from xlnet_tf.files.checksums import verify_checksums
-from xlnet_tf.files.models import RESULTS_FILE
-from xlnet_tf.files.models import as_model_path
+from data_pipeline.base.checksums import CHECKSUMS_FILE
+from data_pipeline.base.checksums import verify_checksums
+from data_pipeline.base.files import as_path
+from data_pipeline.base.files import copy_tree
+from data_pipeline.base.files import is_remote
+from data_pipeline.base.files import local_copy
+from data_pipeline.base.models import RESULTS_FILE
+from data_pipeline.base.models import as_model_path
 
 
 def load_model(path):
@@ -47,7 +47,7 @@ def load_model(path):
 def _read_results(model, run):
     """Gives a model for questions the values that its run found best."""
     import xlnet_tf
-    from xlnet_tf.files import read_json
+    from data_pipeline.base.files import read_json
 
     file = run / RESULTS_FILE
     if isinstance(model, xlnet_tf.XLNetQuestionAnswering) and file.is_file():

@@ -9,14 +9,14 @@ signature, the inputs, the outputs and an example request.
 import tensorflow as tf
 
 import xlnet_tf
+from data_pipeline.base.checksums import verify_checksums
+from data_pipeline.base.files import as_path
+from data_pipeline.base.files import read_json
+from data_pipeline.base.files import read_json_lines
+from data_pipeline.base.files import write_json
+from data_pipeline.base.models import METRICS_FILE
+from data_pipeline.base.models import RUN_FILE
 from saved_models import warm_up
-from xlnet_tf.files import as_path
-from xlnet_tf.files import read_json
-from xlnet_tf.files import read_json_lines
-from xlnet_tf.files import write_json
-from xlnet_tf.files.checksums import verify_checksums
-from xlnet_tf.files.models import METRICS_FILE
-from xlnet_tf.files.models import RUN_FILE
 
 FILE = "model_card.json"
 SETTINGS_FILE = "settings.json"

@@ -18,8 +18,9 @@ import sys
 
 import numpy as np
 
-from data_pipeline import command_line
-from data_pipeline.progress import track
+from data_pipeline.base import command_line
+from data_pipeline.base.files import json_line
+from data_pipeline.base.progress import track
 from data_pipeline.tasks.readers.formats import is_json_lines
 from data_pipeline.tasks.readers.formats import is_table
 from data_pipeline.tasks.task_data import tell_guess
@@ -32,7 +33,6 @@ from saved_models.client.rows import check_rows
 from saved_models.client.rows import read_json_lines
 from saved_models.client.rows import read_lines_or_table
 from saved_models.client.rows import read_texts
-from xlnet_tf.files.lines import json_line
 
 _DIGITS = 6  # after the point
 _MASK = "<mask>"  # a blank of a text

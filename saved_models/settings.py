@@ -3,8 +3,8 @@
 import dataclasses
 import reprlib
 
-from data_pipeline import settings
-from data_pipeline.settings import setting
+from data_pipeline.base import settings
+from data_pipeline.base.settings import setting
 from xlnet_tf.generation.settings import GenerationSettings
 
 PRECISIONS = ("float32", "bfloat16", "int8")

@@ -4,8 +4,8 @@ A version appears whole: it is written under a temporary name beside its place
 and renamed.
 """
 
-from xlnet_tf.files import as_path
-from xlnet_tf.files import is_remote
+from data_pipeline.base.files import as_path
+from data_pipeline.base.files import is_remote
 
 # Folders of the package, beside which exports land in a clone of the project.
 _RESERVED = ("signatures", "client", "serving")

@@ -120,7 +120,7 @@ def told(monkeypatch, capsys):
 
     Progress does not wait for some seconds to pass.
     """
-    from data_pipeline import progress
+    from data_pipeline.base import progress
 
     monkeypatch.setattr(progress, "_LINE_SECONDS", 0.0)
 

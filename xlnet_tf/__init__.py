@@ -109,12 +109,11 @@ def _check_neighbours():
     Raises:
         ImportError: it names the file.
     """
-    for name in ("data_pipeline", "saved_models"):
+    for name, part in (("data_pipeline", "base"), ("saved_models", "client")):
         spec = importlib.util.find_spec(name)
         folders = spec.submodule_search_locations or () if spec else ()
         if spec and not any(
-            os.path.isfile(os.path.join(folder, "settings.py"))
-            for folder in folders
+            os.path.isdir(os.path.join(folder, part)) for folder in folders
         ):
             found = list(folders)[0] if folders else spec.origin
             raise ImportError(

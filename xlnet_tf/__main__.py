@@ -7,7 +7,7 @@ too.
 import importlib
 import sys
 
-from data_pipeline.command_line import near
+from data_pipeline.base.command_line import near
 from xlnet_tf.version import __version__
 
 # In the order of use: the module and the description of each.

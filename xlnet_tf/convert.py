@@ -10,14 +10,14 @@ tokenizer.
 import sys
 import warnings
 
-from data_pipeline import command_line
-from xlnet_tf.files import as_path
-from xlnet_tf.files import is_model_of_hub
-from xlnet_tf.files import names_below
-from xlnet_tf.files import size_of
-from xlnet_tf.files import written_whole
-from xlnet_tf.files.models import as_model_path
-from xlnet_tf.files.outputs import check_directory
+from data_pipeline.base import command_line
+from data_pipeline.base.files import as_path
+from data_pipeline.base.files import is_model_of_hub
+from data_pipeline.base.files import names_below
+from data_pipeline.base.files import size_of
+from data_pipeline.base.files import written_whole
+from data_pipeline.base.models import as_model_path
+from data_pipeline.base.outputs import check_directory
 
 FORMATS = {
     "keras": "preset",
@@ -254,8 +254,8 @@ def write(model, target, form, tokenizer=None, head=None, dtype="float32"):
         head: Head, whose name the released format keeps, or None.
         dtype: str, of the weights of a preset.
     """
+    from data_pipeline.base.directories import written_directory
     from data_pipeline.tokenization.hugging_face import write_tokenizer
-    from xlnet_tf.files.directories import written_directory
 
     if is_model_of_hub(target):
         whole = written_whole(target)

@@ -16,12 +16,12 @@ memory may be longer than in training.
 import argparse
 import sys
 
-from data_pipeline import command_line
+from data_pipeline.base import command_line
+from data_pipeline.base.outputs import check_writable
 from data_pipeline.text.options import TEXT_DEFAULTS
 from data_pipeline.text.options import add_text_options
 from data_pipeline.text.options import fill_text_options
-from xlnet_tf.files.outputs import check_writable
-from xlnet_tf.training.config.names import check_backend
+from xlnet_tf.training.startup import check_backend
 
 _SEGMENT_LENGTH = 128
 # Options that a task has no use for, besides those of text files.
@@ -163,9 +163,9 @@ def measure_text(options):
             "--window is read instead of segments; leave --segment-length out."
         )
     fill_text_options(options)
+    from data_pipeline.base.files import write_json
     from data_pipeline.tokenization.symbols import UNKNOWN_ID
     from saved_models.loading import tokenizer_for
-    from xlnet_tf.files import write_json
     from xlnet_tf.loading import load
     from xlnet_tf.training import perplexity
 
@@ -219,14 +219,14 @@ def measure_task(options):
         if getattr(options, name) is not None:
             option = name.replace("_", "-")
             raise ValueError(f"--{option} needs --text, which is not given.")
+    from data_pipeline.base.files import write_json
+    from data_pipeline.base.models import as_model_path
     from data_pipeline.tasks.archives import open_tree
     from data_pipeline.tasks.catalog import find_task
-    from xlnet_tf.files import write_json
-    from xlnet_tf.files.models import as_model_path
     from xlnet_tf.loading import load
-    from xlnet_tf.training.results.evaluation import columns_of_run
-    from xlnet_tf.training.results.evaluation import evaluate_task
-    from xlnet_tf.training.results.evaluation import settings_of_run
+    from xlnet_tf.training.evaluation import columns_of_run
+    from xlnet_tf.training.evaluation import evaluate_task
+    from xlnet_tf.training.evaluation import settings_of_run
     from xlnet_tf.training.results.report import write_predictions
     from xlnet_tf.training.results.summary import written
 

@@ -17,21 +17,20 @@ import textwrap
 import time
 import warnings
 
-from data_pipeline import command_line
-from data_pipeline.settings import add_options
-from data_pipeline.settings import add_print_config
+from data_pipeline.base import command_line
+from data_pipeline.base.files import as_path
+from data_pipeline.base.outputs import check_directory
+from data_pipeline.base.settings import add_options
+from data_pipeline.base.settings import add_print_config
 from data_pipeline.tasks.catalog import TASKS
 from data_pipeline.tasks.catalog import find_task
 from data_pipeline.tasks.tfds import check_has
-from xlnet_tf.files import as_path
-from xlnet_tf.files.outputs import check_directory
-from xlnet_tf.training.config import PRETRAINING_ONLY
-from xlnet_tf.training.config import FinetuningConfig
-from xlnet_tf.training.config.names import check_backend
-from xlnet_tf.training.config.names import check_strategy
-from xlnet_tf.training.config.programs import keep_programs
-from xlnet_tf.training.runs.allocator import keep_freed_memory
-from xlnet_tf.training.runs.progress.trackers import check_tracker
+from xlnet_tf.training.settings import FinetuningSettings
+from xlnet_tf.training.startup import check_backend
+from xlnet_tf.training.startup import check_strategy
+from xlnet_tf.training.startup import keep_freed_memory
+from xlnet_tf.training.startup import keep_programs
+from xlnet_tf.training.trackers import check_tracker
 
 FREQUENT = (
     "steps",
@@ -43,13 +42,13 @@ FREQUENT = (
 )
 FURTHER = tuple(
     field.name
-    for field in dataclasses.fields(FinetuningConfig)
+    for field in dataclasses.fields(FinetuningSettings)
     if field.name not in FREQUENT
 )
 
 
 def parse_arguments(argv=None):
-    """Options of the command, with a field of FinetuningConfig each."""
+    """Options of the command, with a field of FinetuningSettings each."""
     parser = command_line.Parser(
         prog="python -m xlnet_tf.finetune",
         usage="%(prog)s --task NAME --preset DIR --output DIR [options]",
@@ -79,7 +78,7 @@ def parse_arguments(argv=None):
         help="use the preset's config and tokenizer, not its weights",
     )
     add("--output", required=True, metavar="DIR", help="directory of the run")
-    add_options(parser, FinetuningConfig, skip=FURTHER)
+    add_options(parser, FinetuningSettings, skip=FURTHER)
     add(
         "--seeds",
         type=int,
@@ -99,7 +98,7 @@ def parse_arguments(argv=None):
     group = parser.add_argument_group(
         "further settings", "Defaults are those without a recipe of the task."
     )
-    add_options(group, FinetuningConfig, skip=(*FREQUENT, *PRETRAINING_ONLY))
+    add_options(group, FinetuningSettings, skip=FREQUENT)
     group.add_argument(
         "--compilation-cache", metavar="DIR", help="as in xlnet_tf.train"
     )
@@ -121,7 +120,7 @@ def _listed_tasks():
 
 
 def read_config(options):
-    """FinetuningConfig of options, file and recipe; loads nothing heavy.
+    """FinetuningSettings of options, file and recipe; loads nothing heavy.
 
     Args:
         options: argparse.Namespace of `parse_arguments`.
@@ -146,7 +145,7 @@ def read_config(options):
         )
     if not options.print_config and options.data is None:
         check_has(task)
-    return FinetuningConfig.for_task(task, options.training, options)
+    return FinetuningSettings.for_task(task, options.training, options)
 
 
 def main(argv=None):
@@ -154,49 +153,43 @@ def main(argv=None):
     options = parse_arguments(argv)
     config = read_config(options)
     if options.print_config:
-        sys.stdout.write(config.to_yaml(skip=PRETRAINING_ONLY))
+        sys.stdout.write(config.to_yaml())
         return 0
-    if ignored := config.ignored():
-        names = ", ".join(ignored)
-        sys.stderr.write(f"warning: fine-tuning ignores {names}\n")
     check_directory(options.output)
     check_tracker(config.log_to)
     options.begun = time.monotonic()  # --time-limit counts from here
     keep_programs(options.compilation_cache)
     check_backend("fine-tuning")
-    from xlnet_tf.files.models import RESULTS_FILE
-    from xlnet_tf.training.finetuning import run_task
+    from data_pipeline.base.models import RESULTS_FILE
+    from xlnet_tf.training.devices import make_strategy
+    from xlnet_tf.training.directory import first_begun
+    from xlnet_tf.training.finetune import finetune
+    from xlnet_tf.training.on_tensorflow import TensorFlow
     from xlnet_tf.training.results.summary import write_summary
-    from xlnet_tf.training.runs.identity import first_begun
-    from xlnet_tf.training.strategy import make_strategy
 
-    outputs = [options.output]
+    seeds, outputs = [config.seed], [options.output]
     if options.seeds is not None:
         seeds = range(config.seed, config.seed + options.seeds)
         outputs = [as_path(options.output) / f"seed-{seed}" for seed in seeds]
     begun = first_begun(outputs, RESULTS_FILE)
-    if begun and config.learning_rate is None:
-        # Its default depended on the task alone before.
-        rate = begun.get("training", {}).get("learning_rate")
-        config = dataclasses.replace(config, learning_rate=rate)
     with command_line.warnings_in_a_line():
         data = _read(options, config, begun)
         strategy = make_strategy(
             options.strategy, options.tpu, config.worker_timeout
         )
-    if options.seeds is None:
-        return run_task(options, config, strategy, data)[0]
-    results = []
+    all_results = []
     for seed, output in zip(seeds, outputs, strict=True):
         of_seed = copy.copy(options)
         of_seed.output = str(output)
         seeded = dataclasses.replace(config, seed=seed)
-        status, result = run_task(of_seed, seeded, strategy, data)
+        backend = TensorFlow(strategy)
+        status, results = finetune(of_seed, seeded, backend, data)
         if status:
             return status
-        results.append(result)
-    if results[0] is not None:  # None on workers other than the chief
-        write_summary(options.output, results, sys.stdout.write)
+        all_results.append(results)
+    # None on workers other than the chief.
+    if options.seeds is not None and all_results[0] is not None:
+        write_summary(options.output, all_results, sys.stdout.write)
     return 0
 
 
@@ -215,8 +208,6 @@ def _read(options, config, begun):
         fraction=config.hold_out,
         # Of a run of several seeds, that of the first.
         seed=(begun or {}).get("held_out_seed", config.seed),
-        # Runs begun by version 0.1 did not, and continue as they began.
-        by_class=not begun or begun.get("held_out_by_class", False),
     )
     if data.labels and data.task.labels is None:
         labels = labels_of_head(

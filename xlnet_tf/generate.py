@@ -16,14 +16,14 @@ import hashlib
 import json
 import sys
 
-from data_pipeline import command_line
-from data_pipeline.progress import track
-from data_pipeline.settings import add_options
-from data_pipeline.settings import given_options
-from xlnet_tf.files.lines import json_line
-from xlnet_tf.files.outputs import check_writable
+from data_pipeline.base import command_line
+from data_pipeline.base.files import json_line
+from data_pipeline.base.outputs import check_writable
+from data_pipeline.base.progress import track
+from data_pipeline.base.settings import add_options
+from data_pipeline.base.settings import given_options
 from xlnet_tf.generation.settings import GenerationSettings
-from xlnet_tf.training.config.names import check_backend
+from xlnet_tf.training.startup import check_backend
 
 
 def parse_arguments(argv=None):
@@ -245,9 +245,9 @@ def _print(generator, rows, options):
 
 def _write(generator, rows, options):
     """Write the lines beside the output, and the output when all are there."""
-    from xlnet_tf.files import as_path
-    from xlnet_tf.files import is_model_of_hub
-    from xlnet_tf.files import write_bytes
+    from data_pipeline.base.files import as_path
+    from data_pipeline.base.files import is_model_of_hub
+    from data_pipeline.base.files import write_bytes
 
     partial = None
     if not is_model_of_hub(options.output):  # a file there is a commit
@@ -286,8 +286,8 @@ def _kept(lines, partial, task):
     Yields:
         function of a str, which adds a line.
     """
-    from xlnet_tf.files import is_remote
-    from xlnet_tf.files import write_bytes
+    from data_pipeline.base.files import is_remote
+    from data_pipeline.base.files import write_bytes
 
     if partial is None:
         yield lines.append

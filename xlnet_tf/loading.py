@@ -11,15 +11,14 @@ import zlib
 
 import keras
 
-from xlnet_tf.files import as_path
-from xlnet_tf.files import local_copy
-from xlnet_tf.files import size_of
-from xlnet_tf.files.classes import objects_in
-from xlnet_tf.files.limits import MOST_JSON_BYTES
-from xlnet_tf.files.limits import check_length
-from xlnet_tf.files.limits import in_a_line
-from xlnet_tf.files.limits import most_expanded
-from xlnet_tf.files.models import as_model_path
+from data_pipeline.base.files import as_path
+from data_pipeline.base.files import local_copy
+from data_pipeline.base.files import size_of
+from data_pipeline.base.limits import MOST_JSON_BYTES
+from data_pipeline.base.limits import check_length
+from data_pipeline.base.limits import in_a_line
+from data_pipeline.base.limits import most_expanded
+from data_pipeline.base.models import as_model_path
 from xlnet_tf.model.backbones import BACKBONES
 from xlnet_tf.model.base_model import BaseBackbone
 from xlnet_tf.model.memory import StatefulMemory
@@ -34,6 +33,7 @@ from xlnet_tf.tasks.question_answering import XLNetQuestionAnswering
 from xlnet_tf.tasks.question_answering import XLNetSpanClassifier
 from xlnet_tf.tasks.seq2seq.task import XLNetSeq2Seq
 from xlnet_tf.tasks.task import Task
+from xlnet_tf.weights.classes import objects_in
 from xlnet_tf.weights.preset import open_source
 from xlnet_tf.weights.source import check_size
 from xlnet_tf.weights.source import head_parameters

@@ -13,9 +13,9 @@ functions that return Matplotlib figures.
 import os
 import sys
 
-from data_pipeline import command_line
-from xlnet_tf.files import written_whole
-from xlnet_tf.files.outputs import check_writable
+from data_pipeline.base import command_line
+from data_pipeline.base.files import written_whole
+from data_pipeline.base.outputs import check_writable
 
 FORMATS = (".png", ".svg")
 

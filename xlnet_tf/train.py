@@ -13,31 +13,31 @@ import shlex
 import sys
 import time
 
-from data_pipeline import command_line
-from data_pipeline.settings import add_options
-from data_pipeline.settings import add_print_config
-from data_pipeline.settings import read_file
-from xlnet_tf.files.outputs import check_directory
-from xlnet_tf.training.config import RECIPES
-from xlnet_tf.training.config import TrainingConfig
-from xlnet_tf.training.config.names import check_backend
-from xlnet_tf.training.config.names import check_config
-from xlnet_tf.training.config.names import check_strategy
-from xlnet_tf.training.config.programs import keep_programs
-from xlnet_tf.training.runs.allocator import keep_freed_memory
-from xlnet_tf.training.runs.progress.trackers import check_tracker
+from data_pipeline.base import command_line
+from data_pipeline.base.outputs import check_directory
+from data_pipeline.base.settings import add_options
+from data_pipeline.base.settings import add_print_config
+from data_pipeline.base.settings import read_file
+from xlnet_tf.training.recipes import PRETRAINING
+from xlnet_tf.training.settings import PretrainingSettings
+from xlnet_tf.training.startup import check_backend
+from xlnet_tf.training.startup import check_config
+from xlnet_tf.training.startup import check_strategy
+from xlnet_tf.training.startup import keep_freed_memory
+from xlnet_tf.training.startup import keep_programs
+from xlnet_tf.training.trackers import check_tracker
 
 FREQUENT = ("steps", "batch_size", "learning_rate", "precision", "seed")
 FURTHER = tuple(
     field.name
-    for field in dataclasses.fields(TrainingConfig)
+    for field in dataclasses.fields(PretrainingSettings)
     if field.name not in FREQUENT
 )
 _RECORDS = (
     "output of build_records; several sets are mixed, in the shares of "
     "DIR=WEIGHT or of their sizes"
 )
-# The command has no default number of steps, unlike TrainingConfig.
+# The command has no default number of steps, unlike PretrainingSettings.
 _DEFAULTS = {"steps": "required, unless --recipe or --training sets it"}
 # Options of build_records that users may look for here.
 _OF_RECORDS = dict.fromkeys(
@@ -47,7 +47,7 @@ _OF_RECORDS = dict.fromkeys(
 
 
 def parse_arguments(argv=None):
-    """Options of the command, with a field of TrainingConfig each."""
+    """Options of the command, with a field of PretrainingSettings each."""
     parser = command_line.Parser(
         prog="python -m xlnet_tf.train",
         usage="%(prog)s --records DIR --output DIR --steps N [options]",
@@ -59,9 +59,9 @@ def parse_arguments(argv=None):
     add("--output", required=True, metavar="DIR", help="directory of the run")
     add(
         "--recipe",
-        choices=RECIPES,
+        choices=PRETRAINING,
         help="model and settings by name; other options override it: "
-        + "; ".join(f"{name}, {x.text}" for name, x in RECIPES.items()),
+        + "; ".join(f"{name}, {x.text}" for name, x in PRETRAINING.items()),
     )
     add(
         "--config",
@@ -83,7 +83,7 @@ def parse_arguments(argv=None):
         help="a field of the model's config, as num_layers=6; may be repeated",
     )
     add("--preset", metavar="DIR", help="directory of weights to start from")
-    add_options(parser, TrainingConfig, skip=FURTHER, defaults=_DEFAULTS)
+    add_options(parser, PretrainingSettings, skip=FURTHER, defaults=_DEFAULTS)
     add(
         "--memory-length",
         type=int,
@@ -106,7 +106,7 @@ def parse_arguments(argv=None):
     add_print_config(parser)
     command_line.add_quiet(parser)
     group = parser.add_argument_group("further settings")
-    add_options(group, TrainingConfig, skip=FREQUENT)
+    add_options(group, PretrainingSettings, skip=FREQUENT)
     group.add_argument(
         "--compilation-cache",
         metavar="DIR",
@@ -128,7 +128,7 @@ def _add_reading(add):
 
 
 def read_config(options):
-    """TrainingConfig of options, file and recipe; completes the options.
+    """PretrainingSettings of options, file and recipe; completes the options.
 
     Args:
         options: argparse.Namespace of `parse_arguments`; `config` and `set`
@@ -145,7 +145,7 @@ def read_config(options):
         )
     if options.config is not None:
         check_config(options.config)
-    recipe = RECIPES.get(options.recipe)
+    recipe = PRETRAINING.get(options.recipe)
     training = recipe.training if recipe else {}
     if recipe and options.config is None and not options.preset:
         options.config = recipe.config
@@ -154,10 +154,11 @@ def read_config(options):
     options.config = options.config or "base"
     given = dict(training)
     if options.training:
-        given |= read_file(TrainingConfig, options.training)
+        given |= read_file(PretrainingSettings, options.training)
     is_given = "steps" in given or options.steps is not None
     if not is_given and not options.print_config:
-        TrainingConfig.read(options.training, options)  # reports other errors
+        # Reports other errors.
+        PretrainingSettings.read(options.training, options)
         raise ValueError(
             "the number of optimizer steps is not known: give --steps N, or "
             "--recipe, or --training with a file that sets it."
@@ -167,7 +168,7 @@ def read_config(options):
     if is_number and 0 < steps <= training.get("warmup_steps", 0):
         # The recipe's warm-up is for far more steps: use the default share.
         training = {k: v for k, v in training.items() if k != "warmup_steps"}
-    return TrainingConfig.read(options.training, options, **training)
+    return PretrainingSettings.read(options.training, options, **training)
 
 
 def main(argv=None):
@@ -183,20 +184,21 @@ def main(argv=None):
         check_directory(options.export)
     options.begun = time.monotonic()  # --time-limit counts from here
     keep_programs(options.compilation_cache)
-    if check_backend("pretraining", ("tensorflow", "jax")) == "jax":
-        from xlnet_tf.training.on_jax.run import JaxPretrainingRun
+    backend_name = check_backend("pretraining", ("tensorflow", "jax"))
+    from xlnet_tf.training.pretrain import pretrain
 
-        with JaxPretrainingRun(options, config) as run:
-            return run.train()
-    from xlnet_tf.training.pretraining import PretrainingRun
-    from xlnet_tf.training.strategy import make_strategy
+    if backend_name == "jax":
+        from xlnet_tf.training.on_jax import Jax
+
+        return pretrain(options, config, Jax(options, config))
+    from xlnet_tf.training.devices import make_strategy
+    from xlnet_tf.training.on_tensorflow import TensorFlow
 
     with command_line.warnings_in_a_line():
         strategy = make_strategy(
             options.strategy, options.tpu, config.worker_timeout
         )
-    with PretrainingRun(options, config, strategy, export) as run:
-        return run.train()
+    return pretrain(options, config, TensorFlow(strategy), export)
 
 
 def _model_options(options):

@@ -7,7 +7,7 @@ import transformers
 
 from benchmarks.contenders import NotAvailable
 from benchmarks.workload import batches
-from data_pipeline import command_line
+from data_pipeline.base import command_line
 
 FRAMEWORK = "torch"
 

@@ -5,7 +5,7 @@ import transformers
 
 from benchmarks.contenders.hugging_face import network_config
 from benchmarks.workload import batches
-from data_pipeline import command_line
+from data_pipeline.base import command_line
 
 FRAMEWORK = "torch"
 

@@ -7,7 +7,7 @@ import tempfile
 
 from benchmarks.workload.texts import read_lines
 from benchmarks.workload.texts import read_questions
-from data_pipeline import command_line
+from data_pipeline.base import command_line
 from data_pipeline.pretraining import PretrainingData
 from data_pipeline.records.build import build_records
 from data_pipeline.records.schema import RecordSettings

@@ -6,7 +6,6 @@ Shapes: B batch, T tokens, M memory length, P targets.
 import math
 
 import keras
-import orbit
 import tensorflow as tf
 
 from benchmarks.contenders import NotAvailable
@@ -20,9 +19,12 @@ from xlnet_tf.model.lora import AdaptableDense
 from xlnet_tf.model.lora import AdaptableEinsumDense
 from xlnet_tf.objectives import OBJECTIVES
 from xlnet_tf.optimizer import AdamW
-from xlnet_tf.training import pretraining_step
-from xlnet_tf.training.config import TrainingConfig
-from xlnet_tf.training.strategy import make_strategy
+from xlnet_tf.training import pretrain
+from xlnet_tf.training.devices import make_step_counter
+from xlnet_tf.training.devices import make_strategy
+from xlnet_tf.training.on_tensorflow import Steps
+from xlnet_tf.training.on_tensorflow import make_memory
+from xlnet_tf.training.settings import PretrainingSettings
 
 FRAMEWORK = "tensorflow"
 
@@ -51,7 +53,7 @@ def training_step(
         memory_length=memory_length,
         reuse_length=num_tokens // 2 if memory_length else 0,
     )
-    settings = TrainingConfig(batch_size=batch_size, **options)
+    settings = PretrainingSettings(batch_size=batch_size, **options)
     batch = batches.pretraining_batch(
         model,
         batch_size,
@@ -76,7 +78,7 @@ def objective_step(
     batch = batches.objective_batch(
         objective, model, batch_size, num_tokens, num_targets
     )
-    settings = TrainingConfig(
+    settings = PretrainingSettings(
         objective=objective, batch_size=batch_size, **options
     )
     return trainer_step(
@@ -107,7 +109,7 @@ def step_by_step(model, batch_size, num_tokens, num_targets, **options):
     rows = batch_size * passes
     # As many targets as the longest block has, in every pass.
     batch = batches.objective_batch("masked", model, rows, num_tokens, 6)
-    settings = TrainingConfig(
+    settings = PretrainingSettings(
         objective="masked",
         batch_size=rows,
         gradient_accumulation_steps=passes,
@@ -122,7 +124,7 @@ def trainer_step(config, training, features, first_half_length=0):
 
     Args:
         config: XLNetConfig or BertConfig.
-        training: TrainingConfig.
+        training: PretrainingSettings.
         features: dict of arrays.
         first_half_length: int, of its masks, as the records' objective gives
             it.
@@ -131,21 +133,14 @@ def trainer_step(config, training, features, first_half_length=0):
         callable.
     """
     strategy = make_strategy("one_device")
-    model, optimizer, memory = pretraining_step.build(
-        config, training, strategy
+    model, optimizer = pretrain.build(config, training, strategy)
+    steps = Steps(
+        *(model, optimizer, make_memory(model, training, strategy)),
+        pretrain.training_loss(model, first_half_length),
+        lambda **rows: tf.data.Dataset.from_tensors(features).repeat(),
+        *(training, make_step_counter(strategy), strategy),
     )
-    trainer = pretraining_step.PretrainingTrainer(
-        model,
-        optimizer,
-        memory,
-        tf.data.Dataset.from_tensors(features).repeat(),
-        training,
-        strategy,
-        orbit.utils.create_global_step(),
-        first_half_length,
-    )
-    one = tf.constant(1)
-    return lambda: trainer.train(one)
+    return lambda: steps.make(1)
 
 
 def inference(model, batch_size, num_tokens, jit_compile):

@@ -8,7 +8,7 @@ import platform
 import resource
 import time
 
-from data_pipeline import command_line
+from data_pipeline.base import command_line
 
 PACKAGES = (
     "xlnet_tf",

@@ -21,34 +21,31 @@ def lower_training_step(config, training, features):
 
     Args:
         config: XLNetConfig or BertConfig.
-        training: TrainingConfig.
+        training: PretrainingSettings.
         features: dict of arrays, a batch of one replica.
 
     Returns:
         str.
     """
-    import orbit
     import tensorflow as tf
 
     from xlnet_tf.model.kernels import fused
-    from xlnet_tf.training import pretraining_step
+    from xlnet_tf.training import pretrain
+    from xlnet_tf.training.devices import make_step_counter
+    from xlnet_tf.training.on_tensorflow import Steps
+    from xlnet_tf.training.on_tensorflow import make_memory
 
     fused.COMPILE_FOR = "tpu"
     strategy = tf.distribute.get_strategy()
-    model, optimizer, memory = pretraining_step.build(
-        config, training, strategy
-    )
-    trainer = pretraining_step.PretrainingTrainer(
-        model,
-        optimizer,
-        memory,
+    model, optimizer = pretrain.build(config, training, strategy)
+    steps = Steps(
+        *(model, optimizer, make_memory(model, training, strategy)),
+        pretrain.training_loss(model),
         None,
-        training,
-        strategy,
-        orbit.utils.create_global_step(),
+        *(training, make_step_counter(strategy), strategy),
     )
     features = {name: tf.constant(x) for name, x in features.items()}
-    step = tf.function(trainer._replica_step, jit_compile=True)
+    step = tf.function(steps.replica_step, jit_compile=True)
     return step.experimental_get_compiler_ir(features)(stage="stablehlo")
 
 

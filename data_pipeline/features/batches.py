@@ -12,8 +12,8 @@ S = R x O sequences, T tokens.
 import numpy as np
 import tensorflow as tf
 
+from data_pipeline.base.progress import Progress
 from data_pipeline.dataset_options import dataset_options
-from data_pipeline.progress import Progress
 
 # Batches whose rows are sorted by length together: a larger pool leaves less
 # padding, a smaller one mixes rows more randomly.

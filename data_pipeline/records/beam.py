@@ -20,6 +20,7 @@ import typing
 
 import numpy as np
 
+from data_pipeline.base import files
 from data_pipeline.records import held_out
 from data_pipeline.records import restart
 from data_pipeline.records.part import build_part
@@ -27,7 +28,6 @@ from data_pipeline.records.schema import SPLITS
 from data_pipeline.text.documents import Document
 from data_pipeline.text.files import ReadLog
 from data_pipeline.text.files import TextError
-from xlnet_tf import files
 
 _COUNTS = "parts.json"
 _WORKER_ERROR = re.compile(

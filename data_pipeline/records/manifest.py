@@ -13,6 +13,10 @@ import json
 import os
 import re
 
+from data_pipeline.base.checksums import pop_digest
+from data_pipeline.base.checksums import with_digest
+from data_pipeline.base.files import as_path
+from data_pipeline.base.files import is_remote
 from data_pipeline.records import tfrecord
 from data_pipeline.records.schema import DIRECTIONS
 from data_pipeline.records.schema import SPANS
@@ -21,10 +25,6 @@ from data_pipeline.records.schema import StoredFeature
 from data_pipeline.records.schema import check_lengths
 from data_pipeline.records.schema import stored_features
 from data_pipeline.tokenization.symbols import SPECIAL_IDS
-from xlnet_tf.files import as_path
-from xlnet_tf.files import is_remote
-from xlnet_tf.files.checksums import pop_digest
-from xlnet_tf.files.checksums import with_digest
 
 # 2: shards have the checksums of their first and last record. 3: there are
 # shards of several parts. The newest is written where it is needed only.

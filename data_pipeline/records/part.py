@@ -10,6 +10,8 @@ import typing
 
 import numpy as np
 
+from data_pipeline.base.files import as_path
+from data_pipeline.base.files import written_whole
 from data_pipeline.records import schema
 from data_pipeline.records import tfrecord
 from data_pipeline.records import writer
@@ -19,8 +21,6 @@ from data_pipeline.records.sequences import reverse_stream
 from data_pipeline.records.targets import sample_targets
 from data_pipeline.tokenization.symbols import UNKNOWN
 from data_pipeline.tokenization.symbols import UNKNOWN_ID
-from xlnet_tf.files import as_path
-from xlnet_tf.files import written_whole
 
 _COPY_BYTES = 1 << 24
 

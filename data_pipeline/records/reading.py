@@ -12,10 +12,10 @@ import time
 import numpy as np
 import tensorflow as tf
 
+from data_pipeline.base.files import as_path
 from data_pipeline.records.manifest import shard_path
 from data_pipeline.records.writer import TOKENIZER
 from data_pipeline.tokenization.tokenizer import Tokenizer
-from xlnet_tf.files import as_path
 
 # AutoGraph, which no function here needs, triples the time to build a dataset.
 without_autograph = tf.autograph.experimental.do_not_convert

@@ -14,6 +14,9 @@ import typing
 import numpy as np
 import sentencepiece
 
+from data_pipeline.base import files
+from data_pipeline.base.checksums import pop_digest
+from data_pipeline.base.checksums import with_digest
 from data_pipeline.records.manifest import MANIFEST
 from data_pipeline.records.manifest import read_manifest
 from data_pipeline.records.part import BuiltPart
@@ -21,9 +24,6 @@ from data_pipeline.records.writer import PLAN
 from data_pipeline.records.writer import WrittenShard
 from data_pipeline.text.documents import TEXT_FIELD
 from data_pipeline.text.files import sizes_and_times
-from xlnet_tf import files
-from xlnet_tf.files.checksums import pop_digest
-from xlnet_tf.files.checksums import with_digest
 
 # Paths and modification times of a set's text files, a cheap check that they
 # are unchanged. Not part of the set.

@@ -11,13 +11,13 @@ import math
 import re
 import typing
 
+from data_pipeline.base.settings import FRACTION_BELOW_1
+from data_pipeline.base.settings import NOT_NEGATIVE
+from data_pipeline.base.settings import POSITIVE
+from data_pipeline.base.settings import Settings
+from data_pipeline.base.settings import setting
 from data_pipeline.objectives.blocks import block_length
 from data_pipeline.objectives.blocks import half_lengths
-from data_pipeline.settings import FRACTION_BELOW_1
-from data_pipeline.settings import NOT_NEGATIVE
-from data_pipeline.settings import POSITIVE
-from data_pipeline.settings import Settings
-from data_pipeline.settings import setting
 
 SPLITS = ("train", "validation")
 SPANS = ("words", "subwords", "single_words")

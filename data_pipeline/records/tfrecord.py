@@ -18,8 +18,8 @@ import typing
 import google_crc32c
 import numpy as np
 
-from xlnet_tf.files import as_path
-from xlnet_tf.files import read_range
+from data_pipeline.base.files import as_path
+from data_pipeline.base.files import read_range
 
 FRAME_OVERHEAD = 16
 _HEADER = 12

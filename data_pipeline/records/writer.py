@@ -19,6 +19,17 @@ import re
 import typing
 import warnings
 
+from data_pipeline.base.files import as_path
+from data_pipeline.base.files import flush
+from data_pipeline.base.files import is_remote
+from data_pipeline.base.files import is_unfinished
+from data_pipeline.base.files import read_json_object
+from data_pipeline.base.files import remove
+from data_pipeline.base.files import write_bytes
+from data_pipeline.base.files import write_json
+from data_pipeline.base.files import written_whole
+from data_pipeline.base.locking import CannotLock
+from data_pipeline.base.locking import locked
 from data_pipeline.records import tfrecord
 from data_pipeline.records.manifest import MANIFEST
 from data_pipeline.records.manifest import all_shards
@@ -27,17 +38,6 @@ from data_pipeline.records.manifest import read_manifest
 from data_pipeline.records.manifest import shard_path
 from data_pipeline.records.manifest import shard_size
 from data_pipeline.records.tfrecord import BadRecord
-from xlnet_tf.files import as_path
-from xlnet_tf.files import flush
-from xlnet_tf.files import is_remote
-from xlnet_tf.files import is_unfinished
-from xlnet_tf.files import read_json_object
-from xlnet_tf.files import remove
-from xlnet_tf.files import write_bytes
-from xlnet_tf.files import write_json
-from xlnet_tf.files import written_whole
-from xlnet_tf.files.locking import CannotLock
-from xlnet_tf.files.locking import locked
 
 TOKENIZER = "spiece.model"
 PLAN = "build.json"

@@ -21,16 +21,16 @@ from fsspec.implementations.tar import TarFileSystem
 from fsspec.implementations.zip import ZipFileSystem
 from fsspec.utils import infer_compression
 
+from data_pipeline.base.files import as_path
+from data_pipeline.base.files import is_remote
+from data_pipeline.base.files import local_copy
+from data_pipeline.base.files import names_below
+from data_pipeline.base.files import size_of
+from data_pipeline.base.limits import ExpandedFile
 from data_pipeline.text import saved_datasets
 from data_pipeline.text.arrow_io import ZSTD_ENDINGS
 from data_pipeline.text.arrow_io import ZstdFile
 from data_pipeline.text.columnar import is_columnar
-from xlnet_tf.files import as_path
-from xlnet_tf.files import is_remote
-from xlnet_tf.files import local_copy
-from xlnet_tf.files import names_below
-from xlnet_tf.files import size_of
-from xlnet_tf.files.limits import ExpandedFile
 
 _ARCHIVE_ENDINGS = (
     ".zip",

@@ -1,6 +1,6 @@
 """Catalog of all tasks for fine-tuning."""
 
-from data_pipeline.command_line import near
+from data_pipeline.base.command_line import near
 from data_pipeline.tasks.examples import NUMBER_METRICS
 from data_pipeline.tasks.examples import TaskSpec
 from data_pipeline.tasks.examples import own_splits

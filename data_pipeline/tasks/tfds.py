@@ -1,5 +1,6 @@
 """Examples of published tasks from TensorFlow Datasets."""
 
+from data_pipeline.base.limits import first_line
 from data_pipeline.tasks.catalog import find_task
 from data_pipeline.tasks.examples import Answer
 from data_pipeline.tasks.examples import ChoiceExample
@@ -7,7 +8,6 @@ from data_pipeline.tasks.examples import PairExample
 from data_pipeline.tasks.examples import QuestionExample
 from data_pipeline.tasks.examples import TextExample
 from data_pipeline.tasks.examples import TokensExample
-from xlnet_tf.files.limits import first_line
 
 _SPLITS = {"train": "train", "dev": "validation", "test": "test"}
 _TASK_SPLITS = {

@@ -2,7 +2,7 @@
 
 import json
 
-from xlnet_tf.files.limits import MOST_JSON_BYTES
+from data_pipeline.base.limits import MOST_JSON_BYTES
 
 # Stands for a value that is not text: an object, bytes.
 NO_TEXT = object()

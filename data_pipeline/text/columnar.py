@@ -12,6 +12,8 @@ import contextlib
 import os
 import struct
 
+from data_pipeline.base.limits import check_expansion
+from data_pipeline.base.limits import in_a_line
 from data_pipeline.text.arrow_io import BoundedFile
 from data_pipeline.text.arrow_io import import_pyarrow
 from data_pipeline.text.arrow_values import as_bytes
@@ -19,8 +21,6 @@ from data_pipeline.text.arrow_values import class_names
 from data_pipeline.text.arrow_values import is_text
 from data_pipeline.text.arrow_values import value_reader
 from data_pipeline.text.files import TextError
-from xlnet_tf.files.limits import check_expansion
-from xlnet_tf.files.limits import in_a_line
 
 ENDINGS = (".parquet", ".arrow", ".feather")
 

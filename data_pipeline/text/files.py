@@ -15,13 +15,13 @@ import lzma
 import os
 import zlib
 
+from data_pipeline.base.files import as_path
+from data_pipeline.base.files import is_remote
+from data_pipeline.base.files import size_of
+from data_pipeline.base.limits import ExpandedFile
 from data_pipeline.text.arrow_io import ZSTD_ENDINGS
 from data_pipeline.text.arrow_io import ZstdFile
 from data_pipeline.text.saved_datasets import find_data_files
-from xlnet_tf.files import as_path
-from xlnet_tf.files import is_remote
-from xlnet_tf.files import size_of
-from xlnet_tf.files.limits import ExpandedFile
 
 COMPRESSED = {
     ".gz": gzip.open,

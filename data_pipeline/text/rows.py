@@ -6,15 +6,15 @@ import csv
 import json
 import os
 
+from data_pipeline.base.files import local_copy
+from data_pipeline.base.files import sha256_of
+from data_pipeline.base.files import size_of
+from data_pipeline.base.limits import in_a_line
 from data_pipeline.text import columnar
 from data_pipeline.text.files import COMPRESSED
 from data_pipeline.text.files import TextError
 from data_pipeline.text.files import count_bad_text
 from data_pipeline.text.lines import read_lines
-from xlnet_tf.files import local_copy
-from xlnet_tf.files import sha256_of
-from xlnet_tf.files import size_of
-from xlnet_tf.files.limits import in_a_line
 
 # A row is a document, which is held in memory and cannot be cut.
 MOST_CHARACTERS = 1 << 26

@@ -6,8 +6,8 @@ of several splits holds dataset_dict.json and a folder of a data set a split.
 
 import posixpath
 
-from xlnet_tf.files import as_path
-from xlnet_tf.files import read_json_object
+from data_pipeline.base.files import as_path
+from data_pipeline.base.files import read_json_object
 
 STATE = "state.json"
 INFO = "dataset_info.json"

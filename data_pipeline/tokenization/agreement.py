@@ -6,7 +6,7 @@ python -m data_pipeline.tokenization.agreement --tokenizer spiece.model \\
 
 import sys
 
-from data_pipeline import command_line
+from data_pipeline.base import command_line
 
 
 def agreement(tokenizer, texts, batch_size=256):

@@ -33,9 +33,9 @@ import unicodedata
 
 import sentencepiece
 
+from data_pipeline.base.limits import shown
 from data_pipeline.tokenization import model_file
 from data_pipeline.tokenization.symbols import BLANK
-from xlnet_tf.files.limits import shown
 
 _SURROGATES = re.compile("[\ud800-\udfff]")
 _QUOTES = ("``", "''")

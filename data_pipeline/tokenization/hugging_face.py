@@ -11,6 +11,15 @@ the end of a word. tests/slow/peers/test_transformers.py has an example of each.
 import json
 import warnings
 
+from data_pipeline.base.checksums import add_checksums
+from data_pipeline.base.checksums import verify_checksums
+from data_pipeline.base.files import as_path
+from data_pipeline.base.files import size_of
+from data_pipeline.base.files import write_bytes
+from data_pipeline.base.limits import MOST_JSON_BYTES
+from data_pipeline.base.limits import check_length
+from data_pipeline.base.models import as_model_path
+from data_pipeline.base.models import near_shipped
 from data_pipeline.tokenization import hugging_face_format
 from data_pipeline.tokenization import model_file
 from data_pipeline.tokenization.hugging_face_format import added_tokens
@@ -18,15 +27,6 @@ from data_pipeline.tokenization.hugging_face_format import damaged
 from data_pipeline.tokenization.hugging_face_format import normalizers
 from data_pipeline.tokenization.symbols import SPECIAL_SYMBOLS
 from data_pipeline.tokenization.tokenizer import Tokenizer
-from xlnet_tf.files import as_path
-from xlnet_tf.files import size_of
-from xlnet_tf.files import write_bytes
-from xlnet_tf.files.checksums import add_checksums
-from xlnet_tf.files.checksums import verify_checksums
-from xlnet_tf.files.limits import MOST_JSON_BYTES
-from xlnet_tf.files.limits import check_length
-from xlnet_tf.files.models import as_model_path
-from xlnet_tf.files.models import near_shipped
 
 PRESET_FILE = "assets/tokenizer/vocabulary.spm"
 MODEL_FILE = "spiece.model"

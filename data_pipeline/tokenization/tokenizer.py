@@ -11,6 +11,10 @@ import os
 import numpy as np
 import sentencepiece
 
+from data_pipeline.base.files import as_path
+from data_pipeline.base.files import size_of
+from data_pipeline.base.limits import check_length
+from data_pipeline.base.limits import shown
 from data_pipeline.tokenization import model_file
 from data_pipeline.tokenization.cleaning import check_text
 from data_pipeline.tokenization.cleaning import compile_cleaning
@@ -20,10 +24,6 @@ from data_pipeline.tokenization.commas import DigitCommas
 from data_pipeline.tokenization.symbols import BLANK
 from data_pipeline.tokenization.symbols import SPECIAL_SYMBOLS
 from data_pipeline.tokenization.symbols import missing_symbols
-from xlnet_tf.files import as_path
-from xlnet_tf.files import size_of
-from xlnet_tf.files.limits import check_length
-from xlnet_tf.files.limits import shown
 
 PUNCTUATION = frozenset('!"#$%&"()*+,-./:;?@[\\]^_`{|}~')
 # The released pieces have at most 18 bytes. TensorFlow Text crashes the process

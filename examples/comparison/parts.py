@@ -1,8 +1,8 @@
 """The commands of a comparison, their time, and what they must share."""
 
+from data_pipeline.base.files import read_json
+from data_pipeline.base.files import write_json
 from examples.commands import options_of
-from xlnet_tf.files import read_json
-from xlnet_tf.files import write_json
 
 PLAN = "plan.json"
 

@@ -6,11 +6,11 @@ the other.
 
 import math
 
+from data_pipeline.base.files import read_json
+from data_pipeline.base.files import read_json_lines
+from data_pipeline.base.files import write_json
+from data_pipeline.base.files import written_whole
 from examples.demo import bits_per_token
-from xlnet_tf.files import read_json
-from xlnet_tf.files import read_json_lines
-from xlnet_tf.files import write_json
-from xlnet_tf.files import written_whole
 from xlnet_tf.training.results.summary import SEEDS_FILE
 from xlnet_tf.training.results.summary import read_results as results_of_run
 

@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from data_pipeline.settings import read_file
+from data_pipeline.base.settings import read_file
 
 BACKBONES = ("xlnet", "bert")
 

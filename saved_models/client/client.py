@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
+from data_pipeline.base.files import as_path
 from saved_models.client.errors import Unavailable
-from xlnet_tf.files import as_path
 
 # Seconds before the first retry, doubled for each after, up to the longest.
 # Half as much or half again, at random, so that clients do not come at once.

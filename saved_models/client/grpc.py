@@ -6,8 +6,8 @@ package of Google, not this module.
 
 import numpy as np
 
+from data_pipeline.base.files import as_path
 from saved_models.client.errors import Unavailable
-from xlnet_tf.files import as_path
 
 _OPTIONS = (
     ("grpc.max_send_message_length", -1),

@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
+from data_pipeline.base.checksums import verify_checksums
+from data_pipeline.base.files import local_copy
+from data_pipeline.base.urls import UrlPath
 from saved_models.client.client import request_arrays
 from saved_models.versions import latest_version
-from xlnet_tf.files import local_copy
-from xlnet_tf.files.checksums import verify_checksums
-from xlnet_tf.files.urls import UrlPath
 
 _WHERE = "\n\t [["  # TensorFlow's messages name the operation after this
 # Errors of Python's loader for a SavedModel that is cut off or was changed.

@@ -13,10 +13,10 @@ import tempfile
 from google.protobuf import message
 from tensorflow.core.protobuf import saved_model_pb2
 
-from xlnet_tf.files import as_path
-from xlnet_tf.files import local_copy
-from xlnet_tf.files import size_of
-from xlnet_tf.files.limits import check_length
+from data_pipeline.base.files import as_path
+from data_pipeline.base.files import local_copy
+from data_pipeline.base.files import size_of
+from data_pipeline.base.limits import check_length
 
 # Operations that compute, none that reads or writes files, opens connections
 # or calls Python.

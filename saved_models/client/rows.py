@@ -11,10 +11,10 @@ import re
 
 import numpy as np
 
+from data_pipeline.base.files import as_path
 from data_pipeline.tasks import reading
 from data_pipeline.tasks.readers.formats import is_table
 from saved_models.client.client import inputs_of
-from xlnet_tf.files import as_path
 
 _MOST_SHOWN = 60  # characters of a value in a message
 # NumPy kind of dtype -> one, several of them

@@ -8,13 +8,13 @@ import re
 import pytest
 import yaml
 
-from data_pipeline import command_line
+from data_pipeline.base import command_line
 from examples import arrangements
 from examples import build_preset
 from examples import commands
 from xlnet_tf.config import XLNetConfig
-from xlnet_tf.training.config import FinetuningConfig
-from xlnet_tf.training.config import TrainingConfig
+from xlnet_tf.training.settings import FinetuningSettings
+from xlnet_tf.training.settings import PretrainingSettings
 
 LONG = " ".join(f"word{number}" for number in range(36)) + "."
 SHORT = "So it did."
@@ -176,7 +176,7 @@ def test_the_commands_follow_each_other_and_none_runs_twice(
         settings = json.loads((output / f"{stage}.json").read_text())
         assert settings.get("next_sentence_weight") == weight
         assert settings["warmup_steps"] == min(200, int(steps) // 4)
-        TrainingConfig(**settings)
+        PretrainingSettings(**settings)
     XLNetConfig.from_json(output / "model.json")
     assert str(output / "reading" / "preset") in trained[2]
     labelled = [command for command in ran if "xlnet_tf.finetune" in command]
@@ -192,7 +192,7 @@ def test_the_commands_follow_each_other_and_none_runs_twice(
         assert str(output / start) in command
         examples = command[command.index("--data") + 1]
         assert (tmp_path / examples).read_text().lower().startswith(begin)
-        FinetuningConfig(**json.loads((output / f"{stage}.json").read_text()))
+        FinetuningSettings(**json.loads((output / f"{stage}.json").read_text()))
     assert str(output / "naming" / "best") in trained[4]
     assert preset == output / "settling_longer" / "preset"
     build()

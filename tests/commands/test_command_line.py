@@ -14,9 +14,9 @@ import warnings
 
 import pytest
 
-from data_pipeline.command_line import parse
-from data_pipeline.command_line import run
-from data_pipeline.command_line import warnings_in_a_line
+from data_pipeline.base.command_line import parse
+from data_pipeline.base.command_line import run
+from data_pipeline.base.command_line import warnings_in_a_line
 from tests.conftest import ROOT
 
 
@@ -181,7 +181,7 @@ def test_an_interruption_that_becomes_an_error_or_nothing(capsys):
 
 IMPORTING = """
 import sys
-from data_pipeline import command_line
+from data_pipeline.base import command_line
 def main(argv):
     import stopped_in_its_import
     print("everything")

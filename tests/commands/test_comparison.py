@@ -6,7 +6,7 @@ import pathlib
 import pytest
 import yaml
 
-from data_pipeline import command_line
+from data_pipeline.base import command_line
 from examples.compare_objectives import SETTINGS
 from examples.compare_objectives import main
 from examples.comparison import report

@@ -5,7 +5,7 @@ import json
 import fsspec
 import pytest
 
-from data_pipeline.command_line import run
+from data_pipeline.base.command_line import run
 from tests.generation.test_generate import PROMPTS
 from tests.generation.test_generate import model_of
 from xlnet_tf import generate
@@ -104,7 +104,7 @@ def test_texts_in_a_bucket(preset, tmp_path, monkeypatch, capsys):
     def upload(source, path):
         uploaded[path] = source.read_bytes()
 
-    monkeypatch.setattr("xlnet_tf.files.hub.upload", upload)
+    monkeypatch.setattr("data_pipeline.base.hub.upload", upload)
     assert run(generate.main, [*command, "hf://a/b/texts.jsonl"]) == 0
     assert uploaded == {"hf://a/b/texts.jsonl": expected}
     assert [path.name for path in tmp_path.iterdir()] == ["texts.jsonl"]

@@ -3,8 +3,8 @@
 import fsspec
 import pytest
 
-from data_pipeline import command_line
 from data_pipeline import inspect
+from data_pipeline.base import command_line
 from data_pipeline.pretraining import PretrainingData
 from data_pipeline.records.reading import tokenizer_of_records
 from data_pipeline.tokenization.tokenizer import Tokenizer

@@ -6,8 +6,8 @@ import sys
 import pytest
 
 from data_pipeline import build_records
-from data_pipeline import progress
 from data_pipeline import train_tokenizer
+from data_pipeline.base import progress
 from tests.support.artefacts import TOKENIZER
 
 

@@ -11,7 +11,7 @@ import time
 import fsspec
 import pytest
 
-from data_pipeline import command_line
+from data_pipeline.base import command_line
 from data_pipeline.tasks.reading import read_examples
 from saved_models.versions import latest_version
 from tests.house import options
@@ -161,7 +161,7 @@ def replace_models(monkeypatch):
 
     monkeypatch.setattr("saved_models.client.local.load", load)
     monkeypatch.setattr("saved_models.predict.load", load)
-    evaluation = "xlnet_tf.training.results.evaluation.evaluate_task"
+    evaluation = "xlnet_tf.training.evaluation.evaluate_task"
     monkeypatch.setattr(evaluation, evaluate_task)
 
 

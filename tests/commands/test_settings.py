@@ -6,12 +6,12 @@ import json
 
 import pytest
 
-from data_pipeline.settings import FRACTION_BELOW_1
-from data_pipeline.settings import NOT_NEGATIVE
-from data_pipeline.settings import POSITIVE
-from data_pipeline.settings import Settings
-from data_pipeline.settings import add_options
-from data_pipeline.settings import setting
+from data_pipeline.base.settings import FRACTION_BELOW_1
+from data_pipeline.base.settings import NOT_NEGATIVE
+from data_pipeline.base.settings import POSITIVE
+from data_pipeline.base.settings import Settings
+from data_pipeline.base.settings import add_options
+from data_pipeline.base.settings import setting
 
 
 @dataclasses.dataclass(frozen=True)

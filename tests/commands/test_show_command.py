@@ -2,7 +2,7 @@
 
 import fsspec
 
-from data_pipeline import command_line
+from data_pipeline.base import command_line
 from tests.support.artefacts import TOKENIZER
 from xlnet_tf import show
 

@@ -11,10 +11,10 @@ import pytest
 
 import xlnet_tf
 from data_pipeline import build_records
+from data_pipeline.base.files import read_json
+from data_pipeline.base.files import sha256_of
+from data_pipeline.base.files import write_json
 from tests.house import earlier
-from xlnet_tf.files import read_json
-from xlnet_tf.files import sha256_of
-from xlnet_tf.files import write_json
 
 
 def test_token_ids_and_offsets():

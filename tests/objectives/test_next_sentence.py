@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from data_pipeline import command_line
+from data_pipeline.base import command_line
 from tests.support.oracle import B
 from tests.support.oracle import as_numpy
 from tests.support.oracle import largest_difference

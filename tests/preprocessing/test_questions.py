@@ -19,7 +19,7 @@ from xlnet_tf import XLNetBackbone
 from xlnet_tf import XLNetQuestionAnswering
 from xlnet_tf.preprocessing.questions import XLNetQuestionAnsweringPreprocessor
 from xlnet_tf.tasks.losses import SpanLoss
-from xlnet_tf.training.config import FinetuningConfig
+from xlnet_tf.training.settings import FinetuningSettings
 
 SETTINGS = {"sequence_length": 31, "stride": 7, "max_question_length": 5}
 CONTEXTS = [
@@ -344,7 +344,7 @@ def test_the_loss_of_a_run(task, preprocessor):
     outputs = task.outputs_of(features, training=True)
     for spec, tells in (("squad-1.1", False), ("squad-2.0", True)):
         arguments = task.arguments_for(
-            find_task(spec), FinetuningConfig(), None
+            find_task(spec), FinetuningSettings(), None
         )
         assert arguments["null_threshold"] == (0.0 if tells else None)
         config = {**task.get_config(), **arguments}

@@ -11,6 +11,7 @@ import pytest
 import tensorflow as tf
 
 from data_pipeline import build_records
+from data_pipeline.base.files import copy_tree
 from data_pipeline.pretraining import PretrainingData
 from data_pipeline.records import build as builder
 from data_pipeline.records import held_out
@@ -27,7 +28,6 @@ from tests.support.record_fixtures import record_options
 from tests.support.record_fixtures import run_build
 from tests.support.record_fixtures import small_parts
 from tests.support.record_fixtures import write_corpus
-from xlnet_tf.files import copy_tree
 
 
 @pytest.fixture(scope="module")
@@ -419,7 +419,7 @@ def test_one_line_errors(corpus, tmp_path, capsys, monkeypatch):
     def flush(file):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("xlnet_tf.files.flush", flush)
+    monkeypatch.setattr("data_pipeline.base.files.flush", flush)
     assert run_build(corpus, tmp_path / "set") == 1
     check("the disk is full while writing")
     # Apache Beam: not installed, or its options without a runner.

@@ -20,7 +20,7 @@ from tests.support.record_fixtures import TARGETS
 from tests.support.record_fixtures import TOKENS
 from tests.support.record_fixtures import write_set
 from xlnet_tf.objectives import OBJECTIVES
-from xlnet_tf.training.config import TrainingConfig
+from xlnet_tf.training.settings import PretrainingSettings
 
 ROWS, LENGTH, VOCABULARY, GOAL = 64, 128, 97, 19
 
@@ -293,6 +293,6 @@ def test_an_order_of_the_callers(tmp_path):
 
 
 def test_the_names_are_the_same_everywhere():
-    choices = TrainingConfig.__dataclass_fields__["objective"].metadata
+    choices = PretrainingSettings.__dataclass_fields__["objective"].metadata
     assert set(READERS) == set(OBJECTIVES) - {"next_sentence"}
     assert set(choices["choices"]) == set(READERS)

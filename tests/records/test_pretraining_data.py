@@ -12,6 +12,7 @@ import pytest
 import tensorflow as tf
 
 from data_pipeline import pretraining
+from data_pipeline.base import files
 from data_pipeline.objectives import permutation
 from data_pipeline.objectives.released import parse_released
 from data_pipeline.objectives.released import released_batch
@@ -30,7 +31,6 @@ from tests.support.record_fixtures import numbers
 from tests.support.record_fixtures import take
 from tests.support.record_fixtures import write_set
 from tests.support.run_fixtures import write_records
-from xlnet_tf import files
 
 
 @pytest.fixture(scope="module")

@@ -9,6 +9,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from data_pipeline.base import locking
+from data_pipeline.base.files import read_json
+from data_pipeline.base.files import write_json
 from data_pipeline.records import schema
 from data_pipeline.records import tfrecord
 from data_pipeline.records import writer
@@ -16,9 +19,6 @@ from data_pipeline.records.writer import read_manifest
 from data_pipeline.records.writer import verify_records
 from tests.support.record_fixtures import flip_byte
 from tests.support.record_fixtures import write_set
-from xlnet_tf.files import locking
-from xlnet_tf.files import read_json
-from xlnet_tf.files import write_json
 
 SIZES = {"a_name": 3, "token_ids": 1024, "z": 300, "empty": 0}
 
@@ -155,7 +155,7 @@ def test_full_disk_names_the_file(tmp_path, monkeypatch):
         if "part" in file.name:
             raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("xlnet_tf.files.flush", flush)
+    monkeypatch.setattr("data_pipeline.base.files.flush", flush)
     with pytest.raises(OSError, match="part-train-0") as caught:
         write_set(tmp_path / "set")
     assert caught.value.errno == errno.ENOSPC

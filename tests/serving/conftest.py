@@ -2,7 +2,7 @@
 
 import pytest
 
-from data_pipeline.command_line import run
+from data_pipeline.base.command_line import run
 from saved_models import export
 from tests.support.export_fixtures import artefact
 from tests.support.export_fixtures import export as write_export

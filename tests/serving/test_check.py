@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import xlnet_tf
-from data_pipeline.command_line import run
+from data_pipeline.base.command_line import run
 from data_pipeline.tasks.examples import TextExample
 from saved_models import export
 from saved_models.check import TOLERANCES

@@ -9,6 +9,8 @@ import tensorflow as tf
 import tensorflow_text
 
 import saved_models
+from data_pipeline.base.checksums import verify_checksums
+from data_pipeline.base.files import copy_tree
 from data_pipeline.tokenization.tokenizer import Tokenizer
 from saved_models import model_card
 from saved_models import warm_up
@@ -34,8 +36,6 @@ from tests.support.export_fixtures import log_probabilities
 from tests.support.export_fixtures import shared_model
 from tests.support.export_fixtures import tiny_tokenizer
 from tests.support.samples import tiny_model
-from xlnet_tf.files import copy_tree
-from xlnet_tf.files.checksums import verify_checksums
 
 PACKAGE = pathlib.Path(model_card.__file__).parent
 TEXTS = ["Ba co <mask> fi, 9 code <mask>", "", "größer \u2028 <mask>"]

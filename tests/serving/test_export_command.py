@@ -12,7 +12,9 @@ import pytest
 
 import saved_models
 import xlnet_tf
-from data_pipeline.command_line import run
+from data_pipeline.base.checksums import add_checksums
+from data_pipeline.base.command_line import run
+from data_pipeline.base.files import copy_tree
 from saved_models import export
 from saved_models import versions
 from saved_models.loading import load_tokenizer
@@ -23,8 +25,6 @@ from tests.support.export_fixtures import tiny_tokenizer
 from tests.support.task_export_fixtures import TASKS
 from tests.support.task_export_fixtures import shared_task
 from tests.support.task_export_fixtures import write_run
-from xlnet_tf.files import copy_tree
-from xlnet_tf.files.checksums import add_checksums
 from xlnet_tf.weights.hugging_face.writer import save_hugging_face
 
 PACKAGE = pathlib.Path(export.__file__).parent

@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 
 import saved_models
-from data_pipeline.command_line import run
+from data_pipeline.base.command_line import run
 from saved_models import predict
 from saved_models.versions import latest_version
 from tests.support.export_fixtures import log_probabilities

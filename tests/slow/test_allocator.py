@@ -19,7 +19,7 @@ MIB = 2**20
 # Pages that the system provides for the second of two equal blocks.
 PROGRAM = f"""
 import ctypes, os, resource, sys
-from xlnet_tf.training.runs.allocator import keep_freed_memory
+from xlnet_tf.training.startup import keep_freed_memory
 
 os.sched_setaffinity(0, [min(os.sched_getaffinity(0))])  # few cores
 kept = "--keep" in sys.argv and keep_freed_memory()

@@ -10,7 +10,7 @@ import json
 import pytest
 import yaml
 
-from data_pipeline import command_line
+from data_pipeline.base import command_line
 from examples import commands
 from examples.compare_objectives import SETTINGS
 from examples.compare_objectives import main

@@ -49,7 +49,7 @@ LINES = {
         "from xlnet_tf.objectives.last_token import LastToken\n\n"
         'OBJECTIVES = {\n    "last_token": LastToken,\n',
     ),
-    "xlnet_tf/training/config/pretraining.py": (
+    "xlnet_tf/training/settings.py": (
         "    steps: int = setting(",
         '    added: int = setting(1, "of an example", POSITIVE)\n'
         "    steps: int = setting(",

@@ -3,18 +3,18 @@
 Every kind of task is run in `test_earlier_runs.py`.
 """
 
+import functools
 import json
 import os
 import signal
 
 import keras
 import numpy as np
-import orbit
 import pytest
 import tensorflow as tf
 
 import xlnet_tf
-from data_pipeline import command_line
+from data_pipeline.base import command_line
 from data_pipeline.features.batches import Batches
 from data_pipeline.tasks.catalog import find_task
 from saved_models.export import export_model
@@ -24,20 +24,28 @@ from tests.support.finetuning_steps import make_examples
 from tests.support.finetuning_steps import setup
 from tests.support.replicas import two_replicas
 from xlnet_tf import generate
-from xlnet_tf.training import finetuning_step
-from xlnet_tf.training.finetuning import FinetuningRun
+from xlnet_tf.training import finetune as training
+from xlnet_tf.training.devices import make_step_counter
+from xlnet_tf.training.evaluation import Evaluator
+from xlnet_tf.training.evaluation import padded_lengths
+from xlnet_tf.training.on_tensorflow import Steps
+from xlnet_tf.training.on_tensorflow import TensorFlow
 from xlnet_tf.training.update import make_optimizer
 from xlnet_tf.weights.layer_state import lora_groups
 from xlnet_tf.weights.layer_state import lora_layers
 
 pytestmark = pytest.mark.slow
+MODULES = {
+    "Task.save_to_preset": "xlnet_tf.tasks.task",
+    "write_all": "xlnet_tf.training.finetune",
+}
 
 
 def train(name="classification", strategy=None, **settings):
     """Weights after the steps, and the loss of the last loop."""
     strategy, config, model = setup(name, strategy, **settings)
     rows = encoded(name, make_examples(name), True, config)
-    lengths = finetuning_step.padded_lengths(config.sequence_length)
+    lengths = padded_lengths(config.sequence_length)
     batches = Batches(rows, config.batch_size, lengths, seed=3)
     with strategy.scope():
         if config.lora_rank:
@@ -45,19 +53,13 @@ def train(name="classification", strategy=None, **settings):
         optimizer = make_optimizer(
             model, config, layer_decay=config.layer_decay
         )
-        step = orbit.utils.create_global_step()
-    trainer = finetuning_step.FinetuningTrainer(
-        model,
-        optimizer,
-        finetuning_step.distribute_examples(
-            batches, config, strategy, start_step=0
-        ),
-        config,
-        strategy,
-        step,
+    steps = Steps(
+        *(model, optimizer, None, training.training_loss(model)),
+        functools.partial(batches.training, range(config.steps)),
+        *(config, make_step_counter(strategy), strategy),
     )
-    output = trainer.train(tf.constant(config.steps))
-    return [np.array(v) for v in model.trainable_variables], output["loss"]
+    figures = steps.make(config.steps).scalars()
+    return [np.array(v) for v in model.trainable_variables], figures["loss"]
 
 
 @pytest.mark.parametrize("name", ["classification", "ner", "seq2seq"])
@@ -154,17 +156,17 @@ def test_a_resumed_run_equals_an_uninterrupted_one(
         directory.mkdir()
     assert fixtures.run(*options(whole, preset, **settings)) == 0
     calls = []
-    score = finetuning_step.FinetuningEvaluator.evaluate
+    score = Evaluator.evaluate
 
-    def evaluate(self, num_steps=None):
-        calls.append(num_steps)
+    def evaluate(self, must_stop=None):
+        calls.append(must_stop)
         if len(calls) == 2:
             os.kill(os.getpid(), signal.SIGTERM)
-        return score(self, num_steps)
+        return score(self, must_stop)
 
     arguments = options(parts, preset, **settings)
     with monkeypatch.context() as patch:
-        patch.setattr(finetuning_step.FinetuningEvaluator, "evaluate", evaluate)
+        patch.setattr(Evaluator, "evaluate", evaluate)
         assert fixtures.run(*arguments) == 143
     assert not (parts / "run" / "results.json").exists()
     assert [
@@ -236,7 +238,7 @@ def test_what_adapters_leave(tmp_path, preset, capsys):
         assert a["probabilities"] == pytest.approx(b["probabilities"])
 
 
-@pytest.mark.parametrize("during", ["save_best", "finish"])
+@pytest.mark.parametrize("during", ["Task.save_to_preset", "write_all"])
 def test_a_kill_changes_nothing(tmp_path, preset, monkeypatch, during):
     """While the best weights are written, or once patience is over."""
 
@@ -245,7 +247,7 @@ def test_a_kill_changes_nothing(tmp_path, preset, monkeypatch, during):
 
     arguments = options(tmp_path, preset, patience=1, learning_rate=1e-12)
     with monkeypatch.context() as patch:
-        patch.setattr(FinetuningRun, during, killed)
+        patch.setattr(f"{MODULES[during]}.{during}", killed)
         assert fixtures.run(*arguments) == 1
     output = tmp_path / "run"
     assert not (output / "results.json").exists()
@@ -279,10 +281,9 @@ def test_targets_on_replicas_are_those_of_one_device():
         rows = encoded("seq2seq", examples, False, config)
         # One length of rows is one program of each replica.
         batches = Batches(rows, config.batch_size, [config.sequence_length])
-        dataset = finetuning_step.distribute_examples(batches, config, strategy)
-        evaluator = finetuning_step.FinetuningEvaluator(
+        evaluator = Evaluator(
             *(model, find_task("seq2seq"), None),
-            *({"dev": (examples, rows, dataset)}, strategy),
+            *({"dev": (examples, rows, batches)}, config, TensorFlow(strategy)),
         )
         found.append(evaluator.decoded("dev"))
     for one, other in zip(*found, strict=True):

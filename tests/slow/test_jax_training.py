@@ -20,7 +20,7 @@ from tests.support.killed_runs import end_of
 from tests.support.replicas import two_replicas
 from tests.support.training_fixtures import one_device
 from xlnet_tf import train
-from xlnet_tf.training import strategy
+from xlnet_tf.training import devices
 
 pytestmark = [
     pytest.mark.slow,
@@ -32,9 +32,9 @@ STEPS = 50
 
 PROGRAM = """
 import os, pathlib, signal, sys, threading, time
-from data_pipeline import command_line
+from data_pipeline.base import command_line
 from xlnet_tf import train
-from xlnet_tf.training.on_jax import run as on_jax
+from xlnet_tf.training import on_jax
 
 def make_step(*arguments, make=on_jax.make_step):
     step = make(*arguments)
@@ -76,8 +76,8 @@ more = ["--objective", "masked", "--next-sentence-weight", "1"]
 more += ["--precision", "bfloat16", "--steps", "2", "--warmup-steps", "0"]
 assert run("masked/run", *more) == 0
 assert run("masked/run", *more, "--steps", "3") == 0  # goes on
-refused = ["--export", "3"], ["--profile"], ["--precision", "float16"]
-for more in refused:
+refused = ["--export", "3"], ["--profile"]
+for more in (*refused, ["--precision", "float16"]):
     assert run("refused", *more) == 1
 for strategy in ("multi_worker", "tpu"):
     assert run("refused", "--strategy", strategy) == 1
@@ -116,7 +116,7 @@ def runs(tmp_path_factory):
     for name, make in (("one", one_device), ("replicas", two_replicas)):
         argv = [*options, "--output", str(directory / name / "run")]
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(strategy, "make_strategy", lambda *_, m=make: m())
+            patch.setattr(devices, "make_strategy", lambda *_, m=make: m())
             assert train.main(argv) == 0
     result = subprocess.run(
         [sys.executable, "-c", PROGRAM, str(directory), *options],

@@ -12,7 +12,6 @@ from tests.support.replicas import two_replicas
 from tests.support.run_fixtures import run_train
 from tests.support.run_fixtures import write_configs
 from tests.support.training_fixtures import one_device
-from xlnet_tf.training import strategy
 
 pytestmark = pytest.mark.slow
 
@@ -20,7 +19,8 @@ pytestmark = pytest.mark.slow
 def test_a_mixed_run(tmp_path, monkeypatch, capfd):
     devices = {"one_device": one_device, "mirrored": two_replicas}
     monkeypatch.setattr(
-        strategy, "make_strategy", lambda name, *_: devices[name]()
+        "xlnet_tf.training.devices.make_strategy",
+        lambda name, *_: devices[name](),
     )
     sets = [
         run_fixtures.write_records(tmp_path / name, num_sentences=count)

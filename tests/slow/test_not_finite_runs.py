@@ -8,20 +8,18 @@ import json
 import shutil
 
 import numpy as np
-import orbit
 import pytest
 import tensorflow as tf
 
-from data_pipeline import command_line
+from data_pipeline.base import command_line
 from data_pipeline.pretraining import PretrainingData
 from tests.support import artefacts
 from tests.support.replicas import two_replicas
 from tests.support.training_fixtures import ArrayData
+from tests.support.training_fixtures import Trained
 from tests.support.training_fixtures import one_device
-from tests.support.training_fixtures import settings
 from tests.support.training_fixtures import tiny_config
 from xlnet_tf import train
-from xlnet_tf.training import pretraining_step
 
 pytestmark = pytest.mark.slow
 
@@ -43,39 +41,31 @@ def on_all_replicas(strategy, variables):
 )
 def test_a_skipped_step_leaves_all_as_it_was(make_strategy, parts, precision):
     """The NaN is in a row of the last replica alone."""
-    strategy = make_strategy()
-    training = settings(
+    data = ArrayData()
+    data.features["target_weights"][2, -1, 0] = np.nan
+    made = Trained(
+        make_strategy(),
+        steps=0,
+        config=tiny_config(num_layers=1),
+        data=data,
         jit_compile=True,
         on_not_finite="skip",
         hide_empty_memory=True,
         gradient_accumulation_steps=parts,
         precision=precision,
     )
-    model, optimizer, memory = pretraining_step.build(
-        tiny_config(num_layers=1), training, strategy
-    )
-    data = ArrayData()
-    data.features["target_weights"][2, -1, 0] = np.nan
-    trainer = pretraining_step.PretrainingTrainer(
-        model,
-        optimizer,
-        memory,
-        pretraining_step.distribute_records(data, training, strategy),
-        training,
-        strategy,
-        orbit.utils.create_global_step(),
-    )
-    state = [*model.weights, *memory.weights, *optimizer.variables]
+    optimizer, strategy = made.optimizer, made.strategy
+    state = [*made.model.weights, *made.memory.weights, *optimizer.variables]
     state = [x for x in state if x is not optimizer.iterations]
-    trainer.train(tf.constant(2))
+    made.train(2)
     before = on_all_replicas(strategy, state)
-    found = trainer.train(tf.constant(1))
-    assert found["skipped_steps"] == 1
+    figures = made.train(1)
+    assert figures["skipped_steps"] == 1
     after = on_all_replicas(strategy, state)
     for one, other in zip(before, after, strict=True):
         np.testing.assert_array_equal(one, other)
-    found = trainer.train(tf.constant(2))
-    assert np.isfinite(found["loss"]) and "skipped_steps" not in found
+    figures = made.train(2)
+    assert np.isfinite(figures["loss"]) and "skipped_steps" not in figures
     changed = on_all_replicas(strategy, state)
     assert any((x != y).any() for x, y in zip(after, changed, strict=True))
     counted = on_all_replicas(strategy, [optimizer.iterations])
@@ -121,9 +111,10 @@ def test_a_run_stops_says_why_and_goes_on_without_the_step(
 
     def command(*more):
         status = command_line.run(train.main, [*argv, *more])
-        return status, capfd.readouterr().err
+        said = capfd.readouterr()
+        return status, said.out, said.err
 
-    status, error = command()
+    status, _, error = command()
     assert status == 1
     (error,) = [x for x in error.splitlines() if x.startswith("error: ")]
     assert f"nan) at step {BAD}. {output}/not_finite.jsonl names" in error
@@ -135,7 +126,7 @@ def test_a_run_stops_says_why_and_goes_on_without_the_step(
     checkpoints = output / "checkpoints"
     assert [x.name for x in checkpoints.glob("*.index")] == ["ckpt-4.index"]
 
-    status, error = command("--on-not-finite", "skip")
+    status, _, error = command("--on-not-finite", "skip")
     assert status == 0
     assert "skipped 1 not finite" in error
     metrics = [

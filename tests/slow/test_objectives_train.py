@@ -12,12 +12,11 @@ import pytest
 
 import saved_models
 import xlnet_tf
-from data_pipeline import command_line
+from data_pipeline.base import command_line
 from tests.support import artefacts
 from tests.support.replicas import two_replicas
 from tests.support.training_fixtures import one_device
 from xlnet_tf import train
-from xlnet_tf.training import strategy
 
 pytestmark = pytest.mark.slow
 
@@ -42,7 +41,8 @@ def test_a_run_of_an_objective(objective, records, tmp_path, monkeypatch):
     # One strategy of replicas after the other needs keys of its own.
     devices = {"one_device": one_device, "mirrored": two_replicas}
     monkeypatch.setattr(
-        strategy, "make_strategy", lambda name, *_: devices[name]()
+        "xlnet_tf.training.devices.make_strategy",
+        lambda name, *_: devices[name](),
     )
     training = {**artefacts.TRAINING, "objective": objective}
     (tmp_path / "training.json").write_text(json.dumps(training))

@@ -26,7 +26,7 @@ def watch(event, arguments):
         tried.append(f"{event} {arguments[-2:]}")
 
 sys.addaudithook(watch)
-from data_pipeline import command_line
+from data_pipeline.base import command_line
 
 for name, argv in json.load(open(sys.argv[1])):
     main = importlib.import_module(name).main

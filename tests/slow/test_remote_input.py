@@ -18,7 +18,7 @@ tf.distribute.Server(cluster, job_name="worker", task_index=0).join()
 CLIENT = """
 import os, sys, numpy as np, tensorflow as tf
 from data_pipeline.features.batches import Batches, EncodedExamples
-from xlnet_tf.training.strategy import checkpoint_options
+from xlnet_tf.training.devices import checkpoint_options
 
 tf.config.experimental_connect_to_host(sys.argv[1], job_name="worker")
 rows = EncodedExamples(

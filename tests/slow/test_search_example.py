@@ -6,7 +6,7 @@ import shlex
 import pytest
 
 import xlnet_tf
-from data_pipeline import command_line
+from data_pipeline.base import command_line
 from examples import search_classifier
 from tests.support.export_fixtures import tiny_tokenizer
 from xlnet_tf import finetune

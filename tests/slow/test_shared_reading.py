@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from data_pipeline.base.files import read_json_lines
 from data_pipeline.pretraining import PretrainingData
 from tests.support import artefacts
 from tests.support.record_fixtures import RECORDS
@@ -14,7 +15,6 @@ from tests.support.record_fixtures import numbers
 from tests.support.record_fixtures import take
 from tests.support.record_fixtures import write_set
 from xlnet_tf import train
-from xlnet_tf.files import read_json_lines
 
 pytestmark = pytest.mark.slow
 

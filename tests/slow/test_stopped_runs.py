@@ -13,14 +13,15 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from data_pipeline import command_line
+from data_pipeline.base import command_line
+from data_pipeline.base.files import as_path
 from tests.conftest import ROOT
 from tests.support import artefacts
 from xlnet_tf import train
-from xlnet_tf.files import as_path
-from xlnet_tf.training import pretraining
-from xlnet_tf.training import pretraining_step
-from xlnet_tf.training.runs.checkpoints import has_steps
+from xlnet_tf.objectives.pretrainer import XLNetPretrainer
+from xlnet_tf.training import on_tensorflow
+from xlnet_tf.training import pretrain
+from xlnet_tf.training.checkpoints import has_steps
 
 pytestmark = pytest.mark.slow
 
@@ -96,17 +97,14 @@ def test_control_c_stops_it_with_a_checkpoint(arguments, tmp_path):
 @pytest.mark.parametrize(
     ("owner", "name"),
     [
-        (pretraining_step.PretrainingTrainer, "loss_sums"),
-        (pretraining.PretrainingRun, "save_best"),
+        (XLNetPretrainer, "loss_sums"),
+        (on_tensorflow.MeanLoss, "evaluate"),
     ],
 )
 def test_a_run_in_a_bucket_stops_in_time_and_goes_on(
     arguments, pretrained, bucket, monkeypatch, owner, name
 ):
-    """In a step, and after an evaluation, before its weights are written.
-
-    Fine-tuning is stopped in an evaluation (`test_finetuning_runs.py`).
-    """
+    """In a step, and in an evaluation, which is made again."""
     terminated = getattr(owner, name)
 
     def terminate(*values, **named):
@@ -147,14 +145,14 @@ def test_a_run_in_a_bucket_stops_in_time_and_goes_on(
 @pytest.mark.parametrize(
     ("owner", "name"),
     [
-        (pretraining_step.PretrainingEvaluator, "eval_begin"),
-        (pretraining.PretrainingRun, "save_best"),
+        (on_tensorflow.MeanLoss, "evaluate"),
+        (pretrain, "save"),
     ],
 )
 def test_an_evaluation_that_a_kill_prevented_is_made_on_resume(
     arguments, tmp_path, monkeypatch, owner, name
 ):
-    def killed(*arguments):
+    def killed(*arguments, **named):
         raise RuntimeError("killed")
 
     argv = arguments(steps=4, evaluation_interval=4)

@@ -11,9 +11,9 @@ import struct
 import pytest
 import tensorflow as tf
 
-from xlnet_tf.training.config import TrainingConfig
-from xlnet_tf.training.runs.progress import trackers
-from xlnet_tf.training.runs.progress.log import MetricsLog
+from xlnet_tf.training import trackers
+from xlnet_tf.training.log import MetricsLog
+from xlnet_tf.training.settings import PretrainingSettings
 
 # What the clients' own packages warn of is not ours.
 pytestmark = [
@@ -30,7 +30,7 @@ def needs(name):
 
 def run_steps(directory, service, steps, fail=False):
     """Log steps of a run, beginning with those of a lost checkpoint."""
-    config = TrainingConfig(steps=100, log_to=service)
+    config = PretrainingSettings(steps=100, log_to=service)
     global_step = tf.Variable(steps[0] - 1, dtype=tf.int64)
     with MetricsLog(
         directory, config, global_step, lambda *_: "", quiet=True

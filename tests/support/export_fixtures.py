@@ -11,7 +11,7 @@ import tensorflow as tf
 import tensorflow_text  # noqa: F401  registers SentencePiece's ops
 from tensorflow.core.protobuf import saved_model_pb2
 
-from data_pipeline.command_line import run
+from data_pipeline.base.command_line import run
 from data_pipeline.tokenization.symbols import CLS_ID
 from data_pipeline.tokenization.symbols import MASK_ID
 from data_pipeline.tokenization.symbols import SEP_ID

@@ -5,7 +5,7 @@ import json
 import numpy as np
 
 import xlnet_tf
-from data_pipeline import command_line
+from data_pipeline.base import command_line
 from data_pipeline.tokenization.tokenizer import Tokenizer
 from tests.support.samples import tiny_model
 from tests.support.samples import tiny_sentences

@@ -13,13 +13,13 @@ from data_pipeline.tokenization.tokenizer import Tokenizer
 from tests.support.samples import tiny_model
 from tests.support.samples import tiny_sentences
 from xlnet_tf.tasks import task_class
-from xlnet_tf.training.config import FinetuningConfig
+from xlnet_tf.training.settings import FinetuningSettings
 
 LABELS = ("O", "B-x", "I-x")
 
 
 def make_config(**settings):
-    return FinetuningConfig(
+    return FinetuningSettings(
         **{
             "steps": 4,
             "batch_size": 4,

@@ -13,18 +13,17 @@ import os
 import signal
 import tempfile
 
-from data_pipeline import command_line
+from data_pipeline.base import command_line
 from tests.support.preloaded import divide_cpu
 
 _IMPORTS = [
     "keras",
     "tensorflow",
     "tensorflow_text",
-    "orbit",
     "sentencepiece",
     "saved_models.export",
-    "xlnet_tf.training.finetuning",
-    "xlnet_tf.training.pretraining",
+    "xlnet_tf.training.finetune",
+    "xlnet_tf.training.pretrain",
 ]
 
 

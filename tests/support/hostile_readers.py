@@ -193,11 +193,11 @@ def _tokenizer_json(path):
 
 def _settings(path):
     from saved_models.settings import ExportSettings
-    from xlnet_tf.training.config import FinetuningConfig
-    from xlnet_tf.training.config import TrainingConfig
+    from xlnet_tf.training.settings import FinetuningSettings
+    from xlnet_tf.training.settings import PretrainingSettings
 
     files = {}
-    for cls in (TrainingConfig, FinetuningConfig, ExportSettings):
+    for cls in (PretrainingSettings, FinetuningSettings, ExportSettings):
         values = {k: v for k, v in cls().to_dict().items() if v is not None}
         values = json.loads(json.dumps(values))
         files[f"{cls.__name__}.json"] = cls, json.dumps(values)

@@ -6,7 +6,7 @@ import hashlib
 import numpy as np
 
 from data_pipeline import build_records
-from data_pipeline import command_line
+from data_pipeline.base import command_line
 from data_pipeline.objectives import permutation
 from data_pipeline.records import schema
 from data_pipeline.records import tfrecord

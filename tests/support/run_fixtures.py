@@ -2,7 +2,7 @@
 
 import json
 
-from data_pipeline import command_line
+from data_pipeline.base import command_line
 from data_pipeline.records.build import build_records
 from data_pipeline.records.schema import RecordSettings
 from data_pipeline.tokenization.tokenizer import Tokenizer

@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 import xlnet_tf
-from data_pipeline.command_line import run
+from data_pipeline.base.command_line import run
 from saved_models import export
 from tests.support import finetuning_fixtures
 from tests.support.export_fixtures import PIECES

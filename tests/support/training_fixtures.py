@@ -1,15 +1,18 @@
 """Small runs for the tests of training: data of memory, two CPU devices."""
 
+import functools
 import types
 
 import numpy as np
-import orbit
 import tensorflow as tf
 
 import xlnet_tf
 from data_pipeline.dataset_options import dataset_options
-from xlnet_tf.training import pretraining_step
-from xlnet_tf.training.config import TrainingConfig
+from xlnet_tf.training import pretrain
+from xlnet_tf.training.devices import make_step_counter
+from xlnet_tf.training.on_tensorflow import Steps
+from xlnet_tf.training.on_tensorflow import make_memory
+from xlnet_tf.training.settings import PretrainingSettings
 
 BATCH, TOKENS, TARGETS, VOCABULARY = 4, 14, 5, 97
 
@@ -84,7 +87,7 @@ def tiny_config(**overrides):
 
 
 def settings(**overrides):
-    return TrainingConfig(
+    return PretrainingSettings(
         **{
             "steps": 20,
             "warmup_steps": 2,
@@ -101,32 +104,54 @@ def one_device():
 
 
 class Trained:
-    """A few steps on a strategy, and what they left."""
+    """A model on a strategy that is trained for a few steps.
 
-    def __init__(self, strategy, steps=5, config=None, **overrides):
-        training = settings(**overrides)
-        self.model, self.optimizer, self.memory = pretraining_step.build(
-            config or tiny_config(), training, strategy
+    Attributes:
+        model, optimizer, memory, steps: of a run.
+        scalars: figures of the steps.
+        weights, memories: lists of arrays, what the steps left.
+    """
+
+    def __init__(
+        self,
+        strategy=None,
+        steps=5,
+        config=None,
+        data=None,
+        first_half_length=0,
+        total_steps=20,
+        **overrides,
+    ):
+        self.strategy = strategy or one_device()
+        self.settings = settings(steps=total_steps, **overrides)
+        self.model, self.optimizer = pretrain.build(
+            config or tiny_config(), self.settings, self.strategy
         )
-        self.trainer = pretraining_step.PretrainingTrainer(
-            self.model,
-            self.optimizer,
-            self.memory,
-            pretraining_step.distribute_records(
-                ArrayData(), training, strategy
-            ),
-            training,
-            strategy,
-            orbit.utils.create_global_step(),
+        self.memory = make_memory(self.model, self.settings, self.strategy)
+        data = data or ArrayData()
+        self.steps = Steps(
+            *(self.model, self.optimizer, self.memory),
+            pretrain.training_loss(self.model, first_half_length),
+            functools.partial(pretrain.read_batches, data, 0),
+            self.settings,
+            make_step_counter(self.strategy),
+            self.strategy,
         )
-        self.scalars = self.trainer.train(tf.constant(steps))
-        self.weights = [v.numpy() for v in self.model.trainable_variables]
-        self.memories = [
-            np.concatenate(
-                [
-                    value.numpy()
-                    for value in strategy.experimental_local_results(v.value)
-                ]
-            )
+        if steps:
+            self.scalars = self.train(steps)
+
+    def train(self, count):
+        """Make steps; return their figures."""
+        return self.steps.make(count).scalars()
+
+    @property
+    def weights(self):
+        return [v.numpy() for v in self.model.trainable_variables]
+
+    @property
+    def memories(self):
+        local = self.strategy.experimental_local_results
+        return [
+            np.concatenate([value.numpy() for value in local(v.value)])
             for v in (self.memory.memories if self.memory else ())
         ]

@@ -11,15 +11,15 @@ import zipfile
 
 import pytest
 
+from data_pipeline.base.files import as_path
+from data_pipeline.base.files import copy_tree
+from data_pipeline.base.files import remove
 from data_pipeline.tasks.examples import RankingExample
 from data_pipeline.tasks.examples import TextExample
 from data_pipeline.tasks.reading import find_split
 from data_pipeline.tasks.reading import read_examples
 from data_pipeline.tasks.reading import read_task
 from data_pipeline.tasks.reading import read_unlabelled
-from xlnet_tf.files import as_path
-from xlnet_tf.files import copy_tree
-from xlnet_tf.files import remove
 
 RTE = (
     "index\tsentence1\tsentence2\tlabel\n"

@@ -20,7 +20,7 @@ from tests.support.oracle import as_numpy
 from tests.support.oracle import small_backbone
 from xlnet_tf.tasks import task_class
 from xlnet_tf.tasks.classification.multi_label import XLNetMultiLabelClassifier
-from xlnet_tf.training.config import FinetuningConfig
+from xlnet_tf.training.settings import FinetuningSettings
 
 RANDOM = np.random.default_rng(5)
 LABELS = ("no", "yes", "maybe")
@@ -395,20 +395,20 @@ def test_settings_of_a_run():
         ),
     ):
         spec = find_task(name)
-        config = FinetuningConfig(sequence_length=24, **settings)
+        config = FinetuningSettings(sequence_length=24, **settings)
         task = task_class(spec.kind)
         assert task.arguments_for(spec, config, LABELS) == arguments, name
         found = task.preprocessor_settings(spec, config)
         filled = {"fill_blanks": True} if name == "race" else {}
         assert found == {"sequence_length": length, **filled}, name
         assert task.encoding_arguments(spec, config) == encoding, name
-    config = FinetuningConfig()
+    config = FinetuningSettings()
     found = task.preprocessor_settings(spec, config)["sequence_length"]
     assert found == spec.sequence_length
 
 
 def test_long_documents_are_texts_with_a_class_or_number():
-    config = FinetuningConfig(long_documents="windows")
+    config = FinetuningSettings(long_documents="windows")
     for name in ("ner", "race", "squad-2.0", "ranking"):
         spec = find_task(name)
         with pytest.raises(ValueError, match=f"'windows' for the task {name}"):

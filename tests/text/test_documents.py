@@ -11,6 +11,8 @@ import tracemalloc
 
 import pytest
 
+from data_pipeline.base.files import as_path
+from data_pipeline.base.files import sha256_of
 from data_pipeline.text import documents
 from data_pipeline.text import files
 from data_pipeline.text import lines
@@ -20,8 +22,6 @@ from data_pipeline.text.documents import Document
 from data_pipeline.text.documents import PartPlanner
 from data_pipeline.text.documents import read_documents
 from data_pipeline.text.sentences import split_sentences
-from xlnet_tf.files import as_path
-from xlnet_tf.files import sha256_of
 
 SENTENCES = "One is here.\nTwo is here.\n\n \nThree is here.\nFour!\nFive?\n"
 

@@ -9,6 +9,8 @@ import pytest
 from pyarrow import ipc
 from pyarrow import parquet
 
+from data_pipeline.base import limits
+from data_pipeline.base.files import sha256_of
 from data_pipeline.text import columnar
 from data_pipeline.text.documents import Corpus
 from data_pipeline.text.documents import read_documents
@@ -19,8 +21,6 @@ from data_pipeline.text.files import read_chunks
 from tests.support.table_files import save_dataset
 from tests.support.table_files import write_all
 from tests.support.table_files import write_arrow
-from xlnet_tf.files import limits
-from xlnet_tf.files import sha256_of
 
 TEXTS = ["One is here. Two is.", None, "Größe ä.\r\nEnd.", "  ", "Last."] * 90
 

@@ -15,9 +15,21 @@ import xlnet_tf
 from data_pipeline import PretrainingData
 from data_pipeline import build_records
 from data_pipeline import train_tokenizer
-from data_pipeline.command_line import run
+from data_pipeline.base import urls
+from data_pipeline.base.checksums import write_checksums
+from data_pipeline.base.command_line import run
+from data_pipeline.base.files import as_path
+from data_pipeline.base.files import is_remote
+from data_pipeline.base.files import names_below
+from data_pipeline.base.files import read_json
+from data_pipeline.base.files import remove
+from data_pipeline.base.files import sha256_of
+from data_pipeline.base.files import size_of
+from data_pipeline.base.files import write_json
+from data_pipeline.base.files import written_whole
+from data_pipeline.base.outputs import check_writable
+from data_pipeline.base.settings import read_file
 from data_pipeline.records.writer import verify_records
-from data_pipeline.settings import read_file
 from data_pipeline.tasks.reading import read_examples
 from data_pipeline.text import documents
 from data_pipeline.text.documents import Corpus
@@ -30,20 +42,8 @@ from tests.support.record_fixtures import run_build
 from tests.support.record_fixtures import write_corpus
 from tests.support.table_files import save_dataset
 from xlnet_tf import convert
-from xlnet_tf.files import as_path
-from xlnet_tf.files import is_remote
-from xlnet_tf.files import names_below
-from xlnet_tf.files import read_json
-from xlnet_tf.files import remove
-from xlnet_tf.files import sha256_of
-from xlnet_tf.files import size_of
-from xlnet_tf.files import urls
-from xlnet_tf.files import write_json
-from xlnet_tf.files import written_whole
-from xlnet_tf.files.checksums import write_checksums
-from xlnet_tf.files.outputs import check_writable
-from xlnet_tf.training.config import TrainingConfig
-from xlnet_tf.training.runs.directory import claimed
+from xlnet_tf.training.directory import claimed
+from xlnet_tf.training.settings import PretrainingSettings
 
 
 @pytest.fixture
@@ -139,23 +139,27 @@ def test_settings(memory):
     """Also beside checksums, and in a folder below them; none above."""
     for name in ("s.yaml", "bucket/s.yaml", "bucket/run/extra/s.yml"):
         memory.pipe(f"/{name}", b"steps: 3\n")
-        assert read_file(TrainingConfig, f"memory://{name}") == {"steps": 3}
+        assert read_file(PretrainingSettings, f"memory://{name}") == {
+            "steps": 3
+        }
     memory.pipe("/SHA256SUMS", b"0" * 64 + b"  bucket/s.yaml\n")
-    assert read_file(TrainingConfig, "memory://bucket/s.yaml") == {"steps": 3}
+    assert read_file(PretrainingSettings, "memory://bucket/s.yaml") == {
+        "steps": 3
+    }
     for folder in ("bucket/run/extra", "bucket/run"):
         write_checksums(f"memory://{folder}")
         file = "memory://bucket/run/extra/s.yml"
-        assert read_file(TrainingConfig, file) == {"steps": 3}
+        assert read_file(PretrainingSettings, file) == {"steps": 3}
         memory.pipe("/bucket/run/extra/s.yml", b"steps: 4\n")
         with pytest.raises(ValueError, match="s.yml is damaged"):
-            read_file(TrainingConfig, file)
+            read_file(PretrainingSettings, file)
         memory.rm(f"/{folder}/SHA256SUMS")
         memory.pipe("/bucket/run/extra/s.yml", b"steps: 3\n")
     memory.pipe("/bucket/run.json", b'{"backend": 1}')
     with pytest.raises(ValueError, match="in memory://bucket/training.json: g"):
-        read_file(TrainingConfig, "memory://bucket/run.json")
+        read_file(PretrainingSettings, "memory://bucket/run.json")
     with pytest.raises(FileNotFoundError, match="at memory://bucket/none.y"):
-        read_file(TrainingConfig, "memory://bucket/none.yaml")
+        read_file(PretrainingSettings, "memory://bucket/none.yaml")
 
 
 def test_packages_and_clients_that_fail(memory, monkeypatch):

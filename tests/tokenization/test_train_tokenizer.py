@@ -12,7 +12,7 @@ import pytest
 import sentencepiece
 
 from data_pipeline import train_tokenizer as module
-from data_pipeline.command_line import run
+from data_pipeline.base.command_line import run
 from data_pipeline.tokenization.symbols import SPECIAL_SYMBOLS
 from data_pipeline.tokenization.tokenizer import Tokenizer
 from data_pipeline.train_tokenizer import train_tokenizer

@@ -17,8 +17,8 @@ import sys
 import tempfile
 import time
 
-from data_pipeline import command_line
-from xlnet_tf.files import write_bytes
+from data_pipeline.base import command_line
+from data_pipeline.base.files import write_bytes
 
 
 def kinds():

@@ -11,7 +11,7 @@ import signal
 import stat
 import unittest.mock
 
-from data_pipeline import command_line
+from data_pipeline.base import command_line
 from tests.house import options
 from tests.house.earlier import restore
 from tests.support.artefacts import TOKENIZER
@@ -334,16 +334,27 @@ def cut(stack):
     from saved_models import export
     from saved_models.versions import latest_version
     from xlnet_tf import loading
-    from xlnet_tf.training import finetuning
+    from xlnet_tf.training import finetune
+    from xlnet_tf.training import loop
+    from xlnet_tf.training import pretrain
+    from xlnet_tf.training.directory import claim_identity
+    from xlnet_tf.training.directory import opened
 
-    def read_alone(run):
-        run.read_data()
-        run.open_directory()
+    def pretrain_nothing(options, config, backend, export=None):
+        run = loop.Run(options, config, backend)
+        data = pretrain.open_data(options, config, backend.num_replicas)
+        identity = pretrain.identity_of(data, options, config)
+        with opened(run.output, True, "--batch-size"):
+            claim_identity(run, identity, pretrain.KIND)
         return 0
 
-    def run_task(given, config, strategy, data):
-        with finetuning.FinetuningRun(given, config, strategy, data) as run:
-            return read_alone(run), None
+    def finetune_nothing(options, config, backend, data):
+        run = loop.Run(options, config, backend)
+        task = finetune.prepare(run, data)
+        identity = finetune.identity_of(task, options)
+        with opened(run.output, True, "--batch-size"):
+            claim_identity(run, identity, finetune.KIND)
+        return 0, None
 
     def check_alone(model, tokenizer, directory, source, overwrite, **settings):
         settings = export.ExportSettings(**settings).for_model(model)
@@ -377,13 +388,13 @@ def cut(stack):
         "xlnet_tf.generation.generator.TextGenerator.all": nothing,
         "xlnet_tf.generation.generator.TextGenerator.stream": lambda *x: [],
         "xlnet_tf.loading.load": load,
-        "xlnet_tf.training.finetuning.run_task": run_task,
+        "xlnet_tf.training.finetune.finetune": finetune_nothing,
+        "xlnet_tf.training.pretrain.pretrain": pretrain_nothing,
         "xlnet_tf.training.perplexity.evaluate_with_memory": (
             lambda *x, **named: perplexity
         ),
         "xlnet_tf.training.perplexity.evaluate_with_window": (
             lambda *x, **named: perplexity
         ),
-        "xlnet_tf.training.runs.run.Run.train": read_alone,
     }.items():
         stack.enter_context(unittest.mock.patch(name, value))

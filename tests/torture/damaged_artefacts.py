@@ -20,14 +20,16 @@ import tensorflow as tf
 
 import saved_models
 import xlnet_tf
+from data_pipeline.base.files import names_below
 from saved_models.model_card import training_facts
 from saved_models.settings import ExportSettings
 from tests.support.artefacts import Artefacts
-from xlnet_tf.files import names_below
-from xlnet_tf.training.config import FinetuningConfig
-from xlnet_tf.training.finetuning import FinetuningRun
+from xlnet_tf.training import finetune
+from xlnet_tf.training import loop
+from xlnet_tf.training.directory import claim_identity
+from xlnet_tf.training.on_tensorflow import TensorFlow
 from xlnet_tf.training.results.summary import read_results
-from xlnet_tf.training.runs.progress.best import BestWeights
+from xlnet_tf.training.settings import FinetuningSettings
 from xlnet_tf.weights.hugging_face.writer import save_hugging_face
 from xlnet_tf.weights.released import save_tf1
 
@@ -114,7 +116,7 @@ def kinds_of(run, export, directory):
         "training.json, as settings": Kind(
             run,
             ["training.json"],
-            lambda path: FinetuningConfig.read(path / "training.json"),
+            lambda path: FinetuningSettings.read(path / "training.json"),
         ),
         "best.json": Kind(run, ["best.json"], _best),
         "results.json": Kind(run, ["results.json"], read_results),
@@ -220,21 +222,12 @@ def _content(model):
     return type(model), repr(model.get_config()), weights
 
 
-class _Resumed(FinetuningRun):
-    """A run that is resumed, as far as its files are compared."""
-
-    def identity(self):
-        return self.options.identity
-
-
 def _resume(identity, path):
-    options = types.SimpleNamespace(output=path, identity=identity)
-    config = FinetuningConfig.read(None, {**identity["training"]})
-    _Resumed(
-        options, config, tf.distribute.get_strategy(), None
-    ).open_directory()
+    options = types.SimpleNamespace(output=path, quiet=True)
+    config = FinetuningSettings.read(None, {**identity["training"]})
+    backend = TensorFlow(tf.distribute.get_strategy())
+    claim_identity(loop.Run(options, config, backend), identity, finetune.KIND)
 
 
 def _best(path):
-    step = tf.Variable(100)
-    return BestWeights(path, step, None, None, True)
+    return loop.Best(path, 100, None, None, True)

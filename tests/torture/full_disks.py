@@ -12,11 +12,11 @@ import contextlib
 import dataclasses
 import subprocess
 
+from data_pipeline.base.checksums import verify_checksums
 from tests.support import forked_commands
 from tests.support import killed_runs
 from tests.support.export_fixtures import shared_model
 from tests.support.export_fixtures import tiny_tokenizer
-from xlnet_tf.files.checksums import verify_checksums
 
 TRIALS = 40
 _CONVERT = "xlnet_tf.convert", "--from", "--to"

@@ -5,15 +5,15 @@ import sys
 import threading
 import time
 
-from data_pipeline import command_line
+from data_pipeline.base import command_line
+from data_pipeline.base.checksums import CHECKSUMS_FILE
+from data_pipeline.base.checksums import verify_checksums
+from data_pipeline.base.files import is_unfinished
+from data_pipeline.base.files import names_below
 from saved_models import export
 from saved_models.versions import is_version
 from tests.support.export_fixtures import shared_model
 from tests.support.export_fixtures import tiny_tokenizer
-from xlnet_tf.files import is_unfinished
-from xlnet_tf.files import names_below
-from xlnet_tf.files.checksums import CHECKSUMS_FILE
-from xlnet_tf.files.checksums import verify_checksums
 
 TRIALS = 100
 _REPLACED = 0.3  # of the trials, where an earlier version is replaced

@@ -13,9 +13,9 @@ import tensorflow as tf
 from tests.support.checkpoints import TinyRun
 from tests.support.replicas import two_replicas
 from tests.support.training_fixtures import one_device
-from xlnet_tf.training.runs import checkpoints
-from xlnet_tf.training.runs.checkpoints import has_steps
-from xlnet_tf.training.runs.checkpoints import remove_leftovers
+from xlnet_tf.training import checkpoints
+from xlnet_tf.training.checkpoints import has_steps
+from xlnet_tf.training.checkpoints import remove_leftovers
 
 
 def test_memory_moves_to_another_number_of_replicas(tmp_path):
@@ -25,7 +25,7 @@ def test_memory_moves_to_another_number_of_replicas(tmp_path):
     ):
         noise = np.random.RandomState(replica).randn(*value.shape)
         value.assign(noise.astype("float32"))
-    two.pretend(2).checkpoints.save(check_interval=False)
+    two.pretend(2).checkpoints.save()
     one = TinyRun(tmp_path, one_device())
     one.restore()
     rows = np.concatenate(
@@ -49,10 +49,10 @@ def test_saves_at_the_interval_once_a_step_and_keeps_the_newest(tmp_path):
     saved = []
     for _ in range(7):
         process.pretend(1)
-        saved.append(process.checkpoints.save() is not None)
+        saved.append(process.checkpoints.save_if_due())
     assert saved == [False, True, False, True, False, True, False]
-    assert process.checkpoints.save(check_interval=False)
-    assert process.checkpoints.save(check_interval=False) is None
+    assert process.checkpoints.save()
+    assert process.checkpoints.save() is False
     left = sorted(path.name for path in tmp_path.glob("ckpt-*.index"))
     assert left == ["ckpt-6.index", "ckpt-7.index"]
     memories = sorted(path.name for path in tmp_path.glob("memory-*"))
@@ -79,9 +79,9 @@ def test_a_checkpoint_is_due_when_the_newest_is_old(tmp_path, monkeypatch):
     for seconds in (59, 1, 59, 0.5, 0.5, 60):
         clock[0] += seconds
         process.pretend(1)
-        saved.append(process.checkpoints.save() is not None)
+        saved.append(process.checkpoints.save_if_due())
     assert saved == [False, True, False, False, True, True]
-    assert process.checkpoints.save() is None  # of the same step
+    assert process.checkpoints.save_if_due() is False  # of the same step
     process.pretend(1)
     asked = []
     monkeypatch.setattr(
@@ -89,22 +89,22 @@ def test_a_checkpoint_is_due_when_the_newest_is_old(tmp_path, monkeypatch):
         "holds_anywhere",
         lambda strategy, condition: asked.append(condition) or True,
     )
-    assert process.checkpoints.save() is not None
+    assert process.checkpoints.save_if_due()
     assert asked == [False]
 
 
 def test_the_device_that_writes_and_reads_is_chosen(tmp_path, monkeypatch):
     process = TinyRun(tmp_path).pretend(2)
-    process.checkpoints.save(check_interval=False)
+    process.checkpoints.save()
     elsewhere = tf.train.CheckpointOptions(experimental_io_device="/job:else")
     monkeypatch.setattr(
         checkpoints, "checkpoint_options", lambda strategy: elsewhere
     )
     other = process.checkpoints_of(tmp_path)
     with pytest.raises(RuntimeError, match="none can be restored.*/job:else"):
-        other.restore_or_initialize()
+        other.restore()
     with pytest.raises(tf.errors.InvalidArgumentError, match="/job:else"):
-        other.save(check_interval=False)
+        other.save()
 
 
 def test_checkpoints_in_a_bucket(bucket):
@@ -115,7 +115,7 @@ def test_checkpoints_in_a_bucket(bucket):
     for variable in process.memory.memories:
         variable.assign(tf.fill(variable.shape, 0.5))
     for _ in range(3):
-        process.pretend(2).checkpoints.save()
+        process.pretend(2).checkpoints.save_if_due()
     names = set(tf.io.gfile.listdir(directory))
     assert names == {
         "checkpoint",
@@ -158,16 +158,16 @@ def saved(tmp_path_factory):
     directory = tmp_path_factory.mktemp("checkpoints")
     process = TinyRun(directory)
     for _ in range(2):
-        process.pretend(2).checkpoints.save()
+        process.pretend(2).checkpoints.save_if_due()
     return directory
 
 
 def test_a_damaged_newest_falls_back_to_the_one_before(saved, tmp_path):
-    """With digests, and without any, as in a run of an earlier version."""
+    """With digests, and without any, where a kill came before them."""
     run = TinyRun(saved)
     data, index = "ckpt-4.data-00000-of-00001", "ckpt-4.index"
     memory, digests = "memory-4-rows-0-4.npz", "ckpt-4.sha256"
-    for number, (name, damage, is_old) in enumerate(
+    for number, (name, damage, is_bare) in enumerate(
         (
             (data, _flip, False),
             (data, _cut, False),
@@ -191,13 +191,13 @@ def test_a_damaged_newest_falls_back_to_the_one_before(saved, tmp_path):
         )
     ):
         copy = shutil.copytree(saved, tmp_path / str(number))
-        for file in copy.glob("*.sha256") if is_old else ():
+        for file in copy.glob("*.sha256") if is_bare else ():
             file.unlink()
         damage(copy / name)
         run.step.assign(0)
         checkpoints = run.checkpoints_of(copy)
-        found = checkpoints.restore_or_initialize()
-        assert found.endswith("ckpt-2"), (name, damage, is_old)
+        found = checkpoints.restore()
+        assert found.endswith("ckpt-2"), (name, damage, is_bare)
         assert int(run.step) == 2
         assert "ckpt-4" in checkpoints.skipped[0]
 
@@ -213,32 +213,7 @@ def test_a_checkpoint_that_lost_all_its_files_is_named(saved, tmp_path):
         file.unlink()
     assert has_steps(copy)
     with pytest.raises(RuntimeError, match="nothing was started over them"):
-        run.checkpoints_of(copy).restore_or_initialize()
-
-
-def test_digests_of_earlier_versions_are_compared(saved, tmp_path):
-    """`SHA256SUMS` of index and memory, until all that it names is gone."""
-    run = TinyRun(saved)
-    old = shutil.copytree(saved, tmp_path / "old")
-    lines = []
-    for file in sorted(old.glob("*.sha256")):
-        lines += [x for x in file.read_text().splitlines() if ".data" not in x]
-        file.unlink()
-    (old / "SHA256SUMS").write_text("\n".join(lines) + "\n")
-    (old / "checkpoint").unlink()
-    for name in ("memory-4-rows-0-4.npz", "ckpt-4.index"):
-        copy = shutil.copytree(old, tmp_path / name)
-        _flip(copy / name, 0.99)
-        checkpoints = run.checkpoints_of(copy)
-        assert checkpoints.restore_or_initialize().endswith("ckpt-2")
-        assert "SHA-256" in checkpoints.skipped[0]
-    (copy / "ckpt-4.index").unlink()
-    checkpoints = run.checkpoints_of(copy, keep=1)
-    assert checkpoints.restore_or_initialize().endswith("ckpt-2")
-    assert "ckpt-4.index is missing" in checkpoints.skipped[0]
-    run.pretend(4)
-    checkpoints.save()
-    assert (copy / "SHA256SUMS").read_bytes() == b""
+        run.checkpoints_of(copy).restore()
 
 
 def test_an_error_of_the_machine_is_not_taken_for_damage(
@@ -263,7 +238,7 @@ def test_an_error_of_the_machine_is_not_taken_for_damage(
         with monkeypatch.context() as patch:
             patch.setattr(checkpoints, "verify_checksums", fail(error))
             with pytest.raises(type(error)):
-                run.checkpoints_of(saved).restore_or_initialize()
+                run.checkpoints_of(saved).restore()
 
 
 def test_files_of_another_save_are_not_mixed(saved, tmp_path):
@@ -278,7 +253,7 @@ def test_files_of_another_save_are_not_mixed(saved, tmp_path):
         else:
             shutil.copy(copy / name.format(2), file)
         checkpoints = process.checkpoints_of(copy)
-        assert checkpoints.restore_or_initialize().endswith("ckpt-2"), name
+        assert checkpoints.restore().endswith("ckpt-2"), name
         assert "SHA-256" in checkpoints.skipped[0]
 
 
@@ -293,9 +268,9 @@ def test_the_state_file_is_not_trusted(saved, tmp_path):
         copy = shutil.copytree(saved, tmp_path / str(number))
         damage(copy / "checkpoint")
         checkpoints = run.checkpoints_of(copy, keep=2)
-        assert checkpoints.restore_or_initialize().endswith("ckpt-4")
+        assert checkpoints.restore().endswith("ckpt-4")
         run.pretend(2)
-        checkpoints.save()
+        checkpoints.save_if_due()
         names = sorted(x.name for x in copy.glob("ckpt-*.index"))
         assert names == ["ckpt-4.index", "ckpt-6.index"]
         assert tf.train.latest_checkpoint(str(copy)).endswith("ckpt-6")
@@ -312,7 +287,7 @@ def test_files_with_names_like_ours(saved, tmp_path):
     run = TinyRun(copy, keep=1)
     remove_leftovers(copy)
     assert run.restore().endswith("ckpt-4")
-    run.pretend(2).checkpoints.save()
+    run.pretend(2).checkpoints.save_if_due()
     assert TinyRun(copy).restore().endswith("ckpt-6")
     names = {x.name for x in copy.iterdir()}
     assert names >= set(foreign)
@@ -325,10 +300,10 @@ def test_a_damaged_newer_one_takes_no_place(saved, tmp_path):
     _cut(copy / "ckpt-4.data-00000-of-00001")
     run = TinyRun(copy, interval=1, keep=2)
     assert run.restore().endswith("ckpt-2")
-    run.pretend(1).checkpoints.save()
+    run.pretend(1).checkpoints.save_if_due()
     names = {x.name for x in copy.glob("ckpt-*.index")}
     assert names == {f"ckpt-{x}.index" for x in (2, 3, 4)}
-    run.pretend(2).checkpoints.save()
+    run.pretend(2).checkpoints.save_if_due()
     names = {x.name for x in copy.glob("ckpt-*.index")}
     assert names == {f"ckpt-{x}.index" for x in (3, 5)}
 
@@ -368,6 +343,6 @@ def test_a_failed_write_leaves_no_memory_file(tmp_path, monkeypatch):
 
     monkeypatch.setattr(np, "savez", full)
     with pytest.raises(OSError, match="No space"):
-        process.checkpoints.save(check_interval=False)
+        process.checkpoints.save()
     assert list(tmp_path.glob("memory-*")) == []
     assert list(tmp_path.iterdir()) == []

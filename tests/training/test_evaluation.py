@@ -5,11 +5,11 @@ import shutil
 
 import pytest
 
-from data_pipeline import command_line
+from data_pipeline.base import command_line
+from data_pipeline.base.checksums import add_checksums
 from tests.support import artefacts
 from xlnet_tf import evaluate
-from xlnet_tf.files.checksums import add_checksums
-from xlnet_tf.training.results import evaluation
+from xlnet_tf.training import evaluation
 
 DATA = artefacts.EARLIER / "finetuning" / "data"
 

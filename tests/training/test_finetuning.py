@@ -3,6 +3,8 @@
 import json
 import re
 import shutil
+import types
+import unittest.mock
 
 import keras
 import numpy as np
@@ -10,11 +12,9 @@ import pytest
 import tensorflow as tf
 
 import xlnet_tf
-from data_pipeline import command_line
+from data_pipeline.base import command_line
 from data_pipeline.features.batches import Batches
-from data_pipeline.tasks import reading
 from data_pipeline.tasks.catalog import find_task
-from data_pipeline.tasks.examples import digest_of_examples
 from tests.support import artefacts
 from tests.support.finetuning_steps import LABELS
 from tests.support.finetuning_steps import encoded
@@ -24,13 +24,26 @@ from tests.support.finetuning_steps import setup
 from tests.support.finetuning_steps import tokenizer
 from tests.support.training_fixtures import tiny_config
 from xlnet_tf import finetune
-from xlnet_tf.files.checksums import CHECKSUMS_FILE
 from xlnet_tf.tasks import task_class
-from xlnet_tf.training import finetuning
-from xlnet_tf.training import finetuning_step
-from xlnet_tf.training.config import FinetuningConfig
-from xlnet_tf.training.finetuning import FinetuningRun
+from xlnet_tf.training import finetune as training
+from xlnet_tf.training.evaluation import Evaluator
+from xlnet_tf.training.evaluation import padded_lengths
+from xlnet_tf.training.on_tensorflow import TensorFlow
+from xlnet_tf.training.settings import FinetuningSettings
 from xlnet_tf.weights import own
+
+
+@pytest.fixture
+def begun(monkeypatch):
+    """The runs that were about to train: run, task, model; none trains."""
+    found = []
+
+    def training_of(run, task, model, *others):
+        found.append(types.SimpleNamespace(run=run, task=task, model=model))
+
+    monkeypatch.setattr(training, "training_of", training_of)
+    monkeypatch.setattr(training.loop, "train", lambda *arguments: 143)
+    return found
 
 
 @pytest.fixture
@@ -48,14 +61,14 @@ def test_a_padded_last_batch_changes_no_metric(name, eager):
     for batch_size in (4, 23):
         strategy, config, model = setup(name, batch_size=batch_size)
         rows = encoded(name, examples, False, config)
-        lengths = finetuning_step.padded_lengths(config.sequence_length)
+        lengths = padded_lengths(config.sequence_length)
         batches = Batches(rows, batch_size, lengths)
-        dataset = finetuning_step.distribute_examples(batches, config, strategy)
-        splits = {"dev": (examples, rows, dataset)}
-        evaluator = finetuning_step.FinetuningEvaluator(
-            model, find_task(name), LABELS, splits, strategy
+        evaluator = Evaluator(
+            *(model, find_task(name), LABELS),
+            {"dev": (examples, rows, batches)},
+            *(config, TensorFlow(strategy)),
         )
-        _, outputs = evaluator.collect("dev")
+        outputs = evaluator.collect("dev")
         found.append((evaluator.evaluate(), outputs))
     assert found[0][0] == found[1][0]
     for key, value in found[0][1].items():
@@ -66,7 +79,7 @@ def test_balanced_classes_weigh_equally():
     examples = make_examples("classification")[:7]  # 3, 2 and 2 of them
     rows = encoded("classification", examples, True, make_config())
     np.testing.assert_array_equal(rows.dense["row_weight"], 1)
-    finetuning_step.balance_classes(rows, "abcd")  # of which one does not occur
+    training.balance_classes(rows, "abcd")  # of which one does not occur
     weights, labels = rows.dense["row_weight"], rows.dense["label"]
     expected = np.where(labels == 0, 7 / 9, 7 / 6)
     np.testing.assert_allclose(weights, expected, rtol=1e-6)
@@ -74,19 +87,19 @@ def test_balanced_classes_weigh_equally():
     examples[0] = examples[0]._replace(text=" ".join([examples[0].text] * 9))
     rows = encoded("classification", examples, True, config)
     assert len(rows) > 2 * len(examples)
-    finetuning_step.balance_classes(rows, "abc")
+    training.balance_classes(rows, "abc")
     totals = np.bincount(rows.dense["label"], rows.dense["row_weight"])
     np.testing.assert_allclose(totals, 7 / 3, rtol=1e-6)
     for task, labels in (("ner", ("O", "B-x")), ("regression", None)):
         rows = encoded(task, make_examples(task), True, make_config())
         with pytest.raises(ValueError, match="one class for each text"):
-            finetuning_step.balance_classes(rows, labels)
+            training.balance_classes(rows, labels)
 
 
 def test_lengths_of_texts_read_in_segments():
-    lengths = finetuning_step.padded_lengths(100, 16)
+    lengths = padded_lengths(100, 16)
     assert lengths == (16, 32, 48, 64, 96, 112)
-    assert finetuning_step.padded_lengths(40) == (16, 24, 32, 40)
+    assert padded_lengths(40) == (16, 24, 32, 40)
 
 
 def test_what_is_not_read_is_told():
@@ -179,7 +192,7 @@ def test_what_a_classifier_leaves(finetuned):
     assert "gradient times embedding" in page
     assert not (output / "checkpoints").exists()
     # The settings can be given back, with all numbers of steps known.
-    config = FinetuningConfig.read(output / "training.json")
+    config = FinetuningSettings.read(output / "training.json")
     assert (config.steps, config.sequence_length) == (4, 24)
     # What was written takes raw strings, and answers the same.
     texts = [row[0] for row in rows]
@@ -311,16 +324,12 @@ def test_what_a_bert_cannot_read_is_one_line(tmp_path, capsys):
         assert error.startswith("error: ") and message in error, error
 
 
-def test_ways_of_computing_reach_the_model(pretrained, tmp_path, monkeypatch):
-    seen = []
-    monkeypatch.setattr(
-        FinetuningRun, "loop", lambda run: seen.append(run.model) or 143
-    )
+def test_ways_of_computing_reach_the_model(pretrained, tmp_path, begun):
     argv = options(pretrained / "preset", tmp_path / "run", dropout=0.25)
     argv += ["--rematerialize", "--attention-kernel", "plain"]
     argv += ["--long-documents", "memory", "--document-length", "60"]
     assert command_line.run(finetune.main, argv) == 143
-    (model,) = seen
+    model = begun[0].model
     assert model.backbone.rematerialize
     assert model.backbone.attention_kernel == "plain"
     assert model.config.dropout == model.head.dropout == 0.25
@@ -328,106 +337,39 @@ def test_ways_of_computing_reach_the_model(pretrained, tmp_path, monkeypatch):
     assert model.preprocessor.sequence_length == 60
 
 
-def test_a_run_reads_options_as_it_began(pretrained, tmp_path, monkeypatch):
-    seen = []
-    monkeypatch.setattr(
-        FinetuningRun, "loop", lambda run: seen.append(run) or 143
-    )
+def test_where_options_are_put(pretrained, tmp_path, begun):
     argv = options(pretrained / "preset", tmp_path / "run", task="race")
-    assert command_line.run(finetune.main, argv) == 143
-    assert seen[-1].model.preprocessor.fill_blanks
-    # A run of an earlier version that is done.
-    file = tmp_path / "run" / "run.json"
-    began = json.loads(file.read_text())
-    began["training"].pop("fill_blanks")
-    file.write_text(json.dumps(began))
-    (tmp_path / "run" / CHECKSUMS_FILE).unlink()
-    (tmp_path / "run" / "results.json").write_text("{}")
-    assert command_line.run(finetune.main, argv) == 143
-    assert not seen[-1].model.preprocessor.fill_blanks
-    assert command_line.run(finetune.main, argv) == 143
-    assert seen[-1].config.fill_blanks is False
-    assert command_line.run(finetune.main, [*argv, "--fill-blanks"]) == 1
+    for more, expected in (([], True), (["--no-fill-blanks"], False)):
+        assert command_line.run(finetune.main, [*argv, *more]) == 143
+        assert begun[-1].model.preprocessor.fill_blanks is expected
 
 
-def test_a_run_keeps_the_rate_that_it_began_with(
-    pretrained, tmp_path, monkeypatch, capsys
-):
-    """A small model's own, until a run was begun; of seeds the first one's."""
-    seen = []
-    monkeypatch.setattr(
-        FinetuningRun, "loop", lambda run: seen.append(run.config) or 143
-    )
-    output = tmp_path / "run"
-    argv = options(pretrained / "preset", output, learning_rate=None)
+def test_the_rate_of_a_small_model(pretrained, tmp_path, begun, capsys):
+    argv = options(pretrained / "preset", tmp_path / "run", learning_rate=None)
     line = "rate      5e-4, as the model is small (width 16); --learning-rate"
     for more, file in (([], "run.json"), (["--seeds", "2"], "seed-0/run.json")):
         assert command_line.run(finetune.main, [*argv, *more]) == 143
         assert line in capsys.readouterr().out
-        began = json.loads((output / file).read_text())
-        assert began["training"]["learning_rate"] == 5e-4
-        assert seen[-1].learning_rate == 5e-4
-        # Earlier versions had one rate for all models.
-        began["training"]["learning_rate"] = 2e-5
-        (output / file).write_text(json.dumps(began))
-        (output / file).with_name(CHECKSUMS_FILE).unlink()
-        (output / file).with_name("results.json").write_text("{}")
-        assert command_line.run(finetune.main, [*argv, *more]) == 143
-        assert seen[-1].learning_rate == 2e-5
-        assert line not in capsys.readouterr().out
-        given = [*argv, *more, "--learning-rate", "5e-4"]
-        assert command_line.run(finetune.main, given) == 1
-        assert "learning_rate: 2e-05 there" in capsys.readouterr().err
+        identity = json.loads((tmp_path / "run" / file).read_text())
+        assert identity["training"]["learning_rate"] == 5e-4
+        assert begun[-1].run.config.learning_rate == 5e-4
 
 
-def test_an_earlier_run_keeps_what_it_held_out(
-    pretrained, tmp_path, monkeypatch
-):
-    seen = []
-    monkeypatch.setattr(
-        FinetuningRun, "loop", lambda run: seen.append(run) or 143
-    )
-    data = artefacts.EARLIER / "finetuning/data/classification/train.tsv"
-    argv = options(pretrained / "preset", tmp_path / "run", seed=3)
-    argv[argv.index("--data") + 1] = str(data)
-    assert command_line.run(finetune.main, argv) == 143
-    held = [x.label for x in seen[-1].data.evaluation["held out"]]
-    assert sorted(held) == ["no", "yes"]
-    # A run of version 0.1, which did not look at classes.
-    file = tmp_path / "run" / "run.json"
-    began = json.loads(file.read_text())
-    assert began.pop("held_out_by_class") is True
-    before = reading.read_task("classification", data, seed=3, by_class=False)
-    assert before.evaluation != seen[-1].data.evaluation
-    began["training_examples"] = digest_of_examples({"train": before.train})
-    began["held_out_examples"] = digest_of_examples(before.evaluation)
-    file.write_text(json.dumps(began))
-    (tmp_path / "run" / CHECKSUMS_FILE).unlink()
-    (tmp_path / "run" / "results.json").write_text("{}")
-    for _ in range(2):
-        assert command_line.run(finetune.main, argv) == 143
-        assert seen[-1].data.evaluation == before.evaluation
-    # What it was stays written as it was.
-    assert json.loads(file.read_text()) == began
-
-
-def test_one_run_a_seed(pretrained, tmp_path, monkeypatch):
+def test_one_run_a_seed(pretrained, tmp_path, begun, monkeypatch):
     """With a directory and a seed of its own."""
-    seen = []
-    monkeypatch.setattr(
-        FinetuningRun, "loop", lambda run: seen.append(run) or 0
-    )
-    monkeypatch.setattr(FinetuningRun, "finish", lambda run: run.is_chief)
 
     def results(directory):
-        return {"task": "x", "metrics": {"accuracy": len(seen) / 2}}
+        return {"task": "x", "metrics": {"accuracy": len(begun) / 2}}
 
-    monkeypatch.setattr(finetuning, "read_results", results)
+    monkeypatch.setattr(training.loop, "train", lambda *arguments: 0)
+    monkeypatch.setattr(training, "evaluator_of", unittest.mock.MagicMock())
+    monkeypatch.setattr(training, "write_results", lambda *arguments: None)
+    monkeypatch.setattr(training, "read_results", results)
     argv = options(pretrained / "preset", tmp_path / "run")
     argv += ["--seeds", "2", "--seed", "3", "--random-start"]
     assert command_line.run(finetune.main, argv) == 0
-    assert [run.config.seed for run in seen] == [3, 4]
-    names = [run.output.name for run in seen]
+    assert [x.run.config.seed for x in begun] == [3, 4]
+    names = [x.run.output.name for x in begun]
     assert names == ["seed-3", "seed-4"]
     summary = json.loads((tmp_path / "run" / "seeds.json").read_text())
     assert summary["accuracy"]["all"] == [0.5, 1.0]
@@ -435,23 +377,22 @@ def test_one_run_a_seed(pretrained, tmp_path, monkeypatch):
     # One of them alone goes on with the examples that were held out for all.
     file = tmp_path / "run/seed-4/run.json"
     assert json.loads(file.read_text())["held_out_seed"] == 3
-    (file.parent / "results.json").write_text("{}")
-    (file.parent / CHECKSUMS_FILE).unlink(missing_ok=True)
+    checkpoint = file.parent / "checkpoints/ckpt-1.index"
+    checkpoint.parent.mkdir()
+    checkpoint.touch()
     argv = options(pretrained / "preset", file.parent)
     argv += ["--seed", "4", "--random-start"]
-    assert command_line.run(finetune.main, argv) == 0
-    held_out = [run.data.evaluation for run in seen]
+    with monkeypatch.context() as patch:
+        patch.setattr(training, "Checkpoints", unittest.mock.MagicMock())
+        assert command_line.run(finetune.main, argv) == 0
+    held_out = [x.task.data.evaluation for x in begun]
     assert held_out[2] == held_out[1] == held_out[0]
     with pytest.raises(ValueError, match="several seeds. Name one .*seed-0"):
         xlnet_tf.load(tmp_path / "run")
 
 
-def test_classes_have_the_order_of_the_head(tmp_path, monkeypatch, capsys):
+def test_classes_have_the_order_of_the_head(tmp_path, begun, capsys):
     """Hugging Face's are in any order, those of a table in alphabetical one."""
-    seen = []
-    monkeypatch.setattr(
-        FinetuningRun, "loop", lambda run: seen.append(run) or 143
-    )
     for labels, expected in (
         (["yes", "no"], ("yes", "no")),
         (["no", "never"], ("no", "yes")),
@@ -465,8 +406,8 @@ def test_classes_have_the_order_of_the_head(tmp_path, monkeypatch, capsys):
         model.save_to_preset(preset, tokenizer=tokenizer())
         argv = options(preset, tmp_path / f"run-{labels[-1]}")
         assert command_line.run(finetune.main, argv) == 143
-        assert seen[-1].data.labels == expected
-        assert tuple(seen[-1].model.labels) == expected
+        assert begun[-1].task.data.labels == expected
+        assert tuple(begun[-1].model.labels) == expected
         said = (
             "has the classes no, never, not no, yes" in capsys.readouterr().err
         )

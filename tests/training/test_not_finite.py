@@ -1,4 +1,4 @@
-"""Steps whose numbers are not finite: skipped and noted; peaks.
+"""Steps whose numbers are not finite: skipped, noted; peaks.
 
 Replicas, XLA and the commands are in `tests/slow/test_not_finite_runs.py`.
 """
@@ -6,23 +6,18 @@ Replicas, XLA and the commands are in `tests/slow/test_not_finite_runs.py`.
 import json
 
 import numpy as np
-import orbit
 import pytest
 import tensorflow as tf
 
-from data_pipeline.tasks import reading
-from tests.support import artefacts
 from tests.support.training_fixtures import ArrayData
+from tests.support.training_fixtures import Trained
 from tests.support.training_fixtures import one_device
 from tests.support.training_fixtures import settings
-from tests.support.training_fixtures import tiny_config
-from xlnet_tf import finetune
-from xlnet_tf.training import pretraining_step
-from xlnet_tf.training.finetuning import FinetuningRun
-from xlnet_tf.training.runs.not_finite import NotFiniteSteps
-from xlnet_tf.training.runs.progress.log import is_peak
-from xlnet_tf.training.step_results import StepResult
-from xlnet_tf.training.step_results import StepResults
+from xlnet_tf.training import step
+from xlnet_tf.training.log import NotFiniteSteps
+from xlnet_tf.training.log import is_peak
+from xlnet_tf.training.loop import check_finite
+from xlnet_tf.training.step import StepResult
 from xlnet_tf.training.update import make_update
 
 NAN, INFINITE = float("nan"), float("inf")
@@ -30,25 +25,14 @@ NAN, INFINITE = float("nan"), float("inf")
 pytestmark = pytest.mark.filterwarnings("ignore:Even though the")  # of tf.data
 
 
-def make_trainer(bad_step, **overrides):
-    """A trainer whose data have a NaN at a step."""
-    training = settings(hide_empty_memory=True, **overrides)
-    model, optimizer, memory = pretraining_step.build(
-        tiny_config(), training, one_device()
-    )
+def make_steps(bad_step, **overrides):
+    """Steps whose data have a NaN at one of them, and what they change."""
     data = ArrayData()
     data.features["target_weights"][bad_step - 1, -1, 0] = NAN
-    trainer = pretraining_step.PretrainingTrainer(
-        model,
-        optimizer,
-        memory,
-        pretraining_step.distribute_records(data, training, one_device()),
-        training,
-        one_device(),
-        orbit.utils.create_global_step(),
-    )
-    state = [*model.weights, *memory.weights, *optimizer.variables]
-    return trainer, [x for x in state if x is not optimizer.iterations]
+    made = Trained(steps=0, data=data, hide_empty_memory=True, **overrides)
+    state = [*made.model.weights, *made.memory.weights]
+    state += made.optimizer.variables
+    return made, [x for x in state if x is not made.optimizer.iterations]
 
 
 def values(state):
@@ -57,16 +41,15 @@ def values(state):
 
 @pytest.mark.usefixtures("eager_functions")
 def test_a_skipped_step_leaves_all_as_it_was():
-    one = tf.constant(1)
     for overrides in (
         {},
         {"gradient_accumulation_steps": 2, "precision": "bfloat16"},
     ):
-        trainer, state = make_trainer(2, on_not_finite="skip", **overrides)
-        first = trainer.train(one)
+        made, state = make_steps(2, on_not_finite="skip", **overrides)
+        first = made.train(1)
         assert "skipped_steps" not in first
         before = values(state)
-        skipped = trainer.train(one)
+        skipped = made.train(1)
         for variable, value in zip(state, before, strict=True):
             np.testing.assert_array_equal(
                 variable.numpy(), value, err_msg=variable.path
@@ -76,7 +59,7 @@ def test_a_skipped_step_leaves_all_as_it_was():
         assert "largest_loss" not in skipped
         # Steps, and the learning rate that follows from them, go on.
         assert skipped["learning_rate"] > first["learning_rate"]
-        third = trainer.train(one)
+        third = made.train(1)
         assert third["largest_loss_step"] == 3
         assert third["largest_loss"] == pytest.approx(third["loss"])
         assert any(
@@ -87,9 +70,9 @@ def test_a_skipped_step_leaves_all_as_it_was():
 
 @pytest.mark.usefixtures("eager_functions")
 def test_means_of_a_loop_are_of_its_finite_steps():
-    trainer, _ = make_trainer(2, on_not_finite="skip")
-    found = trainer.train(tf.constant(3))
-    results = trainer.results.of_loop()
+    made, _ = make_steps(2, on_not_finite="skip")
+    report = made.steps.make(3)
+    results, found = report.results, report.scalars()
     assert [x.is_finite for x in results] == [True, False, True]
     losses = [results[0].loss, results[2].loss]
     assert min(losses) < found["loss"] < max(losses)
@@ -100,41 +83,55 @@ def test_means_of_a_loop_are_of_its_finite_steps():
 
 @pytest.mark.usefixtures("eager_functions")
 def test_a_run_stops_at_the_step():
-    trainer, state = make_trainer(2)
+    made, state = make_steps(2)
     noted = []
-    trainer.results.note = lambda steps: noted.extend(steps) or "See FILE."
-    trainer.train(tf.constant(1))
+    made.train(1)
     before = values(state)
+    report = made.steps.make(3)
     message = (
         r"loss became nan \(gradient norm nan\) at step 2\. See FILE\. Nothing "
         "since the last checkpoint was saved: resume from the last checkpoint "
         "with .*--on-not-finite skip"
     )
     with pytest.raises(RuntimeError, match=message):
-        trainer.train(tf.constant(3))
-    assert [x.step for x in noted] == [2]  # the loop ended there
+        check_finite(
+            report,
+            made.settings,
+            lambda steps: noted.extend(steps) or "See FILE.",
+            "resume from the last checkpoint",
+        )
+    assert [x.step for x in noted] == [2]
+    assert len(report.results) == 1  # the loop ended there
     for variable, value in zip(state, before, strict=True):
         np.testing.assert_array_equal(variable.numpy(), value)
 
 
-def test_not_all_steps_may_be_skipped():
+@pytest.mark.usefixtures("eager_functions")
+def test_not_all_steps_may_be_skipped(monkeypatch):
     """Those in a row are counted from loop to loop."""
-    results, step = StepResults("skip"), 0
-    assert results.most_skipped == 20
-    for losses in ([NAN] * 20 + [1.0], [3.0, *[INFINITE] * 10], [NAN] * 10):
-        results.begin(step)
-        for loss in losses:
-            results.add(tf.constant(loss), tf.constant(0.5))
-            assert not results.must_end()
-        skipped = sum(not np.isfinite(x) for x in losses)
-        assert results.scalars("wait")["skipped_steps"] == skipped
-        step += len(losses)
-    results.begin(step)
-    results.add(tf.constant(1.0), tf.constant(INFINITE))
-    assert results.must_end()
-    message = r"became 1\.0 .*norm inf.* step 43, after 20 that were skipped in"
+    assert step.MOST_SKIPPED == 20
+    monkeypatch.setattr(step, "MOST_SKIPPED", 3)
+    data = ArrayData(num_steps=12)
+    bad = [True] * 3 + [False] + [True] * 8
+    data.features["target_weights"][bad, -1, 0] = NAN
+    made = Trained(steps=0, data=data, on_not_finite="skip")
+    config, told = made.settings, []
+
+    def note(steps):
+        told.append(len(steps))
+        return "See FILE."
+
+    for count, skipped in ((4, 0), (2, 2), (1, 3)):
+        report = made.steps.make(count)
+        assert report.skipped_in_a_row == skipped
+        assert len(report.results) == count
+        check_finite(report, config, note, "wait")
+    report = made.steps.make(5)
+    assert len(report.results) == 1  # the loop ended there
+    message = r"became nan .*norm nan.* step 8, after 3 that were skipped in"
     with pytest.raises(RuntimeError, match=message):
-        results.scalars("wait")
+        check_finite(report, config, note, "wait")
+    assert told == [3, 2, 1, 1]
 
 
 class Recorded:
@@ -205,26 +202,3 @@ def test_peaks():
         (NAN, calm, False),
     ):
         assert is_peak(loss, before) == expected, (loss, before)
-
-
-def test_rows_of_a_step_of_fine_tuning(pretrained, tmp_path):
-    """The examples of its batch, with their place in the file."""
-    directory = artefacts.EARLIER / "finetuning/data/classification"
-    argv = ["--task", "classification", "--data", directory]
-    argv += ["--preset", pretrained / "preset", "--output", tmp_path / "run"]
-    argv += ["--steps", 9, "--batch-size", 4, "--sequence-length", 16]
-    options = finetune.parse_arguments([str(x) for x in argv])
-    data = reading.read_task("classification", directory)
-    config = finetune.read_config(options)
-    with FinetuningRun(options, config, one_device(), data) as run:
-        run.read_data()
-        run.create_model()
-        first, second = run.rows_of_step(1), run.rows_of_step(2)
-    assert len(first) == len(second) == 4
-    indices = []
-    for row in first + second:
-        (index,) = row["examples"]
-        indices.append(index)
-        assert row["ids"] == [data.train[index].id]
-        assert row["where"] == [f"train.tsv, row {index + 2}"]
-    assert len(set(indices)) == 8

@@ -7,7 +7,7 @@ import re
 import numpy as np
 import pytest
 
-from data_pipeline import command_line
+from data_pipeline.base import command_line
 from data_pipeline.tokenization.tokenizer import Tokenizer
 from tests.support.oracle import as_numpy
 from tests.support.oracle import randomize

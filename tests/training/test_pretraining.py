@@ -12,17 +12,17 @@ import pytest
 import tensorflow as tf
 
 import xlnet_tf
-from data_pipeline import command_line
+from data_pipeline.base import command_line
 from data_pipeline.pretraining import PretrainingData
 from tests.support import artefacts
 from xlnet_tf import train
-from xlnet_tf.files.checksums import CHECKSUMS_FILE
 from xlnet_tf.objectives import PseudoMasked
-from xlnet_tf.training.config import TrainingConfig
-from xlnet_tf.training.pretraining import PretrainingRun
-from xlnet_tf.training.pretraining_step import scalars_of
-from xlnet_tf.training.runs.exports import keep_newest
-from xlnet_tf.training.strategy import make_strategy
+from xlnet_tf.training import loop
+from xlnet_tf.training import pretrain
+from xlnet_tf.training.devices import make_strategy
+from xlnet_tf.training.exports import keep_newest
+from xlnet_tf.training.on_tensorflow import TensorFlow
+from xlnet_tf.training.settings import PretrainingSettings
 
 
 @pytest.fixture
@@ -49,19 +49,25 @@ def arguments(records, output, *more):
 
 
 def prepared(argv, export=None):
-    """A run that is ready to train."""
+    """What a run is about to train: run, data, model, checkpoints."""
+    found = types.SimpleNamespace()
+
+    def training_of(run, data, model, *others):
+        vars(found).update(run=run, data=data, model=model)
+
+    def end(run, training, checkpoints):
+        found.checkpoints = checkpoints
+        return 143
+
     options = train.parse_arguments(argv)
-    run = PretrainingRun(
-        options,
-        TrainingConfig.read(options.training, options),
-        make_strategy(options.strategy),
-        export,
-    )
-    run.read_data()
-    run.open_directory()
-    run.create_model()
-    run.restore()
-    return run
+    options.begun = 0.0
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pretrain, "training_of", training_of)
+        patch.setattr(loop, "train", end)
+        config = PretrainingSettings.read(options.training, options)
+        backend = TensorFlow(make_strategy(options.strategy))
+        assert pretrain.pretrain(options, config, backend, export) == 143
+    return found
 
 
 def metrics(output):
@@ -112,7 +118,7 @@ def test_what_a_run_leaves(pretrained):
             for value in record.summary.value
         }
         assert shown <= tags
-    settings = TrainingConfig.read(pretrained / "training.json")
+    settings = PretrainingSettings.read(pretrained / "training.json")
     assert settings.learning_rate == artefacts.TRAINING["learning_rate"]
 
 
@@ -164,14 +170,9 @@ def test_a_finished_run_trains_no_more(
         assert re.search(line, said.out), line
     index = output / "checkpoints" / "ckpt-6.index"
     index.write_bytes(index.read_bytes()[:100])
-    run = prepared(argv)
-    assert run.restored.endswith("ckpt-4")
-    run.report()
-    said = capsys.readouterr().out
-    assert "skipped   damaged checkpoint" in said
-    assert re.search(r"resume +from .*ckpt-4\n$", said)
-    run.shows_progress = False
-    run.report()
+    assert prepared(argv).checkpoints.restored.endswith("ckpt-4")
+    assert "skipped   damaged checkpoint" in capsys.readouterr().out
+    prepared([*argv, "--quiet"])
     assert capsys.readouterr().out == ""
 
 
@@ -277,11 +278,9 @@ def test_memory_length(records, files, tmp_path):
     ):
         argv = arguments(records, tmp_path / "run", *files(model), *more)
         options = train.parse_arguments(argv)
-        strategy = make_strategy("one_device")
-        config = TrainingConfig.read(None, options)
-        run = PretrainingRun(options, config, strategy)
-        run.read_data()
-        assert run.model_config.memory_length == length, model
+        config = PretrainingSettings.read(None, options)
+        data = pretrain.open_data(options, config, num_replicas=1)
+        assert data.model_config.memory_length == length, model
 
 
 def test_exports_go_to_the_step(records, files, tmp_path, capsys):
@@ -291,12 +290,15 @@ def test_exports_go_to_the_step(records, files, tmp_path, capsys):
         asked.append((tokenizer.vocabulary_size, directory, sequence_length))
 
     more = (*files(), "--export", tmp_path / "export")
-    run = prepared(arguments(records, tmp_path / "run", *more), export)
-    run.global_step.assign(3)
-    run.save_best()
+    found = prepared(arguments(records, tmp_path / "run", *more), export)
+    run, data, model = found.run, found.data, found.model
+    run.step.assign(3)
+    pretrain.save(run, data, model, "best", export)
     assert asked == [(300, tmp_path / "export/3", artefacts.LENGTH)]
-    run.finish()
+    pretrain.save(run, data, model, "preset", export)
     assert len(asked) == 2
+    capsys.readouterr()
+    pretrain.tell_results(run, data, model)
     written = capsys.readouterr().out
     assert f"wrote {tmp_path / 'export/3'}\n" in written
     assert f"xlnet predict --model {tmp_path / 'export/3'} --text" in written
@@ -316,7 +318,7 @@ def test_lines_of_progress():
         ("eval", scalars, "held out  loss 2.000  bits/token 2.885  accuracy"),
         ("train", scalars | more, "loss 2.000  accuracy 0.500  gradient 1.00"),
     ):
-        text = PretrainingRun.progress_text(None, kind, values)
+        text = pretrain.progress_text(kind, values)
         assert text.startswith(line), text
 
 
@@ -434,13 +436,6 @@ def test_records_of_another_tokenizer_or_permutation(
     assert command_line.run(train.main, argv) == 1
     error = capsys.readouterr().err
     assert "permutation_length of the data: 16 there, 8 now" in error
-    # A run of an earlier version does not name it.
-    run = shutil.copytree(pretrained, tmp_path / "earlier")
-    values = json.loads((run / "run.json").read_text())
-    del values["records"]["permutation_length"]
-    (run / "run.json").write_text(json.dumps(values))
-    (run / CHECKSUMS_FILE).unlink()
-    prepared(arguments(records, run, *files()))
 
 
 def test_held_out_records_that_do_not_fit(records, files, tmp_path, capsys):
@@ -458,13 +453,10 @@ def test_held_out_records_that_do_not_fit(records, files, tmp_path, capsys):
     options = train.parse_arguments(argv)
     options.eval_records = None
     few = PretrainingData(records, 1, split="validation").num_records
-    strategy = make_strategy("one_device")
-    config = TrainingConfig(batch_size=few + 1)
-    run = PretrainingRun(options, config, strategy)
-    run.num_replicas = few + 1
+    config = PretrainingSettings(batch_size=few + 1)
     message = f"holds {few} record.* to evaluate on, and there are {few + 1} re"
     with pytest.raises(ValueError, match=message):
-        run.read_data()
+        pretrain.open_data(options, config, num_replicas=few + 1)
 
 
 def test_bits_are_those_of_one_prediction():
@@ -472,5 +464,5 @@ def test_bits_are_those_of_one_prediction():
     for losses, bits in (("both", 3.0), ("autoencoding", 6.0)):
         objective = PseudoMasked(losses=losses)
         model = types.SimpleNamespace(objectives=[objective])
-        found = scalars_of({"loss": 6 * math.log(2)}, model)
+        found = pretrain.with_bits({"loss": 6 * math.log(2)}, model)
         assert math.isclose(found["bits_per_token"], bits)

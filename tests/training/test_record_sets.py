@@ -5,10 +5,9 @@ import pytest
 from tests.support import run_fixtures
 from tests.support.run_fixtures import write_configs
 from xlnet_tf import train
-from xlnet_tf.training.config import TrainingConfig
-from xlnet_tf.training.pretraining import PretrainingRun
+from xlnet_tf.training import pretrain
 from xlnet_tf.training.records import record_sets
-from xlnet_tf.training.strategy import make_strategy
+from xlnet_tf.training.settings import PretrainingSettings
 
 
 @pytest.fixture(scope="module")
@@ -27,10 +26,10 @@ def read(made, *more, records=("a", "b=1"), batch_size=8):
     argv += ["--batch-size", batch_size, "--strategy", "one_device"]
     argv += [*write_configs(made / "configs"), *more]
     options = train.parse_arguments([str(x) for x in argv])
-    config = TrainingConfig.read(options.training, options)
-    run = PretrainingRun(options, config, make_strategy("one_device"))
-    run.read_data()
-    return run
+    config = PretrainingSettings.read(options.training, options)
+    data = pretrain.open_data(options, config, num_replicas=1)
+    identity = pretrain.identity_of(data, options, config)["records"]
+    return data, identity, pretrain.lines_about_records(data.train, config)
 
 
 def test_a_config_of_another_backbone_is_refused(made):
@@ -72,25 +71,21 @@ def test_weights_of_directories(tmp_path):
 
 
 def test_what_a_run_says_of_mixed_sets(made):
-    run = read(made, records=("a=3", "b=1"))
-    assert [data.batch_size for data in run.data.sets] == [6, 2]
-    assert [data.batch_size for data in run.held_out.sets] == [6, 2]
-    first, second = run._describe_data()
+    data, kept, (first, second) = read(made, records=("a=3", "b=1"))
+    assert [one.batch_size for one in data.train.sets] == [6, 2]
+    assert [one.batch_size for one in data.held_out.sets] == [6, 2]
     assert "a/records: 6 rows of a batch, 75.0%; " in first
     assert "b/records: 2 rows of a batch, 25.0%; " in second
-    rows = run.rows_of_step(2)
+    rows = pretrain.rows_of_step(data.train, 2)
     assert len(rows) == 8 and rows[5]["set"] == str(made / "a" / "records")
     assert rows[6]["set"] == str(made / "b" / "records")
-    kept = run.identity()["records"]
     assert kept["rows_of_sets"] == [6, 2]
-    assert kept["records"] == run.data.num_records
+    assert kept["records"] == data.train.num_records
     # Another mix is another run; one set alone is what it always was.
     for records in (("b=1", "a=3"), ("a=1", "b=1"), ("a",)):
-        assert read(made, records=records).identity()["records"] != kept
-    (line,) = read(made, records=("a",))._describe_data()
+        assert read(made, records=records)[1] != kept
+    _, alone, (line,) = read(made, records=("a",))
     assert "rows of a batch" not in line
-    assert (
-        "rows_of_sets" not in read(made, records=("a",)).identity()["records"]
-    )
+    assert "rows_of_sets" not in alone
     with pytest.raises(ValueError, match="sets of records .* mixed, 2"):
         read(made, batch_size=1, records=("a", "b"))

@@ -1,6 +1,5 @@
 """Every run: whose directory it is, how it ends, what its errors say."""
 
-import contextlib
 import dataclasses
 import errno
 import json
@@ -16,16 +15,18 @@ import xlnet_tf
 from data_pipeline.tasks.catalog import find_task
 from data_pipeline.tasks.examples import TextExample
 from data_pipeline.tasks.task_data import TaskData
-from xlnet_tf.training.config import FinetuningConfig
-from xlnet_tf.training.finetuning import FinetuningRun
-from xlnet_tf.training.runs import identity
-from xlnet_tf.training.runs.directory import claimed
-from xlnet_tf.training.runs.exports import keep_newest
-from xlnet_tf.training.runs.exports import note_export
-from xlnet_tf.training.runs.exports import prepare_exports
-from xlnet_tf.training.runs.progress.best import PatienceExhausted
-from xlnet_tf.training.runs.run import Run
-from xlnet_tf.training.runs.stopping import StopRequested
+from tests.support.training_fixtures import one_device
+from xlnet_tf.training import finetune
+from xlnet_tf.training import loop
+from xlnet_tf.training.directory import check_same
+from xlnet_tf.training.directory import claim_identity
+from xlnet_tf.training.directory import claimed
+from xlnet_tf.training.directory import opened
+from xlnet_tf.training.exports import keep_newest
+from xlnet_tf.training.exports import note_export
+from xlnet_tf.training.exports import prepare_exports
+from xlnet_tf.training.on_tensorflow import TensorFlow
+from xlnet_tf.training.settings import FinetuningSettings
 from xlnet_tf.weights.tensor_files import digest_of_weights
 
 EXAMPLES = [TextExample(str(i), f"text {i}", None, "no") for i in range(4)]
@@ -35,7 +36,7 @@ DATA = TaskData(
     EXAMPLES[:3],
     {"dev": EXAMPLES[3:]},
 )
-CONFIG = FinetuningConfig(steps=4)
+CONFIG = FinetuningSettings(steps=4)
 
 
 @pytest.fixture
@@ -54,10 +55,16 @@ def enter(tmp_path, preset):
 
     def open_directory(data=DATA, config=CONFIG, random_start=False):
         options = types.SimpleNamespace(
-            output=directory, preset=preset, random_start=random_start
+            output=directory,
+            preset=preset,
+            random_start=random_start,
+            quiet=True,
         )
-        strategy = tf.distribute.OneDeviceStrategy("CPU:0")
-        FinetuningRun(options, config, strategy, data).open_directory()
+        run = loop.Run(options, config, TensorFlow(one_device()))
+        task = types.SimpleNamespace(config=config, data=data)
+        directory.mkdir(exist_ok=True)
+        identity = finetune.identity_of(task, options)
+        claim_identity(run, identity, finetune.KIND)
         checkpoints = directory / "checkpoints"
         checkpoints.mkdir(exist_ok=True)
         (checkpoints / "ckpt-2.index").touch()
@@ -75,7 +82,7 @@ def test_the_same_run_resumes(enter, preset):
         config=dataclasses.replace(CONFIG, patience=3),
     )
     # The settings that it runs with can be given back.
-    again = FinetuningConfig.read(directory / "training.json")
+    again = FinetuningSettings.read(directory / "training.json")
     assert again == dataclasses.replace(CONFIG, patience=3)
 
 
@@ -83,10 +90,6 @@ def test_weights_may_be_named_otherwise(enter):
     """Their digest tells that they are the same."""
     file = enter() / "run.json"
     assert "preset" not in json.loads(file.read_text())
-    # As runs before have it.
-    file.write_text(json.dumps(json.loads(file.read_text()) | {"preset": "x"}))
-    (file.parent / "SHA256SUMS").unlink()
-    enter()
 
 
 def test_every_difference_is_named(enter, preset):
@@ -99,10 +102,10 @@ def test_every_difference_is_named(enter, preset):
         with pytest.raises(ValueError, match=f"holds another run.*{message}"):
             enter(data=dataclasses.replace(DATA, **change))
     with pytest.raises(ValueError, match="steps: 4 there, 5 now.*dropout: No"):
-        enter(config=FinetuningConfig(steps=5, dropout=0.5))
+        enter(config=FinetuningSettings(steps=5, dropout=0.5))
     # Digests are long, and their beginnings tell them apart.
     with pytest.raises(ValueError) as caught:
-        identity.check_same(
+        check_same(
             "run", {"a": {"b": "0a" * 32}}, {"a": {"b": "1a" * 32}}, (), {}
         )
     assert "(b: 0a0a0a0a0a0a there, 1a1a1a1a1a1a now)" in str(caught.value)
@@ -116,7 +119,7 @@ def test_a_run_without_a_step_may_change(enter):
     (directory / "checkpoints" / "ckpt-2.index").rename(
         directory / "checkpoints" / "ckpt-0.index"
     )
-    enter(config=FinetuningConfig(steps=5))
+    enter(config=FinetuningSettings(steps=5))
     written = json.loads((directory / "run.json").read_text())
     assert written["training"]["steps"] == 5
     with pytest.raises(ValueError, match="steps: 5 there, 4 now"):
@@ -134,23 +137,6 @@ def test_weights_do_not_matter_to_a_random_start(enter, preset):
     for weights in (b"1", b"2"):
         (preset / "model.weights.h5").write_bytes(weights)
         enter(random_start=True)
-
-
-def test_a_run_of_an_older_version_resumes(enter):
-    file = enter() / "run.json"
-    values = json.loads(file.read_text())
-    for name in ("training_examples", "held_out_examples", "preset_weights"):
-        del values[name]
-    del values["training"]["attention_kernel"]
-    file.write_text(json.dumps(values))
-    digests = file.with_name("SHA256SUMS")
-    digests.unlink()
-    enter()
-    assert json.loads(file.read_text())["training_examples"]
-    digests.unlink()
-    file.write_text("{")
-    with pytest.raises(ValueError, match=r"run.json is not a JSON file"):
-        enter()
 
 
 def test_a_changed_file_is_not_resumed_from(enter):
@@ -208,16 +194,8 @@ def test_a_run_says_first_that_it_is_not_locked(tmp_path, capsys, monkeypatch):
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
 
     monkeypatch.setattr("fcntl.flock", cannot)
-    steps = "read_data remove_leftovers open_directory create_model restore"
-    run = types.SimpleNamespace(
-        **dict.fromkeys(steps.split(), lambda: None),
-        report=lambda: sys.stderr.write("begins\n"),
-        loop=lambda: 143,
-        is_chief=True,
-        output=tmp_path,
-    )
-    with contextlib.ExitStack() as run._held:
-        assert Run.train(run) == 143
+    with opened(tmp_path, is_chief=True, smaller="--batch-size"):
+        sys.stderr.write("begins\n")
     lines = capsys.readouterr().err.splitlines()
     assert lines[0].startswith(f"warning: {tmp_path} is not locked")
     assert lines[1:] == ["begins"]
@@ -248,10 +226,10 @@ def test_a_run_is_not_shorter_than_what_it_has_done(tmp_path):
     checkpoints.mkdir()
     (checkpoints / "ckpt-175.index").write_text("")
     steps = {"training": {"steps": 175}}
-    identity.check_same(tmp_path, steps, steps, (), {})
+    check_same(tmp_path, steps, steps, (), {})
     fewer = {"training": {"steps": 174}}
     with pytest.raises(ValueError, match="is at step 175. .* --steps 174"):
-        identity.check_same(tmp_path, steps, fewer, (), {})
+        check_same(tmp_path, steps, fewer, (), {})
 
 
 def test_a_half_written_export_is_removed(tmp_path):
@@ -290,40 +268,6 @@ def test_weights_are_known_by_their_values(tmp_path):
         model.save_to_preset(tmp_path / "three")
         digests.append(digest_of_weights(tmp_path / "three"))
     assert len(set(digests)) == 3
-
-
-class EndsWith(FinetuningRun):
-    """A run whose loop ends with an error."""
-
-    def __init__(self, directory, error):
-        options = types.SimpleNamespace(output=directory)
-        strategy = tf.distribute.OneDeviceStrategy("CPU:0")
-        super().__init__(options, CONFIG, strategy, DATA)
-        self.error = error
-        self.global_step = tf.Variable(3)
-        self.saved = []
-        self.checkpoints = types.SimpleNamespace(
-            save=lambda check_interval: self.saved.append(check_interval),
-            close=lambda: None,
-        )
-
-    def _loop(self):
-        raise self.error
-
-
-def test_how_a_loop_ends(tmp_path, capsys):
-    stopped = EndsWith(tmp_path, StopRequested())
-    assert stopped.loop() == 143
-    assert stopped.saved == [False]
-    said = "stopped at step 3; the same command goes on from there\n"
-    assert capsys.readouterr().err == said
-    early = EndsWith(tmp_path, StopRequested())
-    early.global_step.assign(0)  # it may begin again with other settings
-    assert early.loop() == 143
-    assert early.saved == []
-    patient = EndsWith(tmp_path, PatienceExhausted())
-    assert patient.loop() == 0
-    assert patient.saved == [False]
 
 
 def test_errors_of_tensorflow_say_what_to_do(tmp_path):
@@ -375,11 +319,10 @@ def test_errors_of_tensorflow_say_what_to_do(tmp_path):
         (errors.InternalError, "something\nelse", RuntimeError, "^something$"),
         (errors.InternalError, "", RuntimeError, "^InternalError$"),
     ):
-        run = EndsWith(tmp_path, kind(None, None, text))
-        with pytest.raises(expected, match=message) as caught, run:
-            run.loop()
+        with pytest.raises(expected, match=message) as caught:
+            with opened(tmp_path, True, finetune.SMALLER):
+                raise kind(None, None, text)
         assert isinstance(caught.value.__cause__, kind)
-        assert run.saved == []
 
 
 def test_errors_of_the_machine_say_what_to_do(tmp_path):
@@ -391,9 +334,9 @@ def test_errors_of_the_machine_say_what_to_do(tmp_path):
         (FileNotFoundError(2, "none", "x"), FileNotFoundError, "none: 'x'"),
         (ValueError("what users did"), ValueError, "what users did"),
     ):
-        run = EndsWith(tmp_path, None)
-        with pytest.raises(expected, match=message), run:
-            raise error
+        with pytest.raises(expected, match=message):
+            with opened(tmp_path, True, "--batch-size"):
+                raise error
 
 
 def test_nan_is_worse_than_any_loss(tmp_path):
@@ -405,4 +348,4 @@ def test_nan_is_worse_than_any_loss(tmp_path):
         (nan, 1.0, False),
         (nan, nan, False),
     ):
-        assert Run.is_better(None, "loss", value, best) == expected
+        assert loop.is_smaller("loss", value, best) == expected

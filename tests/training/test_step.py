@@ -4,17 +4,18 @@ Replicas, XLA and whole loops are in `tests/slow/test_replicas.py`.
 """
 
 import numpy as np
-import orbit
 import pytest
 import tensorflow as tf
 
 from tests.support.training_fixtures import BATCH
 from tests.support.training_fixtures import ArrayData
+from tests.support.training_fixtures import Trained
 from tests.support.training_fixtures import one_device
 from tests.support.training_fixtures import settings
 from tests.support.training_fixtures import tiny_config
-from xlnet_tf.training import pretraining_step
-from xlnet_tf.training.step import Means
+from xlnet_tf.training import pretrain
+from xlnet_tf.training.on_tensorflow import Means
+from xlnet_tf.training.on_tensorflow import Steps
 from xlnet_tf.training.update import make_update
 
 
@@ -30,31 +31,23 @@ def batch(number=0):
     return {name: tf.constant(array[number]) for name, array in arrays.items()}
 
 
-def make_trainer(config=None, first_half_length=0, **overrides):
-    """A trainer on one device, of the same initial weights each time."""
-    training = settings(**overrides)
-    model, optimizer, memory = pretraining_step.build(
-        config or tiny_config(), training, one_device()
+def make_steps(config=None, first_half_length=0, **overrides):
+    """Steps on one device, of the same initial weights each time."""
+    made = Trained(
+        steps=0,
+        config=config,
+        first_half_length=first_half_length,
+        **overrides,
     )
-    trainer = pretraining_step.PretrainingTrainer(
-        model,
-        optimizer,
-        memory,
-        None,
-        training,
-        one_device(),
-        orbit.utils.create_global_step(),
-        first_half_length,
-    )
-    return trainer, model, memory
+    return made.steps, made.model, made.memory
 
 
 SEED = tf.constant([3, 7])
 
 
 def test_parts_add_up_to_the_whole():
-    whole, _, whole_memory = make_trainer()
-    parts, _, parts_memory = make_trainer(gradient_accumulation_steps=2)
+    whole, _, whole_memory = make_steps()
+    parts, _, parts_memory = make_steps(gradient_accumulation_steps=2)
     for number in range(2):  # the second reads the memory of the first
         one, state = whole.gradients(batch(number), SEED)
         whole_memory.write(state)
@@ -76,13 +69,13 @@ def test_a_first_half_is_computed_apart():
     features["factorization_rank"] = ranks + behind * ranks.shape[1]
     found = []
     for length in (0, half):
-        trainer, _, memory = make_trainer(config, length)
-        sums, state = trainer.gradients(features, SEED)
+        steps, _, memory = make_steps(config, length)
+        sums, state = steps.gradients(features, SEED)
         memory.write(state)
         values = [x.value for x in memory.memories]
         found.append(tf.nest.flatten(sums) + values)
         # Scores that are left out are seen to be missing.
-        other, _ = trainer.gradients(batch(), SEED)
+        other, _ = steps.gradients(batch(), SEED)
         found[-1].append(other[1]["loss"])
     for one, other in zip(found[0][:-1], found[1][:-1], strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
@@ -90,9 +83,9 @@ def test_a_first_half_is_computed_apart():
 
 
 def test_sums_their_weight_and_the_memory():
-    trainer, model, memory = make_trainer()
+    steps, model, memory = make_steps()
     features = batch()
-    (_, metrics, weight), state = trainer.gradients(features, SEED)
+    (_, metrics, weight), state = steps.gradients(features, SEED)
     memory.write(state)
     assert float(weight) == features["target_weights"].numpy().sum()
     zeros = tf.zeros([BATCH, 6, 22])
@@ -107,8 +100,8 @@ def test_sums_their_weight_and_the_memory():
 
 
 def test_masked_empty_memory_changes_the_first_step():
-    masked, _, memory = make_trainer(hide_empty_memory=True)
-    attended, _, _ = make_trainer()
+    masked, _, memory = make_steps(hide_empty_memory=True)
+    attended, _, _ = make_steps()
     losses = [
         float(x.gradients(batch(), SEED)[0][1]["loss"])
         for x in (masked, attended)
@@ -119,9 +112,9 @@ def test_masked_empty_memory_changes_the_first_step():
 
 
 def test_without_memory():
-    trainer, _, memory = make_trainer(tiny_config(memory_length=0))
+    steps, _, memory = make_steps(tiny_config(memory_length=0))
     assert memory is None
-    (_, metrics, _), state = trainer.gradients(batch(), SEED)
+    (_, metrics, _), state = steps.gradients(batch(), SEED)
     assert np.isfinite(metrics["loss"])
     assert state == {}
 
@@ -129,29 +122,32 @@ def test_without_memory():
 def test_parts_and_seeds_have_dropout_masks_of_their_own():
     """Equal rows in both halves of the batch give different losses."""
     config = tiny_config(dropout=0.5, memory_length=0)
-    trainer, _, _ = make_trainer(config)
+    steps, _, _ = make_steps(config)
     fold_in = tf.random.experimental.stateless_fold_in
     seeds = [fold_in(SEED, i) for i in (0, 1, 2, 0)]
-    losses = [float(trainer.gradients(batch(), x)[0][1]["loss"]) for x in seeds]
+    losses = [float(steps.gradients(batch(), x)[0][1]["loss"]) for x in seeds]
     assert losses[0] == losses[3]
     assert len(set(losses)) == 3
-    halves, _, _ = make_trainer(config, gradient_accumulation_steps=2)
+    made = Trained(steps=0, config=config, gradient_accumulation_steps=2)
     half = {k: v[: BATCH // 2] for k, v in batch().items()}
     twice = {k: tf.concat([v, v], axis=0) for k, v in half.items()}
-    seeds, outputs_of = [], halves.outputs_of
+    seeds, loss = [], pretrain.training_loss(made.model)
 
     def noted(features):
         seeds.append(tuple(features["dropout_seed"].numpy()))
-        return outputs_of(features)
+        return loss.outputs(features)
 
-    halves.outputs_of = noted
+    halves = Steps(
+        *(made.model, made.optimizer, None, loss._replace(outputs=noted)),
+        *(None, made.settings, tf.Variable(0), made.strategy),
+    )
     halves.gradients(twice, SEED)
     assert len(set(seeds)) == 2
 
 
 def test_bfloat16():
-    trainer, model, memory = make_trainer(precision="bfloat16")
-    (gradients, metrics, _), state = trainer.gradients(batch(), SEED)
+    steps, model, memory = make_steps(precision="bfloat16")
+    (gradients, metrics, _), state = steps.gradients(batch(), SEED)
     assert np.isfinite(metrics["loss"])
     assert state["memories"][0].dtype == memory.memories[0].dtype == "bfloat16"
     assert {g.dtype for g in gradients} == {tf.float32}
@@ -208,10 +204,10 @@ def test_means_weigh_steps():
 
 def test_the_mask_embedding_learns_only_with_targets():
     """Of a batch without targets the gradient is zero, not missing."""
-    trainer, model, _ = make_trainer()
+    steps, model, _ = make_steps()
     features = batch()
     features["target_weights"] *= 0
-    (gradients, _, weight), _ = trainer.gradients(features, SEED)
+    (gradients, _, weight), _ = steps.gradients(features, SEED)
     assert float(weight) == 0
     assert len(gradients) == len(model.trainable_variables)
     assert max(np.abs(g).max() for g in gradients) == 0

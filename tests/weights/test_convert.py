@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import xlnet_tf
-from data_pipeline import command_line
+from data_pipeline.base import command_line
 from data_pipeline.tokenization.hugging_face import read_tokenizer
 from data_pipeline.tokenization.tokenizer import Tokenizer
 from tests.conftest import ROOT

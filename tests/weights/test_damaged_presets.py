@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 
 import xlnet_tf
+from data_pipeline.base import directories
+from data_pipeline.base.checksums import verify_checksums
 from data_pipeline.tokenization.hugging_face import read_tokenizer
 from data_pipeline.tokenization.hugging_face import write_tokenizer
 from data_pipeline.tokenization.tokenizer import Tokenizer
@@ -17,8 +19,6 @@ from tests.support.weight_models import ours
 from xlnet_tf import XLNetBackbone
 from xlnet_tf import XLNetPretrainer
 from xlnet_tf import XLNetTextClassifier
-from xlnet_tf.files import directories
-from xlnet_tf.files.checksums import verify_checksums
 from xlnet_tf.weights import own
 from xlnet_tf.weights.hugging_face.writer import save_hugging_face
 from xlnet_tf.weights.preset import open_source

@@ -8,22 +8,22 @@ import sys
 
 import pytest
 
-from xlnet_tf import files
-from xlnet_tf.files import as_path
-from xlnet_tf.files import is_remote
-from xlnet_tf.files import local_copy
-from xlnet_tf.files import read_json
-from xlnet_tf.files import read_json_object
-from xlnet_tf.files import remove
-from xlnet_tf.files import write_bytes
-from xlnet_tf.files import write_json
-from xlnet_tf.files import written_whole
-from xlnet_tf.files.checksums import CHECKSUMS_FILE
-from xlnet_tf.files.checksums import add_checksums
-from xlnet_tf.files.checksums import verify_checksums
-from xlnet_tf.files.checksums import write_checksums
-from xlnet_tf.files.outputs import check_directory
-from xlnet_tf.files.outputs import check_writable
+from data_pipeline.base import files
+from data_pipeline.base.checksums import CHECKSUMS_FILE
+from data_pipeline.base.checksums import add_checksums
+from data_pipeline.base.checksums import verify_checksums
+from data_pipeline.base.checksums import write_checksums
+from data_pipeline.base.files import as_path
+from data_pipeline.base.files import is_remote
+from data_pipeline.base.files import local_copy
+from data_pipeline.base.files import read_json
+from data_pipeline.base.files import read_json_object
+from data_pipeline.base.files import remove
+from data_pipeline.base.files import write_bytes
+from data_pipeline.base.files import write_json
+from data_pipeline.base.files import written_whole
+from data_pipeline.base.outputs import check_directory
+from data_pipeline.base.outputs import check_writable
 from xlnet_tf.weights.tensor_files import digest_of_weights
 
 

@@ -13,10 +13,10 @@ import sys
 import pytest
 from keras.src.saving import saving_lib
 
+from data_pipeline.base.directories import written_directory
+from data_pipeline.base.files import write_bytes
+from data_pipeline.base.files import written_whole
 from xlnet_tf import XLNetTextClassifier
-from xlnet_tf.files import write_bytes
-from xlnet_tf.files import written_whole
-from xlnet_tf.files.directories import written_directory
 
 
 @contextlib.contextmanager

@@ -15,7 +15,9 @@ import pytest
 import tensorflow as tf
 
 import xlnet_tf
-from data_pipeline.settings import read_file
+from data_pipeline.base import limits
+from data_pipeline.base.files import read_json
+from data_pipeline.base.settings import read_file
 from data_pipeline.tasks.reading import read_examples
 from data_pipeline.text.documents import read_documents
 from data_pipeline.tokenization import model_file
@@ -26,9 +28,7 @@ from tests.support.samples import tiny_model
 from tests.support.weight_models import ours
 from xlnet_tf import XLNetBackbone
 from xlnet_tf.config import config_from_json
-from xlnet_tf.files import limits
-from xlnet_tf.files import read_json
-from xlnet_tf.training.config import TrainingConfig
+from xlnet_tf.training.settings import PretrainingSettings
 from xlnet_tf.weights.hugging_face.writer import save_hugging_face
 from xlnet_tf.weights.tensorflow import TensorFlowCheckpoint
 
@@ -71,8 +71,8 @@ def test_files_that_are_too_long_are_not_read(tmp_path):
     for name, read in (
         ("a.json", read_json),
         ("config.json", config_from_json),
-        ("a.yaml", lambda file: read_file(TrainingConfig, file)),
-        ("settings.json", lambda file: read_file(TrainingConfig, file)),
+        ("a.yaml", lambda file: read_file(PretrainingSettings, file)),
+        ("settings.json", lambda file: read_file(PretrainingSettings, file)),
         ("spiece.model", Tokenizer),
         ("tokenizer.json", lambda file: read_tokenizer(file.parent)),
         ("saved_model.pb", lambda file: check_operations(file.parent)),
@@ -107,7 +107,7 @@ def test_yaml_copies_and_runs_nothing(tmp_path):
     ):
         file.write_text(text)
         with pytest.raises(ValueError, match=message) as error:
-            read_file(TrainingConfig, file)
+            read_file(PretrainingSettings, file)
         assert "\n" not in str(error.value)
     assert not (tmp_path / "x").exists()
     # As people write it.

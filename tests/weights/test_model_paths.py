@@ -6,12 +6,12 @@ import pytest
 import saved_models.export
 import saved_models.loading
 import xlnet_tf
-from data_pipeline import command_line
+from data_pipeline.base import command_line
+from data_pipeline.base import models
 from data_pipeline.tokenization.hugging_face import find_tokenizer
 from data_pipeline.tokenization.hugging_face import read_tokenizer
 from xlnet_tf import convert
 from xlnet_tf import finetune
-from xlnet_tf.files import models
 from xlnet_tf.weights.preset import read_config
 
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation")

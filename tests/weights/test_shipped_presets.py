@@ -3,11 +3,11 @@
 import pytest
 
 import xlnet_tf
+from data_pipeline.base import models
+from data_pipeline.base.checksums import CHECKSUMS_FILE
+from data_pipeline.base.files import names_below
+from data_pipeline.base.files import size_of
 from data_pipeline.tokenization.hugging_face import read_tokenizer
-from xlnet_tf.files import models
-from xlnet_tf.files import names_below
-from xlnet_tf.files import size_of
-from xlnet_tf.files.checksums import CHECKSUMS_FILE
 
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation")
 

@@ -8,6 +8,7 @@ import dataclasses
 import os
 import reprlib
 
+from data_pipeline.base.files import write_json
 from xlnet_tf.config.fields import LENGTH
 from xlnet_tf.config.fields import POSITIVE
 from xlnet_tf.config.fields import RATE
@@ -20,7 +21,6 @@ from xlnet_tf.config.fields import field
 from xlnet_tf.config.fields import list_names
 from xlnet_tf.config.fields import one_of
 from xlnet_tf.config.fields import take_fields
-from xlnet_tf.files import write_json
 
 MODEL_TYPE = "bert"
 # Of files that hold this model, under these or other names.

@@ -11,8 +11,8 @@ import reprlib
 from collections.abc import Callable
 from typing import NamedTuple
 
-from xlnet_tf.files import as_path
-from xlnet_tf.files import read_json_object
+from data_pipeline.base.files import as_path
+from data_pipeline.base.files import read_json_object
 
 # L, N, D and F; heads of all of them have 64 dimensions.
 SIZES = {

@@ -2,8 +2,8 @@
 
 import dataclasses
 
-from data_pipeline import settings
-from data_pipeline.settings import setting
+from data_pipeline.base import settings
+from data_pipeline.base.settings import setting
 
 
 @dataclasses.dataclass(frozen=True)

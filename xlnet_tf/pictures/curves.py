@@ -4,11 +4,11 @@ import contextlib
 import os
 from collections.abc import Sequence
 
-from xlnet_tf.files import as_path
-from xlnet_tf.files import read_json_lines
-from xlnet_tf.files import read_json_object
-from xlnet_tf.files.models import METRICS_FILE
-from xlnet_tf.files.models import RUN_FILE
+from data_pipeline.base.files import as_path
+from data_pipeline.base.files import read_json_lines
+from data_pipeline.base.files import read_json_object
+from data_pipeline.base.models import METRICS_FILE
+from data_pipeline.base.models import RUN_FILE
 
 _MARGIN = 0.12  # of the height, where the last values are written
 

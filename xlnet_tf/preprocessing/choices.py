@@ -56,8 +56,6 @@ class XLNetMultipleChoicePreprocessor(Preprocessor):
     Source: run_race.py of the released code.
     """
 
-    earlier_settings = {"fill_blanks": False}
-
     def __init__(
         self,
         tokenizer: Any,

@@ -55,8 +55,6 @@ class Preprocessor(PreprocessorPreset):
     # Refuses too many sequences before they are made, see
     # `data_pipeline.features.packing.checked_size`; set by exports.
     check_size = None
-    # Settings that files of earlier versions lack, with their values then.
-    earlier_settings = {}
     _num_symbols = 3
 
     def __init__(
@@ -291,7 +289,7 @@ class Preprocessor(PreprocessorPreset):
 
     @classmethod
     def from_config(cls, config):
-        config = {**cls.earlier_settings, **config}
+        config = dict(config)
         if isinstance(config["tokenizer"], dict):
             from data_pipeline.tokenization.tokenizer import Tokenizer
 

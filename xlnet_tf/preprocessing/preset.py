@@ -7,12 +7,12 @@ import reprlib
 
 import keras
 
-from xlnet_tf.files import as_path
-from xlnet_tf.files import read_json
-from xlnet_tf.files import write_json
-from xlnet_tf.files.checksums import add_checksums
-from xlnet_tf.files.checksums import verify_checksums
-from xlnet_tf.files.models import as_model_path
+from data_pipeline.base.checksums import add_checksums
+from data_pipeline.base.checksums import verify_checksums
+from data_pipeline.base.files import as_path
+from data_pipeline.base.files import read_json
+from data_pipeline.base.files import write_json
+from data_pipeline.base.models import as_model_path
 from xlnet_tf.weights import own
 
 _NEEDED = ("tensorflow", "tensorflow_text", "sentencepiece", "data_pipeline")
@@ -42,7 +42,7 @@ def _check_names(file, cls, settings):
 class PreprocessorPreset:
     """Mixin of a preprocessor that is read from and written to presets.
 
-    The preprocessor has `tokenizer`, `settings` and `earlier_settings`.
+    The preprocessor has `tokenizer` and `settings`.
     """
 
     @classmethod
@@ -145,7 +145,7 @@ class PreprocessorPreset:
         # A user's subclass; a preprocessor of another task is left alone.
         if isinstance(saved_cls, type) and issubclass(saved_cls, cls):
             _check_names(file, saved_cls, saved["config"])
-            return saved_cls, {**saved_cls.earlier_settings, **saved["config"]}
+            return saved_cls, saved["config"]
         return cls, {}
 
     def save_to_preset(self, path: str | os.PathLike) -> None:

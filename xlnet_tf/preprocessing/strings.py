@@ -9,7 +9,7 @@ import numbers
 
 import numpy as np
 
-from xlnet_tf.files.limits import shown
+from data_pipeline.base.limits import shown
 
 
 def named_strings(x, required, optional=()):

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import keras
 import numpy as np
 
+from data_pipeline.base.limits import shown
 from data_pipeline.tasks.labels import check_known
-from xlnet_tf.files.limits import shown
 from xlnet_tf.preprocessing.preprocessor import Preprocessor
 from xlnet_tf.preprocessing.strings import check_rank
 from xlnet_tf.preprocessing.strings import named_strings

@@ -77,7 +77,7 @@ class XLNetMultipleChoice(SequenceTask):
     @classmethod
     def preprocessor_settings(cls, spec, config):
         settings = super().preprocessor_settings(spec, config)
-        return {**settings, "fill_blanks": config.fill_blanks is not False}
+        return {**settings, "fill_blanks": config.fill_blanks}
 
     def call(self, features, training=None):
         features = as_features(features)

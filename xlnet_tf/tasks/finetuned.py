@@ -34,7 +34,7 @@ class Finetuned:
 
         Args:
             spec: TaskSpec of `data_pipeline`.
-            config: FinetuningConfig.
+            config: FinetuningSettings.
             labels: tuple of str or None, the classes.
 
         Returns:

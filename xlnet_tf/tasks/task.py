@@ -4,7 +4,7 @@ import os
 
 import keras
 
-from xlnet_tf.files.limits import in_a_line
+from data_pipeline.base.limits import in_a_line
 from xlnet_tf.model.backbones import make_backbone
 from xlnet_tf.model.base_model import BaseModel
 from xlnet_tf.model.inputs import as_features

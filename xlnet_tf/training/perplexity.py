@@ -18,7 +18,7 @@ import time
 import numpy as np
 import tensorflow as tf
 
-from data_pipeline.progress import track
+from data_pipeline.base.progress import track
 
 
 @dataclasses.dataclass(frozen=True)

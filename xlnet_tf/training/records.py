@@ -4,7 +4,11 @@ import dataclasses
 import math
 import os
 
-from data_pipeline.command_line import near
+from data_pipeline.base.command_line import near
+from data_pipeline.base.files import as_path
+from data_pipeline.base.files import read_json
+from data_pipeline.base.limits import parse_yaml
+from data_pipeline.base.models import as_model_path
 from data_pipeline.objectives import make_reader
 from data_pipeline.objectives.masked import MaskedReader
 from data_pipeline.objectives.permutation import PermutationReader
@@ -12,10 +16,6 @@ from data_pipeline.objectives.pseudo_masked import PseudoMaskedReader
 from xlnet_tf.config import BertConfig
 from xlnet_tf.config import XLNetConfig
 from xlnet_tf.config import config_from_json
-from xlnet_tf.files import as_path
-from xlnet_tf.files import read_json
-from xlnet_tf.files.limits import parse_yaml
-from xlnet_tf.files.models import as_model_path
 from xlnet_tf.weights.preset import detect
 from xlnet_tf.weights.preset import read_config
 

@@ -4,8 +4,8 @@ import tensorflow as tf
 
 from xlnet_tf.optimizer import AdamW
 from xlnet_tf.optimizer import WarmupSchedule
-from xlnet_tf.training.strategy import is_one_cpu
-from xlnet_tf.training.strategy import is_one_device
+from xlnet_tf.training.devices import is_one_cpu
+from xlnet_tf.training.devices import is_one_device
 
 
 def make_optimizer(model, config, **arguments):
@@ -15,7 +15,7 @@ def make_optimizer(model, config, **arguments):
 
     Args:
         model: keras.Model, made in the strategy's scope.
-        config: TrainingConfig.
+        config: PretrainingSettings.
         **arguments: further arguments of AdamW.
 
     Returns:
@@ -86,7 +86,7 @@ def make_update(optimizer, variables, config, strategy):
     Args:
         optimizer: AdamW, built.
         variables: list of variables.
-        config: TrainingConfig.
+        config: PretrainingSettings.
         strategy: tf.distribute.Strategy.
 
     Returns:

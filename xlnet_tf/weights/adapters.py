@@ -11,10 +11,10 @@ import json
 import numpy as np
 from keras import ops
 
-from xlnet_tf.files import as_path
-from xlnet_tf.files import local_copy
-from xlnet_tf.files import written_whole
-from xlnet_tf.files.limits import in_a_line
+from data_pipeline.base.files import as_path
+from data_pipeline.base.files import local_copy
+from data_pipeline.base.files import written_whole
+from data_pipeline.base.limits import in_a_line
 from xlnet_tf.weights.layer_state import layers_by_path
 from xlnet_tf.weights.layer_state import lora_groups
 from xlnet_tf.weights.layer_state import lora_layers

@@ -10,7 +10,7 @@ own that it made trainable, is undocumented.
 
 import keras
 
-from xlnet_tf.files.classes import objects_in
+from xlnet_tf.weights.classes import objects_in
 
 # Keys of a config. They are left out where nothing differs, so that older
 # versions read the other files.

@@ -14,11 +14,11 @@ the output projection, which is `[N, H, D]`.
 
 import warnings
 
+from data_pipeline.base.files import size_of
+from data_pipeline.base.limits import MOST_SETTINGS_BYTES
+from data_pipeline.base.limits import check_length
+from data_pipeline.base.limits import parse_yaml
 from xlnet_tf.config import XLNetConfig
-from xlnet_tf.files import size_of
-from xlnet_tf.files.limits import MOST_SETTINGS_BYTES
-from xlnet_tf.files.limits import check_length
-from xlnet_tf.files.limits import parse_yaml
 from xlnet_tf.weights.source import Head
 from xlnet_tf.weights.source import reads_query
 from xlnet_tf.weights.table import Place

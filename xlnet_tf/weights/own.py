@@ -10,20 +10,20 @@ import warnings
 
 import keras
 
+from data_pipeline.base.checksums import CHECKSUMS_FILE
+from data_pipeline.base.directories import remove_links
+from data_pipeline.base.directories import written_directory
+from data_pipeline.base.files import as_path
+from data_pipeline.base.files import copy_tree
+from data_pipeline.base.files import local_copy
+from data_pipeline.base.files import read_json
+from data_pipeline.base.files import read_json_object
+from data_pipeline.base.files import size_of
+from data_pipeline.base.files import write_bytes
+from data_pipeline.base.files import write_json
+from data_pipeline.base.limits import in_a_line
 from xlnet_tf.config import BertConfig
 from xlnet_tf.config import XLNetConfig
-from xlnet_tf.files import as_path
-from xlnet_tf.files import copy_tree
-from xlnet_tf.files import local_copy
-from xlnet_tf.files import read_json
-from xlnet_tf.files import read_json_object
-from xlnet_tf.files import size_of
-from xlnet_tf.files import write_bytes
-from xlnet_tf.files import write_json
-from xlnet_tf.files.checksums import CHECKSUMS_FILE
-from xlnet_tf.files.directories import remove_links
-from xlnet_tf.files.directories import written_directory
-from xlnet_tf.files.limits import in_a_line
 from xlnet_tf.version import __version__
 from xlnet_tf.weights.adapters import ADAPTERS_FILE
 from xlnet_tf.weights.adapters import save_adapters

@@ -4,15 +4,15 @@ import os
 import re
 from typing import Any
 
+from data_pipeline.base.files import as_path
+from data_pipeline.base.files import is_model_of_hub
+from data_pipeline.base.files import read_json
+from data_pipeline.base.files import written_whole
+from data_pipeline.base.models import as_model_path
+from data_pipeline.base.models import near_shipped
 from xlnet_tf.config import CONFIGS
 from xlnet_tf.config import is_bert
 from xlnet_tf.config.xlnet import is_of_hugging_face
-from xlnet_tf.files import as_path
-from xlnet_tf.files import is_model_of_hub
-from xlnet_tf.files import read_json
-from xlnet_tf.files import written_whole
-from xlnet_tf.files.models import as_model_path
-from xlnet_tf.files.models import near_shipped
 from xlnet_tf.weights import own
 from xlnet_tf.weights.own import VOCABULARY_FILE  # noqa: F401
 from xlnet_tf.weights.source import RELEASED_CONFIG_FILE

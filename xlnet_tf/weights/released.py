@@ -10,11 +10,11 @@ import warnings
 
 import tensorflow as tf
 
+from data_pipeline.base.checksums import CHECKSUMS_FILE
+from data_pipeline.base.directories import written_directory
+from data_pipeline.base.files import as_path
+from data_pipeline.base.files import write_bytes
 from xlnet_tf.config import XLNetConfig
-from xlnet_tf.files import as_path
-from xlnet_tf.files import write_bytes
-from xlnet_tf.files.checksums import CHECKSUMS_FILE
-from xlnet_tf.files.directories import written_directory
 from xlnet_tf.weights.own import is_preset
 from xlnet_tf.weights.source import RELEASED_CONFIG_FILE
 from xlnet_tf.weights.source import Head

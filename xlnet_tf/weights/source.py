@@ -8,9 +8,9 @@ import contextlib
 import warnings
 from typing import NamedTuple
 
-from xlnet_tf.files import as_path
-from xlnet_tf.files.checksums import CHECKSUMS_FILE
-from xlnet_tf.files.checksums import verify_checksums
+from data_pipeline.base.checksums import CHECKSUMS_FILE
+from data_pipeline.base.checksums import verify_checksums
+from data_pipeline.base.files import as_path
 from xlnet_tf.weights.layer_state import STATE_KEYS
 from xlnet_tf.weights.table import by_name
 

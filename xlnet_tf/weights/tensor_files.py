@@ -11,16 +11,16 @@ import tempfile
 import weakref
 import zipfile
 
-from xlnet_tf.files import add_bytes
-from xlnet_tf.files import copy_tree
-from xlnet_tf.files import is_below
-from xlnet_tf.files import is_remote
-from xlnet_tf.files import local_copy
-from xlnet_tf.files import read_json
-from xlnet_tf.files.checksums import CHECKSUMS_FILE
-from xlnet_tf.files.limits import check_length
-from xlnet_tf.files.limits import first_line
-from xlnet_tf.files.models import as_model_path
+from data_pipeline.base.checksums import CHECKSUMS_FILE
+from data_pipeline.base.files import add_bytes
+from data_pipeline.base.files import copy_tree
+from data_pipeline.base.files import is_below
+from data_pipeline.base.files import is_remote
+from data_pipeline.base.files import local_copy
+from data_pipeline.base.files import read_json
+from data_pipeline.base.limits import check_length
+from data_pipeline.base.limits import first_line
+from data_pipeline.base.models import as_model_path
 
 WEIGHTS_FILE = "model.safetensors"
 TORCH_FILE = "pytorch_model.bin"

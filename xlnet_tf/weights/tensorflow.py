@@ -10,11 +10,11 @@ import tensorflow as tf
 from google.protobuf import message
 from tensorflow.core.protobuf import trackable_object_graph_pb2
 
+from data_pipeline.base.files import as_path
+from data_pipeline.base.files import check_tensorflow_reads
+from data_pipeline.base.files import size_of
+from data_pipeline.base.limits import check_length
 from xlnet_tf.config import XLNetConfig
-from xlnet_tf.files import as_path
-from xlnet_tf.files import check_tensorflow_reads
-from xlnet_tf.files import size_of
-from xlnet_tf.files.limits import check_length
 from xlnet_tf.weights.source import WeightSource
 from xlnet_tf.weights.table import Place
 

@@ -19,12 +19,12 @@ import posixpath
 import re
 import warnings
 
+from data_pipeline.base.limits import MOST_JSON_BYTES
 from data_pipeline.tasks import archives
 from data_pipeline.text import columnar
 from data_pipeline.text import saved_datasets
 from data_pipeline.text.files import COMPRESSED
 from data_pipeline.text.rows import long_fields
-from xlnet_tf.files.limits import MOST_JSON_BYTES
 
 JSON_ENDINGS = (".jsonl", ".json", ".jsonlines", ".ndjson")
 # Endings of your own tables, first choice first; the last is a saved data set.

@@ -8,11 +8,11 @@ import json
 import posixpath
 import warnings
 
+from data_pipeline.base.limits import in_a_line
 from data_pipeline.tasks import archives
 from data_pipeline.tasks.examples import Answer
 from data_pipeline.tasks.examples import QuestionExample
 from data_pipeline.tasks.examples import has_text
-from xlnet_tf.files.limits import in_a_line
 
 
 def read_examples(tree, name, task, split, columns=None):

@@ -9,8 +9,8 @@ from typing import Any
 import keras
 import numpy as np
 
+from data_pipeline.base.limits import shown
 from xlnet_tf.config.fields import checked_rate
-from xlnet_tf.files.limits import shown
 from xlnet_tf.tasks import metrics
 from xlnet_tf.tasks.classification.labels import are_rows
 from xlnet_tf.tasks.classification.texts import XLNetTextClassifier

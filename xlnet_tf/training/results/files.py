@@ -1,9 +1,10 @@
 """All files that a finished run leaves, and its last lines about them."""
 
-from data_pipeline.command_line import warnings_in_a_line
+from data_pipeline.base.command_line import warnings_in_a_line
+from data_pipeline.base.files import as_path
+from data_pipeline.base.models import RESULTS_FILE
 from data_pipeline.tasks.readers.columns import parse_columns
-from xlnet_tf.files import as_path
-from xlnet_tf.files.models import RESULTS_FILE
+from xlnet_tf.training.log import draw_losses
 from xlnet_tf.training.results.analysis import analyse
 from xlnet_tf.training.results.analysis import notes_of
 from xlnet_tf.training.results.page import PAGE_FILE
@@ -15,7 +16,6 @@ from xlnet_tf.training.results.report import write_report
 from xlnet_tf.training.results.summary import make_results
 from xlnet_tf.training.results.summary import write_results
 from xlnet_tf.training.results.summary import written
-from xlnet_tf.training.runs.progress.log import draw_losses
 
 _TOLD = (PAGE_FILE, RESULTS_FILE, "best")  # what is named at the end
 _NEXT = """next:

@@ -7,9 +7,9 @@ import warnings
 
 import numpy as np
 
-from xlnet_tf.files import as_path
-from xlnet_tf.files import write_bytes
-from xlnet_tf.files.limits import in_a_line
+from data_pipeline.base.files import as_path
+from data_pipeline.base.files import write_bytes
+from data_pipeline.base.limits import in_a_line
 from xlnet_tf.training.results import analysis
 from xlnet_tf.training.results import curves
 from xlnet_tf.training.results.influence import influence_of_words

@@ -8,7 +8,7 @@ import warnings
 
 import numpy as np
 
-from xlnet_tf.files import write_bytes
+from data_pipeline.base.files import write_bytes
 
 _MOST_COUNTED_CLASSES = 40
 _LONGEST_NAME = 28  # letters on an axis

@@ -9,12 +9,12 @@ import re
 
 import numpy as np
 
-from data_pipeline.command_line import warnings_in_a_line
+from data_pipeline.base.command_line import warnings_in_a_line
+from data_pipeline.base.files import as_path
+from data_pipeline.base.files import json_line
+from data_pipeline.base.files import write_bytes
+from data_pipeline.base.files import written_whole
 from data_pipeline.tasks.examples import QuestionExample
-from xlnet_tf.files import as_path
-from xlnet_tf.files import write_bytes
-from xlnet_tf.files import written_whole
-from xlnet_tf.files.lines import json_line
 from xlnet_tf.tasks.classification.multi_label import multi_hot
 from xlnet_tf.tasks.squad import scores_as_answered
 from xlnet_tf.training.results import pictures

@@ -6,13 +6,13 @@ import platform
 
 import numpy as np
 
-from xlnet_tf.files import as_path
-from xlnet_tf.files import read_json
-from xlnet_tf.files import write_json
-from xlnet_tf.files.checksums import add_checksums
-from xlnet_tf.files.checksums import verify_checksums
-from xlnet_tf.files.models import RESULTS_FILE
-from xlnet_tf.files.models import SEEDS_FILE
+from data_pipeline.base.checksums import add_checksums
+from data_pipeline.base.checksums import verify_checksums
+from data_pipeline.base.files import as_path
+from data_pipeline.base.files import read_json
+from data_pipeline.base.files import write_json
+from data_pipeline.base.models import RESULTS_FILE
+from data_pipeline.base.models import SEEDS_FILE
 from xlnet_tf.tasks.squad import NO_ANSWERS
 from xlnet_tf.version import __version__
 

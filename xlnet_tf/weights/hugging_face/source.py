@@ -5,8 +5,8 @@
 of dense layers are transposed.
 """
 
-from xlnet_tf.files import read_json_object
-from xlnet_tf.files import size_of
+from data_pipeline.base.files import read_json_object
+from data_pipeline.base.files import size_of
 from xlnet_tf.weights.source import WeightSource
 from xlnet_tf.weights.source import first_known
 from xlnet_tf.weights.table import Place

@@ -7,11 +7,11 @@ import warnings
 import numpy as np
 from safetensors.numpy import save_file
 
+from data_pipeline.base.checksums import CHECKSUMS_FILE
+from data_pipeline.base.directories import written_directory
+from data_pipeline.base.files import as_path
+from data_pipeline.base.files import write_json
 from xlnet_tf.config import BertConfig
-from xlnet_tf.files import as_path
-from xlnet_tf.files import write_json
-from xlnet_tf.files.checksums import CHECKSUMS_FILE
-from xlnet_tf.files.directories import written_directory
 from xlnet_tf.weights.hugging_face import bert
 from xlnet_tf.weights.hugging_face import xlnet
 from xlnet_tf.weights.hugging_face.source import CONFIG_FILE

@@ -1,0 +1,139 @@
+"""`SHA256SUMS` of directories, and JSON objects that hold their own SHA-256.
+
+Damaged and missing files are found by them.
+"""
+
+import hashlib
+import json
+import re
+
+from data_pipeline.base.files import as_path
+from data_pipeline.base.files import is_below
+from data_pipeline.base.files import names_below
+from data_pipeline.base.files import sha256_of
+from data_pipeline.base.files import write_bytes
+
+# As `sha256sum` writes and checks it.
+CHECKSUMS_FILE = "SHA256SUMS"
+_CHECKSUM = re.compile("([0-9a-f]{64}) [ *](.+)")
+# Field of a JSON object with the SHA-256 of its other fields.
+_DIGEST = "sha256"
+
+
+def write_checksums(directory):
+    """Write the SHA-256 of all files of a directory to its `SHA256SUMS`.
+
+    Args:
+        directory: path. `sha256sum -c SHA256SUMS` checks it too.
+    """
+    directory = as_path(directory)
+    names = [x for x in names_below(directory) if x != CHECKSUMS_FILE]
+    digests = {x: sha256_of(directory / x) for x in names}
+    _write_digests(directory / CHECKSUMS_FILE, digests)
+
+
+def add_checksums(directory, names, listing=CHECKSUMS_FILE):
+    """Write the SHA-256 of new files to the `SHA256SUMS` of a directory.
+
+    Entries of files that are no longer there are dropped.
+
+    Args:
+        directory: path.
+        names: list of str, paths below the directory.
+        listing: str, name of the file of digests.
+    """
+    directory = as_path(directory)
+    file = directory / listing
+    known = _read_digests(file) if file.is_file() else {}
+    digests = {k: v for k, v in known.items() if (directory / k).is_file()}
+    digests |= {name: sha256_of(directory / name) for name in names}
+    _write_digests(file, digests)
+
+
+def _write_digests(file, digests):
+    lines = [f"{digests[name]}  {name}\n" for name in sorted(digests)]
+    write_bytes(file, "".join(lines).encode())
+
+
+def verify_checksums(directory, names=None, listing=CHECKSUMS_FILE):
+    """Compare files of a directory with its `SHA256SUMS`.
+
+    Args:
+        directory: path. Without the file nothing is compared: directories
+            that were written before it existed have none.
+        names: list of str, paths below the directory, or None for all that
+            are listed. Files that are not listed are passed over.
+        listing: str, name of the file of digests.
+
+    Returns:
+        list of str, the names that are listed.
+
+    Raises:
+        ValueError: if a file is missing or not as it was written.
+    """
+    directory = as_path(directory)
+    listing = directory / listing
+    digests = _read_digests(listing) if listing.is_file() else {}
+    for name, digest in digests.items():
+        if names is not None and name not in names:
+            continue
+        file = directory / name
+        if not is_below(name):
+            raise ValueError(
+                f"{listing} names {name!r}, which is not in {directory}."
+            )
+        if not file.is_file():
+            raise ValueError(f"{file} is missing; {listing} names it.")
+        if sha256_of(file) != digest:
+            raise ValueError(
+                f"{file} is damaged, or was not saved together with the files "
+                f"beside it: its SHA-256 is not that in {listing}. Fetch or "
+                f"save it again; without {listing.name} it is not checked."
+            )
+    return list(digests)
+
+
+def _read_digests(listing):
+    """dict of name to digest of a `SHA256SUMS`."""
+    digests = {}
+    for line in listing.read_bytes().splitlines():
+        match = _CHECKSUM.fullmatch(line.decode(errors="replace"))
+        if match is None:
+            raise ValueError(
+                f"{listing} is damaged: {line[:80]!r} has no SHA-256 and name."
+            )
+        digests[match[2]] = match[1]
+    return digests
+
+
+def with_digest(fields, name=_DIGEST):
+    """A dict with the SHA-256 of its fields as a further, last one.
+
+    Args:
+        fields: dict that JSON can hold.
+        name: str, of the further field. Default "sha256".
+
+    Returns:
+        dict.
+    """
+    return {**fields, name: _digest_of(fields)}
+
+
+def pop_digest(fields, name=_DIGEST):
+    """Remove the field of `with_digest` from a dict and check it.
+
+    Args:
+        fields: dict, as read from JSON; it is changed.
+        name: as in `with_digest`.
+
+    Returns:
+        bool, whether the other fields are those that were written, or None
+        if there is no such field: earlier versions wrote none.
+    """
+    digest = fields.pop(name, None)
+    return None if digest is None else digest == _digest_of(fields)
+
+
+def _digest_of(fields):
+    text = json.dumps(fields, sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()

@@ -1,0 +1,119 @@
+"""Directories of models, replaced whole."""
+
+import contextlib
+import os
+import pathlib
+import shutil
+import tempfile
+
+from data_pipeline.base.checksums import CHECKSUMS_FILE
+from data_pipeline.base.checksums import write_checksums
+from data_pipeline.base.files import copy_tree
+from data_pipeline.base.files import errors_of_disk
+from data_pipeline.base.files import is_remote
+from data_pipeline.base.files import is_unfinished
+from data_pipeline.base.files import names_below
+from data_pipeline.base.files import remove
+from data_pipeline.base.files import written_whole
+from data_pipeline.base.outputs import check_directory
+
+
+@contextlib.contextmanager
+def written_directory(path, is_replaced):
+    """Context in which the model in a directory is replaced, whole.
+
+    Files of others in the directory stay. It gets the `SHA256SUMS` of what
+    was written. A directory that cannot be renamed (in a bucket, a mount
+    point, the working directory, or with further folders) is written file by
+    file, the checksums first: a reader finds out if it is not finished.
+
+    Args:
+        path: path of a directory, made if missing.
+        is_replaced: function of the name of a file in the directory: whether
+            it is of the model that was there before.
+
+    Yields:
+        pathlib.Path of a new local directory, to write to.
+
+    Raises:
+        ValueError: a file stands there, or in the place of a parent.
+    """
+    if not is_remote(path):
+        path = path.resolve()  # a link to a directory stays one
+    check_directory(path)
+    if _can_be_renamed(path):
+        with written_whole(path, replace_directory=True) as new:
+            new.mkdir()
+            yield new
+            write_checksums(new)
+            if path.is_dir():
+                _keep_others(path, new, is_replaced)
+                shutil.copymode(path, new)
+        return
+    path.mkdir(parents=True, exist_ok=True)
+    folder = None if is_remote(path) else path
+    with (
+        tempfile.TemporaryDirectory(prefix=".tmp-", dir=folder) as name,
+        errors_of_disk(name, path),
+    ):
+        new = pathlib.Path(name)
+        yield new
+        write_checksums(new)
+        remove_links(path, names_below(new))
+        copy_tree(new / CHECKSUMS_FILE, path / CHECKSUMS_FILE)
+        for item in list(path.iterdir()):
+            if is_replaced(item.name) and item.name != CHECKSUMS_FILE:
+                remove(item)
+        copy_tree(new, path)
+
+
+def remove_links(directory, names):
+    """Remove links below a directory through which files would be written.
+
+    Args:
+        directory: path.
+        names: list of str, the files to write, as paths below it.
+    """
+    if is_remote(directory):
+        return
+    for name in names:
+        path = directory
+        for part in pathlib.PurePath(name).parts:
+            path = path / part
+            if path.is_symlink():
+                path.unlink()
+
+
+def _can_be_renamed(path):
+    """Whether a directory can be replaced by another one as a whole."""
+    if is_remote(path):
+        return False
+    if not path.is_dir():
+        return True
+    working_directory = pathlib.Path(os.getcwd())
+    return (
+        os.access(path.parent, os.W_OK)
+        and not os.path.ismount(path)
+        and path not in (working_directory, *working_directory.parents)
+        and all(
+            item.is_symlink() or item.name == "assets"
+            for item in path.iterdir()
+            if item.is_dir() and not is_unfinished(item)
+        )
+    )
+
+
+def _keep_others(old, new, is_replaced):
+    """Link files in a directory that are not replaced into a new one."""
+    for item in old.iterdir():
+        target = new / item.name
+        if is_unfinished(item) or is_replaced(item.name):
+            continue
+        if item.is_dir() and not item.is_symlink():
+            target.mkdir(exist_ok=True)
+            _keep_others(item, target, lambda name: False)
+        elif not os.path.lexists(target):
+            try:
+                os.link(item, target, follow_symlinks=False)
+            except OSError:  # not every file system has links
+                shutil.copy2(item, target, follow_symlinks=False)

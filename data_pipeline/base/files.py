@@ -1,0 +1,441 @@
+"""Paths, files that exist whole or not at all, JSON files.
+
+All three packages take paths by `as_path` and write through `written_whole`.
+"""
+
+import contextlib
+import ctypes
+import errno
+import hashlib
+import json
+import os
+import pathlib
+import shutil
+import sys
+import tempfile
+import uuid
+
+from data_pipeline.base import hub
+from data_pipeline.base import urls
+from data_pipeline.base.limits import MOST_JSON_BYTES
+from data_pipeline.base.limits import check_length
+
+# Prefix of the names of files that are being written.
+_UNFINISHED = ".tmp-"
+_CHUNK = 1 << 24
+# Ends of lines for `str.splitlines` and for some readers.
+_ENDS_OF_LINES = {ord(c): f"\\u{ord(c):04x}" for c in "\x85\u2028\u2029"}
+# AT_FDCWD and RENAME_EXCHANGE of Linux.
+_HERE, _EXCHANGE = -100, 2
+
+
+def as_path(path):
+    """Path of a local file, or of one in a bucket.
+
+    Args:
+        path: str or path; `~/...` is below the home directory.
+            `gs://BUCKET/...` is read and written by TensorFlow
+            (`tf.io.gfile`), and so are s3 and az where it knows them.
+            `hf://OWNER/NAME` is fetched, see `hub`. Files of other schemes
+            are read and written by fsspec where it knows them, those of
+            https and `hf://datasets/OWNER/NAME/...` only read.
+
+    Returns:
+        pathlib.Path, or an etils.epath.Path or `urls.UrlPath`, which have the
+        same methods.
+
+    Raises:
+        ValueError: if it has another scheme.
+        OSError: if a model of the hub cannot be fetched.
+    """
+    text = os.fspath(path)
+    scheme, separator, _ = text.partition("://")
+    if not separator:
+        is_home = text == "~" or text.startswith("~/")
+        return pathlib.Path(os.path.expanduser(text) if is_home else text)
+    if text.startswith(urls.DATASETS):
+        return urls.UrlPath(text)
+    if scheme == "hf":
+        return hub.fetched(text)
+    if scheme in ("s3", "az") and not _tensorflow_knows(scheme):
+        return urls.UrlPath(text)
+    from etils import epath  # takes as long to load as all else of a --help
+
+    try:
+        return epath.Path(text)
+    except KeyError:
+        return urls.UrlPath(text)
+
+
+def is_remote(path):
+    """Whether a path is not local, bool; models of the hub are fetched."""
+    return "://" in os.fspath(path) and not is_model_of_hub(path)
+
+
+def is_model_of_hub(path):
+    """Whether a path is `hf://OWNER/NAME`, or below it, bool."""
+    text = os.fspath(path)
+    return text.startswith(hub.SCHEME) and not text.startswith(urls.DATASETS)
+
+
+def check_tensorflow_reads(path, advice):
+    """Refuse a path that is for fsspec where TensorFlow opens the files.
+
+    Args:
+        path: path, of `as_path`.
+        advice: str, a sentence: what to do.
+
+    Raises:
+        ValueError: it is a `urls.UrlPath`.
+    """
+    if isinstance(path, urls.UrlPath):
+        raise ValueError(
+            f"{path}: TensorFlow reads and writes local disks and gs:// alone. "
+            f"{advice}"
+        )
+
+
+def _tensorflow_knows(scheme):
+    """Whether a package that was imported has added a scheme, bool."""
+    tensorflow = sys.modules.get("tensorflow")
+    return tensorflow is not None and (
+        scheme in tensorflow.io.gfile.get_registered_schemes()
+    )
+
+
+@contextlib.contextmanager
+def local_copy(path):
+    """Context of a local path with the content of a file or directory.
+
+    For libraries that read local files only, such as HDF5.
+
+    Args:
+        path: path.
+
+    Yields:
+        pathlib.Path: `path` itself where it is local.
+    """
+    if not is_remote(path):
+        yield as_path(path)
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        target = pathlib.Path(folder) / as_path(path).name
+        copy_tree(path, target)
+        yield target
+
+
+@contextlib.contextmanager
+def written_whole(path, replace_directory=False):
+    """Context in which a file or a directory is written and then renamed.
+
+    Where the block fails, what stood at `path` before still does, and of two
+    processes that write at once one wins, whole. All is flushed to the disk
+    before it is renamed, so that after a power loss too it is the old one or
+    the new one.
+
+    Several files that belong together enter one `contextlib.ExitStack`: they
+    are renamed after all are written, the one that was entered first last.
+
+    In a bucket a file is replaced at once, but a directory file by file;
+    `verify_checksums` finds one that was left half written. To a model of the
+    hub a directory is uploaded in one commit.
+
+    Args:
+        path: path of a file or a directory; its parent is made.
+        replace_directory: bool, whether a directory that holds something may
+            be replaced. It is deleted after the new one stands in its place;
+            on Linux there is a directory at `path` at every moment.
+
+    Yields:
+        local pathlib.Path with the same ending, to write to.
+
+    Raises:
+        FileExistsError: a directory stands there and may not be replaced.
+        ValueError: a device or a socket stands there, such as /dev/null.
+        OSError: with `path` as its file name.
+    """
+    if is_model_of_hub(path):
+        hub.parts(os.fspath(path))  # refuses other forms
+        with tempfile.TemporaryDirectory() as folder:
+            temporary = pathlib.Path(folder) / os.path.basename(path)
+            yield temporary
+            hub.upload(temporary, os.fspath(path))
+        return
+    path = as_path(path)
+    if path.exists() and not (path.is_file() or path.is_dir()):
+        raise ValueError(f"{path} is a device or a socket; give another path.")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if is_remote(path):
+        with tempfile.TemporaryDirectory() as folder:
+            temporary = pathlib.Path(folder) / path.name
+            yield temporary
+            copy_tree(temporary, path)
+        return
+    temporary = _beside(path)
+    try:
+        with errors_of_disk(temporary, path):
+            yield temporary
+            _flush_tree(temporary)
+            _rename(temporary, path, replace_directory)
+            flush(path.parent)
+    finally:
+        remove(temporary)
+
+
+@contextlib.contextmanager
+def errors_of_disk(temporary, path):
+    """Context that names the file of a user in the errors of a disk.
+
+    Libraries have classes of their own for a full disk, and name no file.
+
+    Args:
+        temporary: path that is written to.
+        path: path that it is renamed to.
+
+    Raises:
+        OSError: with `path`, or a file below it, as its file name.
+    """
+    try:
+        yield
+    except Exception as error:
+        if not isinstance(error, OSError):
+            if not is_of_full_disk(error):
+                raise
+            error = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        # Without an `errno`, setting `filename` would hide the error's text.
+        if error.errno is not None:
+            name = os.fspath(error.filename or path)
+            name = os.fsdecode(name) if isinstance(name, bytes) else str(name)
+            error.filename = name.replace(str(temporary), str(path), 1)
+        raise error
+
+
+def is_of_full_disk(error):
+    """Whether a disk or a quota is used up, bool.
+
+    Args:
+        error: Exception of Python, or of a library, by what it says.
+    """
+    numbers = (errno.ENOSPC, errno.EDQUOT)
+    return getattr(error, "errno", None) in numbers or any(
+        os.strerror(number) in str(error) for number in numbers
+    )
+
+
+def is_unfinished(path):
+    """Whether a path is a temporary one of `written_whole`, bool."""
+    return os.path.basename(os.fspath(path)).startswith(_UNFINISHED)
+
+
+def remove(path):
+    """Remove a file or a directory, if it exists."""
+    path = as_path(path)
+    if path.is_dir() and not (not is_remote(path) and path.is_symlink()):
+        if is_remote(path):
+            path.rmtree()
+        else:
+            shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def copy_tree(source, target):
+    """Copy a file or the files of a directory, from or to a bucket too.
+
+    Args:
+        source: path.
+        target: path; files there are replaced.
+    """
+    source, target = as_path(source), as_path(target)
+    if source.is_dir():
+        target.mkdir(parents=True, exist_ok=True)
+        for file in sorted(source.iterdir()):
+            copy_tree(file, target / file.name)
+        return
+    with source.open("rb") as reader, target.open("wb") as writer:
+        writer.write(b"")  # else an empty file is not made in a bucket
+        shutil.copyfileobj(reader, writer, _CHUNK)
+
+
+def write_bytes(file, data):
+    """Write a file, whole or not at all.
+
+    Args:
+        file: path.
+        data: bytes.
+    """
+    with written_whole(file) as temporary:
+        temporary.write_bytes(data)
+
+
+def write_json(file, value, **options):
+    """Write a value as a JSON file, whole or not at all.
+
+    Args:
+        file: path.
+        value: what JSON can hold.
+        **options: of `json.dumps`.
+    """
+    text = json.dumps(value, indent=2, **options)
+    write_bytes(file, (text + "\n").encode())
+
+
+def read_json(file):
+    """The value of a JSON file.
+
+    Raises:
+        ValueError: if it is not JSON, or too long to be read.
+    """
+    check_length(file, size_of(file), MOST_JSON_BYTES)
+    try:
+        return json.loads(as_path(file).read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{file} is not a JSON file: {error}.") from error
+
+
+def read_json_object(file):
+    """The dict of a JSON file; ValueError if it holds another value."""
+    values = read_json(file)
+    if not isinstance(values, dict):
+        raise ValueError(f"{file} does not hold a JSON object.")
+    return values
+
+
+def json_line(value):
+    """Write a value as one line of JSON, as readable as UTF-8 allows.
+
+    Args:
+        value: dict or list of JSON's types.
+
+    Returns:
+        str, with its end. Lone surrogates, which UTF-8 lacks, and the
+        characters that some readers take for ends of lines are escaped.
+    """
+    line = json.dumps(value, ensure_ascii=False).translate(_ENDS_OF_LINES)
+    return line.encode(errors="backslashreplace").decode() + "\n"
+
+
+def read_json_lines(file):
+    """The lines of a file of JSON objects, without those that were cut short.
+
+    Args:
+        file: path.
+
+    Returns:
+        list of dict, empty if there is no file.
+    """
+    lines = []
+    if not as_path(file).is_file():
+        return lines
+    content = as_path(file).read_bytes().decode(errors="replace")
+    for text in content.splitlines():
+        with contextlib.suppress(ValueError, RecursionError):
+            lines.append(json.loads(text))
+    return [line for line in lines if isinstance(line, dict)]
+
+
+def read_range(file, begin, end):
+    """The bytes of a file from one, `begin`, to before another, `end`."""
+    path = as_path(file)
+    if isinstance(path, urls.UrlPath):
+        return path.read_range(begin, end)
+    with path.open("rb") as handle:
+        handle.seek(begin)
+        return handle.read(end - begin)
+
+
+def size_of(file):
+    """Bytes of a file, int."""
+    stat = as_path(file).stat()
+    return stat.length if is_remote(file) else stat.st_size
+
+
+def sha256_of(file):
+    """SHA-256 of a file, str of 64 hexadecimal digits."""
+    digest = hashlib.sha256()
+    add_bytes(file, digest)
+    return digest.hexdigest()
+
+
+def is_below(name):
+    """Whether a relative path stays inside its directory, bool."""
+    parts = pathlib.PurePosixPath(name).parts
+    return not os.path.isabs(name) and ".." not in parts
+
+
+def names_below(directory, prefix=""):
+    """Paths of the files below a directory, list of str in order."""
+    names = []
+    for path in sorted(directory.iterdir()):
+        name = f"{prefix}{path.name}"
+        if path.is_dir():
+            names += names_below(path, f"{name}/")
+        elif not is_unfinished(path):
+            names.append(name)
+    return names
+
+
+def add_bytes(file, digest):
+    """Add the bytes of a file to a digest of hashlib."""
+    with as_path(file).open("rb") as handle:
+        while chunk := handle.read(_CHUNK):
+            digest.update(chunk)
+
+
+def _beside(path):
+    """Return an unused path beside `path`, of the same suffix."""
+    return path.with_name(f"{_UNFINISHED}{uuid.uuid4().hex}-{path.name}")
+
+
+def _rename(new, path, replace_directory):
+    """Rename a new file or directory to `path`."""
+    if replace_directory and path.is_dir() and _exchange(new, path):
+        return  # `new` is now the old one, which the caller removes
+    while True:
+        old = None
+        if replace_directory and path.is_dir():
+            old = _beside(path)
+            path.rename(old)
+        try:
+            os.replace(new, path)
+        except OSError as error:
+            if old and not path.exists():
+                old.rename(path)
+            elif old:  # Another process has put its own there meanwhile.
+                remove(old)
+                continue
+            elif error.errno in (errno.ENOTEMPTY, errno.EEXIST):
+                raise FileExistsError(
+                    errno.EEXIST, os.strerror(errno.EEXIST), str(path)
+                ) from error
+            raise
+        if old:
+            remove(old)
+        return
+
+
+def _exchange(one, other):
+    """Exchange two paths in one step; False where the system cannot."""
+    try:
+        rename = ctypes.CDLL(None).renameat2  # of Linux
+    except (AttributeError, OSError):
+        return False
+    names = os.fsencode(one), os.fsencode(other)
+    return rename(_HERE, names[0], _HERE, names[1], _EXCHANGE) == 0
+
+
+def _flush_tree(path):
+    if path.is_dir():
+        for inner in path.rglob("*"):  # directories too, for their names
+            if inner.exists():
+                flush(inner)
+    flush(path)
+
+
+def flush(path):
+    """Write a local file, or the names in a directory, through to the disk."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,166 @@
+"""Models of the Hugging Face Hub: `hf://OWNER/NAME`.
+
+They are fetched by huggingface_hub into its cache, where it has them already
+the next time, without a network too, and uploaded by it.
+"""
+
+import functools
+import pathlib
+import re
+
+from data_pipeline.base.limits import first_line
+
+SCHEME = "hf://"
+_FORM = re.compile(r"hf://([\w.-]+/[\w.-]+)(?:@([^/]+))?(?:/(.*))?")
+# Files for other frameworks, which are not downloaded.
+_OF_OTHERS = [
+    *("tf_model*", "rust_model*", "flax_model*"),
+    *("*.onnx", "*.tflite", "*.ot", "*.msgpack"),
+]
+_PICKLED = "*.bin"
+
+
+def fetched(path):
+    """The local path of a model of the hub, or of a file of one.
+
+    Args:
+        path: str, hf://OWNER/NAME, hf://OWNER/NAME@REVISION, or a file or
+            folder behind one of these.
+
+    Returns:
+        pathlib.Path in the cache of huggingface_hub.
+
+    Raises:
+        ValueError: if it is of another form, or huggingface_hub is missing.
+        OSError: if it cannot be fetched.
+    """
+    name, revision, rest = parts(path)
+    return pathlib.Path(_directory(name, revision), rest or "")
+
+
+def upload(source, path):
+    """Upload a file or directory to a model of the hub, in one commit.
+
+    Files of other names that are there stay. The model is made if there is
+    none, for all to see; make it before on the hub's site to have it private.
+
+    Args:
+        source: local pathlib.Path.
+        path: str, as in `fetched`; a revision is a branch.
+
+    Raises:
+        ValueError: see `fetched`; a file without a name.
+        OSError: if it cannot be uploaded.
+    """
+    name, revision, rest = parts(path)
+    if not source.is_dir():
+        check_names_file(path)
+    client = _client(name, "upload a local directory by `hf upload`.").HfApi()
+    try:
+        client.create_repo(name, exist_ok=True)
+        if source.is_dir():
+            client.upload_folder(
+                repo_id=name,
+                folder_path=source,
+                path_in_repo=rest,
+                revision=revision,
+            )
+        else:
+            client.upload_file(
+                repo_id=name,
+                path_or_fileobj=source,
+                path_in_repo=rest,
+                revision=revision,
+            )
+    except Exception as error:  # noqa: BLE001 as below
+        raise OSError(
+            f"nothing was uploaded to {path} ({_reason(error)}). Log in by "
+            "`hf auth login` with a token that may write there, or write to a "
+            f"local directory DIR, and `hf upload {name} DIR`."
+        ) from None
+
+
+def check_names_file(path):
+    """Raise ValueError unless `path` is that of a file of a model."""
+    if not parts(path)[2]:
+        raise ValueError(f"{path} is a model; give {path}/NAME for a file.")
+
+
+def parts(path):
+    """Name, revision or None, and path below a model or None.
+
+    Raises:
+        ValueError: if `path` is of another form than in `fetched`.
+    """
+    found = _FORM.fullmatch(path.rstrip("/"))
+    if not found or found[1].startswith("datasets/"):
+        raise ValueError(
+            "a model of the Hugging Face Hub is hf://OWNER/NAME or "
+            f"hf://OWNER/NAME@REVISION. Received: {path}."
+        )
+    return found.groups()
+
+
+def _client(name, otherwise):
+    """The package huggingface_hub."""
+    try:
+        import huggingface_hub
+    except ImportError:
+        raise ValueError(
+            f"{SCHEME}{name} needs huggingface_hub: pip install "
+            f"'huggingface_hub>=0.34', or {otherwise}"
+        ) from None
+    return huggingface_hub
+
+
+@functools.cache
+def _directory(name, revision):
+    hub = _client(name, _by_hand(name, revision))
+    try:
+        # One request without retries: without a network, `list_repo_files`
+        # would retry for half a minute.
+        found = hub.HfApi().model_info(name, revision=revision)
+        # Do not download the same weights in both formats.
+        twice = any(
+            x.rfilename.endswith(".safetensors") for x in found.siblings or ()
+        )
+        return hub.snapshot_download(
+            name,
+            revision=revision,
+            ignore_patterns=[*_OF_OTHERS, *([_PICKLED] if twice else [])],
+        )
+    # Any error of the client, of HTTP or of sockets.
+    except Exception as error:  # noqa: BLE001
+        directory = _cached(hub, name, revision)
+        if directory is None:
+            raise OSError(
+                f"{SCHEME}{name} cannot be fetched ({_reason(error)}). Where "
+                f"there is a network, {_by_hand(name, revision)}"
+            ) from None
+        return directory
+
+
+def _cached(hub, name, revision):
+    """The directory of a model that was fetched before, str or None."""
+    for pickled in ([_PICKLED], []):
+        try:
+            directory = hub.snapshot_download(
+                name,
+                revision=revision,
+                ignore_patterns=[*_OF_OTHERS, *pickled],
+                local_files_only=True,
+            )
+        except Exception:  # noqa: BLE001 as above
+            continue
+        if not pickled or any(pathlib.Path(directory).glob("*.safetensors")):
+            return directory
+    return None
+
+
+def _reason(error):
+    return first_line(error).rstrip(".")
+
+
+def _by_hand(name, revision):
+    at = f" --revision {revision}" if revision else ""
+    return f"`hf download {name}{at} --local-dir DIR`, and give DIR."

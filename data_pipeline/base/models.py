@@ -1,0 +1,73 @@
+"""Paths of models: directories, outputs of runs, names of shipped presets.
+
+The names of a run's files that other packages read too are here.
+"""
+
+import difflib
+import os
+import pathlib
+
+from data_pipeline.base.files import as_path
+
+# Presets that come with the package, each a directory that `save_to_preset`
+# wrote.
+SHIPPED = pathlib.Path(__file__).parents[2] / "xlnet_tf" / "presets"
+# Directory of the model in a run: of pretraining the last, else the best one.
+_OF_A_RUN = ("preset", "best")
+RUN_FILE = "run.json"  # what a run is, and what it reads
+TRAINING_FILE = "training.json"  # its settings, as `--training` reads them
+METRICS_FILE = "metrics.jsonl"
+RESULTS_FILE = "results.json"  # of fine-tuning
+SEEDS_FILE = "seeds.json"  # of the fine-tuning with several seeds
+
+
+def shipped_names():
+    """Names of the presets that come with the package, list of str."""
+    if not SHIPPED.is_dir():
+        return []
+    return sorted(path.name for path in SHIPPED.iterdir() if path.is_dir())
+
+
+def as_model_path(path):
+    """Path of the directory or file that a model is read from.
+
+    Args:
+        path: str or path, as `as_path` takes it: a model's directory or file,
+            the output of a run, whose preset is taken, or the name of a preset
+            that comes with the package, such as "xlnet_tiny_en". A directory
+            of that name in the working directory comes first.
+
+    Returns:
+        path. One that is not there is returned as it is.
+
+    Raises:
+        ValueError, OSError: see `as_path`.
+    """
+    text = os.fspath(path)
+    path = as_path(path)
+    if text in shipped_names() and not path.exists():
+        return SHIPPED / text
+    if (path / SEEDS_FILE).is_file():
+        raise ValueError(
+            f"{path} holds the runs of several seeds. Name one of them, such "
+            f"as {path / 'seed-0'}."
+        )
+    if (path / RUN_FILE).is_file():
+        for name in _OF_A_RUN:
+            if (path / name).is_dir():
+                return path / name
+    return path
+
+
+def near_shipped(path):
+    """Suggest the shipped preset whose name is close to a path's.
+
+    Args:
+        path: path that is not there.
+
+    Returns:
+        str, a sentence after a blank; "" if no name is close.
+    """
+    # Shortened: a name may be as long as a file.
+    found = difflib.get_close_matches(str(path)[:80], shipped_names(), 1, 0.65)
+    return f" Did you mean {found[0]}?" if found else ""

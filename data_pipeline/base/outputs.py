@@ -1,0 +1,67 @@
+"""Checks of files and directories to be written, before the work for them."""
+
+import glob
+import os
+
+from data_pipeline.base import hub
+from data_pipeline.base import urls
+from data_pipeline.base.files import as_path
+from data_pipeline.base.files import is_model_of_hub
+from data_pipeline.base.files import is_remote
+
+
+def check_writable(file, inputs=()):
+    """Refuse a file that nothing can be written to, before the work for it.
+
+    Args:
+        file: str or path. Of a bucket only the scheme is looked at.
+        inputs: strs or paths of local files, or globs of them, which are read
+            and so must not be replaced.
+
+    Raises:
+        ValueError: its scheme is not known, or only read; it is a model of
+            the hub, not a file of one; a directory; or one of the inputs.
+    """
+    if is_model_of_hub(file):
+        hub.check_names_file(os.fspath(file))
+        return
+    path = as_path(file)
+    if isinstance(path, urls.UrlPath):
+        path.check_writable()
+    if is_remote(path):
+        return
+    if path.is_dir():
+        raise ValueError(f"{path} is a directory; name a file to write.")
+    _check_parents(path)
+    for pattern in map(os.path.expanduser, map(os.fspath, inputs)):
+        names = [pattern, *glob.glob(pattern, recursive=True)]
+        if path.exists() and any(
+            os.path.exists(name) and path.samefile(name) for name in names
+        ):
+            raise ValueError(
+                f"{path} is read too, and would be replaced; name another file "
+                "to write."
+            )
+
+
+def check_directory(path):
+    """Refuse a local directory that cannot be made, before the work for it.
+
+    Args:
+        path: str or path.
+
+    Raises:
+        ValueError: it is a file, or one is among its parents.
+    """
+    path = as_path(path)
+    if is_remote(path):
+        return
+    if path.exists() and not path.is_dir():
+        raise ValueError(f"{path} is a file; name a directory to write to.")
+    _check_parents(path)
+
+
+def _check_parents(path):
+    around = next((one for one in path.parents if one.exists()), None)
+    if around is not None and not around.is_dir():
+        raise ValueError(f"{path} cannot be made: {around} is a file.")

@@ -1,0 +1,364 @@
+"""Settings of a command: one dataclass for options and settings files.
+
+The metadata of a field are its range and its help text. They define the check
+of its value, its option on the command line and its key in a JSON or YAML file:
+
+    @dataclasses.dataclass(frozen=True)
+    class Recipe(Settings):
+        steps: int = setting(1000, "optimizer steps in all", POSITIVE)
+        decay: str = setting("linear", "of the rate", choices=DECAYS)
+
+    add_options(parser, Recipe)               # --steps, --decay
+    Recipe.read("recipe.yaml", options)       # options win over the file
+"""
+
+import argparse
+import dataclasses
+import json
+import math
+import reprlib
+import sys
+import types
+import typing
+
+from data_pipeline.base.checksums import verify_checksums
+from data_pipeline.base.command_line import PRINT_CONFIG
+from data_pipeline.base.command_line import near
+from data_pipeline.base.files import as_path
+from data_pipeline.base.files import is_remote
+from data_pipeline.base.files import size_of
+from data_pipeline.base.limits import MOST_SETTINGS_BYTES
+from data_pipeline.base.limits import check_length
+from data_pipeline.base.limits import parse_yaml
+from data_pipeline.base.models import RUN_FILE
+from data_pipeline.base.models import TRAINING_FILE
+
+
+class Range(typing.NamedTuple):
+    """Range of a number: descriptions for messages, and the predicate."""
+
+    integer: str
+    number: str
+    holds: typing.Callable
+
+
+POSITIVE = Range(
+    "a positive integer", "a positive number", lambda x: 0 < x < math.inf
+)
+NOT_NEGATIVE = Range(
+    "an integer from 0 up", "a number from 0 up", lambda x: 0 <= x < math.inf
+)
+SEED = Range(*["an integer from 0 to 4294967295"] * 2, lambda x: 0 <= x < 2**32)
+FRACTION = Range("in [0, 1]", "in [0, 1]", lambda x: 0 <= x <= 1)
+FRACTION_BELOW_1 = Range("in [0, 1)", "in [0, 1)", lambda x: 0 <= x < 1)
+FRACTION_ABOVE_0 = Range("in (0, 1]", "in (0, 1]", lambda x: 0 < x <= 1)
+FRACTION_BETWEEN = Range("in (0, 1)", "in (0, 1)", lambda x: 0 < x < 1)
+
+# Of tensors, and of floats.
+_LARGEST = {int: 2**63 - 1, float: sys.float_info.max}
+_METAVARS = {int: "N", float: "X", str: "NAME"}
+_MOST_NAMES = 5  # of a message
+_ANY = Range("an integer", "a number", lambda x: True)
+# Aliases in a YAML file make lists of lists that have no end when written out.
+_SHOWN = reprlib.Repr()
+_SHOWN.maxlevel, _SHOWN.maxstring, _SHOWN.maxother = 1, 200, 200
+
+
+def setting(
+    default,
+    help,
+    range=None,
+    choices=None,
+    metavar=None,
+    meant=None,
+    **facts,
+):
+    """Field of a settings dataclass.
+
+    Args:
+        default: value; `dataclasses.MISSING` for a required field.
+        help: str, a sentence fragment without the default.
+        range: Range of a number, or None for any number.
+        choices: tuple of str, the allowed strings, or None for any string.
+        metavar: str, placeholder of the value in the option's help.
+        meant: dict of str, a name that others use for a choice, to the choice
+            that is suggested for it; or None.
+        **facts: further metadata, for the class of the field.
+
+    Returns:
+        dataclasses.field.
+    """
+    metadata = {
+        "help": help,
+        "range": range,
+        "choices": choices,
+        "metavar": metavar,
+        "meant": meant,
+        **facts,
+    }
+    return dataclasses.field(default=default, metadata=metadata)
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """Base class of settings, which checks type and range of every field.
+
+    Raises:
+        TypeError: a value has the wrong type.
+        ValueError: a value is out of its range.
+    """
+
+    def __post_init__(self):
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            if type(value).__module__ == "numpy" and value.ndim == 0:
+                value = value.item()
+                object.__setattr__(self, field.name, value)
+            check(field, value)
+
+    @classmethod
+    def of(cls, values):
+        """Settings of a dict, whose unknown names are refused in one line.
+
+        Raises:
+            ValueError, TypeError: as of `read`.
+        """
+        refuse_unknown(cls, values, cls.__name__)
+        return cls(**values)
+
+    @classmethod
+    def read(cls, path=None, options=None, **defaults):
+        """Settings from options, a file and defaults, in this precedence.
+
+        Args:
+            path: str or path of a JSON or YAML file, or None.
+            options: argparse.Namespace of `add_options`, or dict, or None.
+                A value of None counts as not given.
+            **defaults: values that replace the defaults of fields.
+
+        Raises:
+            FileNotFoundError: the file does not exist.
+            ValueError, TypeError: it has unknown fields or wrong values.
+        """
+        given = read_file(cls, path) if path else {}
+        return cls(**{**defaults, **given, **given_options(cls, options)})
+
+    def to_dict(self):
+        """dict of all fields, for the constructor or a file."""
+        return dataclasses.asdict(self)
+
+    def to_yaml(self, skip=()):
+        """A file of the fields, each with its meaning, str.
+
+        Args:
+            skip: names of fields to leave out.
+        """
+        import yaml
+
+        return "".join(
+            f"# {field.metadata['help']}\n"
+            + yaml.safe_dump({field.name: getattr(self, field.name)})
+            for field in dataclasses.fields(self)
+            if field.name not in skip
+        )
+
+
+def check(field, value):
+    """Raise TypeError or ValueError unless a value fits a field."""
+    kind, may_be_none = kind_of(field)
+    if value is None and may_be_none:
+        return
+    accepted = (int, float) if kind is float else kind
+    is_kind = isinstance(value, accepted) and (
+        kind is bool or not isinstance(value, bool)
+    )
+    choices = field.metadata.get("choices")
+    range_ = field.metadata.get("range") or _ANY
+    if kind is bool:
+        expected, holds = "true or false", _ANY.holds
+    elif kind is str:
+        expected = _listed(choices) if choices else "a string"
+        holds = choices.__contains__ if choices else _ANY.holds
+    else:
+        expected = range_.integer if kind is int else range_.number
+        holds = range_.holds
+    is_held = is_kind and holds(value)
+    if is_held and kind in _LARGEST and abs(value) > _LARGEST[kind]:
+        expected, is_held = f"{expected} of 64 bits", False
+    if not is_held:
+        error = ValueError if is_kind else TypeError
+        hint = _near_choice(field, value) if choices and is_kind else ""
+        raise error(
+            f"`{field.name}` must be {expected}. "
+            f"Received: {field.name}={_SHOWN.repr(value)}{hint or '.'}"
+        )
+
+
+def _listed(choices):
+    """Choices in words, such as "one of a, b or c", str."""
+    *others, last = choices
+    one_of = "one of " if len(choices) > 2 else ""
+    return f"{one_of}{', '.join(others)} or {last}" if others else last
+
+
+def _near_choice(field, value):
+    """Suggest a choice for a value that is none, as `near` does."""
+    meant = (field.metadata.get("meant") or {}).get(value.lower())
+    if meant:
+        return f"; did you mean {meant}?"
+    return near(value, field.metadata["choices"])
+
+
+def kind_of(field):
+    """(int, float, bool or str; True = may be None) of a field."""
+    if not isinstance(field.type, types.UnionType):
+        return field.type, False
+    kinds = [kind for kind in field.type.__args__ if kind is not type(None)]
+    return kinds[0], True
+
+
+def read_file(cls, path):
+    """Fields in a JSON or YAML file, a dict.
+
+    Args:
+        cls: class of settings.
+        path: str or path, also in a bucket; `.yaml` and `.yml` are YAML,
+            others are JSON.
+
+    Raises:
+        FileNotFoundError: the file does not exist.
+        ValueError: it does not hold an object, has unknown fields, is too
+            long, or is not as the `SHA256SUMS` of its run or export says.
+    """
+    path = as_path(path)
+    if not path.is_file():
+        raise FileNotFoundError(f"there is no file of settings at {path}.")
+    check_length(path, size_of(path), MOST_SETTINGS_BYTES)
+    _verify(path)
+    is_yaml = path.suffix in (".yaml", ".yml")
+    kind = "YAML" if is_yaml else "JSON"
+    try:
+        # UnicodeDecodeError is a ValueError too.
+        text = path.read_text(encoding="utf-8")
+        values = parse_yaml(text) if is_yaml else json.loads(text)
+    except (ValueError, RecursionError) as error:
+        reason = str(error).rstrip(".")
+        raise ValueError(f"{path} is not a {kind} file: {reason}.") from error
+    if not isinstance(values, dict):
+        raise ValueError(f"{path} does not hold a {kind} object.")
+    advice = None
+    if path.name == RUN_FILE:  # what it is, not its settings
+        file = path.parent / TRAINING_FILE
+        advice = f"The settings of a run are in {file}: give that file."
+    refuse_unknown(cls, values, path, advice)
+    return values
+
+
+def refuse_unknown(cls, values, place, advice=None):
+    """Refuse names that are no fields of settings.
+
+    Args:
+        cls: class of settings.
+        values: dict.
+        place: where they are from, for the error.
+        advice: str, the end of the error. Default: the known names.
+
+    Raises:
+        ValueError: if there are any.
+    """
+    known = [field.name for field in dataclasses.fields(cls)]
+    unknown = sorted(str(name)[:80] for name in set(values) - set(known))
+    if not unknown:
+        return
+    hint = near(unknown[0], known) if len(unknown) == 1 else ""
+    shown = unknown[:_MOST_NAMES]
+    if len(unknown) > len(shown):
+        shown.append(f"and {len(unknown) - len(shown)} more")
+    raise ValueError(
+        f"{place} has unknown fields: {', '.join(shown)}{hint or '.'} "
+        + (advice or f"Known are: {', '.join(known)}.")
+    )
+
+
+def _verify(path):
+    """Compare a file with `SHA256SUMS` beside it, and one directory up.
+
+    That is where a run has it, and an export for its `assets.extra`.
+    """
+    directory, name = path.parent, path.name
+    verify_checksums(directory, [name])
+    # The working directory, a bucket and the root have none above them.
+    _, _, place = str(directory).rpartition("://")
+    is_bucket = is_remote(directory) and "/" not in place.strip("/")
+    if directory.name and not is_bucket:
+        verify_checksums(directory.parent, [f"{directory.name}/{name}"])
+
+
+def add_options(parser, cls, skip=(), defaults=None):
+    """Add an option for each field, with None for options not given.
+
+    Args:
+        parser: argparse.ArgumentParser or a group of one.
+        cls: class of settings.
+        skip: names of fields without an option.
+        defaults: dict of the name of a field to what its help says in place
+            of its default, or None.
+    """
+    defaults = defaults or {}
+    for field in dataclasses.fields(cls):
+        if field.name in skip:
+            continue
+        name = field.name
+        kind, _ = kind_of(field)
+        # argparse formats the help with %.
+        text = field.metadata["help"].replace("%", "%%")
+        shows_default = field.default not in (None, dataclasses.MISSING)
+        if name in defaults:
+            text += f" ({defaults[name]})"
+        elif shows_default:
+            default = field.default
+            shown = str(default).lower() if kind is bool else f"{default}"
+            text += f" (default {shown})"
+        option = "--" + name.replace("_", "-")
+        if kind is bool:
+            parser.add_argument(
+                option,
+                action=argparse.BooleanOptionalAction,
+                default=None,
+                help=text,
+            )
+            continue
+        parser.add_argument(
+            option,
+            type=kind,
+            metavar=field.metadata["metavar"]
+            or _placeholder(field, _METAVARS[kind]),
+            help=text,
+        )
+
+
+def add_print_config(parser):
+    """Add the option that prints the settings of a command, and ends it.
+
+    Args:
+        parser: data_pipeline.base.command_line.Parser.
+    """
+    parser.add_argument(
+        PRINT_CONFIG,
+        action="store_true",
+        help="print all settings as a YAML file, and end",
+    )
+
+
+def _placeholder(field, default):
+    choices = field.metadata["choices"]
+    return "{" + ",".join(choices) + "}" if choices else default
+
+
+def given_options(cls, options):
+    """Fields given by options, a dict."""
+    if options is None:
+        return {}
+    values = options if isinstance(options, dict) else vars(options)
+    names = {field.name for field in dataclasses.fields(cls)}
+    return {k: v for k, v in values.items() if k in names and v is not None}

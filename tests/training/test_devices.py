@@ -1,0 +1,319 @@
+"""`--strategy=...`: what each name gives here, and what the errors say."""
+
+import contextlib
+import json
+import socket
+
+import pytest
+import tensorflow as tf
+
+from tests.support.replicas import two_replicas
+from xlnet_tf import train
+from xlnet_tf.training import devices as strategies
+from xlnet_tf.training.devices import describe
+from xlnet_tf.training.devices import has_peers
+from xlnet_tf.training.devices import make_strategy
+
+WORKERS = {"worker": ["host0:2222", "host1:2222"]}
+
+
+@pytest.fixture(autouse=True)
+def no_cluster(monkeypatch):
+    monkeypatch.delenv("TF_CONFIG", raising=False)
+    monkeypatch.delenv("TPU_NAME", raising=False)
+
+
+@pytest.fixture
+def built(monkeypatch):
+    """What is asked of TensorFlow where that needs other machines.
+
+    And the seconds and the message of the deadline of that.
+    """
+    calls = []
+
+    def deadline(*limit):
+        calls.append(limit)
+        return contextlib.nullcontext()
+
+    class Recorded:
+        def __init__(self, **kwargs):
+            calls.append(kwargs)
+
+    monkeypatch.setattr(strategies, "deadline", deadline)
+    monkeypatch.setattr(tf.distribute, "MultiWorkerMirroredStrategy", Recorded)
+    return calls
+
+
+@pytest.fixture
+def tpu_asked(monkeypatch):
+    calls = []
+    monkeypatch.setattr(strategies, "_tpu", calls.append)
+    return calls
+
+
+def with_gpus(monkeypatch, count):
+    list_devices = tf.config.list_logical_devices
+    gpus = [
+        tf.config.LogicalDevice(f"/device:GPU:{i}", "GPU") for i in range(count)
+    ]
+    monkeypatch.setattr(
+        tf.config,
+        "list_logical_devices",
+        lambda kind=None: gpus if kind == "GPU" else list_devices(kind),
+    )
+
+
+def set_cluster(monkeypatch, value):
+    text = value if isinstance(value, str) else json.dumps(value)
+    monkeypatch.setenv("TF_CONFIG", text)
+
+
+def closed_port():
+    """A port of this machine that nobody listens on."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
+
+
+def test_one_device():
+    strategy = make_strategy("one_device")
+    assert isinstance(strategy, tf.distribute.OneDeviceStrategy)
+    assert strategy.num_replicas_in_sync == 1
+    assert not has_peers(strategy)
+
+
+def test_one_cpu_reads_without_fetching_to_a_device():
+    def rows_of_worker(context):
+        assert context.num_input_pipelines == 1
+        return tf.data.Dataset.range(3)
+
+    for strategy in (
+        tf.distribute.OneDeviceStrategy("CPU:0"),
+        tf.distribute.get_strategy(),  # none was chosen
+    ):
+        one = strategies.distribute_rows(strategy, rows_of_worker)
+        assert isinstance(one, tf.data.Dataset)
+        assert [int(x) for x in one] == [0, 1, 2]
+    two = strategies.distribute_rows(two_replicas(), rows_of_worker)
+    assert isinstance(two, tf.distribute.DistributedDataset)
+
+
+def test_mirrored_takes_all_devices():
+    with_cpus = make_strategy("mirrored")
+    assert isinstance(with_cpus, tf.distribute.MirroredStrategy)
+    gpus = len(tf.config.list_logical_devices("GPU"))
+    assert with_cpus.num_replicas_in_sync == (gpus or 2)
+    assert not has_peers(with_cpus)
+
+
+def test_mirrored_on_one_cpu_warns(monkeypatch):
+    monkeypatch.setattr(strategies, "_replica_devices", lambda: ["/CPU:0"])
+    with pytest.warns(UserWarning, match="GPUs, and TensorFlow finds none"):
+        assert make_strategy("mirrored").num_replicas_in_sync == 1
+
+
+def test_multi_worker_waits_for_a_peer_not_for_ever(monkeypatch, built):
+    set_cluster(monkeypatch, {"cluster": WORKERS, "task": {"index": 1}})
+    make_strategy("multi_worker", worker_timeout=90)
+    (seconds, message), arguments = built
+    assert arguments["communication_options"].timeout_seconds == 90
+    assert seconds == 90
+    for text in ("within 90 s (worker_timeout)", "worker 1 waited for"):
+        assert text in message
+
+
+def test_describe():
+    one, two = make_strategy("one_device"), make_strategy("mirrored")
+    kind = "GPU" if tf.config.list_logical_devices("GPU") else "CPU"
+    assert describe(one) == f"OneDeviceStrategy, 1 replica(s) of {kind}"
+    assert describe(two) == (
+        f"MirroredStrategy, {two.num_replicas_in_sync} replica(s) of {kind}"
+    )
+
+
+def test_what_auto_takes(monkeypatch, built, tpu_asked):
+    """A TPU before the workers of TF_CONFIG, these before all GPUs."""
+    alone = {"cluster": {"worker": ["host0:2222"]}, "task": {"index": 0}}
+    set_cluster(monkeypatch, alone)
+    for gpus, name in ((0, "one_device"), (1, "one_device"), (2, "mirrored")):
+        with monkeypatch.context() as patch:
+            with_gpus(patch, gpus)
+            assert strategies._best(None) == name
+            if gpus:
+                devices = [f"/device:GPU:{i}" for i in range(gpus)]
+                assert strategies._replica_devices() == devices
+    with_gpus(monkeypatch, 2)
+    set_cluster(monkeypatch, {"cluster": WORKERS, "task": {"index": 0}})
+    make_strategy()
+    assert len(built) == 2  # the deadline and the strategy
+    make_strategy(tpu="local")
+    monkeypatch.setenv("TPU_NAME", "pod")
+    make_strategy()
+    assert tpu_asked == ["local", None]
+
+
+def test_names_are_checked():
+    for name, tpu, message in (
+        ("gpu", None, "`strategy` must be one of auto, .*strategy='gpu'"),
+        ("mirrored", "local", "goes with the strategy tpu or auto.*mirrored"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            make_strategy(name, tpu=tpu)
+
+
+def test_a_broken_tf_config_is_named(monkeypatch):
+    set_cluster(monkeypatch, "{cluster")
+    for name in ("multi_worker", "auto"):
+        with pytest.raises(ValueError, match="variable TF_CONFIG is not JSON"):
+            make_strategy(name)
+
+
+def test_a_tf_config_of_another_form_is_named(monkeypatch):
+    for value in (
+        {"cluster": ["a:1", "b:2"]},
+        {"cluster": None, "task": {}},
+        {"cluster": {"worker": None}},
+        {"cluster": {"worker": 5}},
+        {"cluster": WORKERS, "task": None},
+    ):
+        set_cluster(monkeypatch, value)
+        for name in ("multi_worker", "auto"):
+            with pytest.raises(ValueError, match="TF_CONFIG, such as .*Receiv"):
+                make_strategy(name)
+
+
+def test_a_tf_config_without_a_cluster_is_not_ours(monkeypatch):
+    set_cluster(monkeypatch, {"task": None})
+    assert not strategies.names_several_workers()
+
+
+def test_multi_worker_needs_a_whole_tf_config(monkeypatch, built):
+    for value in (
+        "",
+        "[]",
+        {"cluster": {"worker": []}, "task": {"index": 0}},
+        {"cluster": WORKERS},
+        {"cluster": WORKERS, "task": {"type": "worker"}},
+        {"cluster": WORKERS, "task": {"index": "0"}},
+        {"cluster": WORKERS, "task": {"index": 2}},
+        {"cluster": WORKERS, "task": {"index": -1}},
+        {"cluster": WORKERS, "task": {"type": "evaluator", "index": 0}},
+        {"cluster": {"worker": [1, 2]}, "task": {"index": 0}},
+    ):
+        set_cluster(monkeypatch, value)
+        message = "needs the environment variable TF_"
+        with pytest.raises(ValueError, match=message):
+            make_strategy("multi_worker")
+    cluster = {"chief": ["h0:1"], "worker": ["h1:1"]}
+    task = {"type": "worker", "index": 0}
+    set_cluster(monkeypatch, {"cluster": cluster, "task": task})
+    for name in ("multi_worker", "auto"):
+        with pytest.raises(ValueError, match="has a chief.*first among the"):
+            make_strategy(name)
+    assert not built
+
+
+def test_no_tpu_here(monkeypatch):
+    monkeypatch.setattr(strategies, "_has_local_tpu", lambda: False)
+    message = (
+        "no TPU answers at 'local'.*TPU_NAME.*--tpu=grpc://HOST:8470.*without "
+        "a TPU use --strategy=auto"
+    )
+    with pytest.raises(RuntimeError, match=message):
+        make_strategy("tpu")
+    monkeypatch.setenv("TPU_NAME", "local")
+    with pytest.raises(RuntimeError, match=message):
+        make_strategy("auto")
+
+
+def test_a_tpu_that_does_not_answer(monkeypatch):
+    connected = []
+    monkeypatch.setattr(
+        tf.config, "experimental_connect_to_cluster", connected.append
+    )
+    for port in (closed_port(), "http"):
+        address = f"grpc://127.0.0.1:{port}"
+        message = f"no TPU answers at '{address}'.*--strategy=auto"
+        with pytest.raises(RuntimeError, match=message):
+            make_strategy("tpu", tpu=address)
+    assert not connected
+
+
+@pytest.mark.parametrize(
+    "error, says",
+    [(ValueError("no such\nTPU"), "no such"), (OSError(), "OSError")],
+    ids=["two lines", "no text"],
+)
+def test_what_tensorflow_says_is_passed_on(monkeypatch, error, says):
+    def refuse(tpu):
+        raise error
+
+    monkeypatch.setattr(
+        tf.distribute.cluster_resolver, "TPUClusterResolver", refuse
+    )
+    with pytest.raises(
+        RuntimeError, match=f"at 'pod'.*TensorFlow says: {says}$"
+    ):
+        make_strategy("tpu", tpu="pod")
+
+
+def test_a_tpu_vm_is_known_by_its_devices(monkeypatch, tmp_path):
+    """A container that was given some of the chips has their numbers."""
+    monkeypatch.setattr(strategies, "_DEVICES", tmp_path)
+    for name, is_tpu in (
+        ("accel0", True),
+        ("accel3", True),
+        ("vfio/0", True),
+        ("vfio/12", True),
+        ("vfio/vfio", False),  # of any machine with virtual machines
+        ("accel/accel0", False),  # of the chips of other makers
+        ("null", False),
+    ):
+        device = tmp_path / name
+        device.parent.mkdir(exist_ok=True)
+        device.touch()
+        assert strategies._has_local_tpu() == is_tpu, name
+        device.unlink()
+
+
+def test_this_process_writes_checkpoints(monkeypatch):
+    """Not the hosts of a TPU, which may not see its paths."""
+    device = strategies.checkpoint_options(make_strategy("one_device"))
+    assert device.experimental_io_device == "/job:localhost"
+    # Workers have no such device, and each writes for itself.
+    monkeypatch.setattr(strategies, "has_peers", lambda strategy: True)
+    device = strategies.checkpoint_options(None)
+    assert device.experimental_io_device is None
+
+
+def test_a_host_of_a_slice_is_not_the_whole(monkeypatch):
+    monkeypatch.setattr(strategies, "_has_local_tpu", lambda: True)
+    asked = []
+
+    def resolver(tpu):
+        asked.append(tpu)
+        raise ValueError("none here")
+
+    monkeypatch.setattr(
+        tf.distribute.cluster_resolver, "TPUClusterResolver", resolver
+    )
+    monkeypatch.setenv("TPU_WORKER_HOSTNAMES", "host0,host1")
+    with pytest.raises(RuntimeError, match="one of the 2 hosts.*--tpu=NAME"):
+        make_strategy("tpu")
+    assert not asked
+    # As of one host, and of a process that is told to be alone.
+    monkeypatch.setenv("TPU_PROCESS_BOUNDS", "1,1,1")
+    for hosts in ("host0,host1", "localhost"):
+        monkeypatch.setenv("TPU_WORKER_HOSTNAMES", hosts)
+        with pytest.raises(RuntimeError, match="none here"):
+            make_strategy("tpu")
+        monkeypatch.delenv("TPU_PROCESS_BOUNDS", raising=False)
+    assert asked == ["local", "local"]
+
+
+def test_backends_that_train(tmp_path, monkeypatch):
+    monkeypatch.setattr("keras.backend.backend", lambda: "torch")
+    argv = ["--records", "none", "--output", str(tmp_path / "run")]
+    with pytest.raises(ValueError, match="tensorflow or jax.*=torch"):
+        train.main([*argv, "--steps", "1"])
+    assert not (tmp_path / "run").exists()

@@ -1,0 +1,451 @@
+"""Checkpoints of a run, from which it resumes bit for bit.
+
+A checkpoint of a step consists of `ckpt-STEP.index` and `ckpt-STEP.data-*`,
+weights, optimizer and step by TensorFlow, of `memory-STEP-rows-*.npz`, see
+`MemoryRows`, and of `ckpt-STEP.sha256`, the digests of all these, which is
+written last. Data order and random numbers follow from the step.
+
+Which checkpoints there are is read from the directory. `checkpoint`, the file
+by which TensorFlow finds the newest one, is written for its tools; here it only
+tells a checkpoint that lost its files from one that was never finished.
+"""
+
+import re
+import tempfile
+import time
+import uuid
+import zipfile
+import zlib
+
+import numpy as np
+import tensorflow as tf
+
+from data_pipeline.base.checksums import add_checksums
+from data_pipeline.base.checksums import verify_checksums
+from data_pipeline.base.files import as_path
+from data_pipeline.base.files import is_unfinished
+from data_pipeline.base.files import local_copy
+from data_pipeline.base.files import remove
+from data_pipeline.base.files import write_bytes
+from data_pipeline.base.files import written_whole
+from data_pipeline.base.limits import first_line
+from xlnet_tf.training.devices import check_together
+from xlnet_tf.training.devices import checkpoint_options
+from xlnet_tf.training.devices import holds_anywhere
+from xlnet_tf.training.devices import wait_for_peers
+from xlnet_tf.training.devices import worker_index
+
+CHECKPOINTS = "checkpoints"  # directory of a run
+STATE_FILE = "checkpoint"  # TensorFlow's name
+_STEP = "(0|[1-9][0-9]*)"
+_DIGESTS, _INDEX, _DATA, _MEMORY = range(4)  # in the order of removal
+_PARTS = {
+    _DIGESTS: re.compile(rf"ckpt-{_STEP}\.sha256"),
+    _INDEX: re.compile(rf"ckpt-{_STEP}\.index"),
+    _DATA: re.compile(rf"ckpt-{_STEP}\.data-\d{{5}}-of-\d{{5}}"),
+    _MEMORY: re.compile(rf"memory-{_STEP}-rows-\d+-\d+\.npz"),
+}
+_NAMED = re.compile(rf'"(?:[^"]*/)?ckpt-{_STEP}"')
+# Names that TensorFlow writes to before it renames them.
+_TEMPORARY = re.compile(
+    rf"ckpt-{_STEP}_temp.*|ckpt-{_STEP}\.index\.tempstate\d+"
+    rf"|{STATE_FILE}\.tmp.*"
+)
+_DAMAGE = (
+    tf.errors.OpError,
+    # A cut data file is an IndexError, a damaged name a UnicodeDecodeError
+    # (a ValueError); objects that are not in the file, an AssertionError.
+    IndexError,
+    ValueError,
+    AssertionError,
+    KeyError,
+    OSError,
+)
+# Errors of the machine, after which the files may be whole.
+_NOT_DAMAGE = (
+    tf.errors.AbortedError,
+    tf.errors.CancelledError,
+    tf.errors.DeadlineExceededError,
+    tf.errors.PermissionDeniedError,
+    tf.errors.ResourceExhaustedError,
+    tf.errors.UnauthenticatedError,
+    tf.errors.UnavailableError,
+    tf.errors.UnknownError,
+)
+# What NumPy and zipfile raise for a damaged file, beside ValueError.
+_DAMAGE_OF_MEMORY = (
+    EOFError,
+    KeyError,
+    RuntimeError,
+    zipfile.BadZipFile,
+    zlib.error,
+)
+
+
+class Checkpoints:
+    """Checkpoints with memory; a damaged one falls back to the one before.
+
+    Args:
+        directory: path, from which all workers restore.
+        run: loop.Run. The chief of its workers writes there; the others take
+            part in saving, because variables are read together, but write to a
+            temporary directory.
+        model, optimizer: what the backend tracks.
+        memory: StatefulMemory or None.
+
+    Attributes:
+        restored: str, the prefix of the checkpoint that was restored, or None.
+        skipped: list of str, what is damaged in the checkpoints that were
+            passed over.
+    """
+
+    def __init__(self, directory, run, model, optimizer, memory):
+        backend, config = run.backend, run.config
+        self.restored = None
+        self.skipped = []
+        self._checkpoint = tf.train.Checkpoint(
+            step=run.step, **backend.tracked(model, optimizer)
+        )
+        self._directory = as_path(directory)
+        self._memory_rows = backend.memory_rows(
+            memory, backend.strategy, self._directory
+        )
+        self._interval = config.checkpoint_interval
+        self._seconds = config.checkpoint_time_seconds
+        self._most = config.checkpoints_to_keep
+        self._strategy = backend.strategy
+        self._options = checkpoint_options(self._strategy)
+        self._is_chief = run.is_chief
+        # Removed with this object.
+        self._scratch = None if run.is_chief else tempfile.TemporaryDirectory()
+        self._saved_at = time.monotonic()
+        self._last_step = None
+        self._damaged = set()  # steps of checkpoints that were passed over
+
+    def save_if_due(self):
+        """Save where the interval, or the time between two, has passed.
+
+        Returns:
+            bool, whether it was saved.
+        """
+        step = int(self._checkpoint.step.numpy())
+        since = step - (self._last_step or 0)
+        if since >= self._interval or (since and self._is_old()):
+            return self.save()
+        return False
+
+    def save(self):
+        """Save memory, checkpoint and digests, once a step.
+
+        Returns:
+            bool, whether it was saved; False if it had been.
+        """
+        step = int(self._checkpoint.step.numpy())
+        if step == self._last_step:
+            return False
+        if self._is_chief:
+            self._directory.mkdir(parents=True, exist_ok=True)
+            self._make_way(step)
+        wait_for_peers(self._strategy)
+        self._memory_rows.save(step)
+        if self._is_chief:
+            prefix = str(self._directory / f"ckpt-{step}")
+        else:
+            prefix = f"{self._scratch.name}/ckpt"
+        self._checkpoint.save_counter.assign_add(1)
+        self._checkpoint.write(prefix, self._options)
+        # The digests of the others' rows of memory are among those written.
+        wait_for_peers(self._strategy)
+        self._last_step, self._saved_at = step, time.monotonic()
+        self._damaged.discard(step)
+        if self._is_chief:
+            files = _files(self._directory)
+            names = [x for x in files[step] if not _PARTS[_DIGESTS].match(x)]
+            add_checksums(self._directory, names, f"ckpt-{step}.sha256")
+            self._keep_newest(step, files)
+        return True
+
+    def _is_old(self):
+        """Whether the time between checkpoints is over, at any worker: bool.
+
+        They save together, and their clocks differ.
+        """
+        if self._seconds is None:
+            return False
+        is_over = time.monotonic() - self._saved_at >= self._seconds
+        return holds_anywhere(self._strategy, is_over)
+
+    def _make_way(self, step):
+        """Remove what is left of an earlier save of this step."""
+        _remove_files(self._directory, _files(self._directory).get(step, ()))
+        for path in list(self._directory.iterdir()):
+            part = _part(path.name)
+            if part and part[1] == step:  # a directory, which is not ours
+                path.rename(path.with_name(f"{path.name}.{uuid.uuid4().hex}"))
+
+    def _keep_newest(self, step, files):
+        """Note the newest checkpoints, and remove older and damaged ones.
+
+        Damaged ones of later steps stay until they are reached once more.
+        """
+        steps = sorted(x for x in files if x <= step)
+        whole = [x for x in steps if f"ckpt-{x}.index" in files[x]]
+        whole = [x for x in whole if x not in self._damaged]
+        kept = whole[-self._most :]
+        lines = [f'model_checkpoint_path: "ckpt-{step}"\n']
+        lines += [f'all_model_checkpoint_paths: "ckpt-{x}"\n' for x in kept]
+        write_bytes(self._directory / STATE_FILE, "".join(lines).encode())
+        for old in sorted(set(steps) - set(kept)):
+            _remove_files(self._directory, files[old])
+
+    def restore(self):
+        """Restore the newest checkpoint that is whole.
+
+        Returns:
+            str, its prefix, or None if there are none.
+
+        Raises:
+            RuntimeError: if there are checkpoints and none can be restored, or
+                the workers restored different steps.
+            OSError, tf.errors.OpError: if the machine failed to read a file.
+        """
+        for step in reversed(steps_of(self._directory)):
+            prefix = str(self._directory / f"ckpt-{step}")
+            try:
+                self._restore(step, prefix)
+            except _DAMAGE as error:
+                if _is_of_machine(error):
+                    raise
+                self.skipped.append(f"{prefix}: {first_line(error)}")
+                self._damaged.add(step)
+                continue
+            self._last_step, self.restored = step, prefix
+            break
+        if self.skipped and not self.restored:
+            raise RuntimeError(
+                "there are checkpoints and none can be restored, so nothing "
+                "was started over them. Move them away to start afresh. "
+                f"{' | '.join(self.skipped)}"
+            )
+        check_together(
+            self._strategy,
+            int(self._checkpoint.step.numpy()),
+            "the workers restored different steps, from {0} to {1}: some "
+            "checkpoint or memory file is damaged for one of them. Move the "
+            f"newest of {self._directory} away and start again.",
+        )
+        return self.restored
+
+    def _restore(self, step, prefix):
+        files = _files(self._directory).get(step, [])
+        listing = f"ckpt-{step}.sha256"
+        if listing in files:  # else a kill came before the digests
+            listed = verify_checksums(self._directory, listing=listing)
+            unlisted = set(files) - {listing, *listed}
+            if unlisted:
+                raise ValueError(
+                    f"{listing} is damaged: it lacks {min(unlisted)}."
+                )
+        if f"ckpt-{step}.index" not in files:
+            raise ValueError(f"ckpt-{step}.index is missing.")
+        status = self._checkpoint.restore(prefix, self._options)
+        status.assert_existing_objects_matched()
+        self._memory_rows.restore(step)
+
+
+def has_steps(directory):
+    """bool, whether a directory has a checkpoint of a step after 0."""
+    return any(steps_of(directory))
+
+
+def steps_of(directory):
+    """list of int in order, the steps whose checkpoints were once complete.
+
+    Without an index or digests, such a step is one that the state file names.
+    """
+    directory = as_path(directory)
+    complete = {
+        step
+        for step, names in _files(directory).items()
+        if any(_part(name)[0] in (_DIGESTS, _INDEX) for name in names)
+    }
+    return sorted(complete | _named_steps(directory))
+
+
+def remove_leftovers(directory):
+    """Remove what a killed run had not finished writing.
+
+    Args:
+        directory: path of checkpoints to which nobody writes now.
+    """
+    directory = as_path(directory)
+    if not directory.is_dir():
+        return
+    for path in sorted(directory.iterdir()):
+        if is_unfinished(path) or _TEMPORARY.fullmatch(path.name):
+            remove(path)
+    steps = set(steps_of(directory))
+    for step, names in _files(directory).items():
+        if step not in steps:
+            _remove_files(directory, names)
+
+
+def _part(name):
+    """Part of a checkpoint, and its step, by a file's name; or None.
+
+    Other files may begin in the same way.
+    """
+    for part, pattern in _PARTS.items():
+        if match := pattern.fullmatch(name):
+            return part, int(match[1])
+    return None
+
+
+def _files(directory):
+    """dict of each step to the sorted names of its files."""
+    found = {}
+    if directory.is_dir():
+        for path in directory.iterdir():
+            part = _part(path.name)
+            if part and path.is_file():
+                found.setdefault(part[1], []).append(path.name)
+    return {step: sorted(names) for step, names in found.items()}
+
+
+def _named_steps(directory):
+    """set of the steps that TensorFlow's state file names."""
+    state = directory / STATE_FILE
+    if not state.is_file():
+        return set()
+    text = state.read_bytes().decode(errors="replace")
+    return {int(match[1]) for match in _NAMED.finditer(text)}
+
+
+def _remove_files(directory, names):
+    """Remove files of a checkpoint, the digests first and the memory last."""
+    for name in sorted(names, key=_part):
+        (directory / name).unlink(missing_ok=True)
+
+
+def _is_of_machine(error):
+    """Whether an error says nothing about what the files hold, bool."""
+    if isinstance(error, OSError):
+        is_missing = isinstance(error, FileNotFoundError)
+        return error.errno is not None and not is_missing
+    return isinstance(error, _NOT_DAMAGE)
+
+
+class MemoryRows:
+    """Files of the rows of memory that this process holds.
+
+    The memory differs from replica to replica, so each worker writes its rows.
+    The file's name says which, so that a run of another number of workers can
+    read them.
+
+    Args:
+        memory: StatefulMemory or None.
+        strategy: tf.distribute.Strategy.
+        directory: path of the checkpoints, shared by all workers.
+    """
+
+    def __init__(self, memory, strategy, directory):
+        self._memory = memory
+        self._strategy = strategy
+        self._directory = as_path(directory)
+
+    def save(self, step):
+        """Write this process's rows, whole or not at all."""
+        if self._memory is None:
+            return
+        first, last = self._row_range()
+        file = self._directory / f"memory-{step}-rows-{first}-{last}.npz"
+        with written_whole(file) as temporary, temporary.open("wb") as handle:
+            np.savez(handle, **self._arrays())
+
+    def restore(self, step):
+        """Read this process's rows from whichever files hold them.
+
+        Raises:
+            FileNotFoundError: if some rows are in no file.
+            ValueError: if a file is damaged or of another shape.
+        """
+        if self._memory is None:
+            return
+        first, last = self._row_range()
+        rows = {}
+        for file, file_first, file_last in self._files_of(step):
+            if file_first >= last or file_last <= first:
+                continue
+            arrays = _read_arrays(file)
+            for row in range(max(first, file_first), min(last, file_last)):
+                rows[row] = {
+                    name: array[row - file_first]
+                    for name, array in arrays.items()
+                }
+        missing = sorted(set(range(first, last)) - set(rows))
+        if missing:
+            raise FileNotFoundError(
+                f"{self._directory} has no memory of step {step} for the rows "
+                f"{missing}."
+            )
+        self._assign(
+            {
+                name: np.stack([rows[row][name] for row in range(first, last)])
+                for name in rows[first]
+            }
+        )
+
+    def _row_range(self):
+        replicas = self._strategy.num_replicas_in_sync
+        local = len(self._local(self._memory.is_real))
+        workers = replicas // local
+        worker = worker_index(self._strategy) if workers > 1 else 0
+        rows = local * self._memory.batch_size
+        return worker * rows, (worker + 1) * rows
+
+    def _files_of(self, step):
+        pattern = re.compile(rf"memory-{step}-rows-(\d+)-(\d+)\.npz")
+        for file in sorted(self._directory.iterdir()):
+            match = pattern.fullmatch(file.name)
+            if match and file.is_file():
+                yield file, int(match[1]), int(match[2])
+
+    def _local(self, variable):
+        return self._strategy.experimental_local_results(variable.value)
+
+    def _variables(self):
+        names = [f"memory_{i}" for i in range(len(self._memory.memories))]
+        variables = dict(zip(names, self._memory.memories, strict=True))
+        return {**variables, "is_real": self._memory.is_real}
+
+    def _arrays(self):
+        # float32 holds every bfloat16, for which NumPy has no file format.
+        return {
+            name: np.concatenate(
+                [
+                    tf.cast(value, tf.float32).numpy()
+                    for value in self._local(variable)
+                ]
+            )
+            for name, variable in self._variables().items()
+        }
+
+    def _assign(self, arrays):
+        rows = self._memory.batch_size
+        for name, variable in self._variables().items():
+            if name not in arrays:
+                raise ValueError(f"the file of memory has no array {name}.")
+            array = arrays[name]
+            for replica, local in enumerate(self._local(variable)):
+                part = array[replica * rows : (replica + 1) * rows]
+                local.assign(tf.cast(part, local.dtype))
+
+
+def _read_arrays(file):
+    """dict of the arrays of a file."""
+    with local_copy(file) as local:
+        try:
+            with np.load(local) as arrays:
+                return dict(arrays.items())
+        except _DAMAGE_OF_MEMORY as error:
+            raise ValueError(f"{file} is damaged: {error}.") from error

@@ -1,0 +1,435 @@
+"""Distribution strategies by name: devices, workers, TPUs, deadlines.
+
+No other file distinguishes TPU, GPU and CPU strategies.
+"""
+
+import contextlib
+import faulthandler
+import functools
+import json
+import os
+import pathlib
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import warnings
+
+import tensorflow as tf
+
+from data_pipeline.base.limits import first_line
+from xlnet_tf.training.startup import check_strategy
+
+# The class of TensorFlow's default strategy.
+_NO_STRATEGY = type(tf.distribute.get_strategy())
+
+_DEVICES = pathlib.Path("/dev")
+# Ends silently when its input is closed, as by the end of its parent.
+_BESIDE = """\
+import select, sys
+if not select.select([sys.stdin], [], [], float(sys.argv[1]))[0]:
+    sys.stderr.write(f"error: {sys.argv[2]}\\n")
+"""
+
+
+def make_strategy(name="auto", tpu=None, worker_timeout=600.0):
+    """tf.distribute.Strategy by its name.
+
+    Args:
+        name: str. "auto" takes a TPU if `tpu` or TPU_NAME is set, several
+            workers if TF_CONFIG names them, all GPUs if there are several, and
+            else one device. "mirrored" without a GPU uses the logical CPU
+            devices, and warns where there is one.
+        tpu: str, name or `grpc://` address of a TPU, "local" on a TPU VM.
+        worker_timeout: float, seconds that workers wait for one another. If
+            some have not started by then, the process ends.
+
+    Returns:
+        tf.distribute.Strategy.
+
+    Raises:
+        ValueError: if the name is unknown or the settings contradict it.
+        RuntimeError: if the machine lacks the devices.
+    """
+    check_strategy(name)
+    if tpu and name not in ("auto", "tpu"):
+        raise ValueError(
+            "a TPU address goes with the strategy tpu or auto. "
+            f"Received: strategy={name!r}, tpu={tpu!r}."
+        )
+    if name == "auto":
+        name = _best(tpu)
+    if name == "tpu":
+        return _tpu(tpu)
+    if name == "multi_worker":
+        _check_tf_config()
+        return _multi_worker(worker_timeout)
+    if name == "mirrored":
+        devices = _replica_devices()
+        if len(devices) == 1 and "GPU" not in devices[0]:
+            warnings.warn(
+                "the strategy mirrored shares a batch among GPUs, and "
+                "TensorFlow finds none: it trains on the CPU alone",
+                stacklevel=2,
+            )
+        return tf.distribute.MirroredStrategy(devices)
+    return tf.distribute.OneDeviceStrategy(_replica_devices()[0])
+
+
+def is_one_device(strategy):
+    """Whether a strategy runs without communication between replicas.
+
+    A `MirroredStrategy` communicates even with a single device.
+
+    Args:
+        strategy: tf.distribute.Strategy, TensorFlow's default one included.
+
+    Returns:
+        bool.
+    """
+    return isinstance(strategy, (tf.distribute.OneDeviceStrategy, _NO_STRATEGY))
+
+
+def is_one_cpu(strategy):
+    """Whether a strategy is of one device, a CPU, by name: bool."""
+    if not isinstance(strategy, tf.distribute.OneDeviceStrategy):
+        return False
+    (device,) = strategy.extended.worker_devices
+    return "CPU" in device
+
+
+def distribute_rows(strategy, rows_of_worker):
+    """The dataset of each worker of a strategy, distributed.
+
+    Args:
+        strategy: tf.distribute.Strategy.
+        rows_of_worker: function of a tf.distribute.InputContext that returns a
+            tf.data.Dataset of batches of one replica.
+
+    Returns:
+        distributed dataset, or the plain one on one CPU: batches need no
+        prefetch to a device there, and the iterators that do it tune
+        themselves, see `data_pipeline.dataset_options`.
+    """
+    if is_one_cpu(strategy):
+        return rows_of_worker(tf.distribute.InputContext())
+    return strategy.distribute_datasets_from_function(rows_of_worker)
+
+
+def describe(strategy):
+    """One line about the strategy and its devices."""
+    devices = sorted(
+        {
+            device.device_type
+            for device in tf.config.list_logical_devices()
+            if device.device_type != "CPU"
+        }
+    ) or ["CPU"]
+    kind = type(strategy).__name__.removesuffix("V2").removesuffix("V1")
+    return (
+        f"{kind}, {strategy.num_replicas_in_sync} replica(s) of "
+        f"{'/'.join(devices)}"
+    )
+
+
+def make_step_counter(strategy):
+    """The step of a run, an int64 variable that replicas share."""
+    with strategy.scope():
+        return tf.Variable(
+            0,
+            dtype=tf.int64,
+            name="global_step",
+            trainable=False,
+            aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
+        )
+
+
+def has_peers(strategy):
+    """Whether several processes train together."""
+    return isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy)
+
+
+def worker_index(strategy):
+    """Index of this process among those that train together, int."""
+    resolver = strategy.cluster_resolver
+    if resolver is None or resolver.task_id is None:
+        return 0
+    return int(resolver.task_id)
+
+
+def is_chief(strategy):
+    """Whether this process writes the files that all workers share, bool."""
+    return worker_index(strategy) == 0
+
+
+def checkpoint_options(strategy):
+    """tf.train.CheckpointOptions: this process reads and writes the files.
+
+    The hosts of a TPU would do it otherwise, and may not see the paths that
+    this one sees. Of several workers each has files of its own.
+    """
+    if has_peers(strategy):
+        return tf.train.CheckpointOptions()
+    return tf.train.CheckpointOptions(experimental_io_device="/job:localhost")
+
+
+def largest_and_smallest(strategy, value):
+    """The extremes of a number over all processes.
+
+    Args:
+        strategy: tf.distribute.Strategy.
+        value: int or float of this process, exact in float32.
+
+    Returns:
+        (largest, smallest), floats.
+    """
+    if not has_peers(strategy):
+        return float(value), float(value)
+
+    values = _gathered(strategy)(tf.constant([value], tf.float32)).numpy()
+    return float(values.max()), float(values.min())
+
+
+def holds_anywhere(strategy, condition):
+    """Whether a condition holds in any process, bool.
+
+    Args:
+        strategy: tf.distribute.Strategy.
+        condition: bool of this process.
+    """
+    return largest_and_smallest(strategy, condition)[0] > 0
+
+
+@functools.lru_cache(maxsize=1)  # traced once: called after each batch
+def _gathered(strategy):
+    @tf.function
+    def gathered(value):
+        return strategy.gather(strategy.run(lambda: tf.identity(value)), axis=0)
+
+    return gathered
+
+
+def wait_for_peers(strategy):
+    """Return once all processes get here; at once without others."""
+    largest_and_smallest(strategy, 0)
+
+
+def check_together(strategy, step, message):
+    """Check that all processes are at the same step.
+
+    Args:
+        strategy: tf.distribute.Strategy.
+        step: int of this process.
+        message: str, a format of the smallest and the largest step.
+
+    Raises:
+        RuntimeError: if they are not.
+    """
+    largest, smallest = largest_and_smallest(strategy, step)
+    if largest != smallest:
+        raise RuntimeError(message.format(int(smallest), int(largest)))
+
+
+def _best(tpu):
+    if tpu or os.environ.get("TPU_NAME"):
+        return "tpu"
+    if names_several_workers():
+        return "multi_worker"
+    if len(tf.config.list_logical_devices("GPU")) > 1:
+        return "mirrored"
+    return "one_device"
+
+
+def _multi_worker(timeout):
+    options = tf.distribute.experimental.CommunicationOptions(
+        # Without one, workers wait for ever for one that is stuck.
+        timeout_seconds=timeout
+    )
+    config = _tf_config()
+    workers, index = config["cluster"]["worker"], config["task"]["index"]
+    others = ", ".join(x for i, x in enumerate(workers) if i != index)
+    with deadline(
+        timeout,
+        f"the workers did not all start within {timeout:g} s (worker_timeout). "
+        f"Start them together; worker {index} waited for {others}.",
+    ):
+        return tf.distribute.MultiWorkerMirroredStrategy(
+            communication_options=options
+        )
+
+
+def _replica_devices():
+    devices = tf.config.list_logical_devices("GPU")
+    devices = devices or tf.config.list_logical_devices("CPU")
+    return [device.name for device in devices]
+
+
+def names_several_workers():
+    """Whether the variable TF_CONFIG names several processes, bool.
+
+    Raises:
+        ValueError: if it is not JSON of the form that TensorFlow reads.
+    """
+    cluster = _tf_config()["cluster"]
+    return len(cluster.get("worker", [])) > 1 or "chief" in cluster
+
+
+def _tf_config():
+    """dict of TF_CONFIG, with the dicts `cluster` and `task`."""
+    text = os.environ.get("TF_CONFIG") or "{}"
+    try:
+        config = json.loads(text)
+    except ValueError as error:
+        raise ValueError(
+            f"the environment variable TF_CONFIG is not JSON: {error}."
+        ) from error
+    if not isinstance(config, dict):
+        config = {}
+    config = {"cluster": {}, "task": {}, **config}
+    cluster, task = config["cluster"], config["task"]
+    if cluster == {}:  # what else it holds is not for us
+        return {**config, "task": {}}
+    if not (
+        isinstance(cluster, dict)
+        and isinstance(task, dict)
+        and isinstance(cluster.get("worker", []), list)
+    ):
+        raise _wrong_tf_config()
+    return config
+
+
+def _wrong_tf_config():
+    return ValueError(
+        "the strategy multi_worker needs the environment variable TF_CONFIG, "
+        'such as \'{"cluster": {"worker": ["host0:2222", "host1:2222"]}, '
+        '"task": {"type": "worker", "index": 0}}\'. '
+        f"Received: TF_CONFIG={os.environ.get('TF_CONFIG')!r}."
+    )
+
+
+def _check_tf_config():
+    config = _tf_config()
+    workers = config["cluster"].get("worker", [])
+    if "chief" in config["cluster"]:
+        # A chief has index 0, as the first worker has, and rows, data and files
+        # depend on the index.
+        raise ValueError(
+            "TF_CONFIG has a chief, and the strategy multi_worker takes "
+            "workers alone: put the chief's address first among the workers', "
+            "with the task type worker and the index 0, and count the others "
+            f"from 1. Received: TF_CONFIG={os.environ.get('TF_CONFIG')!r}."
+        )
+    task = config["task"]
+    index, kind = task.get("index"), task.get("type", "worker")
+    is_worker = isinstance(index, int) and 0 <= index < len(workers)
+    are_addresses = all(isinstance(x, str) for x in workers)
+    if not (is_worker and are_addresses and kind == "worker"):
+        raise _wrong_tf_config()
+
+
+def _tpu(address):
+    address = address or os.environ.get("TPU_NAME") or "local"
+    looked_for = (
+        f"no TPU answers at {address!r} (from --tpu, else the environment "
+        'variable TPU_NAME, else "local"). On a TPU VM use --tpu=local; from '
+        "elsewhere give --tpu=NAME or --tpu=grpc://HOST:8470; without a TPU "
+        "use --strategy=auto."
+    )
+    if address == "local" and not _has_local_tpu():
+        raise RuntimeError(looked_for)
+    if address == "local":
+        _check_single_host()
+    if address.startswith("grpc://"):
+        _check_reachable(address, looked_for)
+    try:
+        resolver = tf.distribute.cluster_resolver.TPUClusterResolver(
+            tpu=address
+        )
+        if address != "local":
+            tf.config.experimental_connect_to_cluster(resolver)
+        tf.tpu.experimental.initialize_tpu_system(resolver)
+        return tf.distribute.TPUStrategy(resolver)
+    except (tf.errors.OpError, ValueError, OSError, RuntimeError) as error:
+        raise RuntimeError(
+            f"{looked_for} TensorFlow says: {first_line(error)}"
+        ) from error
+
+
+def _has_local_tpu():
+    # Device files of a TPU VM; without a chip the TPU runtime would wait
+    # minutes for one. Containers see only their own chips, numbered from any
+    # number on; /dev/vfio/vfio exists without a TPU too.
+    return any(
+        re.fullmatch(r"accel\d+|vfio/\d+", str(path.relative_to(_DEVICES)))
+        for pattern in ("accel*", "vfio/*")
+        for path in _DEVICES.glob(pattern)
+    )
+
+
+def _check_single_host():
+    # The TPU runtime would wait for the other hosts, where nothing runs.
+    hosts = os.environ.get("TPU_WORKER_HOSTNAMES", "").split(",")
+    if len(hosts) > 1 and os.environ.get("TPU_PROCESS_BOUNDS") != "1,1,1":
+        raise RuntimeError(
+            f"this machine is one of the {len(hosts)} hosts of a TPU slice, "
+            "and --tpu=local is for a slice of one host. Run the command on "
+            "one of them alone, with --tpu=NAME of the slice; docs/training.md "
+            f"has the steps. Received: TPU_WORKER_HOSTNAMES={','.join(hosts)}."
+        )
+
+
+def _check_reachable(address, looked_for):
+    host, _, port = address.removeprefix("grpc://").partition(":")
+    try:
+        socket.create_connection((host, int(port or 8470)), timeout=10).close()
+    except (OSError, ValueError) as error:
+        raise RuntimeError(looked_for) from error
+
+
+@contextlib.contextmanager
+def deadline(seconds, message):
+    """Context that ends the process, with status 1, where it takes too long.
+
+    For calls that hold Python's lock while they wait, so that neither a thread
+    nor the handler of a signal runs: a small process beside this one prints the
+    message, and then `faulthandler`, which needs no lock, ends this one.
+    Ctrl-C ends it at once. SIGTERM is kept for the end of the context:
+    TensorFlow's handler of it would lose it.
+
+    Args:
+        seconds: float.
+        message: str, one line.
+    """
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(_signals_set_aside())
+        nowhere = stack.enter_context(open(os.devnull, "w", encoding="utf-8"))
+        command = [sys.executable, "-I", "-S", "-c", _BESIDE]
+        stack.enter_context(
+            subprocess.Popen(
+                [*command, str(seconds), message],
+                stdin=subprocess.PIPE,
+                start_new_session=True,  # Ctrl-C does not reach it
+            )
+        )
+        # One second later, so that the line is printed first.
+        faulthandler.dump_traceback_later(seconds + 1, exit=True, file=nowhere)
+        stack.callback(faulthandler.cancel_dump_traceback_later)
+        yield
+
+
+@contextlib.contextmanager
+def _signals_set_aside():
+    if threading.current_thread() is not threading.main_thread():
+        yield  # as in a notebook, where no handlers can be set
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_DFL)
+    terminated = signal.getsignal(signal.SIGTERM) or signal.SIG_DFL
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+        signal.signal(signal.SIGTERM, terminated)
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)

@@ -1,0 +1,320 @@
+"""The directory of a run: whose it is, what it holds, what its errors say."""
+
+import contextlib
+import errno
+import json
+import re
+import typing
+import warnings
+
+import tensorflow as tf
+
+from data_pipeline.base.checksums import CHECKSUMS_FILE
+from data_pipeline.base.checksums import add_checksums
+from data_pipeline.base.checksums import verify_checksums
+from data_pipeline.base.command_line import warnings_in_a_line
+from data_pipeline.base.files import as_path
+from data_pipeline.base.files import check_tensorflow_reads
+from data_pipeline.base.files import is_of_full_disk
+from data_pipeline.base.files import is_remote
+from data_pipeline.base.files import is_unfinished
+from data_pipeline.base.files import read_json
+from data_pipeline.base.files import read_json_object
+from data_pipeline.base.files import remove
+from data_pipeline.base.files import write_json
+from data_pipeline.base.limits import first_line
+from data_pipeline.base.locking import CannotLock
+from data_pipeline.base.locking import locked
+from data_pipeline.base.models import RUN_FILE
+from data_pipeline.base.models import TRAINING_FILE
+from xlnet_tf.training.checkpoints import CHECKPOINTS
+from xlnet_tf.training.checkpoints import has_steps
+from xlnet_tf.training.checkpoints import remove_leftovers
+from xlnet_tf.training.checkpoints import steps_of
+
+
+@contextlib.contextmanager
+def opened(directory, is_chief, smaller, explain_data_loss=None):
+    """Context of a run in its directory; its errors say what to do.
+
+    Args:
+        directory: path of the run.
+        is_chief: bool, whether this process writes there.
+        smaller: str, the options to reduce when memory runs out.
+        explain_data_loss: function without arguments that raises an error
+            that names the damaged record, if it finds one; or None.
+
+    Raises:
+        RuntimeError, ValueError: as of `claimed`, and for errors of
+            TensorFlow or the machine.
+    """
+    try:
+        with contextlib.ExitStack() as held:
+            if is_chief:
+                with warnings_in_a_line():
+                    held.enter_context(claimed(directory))
+            yield
+    except (tf.errors.OpError, MemoryError, OSError) as error:
+        if isinstance(error, tf.errors.DataLossError) and explain_data_loss:
+            explain_data_loss()
+        better = explained(error, directory, smaller)
+        if better is error:
+            raise
+        raise better from error
+
+
+@contextlib.contextmanager
+def claimed(directory):
+    """Context in which no other program runs in the directory of a run.
+
+    At its start, files are removed that a killed run had not finished writing.
+    Nothing is locked in a bucket, nor on a disk that cannot lock files, which
+    is warned of.
+
+    Args:
+        directory: path, which is made. If it did not exist and nothing was
+            written, it is removed again.
+
+    Raises:
+        RuntimeError: if another program runs there.
+        ValueError: if TensorFlow cannot write there.
+    """
+    directory = as_path(directory)
+    check_tensorflow_reads(
+        directory,
+        "Give such an --output; `convert` and `saved_models.export` write "
+        "models anywhere.",
+    )
+    is_new = not directory.is_dir()
+    directory.mkdir(parents=True, exist_ok=True)
+    try:
+        with contextlib.ExitStack() as held:
+            if not is_remote(directory):
+                try:
+                    held.enter_context(_lock(directory))
+                except CannotLock as error:
+                    warnings.warn(
+                        f"{directory} is not locked, because its disk cannot "
+                        f"lock files ({error}): see to it that no other "
+                        "program works there",
+                        stacklevel=3,
+                    )
+            for path in list(directory.iterdir()):
+                if is_unfinished(path):
+                    remove(path)
+            remove_leftovers(directory / CHECKPOINTS)
+            yield
+    finally:
+        if is_new and not is_remote(directory):
+            with contextlib.suppress(OSError):  # not empty
+                directory.rmdir()
+
+
+def _lock(directory):
+    return locked(
+        directory / ".lock",
+        directory / ".lock-owner",
+        f"is working in {directory}. Wait for it, or stop it, or give another "
+        "--output.",
+    )
+
+
+def claim_identity(run, identity, kind):
+    """Make the directory that of a run, or check that it holds the same run.
+
+    A run that has neither results nor a checkpoint has nothing to lose, so it
+    may start over with other settings.
+
+    Args:
+        run: loop.Run.
+        identity: dict for `run.json`: all that makes this run another than
+            others. `training` are the settings; other entries are values or
+            dicts of values.
+        kind: Kind of the run.
+
+    Raises:
+        ValueError: names every difference from another run that is there, or
+            a file that is damaged.
+    """
+    directory, config = run.output, run.config
+    files = [RUN_FILE, TRAINING_FILE, *kind.checked_files]
+    file = directory / RUN_FILE
+    if has_progress(directory, kind.result_file) and file.is_file():
+        if run.is_chief:  # which writes them next
+            verify_checksums(directory, _existing(directory, files))
+        check_same(
+            directory,
+            read_json(file),
+            identity,
+            kind.fixed_settings,
+            kind.differences,
+        )
+    if run.is_chief and not has_ended(
+        directory, kind.result_file, config.steps
+    ):
+        # Without digests nothing is compared, should this be interrupted.
+        remove(directory / CHECKSUMS_FILE)
+        write_json(file, identity)
+        write_json(directory / TRAINING_FILE, config.to_dict())
+        add_checksums(directory, _existing(directory, files))
+
+
+def _existing(directory, names):
+    return [name for name in names if (directory / name).is_file()]
+
+
+class Kind(typing.NamedTuple):
+    """What tells a kind of runs from others, in its directory.
+
+    Attributes:
+        result_file: str, name of the file that a finished run has.
+        fixed_settings: names of the settings that may not differ on resume.
+        differences: dict of an entry of the identity to what is said where it
+            differs; of an entry that is a dict, what is said of each of its
+            own.
+        checked_files: names of further files that are checked on resume.
+    """
+
+    result_file: str
+    fixed_settings: tuple[str, ...]
+    differences: dict[str, str]
+    checked_files: tuple[str, ...] = ()
+
+
+def has_progress(directory, result_file):
+    """Whether a directory holds the results or a checkpoint of a run, bool.
+
+    Args:
+        directory: path.
+        result_file: str, the name of the file that a finished run has.
+    """
+    is_done = (directory / result_file).is_file()
+    return is_done or has_steps(directory / CHECKPOINTS)
+
+
+def has_ended(directory, result_file, steps):
+    """Whether no step of a run remains, bool.
+
+    Args:
+        directory, result_file: see `has_progress`.
+        steps: int, the last step.
+    """
+    done = steps_of(directory / CHECKPOINTS)
+    return done[-1] >= steps if done else (directory / result_file).is_file()
+
+
+def first_begun(directories, result_file):
+    """The identity of the first run that has something to lose.
+
+    Args:
+        directories: list of paths of runs.
+        result_file: str, the name of the file that a finished run has.
+
+    Returns:
+        dict of its `run.json`, or None if there is none.
+    """
+    for directory in map(as_path, directories):
+        file = directory / RUN_FILE
+        if file.is_file() and has_progress(directory, result_file):
+            return read_json_object(file)
+    return None
+
+
+def check_same(directory, before, now, fixed_settings, texts):
+    """Refuses to go on with a run that is another one.
+
+    Args:
+        directory: path, for the error.
+        before: dict of `run.json`, with all settings.
+        now: dict of `Run.identity`.
+        fixed_settings: names of the settings that may not differ.
+        texts: dict of an entry to what is said where it differs; of an entry
+            that is a dict, what is said of each of its own.
+
+    Raises:
+        ValueError: names every difference; or the run has done more steps than
+            it is to do now.
+    """
+    newest = max(steps_of(as_path(directory) / CHECKPOINTS), default=0)
+    steps = now.get("training", {}).get("steps", newest)
+    if steps < newest:
+        raise ValueError(
+            f"{directory} is at step {newest}. Give at least as many --steps, "
+            f"or another --output. Received: --steps {steps}."
+        )
+    found = _differences(before, now, fixed_settings, texts)
+    if found:
+        raise ValueError(
+            f"{directory} holds another run, which cannot go on with this one "
+            f"({'; '.join(found)}). Give the same options, or another --output."
+        )
+
+
+def _differences(before, now, fixed_settings, texts):
+    found = []
+    for section, value in json.loads(json.dumps(now)).items():
+        if not isinstance(value, dict):
+            old = before.get(section, value)
+            if old != value:
+                found.append(
+                    texts.get(section)
+                    or f"{section}: {_shown(old)} there, {_shown(value)} now"
+                )
+            continue
+        suffix = texts.get(section, "")
+        for name, entry in value.items():
+            # float16 needs the loss scale, which other checkpoints lack.
+            needs_scale = (name, entry) == ("precision", "float16")
+            is_fixed = name in fixed_settings or needs_scale
+            if section == "training" and not is_fixed:
+                continue
+            old = before.get(section, {}).get(name)
+            if old != entry:
+                found.append(
+                    f"{name}{suffix}: {_shown(old)} there, {_shown(entry)} now"
+                )
+    return found
+
+
+def _shown(value):
+    """A value for a message; of a digest the first twelve digits, str."""
+    return re.sub(r"\b([0-9a-f]{12})[0-9a-f]{52}\b", r"\1", str(value))
+
+
+def explained(error, output, smaller):
+    """An error of TensorFlow's or of the machine as one that says what to do.
+
+    Args:
+        error: tf.errors.OpError, MemoryError or OSError.
+        output: path of the run's directory.
+        smaller: str, the options to reduce when memory runs out.
+
+    Returns:
+        Exception; `error` itself where there is nothing to add.
+    """
+    reason = first_line(error)
+    says = f"TensorFlow says: {reason}"
+    is_emfile = getattr(error, "errno", None) == errno.EMFILE
+    if is_emfile or "Too many open files" in str(error):
+        return RuntimeError(
+            "this process may not open more files: raise the limit, as by "
+            f"`ulimit -n 65536`. The system says: {reason}"
+        )
+    if is_of_full_disk(error):
+        where = getattr(error, "filename", None) or str(output)
+        return OSError(errno.ENOSPC, "No space left", where)
+    if isinstance(error, (tf.errors.ResourceExhaustedError, MemoryError)):
+        return RuntimeError(
+            f"out of memory: take a smaller {smaller}, or more "
+            f"gradient_accumulation_steps in --training. {says}"
+        )
+    if isinstance(error, OSError):
+        return error
+    if isinstance(
+        error, (tf.errors.UnavailableError, tf.errors.DeadlineExceededError)
+    ):
+        silent = "a worker stopped answering; start all of them again and they"
+        if "HTTP" in str(error):  # the file system of gs:// says so
+            silent = "a bucket does not answer; start the run again and it will"
+        return RuntimeError(f"{silent} go on from the last checkpoint. {says}")
+    return RuntimeError(reason)

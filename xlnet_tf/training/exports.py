@@ -1,0 +1,143 @@
+"""The SavedModels of a pretraining run, of which the newest are kept.
+
+The run notes them in a JSON file that has its own SHA-256 in it.
+"""
+
+import os
+import re
+
+from data_pipeline.base.checksums import pop_digest
+from data_pipeline.base.checksums import with_digest
+from data_pipeline.base.files import as_path
+from data_pipeline.base.files import is_remote
+from data_pipeline.base.files import is_unfinished
+from data_pipeline.base.files import read_json_object
+from data_pipeline.base.files import remove
+from data_pipeline.base.files import write_json
+
+EXPORTS_FILE = "exports.json"
+
+
+def note_export(exports, step, file):
+    """Notes the export that is written next, for `prepare_exports`.
+
+    Args:
+        exports: path of the directory that holds an export for each step.
+        step: int, that of the export.
+        file: path of the JSON file in which the run notes its exports.
+
+    Raises:
+        ValueError: if the file is damaged.
+    """
+    steps = _steps(exports, _read(file))
+    noted = {"directory": _place(exports), "steps": steps, "unfinished": step}
+    _write(file, noted)
+
+
+def prepare_exports(exports, file):
+    """Refuse exports of another run, and remove what a kill left unfinished.
+
+    A server takes the largest version, and versions are steps: it would go on
+    with the other run's, or this run would replace them.
+
+    Args:
+        exports: str or path of the directory that holds an export for each
+            step, or None.
+        file: path of the JSON file in which the run notes its exports.
+
+    Raises:
+        ValueError: the directory holds exports that the run has not noted, or
+            the file is damaged.
+    """
+    _remove_unfinished(file)
+    directory = as_path(exports or "")
+    if not exports or not directory.is_dir():
+        return
+    noted = _read(file)
+    own = {*_steps(directory, noted), noted.get("unfinished")}
+    found = [x.name for x in directory.iterdir() if x.name.isdecimal()]
+    others = sorted((x for x in found if int(x) not in own), key=int)
+    if others:
+        raise ValueError(
+            f"{directory} holds exports of another run ({', '.join(others[:5])}"
+            "). Name another --export, or remove them."
+        )
+
+
+def _remove_unfinished(file):
+    """Removes the export that a killed run had not finished writing."""
+    noted = _read(file)
+    step = noted.get("unfinished")
+    directory = as_path(noted.get("directory", ""))
+    if step is None or not directory.is_dir():
+        return
+    for path in list(directory.iterdir()):
+        if is_unfinished(path) and re.fullmatch(rf".*-{step}", path.name):
+            remove(path)
+
+
+def keep_newest(exports, step, count, file):
+    """Removes the oldest exports of a run, and no other directory.
+
+    Those of later steps are removed as well: a run that went back to an earlier
+    checkpoint repeats them, and a server would take them for the newest.
+
+    Args:
+        exports: path of the directory that holds an export for each step.
+        step: int, that of the newest one.
+        count: int, how many to keep.
+        file: path of the JSON file in which the run notes its exports.
+
+    Raises:
+        ValueError: if the file is damaged.
+    """
+    noted = _steps(exports, _read(file))
+    steps = [*(x for x in noted if x < step), step]
+    lost = [x for x in noted if x > step]
+    for other in (*steps[:-count], *lost):
+        remove(exports / str(other))
+    _write(file, {"directory": _place(exports), "steps": steps[-count:]})
+
+
+def kept_exports(exports, file):
+    """The exports of a run that are kept.
+
+    Args:
+        exports: str or path of the directory that holds an export for each
+            step, or None.
+        file: path of the JSON file in which the run notes its exports.
+
+    Returns:
+        list of paths, the newest last.
+
+    Raises:
+        ValueError: if the file is damaged.
+    """
+    exports = as_path(exports or "")
+    return [exports / str(step) for step in _steps(exports, _read(file))]
+
+
+def _steps(exports, noted):
+    """list of int, the steps of the exports that a run has noted."""
+    is_same = noted.get("directory") == _place(exports)
+    return noted["steps"] if is_same else []
+
+
+def _place(exports):
+    """str, the same for all local paths to a directory."""
+    return str(exports) if is_remote(exports) else os.path.abspath(exports)
+
+
+def _read(file):
+    """dict of what the run has noted, empty without the file."""
+    noted = read_json_object(file) if file.is_file() else {}
+    if pop_digest(noted) is False:
+        raise ValueError(
+            f"{file} is damaged: it is not what a run writes. Remove it: the "
+            "exports so far are then kept."
+        )
+    return noted
+
+
+def _write(file, noted):
+    write_json(file, with_digest(noted))

@@ -1,0 +1,507 @@
+"""Fine-tuning: a task's examples and a preset, to results and answers.
+
+`finetune` is a whole run; what it calls stands below it, in its order.
+
+Shapes: R rows.
+"""
+
+import functools
+import sys
+import typing
+
+import keras
+import numpy as np
+
+from data_pipeline.base.checksums import verify_checksums
+from data_pipeline.base.command_line import warnings_in_a_line
+from data_pipeline.base.files import remove
+from data_pipeline.base.files import written_whole
+from data_pipeline.base.models import RESULTS_FILE
+from data_pipeline.features.batches import Batches
+from data_pipeline.tasks import reading
+from data_pipeline.tasks.examples import digest_of_examples
+from data_pipeline.tokenization.hugging_face import read_tokenizer
+from xlnet_tf.preprocessing.fitting import check_positions
+from xlnet_tf.tasks import task_class
+from xlnet_tf.tasks.metrics import is_better
+from xlnet_tf.training import loop
+from xlnet_tf.training.checkpoints import CHECKPOINTS
+from xlnet_tf.training.checkpoints import Checkpoints
+from xlnet_tf.training.devices import wait_for_peers
+from xlnet_tf.training.directory import Kind
+from xlnet_tf.training.directory import claim_identity
+from xlnet_tf.training.directory import opened
+from xlnet_tf.training.evaluation import Evaluator
+from xlnet_tf.training.evaluation import padded_lengths
+from xlnet_tf.training.log import tell_first_lines
+from xlnet_tf.training.pretrain import MODEL_FILE
+from xlnet_tf.training.results.files import ending
+from xlnet_tf.training.results.files import write_all
+from xlnet_tf.training.results.report import PREDICTIONS_FILE
+from xlnet_tf.training.results.report import prediction_rows
+from xlnet_tf.training.results.report import write_predictions
+from xlnet_tf.training.results.summary import read_results
+from xlnet_tf.training.results.summary import written
+from xlnet_tf.training.settings import DATA
+from xlnet_tf.training.settings import NUMBERS
+from xlnet_tf.training.settings import FinetuningSettings
+from xlnet_tf.training.settings import names_of
+from xlnet_tf.training.step import Loss
+from xlnet_tf.training.update import make_optimizer
+from xlnet_tf.weights import lora
+from xlnet_tf.weights.adapters import ADAPTERS_FILE
+from xlnet_tf.weights.preset import read_config
+from xlnet_tf.weights.tensor_files import digest_of_weights
+
+BEST = "best"
+SMALLER = "--batch-size or --sequence-length"
+KIND = Kind(
+    result_file=RESULTS_FILE,
+    fixed_settings=names_of(FinetuningSettings, NUMBERS, DATA),
+    differences={
+        "training_examples": "other training examples",
+        "held_out_examples": "other examples to evaluate on",
+        "preset_weights": "other weights in the preset",
+    },
+    checked_files=(RESULTS_FILE,),
+)
+
+
+def finetune(options, config, backend, data):
+    """Fine-tune a preset on a task, from where the run of its directory is.
+
+    Args:
+        options: object with the attributes of the command line.
+        config: FinetuningSettings, not yet resolved.
+        backend: what computes the steps, TensorFlow.
+        data: TaskData of `data_pipeline.tasks`.
+
+    Returns:
+        (int, dict or None): 0 done, 143 stopped by SIGTERM or time limit, 130
+        by Ctrl-C; the results, where it is done and this process is the chief.
+
+    Raises:
+        ValueError, FileNotFoundError, RuntimeError: if options, data, the
+            directory and the machine do not fit together.
+    """
+    run = loop.Run(options, config, backend)
+
+    # Data
+    task = prepare(run, data)
+    run.config = task.config
+    with opened(run.output, run.is_chief, SMALLER):
+        claim_identity(run, identity_of(task, options), KIND)
+        is_done = (run.output / RESULTS_FILE).is_file()
+
+        # Model and optimizer
+        model, optimizer = build(task, options, backend.strategy)
+        held_out = functools.cache(
+            lambda: evaluator_of(run, task, model, data.evaluation)
+        )
+
+        # Resume
+        if is_done and run.is_chief:
+            remove(run.output / CHECKPOINTS)  # a kill came before it
+        wait_for_peers(backend.strategy)
+        checkpoints = Checkpoints(
+            run.output / CHECKPOINTS, run, model, optimizer, memory=None
+        )
+        checkpoints.restore()
+        if run.shows_progress:
+            tell_first_lines(first_lines(run, task, model), checkpoints)
+
+        # Train
+        if not is_done:
+            training = training_of(run, task, model, optimizer, held_out)
+            if status := loop.train(run, training, checkpoints):
+                return status, None
+
+        # Results
+        wait_for_peers(backend.strategy)  # the chief writes the best weights
+        restore_best(run, task, model)
+        if not is_done:
+            metrics = held_out().evaluate()
+            decoded = held_out().decoded(next(iter(data.evaluation)))
+            if run.is_chief:
+                write_results(run, task, model, metrics, decoded)
+        predicted = options.predict and predict(run, task, model)
+    if not run.is_chief:
+        return 0, None
+    results = read_results(run.output)
+    is_one = getattr(options, "seeds", None) is None
+    sys.stdout.write(
+        ending(run.output, results, predicted, not is_done, is_one)
+    )
+    return 0, results
+
+
+class TaskRun(typing.NamedTuple):
+    """What a run trains on, before there is a model.
+
+    Attributes:
+        data: TaskData.
+        config: FinetuningSettings, resolved.
+        task_cls: class of the task.
+        arguments: dict, of its constructor.
+        tokenizer: Tokenizer of the preset.
+        preprocessor: Preprocessor.
+        rows: EncodedExamples to train on.
+        notes: list of str, lines on the learning rate.
+    """
+
+    data: typing.Any
+    config: FinetuningSettings
+    task_cls: type
+    arguments: dict
+    tokenizer: typing.Any
+    preprocessor: typing.Any
+    rows: typing.Any
+    notes: list
+
+
+def prepare(run, data):
+    """Encode the training examples, and complete the settings by them.
+
+    Args:
+        run: loop.Run.
+        data: TaskData.
+
+    Returns:
+        TaskRun.
+
+    Raises:
+        ValueError: if the settings, the preset and the data do not fit.
+    """
+    task_cls = task_class(data.task.kind)
+    preset, config = run.options.preset, run.config
+    tokenizer = read_tokenizer(preset)
+    arguments = task_cls.arguments_for(data.task, config, data.labels)
+    model_config = read_config(preset)
+    # Of the preset, since the rows are made before the model.
+    preprocessor = task_cls.preprocessor_cls.from_preset(
+        preset,
+        layout=model_config.layout,
+        **task_cls.preprocessor_settings(data.task, config),
+    )
+    config.check_model(model_config)
+    check_positions(model_config, preprocessor.sequence_length)
+    config, notes = config.for_model(data.task.name, model_config)
+    task = TaskRun(
+        *(data, config, task_cls, arguments, tokenizer, preprocessor),
+        rows=None,
+        notes=notes,
+    )
+    rows = encode(run, task, data.train, training=True)
+    if config.class_weights == "balanced":
+        balance_classes(rows, data.labels)
+    steps_per_epoch = max(1, len(rows) // config.batch_size)
+    return task._replace(config=config.resolve(steps_per_epoch), rows=rows)
+
+
+def encode(run, task, examples, training):
+    """EncodedExamples of a list of examples."""
+    return task.preprocessor.encode(
+        examples,
+        task.data.labels,
+        training=training,
+        progress=run.shows_progress,
+        **task.task_cls.encoding_arguments(task.data.task, task.config),
+    )
+
+
+def balance_classes(rows, labels):
+    """Give every class an equal share of the loss, by `row_weight`.
+
+    A class of n of X examples weighs X / (n * classes that occur), so that the
+    mean over the examples is 1. The windows of a text share its weight.
+
+    Args:
+        rows: EncodedExamples with `label`, `example` and `row_weight` [R];
+            changed.
+        labels: sequence of the classes, or None for a task without.
+
+    Raises:
+        ValueError: if a row has no class, or may have several.
+    """
+    from sklearn.utils.class_weight import compute_class_weight
+
+    label = rows.dense.get("label")
+    if not labels or label is None or label.ndim > 1:
+        raise ValueError(
+            '`class_weights` "balanced" needs a task with one class for each '
+            "text. Leave it out for other tasks."
+        )
+    _, first = np.unique(rows.dense["example"], return_index=True)
+    classes = np.unique(label)
+    weights = np.ones(len(labels), np.float32)
+    weights[classes] = compute_class_weight(
+        "balanced", classes=classes, y=label[first]
+    )
+    rows.dense["row_weight"] = rows.dense["row_weight"] * weights[label]
+
+
+def identity_of(task, options):
+    """dict for `run.json`, see `claim_identity`."""
+    data, preset = task.data, options.preset
+    weights = None if options.random_start else digest_of_weights(preset)
+    return {
+        "task": data.task.name,
+        "labels": data.labels,
+        "examples": len(data.train),
+        "training_examples": digest_of_examples({"train": data.train}),
+        "held_out_examples": digest_of_examples(data.evaluation),
+        "held_out_by_class": data.by_class,
+        "held_out_seed": data.seed,
+        "preset_weights": weights,
+        "random_start": options.random_start,
+        "training": task.config.to_dict(),
+        # Weights, however their path is spelled, are known by their digest.
+        **({} if weights else {"preset": str(preset)}),
+    }
+
+
+def build(task, options, strategy):
+    """Model and optimizer on a strategy.
+
+    Args:
+        task: TaskRun.
+        options: as of `finetune`.
+        strategy: tf.distribute.Strategy.
+
+    Returns:
+        (Task, AdamW).
+    """
+    config = task.config
+    keras.utils.set_random_seed(config.seed)
+    with strategy.scope():
+        model = _make_model(task, options)
+        optimizer = make_optimizer(
+            model,
+            config,
+            layer_decay=config.layer_decay,
+            layer_decay_on=config.layer_decay_on,
+            num_layers=model.config.num_layers,
+        )
+    return model, optimizer
+
+
+def _make_model(task, options):
+    config, arguments = task.config, dict(task.arguments)
+    for name in ("dropout", "attention_dropout"):
+        value = getattr(config, name)
+        if value is not None:
+            arguments[name] = value
+    if "memory_length" not in arguments:
+        if read_config(options.preset).memory_length:
+            arguments["memory_length"] = 0  # rows are read alone
+    model = task.task_cls.from_preset(
+        options.preset,
+        load_weights=not options.random_start,
+        dtype=config.policy,
+        rematerialize=config.rematerialize,
+        attention_kernel=config.attention_kernel,
+        **arguments,
+    )
+    if config.lora_rank:
+        model.enable_lora(config.lora_rank, alpha=config.lora_alpha)
+    # Raw strings are later preprocessed as the examples are here.
+    model.preprocessor = task.preprocessor
+    return model
+
+
+def batches_of(run, task, model, rows):
+    """Batches of encoded rows, padded to few lengths."""
+    length, config = task.preprocessor.sequence_length, task.config
+    lengths = padded_lengths(length, model.segment_length)
+    if run.backend.has_tpu:
+        lengths = lengths[-1:]  # a TPU compiles each shape for minutes
+    return Batches(rows, config.batch_size, lengths, seed=config.seed)
+
+
+def evaluator_of(run, task, model, splits):
+    """Evaluator of a dict of str to a list of examples."""
+    ready = {}
+    for name, examples in splits.items():
+        rows = encode(run, task, examples, training=False)
+        ready[name] = (examples, rows, batches_of(run, task, model, rows))
+    return Evaluator(
+        *(model, task.data.task, task.data.labels, ready),
+        *(task.config, run.backend, run.shows_progress),
+    )
+
+
+def first_lines(run, task, model):
+    """Lines about task, model and devices, before training starts."""
+    config, data, options = task.config, task.data, run.options
+    held_out = ", ".join(f"{len(x):,} {k}" for k, x in data.evaluation.items())
+    start = "random weights" if options.random_start else "weights"
+    epochs = f"{config.steps * config.batch_size / len(task.rows):.1f}"
+    padding = batches_of(run, task, model, task.rows).padding()
+    return [
+        f"task      {data.title()}",
+        f"examples  {len(data.train):,} to train on, {held_out}",
+        *data.notes(),
+        *task.rows.notes,
+        f"model     {model.count_params():,} parameters, {start} of "
+        f"{options.preset}, {config.precision}",
+        *lora.described(model),
+        f"strategy  {run.backend.describe()}",
+        f"steps     {config.steps} of {config.batch_size} rows = {epochs} "
+        f"epochs, evaluated every {config.evaluation_interval}; "
+        f"{padding:.0%} of the tokens are padding",
+        *task.notes,
+    ]
+
+
+def training_of(run, task, model, optimizer, held_out):
+    """The loop.Training of a task.
+
+    Args:
+        run: loop.Run.
+        task: TaskRun.
+        model, optimizer: of `build`.
+        held_out: function without arguments to an Evaluator.
+    """
+    config = task.config
+    batches = batches_of(run, task, model, task.rows)
+
+    def make_steps():
+        steps = range(run.steps_made(), config.steps)
+        return run.backend.steps(
+            *(model, optimizer, None, training_loss(model)),
+            functools.partial(batches.training, steps),
+            *(config, run.step),
+        )
+
+    def save_best():
+        if run.is_chief:
+            best = run.output / BEST
+            model.save_to_preset(best, tokenizer=task.tokenizer)
+
+    patience = config.patience
+    return loop.Training(
+        make_steps=make_steps,
+        figures=functools.partial(figures_of, config),
+        progress_text=progress_text,
+        rows_of_step=functools.partial(rows_of_step, task, batches),
+        advice="start again",
+        save_best=save_best,
+        evaluate=lambda must_stop: held_out().evaluate(must_stop),
+        is_better=is_better,
+        patience=patience and patience * config.evaluation_interval,
+    )
+
+
+def training_loss(model):
+    """The Loss of a task in training.
+
+    Args:
+        model: Task.
+    """
+
+    def sums(outputs, features):
+        loss, weight = model.loss_sums(outputs, features)
+        return loss, {"loss": loss}, weight
+
+    outputs = functools.partial(model.outputs_of, training=True)
+    return Loss(outputs, sums, ("loss",), seed_stream=1)
+
+
+def figures_of(config, report):
+    """The figures of a loop of steps, dict of str to float."""
+    rows = len(report.results) * config.batch_size
+    rows_per_second = rows / max(report.seconds, 1e-9)
+    return {**report.scalars(), "rows_per_second": rows_per_second}
+
+
+def progress_text(kind, scalars):
+    """The middle of a progress line, see `loop.Run`."""
+    if kind == "eval":
+        return f"held out  {written(scalars, '  ')}"
+    return (
+        f"loss {scalars['loss']:.4f}  "
+        f"gradient {scalars['gradient_norm']:.2f}  "
+        f"rate {scalars['learning_rate']:.2e}  "
+        f"{scalars['rows_per_second']:,.1f} rows/s"
+    )
+
+
+def rows_of_step(task, batches, step):
+    """list of dict, the examples of each row of a step, from 1."""
+    rows = []
+    for row in batches.rows(step - 1):
+        indices = task.rows.examples_of(row)
+        examples = [task.data.train[index] for index in indices]
+        ids, where = [x[0] for x in examples], [x.where for x in examples]
+        rows.append({"examples": indices, "ids": ids, "where": where})
+    return rows
+
+
+def restore_best(run, task, model):
+    """Assign the weights of the best evaluation to the model."""
+    best = run.output / BEST
+    if not best.is_dir():
+        return
+    if task.config.lora_rank:
+        verify_checksums(best, [ADAPTERS_FILE])
+        model.load_lora_weights(best / ADAPTERS_FILE)
+        return
+    source = task.task_cls.from_preset(best, preprocessor=None)
+    for variable, value in zip(model.weights, source.weights, strict=True):
+        variable.assign(value)
+
+
+def write_results(run, task, model, metrics, decoded):
+    """Write the model, the results and the reports; the run is done then.
+
+    Args:
+        run: loop.Run.
+        task: TaskRun.
+        model: Task, with the best weights.
+        metrics: dict of str to float, of all splits.
+        decoded: list of dict, the answers to the examples of the first one.
+    """
+    with written_whole(run.output / MODEL_FILE) as temporary:
+        model.save(temporary)
+    write_all(
+        run.output,
+        task.data,
+        model,
+        next(iter(task.data.evaluation.values())),
+        decoded,
+        task.rows,
+        metrics=metrics,
+        seed=task.config.seed,
+        steps=run.steps_made(),
+        preset=run.options.preset,
+        started_from="random" if run.options.random_start else "pretrained",
+        trained_parameters=lora.num_trained(model),
+    )
+    remove(run.output / CHECKPOINTS)
+
+
+def predict(run, task, model):
+    """Predict the examples of `--predict` with the weights of a finished run.
+
+    Args:
+        run: loop.Run.
+        task: TaskRun.
+        model: Task, with the best weights.
+
+    Returns:
+        (file of the examples, path of the JSON lines, dict of metrics, which
+        is empty without labels).
+    """
+    wait_for_peers(run.backend.strategy)  # the chief writes the results
+    model.adopt(read_results(run.output)["metrics"])
+    data, file = task.data, run.options.predict
+    with warnings_in_a_line():
+        examples = reading.read_unlabelled(data.task, file, data.columns)
+    decoded = evaluator_of(run, task, model, {"": examples}).decoded("")
+    predictions = run.output / PREDICTIONS_FILE
+    if run.is_chief:
+        write_predictions(predictions, prediction_rows(examples, decoded))
+    metrics = {}
+    if all(map(reading.is_labelled, examples)):
+        metrics = task.task_cls.score(data.task, examples, decoded, data.labels)
+    return file, predictions, metrics

@@ -1,0 +1,315 @@
+"""The log of a run: progress lines, `metrics.jsonl`, TensorBoard, a picture."""
+
+import collections
+import json
+import math
+import sys
+import time
+
+import tensorflow as tf
+import tqdm
+
+from data_pipeline.base.files import as_path
+from data_pipeline.base.files import read_json_lines
+from data_pipeline.base.files import write_bytes
+from data_pipeline.base.files import written_whole
+from data_pipeline.base.models import METRICS_FILE
+from data_pipeline.base.progress import duration
+from xlnet_tf.pictures.curves import draw_curves
+from xlnet_tf.training.profile import LoopProfile
+from xlnet_tf.training.trackers import make_tracker
+
+PICTURE_FILE = "loss.png"
+NOT_FINITE_FILE = "not_finite.jsonl"
+# Loops of steps whose largest losses say what is usual.
+_USUAL_LOOPS = 10
+
+
+def read_steps(file):
+    """The lines of a file of a run that name their step.
+
+    Args:
+        file: path of `metrics.jsonl` or `not_finite.jsonl`.
+
+    Returns:
+        list of dict, empty if there is no file.
+    """
+    return [x for x in read_json_lines(file) if isinstance(x.get("step"), int)]
+
+
+def tell_first_lines(lines, checkpoints):
+    """Print what is trained on what, and where a run resumes.
+
+    Args:
+        lines: list of str.
+        checkpoints: Checkpoints, of which the newest was restored.
+    """
+    lines = [*lines]
+    lines += [f"skipped   damaged checkpoint {x}" for x in checkpoints.skipped]
+    if checkpoints.restored:
+        lines.append(f"resume    from {checkpoints.restored}")
+    sys.stdout.write("".join(line + "\n" for line in lines))
+    sys.stdout.flush()  # before the progress, which goes to stderr
+
+
+def draw_losses(directory):
+    """Draw the losses of a run, in training and held out, to `loss.png`.
+
+    Args:
+        directory: path of the run.
+
+    Returns:
+        path of the picture, or None where no loss was logged.
+    """
+    lines = read_json_lines(directory / METRICS_FILE)
+    if not any("loss" in line for line in lines):
+        return None
+    with written_whole(directory / PICTURE_FILE) as temporary:
+        draw_curves([directory]).savefig(temporary, dpi=150)
+    return directory / PICTURE_FILE
+
+
+class MetricsLog:
+    """Tells of each loop, and writes a line of `metrics.jsonl`; a context.
+
+    On a terminal there is a bar, elsewhere a line a loop.
+
+    Args:
+        directory: path, or None for a worker that writes nothing.
+        config: PretrainingSettings, of which it reads `steps`, `log_to` and
+            `profile`.
+        global_step: tf.Variable.
+        describe: function of ("train" or "eval", dict of scalars) to the text
+            of a progress line between the step and the time left.
+        quiet: bool, whether to print nothing. Default False.
+    """
+
+    def __init__(self, directory, config, global_step, describe, quiet=False):
+        self._file = directory and as_path(directory) / METRICS_FILE
+        self._quiet = quiet or not directory
+        self._config = config
+        self._bar = self._tracker = self._profile = None
+        self._writers = {}  # of TensorBoard, by kind
+        self._total_steps = config.steps
+        self._global_step = global_step
+        self._describe = describe
+        self._begun = (time.monotonic(), int(global_step.numpy()))
+        self._largest = collections.deque(maxlen=_USUAL_LOOPS)
+        if self._file:
+            self._drop_after(int(global_step.numpy()))
+
+    def __enter__(self):
+        step = int(self._global_step.numpy())
+        if step >= self._total_steps:
+            return self
+        if self._file:
+            directory = self._file.parent
+            self._tracker = make_tracker(self._config, directory, _tell)
+            if self._config.profile:
+                self._profile = LoopProfile(
+                    directory / "train", self._global_step, self._total_steps
+                )
+        if not self._quiet:
+            sys.stderr.write(
+                "the first step is traced and compiled, which takes from "
+                "seconds to minutes\n"
+            )
+            if sys.stderr.isatty():
+                self._bar = tqdm.tqdm(
+                    total=self._total_steps,
+                    initial=step,
+                    unit="step",
+                    dynamic_ncols=True,
+                )
+        return self
+
+    def __exit__(self, kind, error, traceback):
+        if self._bar is not None:
+            self._bar.close()
+        if self._tracker is not None:
+            self._tracker.close(failed=kind is not None)
+        if self._profile is not None:
+            self._profile.close()
+        for writer in self._writers.values():
+            writer.close()
+
+    def has_evaluation(self, step):
+        """Whether the evaluation of a step is logged; without a file, True."""
+        return not self._file or any(
+            (line.get("kind"), line["step"]) == ("eval", step)
+            for line in read_steps(self._file)
+        )
+
+    def _drop_after(self, step):
+        """Drops lines of steps after the checkpoint that a run resumes from."""
+        if not self._file.is_file():
+            return
+        kept = [line for line in read_steps(self._file) if line["step"] <= step]
+        self._largest.extend(
+            line["largest_loss"] for line in kept if "largest_loss" in line
+        )
+        text = "".join(json.dumps(line) + "\n" for line in kept)
+        write_bytes(self._file, text.encode())
+
+    def train(self, scalars):
+        """Log a loop of training.
+
+        Args:
+            scalars: dict of str to number.
+        """
+        self._write("train", scalars)
+        told = self._profile and self._profile.after_loop()
+        if told and not self._quiet:
+            _tell(told)
+
+    def evaluate(self, scalars):
+        """Log an evaluation.
+
+        Args:
+            scalars: dict of str to number.
+        """
+        self._write("eval", scalars)
+
+    def _write(self, kind, scalars):
+        if not self._file:
+            return
+        step = int(self._global_step.numpy())
+        scalars = {
+            name: value if isinstance(value, int) else float(value)
+            for name, value in scalars.items()
+        }
+        with self._file.open("a", encoding="utf-8") as handle:
+            line = {"kind": kind, "step": step, **scalars}
+            handle.write(json.dumps(line) + "\n")
+        self._write_summaries(kind, step, scalars)
+        if self._tracker is not None:
+            self._tracker.log(kind, step, scalars)
+        text = self._describe(kind, scalars)
+        if kind == "train":
+            text += self._told_of_steps(scalars)
+        if not self._quiet:
+            self._tell(kind, step, text)
+
+    def _write_summaries(self, kind, step, scalars):
+        if kind not in self._writers:
+            directory = str(self._file.parent / kind)
+            self._writers[kind] = tf.summary.create_file_writer(directory)
+        with self._writers[kind].as_default(step):
+            for name, value in scalars.items():
+                tf.summary.scalar(name, value)
+        self._writers[kind].flush()
+
+    def _tell(self, kind, step, text):
+        if self._bar is not None and kind == "train" and "PEAK" not in text:
+            self._bar.set_postfix_str(text, refresh=False)
+            self._bar.update(step - self._bar.n)
+            if step >= self._total_steps:
+                self._bar.close()
+            return
+        text = f"step {step}/{self._total_steps}  {text}"
+        if kind == "train":
+            text += f"  {self._time_left(step)} left"
+        _tell(text)
+
+    def _told_of_steps(self, scalars):
+        """Text about single steps of a loop, for its progress line."""
+        text = ""
+        if "largest_loss" in scalars:
+            loss = scalars["largest_loss"]
+            text += f"  largest {loss:.3f}"
+            if is_peak(loss, self._largest):
+                text += f" PEAK at step {scalars['largest_loss_step']}"
+            self._largest.append(loss)
+        if "skipped_steps" in scalars:
+            text += f"  skipped {scalars['skipped_steps']} not finite"
+        return text
+
+    def _time_left(self, step):
+        """Time that the remaining steps take at the rate so far."""
+        begun, first_step = self._begun
+        seconds = (time.monotonic() - begun) / max(step - first_step, 1)
+        return duration(seconds * (self._total_steps - step))
+
+
+class NotFiniteSteps:
+    """Write a line for each step whose loss or gradients were not finite.
+
+    A step that comes again after a resume replaces its line; no other line is
+    ever dropped.
+
+    Args:
+        directory: path of the run.
+        rows_of_step: function of a step to a list of dicts, what each row of
+            the global batch was made of.
+        is_chief: bool, whether this process writes.
+    """
+
+    def __init__(self, directory, rows_of_step, is_chief):
+        self._file = as_path(directory) / NOT_FINITE_FILE
+        self._rows_of_step = rows_of_step
+        self._is_chief = is_chief
+
+    def __call__(self, results):
+        """Write the steps down.
+
+        Args:
+            results: list of StepResult, not empty.
+
+        Returns:
+            str, a sentence that says where.
+        """
+        if self._is_chief:
+            new = {x.step: self._line(x) for x in results}
+            lines = noted_steps(self._file.parent)
+            kept = [x for x in lines if x["step"] not in new]
+            text = "".join(
+                json.dumps(line) + "\n" for line in [*kept, *new.values()]
+            )
+            write_bytes(self._file, text.encode())
+        return f"{self._file} names the rows of its batch."
+
+    def _line(self, result):
+        return {
+            "step": result.step,
+            "loss": _as_json(result.loss),
+            "gradient_norm": _as_json(result.gradient_norm),
+            "rows": self._rows_of_step(result.step),
+        }
+
+
+def noted_steps(directory):
+    """list of dict, the lines of the file of a run, where there is one."""
+    return read_steps(as_path(directory) / NOT_FINITE_FILE)
+
+
+def _as_json(value):
+    """A number, or where JSON has none a string that `float` reads."""
+    if math.isfinite(value):
+        return value
+    if math.isnan(value):
+        return "NaN"
+    return "Infinity" if value > 0 else "-Infinity"
+
+
+def is_peak(loss, before):
+    """Whether the largest loss of a loop is far above those before.
+
+    It is if it is above the largest of ten loops by more than these differ
+    among themselves, and by more than a tenth.
+
+    Args:
+        loss: float.
+        before: sequence of float, of the loops before, at most ten.
+
+    Returns:
+        bool, False for the first ten loops.
+    """
+    if len(before) < _USUAL_LOOPS:
+        return False
+    top = max(before)
+    return loss > top + max(top - min(before), abs(top) / 10)
+
+
+def _tell(text):
+    """Write a line above the bar, if there is one."""
+    tqdm.tqdm.write(text, file=sys.stderr)

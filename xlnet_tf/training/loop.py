@@ -1,0 +1,368 @@
+"""The loop of a run: steps, and what happens between them.
+
+A loop of `steps_per_loop` steps runs without Python. After it a run looks
+whether they were finite, logs them, stops if it was asked to, saves a
+checkpoint and evaluates, where these are due.
+"""
+
+import dataclasses
+import enum
+import math
+import sys
+from collections.abc import Callable
+
+from data_pipeline.base.checksums import pop_digest
+from data_pipeline.base.checksums import with_digest
+from data_pipeline.base.files import as_path
+from data_pipeline.base.files import read_json
+from data_pipeline.base.files import write_json
+from xlnet_tf.training.devices import holds_anywhere
+from xlnet_tf.training.devices import make_step_counter
+from xlnet_tf.training.log import MetricsLog
+from xlnet_tf.training.log import NotFiniteSteps
+from xlnet_tf.training.step import most_skipped
+from xlnet_tf.training.stopping import Stop
+from xlnet_tf.training.stopping import time_left
+
+_BEST_FILE = "best.json"
+
+
+def is_smaller(metric, value, best):
+    """Whether a loss is better than the best so far, bool; NaN never is."""
+    return value < best or (math.isnan(best) and not math.isnan(value))
+
+
+class Run:
+    """A run: its settings, its directory, what computes it, its step.
+
+    Args:
+        options: object with the attributes of the command line, of which
+            `output`, `quiet` and `begun` (`time.monotonic()` when the command
+            began) are read here.
+        config: PretrainingSettings.
+        backend: what computes the steps, TensorFlow or Jax.
+
+    Attributes:
+        options, config, backend: the same.
+        output: path of the directory.
+        step: tf.Variable, optimizer steps so far.
+        is_chief: bool, whether this process writes the files.
+        shows_progress: bool.
+    """
+
+    def __init__(self, options, config, backend):
+        self.options = options
+        self.config = config
+        self.backend = backend
+        self.output = as_path(options.output)
+        self.step = make_step_counter(backend.strategy)
+        self.is_chief = backend.is_chief
+        self.shows_progress = self.is_chief and not options.quiet
+
+    def steps_made(self):
+        """int, optimizer steps so far."""
+        return int(self.step.numpy())
+
+
+@dataclasses.dataclass
+class Training:
+    """What the loop of a kind of runs calls.
+
+    Attributes:
+        make_steps: function without arguments that returns Steps of the
+            backend, from the present step on.
+        figures: function of a LoopReport to what is logged, dict of str to
+            float.
+        progress_text: function of ("train" or "eval", dict of figures) to the
+            middle of a progress line.
+        rows_of_step: function of a step, from 1, to a list of dict, what each
+            row of its batch was made of.
+        advice: str, what to do when steps are not finite.
+        save_best: function without arguments that saves the weights.
+        evaluate: function of `must_stop`, a function to ask after each batch,
+            to the metrics, dict of str to float, the one that decides first;
+            or to None if it was stopped. None (default) for no evaluations.
+        is_better: function of (metric, value, value of the best) to bool;
+            by default for a loss.
+        patience: int or None (default), steps without a better evaluation
+            after which the run ends.
+    """
+
+    make_steps: Callable
+    figures: Callable
+    progress_text: Callable
+    rows_of_step: Callable
+    advice: str
+    save_best: Callable
+    evaluate: Callable | None = None
+    is_better: Callable = is_smaller
+    patience: int | None = None
+
+
+class Ending(enum.Enum):
+    """Why the loop of a run ended."""
+
+    LAST_STEP = "last step"
+    PATIENCE = "no better evaluation"
+    STOPPED = "asked to stop"
+
+
+def train(run, training, checkpoints):
+    """Train and evaluate to the last step, or until asked to stop.
+
+    Args:
+        run: Run.
+        training: Training.
+        checkpoints: Checkpoints, of which the newest was restored.
+
+    Returns:
+        int: 0 done, 143 stopped by SIGTERM or time limit, 130 by Ctrl-C.
+
+    Raises:
+        RuntimeError: if too many steps in a row were not finite.
+    """
+    seconds = time_left(run.config, run.options.begun)
+    with Stop(run.backend.strategy, seconds) as stop:
+        ending = Ending.STOPPED  # the time may be over before the first step
+        if not stop.is_requested():
+            with MetricsLog(
+                run.output if run.is_chief else None,
+                run.config,
+                run.step,
+                training.progress_text,
+                not run.shows_progress,
+            ) as log:
+                ending = _train(run, training, checkpoints, stop, log)
+        if ending is Ending.LAST_STEP and stop.is_requested():
+            ending = Ending.STOPPED
+        step = run.steps_made()
+        if step:  # before the first, other settings may be given
+            checkpoints.save()
+        if ending is not Ending.STOPPED:
+            return 0
+        sys.stderr.write(
+            f"stopped at step {step}; the same command goes on from there\n"
+        )
+        return stop.exit_status
+
+
+def _train(run, training, checkpoints, stop, log):
+    """Make the steps that remain, with what is due between; the Ending."""
+    config, evaluations = run.config, None
+    if training.evaluate:
+        evaluations = Evaluations(run, training, stop, log)
+        if ending := evaluations.catch_up():
+            return ending
+    note = NotFiniteSteps(run.output, training.rows_of_step, run.is_chief)
+    steps = training.make_steps() if run.steps_made() < config.steps else None
+    while (step := run.steps_made()) < config.steps:
+        end = end_of_loop(step, config, evaluations is not None)
+        report = steps.make(end - step, stop.flag)
+        check_finite(report, config, note, training.advice)
+        log.train(training.figures(report))
+        if stop.is_requested():
+            return Ending.STOPPED
+        checkpoints.save_if_due()
+        if evaluations and (ending := evaluations.evaluate_if_due()):
+            return ending
+    return Ending.LAST_STEP
+
+
+def end_of_loop(step, config, evaluates):
+    """The step at which a loop ends, wherever in it a run resumes: int.
+
+    Args:
+        step: int, steps so far.
+        config: PretrainingSettings.
+        evaluates: bool, whether loops end at evaluations, and begin anew
+            there.
+    """
+    begin, end = 0, config.steps
+    if evaluates:
+        begin = step - step % config.evaluation_interval
+        end = min(end, begin + config.evaluation_interval)
+    loops = (step - begin) // config.steps_per_loop + 1
+    return min(end, begin + loops * config.steps_per_loop)
+
+
+def check_finite(report, config, note, advice):
+    """Note steps that were not finite; end the run if they are too many.
+
+    Args:
+        report: LoopReport.
+        config: PretrainingSettings.
+        note: NotFiniteSteps.
+        advice: str, what to do, such as "start again".
+
+    Raises:
+        RuntimeError: if too many in a row were not finite.
+    """
+    skipped = [x for x in report.results if not x.is_finite]
+    if not skipped:
+        return
+    told = note(skipped)
+    most, last = most_skipped(config), skipped[-1]
+    if report.skipped_in_a_row <= most:
+        return
+    where = (
+        f"the loss became {last.loss} (gradient norm {last.gradient_norm}) "
+        f"at step {last.step}"
+    )
+    others = ", or --on-not-finite skip to leave such steps out"
+    if most:
+        where += f", after {most} that were skipped in a row"
+        others = ""
+    raise RuntimeError(
+        f"{where}. {told} Nothing since the last checkpoint was saved: "
+        f"{advice} with a smaller learning rate, a longer warm-up or "
+        f"--precision float32{others}."
+    )
+
+
+class Evaluations:
+    """Evaluations at every multiple of an interval, and at the end.
+
+    Their steps do not depend on where a run resumed. If the run was killed
+    before an evaluation, that evaluation is made on resume, so that the best
+    weights equal those of an uninterrupted run.
+
+    Args:
+        run: Run.
+        training: Training.
+        stop: Stop.
+        log: MetricsLog, which holds the evaluations that were made.
+    """
+
+    def __init__(self, run, training, stop, log):
+        self._run, self._training = run, training
+        self._stop, self._log = stop, log
+        self._best = Best(
+            run.output,
+            run.steps_made(),
+            training.is_better,
+            training.save_best,
+            run.is_chief,
+        )
+
+    def is_due(self):
+        """Whether there is an evaluation at the present step, bool."""
+        step, config = self._run.steps_made(), self._run.config
+        is_last = step >= config.steps
+        return bool(step) and (is_last or not step % config.evaluation_interval)
+
+    def catch_up(self):
+        """Make the evaluation that a run lost before it stopped.
+
+        Returns:
+            Ending or None.
+        """
+        step = self._run.steps_made()
+        is_missing = self.is_due() and not self._log.has_evaluation(step)
+        # All workers ask together; the chief's log has the answer.
+        if holds_anywhere(self._run.backend.strategy, is_missing):
+            return self._evaluate()
+        if step >= self._run.config.steps:
+            return None
+        return self._end_of_patience()
+
+    def evaluate_if_due(self):
+        """Evaluate where an evaluation is due; an Ending or None."""
+        return self._evaluate() if self.is_due() else None
+
+    def _evaluate(self):
+        must_stop = self._stop.is_requested
+        if must_stop():
+            return Ending.STOPPED
+        metrics = self._training.evaluate(must_stop)
+        if metrics is None or must_stop():
+            return Ending.STOPPED
+        step = self._run.steps_made()
+        self._best.update(step, metrics)
+        # Logged last: an evaluation that is not logged is repeated.
+        self._log.evaluate(metrics)
+        if ending := self._end_of_patience():
+            return ending
+        return Ending.STOPPED if must_stop() else None
+
+    def _end_of_patience(self):
+        patience, best = self._training.patience, self._best.value
+        if patience is None or best is None:
+            return None
+        waited = self._run.steps_made() - best["step"]
+        return Ending.PATIENCE if waited >= patience else None
+
+
+class Best:
+    """The best evaluation of a run, whose weights are saved.
+
+    Args:
+        directory: path of the run, whose `best.json` holds its own SHA-256.
+        step: int, steps so far.
+        is_better: function of (metric, value, value of the best).
+        save: function without arguments that saves the weights.
+        is_chief: bool, whether this process writes the file.
+
+    Attributes:
+        value: dict of the metric, its value and the step; or None.
+
+    Raises:
+        ValueError: if the file is damaged.
+    """
+
+    def __init__(self, directory, step, is_better, save, is_chief):
+        self._file = directory / _BEST_FILE
+        self._is_better = is_better
+        self._save = save
+        self._is_chief = is_chief
+        best = read_best(directory)
+        # That of steps that were lost is made again.
+        self.value = best if best and best["step"] <= step else None
+
+    def update(self, step, metrics):
+        """Save the weights if an evaluation is the best so far.
+
+        To be called before the evaluation is logged: one that is missing in
+        the log is repeated, so that a kill in between loses nothing.
+
+        Args:
+            step: int.
+            metrics: dict of str to float, the one that decides first.
+        """
+        metric, value = next(iter(metrics.items()))
+        value, best = float(value), self.value
+        if best and not self._is_better(metric, value, best["value"]):
+            return
+        self.value = {"metric": metric, "value": value, "step": step}
+        # The weights first: after a kill in between they are saved again.
+        self._save()
+        if self._is_chief:
+            write_json(self._file, with_digest(self.value))
+
+
+def read_best(directory):
+    """The best evaluation of a run, from its `best.json`.
+
+    Args:
+        directory: path of the run.
+
+    Returns:
+        dict of the metric, its value and the step; None without the file.
+
+    Raises:
+        ValueError: if the file is damaged.
+    """
+    file = directory / _BEST_FILE
+    if not file.is_file():
+        return None
+    best = read_json(file)
+    kinds = {"metric": str, "value": float, "step": int}
+    if (
+        not isinstance(best, dict)
+        or not pop_digest(best)
+        or {name: type(value) for name, value in best.items()} != kinds
+    ):
+        raise ValueError(
+            f"{file} is damaged: it is not what a run writes. Remove it: the "
+            "next evaluation then counts as the best so far."
+        )
+    return best

@@ -1,0 +1,513 @@
+"""Steps and evaluations that JAX computes, data-parallel.
+
+Data, files and the loop are those of every run. Each device computes its rows
+of the batch, as a replica of TensorFlow's strategies does, with the same
+seeds; sums over the devices decide the update, which all of them make. Kernels
+see the rows of one device alone.
+
+Shapes: B rows of the whole batch.
+"""
+
+import functools
+import io
+import math
+import time
+
+import jax
+import jax.numpy as jnp
+import keras
+import numpy as np
+import tensorflow as tf
+from jax.sharding import Mesh
+from jax.sharding import NamedSharding
+from jax.sharding import PartitionSpec
+
+from data_pipeline.base.progress import track
+from xlnet_tf.training.checkpoints import MemoryRows
+from xlnet_tf.training.devices import names_several_workers
+from xlnet_tf.training.on_tensorflow import make_memory
+from xlnet_tf.training.step import LoopReport
+from xlnet_tf.training.step import StepResult
+from xlnet_tf.training.step import most_skipped
+
+_STRATEGIES = ("auto", "one_device", "mirrored", "tpu")
+_ROWS, _ALL = PartitionSpec("rows"), PartitionSpec()
+_MEMORY = ("memories", "memory_mask")
+
+
+class Variables(tf.train.experimental.PythonState):
+    """Variables of Keras' JAX backend, as TensorFlow's checkpoints keep them.
+
+    Args:
+        variables: list of keras.Variable.
+    """
+
+    def __init__(self, variables):
+        self._variables = list(variables)
+
+    def serialize(self):
+        # NumPy has no file format for bfloat16, which float32 holds.
+        arrays = [np.asarray(x.value) for x in self._variables]
+        arrays = [
+            x.astype("float32") if x.dtype.name == "bfloat16" else x
+            for x in arrays
+        ]
+        file = io.BytesIO()
+        names = [f"{place}" for place in range(len(arrays))]
+        np.savez(file, **dict(zip(names, arrays, strict=True)))
+        return file.getvalue()
+
+    def deserialize(self, string_value):
+        with np.load(io.BytesIO(string_value), allow_pickle=False) as arrays:
+            count = len(arrays.files)
+            if count != len(self._variables):
+                raise ValueError(
+                    f"it holds {count} variables, not {len(self._variables)}."
+                )
+            for place, variable in enumerate(self._variables):
+                variable.assign(arrays[f"{place}"])
+
+
+class JaxMemoryRows(MemoryRows):
+    """Rows of a memory, all of which this process holds."""
+
+    def _row_range(self):
+        return 0, self._memory.batch_size
+
+    def _arrays(self):
+        return {
+            name: np.asarray(variable.value).astype("float32")
+            for name, variable in self._variables().items()
+        }
+
+    def _assign(self, arrays):
+        for name, variable in self._variables().items():
+            if name not in arrays:
+                raise ValueError(f"the file of memory has no array {name}.")
+            variable.assign(arrays[name])
+
+
+class Jax:
+    """JAX as what computes a run, on its devices; see `TensorFlow`.
+
+    Args:
+        options: object with the attributes of the command line.
+        config: PretrainingSettings.
+
+    Attributes:
+        strategy: tf.distribute.Strategy of the data and the files.
+        num_replicas, is_chief, has_tpu, memory_rows: as of `TensorFlow`.
+        devices: Devices.
+
+    Raises:
+        ValueError: if the options ask for what JAX does not do here.
+    """
+
+    is_chief = True
+    memory_rows = JaxMemoryRows
+
+    def __init__(self, options, config):
+        _refuse(options, config)
+        if options.compilation_cache:
+            jax.config.update(
+                "jax_compilation_cache_dir", options.compilation_cache
+            )
+        # TensorFlow would take the memory that JAX needs.
+        tf.config.set_visible_devices([], "GPU")
+        # TensorFlow only reads the data and writes the files.
+        self.strategy = tf.distribute.OneDeviceStrategy("CPU:0")
+        one = options.strategy == "one_device"
+        self.devices = Devices(1 if one else None)
+        self.num_replicas = len(self.devices)
+        self.has_tpu = self.devices.devices[0].platform == "tpu"
+
+    def describe(self):
+        """One line about the devices."""
+        kind = self.devices.devices[0].platform.upper()
+        return f"JAX, {len(self.devices)} device(s) of {kind}"
+
+    def tracked(self, model, optimizer):
+        """dict of what a checkpoint keeps of a model and its optimizer."""
+        trained = model.trainable_variables
+        # What an objective does not train may be of a preset.
+        places = {id(x) for x in trained}
+        others = [x for x in model.weights if id(x) not in places]
+        return {
+            "model": Variables([*trained, *others]),
+            "optimizer": Variables(optimizer.variables),
+        }
+
+    def steps(self, model, optimizer, memory, loss, batches, config, step):
+        """Return Steps; see there."""
+        return Steps(
+            *(model, optimizer, memory, loss, batches, config, step),
+            self.devices,
+        )
+
+    def evaluation(self, model, loss, batches, config):
+        """Return MeanLoss; see there."""
+        memory = make_memory(model, config, self.strategy)
+        return MeanLoss(model, memory, loss, batches, self.devices)
+
+
+def _refuse(options, config):
+    """Refuse options that TensorFlow's trainer alone has."""
+    if options.strategy not in _STRATEGIES:
+        raise ValueError(
+            f"on Keras' JAX backend --strategy is one of "
+            f"{', '.join(_STRATEGIES)}. Received: {options.strategy}."
+        )
+    platform = jax.devices()[0].platform
+    if options.strategy == "tpu" and platform != "tpu":
+        raise ValueError(
+            f"JAX finds no TPU, but a {platform.upper()}. On a TPU VM, install "
+            "jax[tpu]; without a TPU use --strategy auto."
+        )
+    if options.strategy == "auto" and names_several_workers():
+        raise ValueError(
+            "the variable TF_CONFIG names several workers, and training on JAX "
+            "is of one process. Unset it, or train with TensorFlow."
+        )
+    for name, is_given in (
+        ("--export", options.export),
+        # JAX's profiler crashes where TensorFlow, which reads the data, is too.
+        ("--profile", config.profile),
+        ("--precision float16", config.precision == "float16"),
+        ("--tpu", options.tpu not in (None, "local")),
+    ):
+        if is_given:
+            raise ValueError(
+                f"{name} is of the TensorFlow backend, and KERAS_BACKEND is "
+                "jax. Presets are read by both: train here, and export the "
+                "preset of the run with TensorFlow."
+            )
+
+
+class Devices:
+    """The JAX devices of a run.
+
+    Args:
+        count: int, how many, or None for all.
+    """
+
+    def __init__(self, count=None):
+        self.devices = jax.devices()[:count]
+        self._mesh = Mesh(np.array(self.devices), ("rows",))
+
+    def __len__(self):
+        return len(self.devices)
+
+    def on_each(self, function, inputs, outputs, given_up=()):
+        """Compile a function of the rows of each device.
+
+        Args:
+            function: of pytrees of arrays.
+            inputs, outputs: per argument and result, whether its arrays are
+                divided by rows, bools.
+            given_up: ints, arguments whose memory the results may take. Their
+                arrays cannot be read afterwards.
+        """
+
+        def specs(are_divided):
+            return tuple(_ROWS if x else _ALL for x in are_divided)
+
+        return jax.jit(
+            jax.shard_map(
+                function,
+                mesh=self._mesh,
+                in_specs=specs(inputs),
+                out_specs=specs(outputs),
+                check_vma=False,
+            ),
+            donate_argnums=given_up,
+        )
+
+    def divided(self, arrays):
+        """Arrays, or a dict of them, with their rows on the devices."""
+        return jax.device_put(arrays, NamedSharding(self._mesh, _ROWS))
+
+    def copied(self, arrays):
+        """Arrays, or a dict of them, whole on each device."""
+        return jax.device_put(arrays, NamedSharding(self._mesh, _ALL))
+
+
+class Steps:
+    """Training steps of a model; `make` makes some of them in one loop.
+
+    Args:
+        model, optimizer, memory, loss, config, step: as of
+            `on_tensorflow.Steps`.
+        batches: function without arguments to an endless tf.data.Dataset.
+        devices: Devices.
+    """
+
+    def __init__(
+        self, model, optimizer, memory, loss, batches, config, step, devices
+    ):
+        self._model, self._optimizer = model, optimizer
+        self._memory = memory
+        self._loss, self._config = loss, config
+        self._step_counter, self._devices = step, devices
+        self._batches = batches().as_numpy_iterator()
+        self._step = make_step(model, optimizer, loss, config, devices)
+        self._most_skipped = most_skipped(config)
+        self._skipped_in_a_row = 0
+
+    def make(self, count, stop=None):
+        """Make some steps; see `on_tensorflow.Steps.make`."""
+        begun, devices = time.monotonic(), self._devices
+        weights = devices.copied(values(self._model.trainable_variables))
+        moments = devices.copied(values(self._optimizer.variables))
+        sums, weight, results = None, 0.0, []
+        for _ in range(count):
+            features = _with_memory(next(self._batches), self._memory, devices)
+            weights, moments, memory, report = self._step(
+                weights, moments, features, self._seeds()
+            )  # which takes the memory of both
+            if memory:
+                self._memory.write(memory)
+            report = jax.device_get(report)
+            sums = _added(sums, report["metrics"])
+            weight += float(report["weight"])
+            self._step_counter.assign_add(1)
+            result = StepResult(
+                int(self._step_counter.numpy()),
+                float(report["loss"]),
+                float(report["gradient_norm"]),
+            )
+            results.append(result)
+            skipped = 0 if result.is_finite else self._skipped_in_a_row + 1
+            self._skipped_in_a_row = skipped
+            must_stop = stop is not None and bool(stop)
+            if must_stop or skipped > self._most_skipped:
+                break
+        assign(self._model.trainable_variables, weights)
+        assign(self._optimizer.variables, moments)
+        norms = [x.gradient_norm for x in results]
+        norms = [x for x in norms if math.isfinite(x)]
+        return LoopReport(
+            means={k: v / max(weight, 1e-6) for k, v in sums.items()},
+            gradient_norm=sum(norms) / max(len(norms), 1),
+            learning_rate=float(self._optimizer.learning_rate),
+            results=results,
+            skipped_in_a_row=self._skipped_in_a_row,
+            seconds=time.monotonic() - begun,
+        )
+
+    def _seeds(self):
+        config, devices = self._config, self._devices
+        step = int(self._step_counter.numpy())
+        stream = self._loss.seed_stream
+        seeds = replica_seeds(config.seed, stream, step, len(devices))
+        return devices.divided(
+            part_seeds(seeds, config.gradient_accumulation_steps)
+        )
+
+
+class MeanLoss:
+    """Means of a loss and its metrics over held-out batches.
+
+    Args:
+        model: XLNetPretrainer.
+        memory: StatefulMemory or None.
+        loss: step.Loss, of an evaluation.
+        batches: function without arguments to an endless tf.data.Dataset.
+        devices: Devices.
+    """
+
+    def __init__(self, model, memory, loss, batches, devices):
+        self._model, self._memory = model, memory
+        self._batches, self._devices = batches, devices
+        self._step = make_evaluation(model, loss, devices)
+
+    def evaluate(self, count, must_stop, progress=False):
+        """Evaluate; see `on_tensorflow.MeanLoss.evaluate`."""
+        batches, devices = self._batches().as_numpy_iterator(), self._devices
+        if self._memory is not None:
+            self._memory.reset()
+        weights = devices.copied(values(self._model.trainable_variables))
+        sums, weight = None, 0.0
+        for _ in track(range(count), "held out", "batches", shown=progress):
+            features = _with_memory(next(batches), self._memory, devices)
+            memory, (metrics, of_batch) = self._step(weights, features)
+            if memory:
+                self._memory.write(memory)
+            sums = _added(sums, jax.device_get(metrics))
+            weight += float(of_batch)
+            if must_stop():
+                return None
+        return {k: v / max(weight, 1e-6) for k, v in sums.items()}
+
+
+def _with_memory(features, memory, devices):
+    """Features on the devices, with the memory of their rows."""
+    if memory is not None:
+        features = memory.read(features)
+    return devices.divided(dict(features))
+
+
+def _added(sums, more):
+    """dict of floats, the sums of two."""
+    return {k: float(v) + (sums[k] if sums else 0.0) for k, v in more.items()}
+
+
+def values(variables):
+    """list of arrays, the values of variables."""
+    return [x.value for x in variables]
+
+
+def assign(variables, arrays):
+    """Give variables new values, without a copy."""
+    for variable, array in zip(variables, arrays, strict=True):
+        variable.assign(array)
+
+
+def replica_seeds(seed, stream, step, replicas):
+    """The seeds of replicas at a step, int32 [replicas, 2]."""
+    fold_in = tf.random.experimental.stateless_fold_in
+    # By the type of the step too.
+    of_step = fold_in([seed, stream], tf.constant(step, tf.int64))
+    return np.stack([fold_in(of_step, r).numpy() for r in range(replicas)])
+
+
+def part_seeds(seeds, parts):
+    """Seeds of micro-batches of the replicas, int32 [replicas, parts, 2]."""
+    fold_in = tf.random.experimental.stateless_fold_in
+    return np.stack(
+        [
+            np.stack([fold_in(seed, part).numpy() for part in range(parts)])
+            for seed in seeds
+        ]
+    )
+
+
+def make_step(model, optimizer, loss, config, devices):
+    """The compiled step.
+
+    Args:
+        model: keras.Model.
+        optimizer: AdamW, built.
+        loss: step.Loss.
+        config: PretrainingSettings.
+        devices: Devices.
+
+    Returns:
+        function of (weights, moments, features, seeds) to (weights, moments,
+        memory, report): lists of arrays, which it gives up; dict of arrays of
+        B rows, memory included; int32 [devices, parts, 2]; dict of
+        `StatefulMemory.write`; dict of `loss`, `gradient_norm` and
+        `is_finite`, of the whole batch, and of `metrics` and `weight`, sums
+        that are zero where it is not.
+    """
+    parts = config.gradient_accumulation_steps
+
+    def gradients(weights, features, seed):
+        (_, sums), gradient = jax.value_and_grad(
+            functools.partial(_sums, model, loss), has_aux=True
+        )(weights, {**features, "dropout_seed": seed})
+        return gradient, *sums
+
+    def step(weights, moments, features, seeds):
+        rows = features["token_ids"].shape[0] // parts
+        totals, memories = None, []
+        for part in range(parts):
+            of_part = jax.tree.map(
+                lambda x, part=part: x[part * rows : (part + 1) * rows],
+                features,
+            )
+            *sums, memory = gradients(weights, of_part, seeds[0, part])
+            memories.append(memory)
+            totals = jax.tree.map(jnp.add, totals, sums) if totals else sums
+        gradient, metrics, weight = jax.lax.psum(totals, "rows")
+        weights, moments, report = _updated(
+            *(weights, moments, gradient, metrics, weight, optimizer, config)
+        )
+        memory = jax.tree.map(lambda *x: jnp.concatenate(x), *memories)
+        before = {name: features[name] for name in memory}
+        memory = _if(report["is_finite"], memory, before)
+        return weights, moments, memory, report
+
+    return devices.on_each(
+        step,
+        (False, False, True, True),
+        (False, False, True, False),
+        given_up=(0, 1),
+    )
+
+
+def _updated(weights, moments, gradient, metrics, weight, optimizer, config):
+    """Weights and moments after an update, as `make_update` makes it.
+
+    Args:
+        weights, moments, gradient: lists of arrays.
+        metrics, weight: sums over the batch.
+        optimizer, config: as of `make_step`.
+
+    Returns:
+        (weights, moments, report).
+    """
+    factor = 1 / jnp.maximum(weight, 1e-6)
+    norm = jnp.sqrt(sum(jnp.sum(jnp.square(x)) for x in gradient)) * factor
+    loss = metrics["loss"] * factor
+    is_finite = jnp.isfinite(norm) & jnp.isfinite(loss)
+    if config.max_gradient_norm:
+        largest = config.max_gradient_norm
+        factor *= largest / jnp.maximum(norm, largest)
+    new_weights, new_moments = optimizer.stateless_apply(
+        moments, [x * factor for x in gradient], weights
+    )
+    # A step that is left out counts for the learning rate.
+    before = [
+        new if variable is optimizer.iterations else old
+        for variable, new, old in zip(
+            optimizer.variables, new_moments, moments, strict=True
+        )
+    ]
+    report = {
+        "loss": loss,
+        "gradient_norm": norm,
+        "is_finite": is_finite,
+        "metrics": jax.tree.map(lambda x: jnp.where(is_finite, x, 0), metrics),
+        "weight": jnp.where(is_finite, weight, 0),
+    }
+    return (
+        _if(is_finite, new_weights, list(weights)),
+        _if(is_finite, new_moments, before),
+        report,
+    )
+
+
+def _if(condition, these, others):
+    """Arrays of a pytree where a condition holds, else those of another."""
+    return jax.tree.map(
+        lambda one, other: jnp.where(condition, one, other), these, others
+    )
+
+
+def make_evaluation(model, loss, devices):
+    """The compiled step of an evaluation.
+
+    Args:
+        model: XLNetPretrainer.
+        loss: step.Loss, of an evaluation.
+        devices: Devices.
+
+    Returns:
+        function of (weights, features) to (memory, (metrics, weight)).
+    """
+
+    def step(weights, features):
+        _, (metrics, weight, memory) = _sums(model, loss, weights, features)
+        return memory, jax.lax.psum((metrics, weight), "rows")
+
+    return devices.on_each(step, (False, True), (True, False))
+
+
+def _sums(model, loss, weights, features):
+    """(objective, (metrics, weight, memory)) of a batch of one device."""
+    mapping = list(zip(model.trainable_variables, weights, strict=True))
+    with keras.StatelessScope(state_mapping=mapping):
+        outputs = loss.outputs(features)
+        objective, metrics, weight = loss.sums(outputs, features)
+    memory = {name: outputs[name] for name in _MEMORY if name in features}
+    return objective, (metrics, weight, memory)

@@ -1,1 +1,0 @@
-"""Pretraining on Keras' JAX backend; data, files and loop are TensorFlow's."""

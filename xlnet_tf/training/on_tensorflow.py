@@ -1,0 +1,461 @@
+"""Steps, evaluations and predictions that TensorFlow computes.
+
+Shapes: B rows of one replica.
+"""
+
+import math
+import time
+
+import keras
+import tensorflow as tf
+
+from data_pipeline.base.progress import Progress
+from xlnet_tf.model.memory import StatefulMemory
+from xlnet_tf.training.checkpoints import MemoryRows
+from xlnet_tf.training.devices import describe
+from xlnet_tf.training.devices import distribute_rows
+from xlnet_tf.training.devices import is_chief
+from xlnet_tf.training.step import LoopReport
+from xlnet_tf.training.step import StepResult
+from xlnet_tf.training.step import most_skipped
+from xlnet_tf.training.update import make_update
+
+
+class TensorFlow:
+    """TensorFlow as what computes a run, on the devices of a strategy.
+
+    Args:
+        strategy: tf.distribute.Strategy.
+
+    Attributes:
+        strategy: the same.
+        num_replicas: int, replicas that share a batch.
+        is_chief: bool, whether this process writes the files of a run.
+        memory_rows: class of the files of a memory.
+        has_tpu: bool.
+    """
+
+    memory_rows = MemoryRows
+
+    def __init__(self, strategy):
+        self.strategy = strategy
+        self.num_replicas = strategy.num_replicas_in_sync
+        self.is_chief = is_chief(strategy)
+        self.has_tpu = bool(tf.config.list_logical_devices("TPU"))
+
+    def describe(self):
+        """One line about the devices."""
+        return describe(self.strategy)
+
+    def tracked(self, model, optimizer):
+        """dict of what a checkpoint keeps of a model and its optimizer."""
+        return {"model": model, "optimizer": optimizer}
+
+    def steps(self, model, optimizer, memory, loss, batches, config, step):
+        """Return Steps; see there."""
+        return Steps(
+            *(model, optimizer, memory, loss, batches, config, step),
+            self.strategy,
+        )
+
+    def evaluation(self, model, loss, batches, config):
+        """Return MeanLoss; see there."""
+        return MeanLoss(model, loss, batches, config, self.strategy)
+
+    def distributed(self, batches, config):
+        """Return the batches of a run on the devices; see there."""
+        return distributed(batches, config, self.strategy)
+
+    def predictor(self, function):
+        """Compile what is predicted for a batch.
+
+        Args:
+            function: of a dict of features to a dict of tensors of B rows.
+
+        Returns:
+            function of a batch of `distributed` to a dict of str to arrays,
+            of the rows of all replicas.
+        """
+        strategy = self.strategy
+
+        def outputs_of(features):
+            outputs = strategy.run(function, args=(features,))
+            return {
+                name: strategy.gather(value, axis=0)
+                for name, value in outputs.items()
+            }
+
+        compiled = tf.function(
+            outputs_of, autograph=False, reduce_retracing=True
+        )
+
+        def predict(features):
+            outputs = compiled(features)
+            return {name: value.numpy() for name, value in outputs.items()}
+
+        return predict
+
+
+def make_memory(model, config, strategy):
+    """StatefulMemory for the rows of each replica, or None without memory."""
+    if not model.config.memory_length:
+        return None
+    with strategy.scope():
+        return StatefulMemory.for_config(
+            model.config,
+            config.replica_batch_size(strategy.num_replicas_in_sync),
+            mask_unwritten=config.hide_empty_memory,
+            dtype=model.dtype_policy,
+        )
+
+
+def distributed(batches, config, strategy):
+    """The batches of a run on the workers of a strategy.
+
+    Args:
+        batches: function of `first_row`, `num_rows` and `replica_batch`, ints,
+            that returns a tf.data.Dataset of batches of one replica with these
+            rows of every global batch.
+        config: PretrainingSettings.
+        strategy: tf.distribute.Strategy.
+
+    Returns:
+        distributed dataset; the same replica always reads row r of the global
+        batch.
+    """
+
+    def rows_of_worker(context):
+        rows = config.batch_size // context.num_input_pipelines
+        return batches(
+            first_row=context.input_pipeline_id * rows,
+            num_rows=rows,
+            replica_batch=config.replica_batch_size(
+                strategy.num_replicas_in_sync
+            ),
+        )
+
+    return distribute_rows(strategy, rows_of_worker)
+
+
+class Means:
+    """Weighted means of metrics over steps.
+
+    Args:
+        names: sequence of str.
+        strategy: tf.distribute.Strategy.
+    """
+
+    def __init__(self, names, strategy):
+        with strategy.scope():
+            self._means = {
+                name: keras.metrics.Mean(name=name) for name in names
+            }
+
+    def update(self, sums, weight):
+        """Add a step.
+
+        Args:
+            sums: dict of str to scalar tensor.
+            weight: scalar tensor; a step of weight 0 does not count.
+        """
+        for name, value in sums.items():
+            mean = value / tf.maximum(weight, 1e-6)
+            self._means[name].update_state(mean, weight)
+
+    def reset(self):
+        """Forget all steps."""
+        for mean in self._means.values():
+            mean.reset_state()
+
+    def result(self):
+        """dict of str to float, NaN where all steps had the weight 0."""
+        return {
+            name: float(x.result()) if x.count > 0 else math.nan
+            for name, x in self._means.items()
+        }
+
+
+class Steps:
+    """Training steps of a model; `make` makes some of them in one loop.
+
+    Args:
+        model: keras.Model whose trainable variables are updated.
+        optimizer: AdamW of `make_optimizer`.
+        memory: StatefulMemory or None.
+        loss: step.Loss.
+        batches: endless, see `distributed`; or None for `gradients` alone.
+        config: PretrainingSettings.
+        step: tf.Variable, counts optimizer steps.
+        strategy: tf.distribute.Strategy.
+    """
+
+    def __init__(
+        self, model, optimizer, memory, loss, batches, config, step, strategy
+    ):
+        self._model = model
+        self._optimizer = optimizer
+        self._memory = memory
+        self._loss = loss
+        self._config = config
+        self._strategy = strategy
+        self._step = step
+        self._dataset = batches and distributed(batches, config, strategy)
+        self._iterator = None
+        self._gradients_of_part = tf.function(
+            self._gradients,
+            autograph=False,
+            jit_compile=config.jit_compile,
+            reduce_retracing=True,
+        )
+        self._update = make_update(
+            optimizer, model.trainable_variables, config, strategy
+        )
+        self._loop = tf.function(self._make_steps, autograph=False)
+        self._loss_scale = getattr(optimizer, "loss_scale", None)
+        self._most_skipped = most_skipped(config)
+        self._means = Means(loss.metrics, strategy)
+        with strategy.scope():
+            self._gradient_norm = keras.metrics.Mean(name="gradient_norm")
+        # The loop runs without Python and notes its steps on the host.
+        with tf.device("CPU:0"):
+            # [steps, 2], loss and gradient norm.
+            self._results = tf.Variable(
+                tf.zeros([0, 2]), shape=[None, 2], trainable=False
+            )
+            self._skipped_in_a_row = tf.Variable(0, trainable=False)
+        self._stop = None
+
+    def make(self, count, stop=None):
+        """Make some steps.
+
+        Args:
+            count: int, how many.
+            stop: tf.Variable, bool: once it is True, the loop ends after the
+                step under way; the same at each call. Default None.
+
+        Returns:
+            LoopReport; the loop also ends where too many steps in a row were
+            not finite.
+        """
+        if self._iterator is None:
+            self._iterator = iter(self._dataset)
+            self._stop = stop
+        begun, first = time.monotonic(), int(self._step.numpy()) + 1
+        self._means.reset()
+        self._gradient_norm.reset_state()
+        self._results.assign(tf.zeros([0, 2]))
+        self._loop(self._iterator, tf.constant(count))
+        return LoopReport(
+            means=self._means.result(),
+            gradient_norm=float(self._gradient_norm.result()),
+            learning_rate=float(self._optimizer.learning_rate),
+            results=[
+                StepResult(step, float(loss), float(norm))
+                for step, (loss, norm) in enumerate(
+                    self._results.numpy(), first
+                )
+            ],
+            skipped_in_a_row=int(self._skipped_in_a_row.numpy()),
+            seconds=time.monotonic() - begun,
+        )
+
+    def _make_steps(self, iterator, count):
+        def goes_on(step):
+            # A loop without a step would have no figures.
+            return (step < count) & ((step == 0) | ~self._must_end())
+
+        def body(step):
+            self._make_step(iterator)
+            return [step + 1]
+
+        tf.while_loop(goes_on, body, [tf.constant(0)])
+
+    def _must_end(self):
+        """Bool scalar, whether the loop ends before its last step."""
+        ends = self._skipped_in_a_row.read_value() > self._most_skipped
+        return ends if self._stop is None else ends | self._stop.read_value()
+
+    def _make_step(self, iterator):
+        results = self._strategy.run(self.replica_step, args=(next(iterator),))
+        # They are of the whole batch, and so the same on each replica.
+        local = self._strategy.experimental_local_results
+        loss, norm = (local(x)[0] for x in results)
+        self._note(loss, norm)
+        if self._loss_scale is not None:
+            is_finite = tf.math.is_finite(loss) & tf.math.is_finite(norm)
+            self._loss_scale.adapt(is_finite)
+        self._step.assign_add(1)
+
+    def _note(self, loss, norm):
+        """Note the loss and the gradient norm of a step."""
+        result = tf.stack([loss, norm])
+        self._results.assign(tf.concat([self._results, result[None]], axis=0))
+        is_finite = tf.reduce_all(tf.math.is_finite(result))
+        skipped = self._skipped_in_a_row
+        skipped.assign(tf.where(is_finite, 0, skipped + 1))
+
+    # Nothing here needs AutoGraph, which makes tracing slower.
+    @tf.autograph.experimental.do_not_convert
+    def replica_step(self, features):
+        """Make the step of a replica; return its loss and gradient norm."""
+        context = tf.distribute.get_replica_context()
+        (gradients, sums, weight), state = self.gradients(
+            features, self._replica_seed()
+        )
+        add_up = tf.distribute.ReduceOp.SUM
+        total, loss = context.all_reduce(add_up, [weight, sums["loss"]])
+        gradients = context.all_reduce(add_up, gradients)
+        norm, is_finite = self._update(gradients, loss, total)
+        if self._memory is not None:
+            tf.cond(is_finite, lambda: self._memory.write(state), lambda: None)
+
+        def if_finite(value):
+            return tf.where(is_finite, value, tf.zeros_like(value))
+
+        sums = tf.nest.map_structure(if_finite, sums)
+        self._means.update(sums, if_finite(weight))
+        self._gradient_norm.update_state(
+            if_finite(norm), tf.cast(is_finite, tf.float32)
+        )
+        return loss / tf.maximum(total, 1e-6), norm
+
+    def _replica_seed(self):
+        """int tensor of shape [2], of this replica at this step."""
+        context = tf.distribute.get_replica_context()
+        fold_in = tf.random.experimental.stateless_fold_in
+        seed = [self._config.seed, self._loss.seed_stream]
+        seed = fold_in(seed, self._step)
+        return fold_in(seed, context.replica_id_in_sync_group)
+
+    def gradients(self, features, seed):
+        """Gradients and metrics, summed over the micro-batches of a replica.
+
+        Args:
+            features: dict of a batch of B rows.
+            seed: int tensor of shape [2]; each micro-batch has its own, so
+                that dropout masks differ.
+
+        Returns:
+            ((gradients, metrics, weight), state): list of float32 tensors,
+            dict of float32 scalars, and the scalar that both are to be divided
+            by; the memory after this batch, for `StatefulMemory.write`, which
+            is empty without memory.
+        """
+        if self._memory is not None:
+            features = self._memory.read(features)
+        fold_in = tf.random.experimental.stateless_fold_in
+        totals, states, scale = None, [], ()
+        if self._loss_scale is not None:
+            scale = (self._loss_scale.value.read_value(),)
+        for part in range(self._config.gradient_accumulation_steps):
+            sums, state = self._gradients_of_part(
+                self._rows_of_part(features, part), fold_in(seed, part), *scale
+            )
+            states.append(state)
+            totals = (
+                tf.nest.map_structure(tf.add, totals, sums) if totals else sums
+            )
+        state = tf.nest.map_structure(
+            lambda *rows: tf.concat(rows, axis=0), *states
+        )
+        return totals, state
+
+    def _rows_of_part(self, features, part):
+        """The rows of a micro-batch, memories included."""
+        parts = self._config.gradient_accumulation_steps
+        if parts == 1:
+            return features
+        # Not from the features: with several workers their shape is unknown.
+        replicas = self._strategy.num_replicas_in_sync
+        rows = self._config.replica_batch_size(replicas) // parts
+        return tf.nest.map_structure(
+            lambda x: x[part * rows : (part + 1) * rows], features
+        )
+
+    def _gradients(self, features, seed, loss_scale=None):
+        variables = [v.value for v in self._model.trainable_variables]
+        with tf.GradientTape() as tape:
+            features = {**features, "dropout_seed": seed}
+            outputs = self._loss.outputs(features)
+            objective, metrics, weight = self._loss.sums(outputs, features)
+            if loss_scale is not None:
+                # Scale the mean, whose gradients do not grow with the batch.
+                loss_scale = loss_scale / tf.maximum(weight, 1e-6)
+                objective = objective * loss_scale
+        gradients = tape.gradient(
+            objective,
+            variables,
+            # Without targets the mask embedding has no gradient.
+            unconnected_gradients=tf.UnconnectedGradients.ZERO,
+        )
+        gradients = [tf.convert_to_tensor(g) for g in gradients]
+        if loss_scale is not None:
+            gradients = [g / loss_scale for g in gradients]
+        state = {}
+        if self._memory is not None:
+            names = ("memories", "memory_mask")
+            state = {name: outputs[name] for name in names if name in outputs}
+        return (gradients, metrics, weight), state
+
+
+class MeanLoss:
+    """Means of a loss and its metrics over held-out batches.
+
+    Texts are read in order with a memory of their own, and what an objective
+    draws is the same at every evaluation.
+
+    Args:
+        model: XLNetPretrainer.
+        loss: step.Loss, of an evaluation.
+        batches: see `distributed`.
+        config: PretrainingSettings of the evaluation's batches.
+        strategy: tf.distribute.Strategy.
+    """
+
+    def __init__(self, model, loss, batches, config, strategy):
+        self._loss = loss
+        self._strategy = strategy
+        self._memory = make_memory(model, config, strategy)
+        self._dataset = distributed(batches, config, strategy)
+        self._means = Means(loss.metrics, strategy)
+        self._compiled = tf.function(self._add_batch, autograph=False)
+        # TPUs run only compiled functions.
+        self._reset = tf.function(
+            lambda: strategy.run(self._memory.reset), autograph=False
+        )
+
+    def evaluate(self, count, must_stop, progress=False):
+        """Evaluate.
+
+        Args:
+            count: int, of batches.
+            must_stop: function without arguments, asked after each batch.
+            progress: bool, whether to tell how far it is. Default False.
+
+        Returns:
+            dict of str to float, or None if it was stopped.
+        """
+        self._means.reset()
+        if self._memory is not None:
+            self._reset()
+        iterator = iter(self._dataset)
+        with Progress("held out", "batches", count, shown=progress) as bar:
+            for _ in range(count):
+                self._compiled(iterator)
+                bar.update()
+                if must_stop():
+                    return None
+        return self._means.result()
+
+    def _add_batch(self, iterator):
+        self._strategy.run(self._replica_batch, args=(next(iterator),))
+
+    @tf.autograph.experimental.do_not_convert
+    def _replica_batch(self, features):
+        if self._memory is not None:
+            features = self._memory.read(features)
+        outputs = self._loss.outputs(features)
+        if self._memory is not None:
+            self._memory.write(outputs)
+        _, metrics, weight = self._loss.sums(outputs, features)
+        self._means.update(metrics, weight)

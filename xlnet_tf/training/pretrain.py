@@ -1,0 +1,573 @@
+"""Pretraining: a model, records and an objective, from a run's directory.
+
+`pretrain` is the whole run; what it calls stands below it, in its order.
+
+Shapes: B rows of one replica, T tokens, P targets.
+"""
+
+import dataclasses
+import functools
+import hashlib
+import itertools
+import math
+import sys
+import typing
+
+import keras
+
+from data_pipeline.base.files import as_path
+from data_pipeline.base.files import write_bytes
+from data_pipeline.base.files import written_whole
+from data_pipeline.mixing import largest_batch
+from data_pipeline.mixing import open_records
+from data_pipeline.mixing import sets_of
+from data_pipeline.records.manifest import read_manifest
+from data_pipeline.records.reading import tokenizer_of_records
+from data_pipeline.records.writer import TOKENIZER
+from data_pipeline.tokenization.hugging_face import check_tokenizer
+from xlnet_tf.config import BertConfig
+from xlnet_tf.model.backbones import make_backbone
+from xlnet_tf.objectives import OBJECTIVES
+from xlnet_tf.objectives.pretrainer import XLNetPretrainer
+from xlnet_tf.training import loop
+from xlnet_tf.training.checkpoints import CHECKPOINTS
+from xlnet_tf.training.checkpoints import Checkpoints
+from xlnet_tf.training.directory import Kind
+from xlnet_tf.training.directory import claim_identity
+from xlnet_tf.training.directory import opened
+from xlnet_tf.training.exports import EXPORTS_FILE
+from xlnet_tf.training.exports import keep_newest
+from xlnet_tf.training.exports import kept_exports
+from xlnet_tf.training.exports import note_export
+from xlnet_tf.training.exports import prepare_exports
+from xlnet_tf.training.log import draw_losses
+from xlnet_tf.training.log import tell_first_lines
+from xlnet_tf.training.on_tensorflow import make_memory
+from xlnet_tf.training.preset import head_arguments
+from xlnet_tf.training.preset import objective_of_preset
+from xlnet_tf.training.preset import start_from
+from xlnet_tf.training.preset import values_of_another
+from xlnet_tf.training.records import check_same_text
+from xlnet_tf.training.records import model_config
+from xlnet_tf.training.records import objective_reader
+from xlnet_tf.training.records import record_sets
+from xlnet_tf.training.results.outcome import ending
+from xlnet_tf.training.results.outcome import warning_of_failure
+from xlnet_tf.training.settings import DATA
+from xlnet_tf.training.settings import PretrainingSettings
+from xlnet_tf.training.settings import names_of
+from xlnet_tf.training.step import Loss
+from xlnet_tf.training.update import make_optimizer
+from xlnet_tf.weights.tensor_files import digest_of_weights
+
+MODEL_FILE = "model.keras"
+KIND = Kind(
+    result_file=MODEL_FILE,
+    fixed_settings=names_of(PretrainingSettings, DATA),
+    differences={
+        "records": " of the data",
+        "preset_weights": "it began with the weights of another --preset",
+        "backend": "it was trained on another backend of Keras (KERAS_BACKEND)",
+    },
+)
+
+
+def pretrain(options, config, backend, export=None):
+    """Pretrain a model on records, from where the run of its directory is.
+
+    Args:
+        options: object with the attributes of the command line.
+        config: PretrainingSettings.
+        backend: what computes the steps, TensorFlow or Jax.
+        export: function of (model, tokenizer, directory, sequence_length) that
+            writes a SavedModel, or None.
+
+    Returns:
+        int: 0 done, 143 stopped by SIGTERM or time limit, 130 by Ctrl-C.
+
+    Raises:
+        ValueError, FileNotFoundError, RuntimeError: if options, records, the
+            directory and the machine do not fit together.
+    """
+    run = loop.Run(options, config, backend)
+
+    # Data
+    data = open_data(options, config, backend.num_replicas)
+    explain = functools.partial(explain_data_loss, data, run)
+    with opened(run.output, run.is_chief, "--batch-size", explain):
+        if run.is_chief:
+            prepare_exports(options.export, run.output / EXPORTS_FILE)
+        claim_identity(run, identity_of(data, options, config), KIND)
+
+        # Model and optimizer
+        model, optimizer = build(
+            data.model_config,
+            config,
+            backend.strategy,
+            head_arguments(options.preset),
+        )
+        memory = make_memory(model, config, backend.strategy)
+
+        # Resume
+        checkpoints = Checkpoints(
+            run.output / CHECKPOINTS, run, model, optimizer, memory
+        )
+        if not checkpoints.restore() and options.preset:
+            check_tokenizer(options.preset, data.tokenizer)
+            start_from(model, options.preset)
+        if run.shows_progress:
+            tell_first_lines(first_lines(run, data, model), checkpoints)
+
+        # Train
+        training = training_of(run, data, model, optimizer, memory, export)
+        status = loop.train(run, training, checkpoints)
+
+        # Results
+        if status == 0 and run.is_chief:
+            write_model(run, data, model)
+            save(run, data, model, "preset", export)
+            tell_results(run, data, model)
+        return status
+
+
+class Data(typing.NamedTuple):
+    """What a run reads.
+
+    Attributes:
+        train: PretrainingData or MixedPretrainingData.
+        held_out: the same, of other records, or None.
+        model_config: XLNetConfig or BertConfig, fitted to the records.
+        tokenizer: Tokenizer of the records.
+    """
+
+    train: typing.Any
+    held_out: typing.Any
+    model_config: typing.Any
+    tokenizer: typing.Any
+
+    @property
+    def sequence_length(self):
+        """int, T."""
+        return self.train.manifest.sequence_length
+
+
+def open_data(options, config, num_replicas):
+    """Open the records, to train on and to evaluate on.
+
+    Args:
+        options: object with the attributes of the command line.
+        config: PretrainingSettings.
+        num_replicas: int.
+
+    Returns:
+        Data.
+
+    Raises:
+        ValueError: if they, the model and the settings do not fit together.
+    """
+    config.replica_batch_size(num_replicas)
+    reader = objective_reader(config)
+    directories, weights = record_sets(options.records)
+    manifest = read_manifest(directories[0], check_shards=False)
+    reader.check(manifest)
+    values = OBJECTIVES[config.objective].config_values
+    if values.get("attention_type") != "causal":
+        values = {**values, **values_of_another(options.preset)}
+    fitted = model_config(options, manifest, values)
+    reading = {
+        "seed": config.seed,
+        "skip_corrupt": options.skip_corrupt,
+        "service": options.data_service,
+        "objective": reader,
+        "layout": fitted.layout,
+    }
+    train = open_records(directories, config.batch_size, weights, **reading)
+    tokenizer = tokenizer_of_records(directories[0], manifest)
+    # Evaluations read whatever is held out, with the same settings.
+    if options.eval_records:
+        split, held_out = "train", ([options.eval_records], None)
+    else:
+        split = "validation"
+        held_out = _held_out_sets(train, directories, weights)
+    if not held_out[0]:
+        return Data(train, None, fitted, tokenizer)
+    opened_sets = open_records(
+        held_out[0], len(held_out[0]), held_out[1], split=split, **reading
+    )
+    names = ", ".join(map(str, held_out[0]))
+    check_same_text(opened_sets.manifest, train.manifest, names)
+    parts = config.gradient_accumulation_steps  # one at a time
+    most = min(config.batch_size // parts, opened_sets.num_records)
+    rows = largest_batch(opened_sets, most, num_replicas)
+    if not rows:
+        raise ValueError(
+            f"{names} holds {opened_sets.num_records} record(s) to evaluate "
+            f"on, and there are {num_replicas} replicas, of which each needs "
+            "one. Build records with a larger --validation-fraction, or give "
+            "others with --eval-records."
+        )
+    return Data(train, opened_sets.with_batch_size(rows), fitted, tokenizer)
+
+
+def _held_out_sets(train, directories, weights):
+    """(directories, weights) of the sets that hold records out."""
+    has = [bool(x.manifest.num_records("validation")) for x in sets_of(train)]
+    directories = [*itertools.compress(directories, has)]
+    return directories, weights and [*itertools.compress(weights, has)]
+
+
+def explain_data_loss(data, run):
+    """Raise an error that names the damaged record, if one is found."""
+    data.train.explain_data_loss(run.steps_made())
+    if data.held_out:
+        data.held_out.explain_data_loss()
+
+
+def identity_of(data, options, config):
+    """dict for `run.json`, see `claim_identity`."""
+    manifest, preset = data.train.manifest, options.preset
+    sets, shards, rows = sets_of(data.train), hashlib.sha256(), {}
+    for one in sets:
+        for shard in one.manifest.splits["train"]:
+            shards.update(shard.sha256.encode())
+    if len(sets) > 1:
+        rows = {"rows_of_sets": [one.batch_size for one in sets]}
+    return {
+        "model": data.model_config.to_dict(),
+        "training": config.to_dict(),
+        "records": {
+            "records": sum(x.manifest.num_records("train") for x in sets),
+            "sequence_length": manifest.sequence_length,
+            "tokenizer": manifest.tokenizer["sha256"],
+            "permutation_length": manifest.permutation_length,
+            "shards": shards.hexdigest(),
+            **rows,
+        },
+        "preset_weights": digest_of_weights(preset) if preset else None,
+        "backend": keras.backend.backend(),
+    }
+
+
+def build(model_config, config, strategy, head_arguments=None):
+    """Model and optimizer on a strategy.
+
+    Args:
+        model_config: XLNetConfig or BertConfig.
+        config: PretrainingSettings.
+        strategy: tf.distribute.Strategy.
+        head_arguments: dict of further arguments of the model's LM head, by
+            default those of the head that the backbone was published with.
+
+    Returns:
+        (XLNetPretrainer, AdamW).
+    """
+    if head_arguments is None:
+        has_transform = isinstance(model_config, BertConfig)
+        head_arguments = {"has_transform": has_transform}
+    keras.utils.set_random_seed(config.seed)
+    with strategy.scope():
+        model = XLNetPretrainer(
+            make_backbone(
+                model_config,
+                seed=config.seed,
+                rematerialize=config.rematerialize,
+                attention_kernel=config.attention_kernel,
+                dtype=config.policy,
+            ),
+            objective=make_objective(config),
+            **head_arguments,
+            next_sentence_weight=config.next_sentence_weight,
+        )
+        return model, make_optimizer(model, config)
+
+
+def make_objective(config):
+    """Objective of the settings of a run."""
+    objective = OBJECTIVES[config.objective]
+    if config.objective == "pseudo_masked":
+        return objective(losses=config.pseudo_masked_losses)
+    return objective()
+
+
+def read_batches(data, start_step, **rows):
+    """Read the batches of records that a model is trained on.
+
+    Args:
+        data: PretrainingData.
+        start_step: int, the first step to read.
+        **rows: of `PretrainingData.dataset`, which rows of each batch.
+
+    Returns:
+        tf.data.Dataset, endless.
+    """
+    dataset = data.dataset(start_step=start_step, **rows)
+    if data.manifest.both_directions:
+        return dataset
+    # Without the feature, positions are projected for one direction only.
+    return dataset.map(
+        lambda x: {k: v for k, v in x.items() if k != "is_reversed"}
+    )
+
+
+def training_of(run, data, model, optimizer, memory, export=None):
+    """The loop.Training of a pretrainer.
+
+    Args:
+        run: loop.Run.
+        data: Data.
+        model, optimizer: of `build`.
+        memory: StatefulMemory or None.
+        export: as of `pretrain`.
+    """
+
+    def make_steps():
+        return run.backend.steps(
+            *(model, optimizer, memory),
+            training_loss(model, data.train.first_half_length),
+            functools.partial(read_batches, data.train, run.steps_made()),
+            *(run.config, run.step),
+        )
+
+    return loop.Training(
+        make_steps=make_steps,
+        figures=functools.partial(figures_of, model, data, run.config),
+        progress_text=progress_text,
+        rows_of_step=functools.partial(rows_of_step, data.train),
+        advice="resume from the last checkpoint",
+        save_best=functools.partial(save, run, data, model, "best", export),
+        evaluate=evaluation(run, data, model),
+    )
+
+
+def training_loss(model, first_half_length=0):
+    """The Loss of a pretrainer in training.
+
+    Args:
+        model: XLNetPretrainer.
+        first_half_length: int, of the records, see `XLNetBackbone`. Default 0.
+    """
+    return Loss(
+        functools.partial(
+            model, training=True, first_half_length=first_half_length
+        ),
+        model.loss_sums,
+        tuple(model.metric_names),
+    )
+
+
+def evaluation_loss(model, first_half_length=0):
+    """The Loss of a pretrainer on held-out records."""
+    return Loss(
+        functools.partial(
+            model,
+            training=False,
+            streams="query",
+            first_half_length=first_half_length,
+        ),
+        model.loss_sums,
+        tuple(model.metric_names),
+    )
+
+
+def evaluation(run, data, model):
+    """A function that evaluates on the held-out records, see `loop.Training`.
+
+    Returns:
+        function, or None where nothing is held out.
+    """
+    config, held_out = run.config, data.held_out
+    if held_out is None:
+        return None
+    parts = config.gradient_accumulation_steps  # a batch is as large as one
+    count = min(config.evaluation_steps * parts, held_out.steps_per_epoch)
+
+    @functools.cache
+    def evaluator():
+        return run.backend.evaluation(
+            model,
+            evaluation_loss(model, held_out.first_half_length),
+            functools.partial(read_batches, held_out, 0),
+            dataclasses.replace(
+                config,
+                batch_size=held_out.batch_size,
+                gradient_accumulation_steps=1,
+            ),
+        )
+
+    def evaluate(must_stop):
+        means = evaluator().evaluate(count, must_stop, run.shows_progress)
+        return means and with_bits(means, model)
+
+    return evaluate
+
+
+def with_bits(means, model):
+    """Means of metrics, with the loss of a prediction in bits."""
+    bits = means["loss"] / model.objectives[0].predictions / math.log(2)
+    return {"loss": means["loss"], "bits_per_token": bits, **means}
+
+
+def figures_of(model, data, config, report):
+    """The figures of a loop of steps, dict of str to float."""
+    tokens = len(report.results) * config.batch_size * data.sequence_length
+    return {
+        **with_bits(report.scalars(), model),
+        "tokens_per_second": tokens / max(report.seconds, 1e-9),
+    }
+
+
+def rows_of_step(data, step):
+    """list of dict, the record of each row of a step, from 1."""
+    is_mixed = len(sets_of(data)) > 1
+    return [
+        {
+            **({"set": str(as_path(file).parent)} if is_mixed else {}),
+            "shard": as_path(file).name,
+            "record": record,
+        }
+        for file, record in data.sources(step - 1)
+    ]
+
+
+def progress_text(kind, scalars):
+    """The middle of a progress line, see `loop.Run`."""
+    text = f"loss {scalars['loss']:.3f}  "
+    if kind == "eval":  # the unit of the picture
+        bits = scalars["bits_per_token"]
+        text = f"held out  {text}bits/token {bits:.3f}  "
+    text += f"accuracy {scalars['accuracy']:.3f}"
+    if "next_sentence_accuracy" in scalars:
+        text += f"  next sentence {scalars['next_sentence_accuracy']:.3f}"
+    if kind == "train":
+        text += (
+            f"  gradient {scalars['gradient_norm']:.2f}  "
+            f"rate {scalars['learning_rate']:.2e}  "
+            f"{scalars['tokens_per_second']:,.0f} tokens/s"
+        )
+    return text
+
+
+def first_lines(run, data, model):
+    """Lines about model, devices and data, before training starts."""
+    config, sizes, held_out = run.config, data.model_config, data.held_out
+    replicas, length = run.backend.num_replicas, data.sequence_length
+    parts = config.gradient_accumulation_steps
+    rows = config.replica_batch_size(replicas) // parts
+    expected = expected_bytes(model, rows, data)
+    lines = [
+        f"model     {model.backbone.kind} of {sizes.num_layers} layers x "
+        f"{sizes.hidden_dim}, {sizes.num_heads} heads, "
+        f"{sizes.vocabulary_size:,} tokens: {model.count_params():,} "
+        f"parameters, {config.precision}",
+        f"strategy  {run.backend.describe()}",
+        f"batch     {config.batch_size} sequences = {replicas} replica(s) "
+        f"x {parts} part(s) x {rows}; {config.batch_size * length:,} tokens "
+        "per step",
+        *lines_about_records(data.train, config),
+        f"memory    {sizes.memory_length} tokens remembered, "
+        f"{sizes.reuse_length} reused; about {expected / 1e9:.1f} GB "
+        "per replica expected",
+        "held out  "
+        + (
+            f"{held_out.num_records:,} sequences, batches of "
+            f"{held_out.batch_size}"
+            if held_out
+            else "none (build_records --validation-fraction, or --eval-records)"
+        ),
+    ]
+    before = objective_of_preset(run.options.preset)
+    if before not in (None, config.objective):
+        lines.append(
+            f"preset    trained by {before}, now by {config.objective}"
+        )
+    for records in filter(None, (data.train, held_out)):
+        if records.skipped:
+            lines.append(
+                f"skipped   {len(records.skipped)} damaged record(s), the "
+                f"first: {records.skipped[0]}"
+            )
+    return lines
+
+
+def expected_bytes(model, rows, data):
+    """Estimate the memory of a step with so many rows at a time, int."""
+    targets = data.train.num_targets
+    weights = 16 * model.count_params()  # with gradients and two moments
+    activations = model.backbone.expected_bytes(
+        rows, data.sequence_length, targets if model.reads_query else 0
+    )
+    logits = 12 * rows * targets * model.config.vocabulary_size
+    return weights + activations + logits
+
+
+def lines_about_records(train, config):
+    """Lines about the records and their epochs."""
+    sets, lines = sets_of(train), []
+    for data in sets:
+        share = f"; {data.steps_per_epoch:,} steps per epoch"
+        if len(sets) > 1:
+            share = (
+                f"; {data.directory}: {data.batch_size} rows of a batch, "
+                f"{data.batch_size / config.batch_size:.1%}{share}"
+            )
+        lines.append(
+            f"data      {data.num_records:,} sequences of "
+            f"{data.manifest.sequence_length} tokens, {data.num_targets} "
+            f"of them predicted ({config.objective}){share}, "
+            f"{config.steps:,} steps are "
+            f"{config.steps / data.steps_per_epoch:.1f} epochs"
+        )
+        how = config.objective, config.masked_unit, data.manifest.spans
+        if how == ("masked", "words", "subwords"):
+            lines.append(
+                "warning   the records are of a script without spaces "
+                "between words (--spans subwords), and masked hides whole "
+                "words: give --masked-unit pieces"
+            )
+    return lines
+
+
+def save(run, data, model, name, export=None):
+    """Write a preset and, where asked for, a SavedModel of this step.
+
+    Args:
+        run: loop.Run; only the process that is the chief writes.
+        data: Data.
+        model: XLNetPretrainer.
+        name: str, of the preset.
+        export: as of `pretrain`.
+    """
+    if not run.is_chief:
+        return
+    model.save_to_preset(run.output / name, tokenizer=data.tokenizer)
+    if run.options.export:
+        exports, step = as_path(run.options.export), run.steps_made()
+        noted = run.output / EXPORTS_FILE
+        note_export(exports, step, noted)
+        export(model, data.tokenizer, exports / str(step), data.sequence_length)
+        keep_newest(exports, step, run.config.exports_to_keep, noted)
+
+
+def write_model(run, data, model):
+    """Write `model.keras`, whole or not at all, and the tokenizer."""
+    with written_whole(run.output / MODEL_FILE) as temporary:
+        model.save(temporary)
+    write_bytes(run.output / TOKENIZER, data.tokenizer.model_proto)
+
+
+def tell_results(run, data, model):
+    """Draw the losses, say how the run went and what can follow."""
+    output = run.output
+    picture = draw_losses(output)
+    exports = kept_exports(run.options.export, output / EXPORTS_FILE)
+    warning = warning_of_failure(
+        output,
+        data.model_config.vocabulary_size,
+        model.objectives[0].predictions,
+    )
+    sys.stderr.write(warning)
+    written = [output / MODEL_FILE, picture, *exports]
+    sys.stdout.write(
+        "".join(f"wrote {path}\n" for path in written if path)
+        + ending(output, bool(warning), exports)
+    )

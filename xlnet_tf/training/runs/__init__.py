@@ -1,1 +1,0 @@
-"""Parts of every run: directory, checkpoints, progress, stopping, failures."""

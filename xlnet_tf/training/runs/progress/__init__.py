@@ -1,1 +1,0 @@
-"""Progress of a run: its log, its evaluations, its best weights."""

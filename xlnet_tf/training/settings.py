@@ -1,0 +1,629 @@
+"""Settings of runs: each field is an option, a key of a file, and its help.
+
+Loads nothing heavy, for the commands list these fields in their `--help`.
+
+A field says itself what it influences, and so whether a run that goes on may
+have another value: `NOTHING` (when a run evaluates, saves and ends), `NUMBERS`
+(what a step learns; the default) or `DATA` (the order of the data, or what a
+checkpoint means).
+"""
+
+import dataclasses
+import re
+
+from data_pipeline.base.settings import FRACTION
+from data_pipeline.base.settings import FRACTION_ABOVE_0
+from data_pipeline.base.settings import FRACTION_BELOW_1
+from data_pipeline.base.settings import FRACTION_BETWEEN
+from data_pipeline.base.settings import NOT_NEGATIVE
+from data_pipeline.base.settings import POSITIVE
+from data_pipeline.base.settings import SEED
+from data_pipeline.base.settings import Settings
+from data_pipeline.base.settings import given_options
+from data_pipeline.base.settings import read_file
+from data_pipeline.base.settings import setting
+from data_pipeline.objectives import READERS
+from xlnet_tf.config.rates import RATE
+from xlnet_tf.config.rates import default_rate
+from xlnet_tf.config.rates import is_small
+from xlnet_tf.training.recipes import recipe
+
+NOTHING, NUMBERS, DATA = "nothing", "numbers", "data"
+# Units of times.
+_SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
+# Factor of the default learning rate. Table 9 of
+# https://arxiv.org/abs/2106.09685 has 2e-4 to 5e-4, where training all weights
+# took 1e-5 to 3e-5.
+LORA_RATE = 10
+
+
+def names_of(cls, *influences):
+    """Names of the settings of some influences.
+
+    Args:
+        cls: PretrainingSettings or FinetuningSettings.
+        *influences: some of NOTHING, NUMBERS and DATA.
+
+    Returns:
+        tuple of str.
+    """
+    return tuple(
+        field.name
+        for field in dataclasses.fields(cls)
+        if field.metadata.get("influence", NUMBERS) in influences
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class Optimization(Settings):
+    """How the rows of a step become an update of the weights."""
+
+    batch_size: int = setting(
+        32, "rows of one step, over all replicas", POSITIVE, influence=DATA
+    )
+    gradient_accumulation_steps: int = setting(
+        1, "micro-batches that the rows of a replica are split into", POSITIVE
+    )
+    decay: str = setting(
+        "linear",
+        "decay of the learning rate after the peak: linear, cosine or constant",
+        choices=("linear", "cosine", "constant"),
+    )
+    final_learning_rate_fraction: float = setting(
+        0.0,
+        "learning rate at the end of the decay, as a share of the peak",
+        FRACTION,
+    )
+    weight_decay: float = setting(0.01, "decoupled weight decay", NOT_NEGATIVE)
+    adam_beta_1: float = setting(
+        0.9, "decay rate of Adam's first moment", FRACTION_BELOW_1
+    )
+    adam_beta_2: float = setting(
+        0.999, "decay rate of Adam's second moment", FRACTION_BELOW_1
+    )
+    adam_epsilon: float = setting(1e-6, "Adam's epsilon", POSITIVE)
+    on_not_finite: str = setting(
+        "stop",
+        "stop at a step whose loss or gradients are NaN or infinite, or skip "
+        "it (at most 20 in a row); float16 always skips",
+        choices=("stop", "skip"),
+        influence=NOTHING,
+    )
+
+    def replica_batch_size(self, num_replicas):
+        """Rows of one replica in one step.
+
+        Raises:
+            ValueError: if the batch does not divide among the replicas and
+                their parts.
+        """
+        parts = num_replicas * self.gradient_accumulation_steps
+        if self.batch_size % parts:
+            raise ValueError(
+                f"`batch_size` must be a multiple of {parts} = {num_replicas} "
+                f"replicas x {self.gradient_accumulation_steps} accumulation "
+                f"steps. Received: batch_size={self.batch_size}."
+            )
+        return self.batch_size // num_replicas
+
+
+@dataclasses.dataclass(frozen=True)
+class Compute(Settings):
+    """How a step is computed; but for the precision, with the same results."""
+
+    precision: str = setting(
+        "float32",
+        "float32, bfloat16, or float16 for GPUs without bfloat16 (mixed "
+        "precision: weights stay float32)",
+        choices=("float32", "bfloat16", "float16"),
+        meant={"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"},
+    )
+    jit_compile: bool = setting(False, "compile the step with XLA")
+    rematerialize: bool = setting(
+        False,
+        "recompute layers in the backward pass: less memory, more time, the "
+        "same results",
+    )
+    attention_kernel: str = setting(
+        "auto",
+        "auto, plain (readable), memory_efficient, or fused (for TPUs, and for "
+        "GPUs on JAX); all give the same results",
+        choices=("auto", "plain", "memory_efficient", "fused"),
+    )
+    worker_timeout: float = setting(
+        600.0,
+        "seconds that workers wait for one another, at the start and in a step",
+        POSITIVE,
+        influence=NOTHING,
+    )
+
+    @property
+    def policy(self):
+        """Keras' name of the precision."""
+        if self.precision == "float32":
+            return self.precision
+        return f"mixed_{self.precision}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Schedule(Settings):
+    """When a run logs, saves and ends."""
+
+    steps_per_loop: int = setting(
+        20, "steps between progress lines", POSITIVE, influence=NOTHING
+    )
+    checkpoint_time_interval: str | None = setting(
+        None,
+        "also save a checkpoint once the newest is this old, such as 10m, at "
+        "the end of a loop of --steps-per-loop (default none)",
+        metavar="TIME",
+        influence=NOTHING,
+    )
+    checkpoints_to_keep: int = setting(
+        3, "number of newest checkpoints to keep", POSITIVE, influence=NOTHING
+    )
+    time_limit: str | None = setting(
+        None,
+        "stop with a checkpoint this long after the start of the command, such "
+        "as 90s, 45m or 3h (default none)",
+        metavar="TIME",
+        influence=NOTHING,
+    )
+    grace_period: float = setting(
+        30.0,
+        "seconds that stopping may take: --time-limit stops this much earlier",
+        NOT_NEGATIVE,
+        influence=NOTHING,
+    )
+    log_to: str = setting(
+        "tensorboard",
+        "tracker that losses are sent to, besides TensorBoard's files and "
+        "metrics.jsonl: tensorboard (no other), wandb (Weights & Biases) or "
+        "mlflow, whose client must be installed",
+        choices=("tensorboard", "wandb", "mlflow"),
+        influence=NOTHING,
+    )
+    profile: bool = setting(
+        False,
+        "record the second loop of --steps-per-loop for TensorBoard's profiler",
+        influence=NOTHING,
+    )
+
+    def __post_init__(self):
+        for name in ("time_limit", "checkpoint_time_interval"):
+            value = getattr(self, name)
+            if isinstance(value, (int, float)) and not isinstance(value, bool):
+                object.__setattr__(self, name, str(value))  # of a file
+        super().__post_init__()
+        if self.checkpoint_time_seconds == 0:
+            raise ValueError(
+                "`checkpoint_time_interval` must be more than 0. Received: "
+                f"checkpoint_time_interval={self.checkpoint_time_interval!r}."
+            )
+        limit = self.time_limit_seconds
+        if limit is not None and limit <= self.grace_period:
+            raise ValueError(
+                "`time_limit` must be more than `grace_period`, which is kept "
+                f"for stopping. Received: time_limit={self.time_limit!r}, "
+                f"grace_period={self.grace_period}."
+            )
+
+    @property
+    def time_limit_seconds(self):
+        """float, or None without a limit."""
+        return self._seconds("time_limit")
+
+    @property
+    def checkpoint_time_seconds(self):
+        """float, the most time between checkpoints, or None."""
+        return self._seconds("checkpoint_time_interval")
+
+    def _seconds(self, name):
+        value = getattr(self, name)
+        if value is None:
+            return None
+        found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smhd]?)", value)
+        if not found:
+            raise ValueError(
+                f"`{name}` must be a number of seconds, or one with the unit "
+                f"s, m, h or d, such as 3h. Received: {name}={value!r}."
+            )
+        return float(found[1]) * _SECONDS[found[2]]
+
+
+@dataclasses.dataclass(frozen=True)
+class PretrainingSettings(Schedule, Compute, Optimization):
+    """Settings of a pretraining run; the model has a config of its own.
+
+    The defaults are those of the paper and the released code where they do not
+    depend on the size of the machine. Rows are sequences.
+
+    Example:
+        ```python
+        from xlnet_tf.training.settings import PretrainingSettings
+
+        settings = PretrainingSettings(steps=1000, batch_size=16)
+        settings.warmup_steps  # 80
+        settings.replica_batch_size(num_replicas=2)  # 8
+        ```
+
+    Raises:
+        TypeError: if a value is of the wrong kind.
+        ValueError: if a value is out of its range.
+    """
+
+    steps: int = setting(1000, "total optimizer steps", POSITIVE)
+    learning_rate: float = setting(1e-4, "peak learning rate", POSITIVE)
+    warmup_steps: int | None = setting(
+        None,
+        "warm-up steps of the learning rate (default 8% of the steps, as in "
+        "the paper)",
+        NOT_NEGATIVE,
+    )
+    max_gradient_norm: float = setting(
+        0.25,
+        "global norm that gradients are clipped to; 0: no clipping",
+        NOT_NEGATIVE,
+    )
+    objective: str = setting(
+        "permutation",
+        "training objective: permutation (XLNet), causal (Transformer-XL), "
+        "masked (BERT) or pseudo_masked (UniLMv2)",
+        choices=tuple(READERS),
+        influence=DATA,
+    )
+    order: str = setting(
+        "random",
+        "order in which permutation predicts targets: random, forward, "
+        "backward, or block (neighbours together)",
+        choices=("random", "forward", "backward", "block"),
+        influence=DATA,
+    )
+    masked_unit: str = setting(
+        "words",
+        "unit that masked hides: whole words, or pieces",
+        choices=("words", "pieces"),
+        influence=DATA,
+    )
+    masked_fraction: float = setting(
+        0.15,
+        "share of the tokens that masked and pseudo_masked hide",
+        FRACTION_BETWEEN,
+        influence=DATA,
+    )
+    pseudo_masked_losses: str = setting(
+        "both",
+        "losses that pseudo_masked trains: both, autoencoding or "
+        "partially_autoregressive",
+        choices=("both", "autoencoding", "partially_autoregressive"),
+        influence=DATA,
+    )
+    next_sentence_weight: float = setting(
+        0.0,
+        "weight of the next-sentence loss, added to that of the tokens",
+        NOT_NEGATIVE,
+        influence=DATA,
+    )
+    hide_empty_memory: bool = setting(
+        False,
+        "mask memory that was never written, and reset memory at the ends of "
+        "shards; by default, as released, rows attend to its zeros and it is "
+        "never reset",
+        influence=DATA,
+    )
+    evaluation_interval: int = setting(
+        500, "steps between evaluations", POSITIVE, influence=NOTHING
+    )
+    evaluation_steps: int = setting(
+        100, "most batches of one evaluation", POSITIVE, influence=NOTHING
+    )
+    checkpoint_interval: int = setting(
+        500, "steps between checkpoints", POSITIVE, influence=NOTHING
+    )
+    exports_to_keep: int = setting(
+        3,
+        "number of newest SavedModels of --export to keep",
+        POSITIVE,
+        influence=NOTHING,
+    )
+    seed: int = setting(
+        0,
+        "seed of weights, data order, permutations and dropout",
+        SEED,
+        influence=DATA,
+    )
+
+    def __post_init__(self):
+        super().__post_init__()
+        for name, objectives in _OF_OBJECTIVES.items():
+            value = getattr(self, name)
+            is_set = value != self.__dataclass_fields__[name].default
+            if is_set and self.objective not in objectives:
+                raise ValueError(
+                    f"`{name}` needs the objective {' or '.join(objectives)}. "
+                    f"Received: {name}={value!r}, objective="
+                    f"{self.objective!r}."
+                )
+        if self.warmup_steps is None:
+            object.__setattr__(self, "warmup_steps", int(0.08 * self.steps))
+
+
+# Settings that only some objectives have.
+_OF_OBJECTIVES = {
+    "order": ("permutation",),
+    "masked_unit": ("masked",),
+    "masked_fraction": ("masked", "pseudo_masked"),
+    "pseudo_masked_losses": ("pseudo_masked",),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class FinetuningSettings(Schedule, Compute, Optimization):
+    """Settings of a fine-tuning run.
+
+    A row is a text, a pair, a question with its options, a query with its
+    documents, or a window of a context.
+
+    Example:
+        ```python
+        from xlnet_tf.training.settings import FinetuningSettings
+
+        options = {"batch_size": 16}
+        settings = FinetuningSettings.for_task("rte", options=options)
+        settings.resolve(steps_per_epoch=155).steps  # 5 epochs: 775
+        ```
+
+    Raises:
+        TypeError: if a value is of the wrong kind.
+        ValueError: if a value is out of its range.
+    """
+
+    steps: int | None = setting(None, "total optimizer steps", POSITIVE)
+    epochs: float = setting(
+        3.0, "epochs over the examples, unless --steps is given", POSITIVE
+    )
+    warmup_steps: int | None = setting(
+        None,
+        "warm-up steps of the learning rate (default 10% of the steps)",
+        NOT_NEGATIVE,
+    )
+    learning_rate: float | None = setting(
+        None,
+        "peak learning rate (default 5e-4 for models of a width of at most "
+        "256, else that of the task's recipe or 2e-5)",
+        POSITIVE,
+    )
+    max_gradient_norm: float = setting(
+        1.0,
+        "global norm that gradients are clipped to; 0: no clipping",
+        NOT_NEGATIVE,
+    )
+    evaluation_interval: int | None = setting(
+        None,
+        "steps between evaluations (default ten per run)",
+        POSITIVE,
+        influence=NOTHING,
+    )
+    checkpoint_interval: int | None = setting(
+        None,
+        "steps between checkpoints (default as of evaluations)",
+        POSITIVE,
+        influence=NOTHING,
+    )
+    seed: int = setting(
+        0, "seed of the head, data order and dropout", SEED, influence=DATA
+    )
+    sequence_length: int | None = setting(
+        None, "most tokens of a sequence (default the task's)", POSITIVE
+    )
+    layer_decay: float = setting(
+        1.0,
+        "factor of a layer's learning rate, relative to the layer above it; "
+        "0.75 for SQuAD in the paper",
+        FRACTION_ABOVE_0,
+    )
+    layer_decay_on: str = setting(
+        "step",
+        "apply the layer decay to the step, or to the gradient, as released, "
+        "which Adam mostly undoes",
+        choices=("step", "gradient"),
+    )
+    lora_rank: int | None = setting(
+        None,
+        "train only the head and adapters (LoRA) of this rank (default all "
+        "weights); without --learning-rate, 10 times the default",
+        POSITIVE,
+    )
+    lora_alpha: float | None = setting(
+        None, "scale adapters by alpha / rank (default the rank)", POSITIVE
+    )
+    dropout: float | None = setting(
+        None,
+        "dropout of the model and its head (default the preset's)",
+        FRACTION_BELOW_1,
+    )
+    attention_dropout: float | None = setting(
+        None,
+        "dropout of attention probabilities (default the preset's)",
+        FRACTION_BELOW_1,
+    )
+    class_weights: str = setting(
+        "none",
+        "none, or balanced: all classes count equally in the loss",
+        choices=("none", "balanced"),
+    )
+    patience: int | None = setting(
+        None,
+        "stop after this many evaluations without a better main metric "
+        "(default never)",
+        POSITIVE,
+        influence=NOTHING,
+    )
+    hold_out: float = setting(
+        0.1,
+        "share of the training examples to hold out for evaluation, if the "
+        "task has no examples for it",
+        FRACTION_BETWEEN,
+    )
+    long_documents: str = setting(
+        "truncate",
+        "handling of texts beyond the sequence length: truncate, windows "
+        "(their scores are averaged), or memory (segments are read in turn)",
+        choices=("truncate", "windows", "memory"),
+    )
+    stride: int | None = setting(
+        None,
+        "tokens between the starts of windows (default 128 for questions, half "
+        "a window for texts)",
+        POSITIVE,
+    )
+    document_length: int | None = setting(
+        None,
+        "most tokens of a text read with memory (default 8 segments)",
+        POSITIVE,
+    )
+    max_question_length: int = setting(
+        64, "most pieces of a question", POSITIVE
+    )
+    fill_blanks: bool = setting(
+        True,
+        "put an option in place of the _ in its question, as released, instead "
+        "of after it",
+    )
+    max_answer_length: int = setting(64, "most pieces of an answer", POSITIVE)
+    n_best_size: int = setting(5, "answers to keep per question", POSITIVE)
+    num_documents: int = setting(
+        8, "documents of a query that the loss compares at once", POSITIVE
+    )
+    target_length: int = setting(
+        64,
+        "most tokens of a target; its source may have the rest of the sequence "
+        "length",
+        POSITIVE,
+    )
+    label_smoothing: float = setting(
+        0.1,
+        "share of the probability of a target's token that is spread over all "
+        "tokens",
+        FRACTION_BELOW_1,
+    )
+    target_corruption: float = setting(
+        0.5,
+        "share of a target's tokens that later tokens see corrupted (masked or "
+        "replaced) in training",
+        FRACTION_BELOW_1,
+    )
+    num_beams: int = setting(4, "beams for generating targets", POSITIVE)
+    length_penalty: float = setting(
+        0.6, "above 0: longer targets score higher", NOT_NEGATIVE
+    )
+    no_repeat_ngram: int = setting(
+        0,
+        "size of n-grams that may occur only once in a target; 0: no limit",
+        NOT_NEGATIVE,
+    )
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.lora_alpha is not None and self.lora_rank is None:
+            raise ValueError(
+                "`lora_alpha` scales adapters: give `lora_rank` too. Received: "
+                f"lora_alpha={self.lora_alpha}, lora_rank=None."
+            )
+
+        if self.warmup_steps is None and self.steps is not None:
+            object.__setattr__(self, "warmup_steps", self.steps // 10)
+
+    @classmethod
+    def for_task(cls, task, path=None, options=None):
+        """Settings of a task's recipe, of a file and of options.
+
+        Options win over the file, the file over the recipe. Given epochs or
+        steps replace both of the recipe, and its warm-up. Without a given
+        learning rate it is None until `for_model`.
+
+        Args:
+            task: str, its name.
+            path: str or path of a JSON or YAML file, or None.
+            options: argparse.Namespace or dict, or None.
+
+        Raises:
+            FileNotFoundError: if there is no such file.
+            ValueError, TypeError: if values are wrong or contradict each other.
+        """
+        given = given_options(cls, options)
+        if {"steps", "epochs"} <= set(given):
+            raise ValueError("give either --steps or --epochs, not both.")
+        from_file = read_file(cls, path) if path else {}
+        if "epochs" in given:
+            from_file.pop("steps", None)
+        given = {**from_file, **given}
+        defaults = recipe(task)
+        defaults.pop("learning_rate", None)  # which depends on the model too
+        if {"steps", "epochs"} & set(given):
+            # The recipe's warm-up belongs to its own number of steps.
+            for name in ("steps", "epochs", "warmup_steps"):
+                defaults.pop(name, None)
+        return cls(**{**defaults, **given})
+
+    def check_model(self, model_config):
+        """Refuse settings that a model cannot have.
+
+        Args:
+            model_config: XLNetConfig or BertConfig.
+
+        Raises:
+            ValueError: if there is one.
+        """
+        has_memory = "memory_length" in model_config.to_dict()
+        if self.long_documents == "memory" and not has_memory:
+            raise ValueError(
+                '`long_documents` "memory" needs a model with memory, which a '
+                'BERT does not have. Use "windows" or "truncate".'
+            )
+
+    def for_model(self, task, model_config):
+        """The config with a learning rate, by default one for the model.
+
+        Args:
+            task: str, its name.
+            model_config: XLNetConfig or BertConfig.
+
+        Returns:
+            tuple of the FinetuningSettings and a list of str, lines that say
+            why the rate is not the usual one.
+        """
+        if self.learning_rate is not None:
+            return self, []
+        width = model_config.hidden_dim
+        rate = default_rate(width, recipe(task).get("learning_rate", RATE))
+        if self.lora_rank:
+            rate *= LORA_RATE  # few weights that start at zero
+        notes = []
+        if is_small(width):
+            shown = f"{rate:.0e}".replace("e-0", "e-")
+            notes.append(
+                f"rate      {shown}, as the model is small (width {width}); "
+                "--learning-rate sets it"
+            )
+        return dataclasses.replace(self, learning_rate=rate), notes
+
+    def resolve(self, steps_per_epoch):
+        """The config with all numbers of steps known.
+
+        Args:
+            steps_per_epoch: int.
+
+        Returns:
+            FinetuningSettings.
+        """
+        steps = self.steps or max(1, round(self.epochs * steps_per_epoch))
+        interval = self.evaluation_interval or -(-steps // 10)
+        return dataclasses.replace(
+            self,
+            steps=steps,
+            evaluation_interval=interval,
+            checkpoint_interval=self.checkpoint_interval or interval,
+            # Evaluations and checkpoints happen between loops.
+            steps_per_loop=min(self.steps_per_loop, interval),
+        )

@@ -1,0 +1,159 @@
+"""Stopping a run in time: signals, time limits, and what they interrupt."""
+
+import contextlib
+import os
+import signal
+import socket
+import threading
+import time
+
+import tensorflow as tf
+
+from data_pipeline.base import command_line
+from xlnet_tf.training.devices import has_peers
+from xlnet_tf.training.devices import holds_anywhere
+
+_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+class Stop:
+    """Context in which SIGTERM, Ctrl-C and a time limit stop a run.
+
+    Python handles a signal when TensorFlow returns, which is after a whole loop
+    of steps. So a thread notes it at once, in a variable that the loop reads
+    after each step. A second signal interrupts at once.
+
+    With several workers all stop at the same step when any of them was asked
+    to, because they write a checkpoint together: after a loop of training, or
+    after a batch of an evaluation.
+
+    Args:
+        strategy: tf.distribute.Strategy.
+        seconds: float, time until the run is asked to stop as by SIGTERM, or
+            None for no limit.
+
+    Attributes:
+        flag: tf.Variable, bool, whether the loop of training has to end; None
+            with several workers.
+    """
+
+    def __init__(self, strategy, seconds=None):
+        self._strategy = strategy
+        self._received = None  # number of the first signal
+        self._is_announced = self._is_handled = False
+        self._handlers = {}
+        self._timer = None
+        if seconds is not None:
+            self._timer = threading.Timer(max(0, seconds), self._end_of_time)
+            self._timer.daemon = True
+        self.flag = None
+        if not has_peers(strategy):
+            with tf.device("CPU:0"):
+                self.flag = tf.Variable(False, trainable=False)
+
+    def __enter__(self):
+        with contextlib.ExitStack() as stack:
+            try:
+                for number in _SIGNALS:
+                    handler = signal.signal(number, self._handle)
+                    self._handlers[number] = handler
+                stack.callback(self._restore_handlers)
+                self._watch(stack)
+                earlier = command_line.take_signal()
+                if earlier is not None:
+                    self._note(earlier)
+            except ValueError:  # not in the main thread, as in a notebook
+                pass
+            if self._timer is not None:
+                self._timer.start()
+                stack.callback(self._timer.cancel)
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(self, *exception):
+        self._stack.close()
+
+    def _restore_handlers(self):
+        for number, handler in self._handlers.items():
+            signal.signal(number, handler)
+
+    def _watch(self, stack):
+        """Starts the thread that is told the numbers of signals."""
+        reader, writer = socket.socketpair()
+        writer.setblocking(False)
+        before = signal.set_wakeup_fd(
+            writer.fileno(), warn_on_full_buffer=False
+        )
+
+        def watch():
+            with reader:
+                while numbers := reader.recv(1):
+                    if numbers[0] in _SIGNALS:
+                        self._note(numbers[0])
+
+        thread = threading.Thread(target=watch, daemon=True)
+        thread.start()
+        stack.callback(thread.join)
+        stack.callback(writer.close)
+        stack.callback(signal.set_wakeup_fd, before)
+
+    def _note(self, number):
+        """Announces the first request, to the user and to the loop.
+
+        Not in the main thread, which may be tracing a function.
+        """
+        if self._is_announced:
+            return
+        self._is_announced = True
+        self._received = self._received or number
+        # Not sys.stderr, which may be in the middle of writing a line.
+        unit = b"step" if self.flag is not None else b"loop"
+        os.write(
+            2,
+            b"stopping after this %s, with a checkpoint; once more to stop at "
+            b"once\n" % unit,
+        )
+        if self.flag is not None:
+            self.flag.assign(True)
+
+    def _handle(self, number, frame):
+        """Handles a signal in the main thread, once TensorFlow returned."""
+        if self._is_handled:
+            raise KeyboardInterrupt
+        self._is_handled = True
+        self._received = self._received or number
+
+    def _end_of_time(self):
+        os.write(2, b"the time limit is near\n")
+        if self._handlers:
+            os.kill(os.getpid(), signal.SIGTERM)
+        else:
+            self._note(signal.SIGTERM)
+
+    def is_requested(self):
+        """Whether this worker or another one was asked to stop, bool.
+
+        All workers ask together.
+        """
+        return holds_anywhere(self._strategy, self._received is not None)
+
+    @property
+    def exit_status(self):
+        """int, 130 after Ctrl-C; else 143: SIGTERM here or at a peer, time."""
+        return 130 if self._received == signal.SIGINT else 143
+
+
+def time_left(config, begun):
+    """Seconds until a run has to be asked to stop, by its `time_limit`.
+
+    Args:
+        config: PretrainingSettings.
+        begun: float, `time.monotonic()` when the command began.
+
+    Returns:
+        float, negative once it is late; None without a limit.
+    """
+    if config.time_limit_seconds is None:
+        return None
+    passed = time.monotonic() - begun
+    return config.time_limit_seconds - config.grace_period - passed

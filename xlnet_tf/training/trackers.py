@@ -1,0 +1,210 @@
+"""Weights & Biases and MLflow, by their own clients, where asked for.
+
+TensorBoard's files are always written, by `log`.
+"""
+
+import importlib
+import importlib.util
+import os
+
+from data_pipeline.base.files import is_remote
+from data_pipeline.base.files import read_json
+from data_pipeline.base.files import write_json
+from data_pipeline.base.limits import first_line
+
+# The run's own number with the service, so that a resumed run goes on there.
+TRACKER_FILE = "tracker.json"
+
+
+class WandB:
+    """A run of Weights & Biases.
+
+    WANDB_PROJECT, WANDB_MODE and the other variables of its client hold;
+    without WANDB_PROJECT the project is "xlnet_tf".
+
+    Args:
+        directory: path of the run.
+        settings: dict of the config of the run.
+
+    Attributes:
+        ERROR: str, name of the class of the client's errors.
+    """
+
+    ERROR = "Error"
+
+    def __init__(self, directory, settings):
+        wandb = importlib.import_module("wandb")
+        known = _read(directory, "wandb")
+        self._run = wandb.init(
+            project=os.environ.get("WANDB_PROJECT", "xlnet_tf"),
+            name=directory.name,
+            dir=None if is_remote(directory) else str(directory),
+            id=known,
+            resume="allow",
+            config=settings,
+        )
+        # An axis of its own: W&B's steps must rise, but a run that goes on
+        # from its last checkpoint logs the steps after it again.
+        self._run.define_metric("*", step_metric="step")
+        _write(directory, "wandb", self._run.id, known)
+
+    def log(self, step, values):
+        """Log the values of a step."""
+        self._run.log({**values, "step": step})
+
+    def close(self, failed):
+        """End the run, after all was sent."""
+        self._run.finish(exit_code=int(failed))
+
+
+class MLflow:
+    """A run of MLflow.
+
+    MLFLOW_TRACKING_URI, MLFLOW_EXPERIMENT_NAME and the other variables of its
+    client hold.
+
+    Args:
+        directory, settings: as of WandB.
+
+    Attributes:
+        ERROR: as of WandB.
+    """
+
+    ERROR = "MlflowException"
+
+    def __init__(self, directory, settings):
+        self._mlflow = importlib.import_module("mlflow")
+        known = _read(directory, "mlflow")
+        run = self._mlflow.start_run(
+            run_id=known, run_name=None if known else directory.name
+        )
+        if known is None:
+            self._mlflow.log_params(settings)
+        _write(directory, "mlflow", run.info.run_id, known)
+
+    def log(self, step, values):
+        """Log the values of a step."""
+        self._mlflow.log_metrics(values, step=step)
+
+    def close(self, failed):
+        """End the run."""
+        self._mlflow.end_run("FAILED" if failed else "FINISHED")
+
+
+class Tracker:
+    """A run of a service, whose failures do not end the training.
+
+    Args:
+        name: str, "wandb" or "mlflow".
+        directory, settings: as of WandB.
+        tell: function of a line of text.
+
+    Raises:
+        ValueError: if the client cannot begin its run, or not find it again.
+    """
+
+    def __init__(self, name, directory, settings, tell):
+        self._name, self._tell_user = name, tell
+        self._error = getattr(
+            importlib.import_module(name), _SERVICES[name].ERROR
+        )
+        self._told = False
+        try:
+            self._run = _SERVICES[name](directory, settings)
+        except self._error as error:
+            file = directory / TRACKER_FILE
+            known = (
+                f" It is the run of {file}; without that file, another begins."
+                if _read(directory, name)
+                else ""
+            )
+            raise ValueError(
+                f"--log-to {name}: {_sentence(error)}{known}"
+            ) from error
+
+    def log(self, kind, step, scalars):
+        """Log the values of a step; tell of the first failure.
+
+        Args:
+            kind: str, "train" or "eval".
+            step: int.
+            scalars: dict of str to number.
+        """
+        values = {f"{kind}/{name}": value for name, value in scalars.items()}
+        try:
+            self._run.log(step, values)
+        except self._error as error:
+            self._tell(error)
+
+    def close(self, failed):
+        """End the run.
+
+        Args:
+            failed: bool, whether an error ended the training.
+        """
+        try:
+            self._run.close(failed)
+        except self._error as error:
+            self._tell(error)
+
+    def _tell(self, error):
+        if not self._told:
+            self._told = True
+            self._tell_user(
+                f"--log-to {self._name}: {_sentence(error)} Training does "
+                "not depend on it, and metrics.jsonl has every value."
+            )
+
+
+_SERVICES = {"wandb": WandB, "mlflow": MLflow}
+
+
+def check_tracker(name):
+    """Refuse a service whose client is not installed.
+
+    Args:
+        name: str, a value of `log_to`.
+
+    Raises:
+        ValueError: if it is missing.
+    """
+    if name in _SERVICES and importlib.util.find_spec(name) is None:
+        raise ValueError(
+            f"--log-to {name} needs its client, which is not installed: "
+            f"pip install {name}."
+        )
+
+
+def make_tracker(config, directory, tell):
+    """Begin, or go on with, the run of a service.
+
+    Args:
+        config: PretrainingSettings, of which `log_to` names the service.
+        directory: path of the run.
+        tell: function of a line of text.
+
+    Returns:
+        Tracker, or None for "tensorboard" alone.
+
+    Raises:
+        ValueError: as of Tracker.
+    """
+    if config.log_to not in _SERVICES:
+        return None
+    return Tracker(config.log_to, directory, config.to_dict(), tell)
+
+
+def _sentence(error):
+    return f"{first_line(error).removesuffix('.')}."
+
+
+def _read(directory, name):
+    file = directory / TRACKER_FILE
+    return read_json(file).get(name) if file.is_file() else None
+
+
+def _write(directory, name, number, known):
+    if number != known:
+        file = directory / TRACKER_FILE
+        earlier = read_json(file) if file.is_file() else {}
+        write_json(file, {**earlier, name: number})
