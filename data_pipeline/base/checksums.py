@@ -59,8 +59,8 @@ def verify_checksums(directory, names=None, listing=CHECKSUMS_FILE):
     """Compare files of a directory with its `SHA256SUMS`.
 
     Args:
-        directory: path. Without the file nothing is compared: directories
-            that were written before it existed have none.
+        directory: path. Without the file nothing is compared: models in the
+            formats of others have none.
         names: list of str, paths below the directory, or None for all that
             are listed. Files that are not listed are passed over.
         listing: str, name of the file of digests.
@@ -127,11 +127,9 @@ def pop_digest(fields, name=_DIGEST):
         name: as in `with_digest`.
 
     Returns:
-        bool, whether the other fields are those that were written, or None
-        if there is no such field: earlier versions wrote none.
+        bool, whether the field is there and the others are as written.
     """
-    digest = fields.pop(name, None)
-    return None if digest is None else digest == _digest_of(fields)
+    return fields.pop(name, None) == _digest_of(fields)
 
 
 def _digest_of(fields):
