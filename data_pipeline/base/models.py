@@ -64,7 +64,7 @@ def as_model_path(path):
 
 
 def read_run(directory):
-    """What a run is, from its `run.json`.
+    """Read the `run.json` of a run.
 
     Args:
         directory: path of the run.

@@ -176,6 +176,12 @@ def test_presets_are_read_with_or_without_its_head(tmp_path):
             assert np.ptp(as_numpy(outputs["next_sentence_loss"])) > 0
         else:
             assert "next_sentence_loss" not in outputs
+    masked = XLNetPretrainer(small_backbone(), "masked", next_sentence_weight=1)
+    masked.save_to_preset(tmp_path / "masked")
+    model = XLNetPretrainer.from_preset(
+        tmp_path / "masked", next_sentence_weight=0.0
+    )
+    assert [x.name for x in model.objectives] == ["masked"]
 
 
 def test_other_formats_say_that_they_leave_it_out(tmp_path, capsys):

@@ -344,9 +344,13 @@ class XLNetPretrainer(GeneratingModel, LanguageModelTask):
         return found
 
     def get_config(self):
+        objectives = self.objectives
+        # Kept by its weight alone, which `from_preset` can then replace.
+        if type(objectives[-1]) is NextSentence:
+            objectives = objectives[:-1]
         return {
             **super().get_config(),
-            "objective": configs_of(self.objectives),
+            "objective": configs_of(objectives),
             "next_sentence_weight": self.next_sentence_weight,
             "memory": self.memory
             and keras.saving.serialize_keras_object(self.memory),
