@@ -370,7 +370,7 @@ ERRORS = [
     ({}, {}, ["--records", "nowhere"], "manifest"),
     ({}, {}, ["--preset", "nowhere"], "no directory nowhere"),
     ({}, {}, ["--strategy", "gpu"], "strategy.*must be one of"),
-    ({}, {}, ["--memory-length", "-3"], "memory_length.*at least 0"),
+    ({}, {}, ["--memory-length", "-3"], "memory_length.*from 0 up"),
     ({}, {"step": 3}, [], "unknown fields: step; did you mean steps"),
     (
         {},
