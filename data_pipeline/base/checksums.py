@@ -60,7 +60,7 @@ def verify_checksums(directory, names=None, listing=CHECKSUMS_FILE):
 
     Args:
         directory: path. Without the file nothing is compared: directories
-            that were written before it existed have none.
+            from elsewhere have none.
         names: list of str, paths below the directory, or None for all that
             are listed. Files that are not listed are passed over.
         listing: str, name of the file of digests.
@@ -127,11 +127,10 @@ def pop_digest(fields, name=_DIGEST):
         name: as in `with_digest`.
 
     Returns:
-        bool, whether the other fields are those that were written, or None
-        if there is no such field: earlier versions wrote none.
+        bool, whether the other fields are those that were written; False
+        without the field.
     """
-    digest = fields.pop(name, None)
-    return None if digest is None else digest == _digest_of(fields)
+    return fields.pop(name, None) == _digest_of(fields)
 
 
 def _digest_of(fields):

@@ -130,8 +130,10 @@ def _place(exports):
 
 def _read(file):
     """dict of what the run has noted, empty without the file."""
-    noted = read_json_object(file) if file.is_file() else {}
-    if pop_digest(noted) is False:
+    if not file.is_file():
+        return {}
+    noted = read_json_object(file)
+    if not pop_digest(noted):
         raise ValueError(
             f"{file} is damaged: it is not what a run writes. Remove it: the "
             "exports so far are then kept."

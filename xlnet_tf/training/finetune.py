@@ -250,7 +250,6 @@ def identity_of(task, options):
         "examples": len(data.train),
         "training_examples": digest_of_examples({"train": data.train}),
         "held_out_examples": digest_of_examples(data.evaluation),
-        "held_out_by_class": data.by_class,
         "held_out_seed": data.seed,
         "preset_weights": weights,
         "random_start": options.random_start,
