@@ -11,14 +11,15 @@ import tensorflow as tf
 import xlnet_tf
 from data_pipeline.base.checksums import verify_checksums
 from data_pipeline.base.files import as_path
-from data_pipeline.base.files import read_json
 from data_pipeline.base.files import read_json_lines
 from data_pipeline.base.files import write_json
+from data_pipeline.base.formats import FORMAT_VERSION
 from data_pipeline.base.models import METRICS_FILE
 from data_pipeline.base.models import RUN_FILE
+from data_pipeline.base.models import read_run
+from saved_models import versions
 from saved_models import warm_up
 
-FILE = "model_card.json"
 SETTINGS_FILE = "settings.json"
 # A larger example is replaced by its shape.
 _MOST_VALUES = 1000
@@ -38,6 +39,7 @@ def write_card(directory, model, tokenizer, settings, module, traced, source):
     """
     config = getattr(model, "backbone", model).config
     card = {
+        FORMAT_VERSION: versions.EXPORT_VERSION,
         "model": type(model).__name__,
         "config": config.to_dict(),
         "num_parameters": module.num_parameters,
@@ -62,7 +64,7 @@ def write_card(directory, model, tokenizer, settings, module, traced, source):
     }
     extra = directory / warm_up.DIRECTORY
     extra.mkdir(exist_ok=True)
-    write_json(extra / FILE, card)
+    write_json(directory / versions.CARD_FILE, card)
     write_json(extra / SETTINGS_FILE, settings.to_dict())
 
 
@@ -77,7 +79,8 @@ def training_facts(source):
         lines of metrics.jsonl) if these exist; None without a run.
 
     Raises:
-        ValueError: if run.json is not as it was written.
+        ValueError: if run.json is not as it was written, or has another
+            version of the format.
     """
     if source is None:
         return None
@@ -88,10 +91,7 @@ def training_facts(source):
     else:
         return None
     verify_checksums(directory, [RUN_FILE])
-    try:
-        facts = {"run": read_json(directory / RUN_FILE)}
-    except ValueError:
-        facts = {"run": None}
+    facts = {"run": read_run(directory)}
     names = {"train": "last", "eval": "last_evaluation"}
     for values in read_json_lines(directory / METRICS_FILE):
         if values.get("kind") in names:

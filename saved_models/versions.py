@@ -6,6 +6,12 @@ and renamed.
 
 from data_pipeline.base.files import as_path
 from data_pipeline.base.files import is_remote
+from data_pipeline.base.files import read_json_object
+from data_pipeline.base.formats import FORMAT_VERSION
+from data_pipeline.base.formats import check_version
+
+CARD_FILE = "assets.extra/model_card.json"  # in an export
+EXPORT_VERSION = 1  # of the format of an export, in its card
 
 # Folders of the package, beside which exports land in a clone of the project.
 _RESERVED = ("signatures", "client", "serving")
@@ -99,3 +105,20 @@ def latest_version(directory):
             "python -m saved_models.export."
         )
     return max(versions, key=lambda path: int(path.name))
+
+
+def check_format(directory):
+    """Refuse an export of another version of the format.
+
+    A SavedModel of another program, which has no model card, passes.
+
+    Args:
+        directory: path of the SavedModel.
+
+    Raises:
+        ValueError: if its card has another version, or is no JSON object.
+    """
+    file = directory / CARD_FILE
+    if file.is_file():
+        found = read_json_object(file).get(FORMAT_VERSION)
+        check_version(file, found, EXPORT_VERSION)

@@ -207,7 +207,7 @@ def _read(options, config, begun):
         columns=options.columns,
         fraction=config.hold_out,
         # Of a run of several seeds, that of the first.
-        seed=(begun or {}).get("held_out_seed", config.seed),
+        seed=begun["held_out_seed"] if begun else config.seed,
     )
     if data.labels and data.task.labels is None:
         labels = labels_of_head(

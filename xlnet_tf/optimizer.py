@@ -297,16 +297,13 @@ class AdamW(keras.optimizers.AdamW):
         return grads_and_vars
 
     def get_config(self):
-        config = {
+        return {
             **super().get_config(),
             "gradients_are_summed": self.gradients_are_summed,
             "layer_decay": self.layer_decay,
             "layer_decay_on": self.layer_decay_on,
+            "num_layers": self.num_layers,
         }
-        if self.num_layers is not None and self.layer_decay != 1:
-            # Only in this case: older versions can read the other files.
-            config["num_layers"] = self.num_layers
-        return config
 
 
 def _dense(gradient):

@@ -59,8 +59,8 @@ def verify_checksums(directory, names=None, listing=CHECKSUMS_FILE):
     """Compare files of a directory with its `SHA256SUMS`.
 
     Args:
-        directory: path. Without the file nothing is compared: directories
-            from elsewhere have none.
+        directory: path. Without the file nothing is compared: models in the
+            formats of others have none.
         names: list of str, paths below the directory, or None for all that
             are listed. Files that are not listed are passed over.
         listing: str, name of the file of digests.
@@ -127,8 +127,7 @@ def pop_digest(fields, name=_DIGEST):
         name: as in `with_digest`.
 
     Returns:
-        bool, whether the other fields are those that were written; False
-        without the field.
+        bool, whether the field is there and the others are as written.
     """
     return fields.pop(name, None) == _digest_of(fields)
 

@@ -8,6 +8,9 @@ import os
 import pathlib
 
 from data_pipeline.base.files import as_path
+from data_pipeline.base.files import read_json_object
+from data_pipeline.base.formats import FORMAT_VERSION
+from data_pipeline.base.formats import check_version
 
 # Presets that come with the package, each a directory that `save_to_preset`
 # wrote.
@@ -15,6 +18,7 @@ SHIPPED = pathlib.Path(__file__).parents[2] / "xlnet_tf" / "presets"
 # Directory of the model in a run: of pretraining the last, else the best one.
 _OF_A_RUN = ("preset", "best")
 RUN_FILE = "run.json"  # what a run is, and what it reads
+RUN_VERSION = 1  # of the format of a run, in its `run.json`
 TRAINING_FILE = "training.json"  # its settings, as `--training` reads them
 METRICS_FILE = "metrics.jsonl"
 RESULTS_FILE = "results.json"  # of fine-tuning
@@ -57,6 +61,25 @@ def as_model_path(path):
             if (path / name).is_dir():
                 return path / name
     return path
+
+
+def read_run(directory):
+    """What a run is, from its `run.json`.
+
+    Args:
+        directory: path of the run.
+
+    Returns:
+        dict.
+
+    Raises:
+        ValueError: if the file is no JSON object, or has another version of
+            the format.
+    """
+    file = directory / RUN_FILE
+    facts = read_json_object(file)
+    check_version(file, facts.get(FORMAT_VERSION), RUN_VERSION)
+    return facts
 
 
 def near_shipped(path):

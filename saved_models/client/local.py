@@ -10,6 +10,7 @@ from data_pipeline.base.checksums import verify_checksums
 from data_pipeline.base.files import local_copy
 from data_pipeline.base.urls import UrlPath
 from saved_models.client.client import request_arrays
+from saved_models.versions import check_format
 from saved_models.versions import latest_version
 
 _WHERE = "\n\t [["  # TensorFlow's messages name the operation after this
@@ -44,8 +45,8 @@ def load(
 
     Raises:
         FileNotFoundError: if there is no SavedModel.
-        ValueError: if it is damaged, holds other operations, or cannot be
-            loaded.
+        ValueError: if it is damaged, has another version of the format, holds
+            other operations, or cannot be loaded.
 
     Example:
 
@@ -85,8 +86,8 @@ class Predictor:
 
     Raises:
         FileNotFoundError: if there is no SavedModel.
-        ValueError: if it is damaged, holds other operations, or cannot be
-            loaded.
+        ValueError: if it is damaged, has another version of the format, holds
+            other operations, or cannot be loaded.
     """
 
     def __init__(self, directory, verify=True, trust=False):
@@ -99,6 +100,7 @@ class Predictor:
         path = latest_version(directory)
         if verify:
             verify_checksums(path)
+        check_format(path)
         if not trust:
             found = as_checked(check_operations(path), path)
         elif isinstance(path, UrlPath):

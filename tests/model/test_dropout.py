@@ -176,7 +176,7 @@ def test_replicas_have_seeds_of_their_own():
 
 @pytest.mark.parametrize("name", ["xlnet", "bert"])
 def test_each_mask_of_a_layer_has_its_seed(name):
-    """As layers of earlier versions drew them: attention's first."""
+    """Attention's first, then in the order in which they are applied."""
     if name == "xlnet":
         config = xlnet_tf.XLNetConfig.from_size("tiny", dropout=0.5)
         block = XLNetBlock(config)

@@ -274,12 +274,6 @@ def test_a_memory_is_rebuilt_from_its_config():
     assert shapes == [(B, M, SIZES["hidden_dim"])] * SIZES["num_layers"]
 
 
-def test_the_former_name_is_read():
-    config = pretrainer().attach_memory(B).get_config()
-    config["hide_empty"] = not config.pop("mask_unwritten")
-    assert StatefulMemory.from_config(config).mask_unwritten
-
-
 def filled(mask_unwritten=True):
     model = pretrainer()
     memory = model.attach_memory(B, mask_unwritten=mask_unwritten)

@@ -167,6 +167,7 @@ def test_the_title_and_the_last_value_of_a_run(tmp_path):
     name = f"{tmp_path.name}/mine"
     assert figure.axes[0].get_title(loc="left") == name
     facts = {
+        "format_version": 1,
         "model": {"num_layers": 2, "hidden_dim": 16},
         "records": {"records": 1200, "sequence_length": 32},
     }

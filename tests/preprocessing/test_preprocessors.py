@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 import tensorflow as tf
 
+from data_pipeline.base.checksums import add_checksums
 from data_pipeline.tokenization.tokenizer import Tokenizer
 from tests.features.test_packing import NAMES
 from tests.features.test_packing import oracle
@@ -203,24 +204,6 @@ def test_options_fill_the_blanks_of_questions():
     check(preprocessor.with_settings(fill_blanks=False)(data), behind)
 
 
-def test_models_of_earlier_versions_read_options_behind_questions(tmp_path):
-    preprocessor = make(XLNetMultipleChoicePreprocessor)
-    saved = preprocessor.get_config()
-    assert XLNetMultipleChoicePreprocessor.from_config(saved).fill_blanks
-    saved.pop("fill_blanks")
-    again = XLNetMultipleChoicePreprocessor.from_config(saved)
-    assert again.get_config() == {**saved, "fill_blanks": False}
-    preprocessor.save_to_preset(tmp_path)
-    assert XLNetMultipleChoicePreprocessor.from_preset(tmp_path).fill_blanks
-    file = tmp_path / "preprocessor.json"
-    settings = json.loads(file.read_text())
-    settings["config"].pop("fill_blanks")
-    file.write_text(json.dumps(settings))
-    (tmp_path / "SHA256SUMS").unlink()
-    again = XLNetMultipleChoicePreprocessor.from_preset(tmp_path)
-    assert not again.fill_blanks
-
-
 WORDS = [FIRSTS[0].split(), ["1,", "x3,"], [], ["Ba", "\u200b", "co"]]
 WORDS.append(" ".join(FIRSTS[1:6]).split())  # longer than a sequence
 TAGS = [[n % 5 + 1 for n in range(len(words))] for words in WORDS]
@@ -356,6 +339,18 @@ def test_a_directory_without_settings_gives_the_defaults(tmp_path):
     found = XLNetTextClassifierPreprocessor.from_preset(tmp_path)
     expected = XLNetTextClassifierPreprocessor(tiny_tokenizer())
     assert found.get_config() == expected.get_config()
+
+
+def test_settings_of_another_format_are_refused(tmp_path):
+    make().save_to_preset(tmp_path)
+    file = tmp_path / "preprocessor.json"
+    saved = json.loads(file.read_text())
+    assert saved.pop("format_version") == 1
+    for version, shown in ({}, "no form"), ({"format_version": 2}, "the .* 2,"):
+        file.write_text(json.dumps({**saved, **version}))
+        add_checksums(tmp_path, [file.name])
+        with pytest.raises(ValueError, match=f"r.json has {shown}.*version 1"):
+            XLNetTextClassifierPreprocessor.from_preset(tmp_path)
 
 
 def test_damaged_settings_are_named(tmp_path):

@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+import shutil
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ import tensorflow as tf
 import tensorflow_text
 
 import saved_models
+from data_pipeline.base.checksums import add_checksums
 from data_pipeline.base.checksums import verify_checksums
 from data_pipeline.base.files import copy_tree
 from data_pipeline.tokenization.tokenizer import Tokenizer
@@ -200,10 +202,23 @@ def test_settings_can_be_given_back(classifier_export):
     assert ExportSettings.read(file, {"max_batch": 3}).max_batch == 3
 
 
+def test_another_format_is_refused(classifier_export, tmp_path):
+    path = shutil.copytree(classifier_export, tmp_path / "copy" / "1")
+    name = "assets.extra/model_card.json"
+    card = json.loads((path / name).read_text("utf-8"))
+    assert card.pop("format_version") == 1
+    for version, shown in ({}, "no form"), ({"format_version": 2}, "the .* 2,"):
+        (path / name).write_text(json.dumps({**card, **version}))
+        add_checksums(path, [name])
+        message = f"1/{name} has {shown}.* reads version 1 alone. Write it"
+        with pytest.raises(ValueError, match=message):
+            saved_models.load(path.parent)
+
+
 def test_training_facts(tmp_path):
     assert model_card.training_facts(None) is None
     assert model_card.training_facts(tmp_path) is None
-    run = {"steps": 9}
+    run = {"format_version": 1, "steps": 9}
     (tmp_path / "run.json").write_text(json.dumps(run), encoding="utf-8")
     assert model_card.training_facts(tmp_path) == {"run": run}
     lines = [

@@ -165,7 +165,8 @@ def test_lengths_are_those_of_the_task_unless_given(exports, tmp_path):
 
 
 def test_windows_are_those_of_the_run_unless_given(exports, tmp_path):
-    settings = {"training": {"long_documents": "windows"}}
+    settings = {"format_version": 1}
+    settings["training"] = {"long_documents": "windows"}
     shared_task("classifier").save_to_preset(tmp_path / "best")
     shared_task("questions").save_to_preset(tmp_path / "questions")
 

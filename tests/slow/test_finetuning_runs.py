@@ -1,7 +1,4 @@
-"""Fine-tuning: replicas, resuming, kills, patience, and that it learns.
-
-Every kind of task is run in `test_earlier_runs.py`.
-"""
+"""Fine-tuning: all tasks, replicas, resuming, kills, and that it learns."""
 
 import functools
 import json
@@ -18,6 +15,7 @@ from data_pipeline.base import command_line
 from data_pipeline.features.batches import Batches
 from data_pipeline.tasks.catalog import find_task
 from saved_models.export import export_model
+from tests.support import artefacts
 from tests.support import finetuning_fixtures as fixtures
 from tests.support.finetuning_steps import encoded
 from tests.support.finetuning_steps import make_examples
@@ -27,7 +25,10 @@ from xlnet_tf import generate
 from xlnet_tf.training import finetune as training
 from xlnet_tf.training.devices import make_step_counter
 from xlnet_tf.training.evaluation import Evaluator
+from xlnet_tf.training.evaluation import columns_of_run
+from xlnet_tf.training.evaluation import evaluate_task
 from xlnet_tf.training.evaluation import padded_lengths
+from xlnet_tf.training.evaluation import settings_of_run
 from xlnet_tf.training.on_tensorflow import Steps
 from xlnet_tf.training.on_tensorflow import TensorFlow
 from xlnet_tf.training.update import make_optimizer
@@ -100,6 +101,43 @@ def options(directory, preset, **settings):
 
 def lines(file):
     return [json.loads(x) for x in file.read_text("utf-8").splitlines()]
+
+
+@pytest.mark.parametrize(
+    ("task", "held_out", "settings"),
+    [
+        ("classification", "dev.tsv", {}),
+        ("classification", "dev.tsv", {"long_documents": "memory"}),
+        ("classification", "dev.tsv", {"long_documents": "windows"}),
+        ("regression", "dev.tsv", {}),
+        ("ranking", "dev.tsv", {}),
+        ("race", None, {}),
+        ("ner", "dev.conll", {}),
+        ("squad-2.0", "dev-v2.0.json", {}),
+    ],
+    ids=lambda x: x.get("long_documents", "-") if isinstance(x, dict) else x,
+)
+def test_every_kind_of_task_is_run(tmp_path, preset, task, held_out, settings):
+    """From files to answers; the same file is held out and predicted."""
+    data, output = artefacts.TASKS / task, tmp_path / "run"
+    argv = ["--task", task, "--data", data, "--preset", preset]
+    argv += ["--output", output, "--strategy", "one_device"]
+    argv += ["--training", fixtures.write_training(tmp_path, **settings)]
+    argv += ["--predict", data / held_out] if held_out else []
+    assert fixtures.run(*argv) == 0
+    results = json.loads((output / "results.json").read_text())
+    assert (results["task"], results["steps"]) == (task, 6)
+    rows = lines(output / "held_out_predictions.jsonl")
+    assert len(rows) > 4
+    if held_out:
+        assert lines(output / "predictions.jsonl") == rows
+    # What was kept is the best model, which gives these answers.
+    model = xlnet_tf.load(output)
+    found = evaluate_task(
+        *(model, task, data, None, settings_of_run(output)),
+        of_run=columns_of_run(output),
+    )[0]
+    assert found[results["metric"]] == pytest.approx(results["value"])
 
 
 def test_a_classifier_learns(tmp_path, preset):

@@ -5,8 +5,9 @@ import sys
 import tarfile
 import zipfile
 
+import xlnet_tf
 from tests.conftest import ROOT
-from tests.house import earlier
+from tests.support import finetuning_fixtures as fixtures
 from tests.support.wheel import build
 
 PACKAGES = ("data_pipeline", "saved_models", "xlnet_tf")
@@ -50,15 +51,19 @@ def test_what_a_release_uploads_holds_the_packages_and_nothing_else(tmp_path):
 
 def test_keras_finds_the_classes_in_a_fresh_process(tmp_path):
     """Whatever is imported first, and though no class was used before."""
-    for name in earlier.KERAS_FILES:
-        earlier.restore(f"presets/{name}", tmp_path / name)
+    pretrainer = fixtures.write_preset(tmp_path / "preset")
+    names = "pretrainer.keras", "classifier.keras"
+    model = xlnet_tf.XLNetPretrainer.from_preset(pretrainer)
+    model.save(tmp_path / names[0])
+    model = xlnet_tf.XLNetTextClassifier.from_preset(pretrainer, num_classes=2)
+    model.save(tmp_path / names[1])
     for number, imports in enumerate(
         (
             "import xlnet_tf; xlnet_tf.StatefulMemory; import keras",
             "import tensorflow, keras; from xlnet_tf import XLNetConfig",
         )
     ):
-        name = earlier.KERAS_FILES[number]
+        name = names[number]
         program = (
             f"{imports}\n"
             f"model = keras.models.load_model({str(tmp_path / name)!r})\n"

@@ -15,8 +15,9 @@ import filelock
 
 from tests.support.samples import tiny_sentences
 
-EARLIER = pathlib.Path(__file__).parents[1] / "golden" / "earlier"
-TOKENIZER = EARLIER / "spiece.model"
+_GOLDEN = pathlib.Path(__file__).parents[1] / "golden"
+TASKS = _GOLDEN / "tasks"  # data of each, by the name of the task
+TOKENIZER = _GOLDEN / "spiece.model"
 LENGTH = 32  # tokens of a record
 STEPS = 6  # of pretraining
 RESUMED_FROM = 2
@@ -145,7 +146,7 @@ class Artefacts:
         from xlnet_tf import finetune
 
         task, data, held_out = FINETUNED[name]
-        data = EARLIER / "finetuning" / "data" / data
+        data = TASKS / data
         training = self.directory / "finetuning.json"
         training.write_text(json.dumps(FINETUNING))
         _run(

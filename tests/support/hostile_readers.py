@@ -234,7 +234,8 @@ def _run_files(path):
     )
     write_results(path, results)
     (path / "SHA256SUMS").unlink()
-    (path / "run.json").write_text('{"task": "rte", "training": {"seed": 1}}')
+    run = {"format_version": 1, "task": "rte", "training": {"seed": 1}}
+    (path / "run.json").write_text(json.dumps(run))
     (path / "metrics.jsonl").write_text('{"kind": "train", "step": 1}\n' * 3)
 
     def read(path):

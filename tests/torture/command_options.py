@@ -7,14 +7,17 @@ import itertools
 import json
 import os
 import re
+import shutil
 import signal
 import stat
 import unittest.mock
 
+import xlnet_tf
 from data_pipeline.base import command_line
 from tests.house import options
-from tests.house.earlier import restore
+from tests.support.artefacts import TASKS
 from tests.support.artefacts import TOKENIZER
+from tests.support.artefacts import Artefacts
 from tests.support.samples import tiny_sentences
 
 TRIALS = 2000
@@ -121,14 +124,21 @@ class Inputs:
         text = self.write("text.txt", "\n".join(tiny_sentences(150)).encode())
         tokenizer = self.write("whole.model", TOKENIZER.read_bytes())
         data = directory / "data"
-        restore("finetuning/data/classification", data)
+        shutil.copytree(TASKS / "classification", data)
         model, classifier = directory / "model", directory / "classifier"
         records, run = directory / "records", directory / "run"
-        restore("records/compact", records)
-        restore("run", run)
+        artefacts = Artefacts(directory / "artefacts")
+        shutil.copytree(artefacts.get("records"), records)
         if with_models:
-            restore("presets/pretrainer", model)
-            restore("presets/classifier", classifier)
+            shutil.copytree(artefacts.get("pretrained"), run)
+            shutil.copytree(run / "preset", model)
+            task = xlnet_tf.XLNetTextClassifier.from_preset(
+                model, num_classes=2, labels=["no", "yes"]
+            )
+            task.save_to_preset(classifier)
+        else:
+            run.mkdir()
+            self.write("run/metrics.jsonl", b'{"kind": "train", "step": 1}\n')
         rows = self.write("rows.jsonl", b'{"text": "ba", "prompt": "ba"}\n')
         self.usual = {
             "data_pipeline.build_records": {
@@ -189,7 +199,7 @@ class Inputs:
         ]
         # Not those, which later commands need.
         there = directory / "there"
-        restore("finetuning/data/classification", there)
+        shutil.copytree(TASKS / "classification", there)
         self.outputs = [there, there / "train.tsv", "1", "größer/a.png", *wrong]
 
     def write(self, name, content):

@@ -3,8 +3,8 @@
 Bits are flipped, and files cut, emptied, zeroed in part or removed, of the
 newest of three checkpoints and of the file that names it. What is restored is
 always one of the three as it was saved; where it is not the newest, a message
-names that one. Every second time there are no digests, as in runs of earlier
-versions, which TensorFlow's own have to do for.
+names that one. Every second time there are no digests, as after a kill before
+they were written; TensorFlow's own have to do then.
 """
 
 import shutil

@@ -11,7 +11,7 @@ from tests.support import artefacts
 from xlnet_tf import evaluate
 from xlnet_tf.training import evaluation
 
-DATA = artefacts.EARLIER / "finetuning" / "data"
+DATA = artefacts.TASKS
 
 
 def run(model, task, data, *more):

@@ -147,7 +147,7 @@ def options(preset, output, task="classification", **settings):
     output.parent.mkdir(parents=True, exist_ok=True)
     file = output.parent / "training.json"
     file.write_text(json.dumps({**artefacts.FINETUNING, **settings}))
-    data = artefacts.EARLIER / "finetuning" / "data" / task
+    data = artefacts.TASKS / task
     argv = ["--task", task, "--data", data, "--preset", preset]
     argv += ["--output", output, "--training", file]
     return [str(x) for x in (*argv, "--strategy", "one_device")]
@@ -172,7 +172,7 @@ def test_what_a_classifier_leaves(finetuned):
     predicted = json_lines(output / "predictions.jsonl")
     held_out = json_lines(output / "held_out_predictions.jsonl")
     assert [x["label"] for x in predicted] == [x["label"] for x in held_out]
-    data = artefacts.EARLIER / "finetuning/data/classification/dev.tsv"
+    data = artefacts.TASKS / "classification/dev.tsv"
     rows = [x.split("\t") for x in data.read_text().splitlines()[1:]]
     for number, (one, row) in enumerate(zip(held_out, rows, strict=True)):
         assert (one["row"], one["text"]) == (number + 2, row[0])
@@ -228,7 +228,7 @@ def test_a_finished_run_only_predicts(finetuned, pretrained, tmp_path, capsys):
     (output / "checkpoints").mkdir()
     (output / "checkpoints" / "ckpt-4.index").touch()
     argv = options(pretrained / "preset", output)
-    data = artefacts.EARLIER / "finetuning/data/classification/dev.tsv"
+    data = artefacts.TASKS / "classification/dev.tsv"
     assert command_line.run(finetune.main, [*argv, "--predict", str(data)]) == 0
     assert json_lines(output / "predictions.jsonl") == before
     said = capsys.readouterr()

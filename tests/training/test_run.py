@@ -12,6 +12,7 @@ import pytest
 import tensorflow as tf
 
 import xlnet_tf
+from data_pipeline.base.checksums import add_checksums
 from data_pipeline.tasks.catalog import find_task
 from data_pipeline.tasks.examples import TextExample
 from data_pipeline.tasks.task_data import TaskData
@@ -21,6 +22,7 @@ from xlnet_tf.training import loop
 from xlnet_tf.training.directory import check_same
 from xlnet_tf.training.directory import claim_identity
 from xlnet_tf.training.directory import claimed
+from xlnet_tf.training.directory import first_begun
 from xlnet_tf.training.directory import opened
 from xlnet_tf.training.exports import keep_newest
 from xlnet_tf.training.exports import note_export
@@ -150,6 +152,31 @@ def test_a_changed_file_is_not_resumed_from(enter):
             enter()
         file.write_text(text)
     enter()
+
+
+@pytest.mark.parametrize("version", [None, 2, "1"])
+def test_another_format_is_refused(enter, version):
+    file = enter() / "run.json"
+    facts = json.loads(file.read_text())
+    assert facts.pop("format_version") == 1
+    if version is not None:
+        facts["format_version"] = version
+    file.write_text(json.dumps(facts))
+    add_checksums(file.parent, ["run.json"])
+    shown = (
+        "no format" if version is None else f"the format version {version!r}"
+    )
+    message = (
+        f"run/run.json has {shown}.* reads version 1 alone. Write it again"
+    )
+    with pytest.raises(ValueError, match=message):
+        enter()
+    with pytest.raises(ValueError, match=message):
+        first_begun([file.parent], "results.json")
+    # Without a step there is nothing to lose, and the run starts over.
+    (file.parent / "checkpoints" / "ckpt-2.index").unlink()
+    enter()
+    assert json.loads(file.read_text())["format_version"] == 1
 
 
 def test_one_program_at_a_time(tmp_path):

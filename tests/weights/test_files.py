@@ -9,9 +9,12 @@ import sys
 import pytest
 
 from data_pipeline.base import files
+from data_pipeline.base import formats
 from data_pipeline.base.checksums import CHECKSUMS_FILE
 from data_pipeline.base.checksums import add_checksums
+from data_pipeline.base.checksums import pop_digest
 from data_pipeline.base.checksums import verify_checksums
+from data_pipeline.base.checksums import with_digest
 from data_pipeline.base.checksums import write_checksums
 from data_pipeline.base.files import as_path
 from data_pipeline.base.files import is_remote
@@ -133,6 +136,30 @@ def test_json_files(tmp_path):
         file.write_bytes(content)
         with pytest.raises(ValueError, match=message):
             read(file)
+
+
+def test_versions_of_formats():
+    formats.check_version("a.json", 3, 3)
+    for found, shown in (
+        (None, "no format version"),
+        (2, "the format version 2"),
+        (4, "the format version 4"),
+        ("3", "the format version '3'"),
+        (True, "the format version True"),
+        ([3] * 10**6, r"the format version \[3, 3"),
+    ):
+        message = f"a.json has {shown}.*, and this release reads version 1 "
+        with pytest.raises(ValueError, match=message) as told:
+            formats.check_version("a.json", found, 1)
+        assert len(str(told.value)) < 250
+
+
+def test_a_digest_in_a_json_object():
+    fields = with_digest({"a": 1})
+    assert pop_digest(dict(fields))
+    assert not pop_digest({**fields, "a": 2})
+    assert not pop_digest({"a": 1})
+    assert not pop_digest({"a": 1, "sha256": None})
 
 
 def test_a_digest_is_of_names_and_values(tmp_path):

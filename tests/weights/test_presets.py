@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import xlnet_tf
+from data_pipeline.base.checksums import add_checksums
 from tests.conftest import ROOT
 from tests.support.oracle import M
 from tests.support.oracle import as_numpy
@@ -158,6 +159,24 @@ def test_a_type_can_be_chosen_and_weights_left_out(kept, pretrainer):
     model = XLNetPretrainer.from_preset(kept, load_weights=False)
     assert model.config == pretrainer.config
     assert largest_difference(model.weights, pretrainer.weights) > 0.1
+
+
+@pytest.mark.parametrize("version", [None, 2])
+def test_another_format_is_refused(preset, version):
+    file = preset / "config.json"
+    saved = json.loads(file.read_text())
+    assert saved.pop("format_version") == 1
+    if version is not None:
+        saved["format_version"] = version
+    file.write_text(json.dumps(saved))
+    add_checksums(preset, ["config.json"])
+    shown = f"the format version {version}" if version else "no format version"
+    message = (
+        f"preset/config.json has {shown}, and this release reads version 1"
+    )
+    for read in (xlnet_tf.load, XLNetPretrainer.from_preset, read_config):
+        with pytest.raises(ValueError, match=message):
+            read(preset)
 
 
 def test_a_released_directory_becomes_a_preset(tmp_path, pretrainer):

@@ -223,13 +223,6 @@ class StatefulMemory(keras.layers.Layer):
             "mask_unwritten": self.mask_unwritten,
         }
 
-    @classmethod
-    def from_config(cls, config):
-        config = dict(config)
-        if "hide_empty" in config:  # the name in older files
-            config["mask_unwritten"] = config.pop("hide_empty")
-        return cls(**config)
-
 
 def _variable_per_replica(name, shape, dtype):
     return keras.Variable(

@@ -13,7 +13,6 @@ from xlnet_tf.model.memory import StatefulMemory
 from xlnet_tf.objectives import Masked
 from xlnet_tf.objectives import NextSentence
 from xlnet_tf.objectives import Objective
-from xlnet_tf.objectives import Permutation
 from xlnet_tf.objectives import configs_of
 from xlnet_tf.objectives import make_objectives
 from xlnet_tf.objectives.generating import GeneratingModel
@@ -219,11 +218,6 @@ class XLNetPretrainer(GeneratingModel, LanguageModelTask):
                 )
         super().compile(optimizer, **kwargs)
 
-    def compile_from_config(self, config):
-        # Earlier versions saved these arguments without using them.
-        ours = {k: v for k, v in config.items() if k not in _OF_OBJECTIVES}
-        super().compile_from_config(ours)
-
     def predict_step(self, *arguments):
         """A step of `predict`, without the outputs that would fill the memory.
 
@@ -350,16 +344,13 @@ class XLNetPretrainer(GeneratingModel, LanguageModelTask):
         return found
 
     def get_config(self):
-        config = {
+        return {
             **super().get_config(),
+            "objective": configs_of(self.objectives),
             "next_sentence_weight": self.next_sentence_weight,
             "memory": self.memory
             and keras.saving.serialize_keras_object(self.memory),
         }
-        if {type(x) for x in self.objectives} - {NextSentence} != {Permutation}:
-            # Only in this case: older versions can read the other files.
-            config["objective"] = configs_of(self.objectives)
-        return config
 
     @classmethod
     def from_config(cls, config):

@@ -6,9 +6,8 @@ from collections.abc import Sequence
 
 from data_pipeline.base.files import as_path
 from data_pipeline.base.files import read_json_lines
-from data_pipeline.base.files import read_json_object
 from data_pipeline.base.models import METRICS_FILE
-from data_pipeline.base.models import RUN_FILE
+from data_pipeline.base.models import read_run
 
 _MARGIN = 0.12  # of the height, where the last values are written
 
@@ -75,9 +74,9 @@ def _title(runs):
         return ", ".join(as_path(run).name for run in runs)
     run = as_path(runs[0])
     title = "/".join([run.parent.name, run.name]).strip("/")
-    # It may not be written yet, or have the fields of another version.
+    # It may not be written yet, or be of another program.
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-        facts = read_json_object(run / RUN_FILE)
+        facts = read_run(run)
         model, records = facts["model"], facts.get("records")
         title += f": {model['num_layers']} layers of {model['hidden_dim']}"
         if records:

@@ -30,8 +30,7 @@ class XLNetMultipleChoicePreprocessor(Preprocessor):
         max_question_length: int, most tokens of a question with its option.
             Default 128.
         fill_blanks: bool, whether an option takes the place of each `_` of
-            its question, or stands behind every question. Default True;
-            models saved without the setting were trained with False.
+            its question, or stands behind every question. Default True.
         Others: see `Preprocessor`.
 
     Call arguments:

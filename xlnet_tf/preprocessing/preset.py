@@ -12,6 +12,8 @@ from data_pipeline.base.checksums import verify_checksums
 from data_pipeline.base.files import as_path
 from data_pipeline.base.files import read_json
 from data_pipeline.base.files import write_json
+from data_pipeline.base.formats import FORMAT_VERSION
+from data_pipeline.base.formats import check_version
 from data_pipeline.base.models import as_model_path
 from xlnet_tf.weights import own
 
@@ -34,8 +36,7 @@ def _check_names(file, cls, settings):
     unknown = [name for name in settings if name not in known]
     if unknown:
         raise ValueError(
-            f"{file} is damaged, or of a later version: {cls.__name__} has no "
-            f"{reprlib.repr(unknown)}."
+            f"{file} is damaged: {cls.__name__} has no {reprlib.repr(unknown)}."
         )
 
 
@@ -138,6 +139,7 @@ class PreprocessorPreset:
             raise ValueError(
                 f"{file} is damaged: it does not hold a preprocessor."
             )
+        check_version(file, saved.get(FORMAT_VERSION), own.PRESET_VERSION)
         name = saved.get("registered_name")
         saved_cls = cls
         if name != keras.saving.get_registered_name(cls):
@@ -163,6 +165,7 @@ class PreprocessorPreset:
     def save_settings(self, path):
         """Write preprocessor.json, the settings without the tokenizer."""
         saved = {
+            FORMAT_VERSION: own.PRESET_VERSION,
             "module": type(self).__module__,
             "class_name": type(self).__name__,
             "registered_name": keras.saving.get_registered_name(type(self)),

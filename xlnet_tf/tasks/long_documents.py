@@ -71,16 +71,6 @@ class SequenceTask(Task):
         _check_reuse(model.config, length)
         return model, found
 
-    @classmethod
-    def from_arguments(cls, arguments):
-        arguments = dict(arguments)
-        length = arguments.pop("segment_length", None)
-        model = super().from_arguments(arguments)
-        _check_memory(model.config, length)
-        # Tasks that earlier versions saved may not remember whole segments.
-        model.segment_length = length
-        return model
-
     def computation(self):
         return (self.segment_length, *super().computation())
 

@@ -313,12 +313,7 @@ class XLNetQuestionAnswering(_SpanTask):
             "num_ends": self.num_ends,
             "inner_dim": self.inner_dim,
             "dropout": self.dropout,
-            # Defaults are left out, as in files older than these arguments.
-            **{
-                name: getattr(self, name)
-                for name, default in _DECODING.items()
-                if getattr(self, name) != default
-            },
+            **{name: getattr(self, name) for name in _DECODING},
         }
 
 

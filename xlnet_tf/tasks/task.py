@@ -64,7 +64,6 @@ class Task(Finetuned, RawStringModel, Preset, BaseModel):
     reads_query = False
     preprocessor_cls = XLNetTextClassifierPreprocessor
     segment_length = None
-    _takes_any_loss = False
 
     def __new__(cls, *args, **kwargs):
         # Checked here: Python would name a missing argument, not the misspelt
@@ -184,17 +183,8 @@ class Task(Finetuned, RawStringModel, Preset, BaseModel):
         Raises:
             ValueError: if the loss takes probabilities.
         """
-        if not self._takes_any_loss:
-            refuse_of_probabilities(loss, self)
+        refuse_of_probabilities(loss, self)
         super().compile(optimizer, loss, *args, **kwargs)
-
-    def compile_from_config(self, config):
-        # Files of earlier versions may have a loss that is now refused.
-        self._takes_any_loss = True
-        try:
-            super().compile_from_config(config)
-        finally:
-            self._takes_any_loss = False
 
     def default_loss(self):
         """The loss that `compile` takes, or None where `call` gives it."""

@@ -18,15 +18,16 @@ from data_pipeline.base.files import check_tensorflow_reads
 from data_pipeline.base.files import is_of_full_disk
 from data_pipeline.base.files import is_remote
 from data_pipeline.base.files import is_unfinished
-from data_pipeline.base.files import read_json
-from data_pipeline.base.files import read_json_object
 from data_pipeline.base.files import remove
 from data_pipeline.base.files import write_json
+from data_pipeline.base.formats import FORMAT_VERSION
 from data_pipeline.base.limits import first_line
 from data_pipeline.base.locking import CannotLock
 from data_pipeline.base.locking import locked
 from data_pipeline.base.models import RUN_FILE
+from data_pipeline.base.models import RUN_VERSION
 from data_pipeline.base.models import TRAINING_FILE
+from data_pipeline.base.models import read_run
 from xlnet_tf.training.checkpoints import CHECKPOINTS
 from xlnet_tf.training.checkpoints import has_steps
 from xlnet_tf.training.checkpoints import remove_leftovers
@@ -134,7 +135,7 @@ def claim_identity(run, identity, kind):
 
     Raises:
         ValueError: names every difference from another run that is there, or
-            a file that is damaged.
+            a file that is damaged or has another version of the format.
     """
     directory, config = run.output, run.config
     files = [RUN_FILE, TRAINING_FILE, *kind.checked_files]
@@ -144,7 +145,7 @@ def claim_identity(run, identity, kind):
             verify_checksums(directory, _existing(directory, files))
         check_same(
             directory,
-            read_json(file),
+            read_run(directory),
             identity,
             kind.fixed_settings,
             kind.differences,
@@ -154,7 +155,7 @@ def claim_identity(run, identity, kind):
     ):
         # Without digests nothing is compared, should this be interrupted.
         remove(directory / CHECKSUMS_FILE)
-        write_json(file, identity)
+        write_json(file, {FORMAT_VERSION: RUN_VERSION, **identity})
         write_json(directory / TRAINING_FILE, config.to_dict())
         add_checksums(directory, _existing(directory, files))
 
@@ -212,11 +213,14 @@ def first_begun(directories, result_file):
 
     Returns:
         dict of its `run.json`, or None if there is none.
+
+    Raises:
+        ValueError: see `read_run`.
     """
     for directory in map(as_path, directories):
-        file = directory / RUN_FILE
-        if file.is_file() and has_progress(directory, result_file):
-            return read_json_object(file)
+        has_run = (directory / RUN_FILE).is_file()
+        if has_run and has_progress(directory, result_file):
+            return read_run(directory)
     return None
 
 

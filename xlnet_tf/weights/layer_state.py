@@ -12,8 +12,7 @@ import keras
 
 from xlnet_tf.weights.classes import objects_in
 
-# Keys of a config. They are left out where nothing differs, so that older
-# versions read the other files.
+# Keys of a config, left out where nothing differs.
 STATE_KEYS = (
     "trainable_layers",
     "quantized_layers",

@@ -21,6 +21,8 @@ from data_pipeline.base.files import read_json_object
 from data_pipeline.base.files import size_of
 from data_pipeline.base.files import write_bytes
 from data_pipeline.base.files import write_json
+from data_pipeline.base.formats import FORMAT_VERSION
+from data_pipeline.base.formats import check_version
 from data_pipeline.base.limits import in_a_line
 from xlnet_tf.config import BertConfig
 from xlnet_tf.config import XLNetConfig
@@ -49,6 +51,8 @@ TASK_WEIGHTS_FILE = "task.weights.h5"
 PREPROCESSOR_FILE = "preprocessor.json"
 TOKENIZER_FILE = "tokenizer.json"
 VOCABULARY_FILE = "assets/tokenizer/vocabulary.spm"
+# Version of the format, in `config.json` and `preprocessor.json`.
+PRESET_VERSION = 1
 # The registered names of the backbones, and the classes of their configs.
 CONFIGS = {
     "xlnet_tf>XLNetBackbone": XLNetConfig,
@@ -98,12 +102,18 @@ class PresetSource(WeightSource):
 
     Args:
         path: path of the directory.
+
+    Raises:
+        ValueError: if it has another version of the format.
     """
 
     kind = "preset"
 
     def __init__(self, path):
         self.path = path
+        file = path / CONFIG_FILE
+        saved = read_json_object(file)
+        check_version(file, saved.get(FORMAT_VERSION), PRESET_VERSION)
 
     def config(self):
         file = self.path / CONFIG_FILE
@@ -233,7 +243,8 @@ def save_preset(model, path, tokenizer=None, dtype="float32"):
             "parameter_count": backbone.config.num_parameters(),
         }
         write_json(new / METADATA_FILE, metadata)
-        write_json(new / CONFIG_FILE, _serialized(backbone))
+        config = {FORMAT_VERSION: PRESET_VERSION, **_serialized(backbone)}
+        write_json(new / CONFIG_FILE, config)
 
 
 def _refuse_other_weights(model):

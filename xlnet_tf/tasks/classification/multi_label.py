@@ -72,7 +72,7 @@ class XLNetMultiLabelClassifier(XLNetTextClassifier):
         Raises:
             ValueError: if it takes probabilities; outputs are logits.
         """
-        return metric if self._takes_any_loss else _of_logits(metric)
+        return _of_logits(metric)
 
     def default_loss(self):
         return keras.losses.BinaryCrossentropy(
