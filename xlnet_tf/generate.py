@@ -203,7 +203,7 @@ def _generator(options, given):
 
 
 def _stream(generator, rows):
-    from xlnet_tf.generation.generating import following
+    from xlnet_tf.generation.methods import following
 
     status = 0
     for number, row in enumerate(rows):

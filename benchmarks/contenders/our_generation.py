@@ -5,10 +5,10 @@ import tensorflow as tf
 from benchmarks.contenders.ours import objective_config
 from benchmarks.workload import batches
 from xlnet_tf import XLNetPretrainer
-from xlnet_tf.generation import sampling
+from xlnet_tf.generation import search
 from xlnet_tf.generation.decoders import make_decoder
 from xlnet_tf.generation.settings import GenerationSettings
-from xlnet_tf.generation.symbols import Symbols
+from xlnet_tf.generation.settings import Symbols
 from xlnet_tf.model.backbones import make_backbone
 
 FRAMEWORK = "tensorflow"
@@ -36,12 +36,12 @@ def next_tokens(model, objective, num_prompt, num_new, jit_compile):
     token_ids, _ = batches.token_batch(model, 1, num_prompt)
     read = tf.function(decoder.read, autograph=False)
     context = read({"token_ids": tf.constant(token_ids)}, num_new)
-    state = sampling.begin(decoder, context, tf.constant(token_ids), num_new)
+    state = search.begin(decoder, context, tf.constant(token_ids), num_new)
     uniforms = tf.zeros([1, num_new])
 
     @tf.function(autograph=False, jit_compile=jit_compile)
     def extend(context, state):
-        return sampling.extend(
+        return search.extend(
             decoder, context, state, uniforms, settings, symbols, num_new
         )
 

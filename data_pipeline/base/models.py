@@ -64,7 +64,7 @@ def as_model_path(path):
 
 
 def read_run(directory):
-    """Read the `run.json` of a run.
+    """Read the identity of a run from its `run.json`.
 
     Args:
         directory: path of the run.

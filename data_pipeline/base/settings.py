@@ -110,10 +110,8 @@ class Settings:
 
     def __post_init__(self):
         for field in dataclasses.fields(self):
-            value = getattr(self, field.name)
-            if type(value).__module__ == "numpy" and value.ndim == 0:
-                value = value.item()
-                object.__setattr__(self, field.name, value)
+            value = python_number(getattr(self, field.name))
+            object.__setattr__(self, field.name, value)
             check(field, value)
 
     @classmethod
@@ -163,17 +161,45 @@ class Settings:
         )
 
 
+def python_number(value):
+    """A number of NumPy's as Python's; other values as they are.
+
+    Keras and JSON take no others.
+    """
+    is_scalar = getattr(value, "shape", None) == () and hasattr(value, "item")
+    return value.item() if is_scalar else value
+
+
 def check(field, value):
     """Raise TypeError or ValueError unless a value fits a field."""
     kind, may_be_none = kind_of(field)
-    if value is None and may_be_none:
-        return
+    if value is not None or not may_be_none:
+        metadata = field.metadata
+        check_value(
+            *(field.name, value, kind),
+            *(metadata.get("range"), metadata.get("choices")),
+            metadata.get("meant"),
+        )
+
+
+def check_value(name, value, kind, range=None, choices=None, meant=None):
+    """Refuse a value that is not of a kind, range or choice.
+
+    Args:
+        name: str, of the field or argument.
+        value: any object.
+        kind: int, float, bool or str.
+        range, choices, meant: as of `setting`.
+
+    Raises:
+        TypeError: if it is of another kind.
+        ValueError: if it is out of the range.
+    """
     accepted = (int, float) if kind is float else kind
     is_kind = isinstance(value, accepted) and (
         kind is bool or not isinstance(value, bool)
     )
-    choices = field.metadata.get("choices")
-    range_ = field.metadata.get("range") or _ANY
+    range_ = range or _ANY
     if kind is bool:
         expected, holds = "true or false", _ANY.holds
     elif kind is str:
@@ -187,10 +213,11 @@ def check(field, value):
         expected, is_held = f"{expected} of 64 bits", False
     if not is_held:
         error = ValueError if is_kind else TypeError
-        hint = _near_choice(field, value) if choices and is_kind else ""
+        hint = _near_choice(value, choices, meant) if is_kind else ""
         raise error(
-            f"`{field.name}` must be {expected}. "
-            f"Received: {field.name}={_SHOWN.repr(value)}{hint or '.'}"
+            f"`{name}` must be {expected}. "
+            # Shortened: a value may be as long as its file.
+            f"Received: {name}={_SHOWN.repr(value)}{hint or '.'}"
         )
 
 
@@ -201,12 +228,14 @@ def _listed(choices):
     return f"{one_of}{', '.join(others)} or {last}" if others else last
 
 
-def _near_choice(field, value):
+def _near_choice(value, choices, meant):
     """Suggest a choice for a value that is none, as `near` does."""
-    meant = (field.metadata.get("meant") or {}).get(value.lower())
-    if meant:
-        return f"; did you mean {meant}?"
-    return near(value, field.metadata["choices"])
+    if not choices:
+        return ""
+    suggested = (meant or {}).get(value.lower())
+    if suggested:
+        return f"; did you mean {suggested}?"
+    return near(value, choices)
 
 
 def kind_of(field):

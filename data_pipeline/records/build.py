@@ -20,8 +20,6 @@ import threading
 
 from data_pipeline.records import held_out
 from data_pipeline.records import restart
-from data_pipeline.records.manifest import FORMAT_VERSION
-from data_pipeline.records.manifest import UNJOINED_VERSION
 from data_pipeline.records.manifest import Manifest
 from data_pipeline.records.manifest import Shard
 from data_pipeline.records.part import build_part
@@ -232,7 +230,7 @@ def _run_jobs(jobs, tokenizer, settings, processes):
     """Build parts, in `processes` processes; yields BuiltParts in order.
 
     Args:
-        jobs: iterable of (_Job, BuiltPart of an earlier build or None); only
+        jobs: iterable of (_Job, BuiltPart of a stopped build or None); only
             jobs with None are run.
         tokenizer: Tokenizer.
         settings: RecordSettings, resolved.
@@ -346,7 +344,6 @@ def make_manifest(built, tokenizer, settings, corpus, bad_text):
                 shards.append(Shard(file, direction=direction, **values))
         if shards:
             splits[split] = tuple(shards)
-    is_joined = any(shard.starts for x in splits.values() for shard in x)
     totals = {
         "documents": sum(part.documents for part in built),
         "characters": sum(part.characters for part in built),
@@ -377,7 +374,6 @@ def make_manifest(built, tokenizer, settings, corpus, bad_text):
         features=stored,
         splits=splits,
         totals=totals,
-        format_version=FORMAT_VERSION if is_joined else UNJOINED_VERSION,
         text_format=corpus.reader.text_format,
     ), names
 

@@ -26,14 +26,11 @@ from data_pipeline.records.schema import check_lengths
 from data_pipeline.records.schema import stored_features
 from data_pipeline.tokenization.symbols import SPECIAL_IDS
 
-# 2: shards have the checksums of their first and last record. 3: there are
-# shards of several parts. The newest is written where it is needed only.
-FORMAT_VERSION = 3
-UNJOINED_VERSION = 2
+# Increase it when the fields or the records change; others are not read.
+FORMAT_VERSION = 2
 MANIFEST = "manifest.json"
 FORMS = ("compact", "frozen")
 _FILE_NAME = re.compile(r"[^/\\\0]+")
-# SHA-256 of the other fields, which earlier versions did not write.
 _DIGEST = "manifest_sha256"
 _TOKENIZER = {
     "sha256": str,
@@ -53,7 +50,7 @@ class Shard:
 
     `direction` is "forward" or "backward". `starts` are the records, a tuple of
     int, that do not follow on the one in front, as the text of another part
-    begins there; None where the shard is of one part.
+    begins there; empty where the shard is of one part.
     """
 
     file: str
@@ -61,9 +58,9 @@ class Shard:
     bytes: int
     sha256: str
     direction: str
-    first_crc32c: int | None = None
-    last_crc32c: int | None = None
-    starts: tuple | None = None
+    first_crc32c: int
+    last_crc32c: int
+    starts: tuple = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,8 +85,8 @@ class Manifest:
         features: dict of name to StoredFeature.
         splits: dict of split to tuple of Shard.
         totals: dict of counts of the source text.
+        text_format: str, what the text was read as.
         format_version: int.
-        text_format: str, what the text was read as, or None of earlier sets.
     """
 
     sequence_length: int
@@ -108,8 +105,8 @@ class Manifest:
     features: dict
     splits: dict
     totals: dict
-    format_version: int = UNJOINED_VERSION
-    text_format: str | None = None
+    text_format: str
+    format_version: int = FORMAT_VERSION
 
     @property
     def frame_bytes(self):
@@ -168,16 +165,11 @@ class Manifest:
             if name in files:
                 raise ValueError(f"the shard {name} is named twice")
             files.add(name)
-            if shard.records < 0 or (
+            if shard.records < 1 or (
                 shard.bytes != shard.records * self.frame_bytes
             ):
                 raise ValueError(f"{name}: size and records do not agree")
-            ends = shard.first_crc32c, shard.last_crc32c
-            if self.format_version > 1 and (None in ends) == (
-                shard.records > 0
-            ):
-                raise ValueError(f"{name}: checksums and records do not agree")
-            ends = [0, *(shard.starts or ()), max(1, shard.records)]
+            ends = [0, *shard.starts, shard.records]
             if not all(type(x) is int for x in ends) or any(
                 x >= y for x, y in itertools.pairwise(ends)
             ):
@@ -200,13 +192,13 @@ def read_manifest(directory, check_shards=True):
 
     Raises:
         FileNotFoundError: the manifest or a shard is missing.
-        ValueError: the manifest is broken or newer than this library, or a
-            shard is not the one of the manifest.
+        ValueError: the manifest is broken or of another version, or a shard
+            is not the one of the manifest.
     """
     path = as_path(directory) / MANIFEST
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-        version = int(content["format_version"])
+        version = content["format_version"]
         is_whole = pop_digest(content, _DIGEST)
     except NotADirectoryError:
         raise NotADirectoryError(
@@ -218,24 +210,19 @@ def read_manifest(directory, check_shards=True):
             "records. Build one with `python -m data_pipeline.build_records`; "
             "a build that was stopped must be run again."
         ) from None
-    except (
-        ValueError,
-        KeyError,
-        TypeError,
-        OverflowError,
-        RecursionError,
-    ) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise _broken(path, error) from None
-    if version > FORMAT_VERSION:
+    if version != FORMAT_VERSION:
         raise ValueError(
-            f"{path}: the records have format version {version}, and this "
-            f"library reads up to {FORMAT_VERSION}. Update the library."
+            f"{path}: the records have format version {version!r:.20}, and "
+            f"this library reads version {FORMAT_VERSION}. Build them again "
+            "with `python -m data_pipeline.build_records`."
         )
     try:
         manifest = _from_json(content)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise _broken(path, error) from None
-    if is_whole is False:
+    if not is_whole:
         raise _broken(path, "its fields are not those that were written")
     if check_shards:
         check_files(directory, manifest)
@@ -254,8 +241,7 @@ def _broken(path, reason):
 def check_files(directory, manifest, split=None):
     """Compare the shards with the manifest, by their sizes and ends.
 
-    The first and the last record of each shard are read. Those of earlier
-    versions, whose manifests have no checksums of them, are not.
+    The first and the last record of each shard are read.
 
     Args:
         directory: path.
@@ -346,7 +332,7 @@ def manifest_bytes(manifest):
         name: feature._asdict() for name, feature in manifest.features.items()
     }
     for shard in itertools.chain(*content["splits"].values()):
-        if shard["starts"] is None:
+        if not shard["starts"]:
             del shard["starts"]
     content = {"format_version": content.pop("format_version"), **content}
     # As it will be read: tuples become lists.

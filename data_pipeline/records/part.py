@@ -33,11 +33,8 @@ class BuiltPart(typing.NamedTuple):
     characters: int
     tokens: int
     unknown: int
-    # Occurrences of a literal <unk> in the text; 0 for parts that an earlier
-    # version has finished, where it is not known.
-    written_unknown: int = 0
-    # Targets of all records; None where an earlier version did not count them.
-    targets: int | None = None
+    written_unknown: int  # occurrences of a literal <unk> in the text
+    targets: int  # of all records
 
 
 def build_part(split, number, part, path, tokenizer, settings):
@@ -103,13 +100,13 @@ def few_targets(built, num_predict):
         num_predict: int, places of a record.
 
     Returns:
-        dict, empty if there are more, or if it is not known.
+        dict, empty if there are more.
     """
-    targets = [part.targets for part in built]
+    targets = sum(part.targets for part in built)
     num_records = sum(x[-1].records for part in built for x in part.shards)
-    if None in targets or 2 * sum(targets) >= num_predict * num_records:
+    if 2 * targets >= num_predict * num_records:
         return {}
-    return {"targets": sum(targets)}
+    return {"targets": targets}
 
 
 def join_shards(shards, most_bytes):
@@ -123,7 +120,7 @@ def join_shards(shards, most_bytes):
     Yields:
         (temporary path, WrittenShard, starts): where the shard is, its size
         and checksums, and a tuple of the records where parts begin behind the
-        first, None of a shard of one part.
+        first, empty for a shard of one part.
     """
     group, size = [], 0
     for path, written in shards:
@@ -138,7 +135,7 @@ def join_shards(shards, most_bytes):
 
 def _joined(group):
     if len(group) == 1:
-        return *group[0], None
+        return *group[0], ()
     first, last = group[0][1], group[-1][1]
     path = f"{group[0][0]}-joined"
     digest = hashlib.sha256()

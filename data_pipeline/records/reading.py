@@ -173,7 +173,7 @@ def _good_ranges(directory, shards, skipped):
         path = shard_path(directory, shard)
         begin = 0
         stops = [(record, record + 1) for record in skipped_in.get(path, ())]
-        stops += [(start, start) for start in shard.starts or ()]
+        stops += [(start, start) for start in shard.starts]
         for stop, after in [*sorted(stops), (shard.records, None)]:
             if stop > begin:
                 ranges.append((path, begin, index + begin, stop - begin))

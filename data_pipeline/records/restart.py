@@ -22,21 +22,18 @@ from data_pipeline.records.manifest import read_manifest
 from data_pipeline.records.part import BuiltPart
 from data_pipeline.records.writer import PLAN
 from data_pipeline.records.writer import WrittenShard
-from data_pipeline.text.documents import TEXT_FIELD
 from data_pipeline.text.files import sizes_and_times
 
 # Paths and modification times of a set's text files, a cheap check that they
 # are unchanged. Not part of the set.
 INPUT = ".input.json"
-# Increase it when the same text, settings and seed give different records.
+# Version of the plan and of the finished parts. Increase it when they change,
+# or when the same text, settings and seed give different records.
 _BUILDING_VERSION = 2
 _DONE = ".done"
 _FINISHED = "finished.json"
 # Resolution of modification times: a file may change again within it unseen.
 _CLOCK_NS = 2_000_000_000
-# Names that the plans of earlier versions lack, and what they stand for there.
-_NEW = ("on_bad_text", "libraries")
-_EARLIER = {"text_field": TEXT_FIELD}
 
 
 class ChangedTextError(ValueError):
@@ -127,40 +124,46 @@ def read_plan(directory):
         directory: str.
 
     Returns:
-        dict, or None without a valid plan: one whose fields are those of its
-        SHA-256. Those of earlier versions have none.
+        dict, or None without a valid plan: one whose fields match its SHA-256.
+        `building_version` may be another than the library's.
     """
     try:
         values = files.read_json_object(os.path.join(directory, PLAN))
     except (FileNotFoundError, NotADirectoryError, ValueError):
         return None
-    if pop_digest(values) is False:
+    if not pop_digest(values):
         return None
-    return values if _is_plan(values) else None
+    is_other = values.get("building_version") != _BUILDING_VERSION
+    return values if is_other or _is_plan(values) else None
 
 
 def _is_plan(values):
-    """Whether values have the types of a plan, bool."""
+    """Whether values have the types of a plan of this version, bool."""
     files_and_sizes = values.get("input", [])
     return (
         isinstance(files_and_sizes, list)
         and all(isinstance(x, list) and len(x) == 2 for x in files_and_sizes)
         and isinstance(values.get("input_sha256", []), list)
-        and isinstance(values.get("libraries", {}), dict)
+        and isinstance(values.get("libraries"), dict)
     )
 
 
 def _difference(before, now, ignored=()):
     """First difference between two plans, in words, or None."""
     for name, value in now.items():
-        old = before.get(name, _EARLIER.get(name))
-        if old == value or name in ignored or old is None and name in _NEW:
+        old = before.get(name)
+        if old == value or name in ignored:
             continue
+        if name == "building_version":
+            return (
+                f"its {PLAN} has version {_brief(old)}, where this library "
+                f"writes version {value}"
+            )
         # The text held nothing that was refused: any choice gives the same set.
         if name == "on_bad_text" and old == "refuse":
             continue
         if name == "input":
-            return _input_difference(old or [], value)
+            return _input_difference(old, value)
         if name == "libraries":
             return _library_difference(old, value)
         return f"`{name}` was {_brief(old)} and is {_brief(value)}"
@@ -185,10 +188,10 @@ def find_finished_set(directory, plan):
     if not (files.as_path(directory) / MANIFEST).exists():
         return None
     before = read_plan(directory)
-    if before is None:
+    if before is None or "input_sha256" not in before:
         differs = f"its {PLAN} is missing or damaged"
     else:
-        # A complete set may come from any release.
+        # A complete set may come from other releases of the libraries.
         differs = _difference(before, plan.values, ["libraries"])
         differs = differs or _changed_file(directory, before, plan)
     if differs:
@@ -209,9 +212,8 @@ def _changed_file(directory, before, plan):
         places = list(remembered["files"])
     except (OSError, ValueError, KeyError, TypeError):
         places = []
-    digests = before.get("input_sha256") or []  # none in earlier versions
     for number, (digest, place) in enumerate(
-        zip(digests, plan.places, strict=False)
+        zip(before["input_sha256"], plan.places, strict=True)
     ):
         path, changed = place
         is_known = changed is not None and place in places[number : number + 1]
@@ -276,12 +278,10 @@ def load_part(path, digest=None, may_differ=False):
             "(--overwrite)."
         )
     shards = []
-    for split, direction, shard, *written in content.pop("shards"):
-        if len(written) != 1:
-            return None  # earlier versions have no checksums
+    for split, direction, shard, written in content.pop("shards"):
         # The directory may have been moved.
         shard = os.path.join(os.path.dirname(path), os.path.basename(shard))
-        written = WrittenShard(*written[0])
+        written = WrittenShard(*written)
         if not _is_whole(shard, written.sha256):
             return None
         shards.append((split, direction, shard, written))
@@ -317,8 +317,8 @@ def can_resume(directory, plan, overwrite):
     if differs and not overwrite:
         raise ValueError(
             f"{directory} holds a build that was stopped, and {differs}. Give "
-            "the same command as then to go on with it, `overwrite` "
-            "(--overwrite) to start again, or another `output`."
+            "the same command as then, with the same libraries, to go on with "
+            "it, `overwrite` (--overwrite) to start again, or another `output`."
         )
     return not differs
 
@@ -355,7 +355,7 @@ def mark_for_repair(directory, plan):
 
 def is_in_repair(values):
     """Whether `mark_for_repair` has marked the build of a plan, bool."""
-    return "building_version" in values and "input" not in values
+    return "input" not in values
 
 
 def count_parts(directory):

@@ -52,15 +52,14 @@ class WrittenShard(typing.NamedTuple):
     """Size and checksums of a file of records.
 
     `sha256` is of the file; `first_crc32c` and `last_crc32c` are the checksums
-    in the frames of its first and last record, None of earlier versions or of
-    an empty file.
+    in the frames of its first and last record.
     """
 
     records: int
     bytes: int
     sha256: str
-    first_crc32c: int | None = None
-    last_crc32c: int | None = None
+    first_crc32c: int
+    last_crc32c: int
 
 
 def write_shard(path, chunks):
@@ -68,7 +67,8 @@ def write_shard(path, chunks):
 
     Args:
         path: str.
-        chunks: iterable of uint8 array [n, frame bytes].
+        chunks: iterable of uint8 array [n, frame bytes], with at least one
+            record.
 
     Returns:
         WrittenShard.

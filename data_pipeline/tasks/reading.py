@@ -205,15 +205,7 @@ def _not_there(task, path, split):
     )
 
 
-def read_task(
-    name,
-    path,
-    evaluation=None,
-    columns=None,
-    fraction=0.1,
-    seed=0,
-    by_class=True,
-):
+def read_task(name, path, evaluation=None, columns=None, fraction=0.1, seed=0):
     """Read the training and evaluation examples of a task.
 
     Args:
@@ -227,8 +219,6 @@ def read_task(
         fraction: float, share of training examples to hold out if there is no
             dev split.
         seed: int, of the held-out examples.
-        by_class: bool, whether to hold out a share of every class, see
-            `hold_out`.
 
     Returns:
         TaskData.
@@ -264,11 +254,9 @@ def read_task(
             if split in task.files
         }
     if not splits:
-        train, held_out = hold_out(train, fraction, seed, by_class)
+        train, held_out = hold_out(train, fraction, seed)
         splits = {"held out": held_out}
-    return TaskData(
-        task, labels, train, splits, columns, guessed, by_class, seed
-    )
+    return TaskData(task, labels, train, splits, columns, guessed, seed)
 
 
 def find_columns(task, path, split, columns=None, of_run=None):

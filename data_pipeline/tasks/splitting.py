@@ -16,7 +16,7 @@ from data_pipeline.tasks.examples import TextExample
 from data_pipeline.tasks.examples import TokensExample
 
 
-def hold_out(examples, fraction, seed, by_class=True):
+def hold_out(examples, fraction, seed):
     """Split examples into training and held-out examples.
 
     Of texts with classes the same share of every class is held out, and one
@@ -33,8 +33,6 @@ def hold_out(examples, fraction, seed, by_class=True):
         fraction: float in (0, 1), share to hold out; at least one group is
             held out and one is kept for training.
         seed: int; the result is a function of it.
-        by_class: bool, whether classes are looked at. Runs of version 0.1
-            did not. Default True.
 
     Returns:
         tuple (train, held out) of lists, in the order of `examples`.
@@ -50,7 +48,7 @@ def hold_out(examples, fraction, seed, by_class=True):
     wanted = fraction * len(examples)
     groups = _grouped(examples, range(len(examples)), _group)
     chosen, classes = set(), [("",)] * len(examples)
-    if by_class and all(map(_has_class, examples)):
+    if all(map(_has_class, examples)):
         classes = [_classes(example) for example in examples]
         chosen = _choose(groups, classes, fraction, seed)
     if not chosen:

@@ -21,8 +21,7 @@ class TaskData:
             first decides which checkpoint is best.
         columns: columns that were read, as `read_examples` takes them.
         guessed: dict of role to column, of those that were guessed.
-        by_class: bool, whether examples were held out class by class.
-        seed: int, by which they were chosen.
+        seed: int, by which held-out examples were chosen.
     """
 
     task: TaskSpec
@@ -31,7 +30,6 @@ class TaskData:
     evaluation: dict
     columns: str | dict | None = None
     guessed: dict = dataclasses.field(default_factory=dict)
-    by_class: bool = True
     seed: int = 0
 
     def held_out(self):

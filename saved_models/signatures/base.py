@@ -188,6 +188,9 @@ class ModelSignatures(tf.Module):
                 )
             )
         features = after(checks, features)
+        if "padding_mask" in features:  # whatever is not 0 is a token
+            mask = features["padding_mask"]
+            features["padding_mask"] = tf.cast(mask != 0, mask.dtype)
         # A reshape needs a column.
         missing = tf.maximum(1 - shape[1], 0)
         return {

@@ -238,8 +238,7 @@ class EmbeddingSignatures(ModelSignatures):
 
 def _pooled(content, padding_mask):
     content = tf.cast(content, tf.float32)
-    # As the model reads the mask: whatever is not 0 is a token.
-    weight = tf.cast(padding_mask != 0, tf.float32)[:, :, None]
+    weight = tf.cast(padding_mask, tf.float32)[:, :, None]
     total = tf.maximum(tf.reduce_sum(weight, axis=1), 1.0)
     return {
         "embeddings": content,

@@ -16,7 +16,7 @@ from saved_models.signatures.serving_model import next_power_of_two
 from saved_models.signatures.signature import Signature
 from saved_models.signatures.signature import id_specs
 from saved_models.signatures.signature import string_specs
-from xlnet_tf.generation.symbols import Symbols
+from xlnet_tf.generation.settings import Symbols
 from xlnet_tf.model.masks import CONTEXT_RANK
 
 MASK = "<mask>"  # stands for one missing token in a raw text

@@ -14,12 +14,12 @@ from saved_models.signatures.checks import at_most
 from saved_models.signatures.serving_model import ForwardPass
 from saved_models.signatures.signature import Signature
 from saved_models.signatures.signature import string_specs
-from xlnet_tf.generation import sampling
-from xlnet_tf.generation.beam_search import beam_search
-from xlnet_tf.generation.beam_search import length_penalty
+from xlnet_tf.generation import search
 from xlnet_tf.generation.decoders import make_decoder
 from xlnet_tf.generation.generator import room_for_prompts
-from xlnet_tf.generation.symbols import Symbols
+from xlnet_tf.generation.search import beam_search
+from xlnet_tf.generation.search import length_penalty
+from xlnet_tf.generation.settings import Symbols
 
 _MEANING = {
     "text": "string [N], UTF-8, the prompts",
@@ -264,10 +264,10 @@ class GenerateSignature(tf.Module):
                 fn_output_signature=tf.TensorSpec([rows, steps]),
             )
             uniforms = tf.reshape(uniforms, [-1, steps])
-        state = sampling.begin(
+        state = search.begin(
             self._decoder, context, tf.repeat(history, rows, axis=0), steps
         )
-        state = sampling.extend(
+        state = search.extend(
             *(self._decoder, context, state, uniforms, settings),
             *(self._symbols, steps),
         )

@@ -15,11 +15,11 @@ from tests.support.oracle import as_numpy
 from tests.support.oracle import randomize
 from tests.support.oracle import small_backbone
 from xlnet_tf import XLNetPretrainer
-from xlnet_tf.generation.beam_search import beam_search
 from xlnet_tf.generation.decoders import make_decoder
-from xlnet_tf.generation.generating import following
+from xlnet_tf.generation.methods import following
+from xlnet_tf.generation.search import beam_search
 from xlnet_tf.generation.settings import GenerationSettings
-from xlnet_tf.generation.symbols import Symbols
+from xlnet_tf.generation.settings import Symbols
 from xlnet_tf.preprocessing.texts import XLNetTextClassifierPreprocessor
 
 PROMPTS = ["ba co", "b", "co ba d f"]

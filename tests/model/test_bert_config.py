@@ -116,10 +116,14 @@ def test_a_wrong_value_is_named():
         (
             {"max_positions": 0},
             ValueError,
-            "`max_positions` must be at least 1",
+            "`max_positions` must be a positive integer",
         ),
-        ({"num_segments": -1}, ValueError, "`num_segments` must be at least 0"),
-        ({"activation": "swish"}, ValueError, "one of 'gelu', 'relu'"),
+        (
+            {"num_segments": -1},
+            ValueError,
+            "`num_segments` must be an in",
+        ),
+        ({"activation": "swish"}, ValueError, "must be gelu or relu"),
         ({"num_heads": 5}, ValueError, "multiple of `num_heads`"),
         (
             {"relative_position_buckets": 7},

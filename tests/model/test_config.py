@@ -45,14 +45,14 @@ def test_numbers_of_numpy_are_numbers():
     assert config == small_config(dropout=0.5, untie_biases=False)
     json.dumps(config.to_dict())
     for value in (np.array([3]), np.float64(3), np.bool_(True)):
-        with pytest.raises(TypeError, match="`num_layers` must be an integer"):
+        with pytest.raises(TypeError, match="`num_layers` must be a positive"):
             small_config(num_layers=value)
     with pytest.raises(ValueError, match="at most 1000. Received: num_layers"):
         small_config(num_layers=1001)
     # A value of a file is not shown at its full length.
     with pytest.raises(TypeError) as error:
         small_config(num_layers="9" * 10**6)
-    assert len(str(error.value)) < 200
+    assert len(str(error.value)) < 300
 
 
 def test_every_field_survives_a_file(tmp_path):
@@ -164,9 +164,9 @@ def test_a_config_cannot_be_changed():
 def test_a_wrong_size_is_named():
     for name in SIZES:
         for value, error, message in [
-            (0, ValueError, "must be at least 1. Received: {}=0"),
-            (2.0, TypeError, "must be an integer. Received: {}=2.0"),
-            (True, TypeError, "must be an integer. Received: {}=True"),
+            (0, ValueError, "must be a positive integer. Received: {}=0"),
+            (2.0, TypeError, "must be a positive integer. Received: {}=2.0"),
+            (True, TypeError, "must be a positive integer. Received: {}=T"),
         ]:
             expected = f"`{name}` {message.format(name)}"
             with pytest.raises(error, match=expected):
@@ -175,21 +175,33 @@ def test_a_wrong_size_is_named():
 
 def test_a_wrong_value_is_named():
     for overrides, error, message in [
-        ({"memory_length": -1}, ValueError, "`memory_length` must be at least"),
-        ({"reuse_length": -2}, ValueError, "`reuse_length` must be at least 0"),
+        (
+            {"memory_length": -1},
+            ValueError,
+            "an integer from 0 up",
+        ),
+        (
+            {"reuse_length": -2},
+            ValueError,
+            "`reuse_length` must be an in",
+        ),
         ({"clamp_length": "3"}, TypeError, "`clamp_length` must be an integer"),
         ({"untie_biases": 1}, TypeError, "untie_biases=1"),
         ({"same_length": "no"}, TypeError, "same_length='no'"),
         ({"reverse_half_batch": None}, TypeError, "must be true or false"),
         ({"dropout": 1.0}, ValueError, r"`dropout` must be in \[0, 1\)"),
         ({"attention_dropout": -0.1}, ValueError, "attention_dropout=-0.1"),
-        ({"dropout": "0.1"}, TypeError, "`dropout` must be a number"),
-        ({"initializer_range": 0}, ValueError, "`initializer_range` must be p"),
-        ({"layer_norm_epsilon": -1.0}, ValueError, "must be positive"),
-        ({"initializer_range": float("inf")}, ValueError, "positive and fini"),
-        ({"activation": "swish"}, ValueError, "one of 'gelu', 'relu'"),
-        ({"gelu": "exact"}, ValueError, "one of 'tanh', 'erf'"),
-        ({"attention_type": "uni"}, ValueError, "'bidirectional', 'causal'"),
+        ({"dropout": "0.1"}, TypeError, "`dropout` must be in"),
+        (
+            {"initializer_range": 0},
+            ValueError,
+            "`initializer_range` must be a p",
+        ),
+        ({"layer_norm_epsilon": -1.0}, ValueError, "must be a positive number"),
+        ({"initializer_range": float("inf")}, ValueError, "a positive number"),
+        ({"activation": "swish"}, ValueError, "must be gelu or relu"),
+        ({"gelu": "exact"}, ValueError, "must be tanh or erf"),
+        ({"attention_type": "uni"}, ValueError, "bidirectional or causal"),
         ({"hidden_dim": 37}, ValueError, "must be even.* hidden_dim=37"),
         ({"same_length": True}, ValueError, 'set `attention_type` to "causal"'),
         (
@@ -197,8 +209,8 @@ def test_a_wrong_value_is_named():
             ValueError,
             "multiple of `num_heads`.* hidden_dim=38, num_heads=11",
         ),
-        ({"num_layers": None}, TypeError, "`num_layers` must be an integer"),
-        ({"dropout": True}, TypeError, "`dropout` must be a number. Received"),
+        ({"num_layers": None}, TypeError, "`num_layers` must be a positive"),
+        ({"dropout": True}, TypeError, "`dropout` must be in .*dropout=True"),
     ]:
         with pytest.raises(error, match=message):
             small_config(**overrides)
@@ -223,7 +235,7 @@ def test_what_is_wrong_with_a_file_is_named(tmp_path):
         (
             json.dumps({**RELEASED, "n_layer": "2"}),
             TypeError,
-            "a.json: `num_layers` must be an int",
+            "a.json: `num_layers` must be a positive",
         ),
     ]:
         (tmp_path / "a.json").write_text(text)

@@ -1,6 +1,7 @@
 """`--shard-size`: fewer files, and not one record, draw or memory another."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ from data_pipeline.pretraining import PretrainingData
 from data_pipeline.records import part
 from data_pipeline.records.manifest import read_manifest
 from data_pipeline.records.writer import verify_records
+from tests.support.record_fixtures import change_manifest
 from tests.support.record_fixtures import digests
 from tests.support.record_fixtures import flip_byte
 from tests.support.record_fixtures import run_build
@@ -50,7 +52,6 @@ def assert_equal(one, other):
 
 def test_shards_are_joined_up_to_the_size(made):
     parts, joined = map(read_manifest, (made / "parts", made / "joined"))
-    assert (parts.format_version, joined.format_version) == (2, 3)
     assert '"starts"' not in (made / "parts" / "manifest.json").read_text()
     assert verify_records(made / "joined") == []
     for split in ("train", "validation"):
@@ -69,7 +70,7 @@ def test_shards_are_joined_up_to_the_size(made):
         begins = np.cumsum([0, *(shard.records for shard in small)])
         first, found = 0, []
         for shard in large:
-            found += [first, *(first + x for x in shard.starts or ())]
+            found += [first, *(first + x for x in shard.starts)]
             first += shard.records
         assert found == begins[:-1].tolist() and first == begins[-1]
 
@@ -144,11 +145,12 @@ def test_sizes_that_are_none(made, tmp_path, capsys):
 
 
 def test_starts_are_checked(made, tmp_path):
-    fields = json.loads((made / "joined" / "manifest.json").read_text())
-    del fields["manifest_sha256"]
+    manifest = tmp_path / "manifest.json"
+    shutil.copy(made / "joined" / "manifest.json", manifest)
+    fields = json.loads(manifest.read_text())
     shard = fields["splits"]["train"][0]
     for starts in ([0], [5, 5], [shard["records"]], [True], ["1"], 7, [2, 1.5]):
         shard["starts"] = starts
-        (tmp_path / "manifest.json").write_text(json.dumps(fields))
+        change_manifest(manifest, splits=fields["splits"])
         with pytest.raises(ValueError, match="starts"):
             read_manifest(tmp_path, check_shards=False)

@@ -10,6 +10,7 @@ from data_pipeline.mixing import MixedPretrainingData
 from data_pipeline.mixing import divide_rows
 from data_pipeline.mixing import largest_batch
 from data_pipeline.pretraining import PretrainingData
+from tests.support.record_fixtures import change_manifest
 from tests.support.record_fixtures import flip_byte
 from tests.support.record_fixtures import join
 from tests.support.record_fixtures import take
@@ -168,9 +169,8 @@ def test_sets_that_cannot_be_mixed(made, tmp_path):
         if name == "tokenizer":
             file = other / "manifest.json"
             fields = json.loads(file.read_text())
-            del fields["manifest_sha256"]
-            fields["tokenizer"]["sha256"] = "0b" * 32
-            file.write_text(json.dumps(fields))
+            tokenizer = fields["tokenizer"] | {"sha256": "0b" * 32}
+            change_manifest(file, tokenizer=tokenizer)
         with pytest.raises(ValueError, match=f"mixed: `{name}` is") as caught:
             MixedPretrainingData([made / "a", other], 4)
         assert str(other) in str(caught.value)

@@ -17,6 +17,7 @@ from data_pipeline.records import tfrecord
 from data_pipeline.records import writer
 from data_pipeline.records.writer import read_manifest
 from data_pipeline.records.writer import verify_records
+from tests.support.record_fixtures import change_manifest
 from tests.support.record_fixtures import flip_byte
 from tests.support.record_fixtures import write_set
 
@@ -251,8 +252,7 @@ def test_files_that_are_not_ours_stay(tmp_path):
     for name in (f"../{outside.name}", str(outside), "notes.txt"):
         content = read_json(path)
         content["splits"]["train"][0]["file"] = name
-        content.pop("manifest_sha256", None)
-        write_json(path, content)
+        change_manifest(path, splits=content["splits"])
         write_set(tmp_path / "set", (5,), overwrite=True)
         for file in (outside, tmp_path / "set" / "notes.txt"):
             assert file.read_text() == "precious"

@@ -13,6 +13,7 @@ from data_pipeline.records import restart
 from data_pipeline.records.schema import RecordSettings
 from data_pipeline.records.writer import verify_records
 from data_pipeline.tokenization.tokenizer import Tokenizer
+from tests.support.record_fixtures import change_plan
 from tests.support.record_fixtures import digests
 from tests.support.record_fixtures import run_build
 from tests.support.record_fixtures import small_parts
@@ -110,15 +111,7 @@ def test_finished_parts_are_verified(made, corpus, tmp_path, built_parts):
         fields["documents"] += 1
         mark.write_text(json.dumps(fields))
 
-    def earlier(mark):
-        """Makes it one of a version that noted fewer checksums."""
-        fields = json.loads(mark.read_text())
-        del fields["sha256"]
-        fields["shards"] = [[*x[:3], *x[3][:3]] for x in fields["shards"]]
-        restart.files.write_json(mark, restart.with_digest(fields))
-
     for damage, name in (
-        (earlier, "train-1.done"),
         (flip, "train-1-backward"),
         (lambda x: os.truncate(x, x.stat().st_size - 1), "train-1-backward"),
         (lambda shard: shard.unlink(), "train-1-backward"),
@@ -179,15 +172,20 @@ def test_damaged_plans(made, corpus, tmp_path, capsys):
     """Finished parts are not deleted for want of one, unless that is wanted."""
     written = json.loads((made / "complete" / "build.json").read_text())
     whole = {k: v for k, v in written.items() if k != "sha256"}
+
+    def changed(**changes):
+        return json.dumps(restart.with_digest(whole | changes))
+
     plan = tmp_path / "set" / ".building" / "build.json"
     for content in (
         None,
         "{",
         json.dumps(written | {"seed": 5}),
-        json.dumps(whole | {"input": 7}),
-        json.dumps(whole | {"input": [["a.txt"], ["b.txt"]]}),
-        json.dumps(whole | {"libraries": []}),
-        json.dumps(whole | {"input_sha256": 7}),
+        json.dumps(whole),
+        changed(input=7),
+        changed(input=[["a.txt"], ["b.txt"]]),
+        changed(libraries=[]),
+        changed(input_sha256=7),
     ):
         shutil.rmtree(tmp_path / "set", ignore_errors=True)
         shutil.copytree(made / "stopped", tmp_path / "set")
@@ -314,9 +312,8 @@ def test_bad_text_is_replaced_or_skipped(made, corpus, stopped, capsys):
     spoil_bytes(corpus)
     (corpus / "c.txt").write_text(" \n")
     (corpus / "d.jsonl").write_text("[" * 100_000 + '\n{"text": "One."}\n')
-    plan = json.loads((stopped / ".building" / "build.json").read_text())
-    del plan["input"], plan["sha256"]  # as after a first attempt
-    (stopped / ".building" / "build.json").write_text(json.dumps(plan))
+    # As after a first attempt.
+    change_plan(stopped / ".building" / "build.json", without=["input"])
     skipped = stopped.with_name("skipped")
     shutil.copytree(stopped, skipped)
     text = ("--input", corpus / "*.txt", corpus / "*.jsonl")
@@ -350,12 +347,41 @@ def test_other_releases_of_libraries(made, corpus, stopped, tmp_path, capsys):
     complete = shutil.copytree(made / "complete", tmp_path / "complete")
     for directory, status in ((stopped / ".building", 1), (complete, 0)):
         plan = json.loads((directory / "build.json").read_text())
-        del plan["sha256"]  # as of an earlier version
-        plan["libraries"]["numpy"] = "1.21"
-        (directory / "build.json").write_text(json.dumps(plan))
+        libraries = plan["libraries"] | {"numpy": "1.21"}
+        change_plan(directory / "build.json", libraries=libraries)
         output = directory.parent if status else directory
         assert run(corpus, output) == status
     assert "numpy was version 1.21 and is" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("version", [1, 3, None])
+def test_plans_of_other_versions(made, corpus, tmp_path, capsys, version):
+    """Refused, whatever fields they have; `--overwrite` begins again."""
+    for name in ("stopped", "complete"):
+        output = shutil.copytree(made / name, tmp_path / name)
+        (plan,) = output.rglob("build.json")
+        change_plan(plan, ["input"], building_version=version, libraries=[])
+        before = digests(plan.parent)
+        assert run(corpus, output) == 1
+        error = capsys.readouterr().err
+        assert str(plan.parent) in error and error.count("\n") == 1
+        assert (
+            f"its build.json has version {version}, where this library writes "
+            "version 2" in error
+        )
+        assert "`overwrite` (--overwrite)" in error
+        assert digests(plan.parent) == before
+        assert run(corpus, output, "--overwrite") == 0
+        assert digests(output) == digests(made / "complete")
+
+
+def test_a_plan_of_a_stopped_build_beside_a_set(made, corpus, tmp_path, capsys):
+    """It holds no digests of the text: the set may be of another."""
+    output = shutil.copytree(made / "complete", tmp_path / "set")
+    change_plan(output / "build.json", without=["input_sha256"])
+    assert run(corpus, output) == 1
+    error = capsys.readouterr().err
+    assert "its build.json is missing or damaged" in error
 
 
 def test_complete_set_of_other_text(made, corpus, tmp_path, capsys):

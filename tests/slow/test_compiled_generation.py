@@ -10,7 +10,7 @@ from tests.generation.test_generate import model_of
 from tests.serving.test_generate_signature import STEPS
 from tests.serving.test_generate_signature import generated
 from tests.support.export_fixtures import export
-from xlnet_tf.generation import sampling
+from xlnet_tf.generation import search
 
 
 def test_beam_search_compiles():
@@ -40,11 +40,11 @@ def test_sampling_compiles(objective):
     uniforms = tf.random.stateless_uniform([3, 4], [1, 2])
 
     def extend(jit_compile):
-        state = sampling.begin(decoder, context, history, 4)
+        state = search.begin(decoder, context, history, 4)
 
         @tf.function(jit_compile=jit_compile, autograph=False)
         def function(state):
-            return sampling.extend(
+            return search.extend(
                 *(decoder, context, state, uniforms),
                 *(generator.settings, generator.symbols, 4),
             )

@@ -109,7 +109,8 @@ def test_stopped_command_is_resumed(tmp_path, number):
     options = record_options(corpus, tmp_path / "set", "--processes", 2)
     code = (
         "import json, sys\n"
-        "from data_pipeline import build_records, command_line\n"
+        "from data_pipeline import build_records\n"
+        "from data_pipeline.base import command_line\n"
         "from data_pipeline.text import documents\n"
         f"documents.PartPlanner.__init__.__defaults__ = ({PART},)\n"
         "main = build_records.main\n"

@@ -2,11 +2,13 @@
 
 import contextlib
 import hashlib
+import json
 
 import numpy as np
 
 from data_pipeline import build_records
 from data_pipeline.base import command_line
+from data_pipeline.base.checksums import with_digest
 from data_pipeline.objectives import permutation
 from data_pipeline.records import schema
 from data_pipeline.records import tfrecord
@@ -141,9 +143,24 @@ def write_set(
             features=stored,
             splits={split: tuple(shards) for split, shards in splits.items()},
             totals={"documents": 1},
+            text_format="running",
         )
         record_set.finish(manifest, names)
     return values
+
+
+def change_manifest(path, **changes):
+    """Change fields of a manifest, or add them, with the SHA-256 they need."""
+    fields = json.loads(path.read_text()) | changes
+    del fields["manifest_sha256"]
+    path.write_text(json.dumps(with_digest(fields, "manifest_sha256")))
+
+
+def change_plan(path, without=(), **changes):
+    """Change or remove fields of a build.json, with the SHA-256 they need."""
+    fields = json.loads(path.read_text()) | changes
+    fields = {k: v for k, v in fields.items() if k not in ("sha256", *without)}
+    path.write_text(json.dumps(with_digest(fields)))
 
 
 def flip_byte(path, offset):

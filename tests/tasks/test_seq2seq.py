@@ -16,8 +16,8 @@ from tests.support.oracle import small_backbone
 from xlnet_tf import XLNetPretrainer
 from xlnet_tf import XLNetSeq2Seq
 from xlnet_tf import XLNetSeq2SeqPreprocessor
+from xlnet_tf.generation.settings import Symbols
 from xlnet_tf.generation.sources import search_targets
-from xlnet_tf.generation.symbols import Symbols
 from xlnet_tf.model.dropout import fold_in
 from xlnet_tf.objectives import NextSentence
 from xlnet_tf.objectives import Permutation

@@ -211,7 +211,7 @@ def test_200_kilobytes_without_a_blank(tokenizer, graph):
 
 
 def test_long_runs_of_unknown_characters(tokenizers, monkeypatch):
-    """Cut for the op, whose time grows with their square, and joined again."""
+    """Cut for the op, whose scores are of float32, and joined again."""
     runs = [
         "\u4e00\u9fa5",
         "\U0001f600",

@@ -24,7 +24,8 @@ _TIMEOUT = 120
 # of the set have got their names, and with 0 not.
 _PROGRAM = f"""
 import json, os, pathlib, signal, sys
-from data_pipeline import build_records, command_line
+from data_pipeline import build_records
+from data_pipeline.base import command_line
 from data_pipeline.text import documents
 
 documents.PartPlanner.__init__.__defaults__ = ({PART},)

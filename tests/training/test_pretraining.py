@@ -15,6 +15,7 @@ import xlnet_tf
 from data_pipeline.base import command_line
 from data_pipeline.pretraining import PretrainingData
 from tests.support import artefacts
+from tests.support.record_fixtures import change_manifest
 from xlnet_tf import train
 from xlnet_tf.objectives import PseudoMasked
 from xlnet_tf.training import loop
@@ -370,7 +371,7 @@ ERRORS = [
     ({}, {}, ["--records", "nowhere"], "manifest"),
     ({}, {}, ["--preset", "nowhere"], "no directory nowhere"),
     ({}, {}, ["--strategy", "gpu"], "strategy.*must be one of"),
-    ({}, {}, ["--memory-length", "-3"], "memory_length.*at least 0"),
+    ({}, {}, ["--memory-length", "-3"], "memory_length.*from 0 up"),
     ({}, {"step": 3}, [], "unknown fields: step; did you mean steps"),
     (
         {},
@@ -404,15 +405,13 @@ def test_errors_are_one_line(records, files, tmp_path, capfd):
         assert not (tmp_path / "run" / "checkpoints").exists()
 
 
-def change_manifest(directory, **changes):
+def change_records(directory, **changes):
     """Changes fields of a manifest, or entries of its `tokenizer`."""
     path = directory / "manifest.json"
-    values = json.loads(path.read_text())
-    values.pop("manifest_sha256")
-    for name, value in changes.items():
-        inner = values["tokenizer"]
-        (inner if name in inner else values)[name] = value
-    path.write_text(json.dumps(values))
+    tokenizer = json.loads(path.read_text())["tokenizer"]
+    for name in tokenizer.keys() & changes.keys():
+        tokenizer[name] = changes.pop(name)
+    change_manifest(path, tokenizer=tokenizer, **changes)
 
 
 def test_records_of_another_tokenizer_or_permutation(
@@ -420,18 +419,18 @@ def test_records_of_another_tokenizer_or_permutation(
 ):
     other = shutil.copytree(records, tmp_path / "other")
     preset = ("--preset", str(pretrained / "preset"))
-    change_manifest(other, lowercase=True)
+    change_records(other, lowercase=True)
     argv = arguments(other, tmp_path / "run", *preset)
     assert command_line.run(train.main, argv) == 1
     assert "are of lower-cased text" in capsys.readouterr().err
     shutil.copy(records / "manifest.json", other)
-    change_manifest(other, sha256="0" * 64)
+    change_records(other, sha256="0" * 64)
     argv = arguments(other, tmp_path / "run", *preset)
     assert command_line.run(train.main, argv) == 1
     assert "is not the tokenizer that the records" in capsys.readouterr().err
     # Compact records of another permutation have the same shards.
     shutil.copy(records / "manifest.json", other)
-    change_manifest(other, permutation_length=8)
+    change_records(other, permutation_length=8)
     argv = arguments(other, pretrained, *files())
     assert command_line.run(train.main, argv) == 1
     error = capsys.readouterr().err
@@ -447,7 +446,7 @@ def test_held_out_records_that_do_not_fit(records, files, tmp_path, capsys):
         ({"lowercase": True}, "are lower-cased, but not both"),
     ):
         shutil.copy(records / "manifest.json", other)
-        change_manifest(other, **change)
+        change_records(other, **change)
         assert command_line.run(train.main, argv) == 1
         assert message in capsys.readouterr().err
     options = train.parse_arguments(argv)

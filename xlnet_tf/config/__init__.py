@@ -1,9 +1,9 @@
 """Configs of the models, by the type that a config file names."""
 
+from data_pipeline.base.settings import python_number
 from xlnet_tf.config.bert import MODEL_TYPES
 from xlnet_tf.config.bert import BertConfig
 from xlnet_tf.config.bert import is_of_hugging_face
-from xlnet_tf.config.fields import python_number
 from xlnet_tf.config.fields import read_config_file
 from xlnet_tf.config.xlnet import XLNetConfig
 

@@ -9,17 +9,15 @@ import os
 import reprlib
 
 from data_pipeline.base.files import write_json
-from xlnet_tf.config.fields import LENGTH
-from xlnet_tf.config.fields import POSITIVE
-from xlnet_tf.config.fields import RATE
-from xlnet_tf.config.fields import SIZE
+from data_pipeline.base.settings import FRACTION_BELOW_1
+from data_pipeline.base.settings import NOT_NEGATIVE
+from data_pipeline.base.settings import POSITIVE
 from xlnet_tf.config.fields import TANH_GELUS
-from xlnet_tf.config.fields import CheckedConfig
+from xlnet_tf.config.fields import ModelConfig
 from xlnet_tf.config.fields import check_model_type
 from xlnet_tf.config.fields import check_sizes
 from xlnet_tf.config.fields import field
 from xlnet_tf.config.fields import list_names
-from xlnet_tf.config.fields import one_of
 from xlnet_tf.config.fields import take_fields
 
 MODEL_TYPE = "bert"
@@ -31,7 +29,7 @@ _MPNET_BUCKETS, _MPNET_MAX_DISTANCE = 32, 128
 
 
 @dataclasses.dataclass(frozen=True)
-class BertConfig(CheckedConfig):
+class BertConfig(ModelConfig):
     """Sizes and switches that decide the numbers of a BERT.
 
     The defaults are BERT-Base as released, uncased. With
@@ -79,29 +77,31 @@ class BertConfig(CheckedConfig):
     ```
     """
 
-    vocabulary_size: int = field(30522, SIZE, hugging_face="vocab_size")
-    num_layers: int = field(12, SIZE, hugging_face="num_hidden_layers")
-    num_heads: int = field(12, SIZE, hugging_face="num_attention_heads")
-    hidden_dim: int = field(768, SIZE, hugging_face="hidden_size")
-    head_dim: int | None = field(None, SIZE)
-    intermediate_dim: int = field(3072, SIZE, hugging_face="intermediate_size")
-    activation: str = field(
-        "gelu", one_of("gelu", "relu"), hugging_face="hidden_act"
+    vocabulary_size: int = field(30522, POSITIVE, hugging_face="vocab_size")
+    num_layers: int = field(12, POSITIVE, hugging_face="num_hidden_layers")
+    num_heads: int = field(12, POSITIVE, hugging_face="num_attention_heads")
+    hidden_dim: int = field(768, POSITIVE, hugging_face="hidden_size")
+    head_dim: int | None = field(None, POSITIVE)
+    intermediate_dim: int = field(
+        3072, POSITIVE, hugging_face="intermediate_size"
     )
-    gelu: str = field("erf", one_of("tanh", "erf"))
+    activation: str = field("gelu", ("gelu", "relu"), hugging_face="hidden_act")
+    gelu: str = field("erf", ("tanh", "erf"))
     max_positions: int = field(
-        512, SIZE, hugging_face="max_position_embeddings"
+        512, POSITIVE, hugging_face="max_position_embeddings"
     )
-    num_segments: int = field(2, LENGTH, hugging_face="type_vocab_size")
+    num_segments: int = field(2, NOT_NEGATIVE, hugging_face="type_vocab_size")
     relative_position_buckets: int = field(
-        0, LENGTH, hugging_face="rel_pos_bins"
+        0, NOT_NEGATIVE, hugging_face="rel_pos_bins"
     )
     relative_position_max_distance: int = field(
-        128, SIZE, hugging_face="max_rel_pos"
+        128, POSITIVE, hugging_face="max_rel_pos"
     )
-    dropout: float = field(0.1, RATE, hugging_face="hidden_dropout_prob")
+    dropout: float = field(
+        0.1, FRACTION_BELOW_1, hugging_face="hidden_dropout_prob"
+    )
     attention_dropout: float = field(
-        0.1, RATE, hugging_face="attention_probs_dropout_prob"
+        0.1, FRACTION_BELOW_1, hugging_face="attention_probs_dropout_prob"
     )
     initializer_range: float = field(0.02, POSITIVE)
     layer_norm_epsilon: float = field(
@@ -109,7 +109,7 @@ class BertConfig(CheckedConfig):
     )
 
     def __post_init__(self):
-        self.check_fields()
+        super().__post_init__()
         buckets = self.relative_position_buckets
         if buckets and (buckets < 4 or buckets % 2):
             raise ValueError(

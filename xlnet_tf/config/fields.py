@@ -1,18 +1,21 @@
-"""Fields of a config: their ranges, names in files, and checks.
+"""Fields of a config: their names in files, named sizes, and files.
 
 A config is one frozen object that holds everything that decides the numbers a
-model computes.
+model computes. Its fields are settings (`data_pipeline.base.settings`).
 """
 
 import dataclasses
-import math
 import os
 import reprlib
-from collections.abc import Callable
-from typing import NamedTuple
 
 from data_pipeline.base.files import as_path
 from data_pipeline.base.files import read_json_object
+from data_pipeline.base.settings import FRACTION_BELOW_1
+from data_pipeline.base.settings import Range
+from data_pipeline.base.settings import Settings
+from data_pipeline.base.settings import check_value
+from data_pipeline.base.settings import python_number
+from data_pipeline.base.settings import setting
 
 # L, N, D and F; heads of all of them have 64 dimensions.
 SIZES = {
@@ -21,77 +24,32 @@ SIZES = {
     "base": (12, 12, 768, 3072),
     "large": (24, 16, 1024, 4096),
 }
-
 # Hugging Face's names of GELU in its tanh form.
 TANH_GELUS = ("gelu_new", "gelu_pytorch_tanh")
-
-
-class Range(NamedTuple):
-    """Values of a field: their types, their range, and the words for both."""
-
-    types: type | tuple
-    kind: str
-    words: str
-    holds: Callable
-
-
 # More layers mean a damaged file, and would take hours to build.
 _MOST_LAYERS = 1000
-SIZE = Range(int, "an integer", "at least 1", lambda x: x >= 1)
-LENGTH = Range(int, "an integer", "at least 0", lambda x: x >= 0)
-SWITCH = Range(bool, "true or false", "", lambda x: True)
-RATE = Range((int, float), "a number", "in [0, 1)", lambda x: 0 <= x < 1)
-POSITIVE = Range(
-    (int, float), "a number", "positive and finite", lambda x: 0 < x < math.inf
-)
 
 
-def one_of(*choices):
-    """The Range of a few values."""
-    words = f"one of {', '.join(map(repr, choices))}"
-    return Range(object, "", words, choices.__contains__)
-
-
-def field(default, values, released=None, hugging_face=None):
-    """A field with its Range and its names in other formats."""
-    names = {"released": released, "hugging_face": hugging_face}
-    return dataclasses.field(
-        default=default, metadata={"range": values, **names}
-    )
-
-
-def check_value(name, value, allowed):
-    """Refuse a value that is not of a Range.
+def field(default, values=None, released=None, hugging_face=None):
+    """A setting with its names in other formats.
 
     Args:
-        name: str, of the field or argument.
-        value: any object.
-        allowed: Range.
+        default: value.
+        values: Range of a number, or tuple of the strings that are allowed.
+        released, hugging_face: str, the names there, or None.
 
-    Raises:
-        TypeError: it is of another type.
-        ValueError: it is out of the range.
+    Returns:
+        dataclasses.field.
     """
-    # bool is an int to Python.
-    is_number = allowed.types in (int, (int, float))
-    is_kind = isinstance(value, allowed.types)
-    is_kind = is_kind and not (is_number and isinstance(value, bool))
-    if not is_kind or not allowed.holds(value):
-        error = ValueError if is_kind else TypeError
-        raise error(
-            f"`{name}` must be {allowed.words if is_kind else allowed.kind}. "
-            # Shortened: a value may be as long as its file.
-            f"Received: {name}={reprlib.repr(value)}."
-        )
-
-
-def python_number(value):
-    """A number of NumPy's as Python's; other values as they are.
-
-    Keras and JSON take no others.
-    """
-    is_scalar = getattr(value, "shape", None) == () and hasattr(value, "item")
-    return value.item() if is_scalar else value
+    is_range = isinstance(values, Range)
+    return setting(
+        default,
+        "",
+        range=values if is_range else None,
+        choices=None if is_range else values,
+        released=released,
+        hugging_face=hugging_face,
+    )
 
 
 def checked_rate(name, value):
@@ -105,12 +63,12 @@ def checked_rate(name, value):
         TypeError, ValueError: it is not a number in [0, 1).
     """
     value = python_number(value)
-    check_value(name, value, RATE)
+    check_value(name, value, float, FRACTION_BELOW_1)
     return value
 
 
-class CheckedConfig:
-    """Checks, named sizes and files of a config. Configs derive from this.
+class ModelConfig(Settings):
+    """Named sizes and files of a config. Configs derive from this.
 
     Subclasses are frozen dataclasses of `field`s, with `from_dict` and
     `num_layers`, `num_heads`, `hidden_dim`, `head_dim` and
@@ -123,18 +81,8 @@ class CheckedConfig:
 
     transform_activation = "gelu"
 
-    def check_fields(self):
-        """Check every field, and set `head_dim` where it is not given.
-
-        Raises:
-            TypeError: if a value is of the wrong kind.
-            ValueError: if a value is out of its range.
-        """
-        for item in dataclasses.fields(self):
-            value = python_number(getattr(self, item.name))
-            object.__setattr__(self, item.name, value)
-            if not (value is None and item.default is None):
-                check_value(item.name, value, item.metadata["range"])
+    def __post_init__(self):
+        super().__post_init__()
         if self.num_layers > _MOST_LAYERS:
             raise ValueError(
                 f"`num_layers` must be at most {_MOST_LAYERS}. "
@@ -189,10 +137,6 @@ class CheckedConfig:
             ValueError: if it is not JSON, or not the config of such a model.
         """
         return read_config_file(path, cls.from_dict)
-
-    def to_dict(self) -> dict:
-        """All fields under our names, ready for `from_dict`."""
-        return dataclasses.asdict(self)
 
     @classmethod
     def field_names(cls) -> list[str]:

@@ -9,23 +9,20 @@ import dataclasses
 import os
 
 from data_pipeline.base.files import write_json
-from xlnet_tf.config.fields import LENGTH
-from xlnet_tf.config.fields import POSITIVE
-from xlnet_tf.config.fields import RATE
-from xlnet_tf.config.fields import SIZE
-from xlnet_tf.config.fields import SWITCH
+from data_pipeline.base.settings import FRACTION_BELOW_1
+from data_pipeline.base.settings import NOT_NEGATIVE
+from data_pipeline.base.settings import POSITIVE
 from xlnet_tf.config.fields import TANH_GELUS
-from xlnet_tf.config.fields import CheckedConfig
+from xlnet_tf.config.fields import ModelConfig
 from xlnet_tf.config.fields import check_model_type
 from xlnet_tf.config.fields import check_sizes
 from xlnet_tf.config.fields import field
 from xlnet_tf.config.fields import list_names
-from xlnet_tf.config.fields import one_of
 from xlnet_tf.config.fields import take_fields
 
 
 @dataclasses.dataclass(frozen=True)
-class XLNetConfig(CheckedConfig):
+class XLNetConfig(ModelConfig):
     """Sizes and switches that decide the numbers of an XLNet.
 
     The defaults are XLNet-Base as released (`ff_activation` "gelu" in its tanh
@@ -78,32 +75,30 @@ class XLNetConfig(CheckedConfig):
     ```
     """
 
-    vocabulary_size: int = field(32000, SIZE, "n_token", "vocab_size")
-    num_layers: int = field(12, SIZE, "n_layer")
-    num_heads: int = field(12, SIZE, "n_head")
-    hidden_dim: int = field(768, SIZE, "d_model")
-    head_dim: int | None = field(None, SIZE, "d_head")
-    intermediate_dim: int = field(3072, SIZE, "d_inner")
-    activation: str = field("gelu", one_of("gelu", "relu"), "ff_activation")
-    gelu: str = field("tanh", one_of("tanh", "erf"))
-    untie_biases: bool = field(True, SWITCH, "untie_r")
-    memory_length: int = field(0, LENGTH)
-    reuse_length: int = field(0, LENGTH)
-    clamp_length: int = field(0, LENGTH, hugging_face="clamp_len")
-    same_length: bool = field(False, SWITCH)
-    attention_type: str = field(
-        "bidirectional", one_of("bidirectional", "causal")
-    )
-    reverse_half_batch: bool = field(False, SWITCH, hugging_face="bi_data")
-    dropout: float = field(0.1, RATE)
-    attention_dropout: float = field(0.1, RATE)
+    vocabulary_size: int = field(32000, POSITIVE, "n_token", "vocab_size")
+    num_layers: int = field(12, POSITIVE, "n_layer")
+    num_heads: int = field(12, POSITIVE, "n_head")
+    hidden_dim: int = field(768, POSITIVE, "d_model")
+    head_dim: int | None = field(None, POSITIVE, "d_head")
+    intermediate_dim: int = field(3072, POSITIVE, "d_inner")
+    activation: str = field("gelu", ("gelu", "relu"), "ff_activation")
+    gelu: str = field("tanh", ("tanh", "erf"))
+    untie_biases: bool = field(True, released="untie_r")
+    memory_length: int = field(0, NOT_NEGATIVE)
+    reuse_length: int = field(0, NOT_NEGATIVE)
+    clamp_length: int = field(0, NOT_NEGATIVE, hugging_face="clamp_len")
+    same_length: bool = field(False)
+    attention_type: str = field("bidirectional", ("bidirectional", "causal"))
+    reverse_half_batch: bool = field(False, hugging_face="bi_data")
+    dropout: float = field(0.1, FRACTION_BELOW_1)
+    attention_dropout: float = field(0.1, FRACTION_BELOW_1)
     initializer_range: float = field(0.02, POSITIVE)
     layer_norm_epsilon: float = field(
         1e-12, POSITIVE, hugging_face="layer_norm_eps"
     )
 
     def __post_init__(self):
-        self.check_fields()
+        super().__post_init__()
         if self.hidden_dim % 2:
             raise ValueError(
                 "`hidden_dim` must be even, because half of the position "

@@ -12,8 +12,8 @@ import tensorflow as tf
 
 from data_pipeline.tokenization.symbols import BLANK
 from data_pipeline.tokenization.symbols import MASK_ID
-from xlnet_tf.generation.sequences import Sequences
-from xlnet_tf.generation.symbols import Symbols
+from xlnet_tf.generation.scoring import Sequences
+from xlnet_tf.generation.settings import Symbols
 from xlnet_tf.model.masks import CONTEXT_RANK
 
 # <mask>, <mask:3> and <mask:1-4>

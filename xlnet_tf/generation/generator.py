@@ -1,11 +1,14 @@
 """Generation for raw strings: prompts in, texts out.
 
+`Programs` are its graphs: reading prompts, adding tokens, beam search.
+
 Shapes: B prompts, R texts of a prompt, N = B R rows, T tokens, S steps.
 """
 
 import collections
 import dataclasses
 import math
+import weakref
 
 import numpy as np
 import tensorflow as tf
@@ -13,11 +16,9 @@ import tensorflow as tf
 from data_pipeline.tokenization.symbols import BLANK
 from data_pipeline.tokenization.symbols import CLS_ID
 from data_pipeline.tokenization.symbols import LAYOUTS
-from xlnet_tf.generation import sampling
-from xlnet_tf.generation.beam_search import length_penalty
-from xlnet_tf.generation.programs import Programs
-from xlnet_tf.generation.programs import kept
-from xlnet_tf.generation.programs import of_graph
+from xlnet_tf.generation import search
+from xlnet_tf.generation.decoders import make_decoder
+from xlnet_tf.generation.settings import Symbols
 
 # Steps between two checks for stop strings.
 _STEPS_BETWEEN_LOOKS = 8
@@ -248,7 +249,7 @@ class TextGenerator:
             ]
         )
         uniforms = tf.constant(uniforms)
-        state = sampling.begin(
+        state = search.begin(
             self.decoder,
             context,
             tf.repeat(history, rows, axis=0),
@@ -308,7 +309,9 @@ class TextGenerator:
             text = self._text(row)
             values = values[: text.num_counted]
             value = float(values.sum(dtype=np.float64))
-            penalty = length_penalty(len(values), self.settings.length_penalty)
+            penalty = search.length_penalty(
+                len(values), self.settings.length_penalty
+            )
             found.append(text.generated(value, value / penalty))
         rows = self.settings.num_sequences
         of_prompts = [
@@ -327,7 +330,7 @@ class TextGenerator:
                 if score == -math.inf:
                     continue
                 length = sum(token >= 0 for token in row)
-                penalty = length_penalty(length, alpha)
+                penalty = search.length_penalty(length, alpha)
                 texts.append(self._text(row).generated(score * penalty, score))
             found.append(texts[: self.settings.num_sequences])
         return found
@@ -390,3 +393,98 @@ def _decode(tokenizer, token_ids):
     if token_ids and tokenizer.id_to_piece(token_ids[0]).startswith(BLANK):
         return f" {text}"
     return text
+
+
+# model -> {(class, how the model computes, arguments): object}
+_KEPT = weakref.WeakKeyDictionary()
+
+
+def kept(cls, model, tokenizer, *arguments):
+    """An object with compiled functions of a model, made once.
+
+    Args:
+        cls: class of (model, tokenizer, *arguments).
+        model: XLNetPretrainer or XLNetSeq2Seq; it may be deleted while the
+            object is kept.
+        tokenizer: data_pipeline Tokenizer.
+        *arguments: values that can be compared.
+
+    Returns:
+        object of the class, the same one for equal arguments.
+    """
+    of_model = _KEPT.setdefault(model, {})
+    # A compiled function computes as the model did when it was traced.
+    key = (cls, repr(model.computation()), id(tokenizer), *arguments)
+    if key not in of_model:
+        # Kept with its tokenizer, whose id no other then gets.
+        made = cls(weakref.proxy(model), tokenizer, *arguments)
+        of_model[key] = made, tokenizer
+    return of_model[key][0]
+
+
+class Programs:
+    """Compiled functions of a model for some settings.
+
+    Args:
+        model: XLNetPretrainer or XLNetSeq2Seq.
+        tokenizer: data_pipeline Tokenizer.
+        settings: GenerationSettings, of `of_graph`.
+
+    Attributes:
+        decoder: Decoder.
+        symbols: Symbols.
+
+    Raises:
+        ValueError: if the model cannot generate.
+    """
+
+    def __init__(self, model, tokenizer, settings):
+        self.decoder = make_decoder(model)
+        self.symbols = Symbols(tokenizer.vocabulary_size)
+        self._settings = settings
+        self.read, self.extend, self.search = (
+            # Nothing here needs AutoGraph.
+            tf.function(function, autograph=False, reduce_retracing=relaxes)
+            for function, relaxes in (
+                # The number of segments is fixed when it is traced.
+                (self._read, settings.segment_length is None),
+                (self._extend, True),
+                (self._search, True),
+            )
+        )
+
+    def _read(self, features):
+        """The context of prompts, see `Decoder.read`."""
+        settings = self._settings
+        return self.decoder.read(
+            features, settings.max_new_tokens, settings.segment_length
+        )
+
+    def _extend(self, context, state, uniforms, last_step):
+        """The state after some steps, see `search.extend`."""
+        return search.extend(
+            *(self.decoder, context, state, uniforms),
+            *(self._settings, self.symbols, last_step),
+        )
+
+    def _search(self, context, history):
+        """Texts and scores, see `search.beam_search`."""
+        settings = self._settings
+        return search.beam_search(
+            *(self.decoder, context, history),
+            *(settings.max_new_tokens, settings, self.symbols),
+        )
+
+
+def of_graph(settings):
+    """The settings, with defaults for those that do not affect a graph.
+
+    Args:
+        settings: GenerationSettings.
+
+    Returns:
+        GenerationSettings.
+    """
+    fields = {x.name: x.default for x in dataclasses.fields(settings)}
+    names = ("stop", "seed", "max_prompt_tokens", "batch_size")
+    return dataclasses.replace(settings, **{x: fields[x] for x in names})

@@ -1,9 +1,15 @@
-"""Settings of generation: how many tokens, chosen how."""
+"""Settings of generation, and the tokens that end or never enter a text."""
 
 import dataclasses
 
+import numpy as np
+
 from data_pipeline.base import settings
 from data_pipeline.base.settings import setting
+from data_pipeline.tokenization.symbols import CLS_ID
+from data_pipeline.tokenization.symbols import END_OF_DOCUMENT_ID
+from data_pipeline.tokenization.symbols import SEP_ID
+from data_pipeline.tokenization.symbols import SPECIAL_IDS
 
 
 @dataclasses.dataclass(frozen=True)
@@ -140,3 +146,27 @@ class GenerationSettings(settings.Settings):
         """bool, whether tokens are drawn at random."""
         given = self.temperature != 1 or self.top_k > 0 or self.top_p != 1
         return self.sample or given
+
+
+@dataclasses.dataclass(frozen=True)
+class Symbols:
+    """Special tokens of generated texts.
+
+    Attributes:
+        num_pieces: int, pieces of the tokenizer; a model may have more tokens.
+        end_ids: tuple of int, tokens that end a text.
+    """
+
+    num_pieces: int
+    end_ids: tuple = (SEP_ID, CLS_ID, END_OF_DOCUMENT_ID)
+
+    def ends(self, vocabulary_size):
+        """bool array [V], tokens that end a text."""
+        return np.isin(np.arange(vocabulary_size), self.end_ids)
+
+    def blocked(self, vocabulary_size):
+        """bool array [V], tokens that no text gets."""
+        token = np.arange(vocabulary_size)
+        special = np.isin(token, list(SPECIAL_IDS.values()))
+        is_end = self.ends(vocabulary_size)
+        return (special & ~is_end) | (token >= self.num_pieces)

@@ -8,12 +8,12 @@ import tensorflow as tf
 
 from data_pipeline.tokenization.symbols import SECOND_SEGMENT
 from data_pipeline.tokenization.symbols import SEP_ID
-from xlnet_tf.generation.beam_search import beam_search
-from xlnet_tf.generation.beam_search import length_penalty
 from xlnet_tf.generation.decoders import make_decoder
 from xlnet_tf.generation.generator import TextGenerator
-from xlnet_tf.generation.samplers import without_rules
-from xlnet_tf.generation.symbols import Symbols
+from xlnet_tf.generation.search import beam_search
+from xlnet_tf.generation.search import length_penalty
+from xlnet_tf.generation.search import without_rules
+from xlnet_tf.generation.settings import Symbols
 
 
 class SourceGenerator(TextGenerator):

@@ -2,10 +2,10 @@
 
 from collections.abc import Callable
 
-from xlnet_tf.generation.generating import answers
-from xlnet_tf.generation.generating import check_can_read
-from xlnet_tf.generation.generating import generate_texts
-from xlnet_tf.generation.generating import texts_of
+from xlnet_tf.generation.methods import answers
+from xlnet_tf.generation.methods import check_can_read
+from xlnet_tf.generation.methods import generate_texts
+from xlnet_tf.generation.methods import texts_of
 
 
 class GeneratingModel:
@@ -113,7 +113,7 @@ class GeneratingModel:
         ```
         """
         tokenizer = self._tokenizer("score")
-        from xlnet_tf.generation.programs import kept
+        from xlnet_tf.generation.generator import kept
         from xlnet_tf.generation.scoring import Scorer
         from xlnet_tf.generation.scoring import make_orders
 
@@ -172,7 +172,7 @@ class GeneratingModel:
         """
         tokenizer = self._tokenizer("fill")
         from xlnet_tf.generation.filling import Filler
-        from xlnet_tf.generation.programs import kept
+        from xlnet_tf.generation.generator import kept
 
         filler = kept(Filler, self, tokenizer)
         is_single = isinstance(inputs, str)

@@ -165,7 +165,7 @@ def _existing(directory, names):
 
 
 class Kind(typing.NamedTuple):
-    """What tells a kind of runs from others, in its directory.
+    """A kind of runs: its files, and what may not differ on resume.
 
     Attributes:
         result_file: str, name of the file that a finished run has.

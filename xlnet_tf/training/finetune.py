@@ -136,7 +136,7 @@ def finetune(options, config, backend, data):
 
 
 class TaskRun(typing.NamedTuple):
-    """What a run trains on, before there is a model.
+    """The data and settings of a run, before there is a model.
 
     Attributes:
         data: TaskData.

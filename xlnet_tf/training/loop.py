@@ -66,7 +66,7 @@ class Run:
 
 @dataclasses.dataclass
 class Training:
-    """What the loop of a kind of runs calls.
+    """The functions that the loop calls for a kind of runs.
 
     Attributes:
         make_steps: function without arguments that returns Steps of the
@@ -100,7 +100,7 @@ class Training:
 
 
 class Ending(enum.Enum):
-    """Why the loop of a run ended."""
+    """The reason for which the loop of a run ended."""
 
     LAST_STEP = "last step"
     PATIENCE = "no better evaluation"

@@ -131,7 +131,7 @@ def pretrain(options, config, backend, export=None):
 
 
 class Data(typing.NamedTuple):
-    """What a run reads.
+    """The data of a run, and the config that fits them.
 
     Attributes:
         train: PretrainingData or MixedPretrainingData.

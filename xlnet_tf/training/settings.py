@@ -56,7 +56,7 @@ def names_of(cls, *influences):
 
 @dataclasses.dataclass(frozen=True)
 class Optimization(Settings):
-    """How the rows of a step become an update of the weights."""
+    """Settings of the step: its rows, and the update of the weights."""
 
     batch_size: int = setting(
         32, "rows of one step, over all replicas", POSITIVE, influence=DATA
@@ -109,7 +109,7 @@ class Optimization(Settings):
 
 @dataclasses.dataclass(frozen=True)
 class Compute(Settings):
-    """How a step is computed; but for the precision, with the same results."""
+    """Settings of the computation; only the precision changes results."""
 
     precision: str = setting(
         "float32",
@@ -147,7 +147,7 @@ class Compute(Settings):
 
 @dataclasses.dataclass(frozen=True)
 class Schedule(Settings):
-    """When a run logs, saves and ends."""
+    """Settings of when a run logs, saves and ends."""
 
     steps_per_loop: int = setting(
         20, "steps between progress lines", POSITIVE, influence=NOTHING

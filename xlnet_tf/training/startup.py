@@ -1,4 +1,4 @@
-"""What a command does before it imports TensorFlow: checks and variables."""
+"""Checks and variables of a command before it imports TensorFlow."""
 
 import ctypes
 import os

@@ -1,4 +1,4 @@
-"""What a training step is, whatever computes it.
+"""The training step, whatever computes it.
 
 A step computes the gradients of the loss of a batch, in one or several
 micro-batches, divides and clips them, and updates the weights. Loss and
@@ -51,7 +51,7 @@ class StepResult(typing.NamedTuple):
 
 
 class LoopReport(typing.NamedTuple):
-    """What a loop of steps comes to.
+    """The result of a loop of steps.
 
     Attributes:
         means: dict of str to float, metrics of the steps that were finite,

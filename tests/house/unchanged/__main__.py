@@ -111,7 +111,7 @@ def main(argv=None):
         type=pathlib.Path,
         metavar="FILE",
         help="lines of PATTERN # REASON: comparisons, or single differences "
-        "such as options/train/--replay, that are meant to differ",
+        "such as options/train/--profile, that are meant to differ",
     )
     options = parser.parse_args(argv)
     if options.command == "record":

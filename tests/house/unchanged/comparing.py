@@ -61,7 +61,7 @@ class Expected:
 
     Args:
         lines: lines of PATTERN # REASON. A pattern matches names of
-            differences, such as "options/train/--replay", or of comparisons
+            differences, such as "options/train/--profile", or of comparisons
             with all their differences. Empty lines are left out.
     """
 

@@ -1,4 +1,4 @@
-"""What every attention kernel reads: `AttentionInputs` and `AttentionRules`.
+"""`AttentionInputs` and `AttentionRules`, the arguments of each kernel.
 
 Shapes: B batch, T tokens, K keys, P targets, Q = T + P rows, N heads,
 H head dim, R = K + T distances; "..." are the axes of examples and heads.

@@ -10,8 +10,8 @@ generation, D model dim, V vocabulary.
 import keras
 from keras import ops
 
-from xlnet_tf.generation.generating import check_can_read
-from xlnet_tf.generation.generating import generate_texts
+from xlnet_tf.generation.methods import check_can_read
+from xlnet_tf.generation.methods import generate_texts
 from xlnet_tf.generation.settings import GenerationSettings
 from xlnet_tf.model.inputs import as_features
 from xlnet_tf.preprocessing.seq2seq import XLNetSeq2SeqPreprocessor

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from xlnet_tf.generation.samplers import apply_rules
-from xlnet_tf.generation.samplers import choose
+from xlnet_tf.generation.search import apply_rules
+from xlnet_tf.generation.search import choose
 from xlnet_tf.generation.settings import GenerationSettings
-from xlnet_tf.generation.symbols import Symbols
+from xlnet_tf.generation.settings import Symbols
 
 SIZE = 20
 SYMBOLS = Symbols(num_pieces=18)

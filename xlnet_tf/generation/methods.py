@@ -1,4 +1,4 @@
-"""Raw strings to texts: shared code of the methods `generate` of models."""
+"""Raw strings to texts, for the methods `generate`, `score` and `fill`."""
 
 import warnings
 

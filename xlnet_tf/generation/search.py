@@ -1,0 +1,353 @@
+"""The search for the next tokens: greedy, sampled, or by beams.
+
+First the choice of one token by rules, then the loop of greedy search and
+sampling, then beam search by Model Garden's `SequenceBeamSearch`.
+
+Shapes: B examples, K beams, N rows, T tokens of a prompt, W tokens of a
+history, S steps, V vocabulary.
+"""
+
+import tensorflow as tf
+
+_IMPOSSIBLE = -1e9
+_LOWEST_TEMPERATURE = 1e-30  # what float32 can divide by
+
+
+def without_rules(token):
+    """An entry of a history for a token that the rules do not count."""
+    return -2 - token
+
+
+def token_of(entry):
+    """The token of an entry of a history, -1 where there is none."""
+    return tf.maximum(entry, -2 - entry)
+
+
+def apply_rules(logits, history, length, new_tokens, settings, symbols):
+    """Logits under the rules of the settings.
+
+    Args:
+        logits: float32 tensor of shape [N, V].
+        history: int32 tensor of shape [N, W], -1 where there is no token, and
+            `without_rules` of tokens that do not count.
+        length: int32 scalar; tokens from there on do not exist yet.
+        new_tokens: int32 scalar, tokens that the text already got.
+        settings: GenerationSettings.
+        symbols: Symbols of `xlnet_tf.generation.settings`.
+
+    Returns:
+        float32 tensor of shape [N, V].
+    """
+    num_rows, vocabulary_size = tf.unstack(tf.shape(logits))
+    columns = tf.range(tf.shape(history)[1])
+    seen = (history >= 0) & (columns < length)
+    if settings.repetition_penalty != 1:
+        there = _any_token(history, seen, num_rows, vocabulary_size)
+        penalty = settings.repetition_penalty
+        penalised = tf.where(logits > 0, logits / penalty, logits * penalty)
+        logits = tf.where(there, penalised, logits)
+    blocked = tf.constant(symbols.blocked(logits.shape[1]))[None]
+    if settings.min_new_tokens:
+        ends = tf.constant(symbols.ends(logits.shape[1]))[None]
+        early = new_tokens < settings.min_new_tokens
+        blocked = blocked | (ends & early)
+    if settings.no_repeat_ngram:
+        repeats = _completes_ngram(
+            history, seen, length, settings.no_repeat_ngram
+        )
+        blocked = blocked | _any_token(
+            history, repeats, num_rows, vocabulary_size
+        )
+    return tf.where(blocked, _IMPOSSIBLE, logits)
+
+
+def _any_token(history, chosen, num_rows, vocabulary_size):
+    """bool [N, V], whether a token stands at one of the chosen places."""
+    row = tf.broadcast_to(tf.range(num_rows)[:, None], tf.shape(history))
+    places = tf.stack([row, tf.maximum(history, 0)], axis=-1)
+    counts = tf.scatter_nd(
+        places, tf.cast(chosen, tf.int32), [num_rows, vocabulary_size]
+    )
+    return counts > 0
+
+
+def _completes_ngram(history, seen, length, size):
+    """bool [N, W], places that follow a copy of the last n - 1 tokens."""
+    width = tf.shape(history)[1]
+    matches = seen & (tf.range(width) >= size - 1)
+    for back in range(1, size):
+        last = tf.gather(history, tf.maximum(length - back, 0), axis=1)
+        before = tf.roll(history, back, axis=1)
+        matches = matches & (before == last[:, None]) & (before >= 0)
+    return matches
+
+
+def choose(logits, uniform, settings):
+    """The next token of every row.
+
+    Args:
+        logits: float32 tensor of shape [N, V], of `apply_rules`.
+        uniform: float32 tensor of shape [N], in [0, 1), what a random token
+            follows from.
+        settings: GenerationSettings.
+
+    Returns:
+        int32 tensor of shape [N].
+    """
+    if not settings.samples:
+        return tf.argmax(logits, axis=-1, output_type=tf.int32)
+    is_possible = logits > _IMPOSSIBLE
+    # Below zero, so that a low temperature makes no logit infinite.
+    logits -= tf.reduce_max(logits, axis=-1, keepdims=True)
+    logits /= max(settings.temperature, _LOWEST_TEMPERATURE)
+    # A high one would bring those near that rules forbid.
+    logits = tf.where(is_possible, logits, _IMPOSSIBLE)
+    size = logits.shape[-1]
+    if settings.top_k and settings.top_k < size:
+        least = tf.math.top_k(logits, k=settings.top_k).values[:, -1:]
+        logits = tf.where(logits < least, _IMPOSSIBLE, logits)
+    probabilities = tf.nn.softmax(logits, axis=-1)
+    if settings.top_p < 1:
+        falling = tf.sort(probabilities, axis=-1, direction="DESCENDING")
+        before = tf.cumsum(falling, axis=-1, exclusive=True)
+        kept = tf.where(before < settings.top_p, falling, 2.0)
+        least = tf.reduce_min(kept, axis=-1, keepdims=True)
+        probabilities = tf.where(probabilities < least, 0.0, probabilities)
+    # The token in whose part of [0, sum) the random number falls. A token of
+    # no probability has no part.
+    ends = tf.cumsum(probabilities, axis=-1)
+    place = uniform[:, None] * ends[:, -1:]
+    token = tf.reduce_sum(tf.cast(ends <= place, tf.int32), axis=-1)
+    last = tf.reduce_max(
+        tf.where(probabilities > 0, tf.range(size), 0), axis=-1
+    )
+    return tf.minimum(token, last)
+
+
+def begin(decoder, context, prompt, num_steps):
+    """State before the first new token.
+
+    Args:
+        decoder: Decoder.
+        context: dict of `Decoder.read`, of B prompts.
+        prompt: int32 tensor of shape [N, T], N / B rows of each prompt side
+            by side; -1 where there is no token.
+        num_steps: int, S.
+
+    Returns:
+        dict of tensors: `index` int32 [], steps that are done; `history` int32
+        [N, T + S]; `log_probabilities` float32 [N, S], of the new tokens under
+        the model; `is_done` bool [N]; and the cache.
+    """
+    num_rows = tf.shape(prompt)[0]
+    unwritten = tf.fill([num_rows, num_steps], -1)
+    return {
+        "index": tf.constant(0),
+        "history": tf.concat([prompt, unwritten], axis=1),
+        "log_probabilities": tf.zeros([num_rows, num_steps]),
+        "is_done": tf.zeros([num_rows], tf.bool),
+        "cache": decoder.start(context, num_rows, num_steps),
+    }
+
+
+def extend(decoder, context, state, uniforms, settings, symbols, last_step):
+    """Add tokens until `last_step`, or until every row has ended.
+
+    Args:
+        decoder: Decoder.
+        context: dict of `Decoder.read`.
+        state: dict of `begin` or of `extend`.
+        uniforms: float32 tensor of shape [N, S], in [0, 1).
+        settings: GenerationSettings.
+        symbols: Symbols of `xlnet_tf.generation.settings`.
+        last_step: int32 scalar, at most S.
+
+    Returns:
+        dict, the new state.
+    """
+    num_steps = tf.shape(uniforms)[1]
+    num_prompt = tf.shape(state["history"])[1] - num_steps
+
+    def goes_on(state):
+        return (state["index"] < last_step) & ~tf.reduce_all(state["is_done"])
+
+    def step(state):
+        index, history = state["index"], state["history"]
+        place = num_prompt + index
+        token = token_of(tf.gather(history, place - 1, axis=1))
+        logits, cache = decoder.step(
+            context, state["cache"], tf.maximum(token, 0), index
+        )
+        uniform = tf.gather(uniforms, index, axis=1)
+        chosen = choose(
+            apply_rules(logits, history, place, index, settings, symbols),
+            uniform,
+            settings,
+        )
+        log_probability = tf.gather(
+            tf.nn.log_softmax(logits), chosen, axis=1, batch_dims=1
+        )
+        was_done = state["is_done"]
+        chosen = tf.where(was_done, -1, chosen)
+        log_probability = tf.where(was_done, 0.0, log_probability)
+        is_end = tf.reduce_any(
+            chosen[:, None] == tf.constant(symbols.end_ids), axis=1
+        )
+        return {
+            "index": index + 1,
+            "history": _put(history, place, chosen),
+            "log_probabilities": _put(
+                state["log_probabilities"], index, log_probability
+            ),
+            "is_done": was_done | is_end,
+            "cache": cache,
+        }
+
+    return tf.while_loop(
+        goes_on,
+        lambda state: (step(state),),
+        (state,),
+        parallel_iterations=1,
+    )[0]
+
+
+def _put(rows, column, values):
+    columns = tf.range(tf.shape(rows)[1])
+    return tf.where(columns == column, values[:, None], rows)
+
+
+# The library gives scores this low to beams without a text.
+_NO_TEXT = -1e6
+
+
+def beam_search(decoder, context, prompt, num_steps, settings, symbols):
+    """The likeliest texts that follow prompts, best first.
+
+    Texts that have ended come first; where none has, those after S tokens.
+    Rules, such as `no_repeat_ngram`, give the probability of what they forbid
+    to the other tokens.
+
+    Args:
+        decoder: Decoder.
+        context: dict of `Decoder.read`.
+        prompt: int32 tensor of shape [B, T], -1 where there is no token.
+        num_steps: int, S.
+        settings: GenerationSettings.
+        symbols: Symbols of `xlnet_tf.generation.settings`.
+
+    Returns:
+        (int32 tensor of shape [B, K, S], new tokens, -1 behind the end; float32
+        tensor of shape [B, K], sums of log-probabilities divided by the length
+        penalty; -inf for a text that there is not).
+
+    Source: https://arxiv.org/abs/1609.08144, section 7.
+    """
+    search = _search_class()
+    batch_size = tf.shape(prompt)[0]
+    num_prompt = tf.shape(prompt)[1]
+    dtype = context["keys"][0].dtype
+
+    def next_logits(token_ids, index, cache):
+        token = token_ids[:, -1]
+        place = num_prompt + index
+        history = cache["history"]
+        columns = tf.range(tf.shape(history)[1])
+        # Beam search keeps one type of numbers; float32 holds every id.
+        # That of the prompt is there, perhaps as one without rules.
+        is_new = (columns == place - 1) & (index > 0)
+        history = tf.where(is_new, tf.cast(token, tf.float32)[:, None], history)
+        kept = {
+            name: [tf.cast(x, dtype) for x in cache[name]]
+            for name in ("keys", "values")
+        }
+        logits, kept = decoder.step(context, kept, token, index)
+        logits = apply_rules(
+            logits,
+            tf.cast(history, tf.int32),
+            place,
+            index,
+            settings,
+            symbols,
+        )
+        kept = {
+            name: [tf.cast(x, tf.float32) for x in values]
+            for name, values in kept.items()
+        }
+        return logits, {**kept, "history": history}
+
+    empty = decoder.start(context, batch_size, num_steps)
+    cache = {
+        name: [tf.cast(x, tf.float32) for x in values]
+        for name, values in empty.items()
+    }
+    unwritten = tf.fill([batch_size, num_steps], -1)
+    history = tf.concat([prompt, unwritten], axis=1)
+    cache["history"] = tf.cast(history, tf.float32)
+    is_static = prompt.shape.is_fully_defined()
+    found, scores = search(
+        next_logits,
+        decoder.config.vocabulary_size,
+        settings.num_beams,
+        settings.length_penalty,
+        num_steps,
+        list(symbols.end_ids),
+        padded_decode=is_static,
+        stops_early=settings.early_stopping,
+    ).search(token_of(prompt[:, -1]), cache)
+    return _of_ended(found[:, :, 1:], scores, num_steps, settings, symbols)
+
+
+def length_penalty(lengths, alpha):
+    """Divisors of the log-probabilities of texts, in beam search.
+
+    Args:
+        lengths: float tensor or number, tokens of the texts.
+        alpha: float, `length_penalty` of GenerationSettings.
+
+    Returns:
+        tensor or number of the same shape.
+
+    Source: https://arxiv.org/abs/1609.08144, equation 14.
+    """
+    return ((5 + lengths) / 6) ** alpha
+
+
+def _of_ended(tokens, scores, num_steps, settings, symbols):
+    """Cut tokens at the end symbol; put the scores of texts on one scale."""
+    missing = num_steps - tf.shape(tokens)[2]
+    tokens = tf.pad(tokens, [[0, 0], [0, 0], [0, missing]], constant_values=-1)
+    is_end = tf.reduce_any(
+        tokens[..., None] == tf.constant(symbols.end_ids), axis=-1
+    )
+    ended_before = tf.cumsum(tf.cast(is_end, tf.int32), axis=2, exclusive=True)
+    tokens = tf.where(ended_before > 0, -1, tokens)
+    # If no text has ended, the library gives plain log-probabilities.
+    has_ended = tf.reduce_any(is_end, axis=2)
+    longest = length_penalty(num_steps, settings.length_penalty)
+    scores = tf.where(has_ended, scores, scores / longest)
+    is_text = scores > _NO_TEXT
+    scores = tf.where(is_text, scores, float("-inf"))
+    return tf.where(is_text[..., None], tokens, -1), scores
+
+
+# Called while a graph is traced, and defines a class.
+@tf.autograph.experimental.do_not_convert
+def _search_class():
+    from official.nlp.modeling.ops import beam_search as library
+
+    keys = library._StateKeys
+
+    class Search(library.SequenceBeamSearch):
+        """The library's search, which may stop before the best is certain."""
+
+        def __init__(self, *arguments, stops_early, **kwargs):
+            super().__init__(*arguments, **kwargs)
+            self._stops_early = stops_early
+
+        def _continue_search(self, state):
+            goes_on = super()._continue_search(state)
+            if not self._stops_early:
+                return goes_on
+            return goes_on & ~tf.reduce_all(state[keys.FINISHED_FLAGS])
+
+    return Search
