@@ -74,6 +74,7 @@ EXTRAS = {
     "dev": [
         "pytest<9.2",
         "pytest-xdist",
+        "mypy",
         "ruff",
         "pre-commit",
         "nbclient",

@@ -89,24 +89,24 @@ def export_model(
     from saved_models.model_card import write_card
     from saved_models.signatures import signatures_for
 
-    directory = as_path(directory)
-    settings = ExportSettings(**settings).for_model(model)
-    versions.check(directory, overwrite)
-    _check(model, tokenizer, settings)
-    module = signatures_for(model)(model, tokenizer, settings)
+    place = as_path(directory)
+    checked = ExportSettings(**settings).for_model(model)
+    versions.check(place, overwrite)
+    _check(model, tokenizer, checked)
+    module = signatures_for(model)(model, tokenizer, checked)
     traced = module.traced()
     try:
-        with written_whole(directory, replace_directory=overwrite) as temporary:
-            _save(module, traced, temporary, directory.parent.name)
+        with written_whole(place, replace_directory=overwrite) as temporary:
+            _save(module, traced, temporary, place.parent.name)
             write_card(
-                temporary, model, tokenizer, settings, module, traced, source
+                temporary, model, tokenizer, checked, module, traced, source
             )
             if module.joins_requests:
-                write_batching(temporary, settings.max_batch)
+                write_batching(temporary, checked.max_batch)
             write_checksums(temporary)
     except FileExistsError as error:
-        raise versions.taken(directory) from error  # it was made meanwhile
-    return directory
+        raise versions.taken(place) from error  # it was made meanwhile
+    return place
 
 
 def _save(module, traced, directory, name):

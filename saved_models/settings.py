@@ -10,9 +10,8 @@ from xlnet_tf.generation.settings import GenerationSettings
 PRECISIONS = ("float32", "bfloat16", "int8")
 
 _MIN_LENGTH = 3
-_LENGTH = settings.Range(
-    *["at least 3: a token, [SEP] and [CLS]"] * 2, lambda x: x >= _MIN_LENGTH
-)
+_AT_LEAST = "at least 3: a token, [SEP] and [CLS]"
+_LENGTH = settings.Range(_AT_LEAST, _AT_LEAST, lambda x: x >= _MIN_LENGTH)
 
 
 @dataclasses.dataclass(frozen=True)

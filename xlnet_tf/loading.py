@@ -116,15 +116,15 @@ def load(path: str | os.PathLike, verify: bool = True) -> keras.Model:
     assert isinstance(model, xlnet_tf.XLNetTextRegressor)
     ```
     """
-    path = as_path(path)
-    if path.is_dir() and (path / "model.keras").is_file():
-        model = load_keras_file(path / "model.keras")
-        _find_preprocessor(model, path, verify)
+    place = as_path(path)
+    if place.is_dir() and (place / "model.keras").is_file():
+        model = load_keras_file(place / "model.keras")
+        _find_preprocessor(model, place, verify)
         return model
-    path = as_model_path(path)
-    if path.is_dir():
-        return class_of_directory(path).from_preset(path, verify=verify)
-    return load_keras_file(path)
+    place = as_model_path(place)
+    if place.is_dir():
+        return class_of_directory(place).from_preset(place, verify=verify)
+    return load_keras_file(place)
 
 
 def _find_preprocessor(model, run, verify):

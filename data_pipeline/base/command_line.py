@@ -10,6 +10,7 @@ import signal
 import sys
 import threading
 import types
+import typing
 import warnings
 
 
@@ -262,7 +263,7 @@ class Parser(argparse.ArgumentParser):
     """
 
     # Options of other commands that users look for here -> advice on each.
-    elsewhere = types.MappingProxyType({})
+    elsewhere: typing.Mapping[str, str] = types.MappingProxyType({})
     _subcommands = None
 
     def add_subparsers(self, **arguments):

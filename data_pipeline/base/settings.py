@@ -48,7 +48,8 @@ POSITIVE = Range(
 NOT_NEGATIVE = Range(
     "an integer from 0 up", "a number from 0 up", lambda x: 0 <= x < math.inf
 )
-SEED = Range(*["an integer from 0 to 4294967295"] * 2, lambda x: 0 <= x < 2**32)
+_SEED = "an integer from 0 to 4294967295"
+SEED = Range(_SEED, _SEED, lambda x: 0 <= x < 2**32)
 FRACTION = Range("in [0, 1]", "in [0, 1]", lambda x: 0 <= x <= 1)
 FRACTION_BELOW_1 = Range("in [0, 1)", "in [0, 1)", lambda x: 0 <= x < 1)
 FRACTION_ABOVE_0 = Range("in (0, 1]", "in (0, 1]", lambda x: 0 < x <= 1)

@@ -34,7 +34,7 @@ class ObjectiveReader:
             beside what the records hold.
     """
 
-    name = None
+    name: str | None = None
     takes_literal = False
     reads_words = False
 

@@ -17,6 +17,7 @@ import multiprocessing.connection
 import os
 import signal
 import threading
+import typing
 
 from data_pipeline.records import held_out
 from data_pipeline.records import restart
@@ -275,7 +276,7 @@ def _run_jobs(jobs, tokenizer, settings, processes):
         lifeline.close()
 
 
-_worker = {}
+_worker: dict[str, typing.Any] = {}
 
 
 def _start_worker(tokenizer, settings, lifeline):

@@ -86,14 +86,14 @@ def read_examples(
     assert (example.text, example.label) == ("Fine.", "good")
     ```
     """
-    task = find_task(task)
+    spec = find_task(task)
     _check_split(split)
-    parse_columns(task, columns)
+    parse_columns(spec, columns)
     tree = open_tree(path)
-    name = tree.file if tree.is_file else _find(task, tree, split, columns)
-    if name is None or task.reader in _FOLDER_READERS and tree.is_file:
-        raise FileNotFoundError(_not_there(task, path, split))
-    return _READERS[task.reader](tree, name, task, split, columns)
+    name = tree.file if tree.is_file else _find(spec, tree, split, columns)
+    if name is None or spec.reader in _FOLDER_READERS and tree.is_file:
+        raise FileNotFoundError(_not_there(spec, path, split))
+    return _READERS[spec.reader](tree, name, spec, split, columns)
 
 
 def read_texts(path, columns=None):

@@ -21,7 +21,9 @@ _NUL = "\0"
 # Single ones stand in text that was otherwise well read.
 _BINARY_SHARE = 0.25
 _MARKED = "data_pipeline.marked"
-codecs.register_error(_MARKED, lambda error: (_MARK, error.end))
+codecs.register_error(
+    _MARKED, lambda error: (_MARK, typing.cast(UnicodeDecodeError, error).end)
+)
 
 
 def checked_encoding(encoding):

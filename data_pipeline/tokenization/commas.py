@@ -18,6 +18,9 @@ from data_pipeline.tokenization.cleaning import character_ranges
 from data_pipeline.tokenization.symbols import BLANK
 from data_pipeline.tokenization.symbols import UNKNOWN_ID
 
+# In `CommaTable.totals`, for the part behind the digits.
+COMMA = -2
+
 
 class CommaTable(typing.NamedTuple):
     """The S ids that the rule splits, and their parts, flat.
@@ -39,8 +42,6 @@ class CommaTable(typing.NamedTuple):
     begins: np.ndarray
     widths: np.ndarray
     totals: np.ndarray
-
-    COMMA = -2
 
 
 class DigitCommas:
@@ -157,9 +158,9 @@ class DigitCommas:
                 (part, sum(widths[:place]), widths[place], sum(widths))
                 for place, part in enumerate(digits)
             ]
-            parts.append((comma, 0, 0, CommaTable.COMMA))
+            parts.append((comma, 0, 0, COMMA))
             splits.append(len(parts))
-        parts += [(UNKNOWN_ID, 0, 0, -1), (UNKNOWN_ID, 0, 0, CommaTable.COMMA)]
+        parts += [(UNKNOWN_ID, 0, 0, -1), (UNKNOWN_ID, 0, 0, COMMA)]
         columns = np.array(parts, np.int32).reshape(-1, 4).T
         return CommaTable(
             np.array([*pieces, np.iinfo(np.int32).max], np.int32),

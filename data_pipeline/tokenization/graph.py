@@ -27,7 +27,7 @@ from data_pipeline.tokenization.unknown_runs import UnknownRuns
 
 _CHUNK_WORDS = 128
 # Tokenizer -> its traced GraphTokenizer, as long as the former is used.
-_GRAPHS = weakref.WeakKeyDictionary()
+_GRAPHS: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
 
 
 class _Chunks(typing.NamedTuple):

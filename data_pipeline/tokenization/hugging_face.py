@@ -34,8 +34,10 @@ TOKENIZER_FILE = "tokenizer.json"
 CONFIG_FILE = "tokenizer_config.json"
 ADDED_TOKENS_FILE = "added_tokens.json"
 # All that `read_tokenizer` reads.
-_FILES = (PRESET_FILE, MODEL_FILE, TOKENIZER_FILE, CONFIG_FILE)
-_FILES += (ADDED_TOKENS_FILE,)
+_FILES = (
+    *(PRESET_FILE, MODEL_FILE, TOKENIZER_FILE, CONFIG_FILE),
+    ADDED_TOKENS_FILE,
+)
 
 _KNOWN_NORMALIZERS = {
     "Replace",

@@ -54,7 +54,7 @@ class GenerateSignature(tf.Module):
     _meaning = _MEANING
     _example = "The door of the house was"
     _noun = "prompt"
-    _end = ()  # tokens behind a prompt
+    _end: tuple[int, ...] = ()  # tokens behind a prompt
 
     def __init__(self, served, graph_tokenizer, tokenizer, layout, settings):
         super().__init__()

@@ -7,6 +7,7 @@ Shapes: N rows of a request, T tokens.
 """
 
 import dataclasses
+import typing
 
 import tensorflow as tf
 
@@ -61,7 +62,7 @@ class Signature:
         ValueError: if a name cannot pass through TensorFlow Serving.
     """
 
-    function: callable
+    function: typing.Callable
     inputs: dict
     summary: str
     meaning: dict

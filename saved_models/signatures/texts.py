@@ -29,7 +29,7 @@ _AVERAGED = "what is too long is read in windows, and averaged"
 class _TextSignatures(TaskSignatures):
     """`serving_default` for texts, `pairs`, and `ids`."""
 
-    answers = None  # noun for the summaries
+    answers: str | None = None  # noun for the summaries
     reads_windows = True
 
     def signatures(self):

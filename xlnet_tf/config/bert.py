@@ -207,7 +207,7 @@ class BertConfig(ModelConfig):
 
     def num_parameters(self) -> int:
         """The number of weights of a backbone of these sizes, int."""
-        width, heads = self.hidden_dim, self.num_heads * self.head_dim
+        width, heads = self.hidden_dim, self.num_heads * (self.head_dim or 0)
         tables = self.vocabulary_size + self.max_positions + self.num_segments
         # With biases, and a norm after each half.
         attention = 4 * width * heads + 3 * heads + width

@@ -99,6 +99,11 @@ class ModelConfig(Settings):
             object.__setattr__(self, "head_dim", head_dim)
 
     @classmethod
+    def from_dict(cls, values: dict):
+        """The config of a dict; see the subclasses."""
+        raise NotImplementedError
+
+    @classmethod
     def from_size(cls, size: str, **overrides):
         """The config of a named size: tiny, small, base or large.
 

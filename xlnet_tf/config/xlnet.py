@@ -178,7 +178,7 @@ class XLNetConfig(ModelConfig):
 
     def num_parameters(self) -> int:
         """The number of weights of a backbone of these sizes, int."""
-        width, heads = self.hidden_dim, self.num_heads * self.head_dim
+        width, heads = self.hidden_dim, self.num_heads * (self.head_dim or 0)
         feed_forward = 2 * width * self.intermediate_dim + self.intermediate_dim
         # Two norms, the output's bias, and the encoding of segments.
         layer = 5 * width * heads + feed_forward + 5 * width + 2 * heads

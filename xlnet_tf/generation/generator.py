@@ -396,7 +396,7 @@ def _decode(tokenizer, token_ids):
 
 
 # model -> {(class, how the model computes, arguments): object}
-_KEPT = weakref.WeakKeyDictionary()
+_KEPT: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
 
 
 def kept(cls, model, tokenizer, *arguments):

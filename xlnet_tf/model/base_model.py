@@ -283,10 +283,10 @@ class BaseBackbone(Preset, BaseModel):
         seed: int or None, of `seed_generator`.
     """
 
-    config_class = None
+    config_class: type | None = None
     has_query_stream = False
     takes_position_ids = False
-    kind = None
+    kind: str | None = None
 
     @classmethod
     def for_source(cls, source, head, **overrides):

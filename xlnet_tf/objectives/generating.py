@@ -15,6 +15,8 @@ class GeneratingModel:
     whose tokenizer they use.
     """
 
+    objectives: list
+
     def generate(
         self, inputs: str | list[str], strip_prompt: bool = False, **settings
     ) -> str | list:

@@ -4,6 +4,7 @@ Shapes: B batch, T tokens, P targets, D model dim, V vocabulary.
 """
 
 import math
+import typing
 from typing import Any
 from typing import NamedTuple
 
@@ -70,16 +71,16 @@ class Objective:
     ```
     """
 
-    name = None
+    name: str | None = None
     weight = 1.0
     streams = "query"
     reads_query = True
     predictions = 1
-    metric_names = ()
-    layer_names = ()
-    keras_metrics = {}
-    config_values = {}
-    next_token = None
+    metric_names: tuple[str, ...] = ()
+    layer_names: tuple[str, ...] = ()
+    keras_metrics: dict[str, str] = {}
+    config_values: dict[str, typing.Any] = {}
+    next_token: str | None = None
     fills_blanks = True
 
     def check(self, backbone):
@@ -205,7 +206,7 @@ class TokenPrediction(Objective):
     ```
     """
 
-    metric_names = ("loss", "accuracy")
+    metric_names: tuple[str, ...] = ("loss", "accuracy")
     keras_metrics = {
         "accuracy_metric": "accuracy",
         "bits_metric": "bits_per_token",

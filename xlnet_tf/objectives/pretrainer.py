@@ -96,8 +96,8 @@ class XLNetPretrainer(GeneratingModel, LanguageModelTask):
         if objective is None and not backbone.has_query_stream:
             objective = Masked()
         objectives = make_objectives(objective, next_sentence_weight)
-        for objective in objectives:
-            objective.check(backbone)
+        for one in objectives:
+            one.check(backbone)
         head = self.make_head(
             LanguageModelHead,
             backbone,
@@ -107,13 +107,13 @@ class XLNetPretrainer(GeneratingModel, LanguageModelTask):
         )
         super().__init__(backbone, head, **kwargs)
         self.objectives = objectives
-        for objective in objectives:
-            layers = objective.make_layers(backbone.config, head.dtype_policy)
-            for name, layer in zip(objective.layer_names, layers, strict=True):
+        for one in objectives:
+            layers = one.make_layers(backbone.config, head.dtype_policy)
+            for name, layer in zip(one.layer_names, layers, strict=True):
                 setattr(self, name, layer)
-            for name, metric in objective.make_metrics().items():
+            for name, metric in one.make_metrics().items():
                 setattr(self, name, metric)
-        self.memory = None
+        self.memory: StatefulMemory | None = None
         self.token_loss = TokenLoss(reduction="mean_with_sample_weight")
         self.freeze_if_told()
 
@@ -147,9 +147,10 @@ class XLNetPretrainer(GeneratingModel, LanguageModelTask):
                 mask_unwritten=mask_unwritten,
                 dtype=self.dtype_policy,
             )
+            memory = self.memory
         # Functions compiled so far use the old memory, or none.
         self.forget_compiled()
-        return self.memory
+        return memory
 
     def computation(self):
         objectives = [objective.get_config() for objective in self.objectives]

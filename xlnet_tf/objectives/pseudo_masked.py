@@ -68,7 +68,7 @@ class PseudoMasked(TokenPrediction):
     name = "pseudo_masked"
     streams = "both"
     reads_query = False
-    metric_names = (
+    metric_names: tuple[str, ...] = (
         "loss",
         "accuracy",
         "autoencoding_loss",

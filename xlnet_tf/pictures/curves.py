@@ -32,13 +32,13 @@ def draw_curves(runs: Sequence[str | os.PathLike], metric: str = "loss"):
 
     figure = Figure(figsize=(7, 4), layout="constrained")
     axes = figure.subplots()
-    colours = matplotlib.colormaps["tab10"].colors
+    colours = matplotlib.colormaps["tab10"](range(10))
     for number, run in enumerate(runs):
         lines = [_numbers(line) for line in _read(as_path(run))]
         colour = colours[number % len(colours)]
         if metric == "kind" or not any(metric in line for line in lines):
-            known = {name for line in lines for name in line}
-            known = sorted(known - {"kind", "step"})
+            names = {name for line in lines for name in line}
+            known = sorted(names - {"kind", "step"})
             raise ValueError(
                 f"{run} has no {metric!r} in its {METRICS_FILE}, but "
                 f"{', '.join(known) or 'no lines yet'}."

@@ -48,13 +48,13 @@ def make_order(
         if order == "random":
             return np.random.default_rng(seed).permutation(positions)
         return positions[:: -1 if order == "backward" else 1]
-    order = np.asarray(order) - 1
-    if sorted(order.tolist()) != positions.tolist():
+    places = np.asarray(order) - 1
+    if sorted(places.tolist()) != positions.tolist():
         raise ValueError(
             f"`order` must hold each position from 1 to {num_tokens} once. "
-            f"Received: order={(order + 1).tolist()}."
+            f"Received: order={(places + 1).tolist()}."
         )
-    return order
+    return places
 
 
 def draw_masks(
@@ -86,9 +86,9 @@ def draw_masks(
     figure.savefig("masks.png")
     ```
     """
-    order = make_order(order, len(pieces), seed)
+    places = make_order(order, len(pieces), seed)
     rank = np.empty(len(pieces), "int32")
-    rank[order] = np.arange(len(pieces))
+    rank[places] = np.arange(len(pieces))
     columns = [*memory, *pieces]
     figure = figure_of(len(pieces), len(columns), panels=2)
     rows = [
@@ -106,7 +106,7 @@ def draw_masks(
         draw_grid(axes, mask, rows, columns, title)
         if memory:
             axes.axvline(len(memory) - 0.5, color="#333333", linewidth=1.5)
-    steps = " → ".join(str(position + 1) for position in order)
+    steps = " → ".join(str(position + 1) for position in places)
     figure.suptitle(f"row may attend to column, order {steps}", fontsize=10)
     return figure
 

@@ -4,6 +4,7 @@ import importlib.util
 import inspect
 import os
 import reprlib
+from typing import Any
 
 import keras
 
@@ -46,6 +47,8 @@ class PreprocessorPreset:
     The preprocessor has `tokenizer` and `settings`.
     """
 
+    tokenizer: Any
+
     @classmethod
     def from_preset(
         cls, path: str | os.PathLike, verify: bool = True, **settings
@@ -70,20 +73,20 @@ class PreprocessorPreset:
         """
         from data_pipeline.tokenization.hugging_face import read_tokenizer
 
-        path = as_model_path(path)
-        if verify and (path / own.PREPROCESSOR_FILE).is_file():
-            verify_checksums(path, [own.PREPROCESSOR_FILE])
-        saved_cls, saved = cls._saved(path)
+        directory = as_model_path(path)
+        if verify and (directory / own.PREPROCESSOR_FILE).is_file():
+            verify_checksums(directory, [own.PREPROCESSOR_FILE])
+        saved_cls, saved = cls._saved(directory)
         if "tokenizer" not in settings:
-            settings["tokenizer"] = read_tokenizer(path, verify=verify)
+            settings["tokenizer"] = read_tokenizer(directory, verify=verify)
         try:
             return saved_cls.of_settings({**saved, **settings})
         except TypeError as error:
             if not saved:
                 raise
             raise ValueError(
-                f"{path / own.PREPROCESSOR_FILE}, or an argument, does not fit "
-                f"{saved_cls.__name__}: {error}."
+                f"{directory / own.PREPROCESSOR_FILE}, or an argument, does "
+                f"not fit {saved_cls.__name__}: {error}."
             ) from error
 
     @classmethod

@@ -99,8 +99,12 @@ class XLNetQuestionAnsweringPreprocessor(Preprocessor):
     ):
         self.stride = stride
         self.max_question_length = max_question_length
-        others = {"pad_to_longest": pad_to_longest, "layout": layout}
-        super().__init__(tokenizer, sequence_length, **others)
+        super().__init__(
+            tokenizer,
+            sequence_length,
+            pad_to_longest=pad_to_longest,
+            layout=layout,
+        )
 
     def check_length(self, value):
         from data_pipeline.features.windows import check_windows

@@ -69,8 +69,12 @@ class XLNetSeq2SeqPreprocessor(Preprocessor):
         layout: str = "xlnet",
     ):
         self._target_length = target_length
-        others = {"pad_to_longest": pad_to_longest, "layout": layout}
-        super().__init__(tokenizer, sequence_length, **others)
+        super().__init__(
+            tokenizer,
+            sequence_length,
+            pad_to_longest=pad_to_longest,
+            layout=layout,
+        )
 
     @property
     def target_length(self):

@@ -115,7 +115,7 @@ class XLNetTokenClassifierPreprocessor(Preprocessor):
         from data_pipeline.features.batches import encode_in_chunks
 
         check_known("token_classification", examples, labels)
-        known = {label: index for index, label in enumerate(labels)}
+        known = {label: index for index, label in enumerate(labels or ())}
         columns = encode_in_chunks(
             examples, lambda some: self._columns(some, known), progress
         )

@@ -10,6 +10,7 @@ from keras import ops
 from xlnet_tf.model.inputs import as_features
 from xlnet_tf.preprocessing.choices import XLNetMultipleChoicePreprocessor
 from xlnet_tf.preprocessing.choices import XLNetRankerPreprocessor
+from xlnet_tf.preprocessing.preprocessor import Preprocessor
 from xlnet_tf.tasks import metrics
 from xlnet_tf.tasks.classification.labels import are_rows
 from xlnet_tf.tasks.classification.labels import class_numbers
@@ -60,7 +61,9 @@ class XLNetMultipleChoice(SequenceTask):
     ```
     """
 
-    preprocessor_cls = XLNetMultipleChoicePreprocessor
+    preprocessor_cls: type[Preprocessor] | None = (
+        XLNetMultipleChoicePreprocessor
+    )
     kind = "multiple_choice"
     takes_class_weight = False  # an option's number is no class
     metric_names = ("accuracy",)

@@ -24,9 +24,11 @@ class Finetuned:
         metric_names: names of `xlnet_tf.tasks.metrics` that `score` gives.
     """
 
-    kind = None
-    feature_names = ("token_ids", "segment_ids", "padding_mask", "dropout_seed")
-    metric_names = ()
+    kind: str | None = None
+    feature_names: tuple[str, ...] = (
+        *("token_ids", "segment_ids", "padding_mask", "dropout_seed"),
+    )
+    metric_names: tuple[str, ...] = ()
 
     @classmethod
     def arguments_for(cls, spec, config, labels):

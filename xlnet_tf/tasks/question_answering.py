@@ -13,6 +13,7 @@ from keras import ops
 from xlnet_tf.config.fields import checked_rate
 from xlnet_tf.model.inputs import as_features
 from xlnet_tf.preprocessing import answers
+from xlnet_tf.preprocessing.preprocessor import Preprocessor
 from xlnet_tf.preprocessing.questions import XLNetQuestionAnsweringPreprocessor
 from xlnet_tf.tasks import squad
 from xlnet_tf.tasks.classification.labels import class_numbers
@@ -24,14 +25,18 @@ from xlnet_tf.tasks.task import Task
 
 _STRIDE = 128  # as released
 # Arguments that decide on answers, and their defaults.
-_DECODING = {"max_answer_length": 64, "n_best_size": 5, "null_threshold": None}
+_DECODING: dict[str, Any] = {
+    "max_answer_length": 64,
+    "n_best_size": 5,
+    "null_threshold": None,
+}
 
 
 class _SpanTask(Task):
     """Base of the tasks that find spans; trained by `SpanLoss` by default."""
 
     head_has_dropout = True
-    preprocessor_cls = None
+    preprocessor_cls: type[Preprocessor] | None = None
 
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)

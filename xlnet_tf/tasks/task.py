@@ -58,12 +58,14 @@ class Task(Finetuned, RawStringModel, Preset, BaseModel):
         ValueError: if the tokenizer has more pieces than the model tokens.
     """
 
-    new_head_arguments = ()
+    new_head_arguments: tuple[str, ...] = ()
     head_has_dropout = False
-    head_sources = ()
+    head_sources: tuple[str, ...] = ()
     reads_query = False
-    preprocessor_cls = XLNetTextClassifierPreprocessor
-    segment_length = None
+    preprocessor_cls: type[Preprocessor] | None = (
+        XLNetTextClassifierPreprocessor
+    )
+    segment_length: int | None = None
 
     def __new__(cls, *args, **kwargs):
         # Checked here: Python would name a missing argument, not the misspelt
@@ -106,8 +108,8 @@ class Task(Finetuned, RawStringModel, Preset, BaseModel):
         dtype: str | keras.DTypePolicy | None = None,
         head: str | None = None,
         strict: bool = True,
-        preprocessor: Preprocessor | str | None = "auto",
         verify: bool = True,
+        preprocessor: Preprocessor | str | None = "auto",
         **overrides,
     ):
         """Make a task from a directory; see `Preset.from_preset`.

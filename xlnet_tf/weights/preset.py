@@ -2,6 +2,7 @@
 
 import os
 import re
+from typing import TYPE_CHECKING
 from typing import Any
 
 from data_pipeline.base.files import as_path
@@ -22,8 +23,14 @@ from xlnet_tf.weights.tensor_files import save_weights
 # Written by Model Garden's trainer beside its checkpoints.
 PARAMETERS_FILE = "params.yaml"
 
+# A mixin of Keras models, for type checkers one of them.
+if TYPE_CHECKING:
+    from keras import Model as _Model
+else:
+    _Model = object
 
-class Preset:
+
+class Preset(_Model):
     """`from_preset` and `save_to_preset`, for the backbone and every task.
 
     Classes define `for_source`.

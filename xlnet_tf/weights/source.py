@@ -65,7 +65,7 @@ class WeightSource:
 
     kind = ""
     path = None
-    gelu = None
+    gelu: str | None = None
 
     def config(self):
         """The config of the model, XLNetConfig or BertConfig."""

@@ -98,7 +98,7 @@ class XLNetTextClassifier(LabelledTask, _TextTask):
     """
 
     kind = "classification"
-    metric_names = ("accuracy", "f1", "macro_f1", "matthews")
+    metric_names: tuple[str, ...] = ("accuracy", "f1", "macro_f1", "matthews")
 
     def __init__(
         self,

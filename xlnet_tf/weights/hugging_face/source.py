@@ -5,6 +5,8 @@
 of dense layers are transposed.
 """
 
+import typing
+
 from data_pipeline.base.files import read_json_object
 from data_pipeline.base.files import size_of
 from xlnet_tf.weights.source import WeightSource
@@ -37,10 +39,10 @@ class HuggingFaceSource(WeightSource):
     """
 
     kind = "Hugging Face directory"
-    embedding = None
-    noun = None
-    architectures = {}
-    activation_name = None
+    embedding: str | None = None
+    noun: str | None = None
+    architectures: dict[str, typing.Any] = {}
+    activation_name: str | None = None
 
     def __init__(self, path):
         self.path = path

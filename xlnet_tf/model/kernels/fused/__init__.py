@@ -104,7 +104,7 @@ def why_unsupported(query_shape, num_tokens, num_keys, dtype):
     return kernel.why_unsupported(query_shape, num_tokens, num_keys, dtype)
 
 
-_warned = set()
+_warned: set[str] = set()
 
 
 def _warn_once(problem):
