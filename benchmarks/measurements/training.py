@@ -12,7 +12,7 @@ from benchmarks.workload import flops
 from benchmarks.workload.sizes import BASE
 from benchmarks.workload.sizes import SMALL
 
-# What `train` and `finetune` tell glibc (`training/runs/allocator.py`); users
+# What `train` and `finetune` tell glibc (`training/startup.py`); users
 # of other libraries may set it too.
 _KEEPS_MEMORY = {
     "MALLOC_ARENA_MAX": "4",

@@ -12,6 +12,7 @@ from tests.support import killed_runs
 from tests.torture import damaged_checkpoints
 from tests.torture import full_disks
 from tests.torture import lost_workers
+from tests.torture import stopped_commands
 
 pytestmark = pytest.mark.slow
 
@@ -38,6 +39,10 @@ def test_a_full_disk_ends_a_run_with_one_line(tmp_path):
         check(full_disks.trials(2, tmp_path, GENERATOR))
     except PermissionError as error:
         pytest.skip(str(error))
+
+
+def test_a_stopped_command_ends_with_the_status_of_its_signal(tmp_path):
+    check(stopped_commands.trials(2, tmp_path, GENERATOR))
 
 
 def test_a_worker_does_not_wait_for_ever_for_one_that_never_starts(tmp_path):
