@@ -24,7 +24,7 @@ def trials(count, directory, generator):
     for step in _STEPS:
         for variable in (*run.model.trainable_variables, *run.memory.memories):
             variable.assign(np.random.RandomState(step).randn(*variable.shape))
-        run.pretend(2).checkpoints.save()
+        run.pretend(2).checkpoints.save_if_due()
         values[step] = run.values()
     names = sorted(
         x.name
@@ -53,7 +53,7 @@ def _problem(run, directory, values):
     checkpoints = run.checkpoints_of(directory)
     run.step.assign(0)
     try:
-        found = checkpoints.restore_or_initialize()
+        found = checkpoints.restore()
     except Exception as error:
         return f"it ends with {type(error).__name__}: {str(error)[:200]}"
     if found is None:
