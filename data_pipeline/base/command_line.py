@@ -151,6 +151,8 @@ class _Signals:
             _is_unread()
             os.write(2, b"stopped\n")
             os._exit(128 + self.received)
+        if _is_spawning(frame):
+            return  # until it is sent again
         # A second signal of the user may interrupt what the first one began.
         if not (is_sent_again and _is_unwinding()):
             raise KeyboardInterrupt
@@ -180,11 +182,25 @@ def take_signal():
 
 def _is_importing(frame):
     """Whether a module is being imported where a frame is, bool."""
+    return any(x.startswith("<frozen importlib") for x in _files_of(frame))
+
+
+def _is_spawning(frame):
+    """Whether a process is being started where a frame is, bool.
+
+    If that were interrupted, the new process would end in a traceback.
+    """
+    return any(
+        x.endswith("multiprocessing/popen_spawn_posix.py")
+        for x in _files_of(frame)
+    )
+
+
+def _files_of(frame):
+    """Names of the files of a frame and of its callers."""
     while frame is not None:
-        if frame.f_code.co_filename.startswith("<frozen importlib"):
-            return True
+        yield frame.f_code.co_filename
         frame = frame.f_back
-    return False
 
 
 def _is_unwinding():

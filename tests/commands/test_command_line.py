@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 import warnings
+from multiprocessing import popen_spawn_posix
 
 import pytest
 
@@ -264,3 +265,18 @@ def test_empty_options_are_refused(capsys):
         assert f"error: argument {name}: must not be empty" in last
     given = parse(parser, ["--text", "", "--text", "a"], ["text"])
     assert vars(given) == {"preset": None, "eval_data": None, "text": ["", "a"]}
+
+
+def test_a_process_that_is_being_started_is_started():
+    """It would end in a traceback; the signal is handled after it."""
+    started = []
+
+    def main(argv):
+        body = "os.kill(os.getpid(), signal.SIGTERM); started.append(True)"
+        file = popen_spawn_posix.__file__
+        names = {"os": os, "signal": signal, "started": started}
+        exec(compile(body, file, "exec"), names)
+        time.sleep(10)
+
+    assert run(main) == 143
+    assert started
