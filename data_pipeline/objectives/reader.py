@@ -7,6 +7,7 @@ Shapes: B batch, T tokens of the sequence, P targets.
 """
 
 import dataclasses
+import typing
 from typing import Any
 from typing import NamedTuple
 
@@ -34,7 +35,7 @@ class ObjectiveReader:
             beside what the records hold.
     """
 
-    name: str | None = None
+    name: typing.ClassVar[str | None] = None
     takes_literal = False
     reads_words = False
 

@@ -6,7 +6,7 @@ Shapes: N texts, P pieces of all texts, C characters.
 import numpy as np
 import tensorflow as tf
 
-from data_pipeline.tokenization.commas import CommaTable
+from data_pipeline.tokenization.commas import COMMA
 from data_pipeline.tokenization.ragged import row_ids
 from data_pipeline.tokenization.symbols import BLANK
 
@@ -112,8 +112,8 @@ class PieceOffsets:
             tf.gather(column, places)
             for column in (table.totals, table.begins, table.widths)
         )
-        is_comma = is_part & (totals == CommaTable.COMMA)
-        is_digits = is_part & (totals != CommaTable.COMMA)
+        is_comma = is_part & (totals == COMMA)
+        is_digits = is_part & (totals != COMMA)
         fits = is_digits & (totals == lasts - begins)
         part_ends = tf.where(fits, begins + before + widths, lasts)
         begins = tf.where(fits, begins + before, begins)

@@ -192,7 +192,7 @@ def test_fields_of_the_model_by_options(tmp_path, capsys):
     for values, message in (
         (["num_layer=3"], "did you mean num_layers?"),
         (["num_layers"], "--set takes NAME=VALUE"),
-        (["num_layers=none"], "`num_layers` must be an integer"),
+        (["num_layers=none"], "`num_layers` must be a positive"),
         (["num_layers=[3"], "--set num_layers=[3: "),
         (["num_heads=3"], "`hidden_dim`"),
     ):

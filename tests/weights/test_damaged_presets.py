@@ -343,5 +343,5 @@ def test_what_a_config_must_hold(preset):
         (preset / name).write_text(content)
     text = (preset / "config.json").read_text()
     (preset / "config.json").write_text(text.replace(": 2,", ': "two",', 1))
-    with pytest.raises(TypeError, match="config.json: `.*` must be an integer"):
+    with pytest.raises(TypeError, match="config.json: `.*` must be a positive"):
         xlnet_tf.load(preset, verify=False)
