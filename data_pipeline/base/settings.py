@@ -62,7 +62,7 @@ _MOST_NAMES = 5  # of a message
 _ANY = Range("an integer", "a number", lambda x: True)
 # Aliases in a YAML file make lists of lists that have no end when written out.
 _SHOWN = reprlib.Repr()
-_SHOWN.maxlevel, _SHOWN.maxstring, _SHOWN.maxother = 1, 200, 200
+_SHOWN.maxlevel, _SHOWN.maxstring, _SHOWN.maxother = 1, 120, 120
 
 
 def setting(

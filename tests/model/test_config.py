@@ -52,7 +52,7 @@ def test_numbers_of_numpy_are_numbers():
     # A value of a file is not shown at its full length.
     with pytest.raises(TypeError) as error:
         small_config(num_layers="9" * 10**6)
-    assert len(str(error.value)) < 300
+    assert len(str(error.value)) < 200
 
 
 def test_every_field_survives_a_file(tmp_path):

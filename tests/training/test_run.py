@@ -105,6 +105,8 @@ def test_every_difference_is_named(enter, preset):
             enter(data=dataclasses.replace(DATA, **change))
     with pytest.raises(ValueError, match="steps: 4 there, 5 now.*dropout: No"):
         enter(config=FinetuningSettings(steps=5, dropout=0.5))
+    with pytest.raises(ValueError, match="task: None there, ner now"):
+        check_same("run", {}, {"task": "ner"}, (), {})
     # Digests are long, and their beginnings tell them apart.
     with pytest.raises(ValueError) as caught:
         check_same(

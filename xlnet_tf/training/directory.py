@@ -258,7 +258,7 @@ def _differences(before, now, fixed_settings, texts):
     found = []
     for section, value in json.loads(json.dumps(now)).items():
         if not isinstance(value, dict):
-            old = before.get(section, value)
+            old = before.get(section)
             if old != value:
                 found.append(
                     texts.get(section)

@@ -128,7 +128,7 @@ def finetune(options, config, backend, data):
     if not run.is_chief:
         return 0, None
     results = read_results(run.output)
-    is_one = getattr(options, "seeds", None) is None
+    is_one = options.seeds is None
     sys.stdout.write(
         ending(run.output, results, predicted, not is_done, is_one)
     )

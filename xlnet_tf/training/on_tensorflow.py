@@ -223,7 +223,6 @@ class Steps:
                 tf.zeros([0, 2]), shape=[None, 2], trainable=False
             )
             self._skipped_in_a_row = tf.Variable(0, trainable=False)
-        self._stop = None
 
     def make(self, count, stop=None):
         """Make some steps.
@@ -231,7 +230,7 @@ class Steps:
         Args:
             count: int, how many.
             stop: tf.Variable, bool: once it is True, the loop ends after the
-                step under way; the same at each call. Default None.
+                step under way. Default None.
 
         Returns:
             LoopReport; the loop also ends where too many steps in a row were
@@ -239,12 +238,11 @@ class Steps:
         """
         if self._iterator is None:
             self._iterator = iter(self._dataset)
-            self._stop = stop
         begun, first = time.monotonic(), int(self._step.numpy()) + 1
         self._means.reset()
         self._gradient_norm.reset_state()
         self._results.assign(tf.zeros([0, 2]))
-        self._loop(self._iterator, tf.constant(count))
+        self._loop(self._iterator, tf.constant(count), stop)
         return LoopReport(
             means=self._means.result(),
             gradient_norm=float(self._gradient_norm.result()),
@@ -259,10 +257,10 @@ class Steps:
             seconds=time.monotonic() - begun,
         )
 
-    def _make_steps(self, iterator, count):
+    def _make_steps(self, iterator, count, stop):
         def goes_on(step):
             # A loop without a step would have no figures.
-            return (step < count) & ((step == 0) | ~self._must_end())
+            return (step < count) & ((step == 0) | ~self._must_end(stop))
 
         def body(step):
             self._make_step(iterator)
@@ -270,10 +268,10 @@ class Steps:
 
         tf.while_loop(goes_on, body, [tf.constant(0)])
 
-    def _must_end(self):
+    def _must_end(self, stop):
         """Bool scalar, whether the loop ends before its last step."""
         ends = self._skipped_in_a_row.read_value() > self._most_skipped
-        return ends if self._stop is None else ends | self._stop.read_value()
+        return ends if stop is None else ends | stop.read_value()
 
     def _make_step(self, iterator):
         results = self._strategy.run(self.replica_step, args=(next(iterator),))

@@ -49,7 +49,11 @@ def record(directory, say=print):
         dict of the comparisons.
     """
     work = directory.resolve() / "work"
-    shutil.rmtree(work, ignore_errors=True)
+    if (directory / "record.json").exists() or work.exists():
+        raise FileExistsError(
+            f"{directory} holds a record, or one that was not finished: remove "
+            "it, or name another directory."
+        )
     work.mkdir(parents=True)
     os.environ.update(ENVIRONMENT)
     made = {}
@@ -133,4 +137,7 @@ def main(argv=None):
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except (OSError, ValueError) as error:
+        sys.exit(f"error: {error}")
