@@ -8,8 +8,6 @@ The output directory holds `checkpoints/`, TensorBoard logs, `metrics.jsonl`,
 and `preset/` for `from_preset`. The same command again resumes a stopped run.
 """
 
-import dataclasses
-import shlex
 import sys
 import time
 
@@ -17,25 +15,36 @@ from data_pipeline.base import command_line
 from data_pipeline.base.outputs import check_directory
 from data_pipeline.base.settings import add_options
 from data_pipeline.base.settings import add_print_config
+from data_pipeline.base.settings import given_options
 from data_pipeline.base.settings import read_file
 from xlnet_tf.training.recipes import PRETRAINING
 from xlnet_tf.training.settings import PretrainingSettings
 from xlnet_tf.training.startup import check_backend
 from xlnet_tf.training.startup import check_config
-from xlnet_tf.training.startup import check_strategy
 from xlnet_tf.training.startup import keep_freed_memory
 from xlnet_tf.training.startup import keep_programs
 from xlnet_tf.training.trackers import check_tracker
 
-FREQUENT = ("steps", "batch_size", "learning_rate", "precision", "seed")
-FURTHER = tuple(
-    field.name
-    for field in dataclasses.fields(PretrainingSettings)
-    if field.name not in FREQUENT
-)
-_RECORDS = (
-    "output of build_records; several sets are mixed, in the shares of "
-    "DIR=WEIGHT or of their sizes"
+FREQUENT = (
+    "records",
+    "output",
+    "config",
+    "backbone",
+    "set",
+    "preset",
+    "steps",
+    "batch_size",
+    "learning_rate",
+    "precision",
+    "seed",
+    "memory_length",
+    "eval_records",
+    "skip_corrupt",
+    "data_service",
+    "export",
+    "strategy",
+    "tpu",
+    "quiet",
 )
 # The command has no default number of steps, unlike PretrainingSettings.
 _DEFAULTS = {"steps": "required, unless --recipe or --training sets it"}
@@ -54,165 +63,98 @@ def parse_arguments(argv=None):
         description="Pretrain an XLNet or a BERT on records.",
     )
     parser.elsewhere = _OF_RECORDS
-    add = parser.add_argument
-    add("--records", required=True, nargs="+", metavar="DIR", help=_RECORDS)
-    add("--output", required=True, metavar="DIR", help="directory of the run")
-    add(
+    add_options(parser, PretrainingSettings, names=FREQUENT, defaults=_DEFAULTS)
+    parser.add_argument(
         "--recipe",
         choices=PRETRAINING,
         help="model and settings by name; other options override it: "
         + "; ".join(f"{name}, {x.text}" for name, x in PRETRAINING.items()),
     )
-    add(
-        "--config",
-        help="tiny, small, base, large, or an xlnet_config.json (default: the "
-        "recipe's, or base)",
-    )
-    add(
-        "--backbone",
-        choices=("xlnet", "bert"),
-        default="xlnet",
-        help="architecture of a named --config: xlnet, or bert (absolute "
-        "positions, no memory) (default xlnet)",
-    )
-    add(
-        "--set",
-        action="append",
-        default=[],
-        metavar="NAME=VALUE",
-        help="a field of the model's config, as num_layers=6; may be repeated",
-    )
-    add("--preset", metavar="DIR", help="directory of weights to start from")
-    add_options(parser, PretrainingSettings, skip=FURTHER, defaults=_DEFAULTS)
-    add(
-        "--memory-length",
-        type=int,
-        metavar="N",
-        help="tokens to remember (default: the config's, or 3/4 of a record)",
-    )
-    _add_reading(add)
-    add("--export", metavar="DIR", help="write SavedModels to DIR/STEP")
-    add(
-        "--strategy",
-        default="auto",
-        help="auto, one_device, mirrored, multi_worker or tpu (default auto)",
-    )
-    add("--tpu", help='name or grpc:// address of a TPU, or "local"')
-    add(
+    parser.add_argument(
         "--training",
         metavar="FILE",
         help="JSON or YAML file with any of the settings; options override it",
     )
     add_print_config(parser)
-    command_line.add_quiet(parser)
     group = parser.add_argument_group("further settings")
     add_options(group, PretrainingSettings, skip=FREQUENT)
-    group.add_argument(
-        "--compilation-cache",
-        metavar="DIR",
-        help="keep programs that XLA has compiled, for the next start",
-    )
     return command_line.parse(parser, argv)
 
 
-def _add_reading(add):
-    """Options of which records are read, and by whom."""
-    add("--eval-records", metavar="DIR", help="other records to evaluate on")
-    add("--skip-corrupt", action="store_true", help="leave out damaged records")
-    add(
-        "--data-service",
-        metavar="ADDRESS",
-        help="grpc://HOST:PORT of a tf.data service whose workers read the "
-        "records, under the same path",
-    )
-
-
-def read_config(options):
-    """PretrainingSettings of options, file and recipe; completes the options.
+def read_settings(options):
+    """PretrainingSettings of the options, the file and the recipe.
 
     Args:
-        options: argparse.Namespace of `parse_arguments`; `config` and `set`
-            become those of the recipe where they are not given.
+        options: argparse.Namespace of `parse_arguments`.
 
     Raises:
-        ValueError: if the number of steps is nowhere, or a value is wrong.
+        ValueError: if records, output or the number of steps are nowhere, or
+            a value is wrong.
     """
-    check_strategy(options.strategy)
-    if options.preset and options.config:
-        sys.stderr.write(
-            "warning: --preset has a config of its own; --config "
-            f"{options.config} is not used\n"
-        )
-    if options.config is not None:
-        check_config(options.config)
-    recipe = PRETRAINING.get(options.recipe)
-    training = recipe.training if recipe else {}
-    if recipe and options.config is None and not options.preset:
-        options.config = recipe.config
-        fields = (f"{name}={value}" for name, value in recipe.fields.items())
-        options.set = [*fields, *options.set]
-    options.config = options.config or "base"
-    given = dict(training)
+    given = given_options(PretrainingSettings, options)
     if options.training:
-        given |= read_file(PretrainingSettings, options.training)
-    is_given = "steps" in given or options.steps is not None
-    if not is_given and not options.print_config:
-        # Reports other errors.
-        PretrainingSettings.read(options.training, options)
+        file = read_file(PretrainingSettings, options.training)
+        # --print-config writes null where nothing is given.
+        given = {k: v for k, v in file.items() if v is not None} | given
+    recipe = {}
+    if options.recipe:
+        recipe = dict(PRETRAINING[options.recipe].settings)
+        fields = recipe.pop("set")
+        if "config" in given or "preset" in given:  # of another model
+            del recipe["config"]
+        else:
+            given["set"] = [*fields, *given.get("set", ())]
+    steps = given.get("steps")
+    if isinstance(steps, int) and 0 < steps <= recipe.get("warmup_steps", 0):
+        # The recipe's warm-up is for far more steps: use the default share.
+        del recipe["warmup_steps"]
+    settings = PretrainingSettings(**{**recipe, **given})
+    if settings.config is not None:
+        check_config(settings.config)
+    if options.print_config:
+        return settings
+    settings.require("records", "output")
+    if "steps" not in {**recipe, **given}:
         raise ValueError(
             "the number of optimizer steps is not known: give --steps N, or "
             "--recipe, or --training with a file that sets it."
         )
-    steps = options.steps or given.get("steps", 0)
-    is_number = isinstance(steps, int)  # if not, `read` says so
-    if is_number and 0 < steps <= training.get("warmup_steps", 0):
-        # The recipe's warm-up is for far more steps: use the default share.
-        training = {k: v for k, v in training.items() if k != "warmup_steps"}
-    return PretrainingSettings.read(options.training, options, **training)
+    return settings
 
 
 def main(argv=None):
     """Run the command; see the module's text."""
     options = parse_arguments(argv)
-    config = read_config(options)
+    settings = read_settings(options)
     if options.print_config:
-        sys.stdout.write(_model_options(options) + config.to_yaml())
+        sys.stdout.write(settings.to_yaml())
         return 0
-    check_tracker(config.log_to)
-    check_directory(options.output)
-    if options.export:
-        check_directory(options.export)
-    options.begun = time.monotonic()  # --time-limit counts from here
-    keep_programs(options.compilation_cache)
+    if settings.preset and settings.config:
+        sys.stderr.write(
+            "warning: --preset has a config of its own; --config "
+            f"{settings.config} is not used\n"
+        )
+    check_tracker(settings.log_to)
+    check_directory(settings.output)
+    if settings.export:
+        check_directory(settings.export)
+    begun = time.monotonic()  # --time-limit counts from here
+    keep_programs(settings.compilation_cache)
     backend_name = check_backend("pretraining", ("tensorflow", "jax"))
     from xlnet_tf.training.pretrain import pretrain
 
     if backend_name == "jax":
         from xlnet_tf.training.on_jax import Jax
 
-        return pretrain(options, config, Jax(options, config))
+        return pretrain(settings, Jax(settings), begun=begun)
     from xlnet_tf.training.devices import make_strategy
     from xlnet_tf.training.on_tensorflow import TensorFlow
 
     with command_line.warnings_in_a_line():
         strategy = make_strategy(
-            options.strategy, options.tpu, config.worker_timeout
+            settings.strategy, settings.tpu, settings.worker_timeout
         )
-    return pretrain(options, config, TensorFlow(strategy), export)
-
-
-def _model_options(options):
-    """Comment with the options of the model, which training settings lack."""
-    given = ["--config", options.config]
-    if options.preset:
-        given = ["--preset", options.preset]
-    if options.backbone != "xlnet":
-        given += ["--backbone", options.backbone]
-    if options.memory_length is not None:
-        given += ["--memory-length", str(options.memory_length)]
-    for field in options.set:
-        given += ["--set", field]
-    return f"# Training. The model has its own options: {shlex.join(given)}\n"
+    return pretrain(settings, TensorFlow(strategy), export, begun)
 
 
 def export(model, tokenizer, directory, sequence_length):

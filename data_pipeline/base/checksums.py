@@ -12,6 +12,7 @@ from data_pipeline.base.files import is_below
 from data_pipeline.base.files import names_below
 from data_pipeline.base.files import sha256_of
 from data_pipeline.base.files import write_bytes
+from data_pipeline.base.files import write_json
 
 # As `sha256sum` writes and checks it.
 CHECKSUMS_FILE = "SHA256SUMS"
@@ -48,6 +49,29 @@ def add_checksums(directory, names, listing=CHECKSUMS_FILE):
     digests = {k: v for k, v in known.items() if (directory / k).is_file()}
     digests |= {name: sha256_of(directory / name) for name in names}
     _write_digests(file, digests)
+
+
+def write_listed(directory, values):
+    """Write JSON files, and list their SHA-256 in the `SHA256SUMS` beside them.
+
+    No file is listed while it is written: after a kill it is not checked.
+
+    Args:
+        directory: path.
+        values: dict of the name of a file to what JSON holds.
+
+    Raises:
+        ValueError: if `SHA256SUMS` is damaged.
+    """
+    directory = as_path(directory)
+    listing = directory / CHECKSUMS_FILE
+    known = _read_digests(listing) if listing.is_file() else {}
+    if set(known) & set(values):
+        others = {k: v for k, v in known.items() if k not in values}
+        _write_digests(listing, others)
+    for name, value in values.items():
+        write_json(directory / name, value)
+    add_checksums(directory, list(values))
 
 
 def _write_digests(file, digests):

@@ -57,7 +57,7 @@ FRACTION_BETWEEN = Range("in (0, 1)", "in (0, 1)", lambda x: 0 < x < 1)
 
 # Of tensors, and of floats.
 _LARGEST = {int: 2**63 - 1, float: sys.float_info.max}
-_METAVARS = {int: "N", float: "X", str: "NAME"}
+_METAVARS = {int: "N", float: "X", str: "NAME", tuple: "NAME"}
 _MOST_NAMES = 5  # of a message
 _ANY = Range("an integer", "a number", lambda x: True)
 # Aliases in a YAML file make lists of lists that have no end when written out.
@@ -112,6 +112,10 @@ class Settings:
     def __post_init__(self):
         for field in dataclasses.fields(self):
             value = python_number(getattr(self, field.name))
+            if kind_of(field)[0] is tuple:
+                # Of a file: a list, or one string alone.
+                value = (value,) if isinstance(value, str) else value
+                value = tuple(value) if isinstance(value, list) else value
             object.__setattr__(self, field.name, value)
             check(field, value)
 
@@ -161,6 +165,23 @@ class Settings:
             if field.name not in skip
         )
 
+    def require(self, *names):
+        """Refuse settings without a value that a command needs.
+
+        Args:
+            *names: names of fields.
+
+        Raises:
+            ValueError: if one of them is None or empty.
+        """
+        missing = [name for name in names if not getattr(self, name)]
+        if missing:
+            options = ", ".join("--" + x.replace("_", "-") for x in missing)
+            raise ValueError(
+                f"{options} must be given, as an option or as a key of a file "
+                "of settings."
+            )
+
 
 def python_number(value):
     """A number of NumPy's as Python's; other values as they are.
@@ -189,7 +210,7 @@ def check_value(name, value, kind, range=None, choices=None, meant=None):
     Args:
         name: str, of the field or argument.
         value: any object.
-        kind: int, float, bool or str.
+        kind: int, float, bool or str; or tuple, of strings.
         range, choices, meant: as of `setting`.
 
     Raises:
@@ -203,6 +224,10 @@ def check_value(name, value, kind, range=None, choices=None, meant=None):
     range_ = range or _ANY
     if kind is bool:
         expected, holds = "true or false", _ANY.holds
+    elif kind is tuple:
+        expected = "a list of strings"
+        is_kind = is_kind and all(isinstance(x, str) for x in value)
+        holds = _ANY.holds
     elif kind is str:
         expected = _listed(choices) if choices else "a string"
         holds = choices.__contains__ if choices else _ANY.holds
@@ -240,9 +265,9 @@ def _near_choice(value, choices, meant):
 
 
 def kind_of(field):
-    """(int, float, bool or str; True = may be None) of a field."""
+    """(int, float, bool, str or tuple; True = may be None) of a field."""
     if not isinstance(field.type, types.UnionType):
-        return field.type, False
+        return typing.get_origin(field.type) or field.type, False
     kinds = [kind for kind in field.type.__args__ if kind is not type(None)]
     return kinds[0], True
 
@@ -324,25 +349,28 @@ def _verify(path):
         verify_checksums(directory.parent, [f"{directory.name}/{name}"])
 
 
-def add_options(parser, cls, skip=(), defaults=None):
+def add_options(parser, cls, names=None, skip=(), defaults=None):
     """Add an option for each field, with None for options not given.
 
     Args:
         parser: argparse.ArgumentParser or a group of one.
         cls: class of settings.
+        names: names of the fields, in the order of their options; default
+            all, in the order of the class.
         skip: names of fields without an option.
         defaults: dict of the name of a field to what its help says in place
             of its default, or None.
     """
     defaults = defaults or {}
-    for field in dataclasses.fields(cls):
-        if field.name in skip:
+    fields = {field.name: field for field in dataclasses.fields(cls)}
+    for name in names or fields:
+        if name in skip:
             continue
-        name = field.name
+        field = fields[name]
         kind, _ = kind_of(field)
         # argparse formats the help with %.
         text = field.metadata["help"].replace("%", "%%")
-        shows_default = field.default not in (None, dataclasses.MISSING)
+        shows_default = field.default not in (None, (), dataclasses.MISSING)
         if name in defaults:
             text += f" ({defaults[name]})"
         elif shows_default:
@@ -358,12 +386,14 @@ def add_options(parser, cls, skip=(), defaults=None):
                 help=text,
             )
             continue
+        several = {"nargs": "+", "action": "extend"} if kind is tuple else {}
         parser.add_argument(
             option,
-            type=kind,
+            type=str if kind is tuple else kind,
             metavar=field.metadata["metavar"]
             or _placeholder(field, _METAVARS[kind]),
             help=text,
+            **several,
         )
 
 

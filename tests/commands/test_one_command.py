@@ -141,11 +141,7 @@ def test_printed_settings_are_a_file_of_settings(
     assert capsys.readouterr().out == text
     values = kind.read(file).to_dict()
     assert options.items() <= values.items()
-    # Of training, the first line names the model's options, which are others.
-    of_model = "# Training. The model has its own options: --config base\n"
-    assert text.startswith(of_model) == (main is train.main)
-    texts = text.removeprefix(of_model).count("# ")
-    assert texts == len(values)
+    assert text.count("# ") == len(values)
 
 
 def test_recipes(capsys):
@@ -156,13 +152,10 @@ def test_recipes(capsys):
     assert printed("--recipe", "quick")["learning_rate"] == 3e-3
     values = printed("--recipe", "quick", "--steps", "20")
     assert (values["steps"], values["warmup_steps"]) == (20, 1)
-    argv = ["--print-config", "--recipe", "quick", "--set", "num_layers=2"]
-    assert train.main(argv) == 0
-    assert "--set num_layers=2" in capsys.readouterr().out.splitlines()[0]
-    argv = ["--print-config", "--backbone", "bert", "--memory-length", "3"]
-    assert train.main(argv) == 0
-    comment = capsys.readouterr().out.splitlines()[0]
-    assert comment.endswith("--backbone bert --memory-length 3")
+    values = printed("--recipe", "quick", "--set", "num_layers=2")
+    assert values["config"] == "tiny" and values["set"][-1] == "num_layers=2"
+    values = printed("--recipe", "quick", "--config", "small")
+    assert values["config"] == "small" and values["set"] == []
     values = printed("--recipe", "large", "--batch-size", "64")
     # the paper's table 7, but what is given
     found = values["steps"], values["warmup_steps"]
@@ -174,15 +167,15 @@ def test_recipes(capsys):
     options = train.parse_arguments(
         "--records r --output o --recipe quick --set dropout=0.2".split()
     )
-    assert train.read_config(options).steps == 1000
-    assert options.config == "tiny"
+    settings = train.read_settings(options)
+    assert (settings.steps, settings.config) == (1000, "tiny")
     config = XLNetConfig.from_size("tiny", vocabulary_size=50)
-    config = with_fields(config, options.set)
+    config = with_fields(config, settings.set)
     assert (config.num_heads, config.head_dim) == (4, 32)
     assert (config.initializer_range, config.dropout) == (0.08, 0.2)
     options = train.parse_arguments(["--records", "r", "--output", "o"])
     with pytest.raises(ValueError, match="give --steps N, or --recipe"):
-        train.read_config(options)
+        train.read_settings(options)
 
 
 def test_fields_of_the_model_by_options(tmp_path, capsys):

@@ -29,24 +29,24 @@ class TinyRun:
         self.strategy = strategy or one_device()
         self.backend = TensorFlow(self.strategy)
         self.is_chief = self.backend.is_chief
-        self.config = PretrainingSettings(
+        self.settings = PretrainingSettings(
             steps=20, warmup_steps=2, batch_size=4, learning_rate=1e-2
         )
         config = config or tiny_config(
             num_layers=1, dropout=0.2, attention_dropout=0.1
         )
         self.model, self.optimizer = pretrain.build(
-            config, self.config, self.strategy
+            config, self.settings, self.strategy
         )
-        self.memory = make_memory(self.model, self.config, self.strategy)
+        self.memory = make_memory(self.model, self.settings, self.strategy)
         self.step = make_step_counter(self.strategy)
         self.checkpoints = self.checkpoints_of(
             directory, interval, keep, seconds
         )
 
     def checkpoints_of(self, directory, interval=2, keep=3, seconds=None):
-        self.config = dataclasses.replace(
-            self.config,
+        self.settings = dataclasses.replace(
+            self.settings,
             checkpoint_interval=interval,
             checkpoints_to_keep=keep,
             checkpoint_time_interval=seconds and str(seconds),

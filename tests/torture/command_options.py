@@ -350,18 +350,18 @@ def cut(stack):
     from xlnet_tf.training.directory import claim_identity
     from xlnet_tf.training.directory import opened
 
-    def pretrain_nothing(options, config, backend, export=None):
-        run = loop.Run(options, config, backend)
-        data = pretrain.open_data(options, config, backend.num_replicas)
-        identity = pretrain.identity_of(data, options, config)
+    def pretrain_nothing(settings, backend, export=None, begun=None):
+        run = loop.Run(settings, backend)
+        data = pretrain.open_data(settings, backend.num_replicas)
+        identity = pretrain.identity_of(data, settings)
         with opened(run.output, True, "--batch-size"):
             claim_identity(run, identity, pretrain.KIND)
         return 0
 
-    def finetune_nothing(options, config, backend, data):
-        run = loop.Run(options, config, backend)
+    def finetune_nothing(settings, backend, data, begun=None):
+        run = loop.Run(settings, backend)
         task = finetune.prepare(run, data)
-        identity = finetune.identity_of(task, options)
+        identity = finetune.identity_of(task)
         with opened(run.output, True, "--batch-size"):
             claim_identity(run, identity, finetune.KIND)
         return 0, None

@@ -11,7 +11,6 @@ import itertools
 import json
 import pathlib
 import shutil
-import types
 import zipfile
 from typing import NamedTuple
 
@@ -223,10 +222,11 @@ def _content(model):
 
 
 def _resume(identity, path):
-    options = types.SimpleNamespace(output=path, quiet=True)
-    config = FinetuningSettings.read(None, {**identity["training"]})
+    settings = FinetuningSettings(
+        **identity["training"], output=str(path), quiet=True
+    )
     backend = TensorFlow(tf.distribute.get_strategy())
-    claim_identity(loop.Run(options, config, backend), identity, finetune.KIND)
+    claim_identity(loop.Run(settings, backend), identity, finetune.KIND)
 
 
 def _best(path):

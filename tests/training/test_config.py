@@ -40,7 +40,7 @@ def test_every_field_has_a_check():
     for cls in (PretrainingSettings, FinetuningSettings):
         for field in dataclasses.fields(cls):
             with pytest.raises(TypeError, match=f"`{field.name}` must be.*Rec"):
-                cls(**{field.name: [3]})
+                cls(**{field.name: [3.5]})
 
 
 RANGES = {
@@ -153,7 +153,7 @@ def test_every_field_is_an_option(capsys):
     options = train.parse_arguments(argv.split())
     config = PretrainingSettings.read(None, options)
     assert config == PretrainingSettings(
-        steps=3, jit_compile=True, decay="cosine"
+        records=["r"], output="o", steps=3, jit_compile=True, decay="cosine"
     )
 
 

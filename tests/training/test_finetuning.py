@@ -293,7 +293,7 @@ def test_errors_are_one_line(pretrained, tmp_path, capsys):
         (["--preset", "nowhere"], "nowhere"),
         (["--steps", "3", "--epochs", "2"], "either --steps or --epochs"),
         (["--batch-size", "500"], "at most the number of examples, 24"),
-        (["--seeds", "0"], "`--seeds` must be at least 1"),
+        (["--seeds", "0"], "`seeds` must be a positive integer"),
         (["--training", "nowhere.json"], "no file of settings at nowhere"),
         (["--hold-out", "1.5"], "`hold_out` must be in (0, 1)"),
         (["--strategy", "gpu"], "`strategy` must be one of"),
@@ -352,7 +352,7 @@ def test_the_rate_of_a_small_model(pretrained, tmp_path, begun, capsys):
         assert line in capsys.readouterr().out
         identity = json.loads((tmp_path / "run" / file).read_text())
         assert identity["training"]["learning_rate"] == 5e-4
-        assert begun[-1].run.config.learning_rate == 5e-4
+        assert begun[-1].run.settings.learning_rate == 5e-4
 
 
 def test_one_run_a_seed(pretrained, tmp_path, begun, monkeypatch):
@@ -368,7 +368,7 @@ def test_one_run_a_seed(pretrained, tmp_path, begun, monkeypatch):
     argv = options(pretrained / "preset", tmp_path / "run")
     argv += ["--seeds", "2", "--seed", "3", "--random-start"]
     assert command_line.run(finetune.main, argv) == 0
-    assert [x.run.config.seed for x in begun] == [3, 4]
+    assert [x.run.settings.seed for x in begun] == [3, 4]
     names = [x.run.output.name for x in begun]
     assert names == ["seed-3", "seed-4"]
     summary = json.loads((tmp_path / "run" / "seeds.json").read_text())

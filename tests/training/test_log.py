@@ -6,7 +6,7 @@ import sys
 import pytest
 import tensorflow as tf
 
-from data_pipeline.base.checksums import with_digest
+from data_pipeline.base.checksums import write_listed
 from xlnet_tf.training import trackers
 from xlnet_tf.training.log import MetricsLog
 from xlnet_tf.training.log import draw_losses
@@ -260,7 +260,7 @@ def test_how_a_run_ends(tmp_path):
         log.train({"loss": trained})
         log.evaluate({"loss": last})
         value = {"metric": "loss", "value": best, "step": 2}
-        (tmp_path / "best.json").write_text(json.dumps(with_digest(value)))
+        write_listed(tmp_path, {"best.json": value})
         warning = outcome.warning_of_failure(tmp_path, 300)
         assert bool(warning) == bool(failure), last
         if failure:

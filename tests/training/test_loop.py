@@ -25,14 +25,16 @@ class Recorded:
         self.calls = []
         self.stop_after = None  # number of calls
         self.losses = losses
-        options = types.SimpleNamespace(output=directory, quiet=True, begun=0.0)
         backend = types.SimpleNamespace(strategy=one_device(), is_chief=True)
-        self.run = loop.Run(options, PretrainingSettings(**settings), backend)
+        settings = PretrainingSettings(
+            output=str(directory), quiet=True, **settings
+        )
+        self.run = loop.Run(settings, backend, begun=0.0)
         self.run.step.assign(begin)
 
     def train(self, **training):
         """int, the exit status of the loop."""
-        evaluates = self.run.config.evaluation_interval < 500
+        evaluates = self.run.settings.evaluation_interval < 500
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(loop, "Stop", lambda *_: Stop(self))
             return loop.train(
@@ -171,7 +173,6 @@ def test_patience(tmp_path):
     ]
     assert recorded.calls[-1] == ("save", 8)
     kept = json.loads((tmp_path / "best.json").read_text())
-    assert len(kept.pop("sha256")) == 64
     assert kept == {"metric": "loss", "value": 0.25, "step": 4}
     again = Recorded(tmp_path, begin=8, **settings)
     assert again.train(patience=4) == 0
@@ -199,7 +200,6 @@ def test_a_damaged_best_is_refused(tmp_path):
     for damaged in (
         text.replace("0.25", "0.75"),
         text.replace("step", "stfp"),
-        text.replace("sha256", "sha257"),
         text.replace("loss", "lors"),
         "[]",
         "0.25",

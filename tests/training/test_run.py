@@ -13,6 +13,7 @@ import tensorflow as tf
 
 import xlnet_tf
 from data_pipeline.base.checksums import add_checksums
+from data_pipeline.base.checksums import write_listed
 from data_pipeline.tasks.catalog import find_task
 from data_pipeline.tasks.examples import TextExample
 from data_pipeline.tasks.task_data import TaskData
@@ -56,16 +57,17 @@ def enter(tmp_path, preset):
     directory = tmp_path / "run"
 
     def open_directory(data=DATA, config=CONFIG, random_start=False):
-        options = types.SimpleNamespace(
-            output=directory,
-            preset=preset,
+        settings = dataclasses.replace(
+            config,
+            output=str(directory),
+            preset=str(preset),
             random_start=random_start,
             quiet=True,
         )
-        run = loop.Run(options, config, TensorFlow(one_device()))
-        task = types.SimpleNamespace(config=config, data=data)
+        run = loop.Run(settings, TensorFlow(one_device()))
+        task = types.SimpleNamespace(settings=settings, data=data)
         directory.mkdir(exist_ok=True)
-        identity = finetune.identity_of(task, options)
+        identity = finetune.identity_of(task)
         claim_identity(run, identity, finetune.KIND)
         checkpoints = directory / "checkpoints"
         checkpoints.mkdir(exist_ok=True)
@@ -144,8 +146,7 @@ def test_weights_do_not_matter_to_a_random_start(enter, preset):
 
 
 def test_a_changed_file_is_not_resumed_from(enter):
-    results = enter() / "results.json"
-    results.write_text('{"seed": 0}')
+    write_listed(enter(), {"results.json": {"seed": 0}})
     for name in ("run.json", "training.json", "results.json"):
         file = enter() / name
         text = file.read_text()

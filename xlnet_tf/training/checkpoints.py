@@ -100,7 +100,7 @@ class Checkpoints:
     """
 
     def __init__(self, directory, run, model, optimizer, memory):
-        backend, config = run.backend, run.config
+        backend, settings = run.backend, run.settings
         self.restored = None
         self.skipped = []
         self._checkpoint = tf.train.Checkpoint(
@@ -110,9 +110,9 @@ class Checkpoints:
         self._memory_rows = backend.memory_rows(
             memory, backend.strategy, self._directory
         )
-        self._interval = config.checkpoint_interval
-        self._seconds = config.checkpoint_time_seconds
-        self._most = config.checkpoints_to_keep
+        self._interval = settings.checkpoint_interval
+        self._seconds = settings.checkpoint_time_seconds
+        self._most = settings.checkpoints_to_keep
         self._strategy = backend.strategy
         self._options = checkpoint_options(self._strategy)
         self._is_chief = run.is_chief

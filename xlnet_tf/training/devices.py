@@ -20,7 +20,8 @@ import warnings
 import tensorflow as tf
 
 from data_pipeline.base.limits import first_line
-from xlnet_tf.training.startup import check_strategy
+from data_pipeline.base.settings import check_value
+from xlnet_tf.training.settings import STRATEGIES
 
 # The class of TensorFlow's default strategy.
 _NO_STRATEGY = type(tf.distribute.get_strategy())
@@ -53,7 +54,7 @@ def make_strategy(name="auto", tpu=None, worker_timeout=600.0):
         ValueError: if the name is unknown or the settings contradict it.
         RuntimeError: if the machine lacks the devices.
     """
-    check_strategy(name)
+    check_value("strategy", name, str, choices=STRATEGIES)
     if tpu and name not in ("auto", "tpu"):
         raise ValueError(
             "a TPU address goes with the strategy tpu or auto. "

@@ -9,9 +9,8 @@ import warnings
 
 import tensorflow as tf
 
-from data_pipeline.base.checksums import CHECKSUMS_FILE
-from data_pipeline.base.checksums import add_checksums
 from data_pipeline.base.checksums import verify_checksums
+from data_pipeline.base.checksums import write_listed
 from data_pipeline.base.command_line import warnings_in_a_line
 from data_pipeline.base.files import as_path
 from data_pipeline.base.files import check_tensorflow_reads
@@ -19,7 +18,6 @@ from data_pipeline.base.files import is_of_full_disk
 from data_pipeline.base.files import is_remote
 from data_pipeline.base.files import is_unfinished
 from data_pipeline.base.files import remove
-from data_pipeline.base.files import write_json
 from data_pipeline.base.formats import FORMAT_VERSION
 from data_pipeline.base.limits import first_line
 from data_pipeline.base.locking import CannotLock
@@ -137,12 +135,13 @@ def claim_identity(run, identity, kind):
         ValueError: names every difference from another run that is there, or
             a file that is damaged or has another version of the format.
     """
-    directory, config = run.output, run.config
-    files = [RUN_FILE, TRAINING_FILE, *kind.checked_files]
-    file = directory / RUN_FILE
-    if has_progress(directory, kind.result_file) and file.is_file():
+    directory, settings = run.output, run.settings
+    has_run = (directory / RUN_FILE).is_file()
+    if has_run and has_progress(directory, kind.result_file):
         if run.is_chief:  # which writes them next
-            verify_checksums(directory, _existing(directory, files))
+            files = [RUN_FILE, TRAINING_FILE, *kind.checked_files]
+            existing = [x for x in files if (directory / x).is_file()]
+            verify_checksums(directory, existing)
         check_same(
             directory,
             read_run(directory),
@@ -151,17 +150,11 @@ def claim_identity(run, identity, kind):
             kind.differences,
         )
     if run.is_chief and not has_ended(
-        directory, kind.result_file, config.steps
+        directory, kind.result_file, settings.steps
     ):
-        # Without digests nothing is compared, should this be interrupted.
-        remove(directory / CHECKSUMS_FILE)
-        write_json(file, {FORMAT_VERSION: RUN_VERSION, **identity})
-        write_json(directory / TRAINING_FILE, config.to_dict())
-        add_checksums(directory, _existing(directory, files))
-
-
-def _existing(directory, names):
-    return [name for name in names if (directory / name).is_file()]
+        run_values = {FORMAT_VERSION: RUN_VERSION, **identity}
+        values = {RUN_FILE: run_values, TRAINING_FILE: settings.stored()}
+        write_listed(directory, values)
 
 
 class Kind(typing.NamedTuple):

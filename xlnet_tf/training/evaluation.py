@@ -46,13 +46,13 @@ class Evaluator:
         labels: tuple of str or None, the classes.
         splits: dict of str to (examples, EncodedExamples, Batches); the first
             is the main one.
-        config: FinetuningSettings.
+        settings: FinetuningSettings.
         backend: what computes the outputs.
         progress: bool, whether to tell how far it is. Default False.
     """
 
     def __init__(
-        self, model, spec, labels, splits, config, backend, progress=False
+        self, model, spec, labels, splits, settings, backend, progress=False
     ):
         self._model = model
         self._spec = spec
@@ -62,7 +62,7 @@ class Evaluator:
             name: (
                 examples,
                 rows,
-                backend.distributed(batches.evaluation, config),
+                backend.distributed(batches.evaluation, settings),
             )
             for name, (examples, rows, batches) in splits.items()
         }
@@ -274,7 +274,7 @@ def answer_examples(model, spec, examples, settings=None, progress=False):
     kept = {"sequence_length": length}
     if spec.kind == "question_answering":
         kept["max_question_length"] = preprocessor.max_question_length
-    config = FinetuningSettings.for_task(
+    settings = FinetuningSettings.for_task(
         spec.name, options={**kept, **(settings or {})}
     )
     labels = getattr(model, "labels", None)
@@ -284,13 +284,13 @@ def answer_examples(model, spec, examples, settings=None, progress=False):
         labels,
         training=False,
         progress=progress,
-        **model.encoding_arguments(spec, config),
+        **model.encoding_arguments(spec, settings),
     )
     lengths = padded_lengths(length, model.segment_length)
-    batches = Batches(rows, config.batch_size, lengths, seed=0)
+    batches = Batches(rows, settings.batch_size, lengths, seed=0)
     evaluator = Evaluator(
         *(model, spec, labels, {"": (examples, rows, batches)}),
-        *(config, TensorFlow(make_strategy("one_device")), progress),
+        *(settings, TensorFlow(make_strategy("one_device")), progress),
     )
     return evaluator.decoded("")
 

@@ -1,19 +1,18 @@
-"""The SavedModels of a pretraining run, of which the newest are kept.
+"""SavedModels of a pretraining run: the newest are kept.
 
-The run notes them in a JSON file that has its own SHA-256 in it.
+The run notes them in `exports.json` of its directory.
 """
 
 import os
 import re
 
-from data_pipeline.base.checksums import pop_digest
-from data_pipeline.base.checksums import with_digest
+from data_pipeline.base.checksums import verify_checksums
+from data_pipeline.base.checksums import write_listed
 from data_pipeline.base.files import as_path
 from data_pipeline.base.files import is_remote
 from data_pipeline.base.files import is_unfinished
 from data_pipeline.base.files import read_json_object
 from data_pipeline.base.files import remove
-from data_pipeline.base.files import write_json
 
 EXPORTS_FILE = "exports.json"
 
@@ -132,14 +131,15 @@ def _read(file):
     """dict of what the run has noted, empty without the file."""
     if not file.is_file():
         return {}
-    noted = read_json_object(file)
-    if not pop_digest(noted):
+    try:
+        verify_checksums(file.parent, [file.name])
+        return read_json_object(file)
+    except ValueError:
         raise ValueError(
             f"{file} is damaged: it is not what a run writes. Remove it: the "
             "exports so far are then kept."
-        )
-    return noted
+        ) from None
 
 
 def _write(file, noted):
-    write_json(file, with_digest(noted))
+    write_listed(file.parent, {file.name: noted})

@@ -67,34 +67,35 @@ KIND = Kind(
 )
 
 
-def finetune(options, config, backend, data):
+def finetune(settings, backend, data, begun=None):
     """Fine-tune a preset on a task, from where the run of its directory is.
 
     Args:
-        options: object with the attributes of the command line.
-        config: FinetuningSettings, not yet resolved.
+        settings: FinetuningSettings, with `preset` and `output`, not yet
+            resolved.
         backend: what computes the steps, TensorFlow.
         data: TaskData of `data_pipeline.tasks`.
+        begun: as of `loop.Run`.
 
     Returns:
         (int, dict or None): 0 done, 143 stopped by SIGTERM or time limit, 130
         by Ctrl-C; the results, where it is done and this process is the chief.
 
     Raises:
-        ValueError, FileNotFoundError, RuntimeError: if options, data, the
+        ValueError, FileNotFoundError, RuntimeError: if settings, data, the
             directory and the machine do not fit together.
     """
-    run = loop.Run(options, config, backend)
+    run = loop.Run(settings, backend, begun)
 
     # Data
     task = prepare(run, data)
-    run.config = task.config
+    run.settings = task.settings
     with opened(run.output, run.is_chief, SMALLER):
-        claim_identity(run, identity_of(task, options), KIND)
+        claim_identity(run, identity_of(task), KIND)
         is_done = (run.output / RESULTS_FILE).is_file()
 
         # Model and optimizer
-        model, optimizer = build(task, options, backend.strategy)
+        model, optimizer = build(task, backend.strategy)
         held_out = functools.cache(
             lambda: evaluator_of(run, task, model, data.evaluation)
         )
@@ -124,11 +125,11 @@ def finetune(options, config, backend, data):
             decoded = held_out().decoded(next(iter(data.evaluation)))
             if run.is_chief:
                 write_results(run, task, model, metrics, decoded)
-        predicted = options.predict and predict(run, task, model)
+        predicted = run.settings.predict and predict(run, task, model)
     if not run.is_chief:
         return 0, None
     results = read_results(run.output)
-    is_one = options.seeds is None
+    is_one = run.settings.seeds is None
     sys.stdout.write(
         ending(run.output, results, predicted, not is_done, is_one)
     )
@@ -140,7 +141,7 @@ class TaskRun(typing.NamedTuple):
 
     Attributes:
         data: TaskData.
-        config: FinetuningSettings, resolved.
+        settings: FinetuningSettings, resolved.
         task_cls: class of the task.
         arguments: dict, of its constructor.
         tokenizer: Tokenizer of the preset.
@@ -150,7 +151,7 @@ class TaskRun(typing.NamedTuple):
     """
 
     data: typing.Any
-    config: FinetuningSettings
+    settings: FinetuningSettings
     task_cls: type
     arguments: dict
     tokenizer: typing.Any
@@ -173,29 +174,29 @@ def prepare(run, data):
         ValueError: if the settings, the preset and the data do not fit.
     """
     task_cls = task_class(data.task.kind)
-    preset, config = run.options.preset, run.config
+    settings, preset = run.settings, run.settings.preset
     tokenizer = read_tokenizer(preset)
-    arguments = task_cls.arguments_for(data.task, config, data.labels)
+    arguments = task_cls.arguments_for(data.task, settings, data.labels)
     model_config = read_config(preset)
     # Of the preset, since the rows are made before the model.
     preprocessor = task_cls.preprocessor_cls.from_preset(
         preset,
         layout=model_config.layout,
-        **task_cls.preprocessor_settings(data.task, config),
+        **task_cls.preprocessor_settings(data.task, settings),
     )
-    config.check_model(model_config)
+    settings.check_model(model_config)
     check_positions(model_config, preprocessor.sequence_length)
-    config, notes = config.for_model(data.task.name, model_config)
+    settings, notes = settings.for_model(data.task.name, model_config)
     task = TaskRun(
-        *(data, config, task_cls, arguments, tokenizer, preprocessor),
+        *(data, settings, task_cls, arguments, tokenizer, preprocessor),
         rows=None,
         notes=notes,
     )
     rows = encode(run, task, data.train, training=True)
-    if config.class_weights == "balanced":
+    if settings.class_weights == "balanced":
         balance_classes(rows, data.labels)
-    steps_per_epoch = max(1, len(rows) // config.batch_size)
-    return task._replace(config=config.resolve(steps_per_epoch), rows=rows)
+    steps_per_epoch = max(1, len(rows) // settings.batch_size)
+    return task._replace(settings=settings.resolve(steps_per_epoch), rows=rows)
 
 
 def encode(run, task, examples, training):
@@ -205,7 +206,7 @@ def encode(run, task, examples, training):
         task.data.labels,
         training=training,
         progress=run.shows_progress,
-        **task.task_cls.encoding_arguments(task.data.task, task.config),
+        **task.task_cls.encoding_arguments(task.data.task, task.settings),
     )
 
 
@@ -240,10 +241,12 @@ def balance_classes(rows, labels):
     rows.dense["row_weight"] = rows.dense["row_weight"] * weights[label]
 
 
-def identity_of(task, options):
+def identity_of(task):
     """dict for `run.json`, see `claim_identity`."""
-    data, preset = task.data, options.preset
-    weights = None if options.random_start else digest_of_weights(preset)
+    data, settings = task.data, task.settings
+    weights = None
+    if not settings.random_start:
+        weights = digest_of_weights(settings.preset)
     return {
         "task": data.task.name,
         "labels": data.labels,
@@ -252,57 +255,56 @@ def identity_of(task, options):
         "held_out_examples": digest_of_examples(data.evaluation),
         "held_out_seed": data.seed,
         "preset_weights": weights,
-        "random_start": options.random_start,
-        "training": task.config.to_dict(),
+        "random_start": settings.random_start,
+        "training": settings.stored(),
         # Weights, however their path is spelled, are known by their digest.
-        **({} if weights else {"preset": str(preset)}),
+        **({} if weights else {"preset": str(settings.preset)}),
     }
 
 
-def build(task, options, strategy):
+def build(task, strategy):
     """Model and optimizer on a strategy.
 
     Args:
         task: TaskRun.
-        options: as of `finetune`.
         strategy: tf.distribute.Strategy.
 
     Returns:
         (Task, AdamW).
     """
-    config = task.config
-    keras.utils.set_random_seed(config.seed)
+    settings = task.settings
+    keras.utils.set_random_seed(settings.seed)
     with strategy.scope():
-        model = _make_model(task, options)
+        model = _make_model(task)
         optimizer = make_optimizer(
             model,
-            config,
-            layer_decay=config.layer_decay,
-            layer_decay_on=config.layer_decay_on,
+            settings,
+            layer_decay=settings.layer_decay,
+            layer_decay_on=settings.layer_decay_on,
             num_layers=model.config.num_layers,
         )
     return model, optimizer
 
 
-def _make_model(task, options):
-    config, arguments = task.config, dict(task.arguments)
+def _make_model(task):
+    settings, arguments = task.settings, dict(task.arguments)
     for name in ("dropout", "attention_dropout"):
-        value = getattr(config, name)
+        value = getattr(settings, name)
         if value is not None:
             arguments[name] = value
     if "memory_length" not in arguments:
-        if read_config(options.preset).memory_length:
+        if read_config(settings.preset).memory_length:
             arguments["memory_length"] = 0  # rows are read alone
     model = task.task_cls.from_preset(
-        options.preset,
-        load_weights=not options.random_start,
-        dtype=config.policy,
-        rematerialize=config.rematerialize,
-        attention_kernel=config.attention_kernel,
+        settings.preset,
+        load_weights=not settings.random_start,
+        dtype=settings.policy,
+        rematerialize=settings.rematerialize,
+        attention_kernel=settings.attention_kernel,
         **arguments,
     )
-    if config.lora_rank:
-        model.enable_lora(config.lora_rank, alpha=config.lora_alpha)
+    if settings.lora_rank:
+        model.enable_lora(settings.lora_rank, alpha=settings.lora_alpha)
     # Raw strings are later preprocessed as the examples are here.
     model.preprocessor = task.preprocessor
     return model
@@ -310,11 +312,11 @@ def _make_model(task, options):
 
 def batches_of(run, task, model, rows):
     """Batches of encoded rows, padded to few lengths."""
-    length, config = task.preprocessor.sequence_length, task.config
+    length, settings = task.preprocessor.sequence_length, task.settings
     lengths = padded_lengths(length, model.segment_length)
     if run.backend.has_tpu:
         lengths = lengths[-1:]  # a TPU compiles each shape for minutes
-    return Batches(rows, config.batch_size, lengths, seed=config.seed)
+    return Batches(rows, settings.batch_size, lengths, seed=settings.seed)
 
 
 def evaluator_of(run, task, model, splits):
@@ -325,16 +327,16 @@ def evaluator_of(run, task, model, splits):
         ready[name] = (examples, rows, batches_of(run, task, model, rows))
     return Evaluator(
         *(model, task.data.task, task.data.labels, ready),
-        *(task.config, run.backend, run.shows_progress),
+        *(task.settings, run.backend, run.shows_progress),
     )
 
 
 def first_lines(run, task, model):
     """Lines about task, model and devices, before training starts."""
-    config, data, options = task.config, task.data, run.options
+    settings, data = task.settings, task.data
     held_out = ", ".join(f"{len(x):,} {k}" for k, x in data.evaluation.items())
-    start = "random weights" if options.random_start else "weights"
-    epochs = f"{config.steps * config.batch_size / len(task.rows):.1f}"
+    start = "random weights" if settings.random_start else "weights"
+    epochs = f"{settings.steps * settings.batch_size / len(task.rows):.1f}"
     padding = batches_of(run, task, model, task.rows).padding()
     return [
         f"task      {data.title()}",
@@ -342,11 +344,11 @@ def first_lines(run, task, model):
         *data.notes(),
         *task.rows.notes,
         f"model     {model.count_params():,} parameters, {start} of "
-        f"{options.preset}, {config.precision}",
+        f"{settings.preset}, {settings.precision}",
         *lora.described(model),
         f"strategy  {run.backend.describe()}",
-        f"steps     {config.steps} of {config.batch_size} rows = {epochs} "
-        f"epochs, evaluated every {config.evaluation_interval}; "
+        f"steps     {settings.steps} of {settings.batch_size} rows = {epochs} "
+        f"epochs, evaluated every {settings.evaluation_interval}; "
         f"{padding:.0%} of the tokens are padding",
         *task.notes,
     ]
@@ -361,15 +363,15 @@ def training_of(run, task, model, optimizer, held_out):
         model, optimizer: of `build`.
         held_out: function without arguments to an Evaluator.
     """
-    config = task.config
+    settings = task.settings
     batches = batches_of(run, task, model, task.rows)
 
     def make_steps():
-        steps = range(run.steps_made(), config.steps)
+        steps = range(run.steps_made(), settings.steps)
         return run.backend.steps(
             *(model, optimizer, None, training_loss(model)),
             functools.partial(batches.training, steps),
-            *(config, run.step),
+            *(settings, run.step),
         )
 
     def save_best():
@@ -377,17 +379,17 @@ def training_of(run, task, model, optimizer, held_out):
             best = run.output / BEST
             model.save_to_preset(best, tokenizer=task.tokenizer)
 
-    patience = config.patience
+    patience = settings.patience
     return loop.Training(
         make_steps=make_steps,
-        figures=functools.partial(figures_of, config),
+        figures=functools.partial(figures_of, settings),
         progress_text=progress_text,
         rows_of_step=functools.partial(rows_of_step, task, batches),
         advice="start again",
         save_best=save_best,
         evaluate=lambda must_stop: held_out().evaluate(must_stop),
         is_better=is_better,
-        patience=patience and patience * config.evaluation_interval,
+        patience=patience and patience * settings.evaluation_interval,
     )
 
 
@@ -406,9 +408,9 @@ def training_loss(model):
     return Loss(outputs, sums, ("loss",), seed_stream=1)
 
 
-def figures_of(config, report):
+def figures_of(settings, report):
     """The figures of a loop of steps, dict of str to float."""
-    rows = len(report.results) * config.batch_size
+    rows = len(report.results) * settings.batch_size
     rows_per_second = rows / max(report.seconds, 1e-9)
     return {**report.scalars(), "rows_per_second": rows_per_second}
 
@@ -441,7 +443,7 @@ def restore_best(run, task, model):
     best = run.output / BEST
     if not best.is_dir():
         return
-    if task.config.lora_rank:
+    if task.settings.lora_rank:
         verify_checksums(best, [ADAPTERS_FILE])
         model.load_lora_weights(best / ADAPTERS_FILE)
         return
@@ -470,10 +472,10 @@ def write_results(run, task, model, metrics, decoded):
         decoded,
         task.rows,
         metrics=metrics,
-        seed=task.config.seed,
+        seed=task.settings.seed,
         steps=run.steps_made(),
-        preset=run.options.preset,
-        started_from="random" if run.options.random_start else "pretrained",
+        preset=task.settings.preset,
+        started_from="random" if task.settings.random_start else "pretrained",
         trained_parameters=lora.num_trained(model),
     )
     remove(run.output / CHECKPOINTS)
@@ -493,7 +495,7 @@ def predict(run, task, model):
     """
     wait_for_peers(run.backend.strategy)  # the chief writes the results
     model.adopt(read_results(run.output)["metrics"])
-    data, file = task.data, run.options.predict
+    data, file = task.data, task.settings.predict
     with warnings_in_a_line():
         examples = reading.read_unlabelled(data.task, file, data.columns)
     decoded = evaluator_of(run, task, model, {"": examples}).decoded("")

@@ -76,7 +76,7 @@ class MetricsLog:
 
     Args:
         directory: path, or None for a worker that writes nothing.
-        config: PretrainingSettings, of which it reads `steps`, `log_to` and
+        settings: PretrainingSettings, of which it reads `steps`, `log_to` and
             `profile`.
         global_step: tf.Variable.
         describe: function of ("train" or "eval", dict of scalars) to the text
@@ -84,13 +84,13 @@ class MetricsLog:
         quiet: bool, whether to print nothing. Default False.
     """
 
-    def __init__(self, directory, config, global_step, describe, quiet=False):
+    def __init__(self, directory, settings, global_step, describe, quiet=False):
         self._file = directory and as_path(directory) / METRICS_FILE
         self._quiet = quiet or not directory
-        self._config = config
+        self._settings = settings
         self._bar = self._tracker = self._profile = None
         self._writers = {}  # of TensorBoard, by kind
-        self._total_steps = config.steps
+        self._total_steps = settings.steps
         self._global_step = global_step
         self._describe = describe
         self._begun = (time.monotonic(), int(global_step.numpy()))
@@ -104,8 +104,8 @@ class MetricsLog:
             return self
         if self._file:
             directory = self._file.parent
-            self._tracker = make_tracker(self._config, directory, _tell)
-            if self._config.profile:
+            self._tracker = make_tracker(self._settings, directory, _tell)
+            if self._settings.profile:
                 self._profile = LoopProfile(
                     directory / "train", self._global_step, self._total_steps
                 )

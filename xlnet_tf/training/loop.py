@@ -9,13 +9,13 @@ import dataclasses
 import enum
 import math
 import sys
+import time
 from collections.abc import Callable
 
-from data_pipeline.base.checksums import pop_digest
-from data_pipeline.base.checksums import with_digest
+from data_pipeline.base.checksums import verify_checksums
+from data_pipeline.base.checksums import write_listed
 from data_pipeline.base.files import as_path
-from data_pipeline.base.files import read_json
-from data_pipeline.base.files import write_json
+from data_pipeline.base.files import read_json_object
 from xlnet_tf.training.devices import holds_anywhere
 from xlnet_tf.training.devices import make_step_counter
 from xlnet_tf.training.log import MetricsLog
@@ -36,28 +36,27 @@ class Run:
     """A run: its settings, its directory, what computes it, its step.
 
     Args:
-        options: object with the attributes of the command line, of which
-            `output`, `quiet` and `begun` (`time.monotonic()` when the command
-            began) are read here.
-        config: PretrainingSettings.
+        settings: PretrainingSettings or FinetuningSettings.
         backend: what computes the steps, TensorFlow or Jax.
+        begun: float, `time.monotonic()` from which the time limit counts, or
+            None (default) for now.
 
     Attributes:
-        options, config, backend: the same.
+        settings, backend, begun: the same.
         output: path of the directory.
         step: tf.Variable, optimizer steps so far.
         is_chief: bool, whether this process writes the files.
         shows_progress: bool.
     """
 
-    def __init__(self, options, config, backend):
-        self.options = options
-        self.config = config
+    def __init__(self, settings, backend, begun=None):
+        self.settings = settings
         self.backend = backend
-        self.output = as_path(options.output)
+        self.begun = time.monotonic() if begun is None else begun
+        self.output = as_path(settings.output)
         self.step = make_step_counter(backend.strategy)
         self.is_chief = backend.is_chief
-        self.shows_progress = self.is_chief and not options.quiet
+        self.shows_progress = self.is_chief and not settings.quiet
 
     def steps_made(self):
         """int, optimizer steps so far."""
@@ -121,13 +120,13 @@ def train(run, training, checkpoints):
     Raises:
         RuntimeError: if too many steps in a row were not finite.
     """
-    seconds = time_left(run.config, run.options.begun)
+    seconds = time_left(run.settings, run.begun)
     with Stop(run.backend.strategy, seconds) as stop:
         ending = Ending.STOPPED  # the time may be over before the first step
         if not stop.is_requested():
             with MetricsLog(
                 run.output if run.is_chief else None,
-                run.config,
+                run.settings,
                 run.step,
                 training.progress_text,
                 not run.shows_progress,
@@ -148,17 +147,17 @@ def train(run, training, checkpoints):
 
 def _train(run, training, checkpoints, stop, log):
     """Make the steps that remain, with what is due between; the Ending."""
-    config, evaluations = run.config, None
+    settings, evaluations = run.settings, None
     if training.evaluate:
         evaluations = Evaluations(run, training, stop, log)
         if ending := evaluations.catch_up():
             return ending
     note = NotFiniteSteps(run.output, training.rows_of_step, run.is_chief)
-    steps = training.make_steps() if run.steps_made() < config.steps else None
-    while (step := run.steps_made()) < config.steps:
-        end = end_of_loop(step, config, evaluations is not None)
+    steps = training.make_steps() if run.steps_made() < settings.steps else None
+    while (step := run.steps_made()) < settings.steps:
+        end = end_of_loop(step, settings, evaluations is not None)
         report = steps.make(end - step, stop.flag)
-        check_finite(report, config, note, training.advice)
+        check_finite(report, settings, note, training.advice)
         log.train(training.figures(report))
         if stop.is_requested():
             return Ending.STOPPED
@@ -168,29 +167,29 @@ def _train(run, training, checkpoints, stop, log):
     return Ending.LAST_STEP
 
 
-def end_of_loop(step, config, evaluates):
+def end_of_loop(step, settings, evaluates):
     """The step at which a loop ends, wherever in it a run resumes: int.
 
     Args:
         step: int, steps so far.
-        config: PretrainingSettings.
+        settings: PretrainingSettings.
         evaluates: bool, whether loops end at evaluations, and begin anew
             there.
     """
-    begin, end = 0, config.steps
+    begin, end = 0, settings.steps
     if evaluates:
-        begin = step - step % config.evaluation_interval
-        end = min(end, begin + config.evaluation_interval)
-    loops = (step - begin) // config.steps_per_loop + 1
-    return min(end, begin + loops * config.steps_per_loop)
+        begin = step - step % settings.evaluation_interval
+        end = min(end, begin + settings.evaluation_interval)
+    loops = (step - begin) // settings.steps_per_loop + 1
+    return min(end, begin + loops * settings.steps_per_loop)
 
 
-def check_finite(report, config, note, advice):
+def check_finite(report, settings, note, advice):
     """Note steps that were not finite; end the run if they are too many.
 
     Args:
         report: LoopReport.
-        config: PretrainingSettings.
+        settings: PretrainingSettings.
         note: NotFiniteSteps.
         advice: str, what to do, such as "start again".
 
@@ -201,7 +200,7 @@ def check_finite(report, config, note, advice):
     if not skipped:
         return
     told = note(skipped)
-    most, last = most_skipped(config), skipped[-1]
+    most, last = most_skipped(settings), skipped[-1]
     if report.skipped_in_a_row <= most:
         return
     where = (
@@ -246,9 +245,10 @@ class Evaluations:
 
     def is_due(self):
         """Whether there is an evaluation at the present step, bool."""
-        step, config = self._run.steps_made(), self._run.config
-        is_last = step >= config.steps
-        return bool(step) and (is_last or not step % config.evaluation_interval)
+        step, settings = self._run.steps_made(), self._run.settings
+        is_last = step >= settings.steps
+        is_multiple = not step % settings.evaluation_interval
+        return bool(step) and (is_last or is_multiple)
 
     def catch_up(self):
         """Make the evaluation that a run lost before it stopped.
@@ -261,7 +261,7 @@ class Evaluations:
         # All workers ask together; the chief's log has the answer.
         if holds_anywhere(self._run.backend.strategy, is_missing):
             return self._evaluate()
-        if step >= self._run.config.steps:
+        if step >= self._run.settings.steps:
             return None
         return self._end_of_patience()
 
@@ -296,7 +296,7 @@ class Best:
     """The best evaluation of a run, whose weights are saved.
 
     Args:
-        directory: path of the run, whose `best.json` holds its own SHA-256.
+        directory: path of the run, of `best.json`.
         step: int, steps so far.
         is_better: function of (metric, value, value of the best).
         save: function without arguments that saves the weights.
@@ -310,7 +310,7 @@ class Best:
     """
 
     def __init__(self, directory, step, is_better, save, is_chief):
-        self._file = directory / _BEST_FILE
+        self._directory = directory
         self._is_better = is_better
         self._save = save
         self._is_chief = is_chief
@@ -336,7 +336,7 @@ class Best:
         # The weights first: after a kill in between they are saved again.
         self._save()
         if self._is_chief:
-            write_json(self._file, with_digest(self.value))
+            write_listed(self._directory, {_BEST_FILE: self.value})
 
 
 def read_best(directory):
@@ -354,15 +354,15 @@ def read_best(directory):
     file = directory / _BEST_FILE
     if not file.is_file():
         return None
-    best = read_json(file)
-    kinds = {"metric": str, "value": float, "step": int}
-    if (
-        not isinstance(best, dict)
-        or not pop_digest(best)
-        or {name: type(value) for name, value in best.items()} != kinds
-    ):
+    try:
+        verify_checksums(directory, [_BEST_FILE])
+        best = read_json_object(file)
+        kinds = {"metric": str, "value": float, "step": int}
+        if {name: type(value) for name, value in best.items()} != kinds:
+            raise ValueError
+    except ValueError:
         raise ValueError(
             f"{file} is damaged: it is not what a run writes. Remove it: the "
             "next evaluation then counts as the best so far."
-        )
+        ) from None
     return best

@@ -91,8 +91,7 @@ class Jax:
     """JAX as what computes a run, on its devices; see `TensorFlow`.
 
     Args:
-        options: object with the attributes of the command line.
-        config: PretrainingSettings.
+        settings: PretrainingSettings.
 
     Attributes:
         strategy: tf.distribute.Strategy of the data and the files.
@@ -100,23 +99,23 @@ class Jax:
         devices: Devices.
 
     Raises:
-        ValueError: if the options ask for what JAX does not do here.
+        ValueError: if the settings ask for what JAX does not do here.
     """
 
     is_chief = True
     memory_rows = JaxMemoryRows
 
-    def __init__(self, options, config):
-        _refuse(options, config)
-        if options.compilation_cache:
+    def __init__(self, settings):
+        _refuse(settings)
+        if settings.compilation_cache:
             jax.config.update(
-                "jax_compilation_cache_dir", options.compilation_cache
+                "jax_compilation_cache_dir", settings.compilation_cache
             )
         # TensorFlow would take the memory that JAX needs.
         tf.config.set_visible_devices([], "GPU")
         # TensorFlow only reads the data and writes the files.
         self.strategy = tf.distribute.OneDeviceStrategy("CPU:0")
-        one = options.strategy == "one_device"
+        one = settings.strategy == "one_device"
         self.devices = Devices(1 if one else None)
         self.num_replicas = len(self.devices)
         self.has_tpu = self.devices.devices[0].platform == "tpu"
@@ -137,43 +136,43 @@ class Jax:
             "optimizer": Variables(optimizer.variables),
         }
 
-    def steps(self, model, optimizer, memory, loss, batches, config, step):
+    def steps(self, model, optimizer, memory, loss, batches, settings, step):
         """Return Steps; see there."""
         return Steps(
-            *(model, optimizer, memory, loss, batches, config, step),
+            *(model, optimizer, memory, loss, batches, settings, step),
             self.devices,
         )
 
-    def evaluation(self, model, loss, batches, config):
+    def evaluation(self, model, loss, batches, settings):
         """Return MeanLoss; see there."""
-        memory = make_memory(model, config, self.strategy)
+        memory = make_memory(model, settings, self.strategy)
         return MeanLoss(model, memory, loss, batches, self.devices)
 
 
-def _refuse(options, config):
-    """Refuse options that TensorFlow's trainer alone has."""
-    if options.strategy not in _STRATEGIES:
+def _refuse(settings):
+    """Refuse settings that TensorFlow's trainer alone has."""
+    if settings.strategy not in _STRATEGIES:
         raise ValueError(
             f"on Keras' JAX backend --strategy is one of "
-            f"{', '.join(_STRATEGIES)}. Received: {options.strategy}."
+            f"{', '.join(_STRATEGIES)}. Received: {settings.strategy}."
         )
     platform = jax.devices()[0].platform
-    if options.strategy == "tpu" and platform != "tpu":
+    if settings.strategy == "tpu" and platform != "tpu":
         raise ValueError(
             f"JAX finds no TPU, but a {platform.upper()}. On a TPU VM, install "
             "jax[tpu]; without a TPU use --strategy auto."
         )
-    if options.strategy == "auto" and names_several_workers():
+    if settings.strategy == "auto" and names_several_workers():
         raise ValueError(
             "the variable TF_CONFIG names several workers, and training on JAX "
             "is of one process. Unset it, or train with TensorFlow."
         )
     for name, is_given in (
-        ("--export", options.export),
+        ("--export", settings.export),
         # JAX's profiler crashes where TensorFlow, which reads the data, is too.
-        ("--profile", config.profile),
-        ("--precision float16", config.precision == "float16"),
-        ("--tpu", options.tpu not in (None, "local")),
+        ("--profile", settings.profile),
+        ("--precision float16", settings.precision == "float16"),
+        ("--tpu", settings.tpu not in (None, "local")),
     ):
         if is_given:
             raise ValueError(
@@ -235,22 +234,22 @@ class Steps:
     """Training steps of a model; `make` makes some of them in one loop.
 
     Args:
-        model, optimizer, memory, loss, config, step: as of
+        model, optimizer, memory, loss, settings, step: as of
             `on_tensorflow.Steps`.
         batches: function without arguments to an endless tf.data.Dataset.
         devices: Devices.
     """
 
     def __init__(
-        self, model, optimizer, memory, loss, batches, config, step, devices
+        self, model, optimizer, memory, loss, batches, settings, step, devices
     ):
         self._model, self._optimizer = model, optimizer
         self._memory = memory
-        self._loss, self._config = loss, config
+        self._loss, self._settings = loss, settings
         self._step_counter, self._devices = step, devices
         self._batches = batches().as_numpy_iterator()
-        self._step = make_step(model, optimizer, loss, config, devices)
-        self._most_skipped = most_skipped(config)
+        self._step = make_step(model, optimizer, loss, settings, devices)
+        self._most_skipped = most_skipped(settings)
         self._skipped_in_a_row = 0
 
     def make(self, count, stop=None):
@@ -295,12 +294,12 @@ class Steps:
         )
 
     def _seeds(self):
-        config, devices = self._config, self._devices
+        settings, devices = self._settings, self._devices
         step = int(self._step_counter.numpy())
         stream = self._loss.seed_stream
-        seeds = replica_seeds(config.seed, stream, step, len(devices))
+        seeds = replica_seeds(settings.seed, stream, step, len(devices))
         return devices.divided(
-            part_seeds(seeds, config.gradient_accumulation_steps)
+            part_seeds(seeds, settings.gradient_accumulation_steps)
         )
 
 
@@ -381,14 +380,14 @@ def part_seeds(seeds, parts):
     )
 
 
-def make_step(model, optimizer, loss, config, devices):
+def make_step(model, optimizer, loss, settings, devices):
     """The compiled step.
 
     Args:
         model: keras.Model.
         optimizer: AdamW, built.
         loss: step.Loss.
-        config: PretrainingSettings.
+        settings: PretrainingSettings.
         devices: Devices.
 
     Returns:
@@ -399,7 +398,7 @@ def make_step(model, optimizer, loss, config, devices):
         `is_finite`, of the whole batch, and of `metrics` and `weight`, sums
         that are zero where it is not.
     """
-    parts = config.gradient_accumulation_steps
+    parts = settings.gradient_accumulation_steps
 
     def gradients(weights, features, seed):
         (_, sums), gradient = jax.value_and_grad(
@@ -420,7 +419,7 @@ def make_step(model, optimizer, loss, config, devices):
             totals = jax.tree.map(jnp.add, totals, sums) if totals else sums
         gradient, metrics, weight = jax.lax.psum(totals, "rows")
         weights, moments, report = _updated(
-            *(weights, moments, gradient, metrics, weight, optimizer, config)
+            *(weights, moments, gradient, metrics, weight, optimizer, settings)
         )
         memory = jax.tree.map(lambda *x: jnp.concatenate(x), *memories)
         before = {name: features[name] for name in memory}
@@ -435,13 +434,13 @@ def make_step(model, optimizer, loss, config, devices):
     )
 
 
-def _updated(weights, moments, gradient, metrics, weight, optimizer, config):
+def _updated(weights, moments, gradient, metrics, weight, optimizer, settings):
     """Weights and moments after an update, as `make_update` makes it.
 
     Args:
         weights, moments, gradient: lists of arrays.
         metrics, weight: sums over the batch.
-        optimizer, config: as of `make_step`.
+        optimizer, settings: as of `make_step`.
 
     Returns:
         (weights, moments, report).
@@ -450,8 +449,8 @@ def _updated(weights, moments, gradient, metrics, weight, optimizer, config):
     norm = jnp.sqrt(sum(jnp.sum(jnp.square(x)) for x in gradient)) * factor
     loss = metrics["loss"] * factor
     is_finite = jnp.isfinite(norm) & jnp.isfinite(loss)
-    if config.max_gradient_norm:
-        largest = config.max_gradient_norm
+    if settings.max_gradient_norm:
+        largest = settings.max_gradient_norm
         factor *= largest / jnp.maximum(norm, largest)
     new_weights, new_moments = optimizer.stateless_apply(
         moments, [x * factor for x in gradient], weights

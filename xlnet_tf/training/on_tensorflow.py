@@ -51,20 +51,20 @@ class TensorFlow:
         """dict of what a checkpoint keeps of a model and its optimizer."""
         return {"model": model, "optimizer": optimizer}
 
-    def steps(self, model, optimizer, memory, loss, batches, config, step):
+    def steps(self, model, optimizer, memory, loss, batches, settings, step):
         """Return Steps; see there."""
         return Steps(
-            *(model, optimizer, memory, loss, batches, config, step),
+            *(model, optimizer, memory, loss, batches, settings, step),
             self.strategy,
         )
 
-    def evaluation(self, model, loss, batches, config):
+    def evaluation(self, model, loss, batches, settings):
         """Return MeanLoss; see there."""
-        return MeanLoss(model, loss, batches, config, self.strategy)
+        return MeanLoss(model, loss, batches, settings, self.strategy)
 
-    def distributed(self, batches, config):
+    def distributed(self, batches, settings):
         """Return the batches of a run on the devices; see there."""
-        return distributed(batches, config, self.strategy)
+        return distributed(batches, settings, self.strategy)
 
     def predictor(self, function):
         """Compile what is predicted for a batch.
@@ -96,27 +96,27 @@ class TensorFlow:
         return predict
 
 
-def make_memory(model, config, strategy):
+def make_memory(model, settings, strategy):
     """StatefulMemory for the rows of each replica, or None without memory."""
     if not model.config.memory_length:
         return None
     with strategy.scope():
         return StatefulMemory.for_config(
             model.config,
-            config.replica_batch_size(strategy.num_replicas_in_sync),
-            mask_unwritten=config.hide_empty_memory,
+            settings.replica_batch_size(strategy.num_replicas_in_sync),
+            mask_unwritten=settings.hide_empty_memory,
             dtype=model.dtype_policy,
         )
 
 
-def distributed(batches, config, strategy):
+def distributed(batches, settings, strategy):
     """The batches of a run on the workers of a strategy.
 
     Args:
         batches: function of `first_row`, `num_rows` and `replica_batch`, ints,
             that returns a tf.data.Dataset of batches of one replica with these
             rows of every global batch.
-        config: PretrainingSettings.
+        settings: PretrainingSettings.
         strategy: tf.distribute.Strategy.
 
     Returns:
@@ -125,11 +125,11 @@ def distributed(batches, config, strategy):
     """
 
     def rows_of_worker(context):
-        rows = config.batch_size // context.num_input_pipelines
+        rows = settings.batch_size // context.num_input_pipelines
         return batches(
             first_row=context.input_pipeline_id * rows,
             num_rows=rows,
-            replica_batch=config.replica_batch_size(
+            replica_batch=settings.replica_batch_size(
                 strategy.num_replicas_in_sync
             ),
         )
@@ -184,35 +184,35 @@ class Steps:
         memory: StatefulMemory or None.
         loss: step.Loss.
         batches: endless, see `distributed`; or None for `gradients` alone.
-        config: PretrainingSettings.
+        settings: PretrainingSettings.
         step: tf.Variable, counts optimizer steps.
         strategy: tf.distribute.Strategy.
     """
 
     def __init__(
-        self, model, optimizer, memory, loss, batches, config, step, strategy
+        self, model, optimizer, memory, loss, batches, settings, step, strategy
     ):
         self._model = model
         self._optimizer = optimizer
         self._memory = memory
         self._loss = loss
-        self._config = config
+        self._settings = settings
         self._strategy = strategy
         self._step = step
-        self._dataset = batches and distributed(batches, config, strategy)
+        self._dataset = batches and distributed(batches, settings, strategy)
         self._iterator = None
         self._gradients_of_part = tf.function(
             self._gradients,
             autograph=False,
-            jit_compile=config.jit_compile,
+            jit_compile=settings.jit_compile,
             reduce_retracing=True,
         )
         self._update = make_update(
-            optimizer, model.trainable_variables, config, strategy
+            optimizer, model.trainable_variables, settings, strategy
         )
         self._loop = tf.function(self._make_steps, autograph=False)
         self._loss_scale = getattr(optimizer, "loss_scale", None)
-        self._most_skipped = most_skipped(config)
+        self._most_skipped = most_skipped(settings)
         self._means = Means(loss.metrics, strategy)
         with strategy.scope():
             self._gradient_norm = keras.metrics.Mean(name="gradient_norm")
@@ -321,7 +321,7 @@ class Steps:
         """int tensor of shape [2], of this replica at this step."""
         context = tf.distribute.get_replica_context()
         fold_in = tf.random.experimental.stateless_fold_in
-        seed = [self._config.seed, self._loss.seed_stream]
+        seed = [self._settings.seed, self._loss.seed_stream]
         seed = fold_in(seed, self._step)
         return fold_in(seed, context.replica_id_in_sync_group)
 
@@ -345,7 +345,7 @@ class Steps:
         totals, states, scale = None, [], ()
         if self._loss_scale is not None:
             scale = (self._loss_scale.value.read_value(),)
-        for part in range(self._config.gradient_accumulation_steps):
+        for part in range(self._settings.gradient_accumulation_steps):
             sums, state = self._gradients_of_part(
                 self._rows_of_part(features, part), fold_in(seed, part), *scale
             )
@@ -360,12 +360,12 @@ class Steps:
 
     def _rows_of_part(self, features, part):
         """The rows of a micro-batch, memories included."""
-        parts = self._config.gradient_accumulation_steps
+        parts = self._settings.gradient_accumulation_steps
         if parts == 1:
             return features
         # Not from the features: with several workers their shape is unknown.
         replicas = self._strategy.num_replicas_in_sync
-        rows = self._config.replica_batch_size(replicas) // parts
+        rows = self._settings.replica_batch_size(replicas) // parts
         return tf.nest.map_structure(
             lambda x: x[part * rows : (part + 1) * rows], features
         )
@@ -406,15 +406,15 @@ class MeanLoss:
         model: XLNetPretrainer.
         loss: step.Loss, of an evaluation.
         batches: see `distributed`.
-        config: PretrainingSettings of the evaluation's batches.
+        settings: PretrainingSettings of the evaluation's batches.
         strategy: tf.distribute.Strategy.
     """
 
-    def __init__(self, model, loss, batches, config, strategy):
+    def __init__(self, model, loss, batches, settings, strategy):
         self._loss = loss
         self._strategy = strategy
-        self._memory = make_memory(model, config, strategy)
-        self._dataset = distributed(batches, config, strategy)
+        self._memory = make_memory(model, settings, strategy)
+        self._dataset = distributed(batches, settings, strategy)
         self._means = Means(loss.metrics, strategy)
         self._compiled = tf.function(self._add_batch, autograph=False)
         # TPUs run only compiled functions.

@@ -72,49 +72,49 @@ KIND = Kind(
 )
 
 
-def pretrain(options, config, backend, export=None):
+def pretrain(settings, backend, export=None, begun=None):
     """Pretrain a model on records, from where the run of its directory is.
 
     Args:
-        options: object with the attributes of the command line.
-        config: PretrainingSettings.
+        settings: PretrainingSettings, with `records` and `output`.
         backend: what computes the steps, TensorFlow or Jax.
         export: function of (model, tokenizer, directory, sequence_length) that
             writes a SavedModel, or None.
+        begun: as of `loop.Run`.
 
     Returns:
         int: 0 done, 143 stopped by SIGTERM or time limit, 130 by Ctrl-C.
 
     Raises:
-        ValueError, FileNotFoundError, RuntimeError: if options, records, the
+        ValueError, FileNotFoundError, RuntimeError: if settings, records, the
             directory and the machine do not fit together.
     """
-    run = loop.Run(options, config, backend)
+    run = loop.Run(settings, backend, begun)
 
     # Data
-    data = open_data(options, config, backend.num_replicas)
+    data = open_data(settings, backend.num_replicas)
     explain = functools.partial(explain_data_loss, data, run)
     with opened(run.output, run.is_chief, "--batch-size", explain):
         if run.is_chief:
-            prepare_exports(options.export, run.output / EXPORTS_FILE)
-        claim_identity(run, identity_of(data, options, config), KIND)
+            prepare_exports(settings.export, run.output / EXPORTS_FILE)
+        claim_identity(run, identity_of(data, settings), KIND)
 
         # Model and optimizer
         model, optimizer = build(
             data.model_config,
-            config,
+            settings,
             backend.strategy,
-            head_arguments(options.preset),
+            head_arguments(settings.preset),
         )
-        memory = make_memory(model, config, backend.strategy)
+        memory = make_memory(model, settings, backend.strategy)
 
         # Resume
         checkpoints = Checkpoints(
             run.output / CHECKPOINTS, run, model, optimizer, memory
         )
-        if not checkpoints.restore() and options.preset:
-            check_tokenizer(options.preset, data.tokenizer)
-            start_from(model, options.preset)
+        if not checkpoints.restore() and settings.preset:
+            check_tokenizer(settings.preset, data.tokenizer)
+            start_from(model, settings.preset)
         if run.shows_progress:
             tell_first_lines(first_lines(run, data, model), checkpoints)
 
@@ -151,12 +151,11 @@ class Data(typing.NamedTuple):
         return self.train.manifest.sequence_length
 
 
-def open_data(options, config, num_replicas):
+def open_data(settings, num_replicas):
     """Open the records, to train on and to evaluate on.
 
     Args:
-        options: object with the attributes of the command line.
-        config: PretrainingSettings.
+        settings: PretrainingSettings.
         num_replicas: int.
 
     Returns:
@@ -165,27 +164,27 @@ def open_data(options, config, num_replicas):
     Raises:
         ValueError: if they, the model and the settings do not fit together.
     """
-    config.replica_batch_size(num_replicas)
-    reader = objective_reader(config)
-    directories, weights = record_sets(options.records)
+    settings.replica_batch_size(num_replicas)
+    reader = objective_reader(settings)
+    directories, weights = record_sets(settings.records)
     manifest = read_manifest(directories[0], check_shards=False)
     reader.check(manifest)
-    values = OBJECTIVES[config.objective].config_values
+    values = OBJECTIVES[settings.objective].config_values
     if values.get("attention_type") != "causal":
-        values = {**values, **values_of_another(options.preset)}
-    fitted = model_config(options, manifest, values)
+        values = {**values, **values_of_another(settings.preset)}
+    fitted = model_config(settings, manifest, values)
     reading = {
-        "seed": config.seed,
-        "skip_corrupt": options.skip_corrupt,
-        "service": options.data_service,
+        "seed": settings.seed,
+        "skip_corrupt": settings.skip_corrupt,
+        "service": settings.data_service,
         "objective": reader,
         "layout": fitted.layout,
     }
-    train = open_records(directories, config.batch_size, weights, **reading)
+    train = open_records(directories, settings.batch_size, weights, **reading)
     tokenizer = tokenizer_of_records(directories[0], manifest)
     # Evaluations read whatever is held out, with the same settings.
-    if options.eval_records:
-        split, held_out = "train", ([options.eval_records], None)
+    if settings.eval_records:
+        split, held_out = "train", ([settings.eval_records], None)
     else:
         split = "validation"
         held_out = _held_out_sets(train, directories, weights)
@@ -196,8 +195,8 @@ def open_data(options, config, num_replicas):
     )
     names = ", ".join(map(str, held_out[0]))
     check_same_text(opened_sets.manifest, train.manifest, names)
-    parts = config.gradient_accumulation_steps  # one at a time
-    most = min(config.batch_size // parts, opened_sets.num_records)
+    parts = settings.gradient_accumulation_steps  # one at a time
+    most = min(settings.batch_size // parts, opened_sets.num_records)
     rows = largest_batch(opened_sets, most, num_replicas)
     if not rows:
         raise ValueError(
@@ -223,9 +222,9 @@ def explain_data_loss(data, run):
         data.held_out.explain_data_loss()
 
 
-def identity_of(data, options, config):
+def identity_of(data, settings):
     """dict for `run.json`, see `claim_identity`."""
-    manifest, preset = data.train.manifest, options.preset
+    manifest, preset = data.train.manifest, settings.preset
     sets, shards, rows = sets_of(data.train), hashlib.sha256(), {}
     for one in sets:
         for shard in one.manifest.splits["train"]:
@@ -234,7 +233,7 @@ def identity_of(data, options, config):
         rows = {"rows_of_sets": [one.batch_size for one in sets]}
     return {
         "model": data.model_config.to_dict(),
-        "training": config.to_dict(),
+        "training": settings.stored(),
         "records": {
             "records": sum(x.manifest.num_records("train") for x in sets),
             "sequence_length": manifest.sequence_length,
@@ -248,12 +247,12 @@ def identity_of(data, options, config):
     }
 
 
-def build(model_config, config, strategy, head_arguments=None):
+def build(model_config, settings, strategy, head_arguments=None):
     """Model and optimizer on a strategy.
 
     Args:
         model_config: XLNetConfig or BertConfig.
-        config: PretrainingSettings.
+        settings: PretrainingSettings.
         strategy: tf.distribute.Strategy.
         head_arguments: dict of further arguments of the model's LM head, by
             default those of the head that the backbone was published with.
@@ -264,28 +263,28 @@ def build(model_config, config, strategy, head_arguments=None):
     if head_arguments is None:
         has_transform = isinstance(model_config, BertConfig)
         head_arguments = {"has_transform": has_transform}
-    keras.utils.set_random_seed(config.seed)
+    keras.utils.set_random_seed(settings.seed)
     with strategy.scope():
         model = XLNetPretrainer(
             make_backbone(
                 model_config,
-                seed=config.seed,
-                rematerialize=config.rematerialize,
-                attention_kernel=config.attention_kernel,
-                dtype=config.policy,
+                seed=settings.seed,
+                rematerialize=settings.rematerialize,
+                attention_kernel=settings.attention_kernel,
+                dtype=settings.policy,
             ),
-            objective=make_objective(config),
+            objective=make_objective(settings),
             **head_arguments,
-            next_sentence_weight=config.next_sentence_weight,
+            next_sentence_weight=settings.next_sentence_weight,
         )
-        return model, make_optimizer(model, config)
+        return model, make_optimizer(model, settings)
 
 
-def make_objective(config):
+def make_objective(settings):
     """Objective of the settings of a run."""
-    objective = OBJECTIVES[config.objective]
-    if config.objective == "pseudo_masked":
-        return objective(losses=config.pseudo_masked_losses)
+    objective = OBJECTIVES[settings.objective]
+    if settings.objective == "pseudo_masked":
+        return objective(losses=settings.pseudo_masked_losses)
     return objective()
 
 
@@ -325,12 +324,12 @@ def training_of(run, data, model, optimizer, memory, export=None):
             *(model, optimizer, memory),
             training_loss(model, data.train.first_half_length),
             functools.partial(read_batches, data.train, run.steps_made()),
-            *(run.config, run.step),
+            *(run.settings, run.step),
         )
 
     return loop.Training(
         make_steps=make_steps,
-        figures=functools.partial(figures_of, model, data, run.config),
+        figures=functools.partial(figures_of, model, data, run.settings),
         progress_text=progress_text,
         rows_of_step=functools.partial(rows_of_step, data.train),
         advice="resume from the last checkpoint",
@@ -375,11 +374,11 @@ def evaluation(run, data, model):
     Returns:
         function, or None where nothing is held out.
     """
-    config, held_out = run.config, data.held_out
+    settings, held_out = run.settings, data.held_out
     if held_out is None:
         return None
-    parts = config.gradient_accumulation_steps  # a batch is as large as one
-    count = min(config.evaluation_steps * parts, held_out.steps_per_epoch)
+    parts = settings.gradient_accumulation_steps  # a batch is as large as one
+    count = min(settings.evaluation_steps * parts, held_out.steps_per_epoch)
 
     @functools.cache
     def evaluator():
@@ -388,7 +387,7 @@ def evaluation(run, data, model):
             evaluation_loss(model, held_out.first_half_length),
             functools.partial(read_batches, held_out, 0),
             dataclasses.replace(
-                config,
+                settings,
                 batch_size=held_out.batch_size,
                 gradient_accumulation_steps=1,
             ),
@@ -407,9 +406,9 @@ def with_bits(means, model):
     return {"loss": means["loss"], "bits_per_token": bits, **means}
 
 
-def figures_of(model, data, config, report):
+def figures_of(model, data, settings, report):
     """The figures of a loop of steps, dict of str to float."""
-    tokens = len(report.results) * config.batch_size * data.sequence_length
+    tokens = len(report.results) * settings.batch_size * data.sequence_length
     return {
         **with_bits(report.scalars(), model),
         "tokens_per_second": tokens / max(report.seconds, 1e-9),
@@ -449,21 +448,21 @@ def progress_text(kind, scalars):
 
 def first_lines(run, data, model):
     """Lines about model, devices and data, before training starts."""
-    config, sizes, held_out = run.config, data.model_config, data.held_out
+    settings, sizes, held_out = run.settings, data.model_config, data.held_out
     replicas, length = run.backend.num_replicas, data.sequence_length
-    parts = config.gradient_accumulation_steps
-    rows = config.replica_batch_size(replicas) // parts
+    parts = settings.gradient_accumulation_steps
+    rows = settings.replica_batch_size(replicas) // parts
     expected = expected_bytes(model, rows, data)
     lines = [
         f"model     {model.backbone.kind} of {sizes.num_layers} layers x "
         f"{sizes.hidden_dim}, {sizes.num_heads} heads, "
         f"{sizes.vocabulary_size:,} tokens: {model.count_params():,} "
-        f"parameters, {config.precision}",
+        f"parameters, {settings.precision}",
         f"strategy  {run.backend.describe()}",
-        f"batch     {config.batch_size} sequences = {replicas} replica(s) "
-        f"x {parts} part(s) x {rows}; {config.batch_size * length:,} tokens "
+        f"batch     {settings.batch_size} sequences = {replicas} replica(s) "
+        f"x {parts} part(s) x {rows}; {settings.batch_size * length:,} tokens "
         "per step",
-        *lines_about_records(data.train, config),
+        *lines_about_records(data.train, settings),
         f"memory    {sizes.memory_length} tokens remembered, "
         f"{sizes.reuse_length} reused; about {expected / 1e9:.1f} GB "
         "per replica expected",
@@ -475,10 +474,10 @@ def first_lines(run, data, model):
             else "none (build_records --validation-fraction, or --eval-records)"
         ),
     ]
-    before = objective_of_preset(run.options.preset)
-    if before not in (None, config.objective):
+    before = objective_of_preset(settings.preset)
+    if before not in (None, settings.objective):
         lines.append(
-            f"preset    trained by {before}, now by {config.objective}"
+            f"preset    trained by {before}, now by {settings.objective}"
         )
     for records in filter(None, (data.train, held_out)):
         if records.skipped:
@@ -500,7 +499,7 @@ def expected_bytes(model, rows, data):
     return weights + activations + logits
 
 
-def lines_about_records(train, config):
+def lines_about_records(train, settings):
     """Lines about the records and their epochs."""
     sets, lines = sets_of(train), []
     for data in sets:
@@ -508,16 +507,16 @@ def lines_about_records(train, config):
         if len(sets) > 1:
             share = (
                 f"; {data.directory}: {data.batch_size} rows of a batch, "
-                f"{data.batch_size / config.batch_size:.1%}{share}"
+                f"{data.batch_size / settings.batch_size:.1%}{share}"
             )
         lines.append(
             f"data      {data.num_records:,} sequences of "
             f"{data.manifest.sequence_length} tokens, {data.num_targets} "
-            f"of them predicted ({config.objective}){share}, "
-            f"{config.steps:,} steps are "
-            f"{config.steps / data.steps_per_epoch:.1f} epochs"
+            f"of them predicted ({settings.objective}){share}, "
+            f"{settings.steps:,} steps are "
+            f"{settings.steps / data.steps_per_epoch:.1f} epochs"
         )
-        how = config.objective, config.masked_unit, data.manifest.spans
+        how = settings.objective, settings.masked_unit, data.manifest.spans
         if how == ("masked", "words", "subwords"):
             lines.append(
                 "warning   the records are of a script without spaces "
@@ -540,12 +539,12 @@ def save(run, data, model, name, export=None):
     if not run.is_chief:
         return
     model.save_to_preset(run.output / name, tokenizer=data.tokenizer)
-    if run.options.export:
-        exports, step = as_path(run.options.export), run.steps_made()
+    if run.settings.export:
+        exports, step = as_path(run.settings.export), run.steps_made()
         noted = run.output / EXPORTS_FILE
         note_export(exports, step, noted)
         export(model, data.tokenizer, exports / str(step), data.sequence_length)
-        keep_newest(exports, step, run.config.exports_to_keep, noted)
+        keep_newest(exports, step, run.settings.exports_to_keep, noted)
 
 
 def write_model(run, data, model):
@@ -559,7 +558,7 @@ def tell_results(run, data, model):
     """Draw the losses, say how the run went and what can follow."""
     output = run.output
     picture = draw_losses(output)
-    exports = kept_exports(run.options.export, output / EXPORTS_FILE)
+    exports = kept_exports(run.settings.export, output / EXPORTS_FILE)
     warning = warning_of_failure(
         output,
         data.model_config.vocabulary_size,

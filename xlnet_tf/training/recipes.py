@@ -3,24 +3,19 @@
 Loads nothing heavy, for the commands list them in their `--help`.
 """
 
-import dataclasses
+import typing
 
 
-@dataclasses.dataclass(frozen=True)
-class Recipe:
+class Recipe(typing.NamedTuple):
     """A model and its training.
 
     Attributes:
         text: str, what it is for.
-        config: str, a named size.
-        fields: dict of fields of the model's config that differ from it.
-        training: dict of fields of PretrainingSettings.
+        settings: dict of fields of PretrainingSettings.
     """
 
     text: str
-    config: str
-    fields: dict
-    training: dict
+    settings: dict
 
 
 PRETRAINING = {
@@ -28,14 +23,14 @@ PRETRAINING = {
     # 0.02, and so few steps want no dropout.
     "quick": Recipe(
         text="a tiny model that learns something in minutes of two cores",
-        config="tiny",
-        fields={
-            "num_heads": 4,
-            "initializer_range": 0.08,
-            "dropout": 0.0,
-            "attention_dropout": 0.0,
-        },
-        training={
+        settings={
+            "config": "tiny",
+            "set": (
+                "num_heads=4",
+                "initializer_range=0.08",
+                "dropout=0.0",
+                "attention_dropout=0.0",
+            ),
             "steps": 1000,
             "batch_size": 32,
             "learning_rate": 3e-3,
@@ -54,9 +49,9 @@ PRETRAINING = {
     # BERT-Base's, https://arxiv.org/abs/1810.04805, A.2.
     "base": Recipe(
         text="XLNet-Base with the batch, steps and learning rate of BERT-Base",
-        config="base",
-        fields={"dropout": 0.1, "attention_dropout": 0.1},
-        training={
+        settings={
+            "config": "base",
+            "set": ("dropout=0.1", "attention_dropout=0.1"),
             "steps": 1_000_000,
             "batch_size": 256,
             "learning_rate": 1e-4,
@@ -69,9 +64,9 @@ PRETRAINING = {
     # Table 7 of https://arxiv.org/abs/1906.08237.
     "large": Recipe(
         text="XLNet-Large as published, which took 512 TPU chips 5.5 days",
-        config="large",
-        fields={"dropout": 0.1, "attention_dropout": 0.1},
-        training={
+        settings={
+            "config": "large",
+            "set": ("dropout=0.1", "attention_dropout=0.1"),
             "steps": 500_000,
             "batch_size": 8192,
             "learning_rate": 4e-4,

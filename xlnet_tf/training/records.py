@@ -20,11 +20,11 @@ from xlnet_tf.weights.preset import detect
 from xlnet_tf.weights.preset import read_config
 
 
-def model_config(options, manifest, values):
-    """XLNetConfig of the options, fitted to the records and the objective.
+def model_config(settings, manifest, values):
+    """XLNetConfig of the settings, fitted to the records and the objective.
 
     Args:
-        options: object with the attributes of the command line.
+        settings: PretrainingSettings.
         manifest: Manifest of the records.
         values: dict of fields that the objective needs.
 
@@ -32,8 +32,8 @@ def model_config(options, manifest, values):
         ValueError: if they contradict each other.
     """
     vocabulary_size = manifest.tokenizer["vocabulary_size"]
-    where = ", ".join(map(str, record_sets(options.records)[0]))
-    config = _given_config(options, manifest, values)
+    where = ", ".join(map(str, record_sets(settings.records)[0]))
+    config = _given_config(settings, manifest, values)
     if config.vocabulary_size != vocabulary_size:
         raise ValueError(
             f"the model has {config.vocabulary_size} tokens and the tokenizer "
@@ -41,7 +41,7 @@ def model_config(options, manifest, values):
             "Build the records with the model's tokenizer."
         )
     if isinstance(config, BertConfig):
-        _check_absolute_positions(config, options, manifest)
+        _check_absolute_positions(config, settings, manifest)
         return config
     if config.reverse_half_batch and not manifest.both_directions:
         raise ValueError(
@@ -51,17 +51,17 @@ def model_config(options, manifest, values):
             "are reversed."
         )
     # A preset's reuse_length describes its earlier training: it may differ.
-    is_given = config.reuse_length and not options.preset
+    is_given = config.reuse_length and not settings.preset
     if is_given and config.reuse_length != manifest.reuse_length:
         raise ValueError(
             f"`reuse_length` is {config.reuse_length} in the config and "
             f"{manifest.reuse_length} in the records of {where}; "
             "they must be equal, for the reused part is what is remembered."
         )
-    memory_length = options.memory_length
+    memory_length = settings.memory_length
     if memory_length is None:
         memory_length = config.memory_length
-        if not memory_length and not _gives_memory_length(options):
+        if not memory_length and not _gives_memory_length(settings):
             memory_length = 3 * manifest.sequence_length // 4
     return config.replace(
         **values,
@@ -76,8 +76,8 @@ def record_sets(records):
     """Directories of records and their weights, as `--records` gives them.
 
     Args:
-        records: path, or list of str: a directory, or several, each with
-            `=WEIGHT` behind it or none.
+        records: strs or paths, the directories, each with `=WEIGHT` behind it
+            or none.
 
     Returns:
         (directories, weights): lists of paths and of floats; None for the
@@ -87,8 +87,6 @@ def record_sets(records):
         ValueError: some have a weight and others none, a weight is no positive
             number, or a directory is given twice.
     """
-    if not isinstance(records, (list, tuple)):
-        records = [records]
     if len(records) == 1:
         return list(records), None
     directories, weights = [], []
@@ -148,13 +146,13 @@ def with_fields(config, assignments):
     return config.replace(**values)
 
 
-def _check_absolute_positions(config, options, manifest):
+def _check_absolute_positions(config, settings, manifest):
     """Refuse what a model with absolute positions cannot read."""
-    where = ", ".join(map(str, record_sets(options.records)[0]))
-    if options.memory_length:
+    where = ", ".join(map(str, record_sets(settings.records)[0]))
+    if settings.memory_length:
         raise ValueError(
             "a BertBackbone has no memory; leave --memory-length out. "
-            f"Received: {options.memory_length}."
+            f"Received: {settings.memory_length}."
         )
     if config.max_positions < manifest.sequence_length:
         raise ValueError(
@@ -165,55 +163,54 @@ def _check_absolute_positions(config, options, manifest):
         )
 
 
-def _check_backbone(options, config, source):
+def _check_backbone(settings, config, source):
     """Refuse --backbone bert with a config of XLNet."""
-    if options.backbone == "bert" and not isinstance(config, BertConfig):
+    if settings.backbone == "bert" and not isinstance(config, BertConfig):
         raise ValueError(f"{source} is an XLNet: leave --backbone bert out.")
 
 
-def _given_config(options, manifest, values):
+def _given_config(settings, manifest, values):
     """The config of --preset or --config, with the fields of --set."""
     vocabulary_size = manifest.tokenizer["vocabulary_size"]
-    if options.preset:
-        if options.set:
+    size = settings.config or "base"
+    if settings.preset:
+        if settings.set:
             raise ValueError(
                 "the config of a model with weights cannot be changed: use "
                 "--set with --config, not with --preset."
             )
-        config = read_config(options.preset)
-        _check_backbone(options, config, options.preset)
-    elif as_path(options.config).suffix == ".json":
-        config = config_from_json(options.config)
-        _check_backbone(options, config, options.config)
-    elif options.backbone == "bert":
+        config = read_config(settings.preset)
+        _check_backbone(settings, config, settings.preset)
+    elif as_path(size).suffix == ".json":
+        config = config_from_json(size)
+        _check_backbone(settings, config, size)
+    elif settings.backbone == "bert":
         config = BertConfig.from_size(
-            options.config,
+            size,
             vocabulary_size=vocabulary_size,
             max_positions=max(512, manifest.sequence_length),
         )
     else:
-        config = XLNetConfig.from_size(
-            options.config, vocabulary_size=vocabulary_size
-        )
-    if options.set:
+        config = XLNetConfig.from_size(size, vocabulary_size=vocabulary_size)
+    if settings.set:
         if isinstance(config, XLNetConfig):
             # First the objective's: `same_length` needs a causal model.
             config = config.replace(**values)
-        config = with_fields(config, options.set)
+        config = with_fields(config, settings.set)
     return config
 
 
-def _gives_memory_length(options):
+def _gives_memory_length(settings):
     """Whether --set, the config or preset gives memory_length explicitly.
 
     The released format has no such field, so its files leave the default.
     """
-    names = (text.partition("=")[0] for text in options.set)
+    names = (text.partition("=")[0] for text in settings.set)
     if "memory_length" in (name.replace("-", "_") for name in names):
         return True
-    if options.preset:
-        return detect(as_model_path(options.preset)) != "tensorflow"
-    file = as_path(options.config)
+    if settings.preset:
+        return detect(as_model_path(settings.preset)) != "tensorflow"
+    file = as_path(settings.config or "")
     if file.suffix != ".json":
         return False
     values = read_json(file)

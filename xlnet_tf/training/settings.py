@@ -4,8 +4,9 @@ Loads nothing heavy, for the commands list these fields in their `--help`.
 
 A field says itself what it influences, and so whether a run that goes on may
 have another value: `NOTHING` (when a run evaluates, saves and ends), `NUMBERS`
-(what a step learns; the default) or `DATA` (the order of the data, or what a
-checkpoint means).
+(what a step learns; the default), `DATA` (the order of the data, or what a
+checkpoint means) or `PLACE` (files, the model that they hold, and machines:
+`run.json` has the model and digests of the files instead).
 """
 
 import dataclasses
@@ -28,7 +29,8 @@ from xlnet_tf.config.rates import default_rate
 from xlnet_tf.config.rates import is_small
 from xlnet_tf.training.recipes import recipe
 
-NOTHING, NUMBERS, DATA = "nothing", "numbers", "data"
+NOTHING, NUMBERS, DATA, PLACE = "nothing", "numbers", "data", "place"
+STRATEGIES = ("auto", "one_device", "mirrored", "multi_worker", "tpu")
 # Units of times.
 _SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
 # Factor of the default learning rate. Table 9 of
@@ -42,7 +44,7 @@ def names_of(cls, *influences):
 
     Args:
         cls: PretrainingSettings or FinetuningSettings.
-        *influences: some of NOTHING, NUMBERS and DATA.
+        *influences: some of NOTHING, NUMBERS, DATA and PLACE.
 
     Returns:
         tuple of str.
@@ -55,7 +57,33 @@ def names_of(cls, *influences):
 
 
 @dataclasses.dataclass(frozen=True)
-class Optimization(Settings):
+class RunSettings(Settings):
+    """Settings that every run has; base class of the groups below."""
+
+    output: str | None = setting(
+        None, "directory of the run", metavar="DIR", influence=PLACE
+    )
+    preset: str | None = setting(
+        None,
+        "model directory to start from",
+        metavar="DIR",
+        influence=PLACE,
+    )
+    quiet: bool = setting(
+        False,
+        "print no progress, only results, warnings and errors",
+        influence=PLACE,
+    )
+
+    def stored(self):
+        """dict of the settings that `run.json` and `training.json` hold."""
+        places = names_of(type(self), PLACE)
+        values = self.to_dict()
+        return {k: v for k, v in values.items() if k not in places}
+
+
+@dataclasses.dataclass(frozen=True)
+class Optimization(RunSettings):
     """Settings of the step: its rows, and the update of the weights."""
 
     batch_size: int = setting(
@@ -108,8 +136,24 @@ class Optimization(Settings):
 
 
 @dataclasses.dataclass(frozen=True)
-class Compute(Settings):
+class Compute(RunSettings):
     """Settings of the computation; only the precision changes results."""
+
+    strategy: str = setting(
+        "auto",
+        "auto, one_device, mirrored, multi_worker or tpu",
+        choices=STRATEGIES,
+        influence=PLACE,
+    )
+    tpu: str | None = setting(
+        None, 'name or grpc:// address of a TPU, or "local"', influence=PLACE
+    )
+    compilation_cache: str | None = setting(
+        None,
+        "keep programs that XLA has compiled, for the next start",
+        metavar="DIR",
+        influence=PLACE,
+    )
 
     precision: str = setting(
         "float32",
@@ -146,7 +190,7 @@ class Compute(Settings):
 
 
 @dataclasses.dataclass(frozen=True)
-class Schedule(Settings):
+class Schedule(RunSettings):
     """Settings of when a run logs, saves and ends."""
 
     steps_per_loop: int = setting(
@@ -252,6 +296,57 @@ class PretrainingSettings(Schedule, Compute, Optimization):
         ValueError: if a value is out of its range.
     """
 
+    records: tuple[str, ...] = setting(
+        (),
+        "output of build_records; several sets are mixed, in the shares of "
+        "DIR=WEIGHT or of their sizes",
+        metavar="DIR",
+        influence=PLACE,
+    )
+    eval_records: str | None = setting(
+        None, "other records to evaluate on", metavar="DIR", influence=PLACE
+    )
+    skip_corrupt: bool = setting(
+        False, "leave out damaged records", influence=PLACE
+    )
+    data_service: str | None = setting(
+        None,
+        "grpc://HOST:PORT of a tf.data service whose workers read the records, "
+        "under the same path",
+        metavar="ADDRESS",
+        influence=PLACE,
+    )
+    config: str | None = setting(
+        None,
+        "tiny, small, base, large, or an xlnet_config.json (default: the "
+        "recipe's, or base)",
+        influence=PLACE,
+    )
+    backbone: str = setting(
+        "xlnet",
+        "architecture of a named --config: xlnet, or bert (absolute positions, "
+        "no memory)",
+        choices=("xlnet", "bert"),
+        influence=PLACE,
+    )
+    set: tuple[str, ...] = setting(
+        (),
+        "fields of the model's config, as num_layers=6",
+        metavar="NAME=VALUE",
+        influence=PLACE,
+    )
+    memory_length: int | None = setting(
+        None,
+        "tokens to remember (default: the config's, or 3/4 of a record)",
+        NOT_NEGATIVE,
+        influence=PLACE,
+    )
+    export: str | None = setting(
+        None,
+        "write SavedModels to DIR/STEP",
+        metavar="DIR",
+        influence=PLACE,
+    )
     steps: int = setting(1000, "total optimizer steps", POSITIVE)
     learning_rate: float = setting(1e-4, "peak learning rate", POSITIVE)
     warmup_steps: int | None = setting(
@@ -378,6 +473,45 @@ class FinetuningSettings(Schedule, Compute, Optimization):
         ValueError: if a value is out of its range.
     """
 
+    task: str | None = setting(
+        None, "task, as listed by --help", influence=PLACE
+    )
+    data: str | None = setting(
+        None,
+        "directory, archive or file of the task (default: fetched by name "
+        "through TensorFlow Datasets)",
+        metavar="PATH",
+        influence=PLACE,
+    )
+    eval_data: str | None = setting(
+        None,
+        "file or directory to evaluate on",
+        metavar="PATH",
+        influence=PLACE,
+    )
+    columns: str | None = setting(
+        None,
+        'columns to read: "text=review,label=stars"',
+        metavar="COLUMNS",
+        influence=PLACE,
+    )
+    random_start: bool = setting(
+        False,
+        "use the preset's config and tokenizer, not its weights",
+        influence=PLACE,
+    )
+    seeds: int | None = setting(
+        None,
+        "number of runs of different seeds, with median and spread",
+        POSITIVE,
+        influence=PLACE,
+    )
+    predict: str | None = setting(
+        None,
+        "examples to predict at the end",
+        metavar="FILE",
+        influence=PLACE,
+    )
     steps: int | None = setting(None, "total optimizer steps", POSITIVE)
     epochs: float = setting(
         3.0, "epochs over the examples, unless --steps is given", POSITIVE
@@ -564,7 +698,7 @@ class FinetuningSettings(Schedule, Compute, Optimization):
             # The recipe's warm-up belongs to its own number of steps.
             for name in ("steps", "epochs", "warmup_steps"):
                 defaults.pop(name, None)
-        return cls(**{**defaults, **given})
+        return cls(**{**defaults, "task": task, **given})
 
     def check_model(self, model_config):
         """Refuse settings that a model cannot have.

@@ -9,7 +9,6 @@ from data_pipeline.base.command_line import near
 from data_pipeline.base.files import as_path
 from xlnet_tf.config.fields import SIZES
 
-STRATEGIES = ("auto", "one_device", "mirrored", "multi_worker", "tpu")
 # Of glibc's malloc.h.
 _M_TRIM_THRESHOLD = -1
 _M_MMAP_MAX = -4
@@ -22,22 +21,6 @@ _VARIABLES = (
     "MALLOC_MMAP_THRESHOLD_",
     "MALLOC_TRIM_THRESHOLD_",
 )
-
-
-def check_strategy(name):
-    """Refuse the name of a distribution strategy that is unknown.
-
-    Args:
-        name: str.
-
-    Raises:
-        ValueError: it is none of `STRATEGIES`.
-    """
-    if name not in STRATEGIES:
-        raise ValueError(
-            f"`strategy` must be one of {', '.join(STRATEGIES)}. Received: "
-            f"strategy={name!r}{near(name, STRATEGIES) or '.'}"
-        )
 
 
 def check_backend(work, names=("tensorflow",)):

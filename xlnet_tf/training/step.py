@@ -95,12 +95,12 @@ class LoopReport(typing.NamedTuple):
         return scalars
 
 
-def most_skipped(config):
+def most_skipped(settings):
     """Steps in a row that may be not finite; one more ends the run: int.
 
     Args:
-        config: PretrainingSettings.
+        settings: PretrainingSettings.
     """
     # With a loss scale, steps that overflow are skipped.
-    skips = config.on_not_finite == "skip" or config.precision == "float16"
+    skips = settings.on_not_finite == "skip" or settings.precision == "float16"
     return MOST_SKIPPED if skips else 0

@@ -143,17 +143,17 @@ class Stop:
         return 130 if self._received == signal.SIGINT else 143
 
 
-def time_left(config, begun):
+def time_left(settings, begun):
     """Seconds until a run has to be asked to stop, by its `time_limit`.
 
     Args:
-        config: PretrainingSettings.
+        settings: PretrainingSettings.
         begun: float, `time.monotonic()` when the command began.
 
     Returns:
         float, negative once it is late; None without a limit.
     """
-    if config.time_limit_seconds is None:
+    if settings.time_limit_seconds is None:
         return None
     passed = time.monotonic() - begun
-    return config.time_limit_seconds - config.grace_period - passed
+    return settings.time_limit_seconds - settings.grace_period - passed

@@ -24,7 +24,7 @@ class WandB:
 
     Args:
         directory: path of the run.
-        settings: dict of the config of the run.
+        settings: dict of the settings of the run.
 
     Attributes:
         ERROR: str, name of the class of the client's errors.
@@ -41,7 +41,7 @@ class WandB:
             dir=None if is_remote(directory) else str(directory),
             id=known,
             resume="allow",
-            config=settings,
+            settings=settings,
         )
         # An axis of its own: W&B's steps must rise, but a run that goes on
         # from its last checkpoint logs the steps after it again.
@@ -175,11 +175,11 @@ def check_tracker(name):
         )
 
 
-def make_tracker(config, directory, tell):
+def make_tracker(settings, directory, tell):
     """Begin, or go on with, the run of a service.
 
     Args:
-        config: PretrainingSettings, of which `log_to` names the service.
+        settings: PretrainingSettings, of which `log_to` names the service.
         directory: path of the run.
         tell: function of a line of text.
 
@@ -189,9 +189,9 @@ def make_tracker(config, directory, tell):
     Raises:
         ValueError: as of Tracker.
     """
-    if config.log_to not in _SERVICES:
+    if settings.log_to not in _SERVICES:
         return None
-    return Tracker(config.log_to, directory, config.to_dict(), tell)
+    return Tracker(settings.log_to, directory, settings.stored(), tell)
 
 
 def _sentence(error):

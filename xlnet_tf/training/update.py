@@ -8,14 +8,14 @@ from xlnet_tf.training.devices import is_one_cpu
 from xlnet_tf.training.devices import is_one_device
 
 
-def make_optimizer(model, config, **arguments):
+def make_optimizer(model, settings, **arguments):
     """AdamW with warm-up and decay, built for the model's weights.
 
     Built at once, because Keras restores an unbuilt optimizer wrongly.
 
     Args:
         model: keras.Model, made in the strategy's scope.
-        config: PretrainingSettings.
+        settings: PretrainingSettings.
         **arguments: further arguments of AdamW.
 
     Returns:
@@ -23,21 +23,21 @@ def make_optimizer(model, config, **arguments):
     """
     optimizer = AdamW(
         WarmupSchedule(
-            config.learning_rate,
-            config.steps,
-            config.warmup_steps,
-            config.decay,
-            config.final_learning_rate_fraction,
+            settings.learning_rate,
+            settings.steps,
+            settings.warmup_steps,
+            settings.decay,
+            settings.final_learning_rate_fraction,
         ),
-        weight_decay=config.weight_decay,
-        beta_1=config.adam_beta_1,
-        beta_2=config.adam_beta_2,
-        epsilon=config.adam_epsilon,
+        weight_decay=settings.weight_decay,
+        beta_1=settings.adam_beta_1,
+        beta_2=settings.adam_beta_2,
+        epsilon=settings.adam_epsilon,
         gradients_are_summed=True,
         **arguments,
     )
     optimizer.build(model.trainable_variables)
-    if config.precision == "float16":
+    if settings.precision == "float16":
         # An attribute, so that checkpoints keep it with the moments.
         optimizer.loss_scale = LossScale()
     return optimizer
@@ -76,7 +76,7 @@ class LossScale(tf.Module):
         self._num_finite.assign(tf.where(is_finite & ~is_long, num_finite, 0))
 
 
-def make_update(optimizer, variables, config, strategy):
+def make_update(optimizer, variables, settings, strategy):
     """A function that updates the weights by the gradients of a batch.
 
     Where the loss or the norm of the gradients is not finite, weights and
@@ -86,7 +86,7 @@ def make_update(optimizer, variables, config, strategy):
     Args:
         optimizer: AdamW, built.
         variables: list of variables.
-        config: PretrainingSettings.
+        settings: PretrainingSettings.
         strategy: tf.distribute.Strategy.
 
     Returns:
@@ -96,7 +96,7 @@ def make_update(optimizer, variables, config, strategy):
         `loss`, a float32 scalar, are of the whole batch and divided by
         `weight`, at least 1e-6; the gradients are clipped.
     """
-    largest_norm = config.max_gradient_norm
+    largest_norm = settings.max_gradient_norm
 
     def apply(gradients, factor):
         gradients = [g * tf.cast(factor, g.dtype) for g in gradients]
@@ -139,7 +139,7 @@ def make_update(optimizer, variables, config, strategy):
     # On a CPU, XLA takes seconds to compile the update of all weights, and
     # TensorFlow's kernel of Adam is faster. Nor can replicas synchronize in a
     # compiled function.
-    is_compiled = config.jit_compile and is_one_device(strategy)
+    is_compiled = settings.jit_compile and is_one_device(strategy)
     if is_compiled and not is_one_cpu(strategy):
         return tf.function(update, autograph=False, jit_compile=True)
     return update

@@ -6,8 +6,8 @@ import platform
 
 import numpy as np
 
-from data_pipeline.base.checksums import add_checksums
 from data_pipeline.base.checksums import verify_checksums
+from data_pipeline.base.checksums import write_listed
 from data_pipeline.base.files import as_path
 from data_pipeline.base.files import read_json
 from data_pipeline.base.files import write_json
@@ -95,14 +95,13 @@ def make_results(
 
 
 def write_results(directory, results):
-    """Write `results.json` of a run, whole or not at all, and its digest.
+    """Write `results.json` of a run.
 
     Args:
         directory: path that exists.
         results: dict of `make_results`.
     """
-    write_json(as_path(directory) / RESULTS_FILE, results)
-    add_checksums(directory, [RESULTS_FILE])
+    write_listed(directory, {RESULTS_FILE: results})
 
 
 def read_results(directory):
