@@ -54,11 +54,11 @@ PATHS = {
 # Other options of text, which a new one must stand beside if it is no path.
 NO_PATHS = """
 --attention-kernel --backbone --before --blocks --checkpoint-time-interval
---class-weights --columns --data-service --decay --encoding --head --layer-decay-on --log-to
---long-documents --masked-unit --memory --metric --name --objective
---on-not-finite --order --pieces --precision --prompt --pseudo-masked-losses
---runner --set --shard-size --signature --spans --split --stop --strategy --task
---text --text-field --time-limit --tpu --url
+--class-weights --columns --data-service --decay --encoding --head
+--layer-decay-on --log-to --long-documents --masked-unit --memory --metric
+--name --objective --on-not-finite --order --pieces --precision --prompt
+--pseudo-masked-losses --runner --set --shard-size --signature --spans --split
+--stop --strategy --task --text --text-field --time-limit --tpu --url
 """.split()
 # Not opened before a run's first step or after its last one.
 NOT_RUN = ("--compilation-cache", "--predict")
