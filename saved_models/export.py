@@ -123,7 +123,7 @@ def _save(module, traced, directory, name):
 
 def _check(model, tokenizer, settings):
     from saved_models.signatures import signatures_for
-    from xlnet_tf.preprocessing.fitting import check_positions
+    from xlnet_tf.preprocessing.preprocessor import check_positions
 
     config = getattr(model, "backbone", model).config
     vocabulary_size = config.vocabulary_size

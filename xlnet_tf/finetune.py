@@ -177,7 +177,7 @@ def _read(settings, earlier):
         earlier: dict of the `run.json` of the run that goes on, or None.
     """
     from data_pipeline.tasks import reading
-    from xlnet_tf.tasks import task_class
+    from xlnet_tf.tasks import task_kind
     from xlnet_tf.weights.heads import labels_of_head
     from xlnet_tf.weights.preset import open_source
 
@@ -192,7 +192,7 @@ def _read(settings, earlier):
     )
     if data.labels and data.task.labels is None:
         labels = labels_of_head(
-            task_class(data.task.kind), open_source(settings.preset)
+            task_kind(data.task.kind).model_class, open_source(settings.preset)
         )
         if set(labels) == set(data.labels):  # in the order of its logits
             data = dataclasses.replace(data, labels=labels)

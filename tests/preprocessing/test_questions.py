@@ -19,6 +19,7 @@ from xlnet_tf import XLNetBackbone
 from xlnet_tf import XLNetQuestionAnswering
 from xlnet_tf.preprocessing.questions import XLNetQuestionAnsweringPreprocessor
 from xlnet_tf.tasks.losses import SpanLoss
+from xlnet_tf.tasks.question_answering import QuestionAnswering
 from xlnet_tf.training.settings import FinetuningSettings
 
 SETTINGS = {"sequence_length": 31, "stride": 7, "max_question_length": 5}
@@ -289,10 +290,10 @@ def test_the_task_answers_and_decodes_alike(task):
     answers = task.answer(QUESTIONS, CONTEXTS, batch_size=3, n_best=4)
     found = examples()
     encoded = task.preprocessor.encode(found)
-    outputs = task(task.preprocessor(X))
-    collected = {k: v.numpy() for k, v in task.collect(outputs).items()}
+    outputs, kind = task(task.preprocessor(X)), QuestionAnswering(task)
+    collected = {k: v.numpy() for k, v in kind.collect(outputs).items()}
     task.n_best_size = 4
-    decoded = task.decode(collected, encoded, found)
+    decoded = kind.decode(collected, encoded, found)
     task.n_best_size = 5
     assert [one["id"] for one in decoded] == [one.id for one in found]
     assert any(one["answer"] for one in decoded)
@@ -314,9 +315,9 @@ def test_the_task_answers_and_decodes_alike(task):
 
 
 def check_threshold(task, collected, encoded, found, always):
-    odds = [one["no_answer_odds"] for one in always]
-    task.adopt({"null_threshold": float(np.median(odds))})
-    some = task.decode(collected, encoded, found)
+    odds, kind = [x["no_answer_odds"] for x in always], QuestionAnswering(task)
+    kind.adopt({"null_threshold": float(np.median(odds))})
+    some = kind.decode(collected, encoded, found)
     for one, other in zip(task.answer(QUESTIONS, CONTEXTS), some, strict=True):
         if abs(one["null_score"] - np.median(odds)) > 1e-4:
             assert one["text"] == other["answer"]
@@ -327,10 +328,10 @@ def check_threshold(task, collected, encoded, found, always):
         assert one["n_best"][0]["text"] == other["n_best"][0]["text"]
     broken = {**collected, "class_logits": collected["class_logits"] * np.nan}
     with pytest.raises(ValueError, match="NaN in class_logits"):
-        task.decode(broken, encoded, found)
+        kind.decode(broken, encoded, found)
     double = [found[1]._replace(where="dev.json, row 2"), *found[1:]]
     with pytest.raises(ValueError, match="dev.json|Received: id='1' twice"):
-        task.decode(collected, encoded, double)
+        kind.decode(collected, encoded, double)
 
 
 def test_the_loss_of_a_run(task, preprocessor):
@@ -339,11 +340,12 @@ def test_the_loss_of_a_run(task, preprocessor):
     features["start_position"] = features.pop("start_positions")
     features["end_position"] = labels["end_positions"]
     features["is_impossible"] = labels["is_impossible"]
-    outputs = task.outputs_of(features, training=False)
+    kind = QuestionAnswering(task)
+    outputs = kind.outputs_of(features, training=False)
     assert "start_top_scores" in outputs
-    outputs = task.outputs_of(features, training=True)
+    outputs = kind.outputs_of(features, training=True)
     for spec, tells in (("squad-1.1", False), ("squad-2.0", True)):
-        arguments = task.arguments_for(
+        arguments = kind.arguments_for(
             find_task(spec), FinetuningSettings(), None
         )
         assert arguments["null_threshold"] == (0.0 if tells else None)
@@ -354,7 +356,7 @@ def test_the_loss_of_a_run(task, preprocessor):
         if not tells:
             del known["class_logits"]
         expected = SpanLoss()(labels, known)
-        total, weight = other.loss_sums(outputs, features)
+        total, weight = QuestionAnswering(other).loss_sums(outputs, features)
         assert weight == 11
         np.testing.assert_allclose(total / weight, expected, rtol=1e-5)
 

@@ -25,7 +25,8 @@ from tests.support.raw_strings import tagger
 from tests.support.training_fixtures import tiny_config
 from xlnet_tf.preprocessing.choices import XLNetMultipleChoicePreprocessor
 from xlnet_tf.preprocessing.choices import XLNetRankerPreprocessor
-from xlnet_tf.preprocessing.data_sets import to_data_set
+from xlnet_tf.preprocessing.fit_input import check_labels
+from xlnet_tf.preprocessing.fit_input import keras_input
 from xlnet_tf.preprocessing.tokens import XLNetTokenClassifierPreprocessor
 from xlnet_tf.tasks import losses
 
@@ -109,26 +110,26 @@ def test_the_last_examples_are_for_validation():
 
 
 def test_only_data_of_the_user_are_tuned_by_tensorflow():
-    preprocessor = classifier().preprocessor
+    task = classifier()
     for size in (4, 10):  # in several batches and in one
-        of_lists = to_data_set(preprocessor, TEXTS, LABELS, batch_size=size)
+        of_lists = keras_input(task, TEXTS, LABELS, batch_size=size)[0]
         assert of_lists.options().autotune.enabled is False
     users = tf.data.Dataset.from_tensor_slices((TEXTS, LABELS)).batch(4)
-    options = to_data_set(preprocessor, users).options()
+    options = keras_input(task, users)[0].options()
     assert options.autotune.enabled is None
 
 
 def test_strings_of_one_batch_are_read_without_a_graph():
-    preprocessor, in_graphs = classifier().preprocessor, []
-    features = preprocessor.features
+    task, in_graphs = classifier(), []
+    features = task.preprocessor.features
 
     def recorded(x):
         in_graphs.append(tf.inside_function())
         return features(x)
 
-    preprocessor.features = recorded
+    task.preprocessor.features = recorded
     for size in (4, 10):
-        data = to_data_set(preprocessor, TEXTS, LABELS, batch_size=size)
+        data = keras_input(task, TEXTS, LABELS, batch_size=size)[0]
         # The same for any number of texts, so that steps are traced once.
         assert data.element_spec[0]["token_ids"].shape == (None, LENGTH)
     assert in_graphs == [True, False]
@@ -352,7 +353,8 @@ def test_labels_of_data_sets_are_checked():
                 call(data, verbose=0)
     for y in (np.eye(2)[LABELS], np.array(LABELS)[:, None], LABELS):
         data = tf.data.Dataset.from_tensor_slices((TEXTS, y, LABELS)).batch(4)
-        checked = task._input(data)
+        limits = task.label_range(data)
+        checked = check_labels(data, *limits)
         assert checked.element_spec == data.element_spec
         for found, expected in zip(checked, data, strict=True):
             for one, other in zip(found, expected, strict=True):

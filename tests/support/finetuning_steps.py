@@ -12,7 +12,7 @@ from data_pipeline.tasks.examples import TokensExample
 from data_pipeline.tokenization.tokenizer import Tokenizer
 from tests.support.samples import tiny_model
 from tests.support.samples import tiny_sentences
-from xlnet_tf.tasks import task_class
+from xlnet_tf.tasks import task_kind
 from xlnet_tf.training.settings import FinetuningSettings
 
 LABELS = ("O", "B-x", "I-x")
@@ -69,15 +69,21 @@ def make_model(name, config):
         initializer_range=0.2,
     )
     spec = find_task(name)
-    task = task_class(spec.kind)
+    kind = task_kind(spec.kind)
+    task = kind.model_class
     return task(
         xlnet_tf.XLNetBackbone(size, seed=5),
         **({"dropout": 0.0} if task.head_has_dropout else {}),
         preprocessor=task.preprocessor_cls(
-            tokenizer(), **task.preprocessor_settings(spec, config)
+            tokenizer(), **kind.preprocessor_settings(spec, config)
         ),
-        **task.arguments_for(spec, config, LABELS),
+        **kind.arguments_for(spec, config, LABELS),
     )
+
+
+def around(name, model):
+    """TaskKind of a task, around a model."""
+    return task_kind(find_task(name).kind)(model)
 
 
 @functools.cache
@@ -87,15 +93,15 @@ def tokenizer():
 
 def encoded(name, examples, training, config):
     spec = find_task(name)
-    task = task_class(spec.kind)
-    preprocessor = task.preprocessor_cls(
-        tokenizer(), **task.preprocessor_settings(spec, config)
+    kind = task_kind(spec.kind)
+    preprocessor = kind.model_class.preprocessor_cls(
+        tokenizer(), **kind.preprocessor_settings(spec, config)
     )
     return preprocessor.encode(
         examples,
         LABELS,
         training=training,
-        **task.encoding_arguments(spec, config),
+        **kind.encoding_arguments(spec, config),
     )
 
 

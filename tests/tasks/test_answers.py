@@ -18,7 +18,7 @@ from data_pipeline.tasks.examples import TextExample
 from data_pipeline.tasks.examples import TokensExample
 from tests.support.oracle import as_numpy
 from tests.support.oracle import small_backbone
-from xlnet_tf.tasks import task_class
+from xlnet_tf.tasks import task_kind
 from xlnet_tf.tasks.classification.multi_label import XLNetMultiLabelClassifier
 from xlnet_tf.training.settings import FinetuningSettings
 
@@ -29,7 +29,7 @@ TAGS = ("O", "B-x", "I-x")
 
 @pytest.fixture(scope="module")
 def models():
-    """dict of a model by kind of task; read only."""
+    """dict of TaskKind around a model by kind of task; read only."""
     backbone = small_backbone(num_layers=1)
     arguments = {
         "classification": {"num_classes": 3, "labels": LABELS},
@@ -37,9 +37,13 @@ def models():
         "token_classification": {"num_classes": 3, "labels": TAGS},
     }
     return {
-        kind: task_class(kind)(backbone, **arguments.get(kind, {}))
+        kind: around(task_kind(kind), backbone, **arguments.get(kind, {}))
         for kind in KINDS
     }
+
+
+def around(kind, *arguments, **keywords):
+    return kind(kind.model_class(*arguments, **keywords))
 
 
 def encoded(**dense):
@@ -49,13 +53,13 @@ def encoded(**dense):
 
 def test_every_kind_of_task_has_a_class():
     for kind in KINDS:
-        assert task_class(kind).kind == kind
+        assert task_kind(kind).name == kind
         for spec in map(find_task, ("rte", "sts-b", "race", "ner", "ranking")):
             if spec.kind == kind:
-                names = task_class(kind).metric_names
+                names = task_kind(kind).metric_names
                 assert {x.split("@")[0] for x in spec.metrics} <= set(names)
     with pytest.raises(ValueError, match="no such kind.*'sorting'"):
-        task_class("sorting")
+        task_kind("sorting")
 
 
 def test_sums_of_losses_are_those_that_compile_takes(models):
@@ -77,7 +81,7 @@ def test_sums_of_losses_are_those_that_compile_takes(models):
         features = {"label": label, "row_weight": weights}
         model = models[kind]
         loss, weight = as_numpy(model.loss_sums(outputs, features))
-        mean = model.default_loss()(label, outputs, sample_weight=weights)
+        mean = model.model.default_loss()(label, outputs, sample_weight=weights)
         assert weight == weights.sum(), kind
         assert loss / weight == pytest.approx(float(mean), rel=1e-6), kind
     outputs = np.log([[0.5, 0.25, 0.25], [0.125, 0.25, 0.625]])
@@ -107,7 +111,8 @@ def test_a_batch_may_hold_more_than_the_model_reads(models):
     model = models["classification"]
     features = {"token_ids": np.array([[7, 8, 4, 3]])}
     more = {**features, "label": np.array([1]), "row_index": np.array([0])}
-    np.testing.assert_array_equal(model.outputs_of(more), model(features))
+    outputs = model.model(features)
+    np.testing.assert_array_equal(model.outputs_of(more), outputs)
     more = {
         "token_ids": np.array([[[7, 4, 8, 4, 3], [7, 4, 9, 4, 3]]]),
         "document_mask": np.array([[1, 0]]),
@@ -207,7 +212,7 @@ def test_any_number_of_classes(models):
 
 
 def test_several_labels_by_name(models):
-    model = models["multi_label"]
+    model = models["multi_label"].model
     found = model.numbered([["no"], [], ["maybe", "yes"]])
     np.testing.assert_array_equal(found, [[1, 0, 0], [0, 0, 0], [0, 1, 1]])
     numbers = np.eye(3)
@@ -352,14 +357,15 @@ def test_words_that_were_not_read_have_no_tag(models):
 
 
 def test_tags_are_collected_in_one_length(models):
-    model = models["token_classification"]
+    kind = models["token_classification"]
+    model = kind.model
     model.preprocessor = types.SimpleNamespace(
         sequence_length=6,
         layout="xlnet",
         tokenizer=types.SimpleNamespace(vocabulary_size=9),
     )
     outputs = keras.ops.one_hot(np.array([[2, 0, 1], [1, 1, 0]]), 3)
-    tags = as_numpy(model.collect(outputs)["tags"])
+    tags = as_numpy(kind.collect(outputs)["tags"])
     model.preprocessor = None
     np.testing.assert_array_equal(
         tags, [[2, 0, 1, 0, 0, 0], [1, 1, 0, 0, 0, 0]]
@@ -396,7 +402,7 @@ def test_settings_of_a_run():
     ):
         spec = find_task(name)
         config = FinetuningSettings(sequence_length=24, **settings)
-        task = task_class(spec.kind)
+        task = task_kind(spec.kind)
         assert task.arguments_for(spec, config, LABELS) == arguments, name
         found = task.preprocessor_settings(spec, config)
         filled = {"fill_blanks": True} if name == "race" else {}
@@ -412,4 +418,4 @@ def test_long_documents_are_texts_with_a_class_or_number():
     for name in ("ner", "race", "squad-2.0", "ranking"):
         spec = find_task(name)
         with pytest.raises(ValueError, match=f"'windows' for the task {name}"):
-            task_class(spec.kind).arguments_for(spec, config, LABELS)
+            task_kind(spec.kind).arguments_for(spec, config, LABELS)

@@ -15,8 +15,8 @@ PREDICTIONS = [1, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0]
 
 
 def evaluate(kind, names, targets, predictions, groups=None):
-    task = tasks.task_class(kind)
-    return metrics.evaluate(task, names, targets, predictions, groups)
+    found = tasks.task_kind(kind)
+    return metrics.evaluate(found, names, targets, predictions, groups)
 
 
 def test_classes_by_counts():

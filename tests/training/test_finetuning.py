@@ -17,6 +17,7 @@ from data_pipeline.features.batches import Batches
 from data_pipeline.tasks.catalog import find_task
 from tests.support import artefacts
 from tests.support.finetuning_steps import LABELS
+from tests.support.finetuning_steps import around
 from tests.support.finetuning_steps import encoded
 from tests.support.finetuning_steps import make_config
 from tests.support.finetuning_steps import make_examples
@@ -24,7 +25,7 @@ from tests.support.finetuning_steps import setup
 from tests.support.finetuning_steps import tokenizer
 from tests.support.training_fixtures import tiny_config
 from xlnet_tf import finetune
-from xlnet_tf.tasks import task_class
+from xlnet_tf.tasks import task_kind
 from xlnet_tf.training import finetune as training
 from xlnet_tf.training.evaluation import Evaluator
 from xlnet_tf.training.evaluation import padded_lengths
@@ -64,7 +65,7 @@ def test_a_padded_last_batch_changes_no_metric(name, eager):
         lengths = padded_lengths(config.sequence_length)
         batches = Batches(rows, batch_size, lengths)
         evaluator = Evaluator(
-            *(model, find_task(name), LABELS),
+            *(around(name, model), find_task(name), LABELS),
             {"dev": (examples, rows, batches)},
             *(config, TensorFlow(strategy)),
         )
@@ -132,7 +133,7 @@ def test_strings_are_preprocessed_as_examples():
         ({}, (128, 20)),
     ):
         spec, config = find_task("squad-2.0"), make_config(**settings)
-        task = task_class("question_answering")
+        task = task_kind("question_answering")
         found = task.preprocessor_settings(spec, config)
         stride, longest = expected
         assert found == {

@@ -13,6 +13,7 @@ from data_pipeline.tokenization.symbols import BLANK
 from tests.support.finetuning_steps import LABELS
 from tests.support.finetuning_steps import make_examples
 from tests.support.finetuning_steps import setup
+from xlnet_tf.tasks.classification.texts import TextClassification
 from xlnet_tf.training.results import analysis
 from xlnet_tf.training.results import page
 from xlnet_tf.training.results import report
@@ -90,8 +91,9 @@ def test_no_text_is_markup(tmp_path):
     found = analysis.analyse(task, examples, decoded, labels)
     results = {**RESULTS, "analysis": found}
     model.labels = labels
+    kind = TextClassification(model)
     page.write_page(
-        tmp_path, results, task, model, examples, decoded, labels + ("I-x",)
+        tmp_path, results, task, kind, examples, decoded, labels + ("I-x",)
     )
     content = (tmp_path / page.PAGE_FILE).read_text("utf-8")
     shown = Parser(content)
@@ -177,7 +179,9 @@ def test_influence_is_the_slope_along_the_embedding():
         TextExample(str(i), text, "seguhaki nawa" if i else None)
         for i, text in enumerate(texts)
     ]
-    found = influence_of_words(model, examples, LABELS, weights)
+    found = influence_of_words(
+        TextClassification(model), examples, LABELS, weights
+    )
     assert [[word for word, _ in words] for words in found] == [
         ["hatimuco", "zeje", "nawa"],
         ["a", "|", "seguhaki", "nawa"],
@@ -189,7 +193,9 @@ def test_influence_is_the_slope_along_the_embedding():
     example = TextExample("", " ".join(words))
     ids = tokenizer.encode(example.text)
     assert len(ids) == len(set(ids)) == 3
-    (found,) = influence_of_words(model, [example], LABELS, weights[:1])
+    (found,) = influence_of_words(
+        TextClassification(model), [example], LABELS, weights[:1]
+    )
     original = np.array(table)
     for index, (word, value) in zip(ids, found, strict=True):
         values = []

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from data_pipeline.tasks.examples import has_text
-from xlnet_tf.preprocessing.fitting import check_preprocessor
+from xlnet_tf.preprocessing.fit_input import check_preprocessor
 from xlnet_tf.preprocessing.preprocessor import add_axis
 from xlnet_tf.preprocessing.strings import named_strings
 from xlnet_tf.preprocessing.strings import of_examples

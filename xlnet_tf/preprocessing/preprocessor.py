@@ -7,6 +7,7 @@ Shapes: B batch, N texts, T tokens.
 """
 
 import base64
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -298,6 +299,25 @@ class Preprocessor(PreprocessorPreset):
                 config["tokenizer"]["lowercase"],
             )
         return cls(**config)
+
+
+def most_positions(config):
+    """Most tokens that a model of a config reads, int or infinity."""
+    return getattr(config, "max_positions", math.inf)
+
+
+def check_positions(config, sequence_length):
+    """Refuse sequences of more tokens than a model has positions.
+
+    Raises:
+        ValueError: if so.
+    """
+    if sequence_length > most_positions(config):
+        raise ValueError(
+            "`sequence_length` must be at most the positions of the model, "
+            f"{config.max_positions}. Received: "
+            f"sequence_length={sequence_length}."
+        )
 
 
 def _find_layout(name):

@@ -2,35 +2,35 @@
 
 import importlib
 
-# kind of a TaskSpec -> module of this folder and class
-_CLASSES = {
-    "classification": ("classification.texts", "XLNetTextClassifier"),
-    "multi_label": ("classification.multi_label", "XLNetMultiLabelClassifier"),
-    "regression": ("classification.texts", "XLNetTextRegressor"),
-    "multiple_choice": ("choices", "XLNetMultipleChoice"),
-    "question_answering": ("question_answering", "XLNetQuestionAnswering"),
-    "token_classification": ("classification.words", "XLNetTokenClassifier"),
-    "ranking": ("choices", "XLNetRanker"),
-    "sequence_to_sequence": ("seq2seq.task", "XLNetSeq2Seq"),
+# Name of a kind -> module of this folder and class of TaskKind
+_KINDS = {
+    "classification": ("classification.texts", "TextClassification"),
+    "multi_label": ("classification.multi_label", "MultiLabelClassification"),
+    "regression": ("classification.texts", "TextRegression"),
+    "multiple_choice": ("choices", "MultipleChoice"),
+    "question_answering": ("question_answering", "QuestionAnswering"),
+    "token_classification": ("classification.words", "TokenClassification"),
+    "ranking": ("choices", "Ranking"),
+    "sequence_to_sequence": ("seq2seq.task", "SequenceToSequence"),
 }
 
 
-def task_class(kind):
-    """The class that is fine-tuned for a kind of task.
+def task_kind(name):
+    """The class of a kind of task that can be fine-tuned.
 
     Args:
-        kind: str, the field `kind` of a TaskSpec.
+        name: str, the field `kind` of a TaskSpec.
 
     Returns:
-        Subclass of Task.
+        Subclass of TaskKind.
 
     Raises:
         ValueError: if there is no such kind; the message lists all.
     """
-    if kind not in _CLASSES:
+    if name not in _KINDS:
         raise ValueError(
             f"there is no such kind of task. Expected one of "
-            f"{', '.join(_CLASSES)}. Received: kind={kind!r}"
+            f"{', '.join(_KINDS)}. Received: kind={name!r}"
         )
-    module, name = _CLASSES[kind]
-    return getattr(importlib.import_module(f"{__name__}.{module}"), name)
+    module, cls = _KINDS[name]
+    return getattr(importlib.import_module(f"{__name__}.{module}"), cls)

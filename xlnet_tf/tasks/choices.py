@@ -11,10 +11,12 @@ from xlnet_tf.model.inputs import as_features
 from xlnet_tf.preprocessing.choices import XLNetMultipleChoicePreprocessor
 from xlnet_tf.preprocessing.choices import XLNetRankerPreprocessor
 from xlnet_tf.preprocessing.preprocessor import Preprocessor
+from xlnet_tf.preprocessing.strings import is_raw
 from xlnet_tf.tasks import metrics
 from xlnet_tf.tasks.classification.labels import are_rows
 from xlnet_tf.tasks.classification.labels import class_numbers
 from xlnet_tf.tasks.classification.labels import finite_numbers
+from xlnet_tf.tasks.kind import TaskKind
 from xlnet_tf.tasks.long_documents import SequenceTask
 from xlnet_tf.tasks.losses import ListwiseLoss
 from xlnet_tf.tasks.losses import class_loss
@@ -64,9 +66,7 @@ class XLNetMultipleChoice(SequenceTask):
     preprocessor_cls: type[Preprocessor] | None = (
         XLNetMultipleChoicePreprocessor
     )
-    kind = "multiple_choice"
     takes_class_weight = False  # an option's number is no class
-    metric_names = ("accuracy",)
 
     def __init__(self, backbone: keras.Model, **kwargs):
         super().__init__(backbone, 1, **kwargs)
@@ -76,11 +76,6 @@ class XLNetMultipleChoice(SequenceTask):
             name: keras.InputSpec(shape=(None, None, None), dtype="int32")
             for name in super().input_signature()
         }
-
-    @classmethod
-    def preprocessor_settings(cls, spec, config):
-        settings = super().preprocessor_settings(spec, config)
-        return {**settings, "fill_blanks": config.fill_blanks}
 
     def call(self, features, training=None):
         features = as_features(features)
@@ -118,6 +113,19 @@ class XLNetMultipleChoice(SequenceTask):
             return None
         return 0, options - 1, f"options from 0 to {options - 1}"
 
+
+class MultipleChoice(TaskKind):
+    """The right one of the options of a question."""
+
+    name = "multiple_choice"
+    model_class = XLNetMultipleChoice
+    metric_names = ("accuracy",)
+
+    @classmethod
+    def preprocessor_settings(cls, spec, settings):
+        values = super().preprocessor_settings(spec, settings)
+        return {**values, "fill_blanks": settings.fill_blanks}
+
     def decode(self, collected, encoded, examples):
         """dicts of `id`, `answer` (int), `option` (str), `probabilities`."""
         rows = metrics.probabilities(collected["logits"])
@@ -133,7 +141,7 @@ class XLNetMultipleChoice(SequenceTask):
 
     @classmethod
     def score(cls, spec, examples, decoded, labels=None):
-        """See `Finetuned`; the first metric is also that of each `group`."""
+        """See `TaskKind`; the first metric is also that of each `group`."""
         metrics.check_numbers([max(x["probabilities"]) for x in decoded])
         groups = [x.group for x in examples]
         return metrics.evaluate(
@@ -184,9 +192,6 @@ class XLNetRanker(XLNetMultipleChoice):
     """
 
     preprocessor_cls = XLNetRankerPreprocessor
-    kind = "ranking"
-    feature_names = (*XLNetMultipleChoice.feature_names, "document_mask")
-    metric_names = ("ndcg",)
 
     def input_signature(self):
         mask = keras.InputSpec(shape=(None, None), dtype="int32")
@@ -200,20 +205,13 @@ class XLNetRanker(XLNetMultipleChoice):
             return scores
         return ops.where(ops.cast(document_mask, "bool"), scores, _FILLER)
 
-    @classmethod
-    def preprocessor_settings(cls, spec, config):
-        # Queries have no blanks.
-        return super(XLNetMultipleChoice, cls).preprocessor_settings(
-            spec, config
-        )
-
     def predict(self, x, batch_size=None, *args, **kwargs):
-        """`keras.Model.predict`; see `RawStringModel`.
+        """`keras.Model.predict`; see `Task`.
 
         Returns:
             float32 array [N, O], -1e30 where a query has fewer documents.
         """
-        if self._is_raw(x) and keras.backend.backend() != "tensorflow":
+        if is_raw(x) and keras.backend.backend() != "tensorflow":
             # Keras joins batches of one width only.
             x = x if hasattr(x, "element_spec") else self.preprocessor(x)
         scores = super().predict(x, batch_size, *args, **kwargs)
@@ -233,10 +231,6 @@ class XLNetRanker(XLNetMultipleChoice):
         most = float(np.finfo("float32").max)
         return 0, most, "finite numbers of at least 0", True
 
-    @classmethod
-    def encoding_arguments(cls, spec, config):
-        return {"num_documents": config.num_documents}
-
     def default_loss(self):
         return ListwiseLoss()
 
@@ -246,6 +240,19 @@ class XLNetRanker(XLNetMultipleChoice):
                 reciprocal_rank, name="reciprocal_rank"
             )
         ]
+
+
+class Ranking(TaskKind):
+    """The documents of a query, the best first."""
+
+    name = "ranking"
+    model_class = XLNetRanker
+    feature_names = (*TaskKind.feature_names, "document_mask")
+    metric_names = ("ndcg",)
+
+    @classmethod
+    def encoding_arguments(cls, spec, settings):
+        return {"num_documents": settings.num_documents}
 
     def decode(self, collected, encoded, examples):
         """dicts of `query_id`, `document_id` and `score`."""
@@ -264,7 +271,7 @@ class XLNetRanker(XLNetMultipleChoice):
 
     @classmethod
     def score(cls, spec, examples, decoded, labels=None):
-        """See `Finetuned`; metrics are means over the queries."""
+        """See `TaskKind`; metrics are means over the queries."""
         scores = np.array([one["score"] for one in decoded])
         metrics.check_numbers(scores)
         relevance = np.array([x.relevance or 0 for x in examples])

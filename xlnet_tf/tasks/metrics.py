@@ -255,11 +255,11 @@ def is_better(name, a, b):
     return bool(a < b if name in LESS_IS_BETTER else a > b)
 
 
-def evaluate(task, names, targets, predictions, groups=None):
+def evaluate(kind, names, targets, predictions, groups=None):
     """The metrics of predictions.
 
     Args:
-        task: Task class, whose `metric_names` may be named.
+        kind: TaskKind, whose `metric_names` may be named.
         names: tuple of str, the main metric first; "mean" is of the others.
         targets, predictions: [R] classes or numbers; or R lists, the tags of
             sentences or the relevances and scores of queries.
@@ -274,7 +274,7 @@ def evaluate(task, names, targets, predictions, groups=None):
             examples, or lengths differ.
     """
     plain = [name for name in names if name != MEAN]
-    _check_names(task, names, plain)
+    _check_names(kind, names, plain)
     check_lengths(targets, predictions)
     values = {name: _value(name, targets, predictions) for name in plain}
     rows_of = {}
@@ -290,12 +290,12 @@ def evaluate(task, names, targets, predictions, groups=None):
     return {name: values[name] for name in dict.fromkeys([*names, *values])}
 
 
-def _check_names(task, names, plain):
+def _check_names(kind, names, plain):
     for name in plain:
-        if name.split("@")[0] not in task.metric_names:
+        if name.split("@")[0] not in kind.metric_names:
             raise ValueError(
-                f"this is not a metric of {task.kind}. Expected one of "
-                f"{', '.join(task.metric_names)}. Received: metric={name!r}"
+                f"this is not a metric of {kind.name}. Expected one of "
+                f"{', '.join(kind.metric_names)}. Received: metric={name!r}"
             )
         find_metric(name)
     mixed = MEAN in names and not LESS_IS_BETTER.isdisjoint(plain)

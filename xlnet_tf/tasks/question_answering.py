@@ -19,6 +19,7 @@ from xlnet_tf.tasks import squad
 from xlnet_tf.tasks.classification.labels import class_numbers
 from xlnet_tf.tasks.heads import TokenHead
 from xlnet_tf.tasks.heads import rows_at
+from xlnet_tf.tasks.kind import TaskKind
 from xlnet_tf.tasks.losses import SpanLoss
 from xlnet_tf.tasks.span_head import SpanHead
 from xlnet_tf.tasks.task import Task
@@ -118,12 +119,9 @@ class XLNetQuestionAnswering(_SpanTask):
     Source: `get_qa_outputs` of the released code.
     """
 
-    kind = "question_answering"
     takes_class_weight = False
     preprocessor_cls = XLNetQuestionAnsweringPreprocessor
     new_head_arguments = ("inner_dim",)
-    feature_names = (*Task.feature_names, "answer_mask", "class_index")
-    metric_names = ("squad_f1", "exact_match")
 
     def __init__(
         self,
@@ -238,41 +236,60 @@ class XLNetQuestionAnswering(_SpanTask):
         options.setdefault("null_threshold", self.null_threshold)
         return answers.answer(self, questions, contexts, batch_size, **options)
 
-    @classmethod
-    def arguments_for(cls, spec, config, labels):
-        """See `Finetuned`; even odds are the threshold before `score`."""
+    def get_config(self):
         return {
-            **super().arguments_for(spec, config, labels),
-            "max_answer_length": config.max_answer_length,
-            "n_best_size": config.n_best_size,
+            **super().get_config(),
+            "num_starts": self.num_starts,
+            "num_ends": self.num_ends,
+            "inner_dim": self.inner_dim,
+            "dropout": self.dropout,
+            **{name: getattr(self, name) for name in _DECODING},
+        }
+
+
+class QuestionAnswering(TaskKind):
+    """The span of a context that answers a question, if there is one."""
+
+    name = "question_answering"
+    model_class = XLNetQuestionAnswering
+    feature_names = (*TaskKind.feature_names, "answer_mask", "class_index")
+    metric_names = ("squad_f1", "exact_match")
+
+    @classmethod
+    def arguments_for(cls, spec, settings, labels):
+        """See `TaskKind`; even odds are the threshold before `score`."""
+        return {
+            **super().arguments_for(spec, settings, labels),
+            "max_answer_length": settings.max_answer_length,
+            "n_best_size": settings.n_best_size,
             "null_threshold": None if spec.name == "squad-1.1" else 0.0,
         }
 
     @classmethod
-    def preprocessor_settings(cls, spec, config):
-        settings = super().preprocessor_settings(spec, config)
+    def preprocessor_settings(cls, spec, settings):
+        values = super().preprocessor_settings(spec, settings)
         # At most the room in a sequence; `encode` refuses longer questions.
-        room = settings["sequence_length"] - 4
+        room = values["sequence_length"] - 4
         return {
-            **settings,
-            "stride": config.stride or _STRIDE,
-            "max_question_length": min(config.max_question_length, room),
+            **values,
+            "stride": settings.stride or _STRIDE,
+            "max_question_length": min(settings.max_question_length, room),
         }
 
     @classmethod
-    def encoding_arguments(cls, spec, config):
-        return {"max_question_length": config.max_question_length}
+    def encoding_arguments(cls, spec, settings):
+        return {"max_question_length": settings.max_question_length}
 
     def outputs_of(self, features, training=False):
-        """See `Finetuned`; in training ends are conditioned on true starts."""
+        """See `TaskKind`; in training ends are conditioned on true starts."""
         read = {k: v for k, v in features.items() if k in self.feature_names}
         if training:
             read["start_positions"] = features["start_position"]
-        return self(read, training=training)
+        return self.model(read, training=training)
 
     def loss_sums(self, outputs, features):
         outputs = dict(outputs)
-        if self.null_threshold is None:
+        if self.model.null_threshold is None:
             del outputs["class_logits"]
         labels = {
             "start_positions": features["start_position"],
@@ -286,39 +303,30 @@ class XLNetQuestionAnswering(_SpanTask):
         return dict(outputs)
 
     def decode(self, collected, encoded, examples):
-        """See `Finetuned` and `xlnet_tf.preprocessing.answers.decode`."""
+        """See `TaskKind` and `xlnet_tf.preprocessing.answers.decode`."""
         return XLNetQuestionAnsweringPreprocessor.decode(
             collected,
             encoded,
             examples,
-            self.n_best_size,
-            self.max_answer_length,
-            self.null_threshold,
+            self.model.n_best_size,
+            self.model.max_answer_length,
+            self.model.null_threshold,
         )
 
     @classmethod
     def score(cls, spec, examples, decoded, labels=None):
-        """See `Finetuned` and `xlnet_tf.tasks.squad.answer_scores`."""
+        """See `TaskKind` and `xlnet_tf.tasks.squad.answer_scores`."""
         return squad.answer_scores(spec, examples, decoded)
 
     def adopt(self, scores):
-        self.null_threshold = scores.get("null_threshold", self.null_threshold)
+        if "null_threshold" in scores:
+            self.model.null_threshold = scores["null_threshold"]
 
     def details(self, encoded):
         return {
             "report": encoded.counts,
-            "threshold": self.null_threshold,
-            "max_answer_length": self.max_answer_length,
-        }
-
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "num_starts": self.num_starts,
-            "num_ends": self.num_ends,
-            "inner_dim": self.inner_dim,
-            "dropout": self.dropout,
-            **{name: getattr(self, name) for name in _DECODING},
+            "threshold": self.model.null_threshold,
+            "max_answer_length": self.model.max_answer_length,
         }
 
 

@@ -1,18 +1,25 @@
 """The base of all tasks: a backbone with a head, and a preprocessor."""
 
+import contextlib
 import os
+import warnings
 
 import keras
 
 from data_pipeline.base.limits import in_a_line
+from xlnet_tf.config.rates import default_rate
 from xlnet_tf.model.backbones import make_backbone
 from xlnet_tf.model.base_model import BaseModel
 from xlnet_tf.model.inputs import as_features
-from xlnet_tf.preprocessing.fitting import RawStringModel
+from xlnet_tf.optimizer import AdamW
+from xlnet_tf.preprocessing import fit_input
 from xlnet_tf.preprocessing.preprocessor import Preprocessor
+from xlnet_tf.preprocessing.preprocessor import check_positions
+from xlnet_tf.preprocessing.preprocessor import most_positions
 from xlnet_tf.preprocessing.preset import can_preprocess
+from xlnet_tf.preprocessing.strings import is_raw
+from xlnet_tf.preprocessing.strings import of_frame
 from xlnet_tf.preprocessing.texts import XLNetTextClassifierPreprocessor
-from xlnet_tf.tasks.finetuned import Finetuned
 from xlnet_tf.tasks.losses import refuse_of_probabilities
 from xlnet_tf.weights.heads import choose_head
 from xlnet_tf.weights.heads import refuse_misspelt
@@ -29,11 +36,14 @@ _OF_THE_BACKBONE = (
 )
 
 
-class Task(Finetuned, RawStringModel, Preset, BaseModel):
+class Task(Preset, BaseModel):
     """A backbone with a head on it.
 
-    With a preprocessor, `fit`, `evaluate` and `predict` take raw strings; see
-    `RawStringModel`.
+    With a preprocessor, `fit`, `evaluate`, `predict` and their `*_on_batch`
+    take raw strings: lists, arrays, a column of a data frame, or batches of a
+    tf.data.Dataset, a `keras.utils.PyDataset` or a generator. Ready features,
+    dicts with `token_ids`, skip the preprocessor. The first `fit` or
+    `evaluate` compiles a model that is not compiled.
 
     Args:
         backbone: XLNetBackbone or BertBackbone.
@@ -53,9 +63,17 @@ class Task(Finetuned, RawStringModel, Preset, BaseModel):
             mask embedding, which only that reads, is no trainable variable of
             the task.
         segment_length: int or None, tokens that are read at a time.
+        takes_class_weight: bool, whether a row has one class, which
+            `class_weight` of `fit` weighs.
+        weighs_metrics: bool, whether `metrics` of `compile` count by weight
+            too, because a label of a weight of 0 is no label.
+        preprocessor: Preprocessor or None; may be set at any time. ValueError
+            if its tokenizer has more pieces than the model tokens, its layout
+            is another than the model's, or its sequences have more tokens
+            than a BERT has positions.
 
     Raises:
-        ValueError: if the tokenizer has more pieces than the model tokens.
+        ValueError: as of `preprocessor`.
     """
 
     new_head_arguments: tuple[str, ...] = ()
@@ -66,6 +84,8 @@ class Task(Finetuned, RawStringModel, Preset, BaseModel):
         XLNetTextClassifierPreprocessor
     )
     segment_length: int | None = None
+    takes_class_weight = True
+    weighs_metrics = False
 
     def __new__(cls, *args, **kwargs):
         # Checked here: Python would name a missing argument, not the misspelt
@@ -179,14 +199,240 @@ class Task(Finetuned, RawStringModel, Preset, BaseModel):
         """
         return head.arguments
 
-    def compile(self, optimizer="auto", loss="auto", *args, **kwargs):
-        """Configure training; see `RawStringModel.compile`.
+    @property
+    def preprocessor(self):
+        return self._preprocessor
+
+    @preprocessor.setter
+    def preprocessor(self, value):
+        if value is not None:
+            pieces = value.tokenizer.vocabulary_size
+            if pieces > self.config.vocabulary_size:
+                raise ValueError(
+                    f"the tokenizer has {pieces} pieces and the model "
+                    f"{self.config.vocabulary_size} tokens. Give the "
+                    "tokenizer that the model was trained with."
+                )
+            layout = self.config.layout
+            if value.layout != layout:
+                raise ValueError(
+                    f"the preprocessor has the layout {value.layout!r} and the "
+                    f"model {layout!r}. Give the preprocessor "
+                    f"layout={layout!r}."
+                )
+            check_positions(self.config, value.sequence_length)
+        self._preprocessor = value
+
+    def find_preprocessor(self, path, verify=True):
+        """Take the preprocessor of a model directory, if there is one.
+
+        Args:
+            path: str or path of a directory or of a checkpoint in it.
+            verify: bool, whether to compare its files with the `SHA256SUMS`
+                beside them, if there is one. Default True.
+        """
+        layout, longest = self.config.layout, most_positions(self.config)
+        found = self.preprocessor_cls.find(path, verify, layout)
+        try:
+            if found is not None and found.sequence_length > longest:
+                found = found.with_settings(sequence_length=longest)
+            self.preprocessor = found
+        except ValueError as error:
+            # The model still takes features, or another preprocessor.
+            warnings.warn(
+                f"{path} gives no preprocessor: {error}", stacklevel=3
+            )
+
+    def __call__(self, *args, **kwargs):
+        if args and is_raw(args[0]):
+            raise TypeError(
+                f"{type(self).__name__} is called on features, not on raw "
+                "strings. Give these to `predict`, or call it on "
+                "`model.preprocessor(x)`."
+            )
+        return super().__call__(*args, **kwargs)
+
+    def checked(self, x):
+        """`BaseModel.checked`; the column of a data frame; strings as is."""
+        x = of_frame(x)
+        return x if is_raw(x) else super().checked(x)
+
+    def compile(
+        self,
+        optimizer="auto",
+        loss="auto",
+        loss_weights=None,
+        metrics="auto",
+        weighted_metrics=None,
+        **kwargs,
+    ):
+        """Configure training, by default as the task is usually trained.
+
+        Args:
+            optimizer: default AdamW, gradients clipped at a norm of 1, at a
+                learning rate of 2e-5, or 5e-4 for models of a width of at
+                most 256.
+            loss: default the task's own.
+            metrics: default, with the default loss, the task's own, by weight.
+            loss_weights, weighted_metrics, kwargs: of `keras.Model.compile`.
 
         Raises:
             ValueError: if the loss takes probabilities.
         """
         refuse_of_probabilities(loss, self)
-        super().compile(optimizer, loss, *args, **kwargs)
+        is_auto = isinstance(metrics, str) and metrics == "auto"
+        if is_auto:
+            metrics = None
+        if isinstance(loss, str) and loss == "auto":
+            loss = self.default_loss()
+            if is_auto and weighted_metrics is None:
+                weighted_metrics = self.default_metrics()
+        if self.weighs_metrics and metrics is not None:
+            given = keras.tree.flatten([metrics, weighted_metrics])
+            weighted_metrics = [one for one in given if one is not None]
+            metrics = None
+        if isinstance(optimizer, str) and optimizer == "auto":
+            # A constant rate, which callbacks can set, unlike a schedule.
+            rate = default_rate(self.config.hidden_dim)
+            optimizer = AdamW(rate, global_clipnorm=1.0)
+        inner = getattr(optimizer, "inner_optimizer", optimizer)
+        if getattr(inner, "layer_decay", 1) != 1:
+            # The optimizer cannot count frozen layers: it gets no variables of
+            # theirs.
+            inner.num_layers = self.config.num_layers
+        super().compile(
+            optimizer=optimizer,
+            loss=loss,
+            loss_weights=loss_weights,
+            metrics=metrics,
+            weighted_metrics=weighted_metrics,
+            **kwargs,
+        )
+
+    def compile_from_config(self, config):
+        """Compile as a file says; Keras does not where `compile` is ours."""
+        self.compile(**keras.saving.deserialize_keras_object(config))
+        self.optimizer.build(self.trainable_variables)
+
+    def _compile_by_default(self):
+        if not self.compiled:
+            strategy = getattr(self, "_distribute_strategy", None)
+            with strategy.scope() if strategy else contextlib.nullcontext():
+                self.compile()
+
+    def fit(
+        self,
+        x=None,
+        y=None,
+        batch_size=None,
+        epochs=1,
+        verbose="auto",
+        callbacks=None,
+        validation_split=0.0,
+        validation_data=None,
+        shuffle=True,
+        class_weight=None,
+        sample_weight=None,
+        **kwargs,
+    ):
+        """`keras.Model.fit`, of raw strings too; see the class."""
+        self._compile_by_default()
+        if class_weight is not None:
+            if not self.takes_class_weight:
+                raise ValueError(
+                    "`class_weight` needs one class for each row, which this "
+                    "task does not have. Leave it out."
+                )
+            if y is None and not fit_input.gives_batches(x):
+                fit_input.refuse_weights()
+            class_weight = self.numbered_weights(class_weight)
+        data, validation = (x, y, sample_weight), validation_data
+        if validation_split and validation is None and is_raw(x):
+            data, validation = fit_input.split(self, *data, validation_split)
+            validation_split = 0.0
+        size = kwargs.setdefault("validation_batch_size", batch_size)
+        x, y, sample_weight, batch_size = fit_input.keras_input(
+            self, *data, batch_size, shuffle
+        )
+        if isinstance(validation, (list, tuple)):
+            *rows, _ = fit_input.keras_input(self, *validation, batch_size=size)
+            validation = keras.utils.pack_x_y_sample_weight(*rows)
+        elif validation is not None:
+            validation = fit_input.keras_input(self, validation)[0]
+        if fit_input.gives_batches(x):
+            shuffle = False  # in its own order; Keras would warn of its default
+        data = x, y, batch_size, epochs, verbose, callbacks, validation_split
+        others = validation, shuffle, class_weight, sample_weight
+        return super().fit(*data, *others, **kwargs)
+
+    def evaluate(
+        self,
+        x=None,
+        y=None,
+        batch_size=None,
+        verbose="auto",
+        sample_weight=None,
+        *args,
+        **kwargs,
+    ):
+        """`keras.Model.evaluate`, of raw strings too; see the class."""
+        self._compile_by_default()
+        x, y, sample_weight, batch_size = fit_input.keras_input(
+            self, x, y, sample_weight, batch_size
+        )
+        return super().evaluate(
+            x, y, batch_size, verbose, sample_weight, *args, **kwargs
+        )
+
+    def predict(self, x, batch_size=None, *args, **kwargs):
+        """`keras.Model.predict`, of raw strings too; see the class."""
+        x, _, _, batch_size = fit_input.keras_input(
+            self, x, batch_size=batch_size
+        )
+        return super().predict(x, batch_size, *args, **kwargs)
+
+    def train_on_batch(self, x, y=None, sample_weight=None, *args, **kwargs):
+        """`keras.Model.train_on_batch`, of raw strings too."""
+        self._compile_by_default()
+        batch = fit_input.prepared(self, x, y, sample_weight)
+        return super().train_on_batch(*batch, *args, **kwargs)
+
+    def test_on_batch(self, x, y=None, sample_weight=None, *args, **kwargs):
+        """`keras.Model.test_on_batch`, of raw strings too."""
+        self._compile_by_default()
+        batch = fit_input.prepared(self, x, y, sample_weight)
+        return super().test_on_batch(*batch, *args, **kwargs)
+
+    def predict_on_batch(self, x):
+        """`keras.Model.predict_on_batch`, of raw strings too."""
+        return super().predict_on_batch(fit_input.prepared(self, x)[0])
+
+    def numbered(self, y, x=None):
+        """Convert labels to the form that the loss takes.
+
+        Args:
+            y: labels of `fit` beside lists or arrays, or None.
+            x: the lists or arrays, which are only looked at.
+
+        Raises:
+            ValueError: if one is not known to the model.
+        """
+        return y
+
+    def numbered_weights(self, class_weight):
+        """`class_weight` of `fit` by numbers of classes, not by names."""
+        return class_weight
+
+    def label_range(self, data):
+        """The labels of a data set that are known to the model.
+
+        Args:
+            data: tf.data.Dataset, whose `element_spec` is looked at.
+
+        Returns:
+            tuple, arguments of `fit_input.check_labels` after the data set, or
+            None for labels that are not checked.
+        """
 
     def default_loss(self):
         """The loss that `compile` takes, or None where `call` gives it."""

@@ -20,7 +20,7 @@ from data_pipeline.tasks import reading
 from data_pipeline.tasks.catalog import find_task
 from data_pipeline.tasks.labels import labels_of
 from data_pipeline.tasks.task_data import tell_guess
-from xlnet_tf.tasks import task_class
+from xlnet_tf.tasks import task_kind
 from xlnet_tf.training.devices import make_strategy
 from xlnet_tf.training.on_tensorflow import TensorFlow
 from xlnet_tf.training.results.report import prediction_rows
@@ -41,7 +41,7 @@ class Evaluator:
     """Collects the outputs of every row, and scores the answers.
 
     Args:
-        model: Task.
+        task: TaskKind of the spec's kind, around a model.
         spec: TaskSpec.
         labels: tuple of str or None, the classes.
         splits: dict of str to (examples, EncodedExamples, Batches); the first
@@ -52,9 +52,9 @@ class Evaluator:
     """
 
     def __init__(
-        self, model, spec, labels, splits, settings, backend, progress=False
+        self, task, spec, labels, splits, settings, backend, progress=False
     ):
-        self._model = model
+        self._task = task
         self._spec = spec
         self._labels = labels
         self._progress = progress
@@ -84,10 +84,10 @@ class Evaluator:
             decoded = self.decoded(name, must_stop)
             if decoded is None:
                 return None
-            metrics = self._model.score(
+            metrics = self._task.score(
                 self._spec, examples, decoded, self._labels
             )
-            self._model.adopt(metrics)
+            self._task.adopt(metrics)
             suffix = f"_{name}" if scalars else ""
             scalars |= {f"{key}{suffix}": x for key, x in metrics.items()}
         return scalars
@@ -100,13 +100,13 @@ class Evaluator:
             must_stop: as of `evaluate`.
 
         Returns:
-            list of dict, see `Finetuned.decode`; None if it was stopped.
+            list of dict, see `TaskKind.decode`; None if it was stopped.
         """
         examples, rows, _ = self._splits[name]
         collected = self.collect(name, must_stop)
         if collected is None:
             return None
-        return self._model.decode(collected, rows, examples)
+        return self._task.decode(collected, rows, examples)
 
     def collect(self, name, must_stop=None):
         """The outputs of every row of a split, in their order.
@@ -137,7 +137,7 @@ class Evaluator:
         return collected
 
     def _outputs(self, features):
-        outputs = self._model.collect(self._model.outputs_of(features))
+        outputs = self._task.collect(self._task.outputs_of(features))
         return {**outputs, "row_index": features["row_index"]}
 
 
@@ -254,7 +254,7 @@ def evaluate_task(
         examples = reading.read_examples(known, path, "dev", columns)
     labels = _classes(model, spec, examples)
     decoded = answer_examples(model, spec, examples, settings, progress)
-    metrics = model.score(spec, examples, decoded, labels)
+    metrics = task_kind(spec.kind).score(spec, examples, decoded, labels)
     return metrics, prediction_rows(examples, decoded)
 
 
@@ -267,9 +267,9 @@ def answer_examples(model, spec, examples, settings=None, progress=False):
         examples: list of X examples, whose labels, if any, the model knows.
 
     Returns:
-        list of X dicts, see `Finetuned.decode`.
+        list of X dicts, see `TaskKind.decode`.
     """
-    preprocessor = model.preprocessor
+    kind, preprocessor = task_kind(spec.kind), model.preprocessor
     length = preprocessor.sequence_length
     kept = {"sequence_length": length}
     if spec.kind == "question_answering":
@@ -284,19 +284,19 @@ def answer_examples(model, spec, examples, settings=None, progress=False):
         labels,
         training=False,
         progress=progress,
-        **model.encoding_arguments(spec, settings),
+        **kind.encoding_arguments(spec, settings),
     )
     lengths = padded_lengths(length, model.segment_length)
     batches = Batches(rows, settings.batch_size, lengths, seed=0)
     evaluator = Evaluator(
-        *(model, spec, labels, {"": (examples, rows, batches)}),
+        *(kind(model), spec, labels, {"": (examples, rows, batches)}),
         *(settings, TensorFlow(make_strategy("one_device")), progress),
     )
     return evaluator.decoded("")
 
 
 def _check_kind(model, spec):
-    wanted = task_class(spec.kind)
+    wanted = task_kind(spec.kind).model_class
     if not isinstance(model, wanted):
         raise ValueError(
             f"the task {spec.name} needs a model of the class "

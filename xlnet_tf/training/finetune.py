@@ -21,8 +21,8 @@ from data_pipeline.features.batches import Batches
 from data_pipeline.tasks import reading
 from data_pipeline.tasks.examples import digest_of_examples
 from data_pipeline.tokenization.hugging_face import read_tokenizer
-from xlnet_tf.preprocessing.fitting import check_positions
-from xlnet_tf.tasks import task_class
+from xlnet_tf.preprocessing.preprocessor import check_positions
+from xlnet_tf.tasks import task_kind
 from xlnet_tf.tasks.metrics import is_better
 from xlnet_tf.training import loop
 from xlnet_tf.training.checkpoints import CHECKPOINTS
@@ -142,8 +142,8 @@ class TaskRun(typing.NamedTuple):
     Attributes:
         data: TaskData.
         settings: FinetuningSettings, resolved.
-        task_cls: class of the task.
-        arguments: dict, of its constructor.
+        kind: class of TaskKind.
+        arguments: dict, of the constructor of its model.
         tokenizer: Tokenizer of the preset.
         preprocessor: Preprocessor.
         rows: EncodedExamples to train on.
@@ -152,7 +152,7 @@ class TaskRun(typing.NamedTuple):
 
     data: typing.Any
     settings: FinetuningSettings
-    task_cls: type
+    kind: typing.Any
     arguments: dict
     tokenizer: typing.Any
     preprocessor: typing.Any
@@ -173,22 +173,22 @@ def prepare(run, data):
     Raises:
         ValueError: if the settings, the preset and the data do not fit.
     """
-    task_cls = task_class(data.task.kind)
+    kind = task_kind(data.task.kind)
     settings, preset = run.settings, run.settings.preset
     tokenizer = read_tokenizer(preset)
-    arguments = task_cls.arguments_for(data.task, settings, data.labels)
+    arguments = kind.arguments_for(data.task, settings, data.labels)
     model_config = read_config(preset)
     # Of the preset, since the rows are made before the model.
-    preprocessor = task_cls.preprocessor_cls.from_preset(
+    preprocessor = kind.model_class.preprocessor_cls.from_preset(
         preset,
         layout=model_config.layout,
-        **task_cls.preprocessor_settings(data.task, settings),
+        **kind.preprocessor_settings(data.task, settings),
     )
     settings.check_model(model_config)
     check_positions(model_config, preprocessor.sequence_length)
     settings, notes = settings.for_model(data.task.name, model_config)
     task = TaskRun(
-        *(data, settings, task_cls, arguments, tokenizer, preprocessor),
+        *(data, settings, kind, arguments, tokenizer, preprocessor),
         rows=None,
         notes=notes,
     )
@@ -206,7 +206,7 @@ def encode(run, task, examples, training):
         task.data.labels,
         training=training,
         progress=run.shows_progress,
-        **task.task_cls.encoding_arguments(task.data.task, task.settings),
+        **task.kind.encoding_arguments(task.data.task, task.settings),
     )
 
 
@@ -295,7 +295,7 @@ def _make_model(task):
     if "memory_length" not in arguments:
         if read_config(settings.preset).memory_length:
             arguments["memory_length"] = 0  # rows are read alone
-    model = task.task_cls.from_preset(
+    model = task.kind.model_class.from_preset(
         settings.preset,
         load_weights=not settings.random_start,
         dtype=settings.policy,
@@ -326,7 +326,7 @@ def evaluator_of(run, task, model, splits):
         rows = encode(run, task, examples, training=False)
         ready[name] = (examples, rows, batches_of(run, task, model, rows))
     return Evaluator(
-        *(model, task.data.task, task.data.labels, ready),
+        *(task.kind(model), task.data.task, task.data.labels, ready),
         *(task.settings, run.backend, run.shows_progress),
     )
 
@@ -369,7 +369,7 @@ def training_of(run, task, model, optimizer, held_out):
     def make_steps():
         steps = range(run.steps_made(), settings.steps)
         return run.backend.steps(
-            *(model, optimizer, None, training_loss(model)),
+            *(model, optimizer, None, training_loss(task.kind(model))),
             functools.partial(batches.training, steps),
             *(settings, run.step),
         )
@@ -393,18 +393,18 @@ def training_of(run, task, model, optimizer, held_out):
     )
 
 
-def training_loss(model):
+def training_loss(task):
     """The Loss of a task in training.
 
     Args:
-        model: Task.
+        task: TaskKind around a model.
     """
 
     def sums(outputs, features):
-        loss, weight = model.loss_sums(outputs, features)
+        loss, weight = task.loss_sums(outputs, features)
         return loss, {"loss": loss}, weight
 
-    outputs = functools.partial(model.outputs_of, training=True)
+    outputs = functools.partial(task.outputs_of, training=True)
     return Loss(outputs, sums, ("loss",), seed_stream=1)
 
 
@@ -447,7 +447,7 @@ def restore_best(run, task, model):
         verify_checksums(best, [ADAPTERS_FILE])
         model.load_lora_weights(best / ADAPTERS_FILE)
         return
-    source = task.task_cls.from_preset(best, preprocessor=None)
+    source = task.kind.model_class.from_preset(best, preprocessor=None)
     for variable, value in zip(model.weights, source.weights, strict=True):
         variable.assign(value)
 
@@ -467,7 +467,7 @@ def write_results(run, task, model, metrics, decoded):
     write_all(
         run.output,
         task.data,
-        model,
+        task.kind(model),
         next(iter(task.data.evaluation.values())),
         decoded,
         task.rows,
@@ -494,7 +494,7 @@ def predict(run, task, model):
         is empty without labels).
     """
     wait_for_peers(run.backend.strategy)  # the chief writes the results
-    model.adopt(read_results(run.output)["metrics"])
+    task.kind(model).adopt(read_results(run.output)["metrics"])
     data, file = task.data, task.settings.predict
     with warnings_in_a_line():
         examples = reading.read_unlabelled(data.task, file, data.columns)
@@ -504,5 +504,5 @@ def predict(run, task, model):
         write_predictions(predictions, prediction_rows(examples, decoded))
     metrics = {}
     if all(map(reading.is_labelled, examples)):
-        metrics = task.task_cls.score(data.task, examples, decoded, data.labels)
+        metrics = task.kind.score(data.task, examples, decoded, data.labels)
     return file, predictions, metrics

@@ -5,34 +5,6 @@ import numbers
 
 import numpy as np
 
-from xlnet_tf.tasks.losses import class_loss
-from xlnet_tf.tasks.losses import class_metrics
-
-
-class LabelledTask:
-    """Loss, metrics and config of a task whose classes may have names.
-
-    A base before `Task`, of tasks with `num_classes` and `labels`.
-    """
-
-    def default_loss(self):
-        return class_loss()
-
-    def default_metrics(self):
-        return class_metrics()
-
-    @classmethod
-    def arguments_for(cls, spec, config, labels):
-        arguments = super().arguments_for(spec, config, labels)
-        return {**arguments, "num_classes": len(labels), "labels": labels}
-
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "num_classes": self.num_classes,
-            "labels": self.labels,
-        }
-
 
 def are_rows(y):
     """Whether `y` of `fit` is labels: no dict, data set or None."""

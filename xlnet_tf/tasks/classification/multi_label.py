@@ -13,6 +13,7 @@ from data_pipeline.base.limits import shown
 from xlnet_tf.config.fields import checked_rate
 from xlnet_tf.tasks import metrics
 from xlnet_tf.tasks.classification.labels import are_rows
+from xlnet_tf.tasks.classification.texts import TextClassification
 from xlnet_tf.tasks.classification.texts import XLNetTextClassifier
 
 
@@ -52,8 +53,6 @@ class XLNetMultiLabelClassifier(XLNetTextClassifier):
     """
 
     takes_class_weight = False
-    kind = "multi_label"
-    metric_names = ("micro_f1", "macro_f1", "average_precision")
 
     def __init__(
         self,
@@ -66,13 +65,26 @@ class XLNetMultiLabelClassifier(XLNetTextClassifier):
         super().__init__(backbone, num_classes, labels=labels, **kwargs)
         self.threshold = checked_rate("threshold", threshold)
 
-    def checked_metric(self, metric):
-        """A metric of `compile`; "accuracy" is that of each class.
+    def compile(
+        self,
+        optimizer="auto",
+        loss="auto",
+        loss_weights=None,
+        metrics="auto",
+        weighted_metrics=None,
+        **kwargs,
+    ):
+        """`Task.compile`; "accuracy" is that of each class.
 
         Raises:
-            ValueError: if it takes probabilities; outputs are logits.
+            ValueError: if a metric takes probabilities; outputs are logits.
         """
-        return _of_logits(metric)
+        metrics, weighted_metrics = keras.tree.map_structure(
+            _of_logits, (metrics, weighted_metrics)
+        )
+        super().compile(
+            optimizer, loss, loss_weights, metrics, weighted_metrics, **kwargs
+        )
 
     def default_loss(self):
         return keras.losses.BinaryCrossentropy(
@@ -168,21 +180,31 @@ class XLNetMultiLabelClassifier(XLNetTextClassifier):
             for row in metrics.sigmoid(logits)
         ]
 
+    def get_config(self):
+        return {**super().get_config(), "threshold": self.threshold}
+
+
+class MultiLabelClassification(TextClassification):
+    """Any number of classes for a text, or for a pair of texts."""
+
+    name = "multi_label"
+    model_class = XLNetMultiLabelClassifier
+    metric_names = ("micro_f1", "macro_f1", "average_precision")
+
     def decode(self, collected, encoded, examples):
         """dicts of `id`, `labels`, `threshold` and `probabilities` by label."""
         logits = self.mean_of_windows(collected, encoded, examples)
+        labels, threshold = self.model.labels, self.model.threshold
         return [
             {
                 "id": example.id,
                 "labels": [
                     name
-                    for name, value in zip(self.labels, row, strict=True)
-                    if value >= self.threshold
+                    for name, value in zip(labels, row, strict=True)
+                    if value >= threshold
                 ],
-                "threshold": self.threshold,
-                "probabilities": dict(
-                    zip(self.labels, row.tolist(), strict=True)
-                ),
+                "threshold": threshold,
+                "probabilities": dict(zip(labels, row.tolist(), strict=True)),
             }
             for example, row in zip(
                 examples, metrics.sigmoid(logits), strict=True
@@ -191,7 +213,6 @@ class XLNetMultiLabelClassifier(XLNetTextClassifier):
 
     @classmethod
     def score(cls, spec, examples, decoded, labels=None):
-        """See `Finetuned`."""
         targets, chosen, probabilities = multi_hot(examples, decoded)
         metrics.check_numbers(probabilities)
         answers = {"average_precision": probabilities}
@@ -199,9 +220,6 @@ class XLNetMultiLabelClassifier(XLNetTextClassifier):
             name: metrics.find_metric(name)(targets, answers.get(name, chosen))
             for name in spec.metrics
         }
-
-    def get_config(self):
-        return {**super().get_config(), "threshold": self.threshold}
 
 
 def _of_logits(metric):

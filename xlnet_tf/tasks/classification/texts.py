@@ -11,53 +11,19 @@ import numpy as np
 from keras import ops
 
 from xlnet_tf.tasks import metrics
-from xlnet_tf.tasks.classification.labels import LabelledTask
 from xlnet_tf.tasks.classification.labels import checked_labels
 from xlnet_tf.tasks.classification.labels import class_numbers
 from xlnet_tf.tasks.classification.labels import finite_numbers
 from xlnet_tf.tasks.classification.labels import numbered_weights
+from xlnet_tf.tasks.kind import TaskOfTexts
 from xlnet_tf.tasks.long_documents import SequenceTask
 from xlnet_tf.tasks.losses import SquaredError
-
-
-class _TextTask(SequenceTask):
-    """A class or a number for a text; windows of one text are averaged."""
-
-    @classmethod
-    def arguments_for(cls, spec, config, labels):
-        if config.long_documents != "memory":
-            return {"segment_length": None}  # the preset's may have one
-        length = config.sequence_length or spec.sequence_length
-        lengths = {"segment_length": length, "memory_length": length}
-        return {**lengths, "reuse_length": 0}
-
-    @classmethod
-    def preprocessor_settings(cls, spec, config):
-        settings = super().preprocessor_settings(spec, config)
-        if config.long_documents == "memory":
-            settings["sequence_length"] = (
-                config.document_length or 8 * settings["sequence_length"]
-            )
-        return settings
-
-    @classmethod
-    def encoding_arguments(cls, spec, config):
-        if config.long_documents != "windows":
-            return {}
-        length = config.sequence_length or spec.sequence_length
-        return {"stride": config.stride or length // 2}
-
-    @staticmethod
-    def mean_of_windows(collected, encoded, examples):
-        """float64 [X, ...], the mean of the logits of each example's rows."""
-        example, logits = encoded.dense["example"], collected["logits"]
-        sums = np.zeros((len(examples), *logits.shape[1:]), np.float64)
-        np.add.at(sums, example, logits)
-        return (sums.T / np.bincount(example, minlength=len(sums))).T
+from xlnet_tf.tasks.losses import class_loss
+from xlnet_tf.tasks.losses import class_metrics
 
 
 @keras.saving.register_keras_serializable(package="xlnet_tf")
-class XLNetTextClassifier(LabelledTask, _TextTask):
+class XLNetTextClassifier(SequenceTask):
     """Puts a text, or a pair of texts, in one of several classes.
 
     `ClassificationHead` reads the class token: the last one of an XLNet, so pad
@@ -97,9 +63,6 @@ class XLNetTextClassifier(LabelledTask, _TextTask):
     ```
     """
 
-    kind = "classification"
-    metric_names: tuple[str, ...] = ("accuracy", "f1", "macro_f1", "matthews")
-
     def __init__(
         self,
         backbone: keras.Model,
@@ -110,31 +73,11 @@ class XLNetTextClassifier(LabelledTask, _TextTask):
         super().__init__(backbone, num_classes, **kwargs)
         self.labels = checked_labels(labels, num_classes)
 
-    def decode(self, collected, encoded, examples):
-        """dicts of `id`, `label` and `probabilities`, a dict by label."""
-        logits = self.mean_of_windows(collected, encoded, examples)
-        rows = metrics.probabilities(logits)
-        return [
-            {
-                "id": example.id,
-                "label": self.labels[int(np.argmax(row))],
-                "probabilities": dict(
-                    zip(self.labels, row.tolist(), strict=True)
-                ),
-            }
-            for example, row in zip(examples, rows, strict=True)
-        ]
+    def default_loss(self):
+        return class_loss()
 
-    @classmethod
-    def compared(cls, examples, decoded, labels):
-        metrics.check_numbers(
-            [list(one["probabilities"].values()) for one in decoded]
-        )
-        places = {label: place for place, label in enumerate(labels)}
-        return (
-            np.array([places[str(x.label)] for x in examples]),
-            np.array([places[one["label"]] for one in decoded]),
-        )
+    def default_metrics(self):
+        return class_metrics()
 
     def numbered(self, y, x=None):
         checked = self.num_classes if self._has_default_loss() else None
@@ -168,9 +111,54 @@ class XLNetTextClassifier(LabelledTask, _TextTask):
         best = np.argmax(self.predict(x, batch_size, **kwargs), axis=-1)
         return [self.labels[i] if self.labels else i for i in best.tolist()]
 
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "num_classes": self.num_classes,
+            "labels": self.labels,
+        }
+
+
+class TextClassification(TaskOfTexts):
+    """A class for a text, or for a pair of texts."""
+
+    name = "classification"
+    model_class = XLNetTextClassifier
+    metric_names: tuple[str, ...] = ("accuracy", "f1", "macro_f1", "matthews")
+
+    @classmethod
+    def arguments_for(cls, spec, settings, labels):
+        arguments = super().arguments_for(spec, settings, labels)
+        return {**arguments, "num_classes": len(labels), "labels": labels}
+
+    def decode(self, collected, encoded, examples):
+        """dicts of `id`, `label` and `probabilities`, a dict by label."""
+        logits = self.mean_of_windows(collected, encoded, examples)
+        labels = self.model.labels
+        rows = metrics.probabilities(logits)
+        return [
+            {
+                "id": example.id,
+                "label": labels[int(np.argmax(row))],
+                "probabilities": dict(zip(labels, row.tolist(), strict=True)),
+            }
+            for example, row in zip(examples, rows, strict=True)
+        ]
+
+    @classmethod
+    def compared(cls, examples, decoded, labels):
+        metrics.check_numbers(
+            [list(one["probabilities"].values()) for one in decoded]
+        )
+        places = {label: place for place, label in enumerate(labels)}
+        return (
+            np.array([places[str(x.label)] for x in examples]),
+            np.array([places[one["label"]] for one in decoded]),
+        )
+
 
 @keras.saving.register_keras_serializable(package="xlnet_tf")
-class XLNetTextRegressor(_TextTask):
+class XLNetTextRegressor(SequenceTask):
     """Gives a text, or a pair of texts, a number.
 
     Args:
@@ -202,16 +190,6 @@ class XLNetTextRegressor(_TextTask):
     scores = task({"token_ids": np.array([[17, 21, 4, 3]])})  # [1]
     ```
     """
-
-    kind = "regression"
-    metric_names = (
-        "pearson",
-        "spearman",
-        "mean_squared_error",
-        "root_mean_squared_error",
-        "mean_absolute_error",
-        "r2",
-    )
 
     takes_class_weight = False
 
@@ -252,6 +230,21 @@ class XLNetTextRegressor(_TextTask):
     def label_range(self, data):
         most = float(np.finfo("float32").max)
         return -most, most, "finite numbers"
+
+
+class TextRegression(TaskOfTexts):
+    """A number for a text, or for a pair of texts."""
+
+    name = "regression"
+    model_class = XLNetTextRegressor
+    metric_names = (
+        "pearson",
+        "spearman",
+        "mean_squared_error",
+        "root_mean_squared_error",
+        "mean_absolute_error",
+        "r2",
+    )
 
     def decode(self, collected, encoded, examples):
         """dicts of `id` and `score`."""

@@ -11,17 +11,20 @@ import numpy as np
 from keras import ops
 
 from xlnet_tf.config.fields import checked_rate
+from xlnet_tf.preprocessing.strings import is_raw
 from xlnet_tf.preprocessing.tokens import XLNetTokenClassifierPreprocessor
-from xlnet_tf.tasks.classification.labels import LabelledTask
 from xlnet_tf.tasks.classification.labels import check_tag_counts
 from xlnet_tf.tasks.classification.labels import checked_labels
 from xlnet_tf.tasks.classification.labels import tag_numbers
 from xlnet_tf.tasks.heads import TokenHead
+from xlnet_tf.tasks.kind import TaskKind
+from xlnet_tf.tasks.losses import class_loss
+from xlnet_tf.tasks.losses import class_metrics
 from xlnet_tf.tasks.task import Task
 
 
 @keras.saving.register_keras_serializable(package="xlnet_tf")
-class XLNetTokenClassifier(LabelledTask, Task):
+class XLNetTokenClassifier(Task):
     """Puts every token in one of several classes, such as names of entities.
 
     Args:
@@ -52,16 +55,8 @@ class XLNetTokenClassifier(LabelledTask, Task):
 
     new_head_arguments = ("num_classes",)
     head_has_dropout = True
-    kind = "token_classification"
     takes_class_weight = False
     weighs_metrics = True  # later pieces of words and padding have no tag
-    metric_names = (
-        "entity_f1",
-        "entity_precision",
-        "entity_recall",
-        "accuracy",
-        "macro_f1",
-    )
     preprocessor_cls = XLNetTokenClassifierPreprocessor
 
     def __init__(
@@ -84,12 +79,11 @@ class XLNetTokenClassifier(LabelledTask, Task):
         self.labels = checked_labels(labels, num_classes)
         self.dropout = checked_rate("dropout", dropout)
 
-    def loss_sums(self, outputs, features):
-        """See `Finetuned`; of `token_labels` [B, T], -1 = not asked for."""
-        labels = features["token_labels"]
-        is_asked = ops.cast(labels >= 0, "float32")
-        losses = self.default_loss().call(ops.maximum(labels, 0), outputs)
-        return ops.sum(losses * is_asked), ops.sum(is_asked)
+    def default_loss(self):
+        return class_loss()
+
+    def default_metrics(self):
+        return class_metrics()
 
     def compute_loss(
         self, x=None, y=None, y_pred=None, sample_weight=None, training=True
@@ -102,29 +96,6 @@ class XLNetTokenClassifier(LabelledTask, Task):
         """The metrics of `fit`, of the tags that are asked for."""
         y, sample_weight = _asked(y, sample_weight)
         return super().compute_metrics(x, y, y_pred, sample_weight)
-
-    def collect(self, outputs):
-        best = ops.cast(ops.argmax(outputs, -1), "int32")
-        missing = self.preprocessor.sequence_length - ops.shape(best)[1]
-        return {"tags": ops.pad(best, [[0, 0], [0, missing]])}
-
-    def decode(self, collected, encoded, examples):
-        """dicts of `id`, `words` and `tags`, one for each word."""
-        first = encoded.sequences["is_first_piece"]
-        values, splits = np.asarray(first.values), np.asarray(first.row_splits)
-        decoded = []
-        for row, example in enumerate(examples):
-            places = np.flatnonzero(values[splits[row] : splits[row + 1]])
-            tags = [self.labels[i] for i in collected["tags"][row, places]]
-            # Words that did not fit have none.
-            tags += ["O"] * (len(example.words) - len(tags))
-            words = list(example.words)
-            decoded.append({"id": example.id, "words": words, "tags": tags})
-        return decoded
-
-    @classmethod
-    def compared(cls, examples, decoded, labels):
-        return [list(x.tags) for x in examples], [x["tags"] for x in decoded]
 
     def numbered(self, y, x=None):
         numbers = tag_numbers(y, self.labels, self.num_classes)
@@ -152,7 +123,7 @@ class XLNetTokenClassifier(LabelledTask, Task):
         Raises:
             ValueError: if there is no preprocessor, or `x` holds features.
         """
-        if self.preprocessor is None or not self._is_raw(x):
+        if self.preprocessor is None or not is_raw(x):
             raise ValueError(
                 "`predict_labels` takes words, and needs a `preprocessor` to "
                 "know where they begin. Give `predict` features."
@@ -169,7 +140,62 @@ class XLNetTokenClassifier(LabelledTask, Task):
         return rows
 
     def get_config(self):
-        return {**super().get_config(), "dropout": self.dropout}
+        return {
+            **super().get_config(),
+            "num_classes": self.num_classes,
+            "labels": self.labels,
+            "dropout": self.dropout,
+        }
+
+
+class TokenClassification(TaskKind):
+    """A tag for each word of a text."""
+
+    name = "token_classification"
+    model_class = XLNetTokenClassifier
+    metric_names = (
+        "entity_f1",
+        "entity_precision",
+        "entity_recall",
+        "accuracy",
+        "macro_f1",
+    )
+
+    @classmethod
+    def arguments_for(cls, spec, settings, labels):
+        arguments = super().arguments_for(spec, settings, labels)
+        return {**arguments, "num_classes": len(labels), "labels": labels}
+
+    def loss_sums(self, outputs, features):
+        """See `TaskKind`; of `token_labels` [B, T], -1 = not asked for."""
+        labels = features["token_labels"]
+        is_asked = ops.cast(labels >= 0, "float32")
+        losses = self.model.default_loss().call(ops.maximum(labels, 0), outputs)
+        return ops.sum(losses * is_asked), ops.sum(is_asked)
+
+    def collect(self, outputs):
+        best = ops.cast(ops.argmax(outputs, -1), "int32")
+        missing = self.model.preprocessor.sequence_length - ops.shape(best)[1]
+        return {"tags": ops.pad(best, [[0, 0], [0, missing]])}
+
+    def decode(self, collected, encoded, examples):
+        """dicts of `id`, `words` and `tags`, one for each word."""
+        labels = self.model.labels
+        first = encoded.sequences["is_first_piece"]
+        values, splits = np.asarray(first.values), np.asarray(first.row_splits)
+        decoded = []
+        for row, example in enumerate(examples):
+            places = np.flatnonzero(values[splits[row] : splits[row + 1]])
+            tags = [labels[i] for i in collected["tags"][row, places]]
+            # Words that did not fit have none.
+            tags += ["O"] * (len(example.words) - len(tags))
+            words = list(example.words)
+            decoded.append({"id": example.id, "words": words, "tags": tags})
+        return decoded
+
+    @classmethod
+    def compared(cls, examples, decoded, labels):
+        return [list(x.tags) for x in examples], [x["tags"] for x in decoded]
 
 
 def _asked(y, sample_weight):

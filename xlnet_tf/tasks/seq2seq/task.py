@@ -17,6 +17,7 @@ from xlnet_tf.model.inputs import as_features
 from xlnet_tf.preprocessing.seq2seq import XLNetSeq2SeqPreprocessor
 from xlnet_tf.tasks import metrics
 from xlnet_tf.tasks.heads import LanguageModelHead
+from xlnet_tf.tasks.kind import TaskKind
 from xlnet_tf.tasks.language_model import LanguageModelTask
 from xlnet_tf.tasks.losses import SmoothedLoss
 from xlnet_tf.tasks.losses import class_metrics
@@ -85,11 +86,8 @@ class XLNetSeq2Seq(LanguageModelTask):
     ```
     """
 
-    kind = "sequence_to_sequence"
     preprocessor_cls = XLNetSeq2SeqPreprocessor
     head_sources = ("XLNetPretrainer",)
-    feature_names = (*LanguageModelTask.feature_names, "target_positions")
-    metric_names = ("bleu", "chrf", "rouge1", "rouge2", "rouge_l")
 
     def __init__(
         self,
@@ -248,40 +246,58 @@ class XLNetSeq2Seq(LanguageModelTask):
         settings = self.generation_settings(**settings)
         return SourceGenerator(self, self.preprocessor, settings)
 
-    @classmethod
-    def arguments_for(cls, spec, config, labels):
+    def get_config(self):
         return {
-            **super().arguments_for(spec, config, labels),
-            "label_smoothing": config.label_smoothing,
-            "target_corruption": config.target_corruption,
+            **super().get_config(),
+            "label_smoothing": self.label_smoothing,
+            "target_corruption": self.target_corruption,
+            "pseudo_mask_id": self.pseudo_mask_id,
+            "generation": self.generation,
+        }
+
+
+class SequenceToSequence(TaskKind):
+    """A target text for a source text."""
+
+    name = "sequence_to_sequence"
+    model_class = XLNetSeq2Seq
+    feature_names = (*TaskKind.feature_names, "target_positions")
+    metric_names = ("bleu", "chrf", "rouge1", "rouge2", "rouge_l")
+
+    @classmethod
+    def arguments_for(cls, spec, settings, labels):
+        return {
+            **super().arguments_for(spec, settings, labels),
+            "label_smoothing": settings.label_smoothing,
+            "target_corruption": settings.target_corruption,
             "generation": {
-                "num_beams": config.num_beams,
-                "length_penalty": config.length_penalty,
-                "no_repeat_ngram": config.no_repeat_ngram,
+                "num_beams": settings.num_beams,
+                "length_penalty": settings.length_penalty,
+                "no_repeat_ngram": settings.no_repeat_ngram,
             },
         }
 
     @classmethod
-    def preprocessor_settings(cls, spec, config):
-        settings = super().preprocessor_settings(spec, config)
-        return {**settings, "target_length": config.target_length}
+    def preprocessor_settings(cls, spec, settings):
+        values = super().preprocessor_settings(spec, settings)
+        return {**values, "target_length": settings.target_length}
 
     def outputs_of(self, features, training=False):
-        """See `Finetuned`; the likeliest targets, except in training."""
+        """See `TaskKind`; the likeliest targets, except in training."""
         if training:
             return super().outputs_of(features, training=True)
-        check_can_read(self, "outputs_of")
+        check_can_read(self.model, "outputs_of")
         from xlnet_tf.generation.sources import search_targets
 
         return search_targets(
-            self,
+            self.model,
             features,
-            self.generation_settings(),
-            self.preprocessor.tokenizer.vocabulary_size,
+            self.model.generation_settings(),
+            self.model.preprocessor.tokenizer.vocabulary_size,
         )
 
     def loss_sums(self, outputs, features):
-        losses = self.default_loss().call(features["target_ids"], outputs)
+        losses = self.model.default_loss().call(features["target_ids"], outputs)
         weights = features["target_weights"]
         return ops.sum(losses * weights), ops.sum(weights)
 
@@ -292,7 +308,8 @@ class XLNetSeq2Seq(LanguageModelTask):
         """dicts of `id`, `text` and `log_probability`, natural."""
         from xlnet_tf.generation.sources import decode_targets
 
-        texts = decode_targets(collected["tokens"], self.preprocessor.tokenizer)
+        tokenizer = self.model.preprocessor.tokenizer
+        texts = decode_targets(collected["tokens"], tokenizer)
         values = collected["log_probability"].tolist()
         return [
             {"id": example.id, "text": text, "log_probability": value}
@@ -305,15 +322,6 @@ class XLNetSeq2Seq(LanguageModelTask):
     def compared(cls, examples, decoded, labels):
         metrics.check_numbers([one["log_probability"] for one in decoded])
         return [x.target for x in examples], [one["text"] for one in decoded]
-
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "label_smoothing": self.label_smoothing,
-            "target_corruption": self.target_corruption,
-            "pseudo_mask_id": self.pseudo_mask_id,
-            "generation": self.generation,
-        }
 
 
 def _row_that_predicts(backbone):

@@ -24,13 +24,13 @@ _NEXT = """next:
 """
 
 
-def write_all(directory, data, model, examples, decoded, rows, **results):
+def write_all(directory, data, kind, examples, decoded, rows, **results):
     """Write predictions, report, results and the page of a run.
 
     Args:
         directory: path that exists.
         data: TaskData.
-        model: Task.
+        kind: TaskKind around the model.
         examples: list of the held-out examples.
         decoded: list of dict, the answers to them.
         rows: EncodedExamples that were trained on.
@@ -45,7 +45,7 @@ def write_all(directory, data, model, examples, decoded, rows, **results):
     found = make_results(
         task=task.name,
         examples=len(data.train),
-        details=model.details(rows),
+        details=kind.details(rows),
         analysis=analyse(task, examples, decoded, labels),
         # Which `evaluate` reads again.
         columns=parse_columns(task, data.columns),
@@ -53,7 +53,7 @@ def write_all(directory, data, model, examples, decoded, rows, **results):
     )
     draw_losses(directory)
     with warnings_in_a_line():
-        write_page(directory, found, task, model, examples, decoded, labels)
+        write_page(directory, found, task, kind, examples, decoded, labels)
     write_results(directory, found)  # last: with it the run is done
 
 

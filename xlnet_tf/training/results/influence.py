@@ -17,14 +17,14 @@ _BATCH_SIZE = 8
 SEPARATOR = "|"  # between a text and its pair
 
 
-def influence_of_words(model, examples, labels, weights):
+def influence_of_words(kind, examples, labels, weights):
     """Words as they were read, with their influence on a sum of logits.
 
     The influence of a token is the product of its embedding and the gradient
     with respect to it; that of a word is the sum over its pieces.
 
     Args:
-        model: Task of texts, with a preprocessor.
+        kind: TaskOfTexts, around a model with a preprocessor.
         examples: list of X TextExample, one at least.
         labels: tuple of str, the classes, or None.
         weights: array [X, C] or, for numbers, [X]: of the sum of logits that
@@ -36,6 +36,7 @@ def influence_of_words(model, examples, labels, weights):
 
     Source: Denil et al., 2014, https://arxiv.org/abs/1412.6815.
     """
+    model = kind.model
     table = model.backbone.token_embedding.embeddings
     if model.segment_length or not isinstance(table, keras.Variable):
         return None
@@ -52,7 +53,7 @@ def influence_of_words(model, examples, labels, weights):
         place = features["row_index"].numpy()
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch(table)
-            logits = model.outputs_of(features)
+            logits = kind.outputs_of(features)
             total = tf.reduce_sum(logits * weights[np.maximum(place, 0)])
         gradient = tape.gradient(total, table)
         token_ids = features["token_ids"].numpy()

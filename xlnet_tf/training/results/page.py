@@ -32,14 +32,14 @@ _FIRST = ("row", "where", "text", "text_pair")
 _LEFT_OUT = {"id", "label", "labels", "right", "n_best", "probabilities"}
 
 
-def write_page(directory, results, task, model, examples, decoded, labels=None):
+def write_page(directory, results, task, kind, examples, decoded, labels=None):
     """Write `report.html`. What cannot be drawn is left out with a warning.
 
     Args:
         directory: path of the run, with the pictures of `write_report`.
         results: dict of `make_results`.
         task: TaskSpec.
-        model: Task.
+        kind: TaskKind around the model.
         examples: list of X examples with labels.
         decoded: list of X dicts, of `Task.decode`.
         labels: tuple of C str, the classes, or None.
@@ -57,7 +57,7 @@ def write_page(directory, results, task, model, examples, decoded, labels=None):
         ("Probabilities", lambda: _probabilities(rows, found)),
         (
             "Worst errors",
-            lambda: _errors(task, model, examples, rows, labels),
+            lambda: _errors(task, kind, examples, rows, labels),
         ),
     ):
         try:
@@ -131,7 +131,7 @@ def _probabilities(rows, found):
     return [*shown, element("p", caption, class_="caption")]
 
 
-def _errors(task, model, examples, rows, labels):
+def _errors(task, kind, examples, rows, labels):
     """The worst errors, the worst first."""
     sizes = [_size_of_error(row) for row in rows]
     order = sorted(range(len(rows)), key=lambda i: (-sizes[i], i))
@@ -143,7 +143,7 @@ def _errors(task, model, examples, rows, labels):
     if task.kind in _OF_TEXTS:
         weights = [_weights(rows[i], labels) for i in order]
         influences = influence_of_words(
-            model, [examples[i] for i in order], labels, weights
+            kind, [examples[i] for i in order], labels, weights
         )
     for cells, words in zip(
         shown, influences or [None] * len(shown), strict=True

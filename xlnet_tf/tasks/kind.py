@@ -1,42 +1,50 @@
-"""The loss, the answers and the metrics of a task in a fine-tuning run.
+"""What fine-tuning, evaluation and checks of exports ask of a kind of task.
 
 Shapes: B rows of a batch, R rows of a split, X examples, T tokens.
 """
 
+import numpy as np
 from keras import ops
 
 from xlnet_tf.tasks import metrics
 
 
-class Finetuned:
-    """The part of a task that fine-tuning, evaluation and export checks call.
+class TaskKind:
+    """A kind of task, around one of its models; base of all kinds.
 
     `arguments_for`, `preprocessor_settings` and `encoding_arguments` make a
-    model and its rows for a TaskSpec of `data_pipeline`; `outputs_of` reads a
-    batch and `loss_sums` gives its loss; `collect` and `decode` give answers
+    model and its rows for a TaskSpec of `data_pipeline`. `outputs_of` reads a
+    batch and `loss_sums` gives its loss. `collect` and `decode` give answers
     as JSON, and `score` their metrics.
 
+    Args:
+        model: object of `model_class`.
+
     Attributes:
-        kind: str, as in the field `kind` of a TaskSpec of `data_pipeline`, or
-            None for what `xlnet_tf.finetune` does not train.
-        feature_names: names of the features of a batch that `call` reads; the
-            others are labels and book-keeping.
+        name: str, as in the field `kind` of a TaskSpec.
+        model_class: class of Task.
+        feature_names: names of the features of a batch that the model reads;
+            the others are labels and book-keeping.
         metric_names: names of `xlnet_tf.tasks.metrics` that `score` gives.
     """
 
-    kind: str | None = None
+    name: str
+    model_class: type
     feature_names: tuple[str, ...] = (
         *("token_ids", "segment_ids", "padding_mask", "dropout_seed"),
     )
     metric_names: tuple[str, ...] = ()
 
+    def __init__(self, model):
+        self.model = model
+
     @classmethod
-    def arguments_for(cls, spec, config, labels):
-        """Arguments of the constructor in a fine-tuning run.
+    def arguments_for(cls, spec, settings, labels):
+        """Arguments of the model's constructor in a fine-tuning run.
 
         Args:
             spec: TaskSpec of `data_pipeline`.
-            config: FinetuningSettings.
+            settings: FinetuningSettings.
             labels: tuple of str or None, the classes.
 
         Returns:
@@ -46,33 +54,33 @@ class Finetuned:
         Raises:
             ValueError: if the task does not read `long_documents` so.
         """
-        if config.long_documents != "truncate":
+        if settings.long_documents != "truncate":
             raise ValueError(
                 "`long_documents` needs a task with a class or a number for "
-                f"each text. Received: {config.long_documents!r} for the task "
-                f"{spec.name}, which is one of {spec.kind}."
+                f"each text. Received: {settings.long_documents!r} for the "
+                f"task {spec.name}, which is one of {spec.kind}."
             )
         return {}
 
     @classmethod
-    def preprocessor_settings(cls, spec, config):
+    def preprocessor_settings(cls, spec, settings):
         """Settings of the preprocessor in a fine-tuning run.
 
         Args:
-            spec, config: see `arguments_for`.
+            spec, settings: see `arguments_for`.
 
         Returns:
             dict of arguments of `Preprocessor.with_settings`.
         """
-        length = config.sequence_length or spec.sequence_length
+        length = settings.sequence_length or spec.sequence_length
         return {"sequence_length": length}
 
     @classmethod
-    def encoding_arguments(cls, spec, config):
+    def encoding_arguments(cls, spec, settings):
         """Further arguments of `Preprocessor.encode` in a fine-tuning run.
 
         Args:
-            spec, config: see `arguments_for`.
+            spec, settings: see `arguments_for`.
 
         Returns:
             dict.
@@ -87,10 +95,10 @@ class Finetuned:
             training: bool, whether dropout is applied.
 
         Returns:
-            See the class.
+            What the model's call returns.
         """
         read = {k: v for k, v in features.items() if k in self.feature_names}
-        return self(read, training=training)
+        return self.model(read, training=training)
 
     def loss_sums(self, outputs, features):
         """Sums over the rows of a batch, of the loss that `compile` takes.
@@ -103,7 +111,7 @@ class Finetuned:
         Returns:
             (loss, weight): float32 scalars; the loss is not yet divided.
         """
-        losses = self.default_loss().call(features["label"], outputs)
+        losses = self.model.default_loss().call(features["label"], outputs)
         weights = features["row_weight"]
         return ops.sum(losses * weights), ops.sum(weights)
 
@@ -129,7 +137,7 @@ class Finetuned:
         Returns:
             list of X dicts.
         """
-        raise NotImplementedError(f"{type(self).__name__} has no answers.")
+        raise NotImplementedError
 
     @classmethod
     def score(cls, spec, examples, decoded, labels=None):
@@ -154,7 +162,7 @@ class Finetuned:
     @classmethod
     def compared(cls, examples, decoded, labels):
         """Targets and predictions that `score` gives to the metrics."""
-        raise NotImplementedError(f"{cls.__name__} has no metrics.")
+        raise NotImplementedError
 
     def adopt(self, scores):
         """Keep what later answers need of `score`, such as a threshold."""
@@ -165,3 +173,39 @@ class Finetuned:
         Args:
             encoded: EncodedExamples that were trained on.
         """
+
+
+class TaskOfTexts(TaskKind):
+    """A class or a number for a text; windows of one text are averaged."""
+
+    @classmethod
+    def arguments_for(cls, spec, settings, labels):
+        if settings.long_documents != "memory":
+            return {"segment_length": None}  # the preset's may have one
+        length = settings.sequence_length or spec.sequence_length
+        lengths = {"segment_length": length, "memory_length": length}
+        return {**lengths, "reuse_length": 0}
+
+    @classmethod
+    def preprocessor_settings(cls, spec, settings):
+        values = super().preprocessor_settings(spec, settings)
+        if settings.long_documents == "memory":
+            values["sequence_length"] = (
+                settings.document_length or 8 * values["sequence_length"]
+            )
+        return values
+
+    @classmethod
+    def encoding_arguments(cls, spec, settings):
+        if settings.long_documents != "windows":
+            return {}
+        length = settings.sequence_length or spec.sequence_length
+        return {"stride": settings.stride or length // 2}
+
+    @staticmethod
+    def mean_of_windows(collected, encoded, examples):
+        """float64 [X, ...], the mean of the logits of each example's rows."""
+        example, logits = encoded.dense["example"], collected["logits"]
+        sums = np.zeros((len(examples), *logits.shape[1:]), np.float64)
+        np.add.at(sums, example, logits)
+        return (sums.T / np.bincount(example, minlength=len(sums))).T
