@@ -4,14 +4,14 @@ import importlib
 
 # kind of a TaskSpec -> module of this folder and class
 _CLASSES = {
-    "classification": ("classification.texts", "XLNetTextClassifier"),
-    "multi_label": ("classification.multi_label", "XLNetMultiLabelClassifier"),
-    "regression": ("classification.texts", "XLNetTextRegressor"),
+    "classification": ("text_classifier", "XLNetTextClassifier"),
+    "multi_label": ("multi_label_classifier", "XLNetMultiLabelClassifier"),
+    "regression": ("text_classifier", "XLNetTextRegressor"),
     "multiple_choice": ("choices", "XLNetMultipleChoice"),
     "question_answering": ("question_answering", "XLNetQuestionAnswering"),
-    "token_classification": ("classification.words", "XLNetTokenClassifier"),
+    "token_classification": ("token_classifier", "XLNetTokenClassifier"),
     "ranking": ("choices", "XLNetRanker"),
-    "sequence_to_sequence": ("seq2seq.task", "XLNetSeq2Seq"),
+    "sequence_to_sequence": ("seq2seq", "XLNetSeq2Seq"),
 }
 
 

@@ -15,7 +15,7 @@ from data_pipeline.base.files import json_line
 from data_pipeline.base.files import write_bytes
 from data_pipeline.base.files import written_whole
 from data_pipeline.tasks.examples import QuestionExample
-from xlnet_tf.tasks.classification.multi_label import multi_hot
+from xlnet_tf.tasks.multi_label_classifier import multi_hot
 from xlnet_tf.tasks.squad import scores_as_answered
 from xlnet_tf.training.results import pictures
 

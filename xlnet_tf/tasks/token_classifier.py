@@ -12,10 +12,10 @@ from keras import ops
 
 from xlnet_tf.config.fields import checked_rate
 from xlnet_tf.preprocessing.tokens import XLNetTokenClassifierPreprocessor
-from xlnet_tf.tasks.classification.labels import LabelledTask
-from xlnet_tf.tasks.classification.labels import check_tag_counts
-from xlnet_tf.tasks.classification.labels import checked_labels
-from xlnet_tf.tasks.classification.labels import tag_numbers
+from xlnet_tf.tasks.class_labels import LabelledTask
+from xlnet_tf.tasks.class_labels import check_tag_counts
+from xlnet_tf.tasks.class_labels import checked_labels
+from xlnet_tf.tasks.class_labels import tag_numbers
 from xlnet_tf.tasks.heads import TokenHead
 from xlnet_tf.tasks.task import Task
 
