@@ -24,7 +24,7 @@ _MODULES = {
     "BertConfig": "config",
     "XLNetBackbone": "model.backbone",
     "XLNetConfig": "config",
-    "XLNetMultiLabelClassifier": "tasks.classification.multi_label",
+    "XLNetMultiLabelClassifier": "tasks.multi_label_classifier",
     "XLNetMultipleChoice": "tasks.choices",
     "XLNetMultipleChoicePreprocessor": "preprocessing.choices",
     "XLNetPretrainer": "objectives.pretrainer",
@@ -32,13 +32,13 @@ _MODULES = {
     "XLNetQuestionAnsweringPreprocessor": "preprocessing.questions",
     "XLNetRanker": "tasks.choices",
     "XLNetRankerPreprocessor": "preprocessing.choices",
-    "XLNetSeq2Seq": "tasks.seq2seq.task",
+    "XLNetSeq2Seq": "tasks.seq2seq",
     "XLNetSeq2SeqPreprocessor": "preprocessing.seq2seq",
     "XLNetSpanClassifier": "tasks.question_answering",
-    "XLNetTextClassifier": "tasks.classification.texts",
+    "XLNetTextClassifier": "tasks.text_classifier",
     "XLNetTextClassifierPreprocessor": "preprocessing.texts",
-    "XLNetTextRegressor": "tasks.classification.texts",
-    "XLNetTokenClassifier": "tasks.classification.words",
+    "XLNetTextRegressor": "tasks.text_classifier",
+    "XLNetTokenClassifier": "tasks.token_classifier",
     "XLNetTokenClassifierPreprocessor": "preprocessing.tokens",
     "load": "loading",
 }
@@ -82,17 +82,8 @@ if typing.TYPE_CHECKING:
         XLNetMultipleChoice as XLNetMultipleChoice,
     )
     from xlnet_tf.tasks.choices import XLNetRanker as XLNetRanker
-    from xlnet_tf.tasks.classification.multi_label import (
+    from xlnet_tf.tasks.multi_label_classifier import (
         XLNetMultiLabelClassifier as XLNetMultiLabelClassifier,
-    )
-    from xlnet_tf.tasks.classification.texts import (
-        XLNetTextClassifier as XLNetTextClassifier,
-    )
-    from xlnet_tf.tasks.classification.texts import (
-        XLNetTextRegressor as XLNetTextRegressor,
-    )
-    from xlnet_tf.tasks.classification.words import (
-        XLNetTokenClassifier as XLNetTokenClassifier,
     )
     from xlnet_tf.tasks.question_answering import (
         XLNetQuestionAnswering as XLNetQuestionAnswering,
@@ -100,7 +91,16 @@ if typing.TYPE_CHECKING:
     from xlnet_tf.tasks.question_answering import (
         XLNetSpanClassifier as XLNetSpanClassifier,
     )
-    from xlnet_tf.tasks.seq2seq.task import XLNetSeq2Seq as XLNetSeq2Seq
+    from xlnet_tf.tasks.seq2seq import XLNetSeq2Seq as XLNetSeq2Seq
+    from xlnet_tf.tasks.text_classifier import (
+        XLNetTextClassifier as XLNetTextClassifier,
+    )
+    from xlnet_tf.tasks.text_classifier import (
+        XLNetTextRegressor as XLNetTextRegressor,
+    )
+    from xlnet_tf.tasks.token_classifier import (
+        XLNetTokenClassifier as XLNetTokenClassifier,
+    )
 
 
 def _check_neighbours():

@@ -7,7 +7,7 @@ too.
 import importlib
 import sys
 
-from data_pipeline.base.command_line import near
+from data_pipeline.base.suggestions import did_you_mean
 from xlnet_tf.version import __version__
 
 # In the order of use: the module and the description of each.
@@ -54,7 +54,7 @@ def main(argv=None):
     # Accept names of modules too.
     name = name.replace("_", "-")
     if name not in COMMANDS:
-        hint = near(name, COMMANDS) or "."
+        hint = did_you_mean(name, COMMANDS) or "."
         sys.stderr.write(
             f"error: there is no command {name[:80]}{hint} "
             "xlnet --help lists them.\n"

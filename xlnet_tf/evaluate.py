@@ -227,7 +227,7 @@ def measure_task(options):
     from xlnet_tf.training.evaluation import columns_of_run
     from xlnet_tf.training.evaluation import evaluate_task
     from xlnet_tf.training.evaluation import settings_of_run
-    from xlnet_tf.training.results.report import write_predictions
+    from xlnet_tf.training.results.predictions import write_predictions
     from xlnet_tf.training.results.summary import written
 
     find_task(options.task)

@@ -2,7 +2,6 @@
 
 import argparse
 import contextlib
-import difflib
 import errno
 import os
 import re
@@ -12,6 +11,9 @@ import threading
 import types
 import typing
 import warnings
+
+from data_pipeline.base.suggestions import closest
+from data_pipeline.base.suggestions import did_you_mean
 
 
 def run(main, argv=None):
@@ -267,8 +269,6 @@ def _told_of_tensorflow(error):
 
 
 PRINT_CONFIG = "--print-config"
-# Least similarity, from 0 to 1, of a name and the one that is suggested for it.
-_NEAR = 0.72
 
 
 class Parser(argparse.ArgumentParser):
@@ -321,11 +321,11 @@ class Parser(argparse.ArgumentParser):
                 )
 
     def _hint(self, name, known):
-        found = near(name, [*known, *self.elsewhere])
-        for option, text in self.elsewhere.items():
-            if found.endswith(f" {option}?"):
-                return f"; {option} is {text}"
-        return found
+        names = [*known, *self.elsewhere]
+        meant = closest(name, names)
+        if meant in self.elsewhere:
+            return f"; {meant} is {self.elsewhere[meant]}"
+        return did_you_mean(name, names)
 
     def error(self, message):
         """Print a line, and end the process with status 2."""
@@ -333,29 +333,11 @@ class Parser(argparse.ArgumentParser):
             r"invalid choice: '([^']*)' \(choose from (.*)\)", message
         )
         if choice:
-            message += near(choice[1], re.findall(r"[^', ]+", choice[2]))
+            choices = re.findall(r"[^', ]+", choice[2])
+            message += did_you_mean(choice[1], choices)
         message = message.replace("unrecognized arguments", "unknown arguments")
         end = "" if message.endswith("?") else "."
         self.exit(2, f"error: {message}{end} {self.prog} --help explains.\n")
-
-
-def near(name, known):
-    """Suggest the known name that is closest to an unknown one.
-
-    Args:
-        name: str, unknown.
-        known: iterable of str.
-
-    Returns:
-        str, such as "; did you mean --steps?", to end a sentence with; "" if
-        no name is close.
-    """
-    # Without the dashes, which all options share. A name may be as long as a
-    # file, so only its beginning is compared.
-    bare = {x.lstrip("-"): x for x in known}
-    name = name[:80].lstrip("-")
-    found = difflib.get_close_matches(name, list(bare), n=1, cutoff=_NEAR)
-    return f"; did you mean {bare[found[0]]}?" if found else ""
 
 
 def parse(parser, argv=None, may_be_empty=()):

@@ -3,7 +3,6 @@
 The names of a run's files that other packages read too are here.
 """
 
-import difflib
 import os
 import pathlib
 
@@ -11,6 +10,7 @@ from data_pipeline.base.files import as_path
 from data_pipeline.base.files import read_json_object
 from data_pipeline.base.formats import FORMAT_VERSION
 from data_pipeline.base.formats import check_version
+from data_pipeline.base.suggestions import closest
 
 # Presets that come with the package, each a directory that `save_to_preset`
 # wrote.
@@ -91,6 +91,5 @@ def near_shipped(path):
     Returns:
         str, a sentence after a blank; "" if no name is close.
     """
-    # Shortened: a name may be as long as a file.
-    found = difflib.get_close_matches(str(path)[:80], shipped_names(), 1, 0.65)
-    return f" Did you mean {found[0]}?" if found else ""
+    meant = closest(str(path), shipped_names(), 0.65)
+    return f" Did you mean {meant}?" if meant else ""

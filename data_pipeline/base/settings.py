@@ -23,7 +23,6 @@ import typing
 
 from data_pipeline.base.checksums import verify_checksums
 from data_pipeline.base.command_line import PRINT_CONFIG
-from data_pipeline.base.command_line import near
 from data_pipeline.base.files import as_path
 from data_pipeline.base.files import is_remote
 from data_pipeline.base.files import size_of
@@ -32,6 +31,7 @@ from data_pipeline.base.limits import check_length
 from data_pipeline.base.limits import parse_yaml
 from data_pipeline.base.models import RUN_FILE
 from data_pipeline.base.models import TRAINING_FILE
+from data_pipeline.base.suggestions import did_you_mean
 
 
 class Range(typing.NamedTuple):
@@ -255,13 +255,13 @@ def _listed(choices):
 
 
 def _near_choice(value, choices, meant):
-    """Suggest a choice for a value that is none, as `near` does."""
+    """Suggest a choice for a value that is none, as `did_you_mean` does."""
     if not choices:
         return ""
     suggested = (meant or {}).get(value.lower())
     if suggested:
         return f"; did you mean {suggested}?"
-    return near(value, choices)
+    return did_you_mean(value, choices)
 
 
 def kind_of(field):
@@ -325,7 +325,7 @@ def refuse_unknown(cls, values, place, advice=None):
     unknown = sorted(str(name)[:80] for name in set(values) - set(known))
     if not unknown:
         return
-    hint = near(unknown[0], known) if len(unknown) == 1 else ""
+    hint = did_you_mean(unknown[0], known) if len(unknown) == 1 else ""
     shown = unknown[:_MOST_NAMES]
     if len(unknown) > len(shown):
         shown.append(f"and {len(unknown) - len(shown)} more")

@@ -1,6 +1,6 @@
 """Catalog of all tasks for fine-tuning."""
 
-from data_pipeline.base.command_line import near
+from data_pipeline.base.suggestions import did_you_mean
 from data_pipeline.tasks.examples import NUMBER_METRICS
 from data_pipeline.tasks.examples import TaskSpec
 from data_pipeline.tasks.examples import own_splits
@@ -219,7 +219,7 @@ def find_task(name):
     if isinstance(name, TaskSpec):
         return name
     if name not in TASKS:
-        hint = near(str(name), TASKS)
+        hint = did_you_mean(str(name), TASKS)
         raise ValueError(
             f"there is no task of this name. Received: task={name!r}"
             f"{f'{hint} Known' if hint else '; known'}: {', '.join(TASKS)}."

@@ -1,10 +1,10 @@
-"""The released cleaning of text, compiled into a SentencePiece model.
+"""The released rules around SentencePiece: cleaning before, commas after.
 
-`preprocess` is the definition: single blanks, plain quotes, compatibility
-decomposition without combining marks, lower case. `compile_cleaning` writes the
-same rules, followed by those of the model itself, as the character map of the
-model's normalizer, so that SentencePiece alone gives the released ids, in
-Python as in a TensorFlow graph.
+`preprocess` is the definition of the cleaning: single blanks, plain quotes,
+compatibility decomposition without combining marks, lower case.
+`compile_cleaning` writes the same rules, followed by those of the model itself,
+as the character map of the model's normalizer, so that SentencePiece alone
+gives the released ids, in Python as in a TensorFlow graph.
 
 Rules look at one character, or at a sequence that the model's own map knows.
 Therefore:
@@ -21,7 +21,14 @@ Therefore:
 
 Lone surrogates and bytes that are not UTF-8 become U+FFFD before SentencePiece.
 
-Source: `prepro_utils.preprocess_text`.
+`DigitCommas` is the digit-comma rule, as a table of ids: a piece that ends with
+a digit and a comma, such as "70,", is split again into the pieces of the digits
+and a comma. So is a run of unknown characters, in a vocabulary that has no
+comma: into two unknown pieces.
+
+Shapes: n texts, N ids of all texts together, V vocabulary.
+
+Source: `prepro_utils.preprocess_text`, `prepro_utils.encode_pieces`.
 """
 
 import functools
@@ -31,17 +38,21 @@ import sys
 import typing
 import unicodedata
 
+import numpy as np
 import sentencepiece
 
 from data_pipeline.base.limits import shown
 from data_pipeline.tokenization import model_file
 from data_pipeline.tokenization.symbols import BLANK
+from data_pipeline.tokenization.symbols import UNKNOWN_ID
 
 _SURROGATES = re.compile("[\ud800-\udfff]")
 _QUOTES = ("``", "''")
 FINAL_SIGMA = "\u03c2"
 _SIGMA = "\u03a3"
 _CASELESS = ("Lo", "Cn", "Co")  # categories without case, never ignored
+# In `CommaTable.totals`, for the part behind the digits.
+COMMA = -2
 
 
 def preprocess(text, lowercase=False):
@@ -195,7 +206,7 @@ def final_sigma_patterns():
         if f"A{_SIGMA}{clean}".lower()[1] != FINAL_SIGMA:
             after.append(character)
     sigmas, before, after, ignored = map(
-        character_ranges, (sigmas, before, after, ignored)
+        _character_ranges, (sigmas, before, after, ignored)
     )
     # Two equal quotes become one that is not ignored.
     quotes = "(?:'(?:`')*`?|`(?:'`)*'?)"
@@ -209,7 +220,7 @@ def final_sigma_patterns():
 @functools.cache
 def blanks_class():
     """RE2 class of the characters that `str.strip` takes off."""
-    return f"[{character_ranges([c for c in _characters() if c.isspace()])}]"
+    return f"[{_character_ranges([c for c in _characters() if c.isspace()])}]"
 
 
 def _characters():
@@ -220,7 +231,7 @@ def _characters():
         yield chr(code)
 
 
-def character_ranges(characters):
+def _character_ranges(characters):
     """Sorted characters as the inside of a class of a regular expression."""
     found = []
     for character in characters:
@@ -234,6 +245,24 @@ def character_ranges(characters):
         else re.escape(first)
         for first, last in found
     )
+
+
+def kind_ranges(kinds, usual):
+    """First codes of ranges, and the kind of character before and in each.
+
+    Args:
+        kinds: dict of a character's code to its kind, an int.
+        usual: int, the kind of all other characters.
+
+    Returns:
+        int32 arrays [ranges] and [ranges + 1], for a binary search.
+    """
+    limits, range_kinds = [], [usual]
+    for code in sorted(kinds.keys() | {code + 1 for code in kinds}):
+        if kinds.get(code, usual) != range_kinds[-1]:
+            limits.append(code)
+            range_kinds.append(kinds.get(code, usual))
+    return np.array(limits, np.int32), np.array(range_kinds, np.int32)
 
 
 @functools.cache
@@ -347,3 +376,180 @@ def _keep_clean_symbols(model, lowercase):
         ):
             entry.type = model_file.NORMAL
             entry.score = len(piece.encode()) * highest - 0.1
+
+
+class CommaTable(typing.NamedTuple):
+    """The S ids that the rule splits, and their parts, flat.
+
+    Attributes:
+        pieces: int32 array [S + 1], the ids in order; a larger number last,
+            for a run of unknown characters.
+        splits: int32 array [S + 2], the first part of each.
+        ids: int32 array [parts].
+        begins, widths: int32 arrays [parts], in characters of the piece
+            without its blank.
+        totals: int32 array [parts], characters of all digits, -1 if not known;
+            COMMA for the part behind them.
+    """
+
+    pieces: np.ndarray
+    splits: np.ndarray
+    ids: np.ndarray
+    begins: np.ndarray
+    widths: np.ndarray
+    totals: np.ndarray
+
+
+class DigitCommas:
+    """Splits commas off the digits before them.
+
+    Args:
+        pieces: list of V str.
+        encode_pieces: callable, str -> list of str: the model without the rule.
+
+    Attributes:
+        table: CommaTable.
+        splits_unknown: bool, whether the vocabulary has no comma, so that runs
+            of unknown characters can end with one.
+    """
+
+    def __init__(self, pieces, encode_pieces):
+        self._ids = {}
+        self._widths = {}
+        numbers = {piece: index for index, piece in enumerate(pieces)}
+        # A character for private use stands for the unknown ones.
+        last = encode_pieces("\U000f00003,")[-1]
+        self.splits_unknown = last.endswith(",") and last not in numbers
+        for index, piece in enumerate(pieces):
+            parts = split_comma(piece, encode_pieces)
+            if parts:
+                self._ids[index] = [
+                    numbers.get(part, UNKNOWN_ID) for part in parts
+                ]
+                self._widths[index] = [
+                    len(part.removeprefix(BLANK)) for part in parts[:-1]
+                ]
+        self.table = self._make_table()
+        self._is_split = np.zeros(len(pieces), bool)
+        self._is_split[list(self._ids)] = True
+
+    def replace(self, ids):
+        """Put the parts in place of every id that has some.
+
+        Args:
+            ids: list of int.
+
+        Returns:
+            list of int.
+        """
+        if self._ids.keys().isdisjoint(ids):
+            return ids
+        return [p for index in ids for p in self._ids.get(index, (index,))]
+
+    def replace_flat(self, ids, lengths):
+        """Put the parts in place of ids of many texts.
+
+        Args:
+            ids: int32 array [N] of texts one after the other.
+            lengths: int64 array [n], the ids of each text.
+
+        Returns:
+            tuple of ids and lengths, likewise.
+        """
+        places = np.flatnonzero(self._is_split[ids])
+        if not len(places):
+            return ids, lengths
+        table = self.table
+        rows = np.searchsorted(table.pieces, ids[places])
+        begins, counts = table.splits[rows], np.diff(table.splits)[rows]
+        ends = np.cumsum(counts, dtype=np.int64)
+        within = np.arange(ends[-1]) - np.repeat(ends - counts, counts)
+        # Where the parts of each begin among the new ids.
+        target = places + (ends - counts) - np.arange(len(places))
+        repeats = np.ones(len(ids), np.int64)
+        repeats[places] = counts
+        result = np.repeat(ids, repeats)
+        result[np.repeat(target, counts) + within] = table.ids[
+            np.repeat(begins, counts) + within
+        ]
+        text = np.searchsorted(np.cumsum(lengths), places, side="right")
+        more = np.bincount(text, counts - 1, len(lengths)).astype(np.int64)
+        return result, lengths + more
+
+    def replace_with_spans(self, index, piece, begin, comma, end):
+        """Split one id and its characters.
+
+        Args:
+            index: int.
+            piece: str, what SentencePiece took for it.
+            begin: int, the first character.
+            comma: int, the last character but for marks on it.
+            end: int, exclusive.
+
+        Returns:
+            list of (id, (begin, end)).
+        """
+        is_unknown = self.splits_unknown and index == UNKNOWN_ID
+        if is_unknown and ends_in_digit_comma(piece):
+            return [(index, (begin, comma)), (index, (comma, end))]
+        if index not in self._ids:
+            return [(index, (begin, end))]
+        widths = self._widths[index]
+        if sum(widths) == comma - begin:
+            limits = begin + np.cumsum([0, *widths])
+            limits = limits.tolist()
+            spans = list(zip(limits[:-1], limits[1:], strict=True))
+        else:
+            spans = [(begin, comma)] * len(widths)
+        return list(zip(self._ids[index], [*spans, (comma, end)], strict=True))
+
+    def _make_table(self):
+        pieces = sorted(self._ids)
+        parts = []
+        splits = [0]
+        for index in pieces:
+            *digits, comma = self._ids[index]
+            widths = self._widths[index]
+            parts += [
+                (part, sum(widths[:place]), widths[place], sum(widths))
+                for place, part in enumerate(digits)
+            ]
+            parts.append((comma, 0, 0, COMMA))
+            splits.append(len(parts))
+        parts += [(UNKNOWN_ID, 0, 0, -1), (UNKNOWN_ID, 0, 0, COMMA)]
+        columns = np.array(parts, np.int32).reshape(-1, 4).T
+        return CommaTable(
+            np.array([*pieces, np.iinfo(np.int32).max], np.int32),
+            np.array([*splits, len(parts)], np.int32),
+            *columns,
+        )
+
+
+def split_comma(piece, encode_pieces):
+    """Split the comma off a piece that ends with a digit and a comma.
+
+    Args:
+        piece: str.
+        encode_pieces: callable, str -> list of str: the model without the rule.
+
+    Returns:
+        list of str, or None where the rule does not apply.
+    """
+    if not ends_in_digit_comma(piece):
+        return None
+    parts = encode_pieces(piece[:-1].replace(BLANK, ""))
+    if parts and piece[0] != BLANK and parts[0][0] == BLANK:
+        parts = ([parts[0][1:]] if len(parts[0]) > 1 else []) + parts[1:]
+    return [*parts, ","]
+
+
+@functools.cache
+def digit_comma_pattern():
+    """RE2 pattern of the pieces that the rule splits."""
+    digits = [c for c in map(chr, range(0x20000)) if c.isdigit()]
+    return f"(?s).*[{_character_ranges(digits)}],"
+
+
+def ends_in_digit_comma(piece):
+    """bool, whether the rule splits a piece, such as "70,"."""
+    return len(piece) > 1 and piece[-1] == "," and piece[-2].isdigit()

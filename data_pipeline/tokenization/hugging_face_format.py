@@ -11,8 +11,8 @@ import re
 import reprlib
 
 from data_pipeline.tokenization import model_file
+from data_pipeline.tokenization.cleaning import ends_in_digit_comma
 from data_pipeline.tokenization.cleaning import replace_surrogates
-from data_pipeline.tokenization.commas import ends_in_digit_comma
 from data_pipeline.tokenization.symbols import BLANK
 from data_pipeline.tokenization.symbols import CLS_ID
 from data_pipeline.tokenization.symbols import END_OF_PARAGRAPH_ID

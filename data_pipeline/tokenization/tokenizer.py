@@ -1,8 +1,8 @@
 """SentencePiece ids of texts, exactly as the released preprocessing gives them.
 
 The order of the steps matters and is the release's: blanks, quotes, accents,
-case (all four compiled into the SentencePiece model, see `cleaning`),
-SentencePiece, and last the comma after a digit (`commas`).
+case (all four compiled into the SentencePiece model), SentencePiece, and last
+the comma after a digit. See `cleaning`.
 """
 
 import hashlib
@@ -16,11 +16,11 @@ from data_pipeline.base.files import size_of
 from data_pipeline.base.limits import check_length
 from data_pipeline.base.limits import shown
 from data_pipeline.tokenization import model_file
+from data_pipeline.tokenization.cleaning import DigitCommas
 from data_pipeline.tokenization.cleaning import check_text
 from data_pipeline.tokenization.cleaning import compile_cleaning
 from data_pipeline.tokenization.cleaning import final_sigma
 from data_pipeline.tokenization.cleaning import replace_surrogates
-from data_pipeline.tokenization.commas import DigitCommas
 from data_pipeline.tokenization.symbols import BLANK
 from data_pipeline.tokenization.symbols import SPECIAL_SYMBOLS
 from data_pipeline.tokenization.symbols import missing_symbols

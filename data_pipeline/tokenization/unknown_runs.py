@@ -25,6 +25,7 @@ import sentencepiece
 import tensorflow as tf
 
 from data_pipeline.tokenization import model_file
+from data_pipeline.tokenization.cleaning import kind_ranges
 from data_pipeline.tokenization.ragged import row_ids
 from data_pipeline.tokenization.symbols import BLANK
 from data_pipeline.tokenization.symbols import UNKNOWN_ID
@@ -85,7 +86,9 @@ class UnknownRuns:
         if self._can_cut:
             known = _known_characters(model)
             rules = _rules(model.normalizer_spec.precompiled_charsmap)
-            self._limits, self._kinds = _kind_ranges(known, rules)
+            self._limits, self._kinds = kind_ranges(
+                _kinds(known, rules), _UNKNOWN
+            )
             self._pairs, self._is_known_pair = _pairs(known, rules)
         blank = tokenizer.piece_to_id(BLANK)
         self._blank_id = -1 if blank == UNKNOWN_ID else blank
@@ -248,8 +251,8 @@ def _rules(charsmap):
     )
 
 
-def _kind_ranges(known, rules):
-    """First codes of ranges, and the kind of character before and in each."""
+def _kinds(known, rules):
+    """dict of a character's code to its kind; others are unknown."""
 
     def kind(text):
         if not text:
@@ -262,12 +265,7 @@ def _kind_ranges(known, rules):
         for source, to in rules.items()
         if len(source) == 1
     )
-    limits, found = [], [_UNKNOWN]
-    for code in sorted(kinds.keys() | {code + 1 for code in kinds}):
-        if kinds.get(code, _UNKNOWN) != found[-1]:
-            limits.append(code)
-            found.append(kinds.get(code, _UNKNOWN))
-    return np.array(limits, np.int32), np.array(found, np.int32)
+    return kinds
 
 
 def _pairs(known, rules):

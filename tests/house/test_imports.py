@@ -87,8 +87,7 @@ MAY_IMPORT_TENSORFLOW_AT_TOP = (
     "xlnet_tf.generation.search",
     "xlnet_tf.generation.sources",
     # Of JAX; the package itself, which all import, loads it in calls.
-    "xlnet_tf.model.kernels.fused.gpu",
-    "xlnet_tf.model.kernels.fused.tpu",
+    "xlnet_tf.model.kernels.pallas",
     "xlnet_tf.training",
     "xlnet_tf.weights.tensorflow",
     "xlnet_tf.weights.released",

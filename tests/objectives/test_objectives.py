@@ -16,6 +16,7 @@ from xlnet_tf.objectives import NextSentence
 from xlnet_tf.objectives import Objective
 from xlnet_tf.objectives import Permutation
 from xlnet_tf.objectives.objective import LossTerms
+from xlnet_tf.objectives.pretrainer import make_objectives
 
 
 def batch():
@@ -122,6 +123,6 @@ def test_what_cannot_be_is_refused():
         (dict(next_sentence_weight=-1), "next_sentence_weight=-1"),
     ):
         with pytest.raises(ValueError, match=message):
-            objectives.make_objectives(**arguments)
+            make_objectives(**arguments)
     with pytest.raises(ValueError, match="must be positive.*weight=0"):
         NextSentence(weight=0)

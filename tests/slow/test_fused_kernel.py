@@ -97,17 +97,17 @@ def test_it_equals_the_plain_kernel(name):
 
 def test_blocks_that_see_no_late_keys_are_skipped():
     """With the same numbers as without."""
-    from xlnet_tf.model.kernels.fused import tpu
-    from xlnet_tf.model.kernels.fused.tpu import calls
-    from xlnet_tf.model.kernels.fused.tpu.weights import Sizes
+    from xlnet_tf.model.kernels.pallas import tpu
 
     inputs = operands(256, 128, 0)
     mask = rules_of(inputs, 0).mask.numpy()
     mask[0, :128, 256:] = False  # of the first example alone
     rules = rules_of(inputs, 0, mask=mask)
     codes = tpu._codes(rules, mask.shape)
-    sizes = Sizes(*(256, 0, 384, 2, 64, 256, 1), 0.0, "float32", interpret=True)
-    early = calls._sees_early_keys_only(codes.numpy(), sizes)
+    sizes = tpu.Sizes(
+        *(256, 0, 384, 2, 64, 256, 1), 0.0, "float32", interpret=True
+    )
+    early = tpu._sees_early_keys_only(codes.numpy(), sizes)
     np.testing.assert_array_equal(early, [[1, 0], [0, 0]])
     expected = gradients(plain.attend, inputs, rules)
     found = gradients(fused.attend, inputs, rules)

@@ -24,8 +24,7 @@ from xlnet_tf.model.kernels import memory_efficient
 from xlnet_tf.model.kernels import plain
 from xlnet_tf.model.kernels.contract import AttentionInputs
 from xlnet_tf.model.kernels.contract import AttentionRules
-from xlnet_tf.model.kernels.fused import gpu
-from xlnet_tf.model.kernels.fused.gpu import calls
+from xlnet_tf.model.kernels.pallas import gpu
 
 REVERSED = np.array([True, False])
 NOTHING = {"mask": None, "other_segment": None, "dropout": 0.0, "seed": None}
@@ -151,8 +150,8 @@ def of_a_broken_promise():
 
 def barriers_of_gradient(most_kept):
     """int, the barriers of a step's program that keeps so many scores."""
-    calls._MOST_KEPT, kept = most_kept, calls._MOST_KEPT
-    calls._differentiable.cache_clear()
+    gpu._MOST_KEPT, kept = most_kept, gpu._MOST_KEPT
+    gpu._attended.cache_clear()
     inputs = operands(64, 0, 0)
     rules = rules_of(inputs, 0, **NOTHING)
 
@@ -161,8 +160,8 @@ def barriers_of_gradient(most_kept):
 
     step = jax.jit(jax.value_and_grad(loss, argnums=tuple(range(8))))
     program = step.lower(*inputs).as_text()
-    calls._MOST_KEPT = kept
-    calls._differentiable.cache_clear()
+    gpu._MOST_KEPT = kept
+    gpu._attended.cache_clear()
     return program.count("optimization_barrier")
 
 

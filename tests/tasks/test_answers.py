@@ -19,7 +19,7 @@ from data_pipeline.tasks.examples import TokensExample
 from tests.support.oracle import as_numpy
 from tests.support.oracle import small_backbone
 from xlnet_tf.tasks import task_kind
-from xlnet_tf.tasks.classification.multi_label import XLNetMultiLabelClassifier
+from xlnet_tf.tasks.multi_label_classifier import XLNetMultiLabelClassifier
 from xlnet_tf.training.settings import FinetuningSettings
 
 RANDOM = np.random.default_rng(5)

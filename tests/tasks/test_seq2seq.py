@@ -22,8 +22,8 @@ from xlnet_tf.objectives import NextSentence
 from xlnet_tf.objectives import Permutation
 from xlnet_tf.objectives import PseudoMasked
 from xlnet_tf.tasks.losses import SmoothedLoss
-from xlnet_tf.tasks.seq2seq.inputs import TargetInputs
-from xlnet_tf.tasks.seq2seq.task import SequenceToSequence
+from xlnet_tf.tasks.seq2seq import SequenceToSequence
+from xlnet_tf.tasks.seq2seq import TargetInputs
 from xlnet_tf.weights.hugging_face.writer import save_hugging_face
 from xlnet_tf.weights.released import save_tf1
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from data_pipeline.tokenization import symbols
-from data_pipeline.tokenization.commas import split_comma
+from data_pipeline.tokenization.cleaning import split_comma
 from data_pipeline.tokenization.symbols import SPECIAL_SYMBOLS
 from data_pipeline.tokenization.tokenizer import Tokenizer
 from tests.support.samples import TEXTS

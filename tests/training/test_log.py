@@ -266,7 +266,7 @@ def test_how_a_run_ends(tmp_path):
         if failure:
             found = f"{failure} loss is {last:.3f}, and a guess among 300 "
             assert f"warning: {found}tokens has 5.704" in warning
-        text = outcome.ending(tmp_path, bool(failure))
+        text = outcome.pretraining_ending(tmp_path, bool(failure))
         if failure and not reason:
             assert text == ""
             continue
@@ -277,11 +277,11 @@ def test_how_a_run_ends(tmp_path):
         assert reason is None or f"{reason} {preset}\n" in text
         assert f"      --preset {preset}\n" in text
         assert f"xlnet export --model {preset} --output" in text
-        text = outcome.ending(tmp_path, bool(failure), exports)
+        text = outcome.pretraining_ending(tmp_path, bool(failure), exports)
         assert f"xlnet predict --model {tmp_path}/export/{used} --t" in text
         assert "xlnet export" not in text
         # Of the last step alone.
-        text = outcome.ending(tmp_path, bool(failure), exports[1:])
+        text = outcome.pretraining_ending(tmp_path, bool(failure), exports[1:])
         assert ("xlnet export --model" in text) == (reason is not None)
     (tmp_path / "metrics.jsonl").unlink()
     log_at(tmp_path, step_at(4), quiet=True).train({"loss": 9.0})

@@ -13,9 +13,9 @@ from data_pipeline.tokenization.symbols import BLANK
 from tests.support.finetuning_steps import LABELS
 from tests.support.finetuning_steps import make_examples
 from tests.support.finetuning_steps import setup
-from xlnet_tf.tasks.classification.texts import TextClassification
+from xlnet_tf.tasks.text_classifier import TextClassification
 from xlnet_tf.training.results import analysis
-from xlnet_tf.training.results import page
+from xlnet_tf.training.results import predictions
 from xlnet_tf.training.results import report
 from xlnet_tf.training.results.influence import influence_of_words
 
@@ -87,15 +87,15 @@ def test_no_text_is_markup(tmp_path):
     examples = [x._replace(text=f"ba {x.text}") for x in EXAMPLES[:2]]
     examples += EXAMPLES[3:]
     decoded = answers(examples)
-    report.write_report(tmp_path, task, examples, decoded, labels)
+    predictions.write_report(tmp_path, task, examples, decoded, labels)
     found = analysis.analyse(task, examples, decoded, labels)
     results = {**RESULTS, "analysis": found}
     model.labels = labels
     kind = TextClassification(model)
-    page.write_page(
+    report.write_page(
         tmp_path, results, task, kind, examples, decoded, labels + ("I-x",)
     )
-    content = (tmp_path / page.PAGE_FILE).read_text("utf-8")
+    content = (tmp_path / report.PAGE_FILE).read_text("utf-8")
     shown = Parser(content)
     assert not shown.tags & {"script", "link", "iframe", "svg"}
     assert not {x for x in shown.names if x.startswith("on")}
@@ -109,7 +109,7 @@ def test_no_text_is_markup(tmp_path):
         assert f"<h2>{heading}</h2>" in content
     assert "green ones for what is true" in shown.text
     # What UTF-8 does not have is replaced.
-    text = str(page.table(["a"], [[EXAMPLES[2].text]])[1][0].text)
+    text = str(report._table(["a"], [[EXAMPLES[2].text]])[1][0].text)
     assert text.count("\N{REPLACEMENT CHARACTER}") == 3
     text.encode()
 
@@ -118,22 +118,22 @@ def test_a_picture_that_fails_costs_nothing_else(tmp_path, monkeypatch):
     def fail(*arguments):
         raise ZeroDivisionError("no\npicture")
 
-    monkeypatch.setattr(page.curves, "draw_course", fail)
-    monkeypatch.setattr(page, "influence_of_words", lambda *x: None)
+    monkeypatch.setattr(report, "draw_curves", fail)
+    monkeypatch.setattr(report, "influence_of_words", lambda *x: None)
     task = find_task("classification")
     examples = make_examples("classification")[:4]
     decoded = answers(examples)
     with pytest.warns(UserWarning, match="no section 'Course': .*no.*picture"):
-        page.write_page(
+        report.write_page(
             tmp_path, RESULTS, task, None, examples, decoded, LABELS
         )
-    content = (tmp_path / page.PAGE_FILE).read_text("utf-8")
+    content = (tmp_path / report.PAGE_FILE).read_text("utf-8")
     assert "Worst errors" in content and "Course" not in content
 
 
 def test_the_worst_errors_of_each_kind_of_task(tmp_path, monkeypatch):
     write_course(tmp_path)
-    monkeypatch.setattr(page, "influence_of_words", lambda *x: None)
+    monkeypatch.setattr(report, "influence_of_words", lambda *x: None)
     choice = ChoiceExample("c", "", "why", ("yes", "no"), 1)
     numbers = [TextExample(str(i), f"t{i}", None, float(i)) for i in range(3)]
     for name, examples, decoded, wanted, absent in (
@@ -162,10 +162,10 @@ def test_the_worst_errors_of_each_kind_of_task(tmp_path, monkeypatch):
         ),
     ):  # fmt: skip
         results = {**RESULTS, "metric": "loss", "metrics": {"loss": 1.0}}
-        page.write_page(
+        report.write_page(
             tmp_path, results, find_task(name), None, examples, decoded
         )
-        text = Parser((tmp_path / page.PAGE_FILE).read_text("utf-8")).text
+        text = Parser((tmp_path / report.PAGE_FILE).read_text("utf-8")).text
         places = [text.index(x) for x in wanted]
         assert places == sorted(places) and absent not in text, name
 
@@ -261,7 +261,7 @@ def test_predictions_that_hardly_vary():
 
 
 def test_rows_of_predictions(tmp_path):
-    rows = report.prediction_rows(EXAMPLES, answers(EXAMPLES))
+    rows = predictions.prediction_rows(EXAMPLES, answers(EXAMPLES))
     assert rows[1] == {
         "row": 3,
         "text": HOSTILE[1],
@@ -273,20 +273,20 @@ def test_rows_of_predictions(tmp_path):
         "label": "O",
         "probabilities": {"O": 0.75, "B-x": 0.25},
     }
-    report.write_predictions(tmp_path / "a.jsonl", rows)
+    predictions.write_predictions(tmp_path / "a.jsonl", rows)
     lines = (tmp_path / "a.jsonl").read_text("utf-8").split("\n")
     assert json.loads(lines[2])["text"] == EXAMPLES[2].text
     unknown = EXAMPLES[0]._replace(label=None, where="a place")
-    (row,) = report.prediction_rows([unknown], answers([unknown]))
+    (row,) = predictions.prediction_rows([unknown], answers([unknown]))
     assert row["where"] == "a place"
     assert not {"right", "true_label"} & set(row)
     assert row["predicted_label"] == row["label"]
     number = TextExample("1", "x", None, 2.5)
-    (row,) = report.prediction_rows([number], [{"id": "1", "score": 1.0}])
+    (row,) = predictions.prediction_rows([number], [{"id": "1", "score": 1.0}])
     assert row == {"text": "x", "true_score": 2.5, "id": "1", "score": 1.0}
     # Several classes are right in any order.
     several = TextExample("1", "x", None, ("10", "2"))
     for labels, right in ((["2", "10"], True), (["2"], False)):
         decoded = [{"id": "1", "labels": labels}]
-        (row,) = report.prediction_rows([several], decoded)
+        (row,) = predictions.prediction_rows([several], decoded)
         assert row["right"] is right

@@ -17,11 +17,10 @@ from data_pipeline.tasks.examples import QuestionExample
 from data_pipeline.tasks.examples import RankingExample
 from data_pipeline.tasks.examples import TextExample
 from data_pipeline.tasks.examples import TokensExample
-from xlnet_tf.training.results import files
-from xlnet_tf.training.results import pictures
-from xlnet_tf.training.results import report
+from xlnet_tf.training.results import outcome
+from xlnet_tf.training.results import predictions
 from xlnet_tf.training.results import summary
-from xlnet_tf.training.results.files import ending
+from xlnet_tf.training.results.outcome import finetuning_ending
 
 FILES = ("report.html", "results.json", "best")  # told at the end
 RUN = {
@@ -63,9 +62,9 @@ def test_results_round_trip(tmp_path):
 def test_results_are_written_last(tmp_path, monkeypatch):
     """A run that is stopped in its page is not done."""
     for name in ("write_predictions", "prediction_rows", "write_report"):
-        monkeypatch.setattr(files, name, lambda *_: None)
+        monkeypatch.setattr(outcome, name, lambda *_: None)
     for name in ("analyse", "parse_columns", "draw_losses"):
-        monkeypatch.setattr(files, name, lambda *_: None)
+        monkeypatch.setattr(outcome, name, lambda *_: None)
 
     def stop(*_):
         raise KeyboardInterrupt
@@ -75,9 +74,9 @@ def test_results_are_written_last(tmp_path, monkeypatch):
     model = types.SimpleNamespace(details=lambda _: None)
     of_run = {x: RUN[x] for x in RUN if x not in ("task", "examples")}
     for write_page, is_done in ((stop, False), (lambda *_: None, True)):
-        monkeypatch.setattr(files, "write_page", write_page)
+        monkeypatch.setattr(outcome, "write_page", write_page)
         with contextlib.suppress(KeyboardInterrupt):
-            files.write_all(tmp_path, data, model, [], [], None, **of_run)
+            outcome.write_all(tmp_path, data, model, [], [], None, **of_run)
         assert (tmp_path / "results.json").is_file() == is_done
 
 
@@ -149,7 +148,7 @@ def rows_of(text):
 
 
 def test_a_table_of_classes():
-    found = rows_of(report.classes_text(TARGETS, PREDICTIONS, LABELS))
+    found = rows_of(predictions.classes_text(TARGETS, PREDICTIONS, LABELS))
     assert found["World"] == ["0.667", "0.667", "0.667", "3"]
     assert found["Sports"] == ["0.667", "1.000", "0.800", "2"]
     assert found["Business"] == ["0.500", "0.500", "0.500", "4"]
@@ -165,30 +164,32 @@ def test_a_table_of_entities(recwarn):
         ["B-person", "I-person", "O", "B-group"],
         ["O", "B-person", "B-creative-work"],
     ]
-    predictions = [
+    predicted = [
         ["B-person", "I-person", "O", "O"],
         ["B-person", "B-person", "B-creative-work"],
     ]
-    found = rows_of(report.entities_text(targets, predictions))
+    found = rows_of(predictions.entities_text(targets, predicted))
     assert found["creative-work"] == ["1.000", "1.000", "1.000", "1"]
     assert found["group"] == ["0.000", "0.000", "0.000", "1"]
     assert found["person"] == ["0.667", "1.000", "0.800", "2"]
     # All: 3 right of 4 predicted, of 4 there are.
     assert found["micro avg"] == ["0.750", "0.750", "0.750", "4"]
     assert found["macro avg"][2] == "0.600"
-    text = report.entities_text([["O", "O"]], [["O", "O"]])
+    text = predictions.entities_text([["O", "O"]], [["O", "O"]])
     assert "no entities" in text
     assert not recwarn
     with pytest.raises(ValueError, match="targets with 'NOUN'"):
-        report.entities_text([["NOUN"]], [["O"]])
+        predictions.entities_text([["NOUN"]], [["O"]])
 
 
 def figures_of(monkeypatch):
     """list to which each figure is added that is drawn."""
     figures = []
-    png = pictures.png
+    png = predictions.png
     monkeypatch.setattr(
-        pictures, "png", lambda figure: (figures.append(figure), png(figure))[1]
+        predictions,
+        "png",
+        lambda figure: (figures.append(figure), png(figure))[1],
     )
     return figures
 
@@ -196,7 +197,7 @@ def figures_of(monkeypatch):
 def test_a_confusion_matrix(monkeypatch, tmp_path):
     figures = figures_of(monkeypatch)
     file = tmp_path / "matrix.png"
-    assert pictures.draw_confusion(
+    assert predictions.draw_confusion(
         file, TARGETS, PREDICTIONS, LABELS, "mine $x_{$"
     )
     axes = figures[0].axes[0]
@@ -223,7 +224,7 @@ def test_a_confusion_matrix(monkeypatch, tmp_path):
 def test_a_matrix_of_one_class_warns_of_nothing(recwarn, tmp_path):
     nothing = np.zeros(3, int)
     file = tmp_path / "matrix.png"
-    assert pictures.draw_confusion(file, nothing, nothing, ["a"], "mine")
+    assert predictions.draw_confusion(file, nothing, nothing, ["a"], "mine")
     assert not recwarn
 
 
@@ -231,18 +232,20 @@ def test_official_files_are_written_all_or_none(monkeypatch, tmp_path):
     spec = find_task("squad-2.0")
     decoded = [{"id": "a", "answer": "x", "n_best": [], "no_answer_odds": 0.5}]
     examples = [QuestionExample("a", "x", "q")]
-    report.write_report(tmp_path, spec, examples, decoded)
+    predictions.write_report(tmp_path, spec, examples, decoded)
     # An answer may be cut within a character of two surrogates.
     cut = [{**decoded[0], "answer": "x\ud83d"}]
-    report.write_report(tmp_path, spec, examples, cut)
-    texts = [(tmp_path / x).read_text() for x in report.OFFICIAL_FILES.values()]
+    predictions.write_report(tmp_path, spec, examples, cut)
+    texts = [
+        (tmp_path / x).read_text() for x in predictions.OFFICIAL_FILES.values()
+    ]
     assert any(r"x\ud83d" in text for text in texts)
-    report.write_report(tmp_path, spec, examples, decoded)
+    predictions.write_report(tmp_path, spec, examples, decoded)
     before = {x.name: x.read_bytes() for x in tmp_path.iterdir()}
-    assert set(before) == {*report.OFFICIAL_FILES.values(), "answers.png"}
+    assert set(before) == {*predictions.OFFICIAL_FILES.values(), "answers.png"}
     damaged = [{"id": "a", "answer": "y", "n_best": []}]
     with pytest.raises(KeyError):
-        report.write_report(tmp_path, spec, examples, damaged)
+        predictions.write_report(tmp_path, spec, examples, damaged)
     assert {x.name: x.read_bytes() for x in tmp_path.iterdir()} == before
 
 
@@ -253,7 +256,7 @@ def test_many_classes_stay_legible(monkeypatch, tmp_path):
     labels = [f"intent $x_{{$ of a very long name {i}" for i in range(60)]
     for count in (9, 60):
         classes = np.arange(count)
-        pictures.draw_confusion(file, classes, classes, labels[:count], "")
+        predictions.draw_confusion(file, classes, classes, labels[:count], "")
     assert len(figures[0].axes[0].texts) == 9 * 9
     assert len(figures[1].axes[0].texts) == 0
     names = figures[1].axes[0].get_xticklabels()
@@ -285,7 +288,7 @@ def test_names_without_a_font_are_numbers(
     examples = [TextExample(x, "", None, x) for x in labels]
     decoded = [{"id": x, "label": x} for x in labels]
     spec = find_task("classification")
-    report.write_report(tmp_path, spec, examples, decoded, labels)
+    predictions.write_report(tmp_path, spec, examples, decoded, labels)
     axes = figures[-1].axes[0]
     for ticks in (axes.get_xticklabels, axes.get_yticklabels):
         assert [text.get_text() for text in ticks()] == list("0123")
@@ -312,13 +315,13 @@ def test_files_of_each_kind_of_task(tmp_path):
             "squad-2.0",
             [QuestionExample("q1", "größer", "q")],
             [{"id": "q1", "answer": "ö", "no_answer_odds": 1.5, "n_best": []}],
-            {*report.OFFICIAL_FILES.values(), "answers.png"},
+            {*predictions.OFFICIAL_FILES.values(), "answers.png"},
         ),
         ("ranking", [RankingExample("q", "", "d", "")], [{}], set()),
     ):
         directory = tmp_path / name
         directory.mkdir()
-        report.write_report(directory, find_task(name), examples, decoded)
+        predictions.write_report(directory, find_task(name), examples, decoded)
         assert {x.name for x in directory.iterdir()} == expected, name
     text = (tmp_path / "squad-2.0" / "predictions.json").read_text("utf-8")
     assert text == '{\n    "q1": "ö"\n}\n'
@@ -328,7 +331,7 @@ def test_files_of_each_kind_of_task(tmp_path):
 
 def test_predictions_are_json_lines(tmp_path):
     file = tmp_path / "predictions.jsonl"
-    report.write_predictions(file, [{"id": "ö\u2028"}, {"id": "b"}])
+    predictions.write_predictions(file, [{"id": "ö\u2028"}, {"id": "b"}])
     lines = file.read_text("utf-8").split("\n")
     assert [json.loads(x) for x in lines[:2]] == [
         {"id": "ö\u2028"},
@@ -340,12 +343,12 @@ def test_predictions_are_json_lines(tmp_path):
 def test_a_picture_of_numbers(monkeypatch, tmp_path):
     figures = figures_of(monkeypatch)
     targets = np.linspace(0, 5, 23)
-    predictions = 5 - targets**2
+    predicted = 5 - targets**2
     file = tmp_path / "scores.png"
-    pictures.draw_regression(file, targets, predictions, "mine")
+    predictions.draw_regression(file, targets, predicted, "mine")
     axes = figures[0].axes[0]
     points = axes.collections[0].get_offsets()
-    np.testing.assert_allclose(points, np.stack([targets, predictions], 1))
+    np.testing.assert_allclose(points, np.stack([targets, predicted], 1))
     assert axes.get_title(loc="left") == "mine"
     assert axes.get_xlabel() == "true value"
     before = file.read_bytes()
@@ -355,7 +358,7 @@ def test_a_picture_of_numbers(monkeypatch, tmp_path):
 
     monkeypatch.setattr("os.replace", full_disk)
     with pytest.raises(OSError, match="no space"):
-        pictures.draw_regression(file, predictions, targets, "")
+        predictions.draw_regression(file, predicted, targets, "")
     assert file.read_bytes() == before
     assert [x.name for x in tmp_path.iterdir()] == [file.name]
 
@@ -374,14 +377,14 @@ def test_a_picture_of_answers(monkeypatch, tmp_path):
         {"id": x.id, "answer": text}
         for x, text in zip(examples, answers, strict=True)
     ]
-    found = report.answers_by_length(examples, decoded)
+    found = predictions.answers_by_length(examples, decoded)
     assert found == {
         "none": (1, 0.0),
         "1": (1, 0.0),
         "3 to 4": (2, pytest.approx(90.0)),
         "9 or more": (1, 100.0),
     }
-    pictures.draw_answers(tmp_path / "answers.png", found, "mine")
+    predictions.draw_answers(tmp_path / "answers.png", found, "mine")
     axes = figures[0].axes[0]
     heights = [bar.get_height() for bar in axes.patches]
     assert heights == [f1 for _, f1 in found.values()]
@@ -399,11 +402,13 @@ def test_a_run_ends_with_its_files_and_what_can_follow(finetuned):
         f"  xlnet evaluate --model {output} --task classification "
         "--data PATH\n"
     )
-    said = ending(output, results)
+    said = finetuning_ending(output, results)
     assert said.startswith(metrics) and said.endswith(wrote + following)
-    said = ending(output, results, ("new.csv", "a/b", {"accuracy": 0.5}))
+    said = finetuning_ending(
+        output, results, ("new.csv", "a/b", {"accuracy": 0.5})
+    )
     predicted = "new.csv: accuracy 0.5\nwrote a/b\n"
     assert said.endswith(wrote + predicted + following)
     # Of several seeds, and of a run that was finished before.
-    assert ending(output, results, is_one=False).endswith(wrote)
-    assert wrote not in ending(output, results, is_new=False)
+    assert finetuning_ending(output, results, is_one=False).endswith(wrote)
+    assert wrote not in finetuning_ending(output, results, is_new=False)

@@ -1,9 +1,7 @@
 """Configs of the models, by the type that a config file names."""
 
-from data_pipeline.base.settings import python_number
-from xlnet_tf.config.bert import MODEL_TYPES
 from xlnet_tf.config.bert import BertConfig
-from xlnet_tf.config.bert import is_of_hugging_face
+from xlnet_tf.config.bert import is_bert
 from xlnet_tf.config.fields import read_config_file
 from xlnet_tf.config.xlnet import XLNetConfig
 
@@ -15,22 +13,7 @@ __all__ = [
     "XLNetConfig",
     "config_from_dict",
     "config_from_json",
-    "is_bert",
-    "python_number",
 ]
-
-
-def is_bert(values):
-    """Whether the dict of a config file describes a BERT.
-
-    Args:
-        values: dict. `model_type` decides; without it, as in the first files
-            of BERT, the names of the sizes do.
-    """
-    model_type = values.get("model_type")
-    if model_type is None:
-        return is_of_hugging_face(values)
-    return model_type in MODEL_TYPES
 
 
 def config_from_dict(values):

@@ -169,7 +169,7 @@ class BertConfig(ModelConfig):
                 model is a decoder or has no absolute positions.
         """
         check_model_type(values, MODEL_TYPES, "a BERT")
-        is_hugging_face = is_of_hugging_face(values)
+        is_hugging_face = _is_of_hugging_face(values)
         values = dict(values)
         model_type = values.pop("model_type", MODEL_TYPE)
         fields = take_fields(cls, values, ("hugging_face",))
@@ -217,7 +217,20 @@ class BertConfig(ModelConfig):
         return (tables + 2) * width + self.num_layers * layer + bias
 
 
-def is_of_hugging_face(values):
+def is_bert(values):
+    """Whether the dict of a config file describes a BERT.
+
+    Args:
+        values: dict. `model_type` decides; without it, as in the first files
+            of BERT, the names of the sizes do.
+    """
+    model_type = values.get("model_type")
+    if model_type is None:
+        return _is_of_hugging_face(values)
+    return model_type in MODEL_TYPES
+
+
+def _is_of_hugging_face(values):
     """Whether a dict has the names of Hugging Face's BERT and its relatives."""
     return {"num_hidden_layers", "num_attention_heads", "hidden_size"} <= set(
         values

@@ -3,12 +3,11 @@
 Shapes: B batch, T tokens, P targets.
 """
 
-import difflib
-
 import keras
 import numpy as np
 from keras import ops
 
+from data_pipeline.base.suggestions import closest
 from xlnet_tf.model.sizes import sizes_of
 
 _FEATURES = (
@@ -230,8 +229,7 @@ def _check_names(features):
         if name in _FEATURES or name in _LABELS:
             continue
         # Other names are labels or features of objectives.
-        near = difflib.get_close_matches(name, _FEATURES, 1, 0.82)
-        meant = _NAMES_OF_OTHERS.get(name) or "".join(near)
+        meant = _NAMES_OF_OTHERS.get(name) or closest(name, _FEATURES, 0.82)
         if meant:
             raise ValueError(
                 f"there is no feature `{name}`; did you mean `{meant}`? "

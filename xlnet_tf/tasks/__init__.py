@@ -4,14 +4,14 @@ import importlib
 
 # Name of a kind -> module of this folder and class of TaskKind
 _KINDS = {
-    "classification": ("classification.texts", "TextClassification"),
-    "multi_label": ("classification.multi_label", "MultiLabelClassification"),
-    "regression": ("classification.texts", "TextRegression"),
+    "classification": ("text_classifier", "TextClassification"),
+    "multi_label": ("multi_label_classifier", "MultiLabelClassification"),
+    "regression": ("text_classifier", "TextRegression"),
     "multiple_choice": ("choices", "MultipleChoice"),
     "question_answering": ("question_answering", "QuestionAnswering"),
-    "token_classification": ("classification.words", "TokenClassification"),
+    "token_classification": ("token_classifier", "TokenClassification"),
     "ranking": ("choices", "Ranking"),
-    "sequence_to_sequence": ("seq2seq.task", "SequenceToSequence"),
+    "sequence_to_sequence": ("seq2seq", "SequenceToSequence"),
 }
 
 

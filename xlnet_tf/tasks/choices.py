@@ -13,9 +13,9 @@ from xlnet_tf.preprocessing.choices import XLNetRankerPreprocessor
 from xlnet_tf.preprocessing.preprocessor import Preprocessor
 from xlnet_tf.preprocessing.strings import is_raw
 from xlnet_tf.tasks import metrics
-from xlnet_tf.tasks.classification.labels import are_rows
-from xlnet_tf.tasks.classification.labels import class_numbers
-from xlnet_tf.tasks.classification.labels import finite_numbers
+from xlnet_tf.tasks.class_labels import are_rows
+from xlnet_tf.tasks.class_labels import class_numbers
+from xlnet_tf.tasks.class_labels import finite_numbers
 from xlnet_tf.tasks.kind import TaskKind
 from xlnet_tf.tasks.long_documents import SequenceTask
 from xlnet_tf.tasks.losses import ListwiseLoss

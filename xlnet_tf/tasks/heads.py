@@ -10,7 +10,7 @@ import reprlib
 import keras
 from keras import ops
 
-from xlnet_tf.config import python_number
+from data_pipeline.base.settings import python_number
 from xlnet_tf.config.fields import checked_rate
 from xlnet_tf.model.dropout import HEAD_MASK
 from xlnet_tf.model.dropout import dropout

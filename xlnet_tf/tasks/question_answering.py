@@ -16,7 +16,7 @@ from xlnet_tf.preprocessing import answers
 from xlnet_tf.preprocessing.preprocessor import Preprocessor
 from xlnet_tf.preprocessing.questions import XLNetQuestionAnsweringPreprocessor
 from xlnet_tf.tasks import squad
-from xlnet_tf.tasks.classification.labels import class_numbers
+from xlnet_tf.tasks.class_labels import class_numbers
 from xlnet_tf.tasks.heads import TokenHead
 from xlnet_tf.tasks.heads import rows_at
 from xlnet_tf.tasks.kind import TaskKind

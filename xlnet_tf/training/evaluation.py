@@ -23,7 +23,7 @@ from data_pipeline.tasks.task_data import tell_guess
 from xlnet_tf.tasks import task_kind
 from xlnet_tf.training.devices import make_strategy
 from xlnet_tf.training.on_tensorflow import TensorFlow
-from xlnet_tf.training.results.report import prediction_rows
+from xlnet_tf.training.results.predictions import prediction_rows
 from xlnet_tf.training.results.summary import read_results
 from xlnet_tf.training.settings import FinetuningSettings
 

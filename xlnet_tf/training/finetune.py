@@ -35,11 +35,11 @@ from xlnet_tf.training.evaluation import Evaluator
 from xlnet_tf.training.evaluation import padded_lengths
 from xlnet_tf.training.log import tell_first_lines
 from xlnet_tf.training.pretrain import MODEL_FILE
-from xlnet_tf.training.results.files import ending
-from xlnet_tf.training.results.files import write_all
-from xlnet_tf.training.results.report import PREDICTIONS_FILE
-from xlnet_tf.training.results.report import prediction_rows
-from xlnet_tf.training.results.report import write_predictions
+from xlnet_tf.training.results.outcome import finetuning_ending
+from xlnet_tf.training.results.outcome import write_all
+from xlnet_tf.training.results.predictions import PREDICTIONS_FILE
+from xlnet_tf.training.results.predictions import prediction_rows
+from xlnet_tf.training.results.predictions import write_predictions
 from xlnet_tf.training.results.summary import read_results
 from xlnet_tf.training.results.summary import written
 from xlnet_tf.training.settings import DATA
@@ -131,7 +131,7 @@ def finetune(settings, backend, data, begun=None):
     results = read_results(run.output)
     is_one = run.settings.seeds is None
     sys.stdout.write(
-        ending(run.output, results, predicted, not is_done, is_one)
+        finetuning_ending(run.output, results, predicted, not is_done, is_one)
     )
     return 0, results
 

@@ -51,7 +51,7 @@ from xlnet_tf.training.records import check_same_text
 from xlnet_tf.training.records import model_config
 from xlnet_tf.training.records import objective_reader
 from xlnet_tf.training.records import record_sets
-from xlnet_tf.training.results.outcome import ending
+from xlnet_tf.training.results.outcome import pretraining_ending
 from xlnet_tf.training.results.outcome import warning_of_failure
 from xlnet_tf.training.settings import DATA
 from xlnet_tf.training.settings import PretrainingSettings
@@ -568,5 +568,5 @@ def tell_results(run, data, model):
     written = [output / MODEL_FILE, picture, *exports]
     sys.stdout.write(
         "".join(f"wrote {path}\n" for path in written if path)
-        + ending(output, bool(warning), exports)
+        + pretraining_ending(output, bool(warning), exports)
     )

@@ -4,11 +4,11 @@ import dataclasses
 import math
 import os
 
-from data_pipeline.base.command_line import near
 from data_pipeline.base.files import as_path
 from data_pipeline.base.files import read_json
 from data_pipeline.base.limits import parse_yaml
 from data_pipeline.base.models import as_model_path
+from data_pipeline.base.suggestions import did_you_mean
 from data_pipeline.objectives import make_reader
 from data_pipeline.objectives.masked import MaskedReader
 from data_pipeline.objectives.permutation import PermutationReader
@@ -132,7 +132,7 @@ def with_fields(config, assignments):
         name, equals, value = text.partition("=")
         name = name.replace("-", "_")
         if not equals or name not in known:
-            hint = near(name, known) if equals else ""
+            hint = did_you_mean(name, known) if equals else ""
             raise ValueError(
                 "--set takes NAME=VALUE of a field of the model's config: "
                 f"{', '.join(known)}. Received: --set {text[:80]}{hint or '.'}"

@@ -5,8 +5,8 @@ import os
 import platform
 
 from data_pipeline.base import command_line
-from data_pipeline.base.command_line import near
 from data_pipeline.base.files import as_path
+from data_pipeline.base.suggestions import did_you_mean
 from xlnet_tf.config.fields import SIZES
 
 # Of glibc's malloc.h.
@@ -63,7 +63,7 @@ def check_config(name):
     """
     if name in SIZES or as_path(name).suffix == ".json":
         return
-    hint = near(name, SIZES)
+    hint = did_you_mean(name, SIZES)
     if as_path(name).is_dir():
         hint = f"; to start from the weights of a preset give --preset {name}."
     raise ValueError(

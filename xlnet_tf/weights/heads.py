@@ -1,9 +1,10 @@
 """Choosing the head of a checkpoint that fits a task and its arguments."""
 
-import difflib
 import inspect
 
 import keras
+
+from data_pipeline.base.suggestions import closest
 
 # Arguments of Hugging Face.
 _NAMES_OF_OTHERS = {"num_labels": "num_classes"}
@@ -32,9 +33,9 @@ def refuse_misspelt(cls, names, further=()):
     for name in names:
         if name in known:
             continue
-        near = difflib.get_close_matches(name, sorted(known), 1, 0.82)
         meant = _NAMES_OF_OTHERS.get(name)
-        meant = meant if meant in known else "".join(near)
+        if meant not in known:
+            meant = closest(name, sorted(known), 0.82)
         if meant:
             raise TypeError(
                 f"{cls.__name__} has no argument `{name}`; did you mean "

@@ -12,7 +12,7 @@ from data_pipeline.base.files import written_whole
 from data_pipeline.base.models import as_model_path
 from data_pipeline.base.models import near_shipped
 from xlnet_tf.config import CONFIGS
-from xlnet_tf.config import is_bert
+from xlnet_tf.config.bert import is_bert
 from xlnet_tf.config.xlnet import is_of_hugging_face
 from xlnet_tf.weights import own
 from xlnet_tf.weights.own import VOCABULARY_FILE  # noqa: F401

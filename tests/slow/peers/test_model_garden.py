@@ -23,9 +23,9 @@ from tests.slow.peers.model_garden_models import trainer_objects
 from tests.slow.peers.model_garden_models import write_config
 from xlnet_tf import XLNetBackbone
 from xlnet_tf import XLNetPretrainer
-from xlnet_tf.tasks.classification.texts import XLNetTextClassifier
-from xlnet_tf.tasks.classification.texts import XLNetTextRegressor
 from xlnet_tf.tasks.question_answering import XLNetQuestionAnswering
+from xlnet_tf.tasks.text_classifier import XLNetTextClassifier
+from xlnet_tf.tasks.text_classifier import XLNetTextRegressor
 
 pytestmark = [
     pytest.mark.slow,

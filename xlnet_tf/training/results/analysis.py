@@ -7,7 +7,7 @@ import math
 
 import numpy as np
 
-from xlnet_tf.tasks.classification.multi_label import multi_hot
+from xlnet_tf.tasks.multi_label_classifier import multi_hot
 
 BINS = 10  # of the calibration
 LEAST_SPREAD = 0.05

@@ -1,26 +1,113 @@
-"""Last lines of a pretraining run: its outcome, and commands that can follow.
+"""End of a run: the files that it leaves, and its last lines about them.
 
-The losses are those of its `metrics.jsonl` and `best.json`.
+The last lines name commands that can follow.
 """
 
 import math
 
+from data_pipeline.base.command_line import warnings_in_a_line
+from data_pipeline.base.files import as_path
 from data_pipeline.base.files import read_json_lines
 from data_pipeline.base.models import METRICS_FILE
+from data_pipeline.base.models import RESULTS_FILE
+from data_pipeline.tasks.readers.columns import parse_columns
 from xlnet_tf.training.log import PICTURE_FILE
+from xlnet_tf.training.log import draw_losses
 from xlnet_tf.training.loop import read_best
+from xlnet_tf.training.results.analysis import analyse
+from xlnet_tf.training.results.analysis import notes_of
+from xlnet_tf.training.results.predictions import PREDICTIONS_FILE
+from xlnet_tf.training.results.predictions import prediction_rows
+from xlnet_tf.training.results.predictions import write_predictions
+from xlnet_tf.training.results.predictions import write_report
+from xlnet_tf.training.results.report import PAGE_FILE
+from xlnet_tf.training.results.report import write_page
+from xlnet_tf.training.results.summary import make_results
+from xlnet_tf.training.results.summary import write_results
+from xlnet_tf.training.results.summary import written
 
 # From this times the best loss on, or that of chance, the last one is worse.
 _CLEARLY_WORSE, _FAR_ABOVE = 1.03, 1.1
 _OVERFITTED = ": the model has overfitted"
-_NEXT = """next:
+_AFTER_PRETRAINING = """next:
   xlnet finetune --task classification --data FILE.csv --output DIR \\
       --preset {preset}
   {second}
 """
+_TOLD = (PAGE_FILE, RESULTS_FILE, "best")  # what is named at the end
+_AFTER_FINETUNING = """next:
+  xlnet export --model {directory} --output saved_models/NAME
+  xlnet evaluate --model {directory} --task {task} --data PATH
+"""
 
 
-def last_loss(directory, kind):
+def write_all(directory, data, kind, examples, decoded, rows, **results):
+    """Write predictions, report, results and the page of a fine-tuning run.
+
+    Args:
+        directory: path that exists.
+        data: TaskData.
+        kind: TaskKind around the model.
+        examples: list of the held-out examples.
+        decoded: list of dict, the answers to them.
+        rows: EncodedExamples that were trained on.
+        **results: further arguments of `make_results`.
+    """
+    directory, task, labels = as_path(directory), data.task, data.labels
+    write_predictions(
+        directory / f"held_out_{PREDICTIONS_FILE}",
+        prediction_rows(examples, decoded),
+    )
+    write_report(directory, task, examples, decoded, labels)
+    found = make_results(
+        task=task.name,
+        examples=len(data.train),
+        details=kind.details(rows),
+        analysis=analyse(task, examples, decoded, labels),
+        # Which `evaluate` reads again.
+        columns=parse_columns(task, data.columns),
+        **results,
+    )
+    draw_losses(directory)
+    with warnings_in_a_line():
+        write_page(directory, found, task, kind, examples, decoded, labels)
+    write_results(directory, found)  # last: with it the run is done
+
+
+def finetuning_ending(
+    directory, results, predicted=None, is_new=True, is_one=True
+):
+    """The last lines of a fine-tuning run: metrics, files, what can follow.
+
+    Args:
+        directory: path of the run.
+        results: dict of `make_results`.
+        predicted: (path of examples, path of their predictions, dict of
+            metrics), or None.
+        is_new: bool, whether the results were written now.
+        is_one: bool, whether the run is not one of several seeds.
+
+    Returns:
+        str.
+    """
+    task = results["task"]
+    lines = [f"{task}: {written(results['metrics'])}"]
+    lines += notes_of(results.get("analysis", {}))
+    if is_new:
+        files = [directory / name for name in _TOLD]
+        lines.append(f"wrote {', '.join(str(x) for x in files if x.exists())}")
+    if predicted:
+        examples, file, metrics = predicted
+        if metrics:
+            lines.append(f"{examples}: {written(metrics)}")
+        lines.append(f"wrote {file}")
+    said = "".join(f"{line}\n" for line in lines)
+    if is_one:
+        said += _AFTER_FINETUNING.format(directory=directory, task=task)
+    return said
+
+
+def _last_loss(directory, kind):
     """The last loss in the log of a run, float, or None without one.
 
     Args:
@@ -42,8 +129,8 @@ def warning_of_failure(directory, vocabulary_size, predictions=1):
         predictions: int, of each token, whose losses the loss sums. Default 1.
     """
     held_out, trained = (
-        last_loss(directory, "eval"),
-        last_loss(directory, "train"),
+        _last_loss(directory, "eval"),
+        _last_loss(directory, "train"),
     )
     chance = predictions * math.log(vocabulary_size)
     last = trained if held_out is None else held_out
@@ -68,8 +155,8 @@ def warning_of_failure(directory, vocabulary_size, predictions=1):
     )
 
 
-def ending(directory, has_failed, exports=()):
-    """The last lines of a run: its best evaluation, and what can follow.
+def pretraining_ending(directory, has_failed, exports=()):
+    """The last lines of a pretraining run: its best step, what can follow.
 
     Args:
         directory: path of the run.
@@ -81,7 +168,7 @@ def ending(directory, has_failed, exports=()):
     """
     said, preset = "", directory
     best = read_best(directory)
-    last = last_loss(directory, "eval")
+    last = _last_loss(directory, "eval")
     has_both = bool(best) and math.isfinite(best["value"]) and last is not None
     # NaN is worse too.
     if has_both and not last <= _CLEARLY_WORSE * best["value"]:
@@ -97,4 +184,4 @@ def ending(directory, has_failed, exports=()):
     second = f"xlnet export --model {preset} --output saved_models/NAME/1"
     if exports:
         second = f"xlnet predict --model {exports[-1]} --text TEXT"
-    return said + _NEXT.format(preset=preset, second=second)
+    return said + _AFTER_PRETRAINING.format(preset=preset, second=second)

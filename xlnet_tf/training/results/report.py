@@ -1,244 +1,387 @@
-"""Predictions as JSON lines, and reports in the form of each kind of task.
+"""Report of a run as a self-contained page of HTML.
+
+The page loads nothing: pictures are inline, and its policy forbids the network.
 
 Shapes: X examples, C classes.
 """
 
-import contextlib
-import json
+import base64
 import re
+import warnings
+import xml.etree.ElementTree as ElementTree
 
 import numpy as np
 
-from data_pipeline.base.command_line import warnings_in_a_line
 from data_pipeline.base.files import as_path
-from data_pipeline.base.files import json_line
 from data_pipeline.base.files import write_bytes
-from data_pipeline.base.files import written_whole
-from data_pipeline.tasks.examples import QuestionExample
-from xlnet_tf.tasks.classification.multi_label import multi_hot
-from xlnet_tf.tasks.squad import scores_as_answered
-from xlnet_tf.training.results import pictures
+from data_pipeline.base.limits import in_a_line
+from xlnet_tf.pictures import draw_curves
+from xlnet_tf.training.results.analysis import calibration_bins
+from xlnet_tf.training.results.analysis import notes_of
+from xlnet_tf.training.results.influence import influence_of_words
+from xlnet_tf.training.results.predictions import ANSWERS_FILE
+from xlnet_tf.training.results.predictions import CONFUSION_FILE
+from xlnet_tf.training.results.predictions import REGRESSION_FILE
+from xlnet_tf.training.results.predictions import REPORT_FILE
+from xlnet_tf.training.results.predictions import png
+from xlnet_tf.training.results.predictions import prediction_rows
 
-PREDICTIONS_FILE = "predictions.jsonl"
-REPORT_FILE = "report.txt"
-CONFUSION_FILE = "confusion_matrix.png"
-REGRESSION_FILE = "scores.png"
-ANSWERS_FILE = "answers.png"
-# Key in an answer to a question -> file that SQuAD's scripts read.
-OFFICIAL_FILES = {
-    "answer": "predictions.json",
-    "n_best": "nbest_predictions.json",
-    "no_answer_odds": "null_odds.json",
-}
-# Most words of a true answer -> name in the picture.
-_LENGTHS = {0: "none", 1: "1", 2: "2", 4: "3 to 4", 8: "5 to 8"}
-_LONGER = "9 or more"
-
-# Fields of examples that are shown.
-_CONTENT = ("text", "text_pair", "question", "options", "query", "source")
-# Field of an example that holds the truth, key of its prediction in
-# `Task.decode`, and name under which the truth is shown.
-_TRUTHS = (
-    ("label", "label", "true_label"),
-    ("label", "labels", "true_labels"),
-    ("label", "score", "true_score"),
-    ("relevance", "score", "true_relevance"),
-    ("tags", "tags", "true_tags"),
-    ("answer", "answer", "true_answer"),
-    ("target", "text", "true_text"),
-)
+PAGE_FILE = "report.html"
+MOST_ERRORS = 100
+_MOST_CHARACTERS = 2000  # of a cell
+_OF_TEXTS = ("classification", "multi_label", "regression")
+_FIRST = ("row", "where", "text", "text_pair")
+_LEFT_OUT = {"id", "label", "labels", "right", "n_best", "probabilities"}
+_POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
+_STYLE = """
+body { font: 15px/1.45 system-ui, sans-serif; color: #222; margin: 2em auto;
+  max-width: 75em; padding: 0 1em; }
+h1 { font-size: 1.5em; } h2 { font-size: 1.2em; margin-top: 2em; }
+table { border-collapse: collapse; } td, th { padding: .25em .7em;
+  border-bottom: 1px solid #ddd; text-align: left; vertical-align: top; }
+td.number { text-align: right; font-variant-numeric: tabular-nums; }
+td.text { max-width: 45em; overflow-wrap: anywhere; }
+img { max-width: 100%; } pre { overflow-x: auto; }
+p.note, p.caption { color: #555; }
+"""
+_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
 
 
-def write_predictions(file, predictions):
-    """Write JSON lines, whole or not at all.
+def write_page(directory, results, task, kind, examples, decoded, labels=None):
+    """Write `report.html`. What cannot be drawn is left out with a warning.
 
     Args:
-        file: path.
-        predictions: list of dict.
-    """
-    write_bytes(file, "".join(map(json_line, predictions)).encode())
-
-
-def prediction_rows(examples, decoded):
-    """Answers beside what they answer, and beside the truth where it is known.
-
-    Args:
-        examples: list of X examples.
-        decoded: list of X dicts, of `Task.decode`.
-
-    Returns:
-        list of X dicts: the place, `row` of a file or else `where`; the
-        content of the example, such as `text`; what is true, such as
-        `true_label`; `predicted_label`, and whether what was predicted is
-        `right`; then all that `Task.decode` gives.
-    """
-    return [
-        {**_shown(example, one), **one}
-        for example, one in zip(examples, decoded, strict=True)
-    ]
-
-
-def _shown(example, one):
-    """Content and truth of an example, dict of JSON values."""
-    found = {}
-    row = re.fullmatch(r".*, row (\d+)", example.where, re.DOTALL)
-    if row:
-        found["row"] = int(row[1])
-    elif example.where:
-        found["where"] = example.where
-    fields = {
-        name: list(value) if isinstance(value, tuple) else value
-        for name, value in example._asdict().items()
-    }
-    for name in _CONTENT:
-        if fields.get(name) not in (None, "", []):
-            found[name] = fields[name]
-    for name, answer, truth in _TRUTHS:
-        true = fields.get(name)
-        if answer not in one:
-            continue
-        if true is not None:
-            found[truth] = str(true) if answer == "label" else true
-        if answer == "label":
-            found["predicted_label"] = one["label"]
-        if true is not None and answer != "score":
-            found["right"] = one[answer] == found[truth]
-            if answer == "labels":  # in any order
-                found["right"] = set(one[answer]) == set(found[truth])
-    if isinstance(example, QuestionExample):
-        if example.answers or example.is_impossible:
-            found["true_answers"] = [x.text for x in example.answers]
-    return found
-
-
-def write_report(directory, task, examples, decoded, labels=None):
-    """Write the tables and pictures of answers that a kind of task has.
-
-    Args:
-        directory: path.
+        directory: path of the run, with the pictures of `write_report`.
+        results: dict of `make_results`.
         task: TaskSpec.
+        kind: TaskKind around the model.
         examples: list of X examples with labels.
         decoded: list of X dicts, of `Task.decode`.
         labels: tuple of C str, the classes, or None.
     """
-    directory, title = as_path(directory), f"{task.name}, held out"
-    if task.kind == "classification":
-        places = {label: place for place, label in enumerate(labels)}
-        both = (
-            np.array([places[str(x.label)] for x in examples]),
-            np.array([places[one["label"]] for one in decoded]),
-        )
-        with warnings_in_a_line():
-            has_names = pictures.draw_confusion(
-                directory / CONFUSION_FILE, *both, labels, title
+    directory = as_path(directory)
+    rows = prediction_rows(examples, decoded)
+    content = [_summary(results, len(rows))]
+    found = results.get("analysis", {})
+    content += [_element("p", note, class_="note") for note in notes_of(found)]
+    for title, draw in (
+        ("Course", lambda: _course(directory, results["metric"])),
+        ("Answers", lambda: _answers(directory)),
+        ("Probabilities", lambda: _probabilities(rows, found)),
+        (
+            "Worst errors",
+            lambda: _errors(task, kind, examples, rows, labels),
+        ),
+    ):
+        try:
+            parts = draw()
+        # No error here may cost a run its results.
+        except Exception as error:  # noqa: BLE001
+            warnings.warn(
+                f"{PAGE_FILE} has no section {title!r}: {in_a_line(error)}",
+                stacklevel=2,
             )
-        if not has_names:
-            labels = [f"{i} {name}" for i, name in enumerate(labels)]
-        text = classes_text(*both, labels)
-    elif task.kind == "multi_label":
-        targets, chosen, _ = multi_hot(examples, decoded)
-        text = classes_text(targets, chosen, list(decoded[0]["probabilities"]))
-    elif task.kind == "token_classification":
-        tags = [list(x.tags) for x in examples], [x["tags"] for x in decoded]
-        text = entities_text(*tags)
-    elif task.kind == "regression":
-        targets = [float(x.label) for x in examples]
-        scores = [one["score"] for one in decoded]
-        pictures.draw_regression(
-            directory / REGRESSION_FILE, targets, scores, title
+            continue
+        if parts:
+            content += [_element("h2", title), *parts]
+    title = f"{results['task']}: fine-tuning run"
+    write_bytes(directory / PAGE_FILE, _page(title, content))
+
+
+def _summary(results, count):
+    facts = [
+        ["held-out examples", count],
+        ["training examples", results["examples"]],
+        ["steps", results["steps"]],
+        ["started from", f"{results['preset']}, {results['started_from']}"],
+        ["seed", results["seed"]],
+    ]
+    metrics = [[name, value] for name, value in results["metrics"].items()]
+    return _table(["", ""], metrics + facts)
+
+
+def _course(directory, metric):
+    figures = [draw_curves([directory], name) for name in ("loss", metric)]
+    return [_picture(png(x), "values by step") for x in figures]
+
+
+def _answers(directory):
+    parts = []
+    for name, what in (
+        (CONFUSION_FILE, "confusion matrix"),
+        (REGRESSION_FILE, "predicted numbers against true ones"),
+        (ANSWERS_FILE, "F1 by the length of the true answer"),
+    ):
+        if (directory / name).is_file():
+            parts.append(_picture((directory / name).read_bytes(), what))
+    report = directory / REPORT_FILE
+    if report.is_file():
+        parts.append(_element("pre", report.read_text("utf-8")))
+    return parts
+
+
+def _probabilities(rows, found):
+    if "calibration_error" not in found:
+        return []
+    confidence = [max(row["probabilities"].values()) for row in rows]
+    figures = [_draw_calibration(confidence, [row["right"] for row in rows])]
+    if "positive" in found:
+        positive = found["positive"]
+        figures += _draw_ranked(
+            np.array([row["true_label"] == positive for row in rows]),
+            np.array([row["probabilities"][positive] for row in rows]),
         )
-        return
-    elif task.kind == "question_answering":
-        _write_official(directory, decoded)
-        by_length = answers_by_length(examples, decoded)
-        pictures.draw_answers(directory / ANSWERS_FILE, by_length, title)
-        return
-    else:
-        return
-    write_bytes(directory / REPORT_FILE, text.encode(errors="backslashreplace"))
+    names = ("calibration", "ROC curve", "precision and recall")
+    shown = [
+        _picture(png(figure), name)
+        for figure, name in zip(figures, names, strict=False)
+    ]
+    caption = "Calibration: numbers are those of the examples."
+    if "positive" in found:
+        caption += f" ROC, precision and recall are of {found['positive']}."
+    return [*shown, _element("p", caption, class_="caption")]
 
 
-def _write_official(directory, decoded):
-    """Write the files that the official scripts of SQuAD read, all or none."""
-    with contextlib.ExitStack() as stack:
-        for key, name in OFFICIAL_FILES.items():
-            by_id = {one["id"]: one[key] for one in decoded}
-            text = json.dumps(by_id, indent=4, ensure_ascii=False) + "\n"
-            file = stack.enter_context(written_whole(directory / name))
-            # Lone surrogates, as `json_line` writes them.
-            file.write_bytes(text.encode(errors="backslashreplace"))
+def _draw_calibration(confidence, right):
+    """Draw the share of right answers against the confidence.
+
+    Args: see `calibration_bins`.
+    """
+    mean, accuracy, count = calibration_bins(confidence, right)
+    figure, axes = _square("confidence", "share of right answers")
+    axes.plot([0, 1], [0, 1], color="#888888", linewidth=1)
+    axes.plot(mean, accuracy, marker="o")
+    for place in zip(mean, accuracy, count, strict=True):
+        axes.annotate(f"{place[2]:.0f}", place[:2], fontsize=7)
+    axes.set(xlim=(0, 1), ylim=(-0.03, 1.03))
+    return figure
 
 
-def answers_by_length(examples, decoded):
-    """F1 of answers to questions, by the words of the true answer.
+def _draw_ranked(is_positive, probability):
+    """Draw the ROC and the precision-recall curve of two classes.
 
-    Args:
-        examples: list of X QuestionExample; of several true answers, the first
-            counts for the length.
-        decoded: list of X dict of `answer`, "" where there is none.
+    Args: see `analysis.ranked`.
 
     Returns:
-        dict of number of words, such as "3 to 4", to (number of questions,
-        mean F1 in percent, of SQuAD's official script), shortest first, "none"
-        for questions without an answer. Lengths that do not occur are left out.
+        list of two figures.
     """
-    groups = {name: [] for name in (*_LENGTHS.values(), _LONGER)}
-    for example, one in zip(examples, decoded, strict=True):
-        words = 0
-        if example.answers and not example.is_impossible:
-            words = max(1, len(example.answers[0].text.split()))
-        names = (name for most, name in _LENGTHS.items() if words <= most)
-        groups[next(names, _LONGER)].append((example, one))
-    found = {}
-    for name, group in groups.items():
-        if group:
-            scores = scores_as_answered(*zip(*group, strict=True))
-            found[name] = len(group), scores["squad_f1_as_answered"]
-    return found
+    from sklearn.metrics import precision_recall_curve
+    from sklearn.metrics import roc_curve
+
+    false, true, _ = roc_curve(is_positive, probability)
+    roc, axes = _square("false positives, share", "true positives, share")
+    axes.plot([0, 1], [0, 1], color="#888888", linewidth=1)
+    axes.plot(false, true)
+    precision, recall, _ = precision_recall_curve(is_positive, probability)
+    other, axes = _square("recall", "precision")
+    axes.axhline(float(np.mean(is_positive)), color="#888888", linewidth=1)
+    axes.plot(recall, precision)
+    axes.set(xlim=(-0.03, 1.03), ylim=(-0.03, 1.03))
+    return [roc, other]
 
 
-def classes_text(targets, predictions, labels):
-    """Precision, recall and F1 of the classes that occur, by scikit-learn.
+def _square(xlabel, ylabel):
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(4, 4), layout="constrained")
+    axes = figure.subplots()
+    axes.set(xlabel=xlabel, ylabel=ylabel)
+    axes.grid(alpha=0.3)
+    return figure, axes
+
+
+def _errors(task, kind, examples, rows, labels):
+    """The worst errors, the worst first."""
+    sizes = [_size_of_error(row) for row in rows]
+    order = sorted(range(len(rows)), key=lambda i: (-sizes[i], i))
+    order = [i for i in order if sizes[i] > 0][:MOST_ERRORS]
+    if not order:
+        return []
+    shown = [_cells(rows[i]) for i in order]
+    influences = None
+    if task.kind in _OF_TEXTS:
+        weights = [_weights(rows[i], labels) for i in order]
+        influences = influence_of_words(
+            kind, [examples[i] for i in order], labels, weights
+        )
+    for cells, words in zip(
+        shown, influences or [None] * len(shown), strict=True
+    ):
+        if words is not None:
+            cells["words"] = _coloured(words)
+    header = list(dict.fromkeys(name for cells in shown for name in cells))
+    parts = [
+        _table(
+            [name.replace("_", " ") for name in header],
+            [[cells.get(name) for name in header] for cells in shown],
+        )
+    ]
+    if influences:
+        caption = (
+            "Words, as far as they were read: red ones speak for what was "
+            "predicted, green ones for what is true, by gradient times "
+            "embedding."
+        )
+        parts.insert(0, _element("p", caption, class_="caption"))
+    return parts
+
+
+def _size_of_error(row):
+    """float, above 0 for errors, and larger for worse ones."""
+    if "true_score" in row:
+        return abs(row["score"] - row["true_score"])
+    if "true_labels" in row:
+        return max(
+            abs((name in row["true_labels"]) - x)
+            * ((name in row["true_labels"]) != (name in row["labels"]))
+            for name, x in row["probabilities"].items()
+        )
+    if "true_answers" in row:
+        is_right = row["answer"] in (row["true_answers"] or [""])
+        return 0.0 if is_right else 1.0
+    if row.get("right", True):
+        return 0.0
+    if "tags" in row:
+        pairs = zip(row["tags"], row["true_tags"], strict=True)
+        return float(sum(a != b for a, b in pairs))
+    values = row.get("probabilities", [1.0])
+    return max(values.values() if isinstance(values, dict) else values)
+
+
+def _cells(row):
+    """dict of name to cell, of what an error shows."""
+    cells = {name: row[name] for name in _FIRST if name in row}
+    for name, value in row.items():
+        if name not in cells and name not in _LEFT_OUT:
+            cells[name] = value
+    probabilities = row.get("probabilities")
+    if isinstance(probabilities, dict) and "labels" in row:
+        cells["predicted_labels"] = row["labels"]
+        cells["probabilities"] = {
+            k: round(v, 3) for k, v in probabilities.items()
+        }
+    elif probabilities:
+        values = probabilities
+        if isinstance(probabilities, dict):
+            values = probabilities.values()
+        cells["probability"] = float(max(values))
+    return {name: _cut(value) for name, value in cells.items()}
+
+
+def _cut(value):
+    if isinstance(value, dict):
+        value = ", ".join(f"{k} {x}" for k, x in value.items())
+    elif isinstance(value, list):
+        value = ", ".join(map(str, value))
+    if isinstance(value, str) and len(value) > _MOST_CHARACTERS:
+        return value[:_MOST_CHARACTERS] + "…"
+    return value
+
+
+def _weights(row, labels):
+    """Weights of the logits whose sum speaks for the error."""
+    if "true_score" in row:
+        return float(np.sign(row["score"] - row["true_score"]))
+    if "true_labels" in row:
+        return [
+            float(name in row["labels"]) - float(name in row["true_labels"])
+            for name in labels
+        ]
+    return [
+        float(name == row["predicted_label"]) - float(name == row["true_label"])
+        for name in labels
+    ]
+
+
+def _coloured(words):
+    most = max((abs(x) for _, x in words), default=0.0) or 1.0
+    parts = []
+    for word, value in words:
+        colour = "214,39,40" if value > 0 else "44,160,44"
+        style = f"background: rgba({colour},{abs(value) / most * 0.7:.2f})"
+        parts += [_element("span", word, style=style), " "]
+    return _element("span", *parts)
+
+
+def _element(tag, *content, **attributes):
+    """An element of HTML.
 
     Args:
-        targets, predictions: [X] integers; [X, C] 0 or 1 of several classes.
-        labels: C names.
+        tag: str, its name.
+        *content: str, number or element each; None is left out.
+        **attributes: str, "class_" for "class".
 
     Returns:
-        str, a table with the accuracy and the averages.
+        xml.etree.ElementTree.Element.
     """
-    from sklearn.metrics import classification_report
+    attributes = {k.rstrip("_"): str(v) for k, v in attributes.items()}
+    made, last = ElementTree.Element(tag, attributes), None
+    for part in content:
+        if part is None:
+            continue
+        if isinstance(part, ElementTree.Element):
+            made.append(part)
+            last = part
+            continue
+        # What a browser would not show, or UTF-8 does not have.
+        text = _CONTROL.sub("\N{REPLACEMENT CHARACTER}", str(part))
+        if last is None:
+            made.text = (made.text or "") + text
+        else:
+            last.tail = (last.tail or "") + text
+    return made
 
-    occur = np.union1d(targets, predictions)
-    if np.ndim(targets) == 2:
-        occur = np.flatnonzero((targets + predictions).any(axis=0))
-        if not len(occur):
-            return "there are no classes, and none are predicted\n"
-    return classification_report(
-        targets,
-        predictions,
-        labels=occur,
-        target_names=[str(labels[place]) for place in occur],
-        digits=3,
-        zero_division=0,
+
+def _table(header, rows):
+    """A table.
+
+    Args:
+        header: list of str.
+        rows: list of lists of cells: str, number (on the right), element.
+    """
+    return _element(
+        "table",
+        _element("tr", *(_element("th", name) for name in header)),
+        *(_element("tr", *map(_cell, row)) for row in rows),
     )
 
 
-def entities_text(targets, predictions):
-    """Precision, recall and F1 of the types of entities, by seqeval.
+def _cell(value):
+    if isinstance(value, float):
+        return _element("td", f"{value:.4g}", class_="number")
+    if isinstance(value, int) and not isinstance(value, bool):
+        return _element("td", f"{value:,}", class_="number")
+    return _element("td", value, class_="text")
+
+
+def _picture(data, alternative):
+    """An inline picture.
 
     Args:
-        targets, predictions: lists of lists of tags.
-
-    Returns:
-        str, a table with the averages.
+        data: bytes of a PNG.
+        alternative: str, what is to be seen there.
     """
-    from seqeval.metrics import classification_report
-    from seqeval.metrics.sequence_labeling import get_entities
+    source = "data:image/png;base64," + base64.b64encode(data).decode()
+    return _element("img", src=source, alt=alternative)
 
-    from xlnet_tf.tasks.metrics import entity_tags
 
-    both = entity_tags(targets, predictions)
-    if not any(map(get_entities, both)):
-        return "there are no entities, and none are predicted\n"
-    return classification_report(*both, digits=3, zero_division=0)
+def _page(title, content):
+    """A whole page, bytes.
+
+    Args:
+        title: str.
+        content: list of elements.
+    """
+    head = _element(
+        "head",
+        _element("meta", charset="utf-8"),
+        _element(
+            "meta", **{"http-equiv": "Content-Security-Policy"}, content=_POLICY
+        ),
+        _element("title", title),
+        _element("style", _STYLE),
+    )
+    body = _element("body", _element("h1", title), *content)
+    root = _element("html", head, body, lang="en")
+    text = ElementTree.tostring(root, encoding="unicode", method="html")
+    return f"<!DOCTYPE html>\n{text}\n".encode()

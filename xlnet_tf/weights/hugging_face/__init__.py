@@ -1,7 +1,7 @@
 """Hugging Face's directories: one source for each type of model."""
 
 from data_pipeline.base.files import read_json_object
-from xlnet_tf.config import is_bert
+from xlnet_tf.config.bert import is_bert
 from xlnet_tf.weights.hugging_face.bert import BertSource
 from xlnet_tf.weights.hugging_face.mpnet import MPNetSource
 from xlnet_tf.weights.hugging_face.source import CONFIG_FILE

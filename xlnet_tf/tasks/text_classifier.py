@@ -11,10 +11,10 @@ import numpy as np
 from keras import ops
 
 from xlnet_tf.tasks import metrics
-from xlnet_tf.tasks.classification.labels import checked_labels
-from xlnet_tf.tasks.classification.labels import class_numbers
-from xlnet_tf.tasks.classification.labels import finite_numbers
-from xlnet_tf.tasks.classification.labels import numbered_weights
+from xlnet_tf.tasks.class_labels import checked_labels
+from xlnet_tf.tasks.class_labels import class_numbers
+from xlnet_tf.tasks.class_labels import finite_numbers
+from xlnet_tf.tasks.class_labels import numbered_weights
 from xlnet_tf.tasks.kind import TaskOfTexts
 from xlnet_tf.tasks.long_documents import SequenceTask
 from xlnet_tf.tasks.losses import SquaredError

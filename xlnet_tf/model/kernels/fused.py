@@ -15,6 +15,8 @@ import keras
 
 from xlnet_tf.model.kernels import memory_efficient
 
+# The folder of the kernels, imported where they are used: they import JAX.
+_PALLAS = "xlnet_tf.model.kernels.pallas"
 # "tpu" or "gpu", to compute its kernel in Pallas' interpreter, or to compile it
 # for such a chip, on a machine that has none. For tests and benchmarks.
 INTERPRET = None
@@ -72,7 +74,7 @@ def _tensorflow_devices():
 def _kernel():
     """Module of the kernel of this process's chip, which may be pretended."""
     platform = INTERPRET or COMPILE_FOR or _accelerator()
-    return importlib.import_module(f"{__name__}.{platform}")
+    return importlib.import_module(f"{_PALLAS}.{platform}")
 
 
 def why_unsupported(query_shape, num_tokens, num_keys, dtype):

@@ -12,9 +12,9 @@ import numpy as np
 from data_pipeline.base.limits import shown
 from xlnet_tf.config.fields import checked_rate
 from xlnet_tf.tasks import metrics
-from xlnet_tf.tasks.classification.labels import are_rows
-from xlnet_tf.tasks.classification.texts import TextClassification
-from xlnet_tf.tasks.classification.texts import XLNetTextClassifier
+from xlnet_tf.tasks.class_labels import are_rows
+from xlnet_tf.tasks.text_classifier import TextClassification
+from xlnet_tf.tasks.text_classifier import XLNetTextClassifier
 
 
 @keras.saving.register_keras_serializable(package="xlnet_tf")

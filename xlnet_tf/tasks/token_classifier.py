@@ -13,9 +13,9 @@ from keras import ops
 from xlnet_tf.config.fields import checked_rate
 from xlnet_tf.preprocessing.strings import is_raw
 from xlnet_tf.preprocessing.tokens import XLNetTokenClassifierPreprocessor
-from xlnet_tf.tasks.classification.labels import check_tag_counts
-from xlnet_tf.tasks.classification.labels import checked_labels
-from xlnet_tf.tasks.classification.labels import tag_numbers
+from xlnet_tf.tasks.class_labels import check_tag_counts
+from xlnet_tf.tasks.class_labels import checked_labels
+from xlnet_tf.tasks.class_labels import tag_numbers
 from xlnet_tf.tasks.heads import TokenHead
 from xlnet_tf.tasks.kind import TaskKind
 from xlnet_tf.tasks.losses import class_loss

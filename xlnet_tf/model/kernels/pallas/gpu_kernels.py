@@ -1,4 +1,4 @@
-"""Bodies of the Pallas kernels: forward, and two for the gradient.
+"""Bodies of the Pallas kernels of a GPU: forward, and two for the gradient.
 
 Forward, a program computes some rows of a head, tile by tile of their keys. For
 the gradients of keys and values it computes some keys, tile by tile of the
@@ -6,29 +6,109 @@ rows, and writes the gradient of the scores, from which another kernel takes
 that of the queries. No two programs add to one sum, so that no result depends
 on their order.
 
+`plain.py` has the equations. Scores by distance come from memory, where the
+relative shift costs nothing: it is in the address. A row's score for key k is
+at `start + k`.
+
 Shapes: Q rows, K keys, H head dim; X rows and Y keys of a tile; F scores by
 distance of the rows of a block, J blocks.
 """
+
+from typing import Any
+from typing import NamedTuple
 
 import jax.numpy as jnp
 from jax import lax
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton
 
-from xlnet_tf.model.kernels.fused.gpu import tiles
+from xlnet_tf.model import dropout
 from xlnet_tf.model.kernels.scores import MASKED_SCORE
+
+# Bits of a word of masks.
+BITS = 32
+
+
+class Sizes(NamedTuple):
+    """Static sizes and settings of a call, for its kernels.
+
+    Attributes:
+        num_rows, num_keys, head_dim: ints, Q, K and H.
+        rows_of_block: int, rows whose scores by distance lie in one piece.
+        unused_distances: int, distances of a row that no key has.
+        early_rows, early_keys: ints, so many first rows see no key behind so
+            many; 0 and K if nothing is known.
+        has_mask, has_segments: bools, whether they were given.
+        dropout: float, rate on the probabilities.
+        tile_rows, tile_keys: ints, X and Y.
+        interpret: bool, whether to compute without a GPU.
+    """
+
+    num_rows: int
+    num_keys: int
+    head_dim: int
+    rows_of_block: int
+    unused_distances: int
+    early_rows: int
+    early_keys: int
+    has_mask: bool
+    has_segments: bool
+    dropout: float
+    tile_rows: int
+    tile_keys: int
+    interpret: bool
+
+    @property
+    def width(self):
+        """int, scores by distance of a row."""
+        return self.num_keys + self.unused_distances
+
+    @property
+    def words_of_tile(self):
+        """int, words that hold a mask of a row for the keys of a tile."""
+        return self.tile_keys // BITS
+
+
+class Inputs(NamedTuple):
+    """References to what the kernels read, of one head of an example.
+
+    Where a program computes rows these are X of the Q rows and all keys; where
+    it computes keys, all rows and Y of the K keys.
+
+    Attributes:
+        query: [Q, H], with the content bias, scaled.
+        difference: float32 [Q], the score of a key in another segment minus
+            that of a key in the same.
+        key, value: [K, H].
+        by_distance: [F], scores by distance of the rows of a block, or
+            [J, F] of all blocks.
+        starts: int32 [Q], where those of a row begin in F, for key 0.
+        visible, other: uint32 [K / 32, Q], a bit for each key: the row may
+            attend to it; it is of another segment.
+        hashes: uint32 [Q], of dropout's mask.
+    """
+
+    query: Any
+    difference: Any
+    key: Any
+    value: Any
+    by_distance: Any
+    starts: Any
+    visible: Any
+    other: Any
+    hashes: Any
 
 
 def forward_kernel(*references, sizes):
     """Attended values of X rows, and the logarithm of their sum of weights.
 
     Args:
-        *references: of `tiles.Inputs`; then results: `output` [X, H] and
+        *references: of `Inputs`; then results: `output` [X, H] and
             `log_sum`, float32 [X].
-        sizes: tiles.Sizes.
+        sizes: Sizes.
     """
     *references, output, log_sum = references
-    inputs = tiles.Inputs(*references)
+    inputs = Inputs(*references)
     rows, starts = pl.ds(0, sizes.tile_rows), inputs.starts[...]
     hashes = inputs.hashes[...]
 
@@ -36,8 +116,8 @@ def forward_kernel(*references, sizes):
         attended, largest, total = sums
         first = index * sizes.tile_keys
         keys = pl.ds(first, sizes.tile_keys)
-        where = tiles.addresses(starts, first, sizes)
-        scores = tiles.scores(
+        where = _addresses(starts, first, sizes)
+        scores = _scores(
             inputs,
             rows,
             inputs.key[keys, :],
@@ -49,10 +129,10 @@ def forward_kernel(*references, sizes):
         weights = jnp.exp(scores - new[:, None])
         shrink = jnp.exp(largest - new)
         total = total * shrink + jnp.sum(weights, axis=1)
-        weights = tiles.kept(weights, hashes, first, sizes)
+        weights = _drop(weights, hashes, first, sizes)
         values = inputs.value[keys, :]
         attended = attended * shrink[:, None]
-        attended += tiles.product(weights.astype(values.dtype), values)
+        attended += _product(weights.astype(values.dtype), values)
         return attended, new, total
 
     attended, largest, total = lax.fori_loop(
@@ -76,13 +156,13 @@ def key_gradients_kernel(*references, sizes):
     """Gradients of Y keys and values, and of the scores of all rows for them.
 
     Args:
-        *references: of `tiles.Inputs`; of rows `upstream` [Q, H], `log_sum` and
+        *references: of `Inputs`; of rows `upstream` [Q, H], `log_sum` and
             `mean`, float32 [Q], the sum of upstream x output; then results:
             `key_gradient`, `value_gradient` [Y, H] and `score_gradient`
             [J, F], where the scores by distance are; 0 for distances of no key.
-        sizes: tiles.Sizes.
+        sizes: Sizes.
     """
-    inputs = tiles.Inputs(*references[:9])
+    inputs = Inputs(*references[:9])
     upstream, log_sum, mean, *results = references[9:]
     key_gradient, value_gradient, score_gradient = results
     first_key = pl.program_id(0) * sizes.tile_keys
@@ -96,9 +176,9 @@ def key_gradients_kernel(*references, sizes):
     def add(index, sums):
         of_key, of_value = sums
         rows = _rows(begin + index, sizes)
-        where = tiles.addresses(inputs.starts[rows], first_key, sizes)
+        where = _addresses(inputs.starts[rows], first_key, sizes)
         block = _block(rows, sizes)
-        scores = tiles.scores(
+        scores = _scores(
             inputs,
             rows,
             keys,
@@ -107,17 +187,17 @@ def key_gradients_kernel(*references, sizes):
             sizes,
         )
         weights = jnp.exp(scores - log_sum[rows][:, None])
-        keep = tiles.kept(
+        keep = _drop(
             jnp.ones_like(weights), inputs.hashes[rows], first_key, sizes
         )
         above = upstream[rows, :]
         kept = (weights * keep).astype(above.dtype)
-        of_value += tiles.product(kept.T, above)
-        gradient = tiles.product(above, values.T) * keep
+        of_value += _product(kept.T, above)
+        gradient = _product(above, values.T) * keep
         gradient = weights * (gradient - mean[rows][:, None])
         gradient = gradient.astype(keys.dtype)
         triton.store(score_gradient.at[block, where], gradient)
-        of_key += tiles.product(gradient.T, inputs.query[rows, :])
+        of_key += _product(gradient.T, inputs.query[rows, :])
         return of_key, of_value
 
     zeros = jnp.zeros((sizes.tile_keys, sizes.head_dim), jnp.float32)
@@ -135,7 +215,7 @@ def _clear(score_gradient, starts, first_key, begin, sizes):
 
     def clear_keys(index, _):
         rows = _rows(index, sizes)
-        where = tiles.addresses(starts[rows], first_key, sizes)
+        where = _addresses(starts[rows], first_key, sizes)
         triton.store(score_gradient.at[_block(rows, sizes), where], zeros)
 
     def clear_unused(index, _):
@@ -170,27 +250,27 @@ def query_gradients_kernel(
     """Gradients of X rows of the queries.
 
     Args:
-        key, starts, other: references as of `tiles.Inputs`.
+        key, starts, other: references as of `Inputs`.
         score_gradient: [F], of `key_gradients_kernel`.
         query_gradient: [X, H], a result.
         difference_gradient: float32 [X], a result.
-        sizes: tiles.Sizes.
+        sizes: Sizes.
     """
     rows, begins = pl.ds(0, sizes.tile_rows), starts[...]
 
     def add(index, sums):
         of_query, of_difference = sums
         first = index * sizes.tile_keys
-        where = tiles.addresses(begins, first, sizes)
+        where = _addresses(begins, first, sizes)
         gradient = triton.load(score_gradient.at[where])
         if sizes.has_segments:
-            is_other = tiles.load_bits(
+            is_other = _load_bits(
                 other, rows, index * sizes.words_of_tile, sizes
             )
             of_other = jnp.where(is_other, gradient.astype(jnp.float32), 0.0)
             of_difference += jnp.sum(of_other, axis=1)
         keys = key[pl.ds(first, sizes.tile_keys), :]
-        of_query += tiles.product(gradient, keys)
+        of_query += _product(gradient, keys)
         return of_query, of_difference
 
     of_query, of_difference = lax.fori_loop(
@@ -226,3 +306,83 @@ def _num_tiles(index, sizes):
     # Triton takes no `where` of two ints.
     fewer = count - sizes.early_keys // sizes.tile_keys
     return count - fewer * is_early.astype(jnp.int32)
+
+
+def _product(left, right):
+    """[X, H] x [H, Y] -> float32 [X, Y], as precise as JAX's other products."""
+    return jnp.dot(left, right, preferred_element_type=jnp.float32)
+
+
+def _addresses(starts, first_key, sizes):
+    """int32 [X, Y], where the scores by distance of a tile are."""
+    keys = first_key + jnp.arange(sizes.tile_keys, dtype=jnp.int32)
+    return starts[:, None] + keys[None, :]
+
+
+def _load_bits(words, rows, first_word, sizes):
+    """Load the mask of a tile.
+
+    Args:
+        words: reference to uint32 [words, rows], a bit for each key.
+        rows: pl.ds, X of them.
+        first_word: int or scalar, that of the first key.
+        sizes: Sizes.
+
+    Returns:
+        bool [X, Y].
+    """
+    column = jnp.arange(sizes.tile_keys, dtype=jnp.int32)[None, :]
+    found = words[first_word, rows][:, None]
+    for number in range(1, sizes.words_of_tile):
+        following = words[first_word + number, rows][:, None]
+        found = jnp.where(column >= number * BITS, following, found)
+    place = (column & (BITS - 1)).astype(jnp.uint32)
+    return (found & (jnp.uint32(1) << place)) != 0
+
+
+def _scores(inputs, rows, key, by_distance, first_word, sizes):
+    """Scores of a tile.
+
+    Args:
+        inputs: Inputs.
+        rows: pl.ds, X of the rows that they hold.
+        key: [Y, H].
+        by_distance: [X, Y], scores by distance, of these keys.
+        first_word: int or scalar, of the masks that they hold.
+        sizes: Sizes.
+
+    Returns:
+        float32 [X, Y].
+    """
+    found = _product(inputs.query[rows, :], key.T)
+    found += by_distance.astype(jnp.float32)
+    if sizes.has_segments:
+        is_other = _load_bits(inputs.other, rows, first_word, sizes)
+        difference = inputs.difference[rows][:, None]
+        found += jnp.where(is_other, difference, 0.0)
+    if sizes.has_mask:
+        is_visible = _load_bits(inputs.visible, rows, first_word, sizes)
+        found = jnp.where(is_visible, found, MASKED_SCORE)
+    return found
+
+
+def _drop(weights, hashes, first_key, sizes):
+    """Weights that dropout keeps, scaled; `dropout.keep_mask` of a tile."""
+    if not sizes.dropout:
+        return weights
+    column = first_key + jnp.arange(sizes.tile_keys, dtype=jnp.int32)
+    column = column.astype(jnp.uint32) * jnp.uint32(dropout.GOLDEN)
+    bits = _mix(hashes[:, None] + column[None, :])
+    keep = bits >= jnp.uint32(dropout.least_kept(sizes.dropout))
+    return jnp.where(keep, weights * (1 / (1 - sizes.dropout)), 0.0)
+
+
+def _mix(bits):
+    """The mixer of `dropout`."""
+
+    def shifted(bits, amount):
+        return bits ^ lax.shift_right_logical(bits, jnp.uint32(amount))
+
+    bits = shifted(bits, 16) * jnp.uint32(dropout.MULTIPLIER_1)
+    bits = shifted(bits, 15) * jnp.uint32(dropout.MULTIPLIER_2)
+    return shifted(bits, 16)

@@ -1,1 +1,0 @@
-"""Classes of texts and of words, and numbers for texts."""

@@ -1,1 +1,0 @@
-"""Sequence to sequence: the task, and the inputs in which it predicts."""

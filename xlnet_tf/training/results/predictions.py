@@ -1,0 +1,365 @@
+"""Predictions as JSON lines, and the tables and pictures of each kind of task.
+
+Shapes: X examples, C classes.
+"""
+
+import contextlib
+import io
+import json
+import re
+import warnings
+
+import numpy as np
+
+from data_pipeline.base.command_line import warnings_in_a_line
+from data_pipeline.base.files import as_path
+from data_pipeline.base.files import json_line
+from data_pipeline.base.files import write_bytes
+from data_pipeline.base.files import written_whole
+from data_pipeline.tasks.examples import QuestionExample
+from xlnet_tf.tasks.multi_label_classifier import multi_hot
+from xlnet_tf.tasks.squad import scores_as_answered
+
+PREDICTIONS_FILE = "predictions.jsonl"
+REPORT_FILE = "report.txt"
+CONFUSION_FILE = "confusion_matrix.png"
+REGRESSION_FILE = "scores.png"
+ANSWERS_FILE = "answers.png"
+# Key in an answer to a question -> file that SQuAD's scripts read.
+OFFICIAL_FILES = {
+    "answer": "predictions.json",
+    "n_best": "nbest_predictions.json",
+    "no_answer_odds": "null_odds.json",
+}
+# Most words of a true answer -> name in the picture.
+_LENGTHS = {0: "none", 1: "1", 2: "2", 4: "3 to 4", 8: "5 to 8"}
+_LONGER = "9 or more"
+_MOST_COUNTED_CLASSES = 40
+_LONGEST_NAME = 28  # letters on an axis
+
+# Fields of examples that are shown.
+_CONTENT = ("text", "text_pair", "question", "options", "query", "source")
+# Field of an example that holds the truth, key of its prediction in
+# `Task.decode`, and name under which the truth is shown.
+_TRUTHS = (
+    ("label", "label", "true_label"),
+    ("label", "labels", "true_labels"),
+    ("label", "score", "true_score"),
+    ("relevance", "score", "true_relevance"),
+    ("tags", "tags", "true_tags"),
+    ("answer", "answer", "true_answer"),
+    ("target", "text", "true_text"),
+)
+
+
+def write_predictions(file, predictions):
+    """Write JSON lines, whole or not at all.
+
+    Args:
+        file: path.
+        predictions: list of dict.
+    """
+    write_bytes(file, "".join(map(json_line, predictions)).encode())
+
+
+def prediction_rows(examples, decoded):
+    """Answers beside what they answer, and beside the truth where it is known.
+
+    Args:
+        examples: list of X examples.
+        decoded: list of X dicts, of `Task.decode`.
+
+    Returns:
+        list of X dicts: the place, `row` of a file or else `where`; the
+        content of the example, such as `text`; what is true, such as
+        `true_label`; `predicted_label`, and whether what was predicted is
+        `right`; then all that `Task.decode` gives.
+    """
+    return [
+        {**_shown(example, one), **one}
+        for example, one in zip(examples, decoded, strict=True)
+    ]
+
+
+def _shown(example, one):
+    """Content and truth of an example, dict of JSON values."""
+    found = {}
+    row = re.fullmatch(r".*, row (\d+)", example.where, re.DOTALL)
+    if row:
+        found["row"] = int(row[1])
+    elif example.where:
+        found["where"] = example.where
+    fields = {
+        name: list(value) if isinstance(value, tuple) else value
+        for name, value in example._asdict().items()
+    }
+    for name in _CONTENT:
+        if fields.get(name) not in (None, "", []):
+            found[name] = fields[name]
+    for name, answer, truth in _TRUTHS:
+        true = fields.get(name)
+        if answer not in one:
+            continue
+        if true is not None:
+            found[truth] = str(true) if answer == "label" else true
+        if answer == "label":
+            found["predicted_label"] = one["label"]
+        if true is not None and answer != "score":
+            found["right"] = one[answer] == found[truth]
+            if answer == "labels":  # in any order
+                found["right"] = set(one[answer]) == set(found[truth])
+    if isinstance(example, QuestionExample):
+        if example.answers or example.is_impossible:
+            found["true_answers"] = [x.text for x in example.answers]
+    return found
+
+
+def write_report(directory, task, examples, decoded, labels=None):
+    """Write the tables and pictures of answers that a kind of task has.
+
+    Args:
+        directory: path.
+        task: TaskSpec.
+        examples: list of X examples with labels.
+        decoded: list of X dicts, of `Task.decode`.
+        labels: tuple of C str, the classes, or None.
+    """
+    directory, title = as_path(directory), f"{task.name}, held out"
+    if task.kind == "classification":
+        places = {label: place for place, label in enumerate(labels)}
+        both = (
+            np.array([places[str(x.label)] for x in examples]),
+            np.array([places[one["label"]] for one in decoded]),
+        )
+        with warnings_in_a_line():
+            has_names = draw_confusion(
+                directory / CONFUSION_FILE, *both, labels, title
+            )
+        if not has_names:
+            labels = [f"{i} {name}" for i, name in enumerate(labels)]
+        text = classes_text(*both, labels)
+    elif task.kind == "multi_label":
+        targets, chosen, _ = multi_hot(examples, decoded)
+        text = classes_text(targets, chosen, list(decoded[0]["probabilities"]))
+    elif task.kind == "token_classification":
+        tags = [list(x.tags) for x in examples], [x["tags"] for x in decoded]
+        text = entities_text(*tags)
+    elif task.kind == "regression":
+        targets = [float(x.label) for x in examples]
+        scores = [one["score"] for one in decoded]
+        draw_regression(directory / REGRESSION_FILE, targets, scores, title)
+        return
+    elif task.kind == "question_answering":
+        _write_official(directory, decoded)
+        by_length = answers_by_length(examples, decoded)
+        draw_answers(directory / ANSWERS_FILE, by_length, title)
+        return
+    else:
+        return
+    write_bytes(directory / REPORT_FILE, text.encode(errors="backslashreplace"))
+
+
+def _write_official(directory, decoded):
+    """Write the files that the official scripts of SQuAD read, all or none."""
+    with contextlib.ExitStack() as stack:
+        for key, name in OFFICIAL_FILES.items():
+            by_id = {one["id"]: one[key] for one in decoded}
+            text = json.dumps(by_id, indent=4, ensure_ascii=False) + "\n"
+            file = stack.enter_context(written_whole(directory / name))
+            # Lone surrogates, as `json_line` writes them.
+            file.write_bytes(text.encode(errors="backslashreplace"))
+
+
+def answers_by_length(examples, decoded):
+    """F1 of answers to questions, by the words of the true answer.
+
+    Args:
+        examples: list of X QuestionExample; of several true answers, the first
+            counts for the length.
+        decoded: list of X dict of `answer`, "" where there is none.
+
+    Returns:
+        dict of number of words, such as "3 to 4", to (number of questions,
+        mean F1 in percent, of SQuAD's official script), shortest first, "none"
+        for questions without an answer. Lengths that do not occur are left out.
+    """
+    groups = {name: [] for name in (*_LENGTHS.values(), _LONGER)}
+    for example, one in zip(examples, decoded, strict=True):
+        words = 0
+        if example.answers and not example.is_impossible:
+            words = max(1, len(example.answers[0].text.split()))
+        names = (name for most, name in _LENGTHS.items() if words <= most)
+        groups[next(names, _LONGER)].append((example, one))
+    found = {}
+    for name, group in groups.items():
+        if group:
+            scores = scores_as_answered(*zip(*group, strict=True))
+            found[name] = len(group), scores["squad_f1_as_answered"]
+    return found
+
+
+def classes_text(targets, predictions, labels):
+    """Precision, recall and F1 of the classes that occur, by scikit-learn.
+
+    Args:
+        targets, predictions: [X] integers; [X, C] 0 or 1 of several classes.
+        labels: C names.
+
+    Returns:
+        str, a table with the accuracy and the averages.
+    """
+    from sklearn.metrics import classification_report
+
+    occur = np.union1d(targets, predictions)
+    if np.ndim(targets) == 2:
+        occur = np.flatnonzero((targets + predictions).any(axis=0))
+        if not len(occur):
+            return "there are no classes, and none are predicted\n"
+    return classification_report(
+        targets,
+        predictions,
+        labels=occur,
+        target_names=[str(labels[place]) for place in occur],
+        digits=3,
+        zero_division=0,
+    )
+
+
+def entities_text(targets, predictions):
+    """Precision, recall and F1 of the types of entities, by seqeval.
+
+    Args:
+        targets, predictions: lists of lists of tags.
+
+    Returns:
+        str, a table with the averages.
+    """
+    from seqeval.metrics import classification_report
+    from seqeval.metrics.sequence_labeling import get_entities
+
+    from xlnet_tf.tasks.metrics import entity_tags
+
+    both = entity_tags(targets, predictions)
+    if not any(map(get_entities, both)):
+        return "there are no entities, and none are predicted\n"
+    return classification_report(*both, digits=3, zero_division=0)
+
+
+def draw_confusion(file, targets, predictions, labels, title):
+    """Draw the confusion matrix; up to 40 classes with its counts.
+
+    A cell is as dark as its share of the examples of the true class.
+    Matplotlib takes the letters of the names from the families of its setting
+    `font.family`. Where these lack one, classes are shown by their numbers.
+
+    Args:
+        file: path of the PNG to write, whole or not at all.
+        targets, predictions: [X] integers.
+        labels: C names.
+        title: str.
+
+    Returns:
+        bool, whether the names of the classes were drawn.
+    """
+    from matplotlib import rc_context
+    from matplotlib.figure import Figure
+    from sklearn.metrics import ConfusionMatrixDisplay
+    from sklearn.metrics import confusion_matrix
+
+    places = range(len(labels))
+    with warnings.catch_warnings():  # of one class; the run has said so
+        warnings.filterwarnings("ignore", message="A single label was found")
+        counts = confusion_matrix(targets, predictions, labels=places)
+    # Of a class that does not occur, each share is 0.
+    shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
+
+    def draw(names):
+        # A name may hold a "$", which is no formula.
+        with rc_context({"text.parse_math": False, "font.size": 7}):
+            side = 2.5 + 0.26 * len(names)
+            figure = Figure(figsize=(side + 1, side), layout="constrained")
+            shown = ConfusionMatrixDisplay(shares, display_labels=names).plot(
+                ax=figure.subplots(),
+                include_values=len(names) <= _MOST_COUNTED_CLASSES,
+                cmap="Blues",
+                im_kw={"vmin": 0, "vmax": 1},
+                xticks_rotation="vertical",
+            )
+            for place, text in np.ndenumerate(shown.text_):
+                if text is not None:
+                    text.set_text(f"{counts[place]}")
+            figure.axes[0].set_title(title, loc="left")
+            return png(figure)
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        picture = draw([_shortened(str(label)) for label in labels])
+    has_names = not any("missing from font" in str(x.message) for x in caught)
+    if not has_names:
+        warnings.warn(
+            f"no font has all letters of the names of the classes, so "
+            f"{file.name} shows their numbers. Name a font that has them in "
+            "Matplotlib's setting `font.family`.",
+            stacklevel=2,
+        )
+        picture = draw([str(place) for place in places])
+    write_bytes(file, picture)
+    return has_names
+
+
+def draw_regression(file, targets, predictions, title):
+    """Draw predicted numbers against true ones.
+
+    Args:
+        file: path of the PNG to write, whole or not at all.
+        targets, predictions: [X] numbers.
+        title: str.
+    """
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(5, 5), layout="constrained")
+    axes = figure.subplots()
+    axes.axline((targets[0], targets[0]), slope=1, color="#888888", zorder=0)
+    axes.scatter(targets, predictions, s=12, alpha=0.5)
+    axes.set(xlabel="true value", ylabel="predicted value")
+    axes.set_title(title, loc="left", parse_math=False)
+    write_bytes(file, png(figure))
+
+
+def draw_answers(file, by_length, title):
+    """Draw the F1 of answers to questions by the length of the true answer.
+
+    Args:
+        file: path of the PNG to write, whole or not at all.
+        by_length: dict of str, a number of words, to (number of questions,
+            F1 in percent).
+        title: str.
+    """
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(5, 3.2), layout="constrained")
+    axes = figure.subplots()
+    bars = axes.bar(list(by_length), [f1 for _, f1 in by_length.values()])
+    counts = [f"{count:,}" for count, _ in by_length.values()]
+    axes.bar_label(bars, counts, fontsize=7)
+    axes.set(
+        xlabel="words of the true answer (above: number of questions)",
+        ylabel="F1, percent",
+        ylim=(0, 105),
+    )
+    axes.set_title(title, loc="left", parse_math=False)
+    write_bytes(file, png(figure))
+
+
+def _shortened(name):
+    if len(name) <= _LONGEST_NAME:
+        return name
+    half = _LONGEST_NAME // 2
+    return f"{name[:half]}…{name[1 - half :]}"
+
+
+def png(figure):
+    """A matplotlib.figure.Figure as bytes of a PNG."""
+    data = io.BytesIO()
+    figure.savefig(data, format="png", dpi=150)
+    return data.getvalue()
