@@ -28,10 +28,10 @@ from xlnet_tf.model.kernels.distances import EncodedDistances
 from xlnet_tf.model.kernels.distances import encode_distances
 from xlnet_tf.model.kernels.distances import project_distances
 from xlnet_tf.model.kernels.plain import attention_weights
-from xlnet_tf.model.lora import AdaptableEinsumDense
 from xlnet_tf.model.masks import attention_mask
 from xlnet_tf.model.masks import other_segment
 from xlnet_tf.model.sizes import sizes_of
+from xlnet_tf.weights.lora.layers import AdaptableEinsumDense
 
 
 @dataclasses.dataclass(frozen=True)

@@ -13,17 +13,17 @@ from xlnet_tf.model.dropout import seed_of_replica
 from xlnet_tf.model.inputs import check_data_set
 from xlnet_tf.model.inputs import check_values
 from xlnet_tf.model.inputs import refuse_arguments
-from xlnet_tf.weights.adapters import load_adapters
-from xlnet_tf.weights.adapters import save_adapters
+from xlnet_tf.weights.layer_paths import layers_by_path
+from xlnet_tf.weights.layer_paths import set_trainable
 from xlnet_tf.weights.layer_state import STATE_KEYS
 from xlnet_tf.weights.layer_state import layer_state
-from xlnet_tf.weights.layer_state import layers_by_path
 from xlnet_tf.weights.layer_state import restore_layer_state
-from xlnet_tf.weights.layer_state import set_trainable
-from xlnet_tf.weights.lora import adaptable_layers
-from xlnet_tf.weights.lora import config_without_lora
-from xlnet_tf.weights.lora import copy_merged
-from xlnet_tf.weights.lora import enable_lora
+from xlnet_tf.weights.lora.files import load_adapters
+from xlnet_tf.weights.lora.files import save_adapters
+from xlnet_tf.weights.lora.model import adaptable_layers
+from xlnet_tf.weights.lora.model import config_without_lora
+from xlnet_tf.weights.lora.model import copy_merged
+from xlnet_tf.weights.lora.model import enable_lora
 from xlnet_tf.weights.preset import Preset
 from xlnet_tf.weights.preset import split_overrides
 

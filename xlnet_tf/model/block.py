@@ -7,8 +7,8 @@ import keras
 
 from xlnet_tf.model.attention import RelativeAttention
 from xlnet_tf.model.dropout import dropouts
-from xlnet_tf.model.lora import AdaptableDense
 from xlnet_tf.model.sizes import sizes_of
+from xlnet_tf.weights.lora.layers import AdaptableDense
 
 
 class PostNormBlock(keras.layers.Layer):
