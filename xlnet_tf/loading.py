@@ -20,7 +20,7 @@ from data_pipeline.base.limits import in_a_line
 from data_pipeline.base.limits import most_expanded
 from data_pipeline.base.models import as_model_path
 from xlnet_tf.model.backbones import BACKBONES
-from xlnet_tf.model.base_model import BaseBackbone
+from xlnet_tf.model.base_backbone import Backbone
 from xlnet_tf.model.memory import StatefulMemory
 from xlnet_tf.objectives.pretrainer import XLNetPretrainer
 from xlnet_tf.tasks.choices import XLNetMultipleChoice
@@ -68,7 +68,7 @@ _UNFIT = (
     ValueError,
 )
 # Layers of this library that a file may name.
-_LAYERS = (BaseBackbone, Task, StatefulMemory)
+_LAYERS = (Backbone, Task, StatefulMemory)
 
 # Every class of model, by its name.
 MODELS = {
@@ -270,7 +270,7 @@ def _num_parameters(objects):
     """
     counts, widths = [], [0]
     for cls, config in objects:
-        if issubclass(cls, BaseBackbone):
+        if issubclass(cls, Backbone):
             names = cls.config_class.field_names()
             backbone = cls.config_class.from_dict(
                 {k: v for k, v in config.items() if k in names}

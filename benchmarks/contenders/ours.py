@@ -15,8 +15,6 @@ from xlnet_tf import BertConfig
 from xlnet_tf import XLNetBackbone
 from xlnet_tf import XLNetConfig
 from xlnet_tf import XLNetTextClassifier
-from xlnet_tf.model.lora import AdaptableDense
-from xlnet_tf.model.lora import AdaptableEinsumDense
 from xlnet_tf.objectives import OBJECTIVES
 from xlnet_tf.optimizer import AdamW
 from xlnet_tf.training import pretrain
@@ -25,6 +23,8 @@ from xlnet_tf.training.devices import make_strategy
 from xlnet_tf.training.on_tensorflow import Steps
 from xlnet_tf.training.on_tensorflow import make_memory
 from xlnet_tf.training.settings import PretrainingSettings
+from xlnet_tf.weights.lora.layers import AdaptableDense
+from xlnet_tf.weights.lora.layers import AdaptableEinsumDense
 
 FRAMEWORK = "tensorflow"
 

@@ -10,8 +10,8 @@ import numpy as np
 import tensorflow as tf
 from keras.backend import is_float_dtype
 
-from xlnet_tf.weights.lora import config_without_lora
-from xlnet_tf.weights.lora import copy_merged
+from xlnet_tf.weights.lora.model import config_without_lora
+from xlnet_tf.weights.lora.model import copy_merged
 
 # More than any segment: the backbone then returns the states of all tokens, of
 # which `embedding.last_real` keeps some.

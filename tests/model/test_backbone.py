@@ -34,6 +34,7 @@ from xlnet_tf.model.attention import attention_context
 from xlnet_tf.model.block import XLNetBlock
 from xlnet_tf.model.dropout import dropout
 from xlnet_tf.model.dropout import fold_in
+from xlnet_tf.model.kernels import distances
 
 TOLERANCE = 1e-5
 D, L = 38, 2
@@ -426,9 +427,7 @@ def test_the_symmetry_of_sinusoids_is_used_where_it_holds(monkeypatch):
     # Eight bits a weight are right to a few per cent.
     assert largest_difference(quantized["content"], expected["content"]) < 0.2
     again = small_backbone(memory_length=M)
-    monkeypatch.setattr(
-        XLNetBackbone, "_can_use_sinusoid_symmetry", lambda _: False
-    )
+    monkeypatch.setattr(distances, "can_mirror_distances", lambda *_: False)
     outputs = again(features)
     assert shapes[-1] == whole
     assert largest_difference(outputs, expected) < TOLERANCE

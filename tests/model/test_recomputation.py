@@ -3,8 +3,6 @@
 Tolerance: 3e-6 of the largest entry, for float32 sums in another order.
 """
 
-import types
-
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -120,16 +118,14 @@ def test_the_expected_bytes_follow_the_way():
 
 def test_the_expected_bytes_are_near_those_that_xla_holds():
     """XLNet-Base, two rows of 512 tokens, 85 targets and memory 384."""
-    base = types.SimpleNamespace(
-        config=XLNetConfig(memory_length=384),
-        compute_dtype="float32",
-        rematerialize=False,
-        attention_kernel="auto",
-    )
-    whole = XLNetBackbone.expected_bytes(base, 2, 512, 85)
-    assert whole == pytest.approx(1.95e9, rel=0.1)
-    base.compute_dtype = "bfloat16"
-    assert XLNetBackbone.expected_bytes(base, 2, 512, 85) == whole / 2
+
+    def expected(dtype):
+        backbone = XLNetBackbone(oracle.small_config(), dtype=dtype)
+        backbone.config = XLNetConfig(memory_length=384)
+        return backbone.expected_bytes(2, 512, 85)
+
+    assert expected("float32") == pytest.approx(1.95e9, rel=0.1)
+    assert expected("bfloat16") == expected("float32") / 2
 
 
 def test_an_unknown_kernel_is_refused():

@@ -11,8 +11,8 @@ from tests.support.oracle import P
 from tests.support.oracle import T
 from tests.support.oracle import sinusoid
 from xlnet_tf.model.kernels.distances import make_position_blocks
-from xlnet_tf.model.kernels.distances import mirror_distances
 from xlnet_tf.model.kernels.distances import sum_position_blocks
+from xlnet_tf.model.kernels.projections import mirror_distances
 from xlnet_tf.model.kernels.relative_shift import relative_shift
 from xlnet_tf.model.kernels.relative_shift import relative_shift_targets
 from xlnet_tf.model.kernels.relative_shift import (

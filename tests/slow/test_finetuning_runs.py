@@ -32,8 +32,8 @@ from xlnet_tf.training.evaluation import settings_of_run
 from xlnet_tf.training.on_tensorflow import Steps
 from xlnet_tf.training.on_tensorflow import TensorFlow
 from xlnet_tf.training.update import make_optimizer
-from xlnet_tf.weights.layer_state import lora_groups
-from xlnet_tf.weights.layer_state import lora_layers
+from xlnet_tf.weights.lora.model import lora_groups
+from xlnet_tf.weights.lora.model import lora_layers
 
 pytestmark = pytest.mark.slow
 MODULES = {

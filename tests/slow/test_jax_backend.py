@@ -207,11 +207,11 @@ for mask_unwritten in (False, True):
     fit()
     assert written(), "the memory stayed zero"
 calls = []
-run = model.backbone._run_blocks
-def spied(*args):
+run = model.backbone.run_blocks
+def spied(*args, **kwargs):
     calls.append(model.backbone.rematerialize)
-    return run(*args)
-model.backbone._run_blocks = spied
+    return run(*args, **kwargs)
+model.backbone.run_blocks = spied
 fit()
 assert not calls  # compiled before
 model.backbone.rematerialize = True

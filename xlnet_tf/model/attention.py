@@ -26,12 +26,13 @@ from xlnet_tf.model.kernels.contract import AttentionInputs
 from xlnet_tf.model.kernels.contract import AttentionRules
 from xlnet_tf.model.kernels.distances import EncodedDistances
 from xlnet_tf.model.kernels.distances import encode_distances
-from xlnet_tf.model.kernels.distances import project_distances
 from xlnet_tf.model.kernels.plain import attention_weights
-from xlnet_tf.model.lora import AdaptableEinsumDense
+from xlnet_tf.model.kernels.projections import project_distances
+from xlnet_tf.model.kernels.projections import project_keys
 from xlnet_tf.model.masks import attention_mask
 from xlnet_tf.model.masks import other_segment
 from xlnet_tf.model.sizes import sizes_of
+from xlnet_tf.weights.lora.layers import AdaptableEinsumDense
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,10 +79,9 @@ def attention_context(
     features,
     target_positions,
     config,
-    memory_length,
     dtype,
+    position_projections,
     drop=None,
-    use_sinusoid_symmetry=False,
     kernel="auto",
     observe=None,
     first_half_length=0,
@@ -92,13 +92,10 @@ def attention_context(
         features: dict as `XLNetBackbone` takes it.
         target_positions: int32 tensor of shape [B, P], or None.
         config: XLNetConfig.
-        memory_length: int or scalar of the backend, M.
         dtype: str, of R.
+        position_projections: list of the L layers that project R.
         drop: function that applies dropout to R, or None (default). All rows
             have one R, and one mask; the released code has one per example.
-        use_sinusoid_symmetry: bool, store non-negative distances only: half
-            the work. Not if `drop` is given: dropped values are not symmetric.
-            Default False.
         kernel: str, the attention kernel. Default "auto".
         observe: callable, see `AttentionContext`, or None (default).
         first_half_length: int, see `AttentionRules`. Default 0.
@@ -107,6 +104,8 @@ def attention_context(
         AttentionContext.
     """
     num_tokens = sizes_of(features["token_ids"])[1]
+    memories = features.get("memories")
+    memory_length = 0 if memories is None else sizes_of(memories[0])[1]
     is_reversed = features.get("is_reversed")
     return AttentionContext(
         distances=encode_distances(
@@ -114,9 +113,9 @@ def attention_context(
             memory_length + num_tokens,
             config,
             dtype,
+            position_projections,
             drop,
             has_reversed=is_reversed is not None,
-            use_symmetry=use_sinusoid_symmetry,
             first_half_length=first_half_length,
         ),
         rules=AttentionRules(
@@ -278,18 +277,9 @@ class RelativeAttention(keras.layers.Layer):
         self.built = True
 
     def call(self, rows, keys, context, seed=None, memory=None):
-        def project_keys(projection):
-            projected = projection(keys)
-            if memory is None:
-                return projected
-            # Apart, because memory needs no gradient: in one product of all
-            # keys its gradient would be computed all the same.
-            remembered = projection(ops.stop_gradient(memory))
-            return ops.concatenate([remembered, projected], axis=2)
-
         query = self.query_projection(rows)  # [B, N, Q, H]
-        key = project_keys(self.key_projection)  # [B, N, K, H]
-        value = project_keys(self.value_projection)
+        key = project_keys(self.key_projection, keys, memory)  # [B, N, K, H]
+        value = project_keys(self.value_projection, keys, memory)
         position = project_distances(
             self.position_projection,
             context.distances,

@@ -13,26 +13,24 @@ from xlnet_tf.config import XLNetConfig
 from xlnet_tf.model import kernels
 from xlnet_tf.model.attention import AttentionBiases
 from xlnet_tf.model.attention import attention_context
-from xlnet_tf.model.base_model import BaseBackbone
+from xlnet_tf.model.base_backbone import Backbone
 from xlnet_tf.model.block import XLNetBlock
 from xlnet_tf.model.dropout import EMBEDDING_MASK
 from xlnet_tf.model.dropout import OUTPUT_MASK
 from xlnet_tf.model.dropout import POSITION_MASK
 from xlnet_tf.model.dropout import dropout
 from xlnet_tf.model.dropout import fold_in
-from xlnet_tf.model.dropout import seeds_of_layers
 from xlnet_tf.model.inputs import check_features
 from xlnet_tf.model.inputs import check_first_half
 from xlnet_tf.model.inputs import check_streams
 from xlnet_tf.model.inputs import find_target_positions
 from xlnet_tf.model.memory import next_memory
 from xlnet_tf.model.memory import next_memory_mask
-from xlnet_tf.model.recomputation import rematerialized
 from xlnet_tf.model.sizes import sizes_of
 
 
 @keras.saving.register_keras_serializable(package="xlnet_tf")
-class XLNetBackbone(BaseBackbone):
+class XLNetBackbone(Backbone):
     """Two-stream Transformer-XL (https://arxiv.org/abs/1906.08237).
 
     `rematerialize` and `attention_kernel` say how the model is computed, not
@@ -108,33 +106,11 @@ class XLNetBackbone(BaseBackbone):
     config_class = XLNetConfig
     has_query_stream = True
     kind = "XLNet"
+    attention_kernels = tuple(kernels.KERNELS)
+    kept_widths = 12, 3
 
-    def __init__(
-        self,
-        config: XLNetConfig | None = None,
-        seed: int | None = None,
-        rematerialize: bool = False,
-        attention_kernel: str = "auto",
-        **kwargs,
-    ):
-        kernels.check_kernel(attention_kernel)
-        config, kwargs = self.config_of(config, kwargs)
-        super().__init__(**kwargs)
-        self.config = config
-        self.seed = seed
-        self.rematerialize = rematerialize
-        self.attention_kernel = attention_kernel
-
-        # === Layers ===
-        self.token_embedding = keras.layers.Embedding(
-            config.vocabulary_size,
-            config.hidden_dim,
-            embeddings_initializer=keras.initializers.RandomNormal(
-                stddev=config.initializer_range
-            ),
-            dtype=self.dtype_policy,
-            name="token_embedding",
-        )
+    def make_layers(self):
+        config = self.config
         self.shared_biases = None
         if not config.untie_biases:
             self.shared_biases = AttentionBiases(
@@ -144,24 +120,16 @@ class XLNetBackbone(BaseBackbone):
                 dtype=self.dtype_policy,
                 name="shared_biases",
             )
-        self.blocks = [
-            XLNetBlock(
-                config,
-                biases=self.shared_biases,
-                dtype=self.dtype_policy,
-                name=f"block_{layer}",
-            )
-            for layer in range(config.num_layers)
-        ]
-        for block in self.blocks:
-            # By name too: TensorFlow's checkpoints skip Keras' lists.
-            setattr(self, block.name, block)
-        self.seed_generator = keras.random.SeedGenerator(seed)
-        self._build_weights()
-        self.freeze_if_told()
 
-    def _build_weights(self):
-        self.token_embedding.build((None, None))
+    def make_block(self, name):
+        return XLNetBlock(
+            self.config,
+            biases=self.shared_biases,
+            dtype=self.dtype_policy,
+            name=name,
+        )
+
+    def build_layers(self):
         self.mask_embedding = self.add_weight(
             name="mask_embedding",
             shape=(self.config.hidden_dim,),
@@ -169,14 +137,6 @@ class XLNetBackbone(BaseBackbone):
                 stddev=self.config.initializer_range
             ),
         )
-        for block in self.blocks:
-            block.build((None, None, self.config.hidden_dim))
-        self.build((None, None))
-        self.built = True
-
-    def computation(self):
-        way = self.rematerialize, self.attention_kernel
-        return (*way, *super().computation())
 
     def call(
         self,
@@ -189,18 +149,15 @@ class XLNetBackbone(BaseBackbone):
     ):
         config = self.config
         features = check_features(features, config)
-        token_ids = features["token_ids"]
-        num_tokens = sizes_of(token_ids)[1]
+        num_tokens = sizes_of(features["token_ids"])[1]
         check_first_half(first_half_length, num_tokens)
-        memories = features.get("memories")
-        memory_length = 0 if memories is None else sizes_of(memories[0])[1]
         positions = find_target_positions(features)
         check_streams(streams, positions, features)
         seed = self.dropout_seed(features) if training else None
         weights = []  # of attention, layer by layer
 
         # === Embeddings, positions and masks ===
-        rows = self._embed(token_ids, positions)  # [B, T + P, D]
+        rows = self._embed(features["token_ids"], positions)  # [B, T + P, D]
         rows = dropout(rows, config.dropout, fold_in(seed, EMBEDDING_MASK))
         drop = None
         if seed is not None and config.dropout:
@@ -211,18 +168,17 @@ class XLNetBackbone(BaseBackbone):
             features,
             positions,
             config,
-            memory_length,
             self.compute_dtype,
+            [block.attention.position_projection for block in self.blocks],
             drop,
-            use_sinusoid_symmetry=self._can_use_sinusoid_symmetry(),
             kernel=self.attention_kernel,
             observe=weights.append if attention_weights else None,
             first_half_length=first_half_length,
         )
 
         # === Layers ===
-        rows, remembered = self._run_blocks(
-            rows, memories, num_tokens, context, seed, streams, layer_inputs
+        rows, kept = self._run_layers(
+            rows, features, context, seed, streams, layer_inputs
         )
 
         # === Outputs ===
@@ -236,23 +192,13 @@ class XLNetBackbone(BaseBackbone):
         if attention_weights:
             outputs["attention_weights"] = tuple(weights)
         if layer_inputs:
-            return {**outputs, "layer_inputs": tuple(remembered)}
-        return outputs | self._memory_outputs(remembered, features)
+            return {**outputs, "layer_inputs": tuple(kept)}
+        return outputs | self._memory_outputs(kept, features)
 
-    def _run_blocks(
-        self, rows, memories, num_tokens, context, seed, streams, layer_inputs
-    ):
-        """All blocks: (rows, list of L new memories, or inputs of layers)."""
+    def _run_layers(self, rows, features, context, seed, streams, layer_inputs):
+        """All layers: (rows, list of L new memories, or inputs of layers)."""
         config = self.config
-        # There is a gradient, and a seed, in training alone. What is observed
-        # cannot leave what is computed again.
-        recomputes = (
-            self.rematerialize and seed is not None and context.observe is None
-        )
-        if memories is None:
-            memories = [None] * config.num_layers
-        else:
-            memories = [ops.cast(x, rows.dtype) for x in memories]
+        num_tokens = sizes_of(features["token_ids"])[1]
 
         def run(block, seeds, rows, memory=None):
             keys = rows[:, :num_tokens]
@@ -266,47 +212,34 @@ class XLNetBackbone(BaseBackbone):
                 rows, keys, context=row_context, seeds=seeds, memory=memory
             )
 
-        remembered = []
-        for block, memory, seeds in zip(
-            self.blocks,
-            memories,
-            seeds_of_layers(seed, config.num_layers),
-            strict=True,
-        ):
+        def keep(rows, memory=None):
             content = rows[:, :num_tokens]
             if layer_inputs:
-                remembered.append(content)
-            elif config.memory_length:
-                lengths = config.memory_length, config.reuse_length
-                remembered.append(next_memory(content, memory, *lengths))
-            inputs = [rows] if memory is None else [rows, memory]
-            call = functools.partial(run, block, seeds)
-            if recomputes:
-                rows = rematerialized(call, block, inputs)
-            else:
-                rows = call(*inputs)
-        return rows, remembered
+                return content
+            lengths = config.memory_length, config.reuse_length
+            return next_memory(content, memory, *lengths)
+
+        memories = [[] for _ in self.blocks]
+        if "memories" in features:
+            memories = [[ops.cast(x, rows.dtype)] for x in features["memories"]]
+        return self.run_blocks(
+            run,
+            rows,
+            seed,
+            memories,
+            keep if layer_inputs or config.memory_length else None,
+            observed=context.observe is not None,
+        )
 
     def _embed(self, token_ids, target_positions):
         """Content rows e(x), then query rows w: [B, T + P, D]."""
         content = self.token_embedding(token_ids)
         if target_positions is None:
             return content
-        shape = [
-            *sizes_of(target_positions),
-            self.config.hidden_dim,
-        ]
+        shape = [*sizes_of(target_positions), self.config.hidden_dim]
         query = ops.cast(self.mask_embedding, content.dtype)
         query = ops.broadcast_to(query, shape)
         return ops.concatenate([content, query], axis=1)
-
-    def _can_use_sinusoid_symmetry(self):
-        # In a narrow type the sum of two products would be rounded more than
-        # once, and a quantized layer computes its product itself.
-        return self.compute_dtype == "float32" and all(
-            block.attention.position_projection.quantization_mode is None
-            for block in self.blocks
-        )
 
     def _memory_outputs(self, new_memories, features):
         if not new_memories:
@@ -320,39 +253,12 @@ class XLNetBackbone(BaseBackbone):
             )
         return outputs
 
-    def expected_bytes(
-        self, batch_size: int, num_tokens: int, num_targets: int = 0
-    ) -> int:
-        """Estimate the activations that one training step keeps in memory.
-
-        For every layer the activations kept for the backward pass, or its
-        inputs alone if it is recomputed; for one layer at a time the scores
-        and probabilities of attention. Weights, their gradients, the
-        optimizer and logits are not counted.
-
-        Args:
-            batch_size, num_tokens, num_targets: ints, B, T and P.
-
-        Returns:
-            int, bytes.
-        """
-        config = self.config
-        rows = num_tokens + num_targets
-        num_keys = num_tokens + config.memory_length
-        scores_of_head = rows * num_keys
-        activations = rows * (
-            12 * config.hidden_dim + 3 * config.intermediate_dim
-        )
-        heads = kernels.heads_at_a_time(
+    def heads_at_a_time(self, batch_size, rows, num_tokens, num_keys):
+        shape = batch_size, self.config.num_heads, rows, self.config.head_dim
+        return kernels.heads_at_a_time(
             self.attention_kernel,
-            (batch_size, config.num_heads, rows, config.head_dim),
-            *(num_tokens, num_keys, self.compute_dtype),
+            shape,
+            num_tokens,
+            num_keys,
+            self.compute_dtype,
         )
-        if heads is None:
-            heads = batch_size * config.num_heads
-            activations += config.num_heads * scores_of_head
-        kept = config.num_layers * activations
-        if self.rematerialize:
-            kept = activations + config.num_layers * rows * config.hidden_dim
-        width = {"float64": 8, "float32": 4}.get(self.compute_dtype, 2)
-        return (4 * heads * scores_of_head + batch_size * kept) * width

@@ -1,4 +1,4 @@
-"""Base classes of the backbones and of every task, for Keras.
+"""Base class of the backbones and of every task, for Keras.
 
 Shapes: B batch, T tokens.
 """
@@ -7,25 +7,21 @@ import os
 import types
 
 import keras
-from keras import ops
 
-from xlnet_tf.model.dropout import seed_of_replica
 from xlnet_tf.model.inputs import check_data_set
 from xlnet_tf.model.inputs import check_values
 from xlnet_tf.model.inputs import refuse_arguments
-from xlnet_tf.weights.adapters import load_adapters
-from xlnet_tf.weights.adapters import save_adapters
+from xlnet_tf.weights.layer_paths import layers_by_path
+from xlnet_tf.weights.layer_paths import set_trainable
 from xlnet_tf.weights.layer_state import STATE_KEYS
 from xlnet_tf.weights.layer_state import layer_state
-from xlnet_tf.weights.layer_state import layers_by_path
 from xlnet_tf.weights.layer_state import restore_layer_state
-from xlnet_tf.weights.layer_state import set_trainable
-from xlnet_tf.weights.lora import adaptable_layers
-from xlnet_tf.weights.lora import config_without_lora
-from xlnet_tf.weights.lora import copy_merged
-from xlnet_tf.weights.lora import enable_lora
-from xlnet_tf.weights.preset import Preset
-from xlnet_tf.weights.preset import split_overrides
+from xlnet_tf.weights.lora.files import load_adapters
+from xlnet_tf.weights.lora.files import save_adapters
+from xlnet_tf.weights.lora.model import adaptable_layers
+from xlnet_tf.weights.lora.model import config_without_lora
+from xlnet_tf.weights.lora.model import copy_merged
+from xlnet_tf.weights.lora.model import enable_lora
 
 
 class BaseModel(keras.Model):
@@ -269,115 +265,3 @@ class BaseModel(keras.Model):
     def from_arguments(cls, arguments):
         """Make the model of a dict of arguments, as `get_config` has them."""
         return cls(**arguments)
-
-
-class BaseBackbone(Preset, BaseModel):
-    """Base of the backbones: presets, arguments and seeds.
-
-    Attributes:
-        config_class: class of the config.
-        has_query_stream: bool, whether the call gives rows for targets apart.
-        takes_position_ids: bool, whether several tokens may have one position.
-        kind: str, the name of the model for users.
-        config: object of that class.
-        seed: int or None, of `seed_generator`.
-    """
-
-    config_class: type | None = None
-    has_query_stream = False
-    takes_position_ids = False
-    kind: str | None = None
-
-    @classmethod
-    def for_source(cls, source, head, **overrides):
-        config, arguments = split_overrides(source, overrides)
-        if not isinstance(config, cls.config_class):
-            raise ValueError(
-                f"`{cls.__name__}.from_preset` needs a model with a "
-                f"{cls.config_class.__name__}. Received: {source.path}, with a "
-                f"{type(config).__name__}. Use the backbone of that config, or "
-                "a task, which makes the one that fits."
-            )
-        return cls(config, **arguments), None
-
-    @classmethod
-    def config_of(cls, config, kwargs):
-        """The config of the arguments of a constructor, and the others.
-
-        Args:
-            config: object of `config_class`, or None where `kwargs` has its
-                fields.
-            kwargs: dict.
-
-        Returns:
-            (object of `config_class`, dict of the arguments that are none of
-            its fields).
-
-        Raises:
-            TypeError: if a config is missing, given twice, or of another model.
-        """
-        names = cls.config_class.field_names()
-        fields = {k: v for k, v in kwargs.items() if k in names}
-        others = {k: v for k, v in kwargs.items() if k not in names}
-        if config is None and fields:
-            return cls.config_class(**fields), others
-        if fields or not isinstance(config, cls.config_class):
-            kind = cls.config_class.__name__
-            raise TypeError(
-                f"`{cls.__name__}` takes a config ({kind}), or its fields by "
-                "name, such as hidden_dim=128. Received: "
-                f"{type(config).__name__}, {', '.join(fields) or 'no fields'}."
-            )
-        return config, others
-
-    def predict(self, x, *args, **kwargs):
-        """`keras.Model.predict`, of features that are checked first."""
-        return super().predict(self.checked(x), *args, **kwargs)
-
-    def predict_on_batch(self, x):
-        """`keras.Model.predict_on_batch`, of features checked first."""
-        return super().predict_on_batch(self.checked(x))
-
-    @property
-    def output_shape(self):
-        """Shape of `content`, which `summary` shows."""
-        return None, None, self.config.hidden_dim
-
-    def token_table(self):
-        """The embeddings of all tokens, float tensor of shape [V, D]."""
-        embedding = self.token_embedding
-        if embedding.quantization_mode is not None:
-            # The table holds integers, which the layer's call scales.
-            return embedding(ops.arange(self.config.vocabulary_size))
-        return embedding.embeddings
-
-    def dropout_seed(self, features):
-        """The seed of a step: from the features, or the generator's next.
-
-        Args:
-            features: dict as the call takes.
-
-        Returns:
-            int tensor of shape [2].
-        """
-        if features.get("dropout_seed") is not None:
-            return features["dropout_seed"]
-        # The generator's state is the same on all replicas of a strategy.
-        return seed_of_replica(self.seed_generator.next())
-
-    def get_config(self):
-        return {
-            **self.config.to_dict(),
-            "seed": self.seed,
-            **super().get_config(),
-        }
-
-    @classmethod
-    def from_arguments(cls, arguments):
-        fields = dict(arguments)
-        kwargs = {
-            key: fields.pop(key)
-            for key in ("seed", "name", "trainable", "dtype")
-            if key in fields
-        }
-        return cls(cls.config_class.from_dict(fields), **kwargs)

@@ -7,8 +7,8 @@ import keras
 
 from xlnet_tf.model.attention import RelativeAttention
 from xlnet_tf.model.dropout import dropouts
-from xlnet_tf.model.lora import AdaptableDense
 from xlnet_tf.model.sizes import sizes_of
+from xlnet_tf.weights.lora.layers import AdaptableDense
 
 
 class PostNormBlock(keras.layers.Layer):
@@ -79,9 +79,10 @@ class PostNormBlock(keras.layers.Layer):
         Returns:
             float tensor of shape [B, Q, D].
         """
-        drops = iter(self._dropouts(rows, seeds))
-        attended = next(drops)(attended)
-        rows = self.attention_norm(rows + attended)
+        drop_attended, *drop_activation, drop_inner = self._dropouts(
+            rows, seeds
+        )
+        rows = self.attention_norm(rows + drop_attended(attended))
 
         inner = self.intermediate(rows)
         if self.config.activation == "gelu":
@@ -90,10 +91,10 @@ class PostNormBlock(keras.layers.Layer):
             )
         else:
             inner = keras.activations.relu(inner)
-        if self.drops_activation:
-            inner = next(drops)(inner)
-        inner = next(drops)(self.output_dense(inner))
-        return self.output_norm(rows + inner)
+        for drop in drop_activation:
+            inner = drop(inner)
+        inner = self.output_dense(inner)
+        return self.output_norm(rows + drop_inner(inner))
 
     def _dropouts(self, rows, seeds):
         """list of functions that drop, in the order of their use."""

@@ -48,8 +48,9 @@ from xlnet_tf.training.settings import FinetuningSettings
 from xlnet_tf.training.settings import names_of
 from xlnet_tf.training.step import Loss
 from xlnet_tf.training.update import make_optimizer
-from xlnet_tf.weights import lora
-from xlnet_tf.weights.adapters import ADAPTERS_FILE
+from xlnet_tf.weights.lora.files import ADAPTERS_FILE
+from xlnet_tf.weights.lora.model import describe_lora
+from xlnet_tf.weights.lora.model import num_trained
 from xlnet_tf.weights.preset import read_config
 from xlnet_tf.weights.tensor_files import digest_of_weights
 
@@ -345,7 +346,7 @@ def first_lines(run, task, model):
         *task.rows.notes,
         f"model     {model.count_params():,} parameters, {start} of "
         f"{settings.preset}, {settings.precision}",
-        *lora.described(model),
+        *describe_lora(model),
         f"strategy  {run.backend.describe()}",
         f"steps     {settings.steps} of {settings.batch_size} rows = {epochs} "
         f"epochs, evaluated every {settings.evaluation_interval}; "
@@ -476,7 +477,7 @@ def write_results(run, task, model, metrics, decoded):
         steps=run.steps_made(),
         preset=task.settings.preset,
         started_from="random" if task.settings.random_start else "pretrained",
-        trained_parameters=lora.num_trained(model),
+        trained_parameters=num_trained(model),
     )
     remove(run.output / CHECKPOINTS)
 

@@ -1,7 +1,7 @@
 """The weights of a preset that pretraining starts from, and its objective."""
 
 from xlnet_tf.config import XLNetConfig
-from xlnet_tf.weights.layer_state import layers_by_path
+from xlnet_tf.weights.layer_paths import layers_by_path
 from xlnet_tf.weights.preset import open_source
 
 

@@ -11,6 +11,13 @@ own that it made trainable, is undocumented.
 import keras
 
 from xlnet_tf.weights.classes import objects_in
+from xlnet_tf.weights.layer_paths import inner_layers
+from xlnet_tf.weights.layer_paths import layers_by_path
+from xlnet_tf.weights.layer_paths import set_trainable
+from xlnet_tf.weights.layer_paths import walk_layers
+from xlnet_tf.weights.lora.model import adaptable_layers
+from xlnet_tf.weights.lora.model import adapters_in
+from xlnet_tf.weights.lora.model import lora_groups
 
 # Keys of a config, left out where nothing differs.
 STATE_KEYS = (
@@ -19,46 +26,6 @@ STATE_KEYS = (
     "lora_layers",
     "trainable_weights",
 )
-
-
-def layers_by_path(model):
-    """All layers of a model, the outer ones before those that they hold.
-
-    Args:
-        model: keras.Layer.
-
-    Returns:
-        dict of str, attribute names joined by "/", to keras.Layer. A layer
-        that others share has one path.
-    """
-    return {path: layer for path, layer, _ in _walk(model)}
-
-
-def _walk(model):
-    """Yield (path, layer, the layer around it)."""
-    seen = {id(model)}
-
-    def walk(parent, prefix):
-        for name, layer in _children(parent):
-            if id(layer) not in seen:
-                seen.add(id(layer))
-                yield prefix + name, layer, parent
-                yield from walk(layer, f"{prefix}{name}/")
-
-    return walk(model, "")
-
-
-def _children(layer):
-    """(name, layer) of the public attributes, single ones before lists."""
-    values = {k: v for k, v in vars(layer).items() if not k.startswith("_")}
-    for name, value in values.items():
-        if isinstance(value, keras.layers.Layer):
-            yield name, value
-    for name, value in values.items():
-        if isinstance(value, (list, tuple)):
-            for index, part in enumerate(value):
-                if isinstance(part, keras.layers.Layer):
-                    yield f"{name}/{index}", part
 
 
 def layer_state(model):
@@ -76,12 +43,12 @@ def layer_state(model):
         is not that of the layer.
     """
     trainable, quantized, weights = {}, [], _trainable_weights("", model)
-    for path, layer, around in _walk(model):
+    for path, layer, around in walk_layers(model):
         if layer.trainable != around.trainable:
             trainable[path] = layer.trainable
         weights |= _trainable_weights(f"{path}/", layer)
         mode = layer.quantization_mode
-        if mode is None or any(_children(layer)):
+        if mode is None or any(inner_layers(layer)):
             continue
         config = getattr(layer, "quantization_config", None)
         config = config and keras.saving.serialize_keras_object(config)
@@ -109,34 +76,6 @@ def _trainable_weights(prefix, layer):
     }
 
 
-def lora_layers(model):
-    """The layers with adapters (LoRA) that files keep.
-
-    Args:
-        model: keras.Layer.
-
-    Returns:
-        dict of path to layer of `xlnet_tf.model.lora`.
-    """
-    return {
-        path: layer
-        for path, layer in layers_by_path(model).items()
-        if getattr(layer, "keeps_lora", False) and layer.lora_enabled
-    }
-
-
-def lora_groups(model):
-    """The adapters of a model: list of dicts of `rank`, `alpha`, `layers`."""
-    groups = {}
-    for path, layer in lora_layers(model).items():
-        kind = int(layer.lora_rank), float(layer.lora_alpha)
-        groups.setdefault(kind, []).append(path)
-    return [
-        {"rank": rank, "alpha": alpha, "layers": paths}
-        for (rank, alpha), paths in groups.items()
-    ]
-
-
 def restore_layer_state(model, config):
     """Freeze, quantize and adapt the layers that a config says, if they exist.
 
@@ -158,25 +97,16 @@ def restore_layer_state(model, config):
     for path, trainable in config.get("trainable_layers", {}).items():
         if path in layers:
             set_trainable(layers[path], trainable)
-    for group in config.get("lora_layers", ()):
-        for path in group["layers"]:
-            layer = layers.get(path)
-            if getattr(layer, "keeps_lora", False) and not layer.lora_enabled:
-                layer.add_adapters(group["rank"], group["alpha"])
+    adaptable = adaptable_layers(model)
+    adapters = adapters_in(config.get("lora_layers", ()))
+    for path, (rank, alpha) in adapters.items():
+        layer = adaptable.get(path)
+        if layer is not None and not layer.lora_enabled:
+            layer.check_adapters(rank, alpha)
+            layer.enable_lora(rank, lora_alpha=alpha)
     for path, trainable in config.get("trainable_weights", {}).items():
         place, _, name = path.rpartition("/")
         layer = layers.get(place) if place else model
         for weight in layer._trainable_variables if layer else ():
             if weight.name == name:
                 weight.trainable = trainable
-
-
-def set_trainable(layer, trainable):
-    """Set `trainable` of a layer and of all that is in it by now.
-
-    The argument of a layer's constructor does not reach what is made after it,
-    and Keras passes over an attribute that is set to the value it has.
-    """
-    for part in (layer, *layers_by_path(layer).values()):
-        part.trainable = not trainable
-        part.trainable = trainable

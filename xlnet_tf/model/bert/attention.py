@@ -10,8 +10,8 @@ from keras import ops
 from xlnet_tf.model.dropout import dropout
 from xlnet_tf.model.kernels.plain import masked_softmax
 from xlnet_tf.model.kernels.scores import score_dtype
-from xlnet_tf.model.lora import AdaptableDense
 from xlnet_tf.model.sizes import sizes_of
+from xlnet_tf.weights.lora.layers import AdaptableDense
 
 
 @keras.saving.register_keras_serializable(package="xlnet_tf")

@@ -3,25 +3,21 @@
 Shapes: B batch, T tokens, L layers, D model dim, V vocabulary.
 """
 
-import functools
-
 import keras
 
 from xlnet_tf.config import BertConfig
-from xlnet_tf.model.base_model import BaseBackbone
+from xlnet_tf.model.base_backbone import Backbone
 from xlnet_tf.model.bert.block import BertBlock
 from xlnet_tf.model.bert.inputs import check_features
 from xlnet_tf.model.bert.position_bias import RelativePositionBias
 from xlnet_tf.model.dropout import EMBEDDING_MASK
 from xlnet_tf.model.dropout import dropout
 from xlnet_tf.model.dropout import fold_in
-from xlnet_tf.model.dropout import seeds_of_layers
 from xlnet_tf.model.masks import attention_mask
-from xlnet_tf.model.recomputation import rematerialized
 
 
 @keras.saving.register_keras_serializable(package="xlnet_tf")
-class BertBackbone(BaseBackbone):
+class BertBackbone(Backbone):
     """Transformer with absolute positions (https://arxiv.org/abs/1810.04805).
 
     With `relative_position_buckets` in the config it is UniLMv2's
@@ -90,35 +86,16 @@ class BertBackbone(BaseBackbone):
     config_class = BertConfig
     takes_position_ids = True
     kind = "BERT"
+    kept_widths = 10, 2
 
-    def __init__(
-        self,
-        config: BertConfig | None = None,
-        seed: int | None = None,
-        rematerialize: bool = False,
-        attention_kernel: str = "auto",
-        **kwargs,
-    ):
-        if attention_kernel not in ("auto", "plain"):
-            raise ValueError(
-                "`attention_kernel` of a BertBackbone must be auto or plain. "
-                f"Received: attention_kernel={attention_kernel!r}."
-            )
-        config, kwargs = self.config_of(config, kwargs)
-        super().__init__(**kwargs)
-        self.config = config
-        self.seed = seed
-        self.rematerialize = rematerialize
-        self.attention_kernel = attention_kernel
-
-        # === Layers ===
-        self.token_embedding = self._embedding("token", config.vocabulary_size)
-        self.position_embedding = self._embedding(
+    def make_layers(self):
+        config = self.config
+        self.position_embedding = self.make_embedding(
             "position", config.max_positions
         )
         self.segment_embedding = None
         if config.num_segments:
-            self.segment_embedding = self._embedding(
+            self.segment_embedding = self.make_embedding(
                 "segment", config.num_segments
             )
         self.embedding_norm = keras.layers.LayerNormalization(
@@ -128,6 +105,7 @@ class BertBackbone(BaseBackbone):
         )
         self.relative_position_bias = None
         if config.relative_position_buckets:
+            self.num_bias_heads = config.num_heads
             self.relative_position_bias = RelativePositionBias(
                 config.relative_position_buckets,
                 config.relative_position_max_distance,
@@ -136,43 +114,17 @@ class BertBackbone(BaseBackbone):
                 dtype=self.dtype_policy,
                 name="relative_position_bias",
             )
-        self.blocks = [
-            BertBlock(config, dtype=self.dtype_policy, name=f"block_{layer}")
-            for layer in range(config.num_layers)
-        ]
-        for block in self.blocks:
-            # By name too: TensorFlow's checkpoints skip Keras' lists.
-            setattr(self, block.name, block)
-        self.seed_generator = keras.random.SeedGenerator(seed)
-        self._build_weights()
-        self.freeze_if_told()
 
-    def _embedding(self, kind, length):
-        return keras.layers.Embedding(
-            length,
-            self.config.hidden_dim,
-            embeddings_initializer=keras.initializers.RandomNormal(
-                stddev=self.config.initializer_range
-            ),
-            dtype=self.dtype_policy,
-            name=f"{kind}_embedding",
-        )
+    def make_block(self, name):
+        return BertBlock(self.config, dtype=self.dtype_policy, name=name)
 
-    def _build_weights(self):
-        self.token_embedding.build((None, None))
+    def build_layers(self):
         self.position_embedding.build((None, None))
         if self.segment_embedding is not None:
             self.segment_embedding.build((None, None))
         self.embedding_norm.build((None, None, self.config.hidden_dim))
         if self.relative_position_bias is not None:
             self.relative_position_bias.build()
-        for block in self.blocks:
-            block.build((None, None, self.config.hidden_dim))
-        self.build((None, None))
-        self.built = True
-
-    def computation(self):
-        return (self.rematerialize, *super().computation())
 
     def call(
         self,
@@ -201,12 +153,7 @@ class BertBackbone(BaseBackbone):
             biases = [self.relative_position_bias(features["position_ids"])]
 
         # === Layers ===
-        weights, inputs = [], []
-        # There is a gradient, and a seed, in training alone. What is observed
-        # cannot leave what is computed again.
-        recomputes = (
-            self.rematerialize and seed is not None and not attention_weights
-        )
+        weights = []  # of attention, layer by layer
 
         def run(block, seeds, rows, position_bias=None):
             return block(
@@ -217,14 +164,14 @@ class BertBackbone(BaseBackbone):
                 observe=weights.append if attention_weights else None,
             )
 
-        all_seeds = seeds_of_layers(seed, config.num_layers)
-        for block, seeds in zip(self.blocks, all_seeds, strict=True):
-            inputs.append(rows)
-            call = functools.partial(run, block, seeds)
-            if recomputes:
-                rows = rematerialized(call, block, [rows, *biases])
-            else:
-                rows = call(rows, *biases)
+        rows, inputs = self.run_blocks(
+            run,
+            rows,
+            seed,
+            [biases] * config.num_layers,
+            (lambda rows, *_: rows) if layer_inputs else None,
+            observed=attention_weights,
+        )
         outputs = {"content": rows}
         if layer_inputs:
             outputs["layer_inputs"] = tuple(inputs)
@@ -249,35 +196,3 @@ class BertBackbone(BaseBackbone):
         if self.segment_embedding is not None:
             rows = rows + self.segment_embedding(segment_ids)
         return self.embedding_norm(rows)
-
-    def expected_bytes(
-        self, batch_size: int, num_tokens: int, num_targets: int = 0
-    ) -> int:
-        """Estimate the activations that one training step keeps in memory.
-
-        For every layer the activations kept for the backward pass, or its
-        inputs alone if it is recomputed; for one layer at a time the scores
-        and probabilities of attention. Weights, their gradients, the
-        optimizer and logits are not counted.
-
-        Args:
-            batch_size, num_tokens: ints, B and T.
-            num_targets: int, without effect: targets have no rows of their
-                own.
-
-        Returns:
-            int, bytes.
-        """
-        config = self.config
-        scores = config.num_heads * num_tokens**2
-        activations = scores + num_tokens * (
-            10 * config.hidden_dim + 2 * config.intermediate_dim
-        )
-        kept = config.num_layers * activations
-        if self.rematerialize:
-            inputs = config.num_layers * num_tokens * config.hidden_dim
-            kept = activations + inputs
-        if self.relative_position_bias is not None:
-            kept += scores
-        width = {"float64": 8, "float32": 4}.get(self.compute_dtype, 2)
-        return batch_size * (4 * scores + kept) * width

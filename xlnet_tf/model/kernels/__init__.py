@@ -16,15 +16,22 @@ KERNELS = {
 }
 
 
-def check_kernel(name):
+def check_kernel(name, known=tuple(KERNELS), model=None):
     """Refuse a name that no attention kernel has.
 
+    Args:
+        name: str.
+        known: names of kernels. Default all.
+        model: str, the class of model that has these alone. Default None.
+
     Raises:
-        ValueError: if it is neither "auto" nor a name in `KERNELS`.
+        ValueError: if it is neither "auto" nor one of these.
     """
-    if name != "auto" and name not in KERNELS:
+    if name != "auto" and name not in known:
+        names = ", ".join(["auto", *known])
         raise ValueError(
-            f"`attention_kernel` must be one of auto, {', '.join(KERNELS)}. "
+            f"`attention_kernel` must be one of {names}"
+            f"{f' for a {model}' if model else ''}. "
             f"Received: attention_kernel={name!r}."
         )
 

@@ -1,4 +1,4 @@
-"""R and its projection, W_k,R R, for no more distances than are needed.
+"""R, the table of distances, with no more rows than are needed.
 
 The same numbers in less time: negative distances follow by symmetry, distances
 that nothing reads are left out, and each block of tokens gets those it needs.
@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from keras import ops
 
+from xlnet_tf.model.kernels.projections import can_mirror_distances
 from xlnet_tf.model.kernels.scores import score_dtype
 from xlnet_tf.model.relative_position import relative_position_encoding
 from xlnet_tf.model.sizes import sizes_of
@@ -39,9 +40,9 @@ def encode_distances(
     num_keys,
     config,
     dtype,
+    projections,
     drop=None,
     has_reversed=False,
-    use_symmetry=False,
     first_half_length=0,
 ):
     """Encode the distances of a forward pass.
@@ -50,11 +51,13 @@ def encode_distances(
         num_tokens, num_keys: ints or scalars of the backend, T and K.
         config: XLNetConfig.
         dtype: str, of the encoding.
+        projections: list of layers that project the encoding. Non-negative
+            distances alone are encoded, half the work, where all can extend
+            them to negative ones, and `drop` is None: dropped values are not
+            symmetric.
         drop: function that applies dropout to R, or None (default). All rows
             have one R, and one mask; the released code has one per example.
         has_reversed: bool, whether any row may read backwards.
-        use_symmetry: bool, encode non-negative distances only: half the work.
-            Not if `drop` is given: dropped values are not symmetric.
         first_half_length: int, see `AttentionRules`.
 
     Returns:
@@ -66,7 +69,7 @@ def encode_distances(
         clamp_length=config.clamp_length,
         dtype=score_dtype(dtype),
     )
-    if use_symmetry and drop is None:
+    if drop is None and can_mirror_distances(dtype, projections):
         encoding = encode(1, num_keys - 1)
         return EncodedDistances(ops.cast(encoding, dtype), 0)
     directions = [False, True] if has_reversed else [False]
@@ -83,63 +86,6 @@ def encode_distances(
     if num_unneeded:
         encoding = encoding[:, :-num_unneeded]
     return EncodedDistances(encoding, num_unneeded)
-
-
-def project_distances(projection, distances, num_tokens, has_reversed=False):
-    """Project R to keys by distance.
-
-    Args:
-        projection: AdaptableEinsumDense from D to N heads of H.
-        distances: EncodedDistances.
-        num_tokens: int or scalar of the backend, T.
-        has_reversed: bool, whether any row may read backwards.
-
-    Returns:
-        float tensor of shape [1 or 2, N, K + T, H], 0 where R is left out.
-    """
-    encoding = distances.encoding
-    if len(encoding.shape) == 3:
-        position = projection(encoding)
-        if not distances.num_unneeded:
-            return position
-        around = [[0, 0], [0, 0], [0, distances.num_unneeded], [0, 0]]
-        return ops.pad(position, around)
-    # The products of sines and of cosines, for non-negative distances.
-    kernel = ops.cast(projection.kernel, encoding.dtype)
-    hidden_dim, num_heads, head_dim = kernel.shape
-    width = hidden_dim // 2
-    odd, even = ops.unstack(
-        ops.einsum(
-            "kpd,pdnh->pnkh",
-            ops.reshape(encoding, [-1, 2, width]),
-            ops.reshape(kernel, [2, width, num_heads, head_dim]),
-        )
-    )
-    directions = [mirror_distances(even, odd, num_tokens)]
-    if has_reversed:
-        directions.append(mirror_distances(even, -odd, num_tokens))
-    return ops.stack(directions)
-
-
-def mirror_distances(even, odd, num_tokens):
-    """Extend projections of non-negative distances to negative ones.
-
-    sin(-d) = -sin(d) and cos(-d) = cos(d), so the projection of R needs
-    computing for non-negative distances only, sines and cosines apart.
-
-    Args:
-        even, odd: tensors of shape [..., K, X], the projected cosines and
-            sines, by distances from K - 1 to 0.
-        num_tokens: int or scalar of the backend, T, at most K.
-
-    Returns:
-        tensor of shape [..., K + T, X], indexed by distance as R is: even +
-        odd, and for negative distances even - odd. Row 0 (distance K) is never
-        used; it holds a copy of row 1.
-    """
-    past = even + odd
-    future = ops.flip(even - odd, axis=-2)[..., 1:num_tokens, :]
-    return ops.concatenate([past[..., :1, :], past, future], axis=-2)
 
 
 def num_unneeded_distances(num_tokens, first_half_length):

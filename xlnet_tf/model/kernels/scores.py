@@ -41,7 +41,7 @@ class HeadInputs(NamedTuple):
             in another segment minus that of a key in the same.
         key, value: float tensors of shape [..., K, H].
         position_blocks: float tensor of shape [..., T / S, K + S, H], projected
-            distances as `relative_position.make_position_blocks` slices them.
+            distances as `distances.make_position_blocks` slices them.
         position: float tensor of shape [..., R, H], projected distances, or
             the first ones, as many as targets need.
     """

@@ -1,27 +1,58 @@
-"""LoRA of a whole model: switched on, counted, merged.
-
-The layers are those of `xlnet_tf.model.lora`; `adapters.py` has files of
-adapters alone.
-"""
+"""LoRA of a whole model: enable, describe and merge its adapters."""
 
 import contextlib
 import math
 
 from keras import ops
 
-from xlnet_tf.weights.layer_state import layers_by_path
-from xlnet_tf.weights.layer_state import lora_groups
-from xlnet_tf.weights.layer_state import lora_layers
-from xlnet_tf.weights.layer_state import set_trainable
-from xlnet_tf.weights.source import backbone_of
+from xlnet_tf.weights.layer_paths import layers_by_path
+from xlnet_tf.weights.layer_paths import set_trainable
+from xlnet_tf.weights.lora.layers import Adaptable
 
 
 def adaptable_layers(model):
-    """dict of path to layer of `xlnet_tf.model.lora`, with adapters or not."""
+    """dict of path to `Adaptable` layer, with adapters or not."""
     return {
         path: layer
         for path, layer in layers_by_path(model).items()
-        if getattr(layer, "keeps_lora", False)
+        if isinstance(layer, Adaptable)
+    }
+
+
+def lora_layers(model):
+    """dict of path to `Adaptable` layer with adapters."""
+    return {
+        path: layer
+        for path, layer in adaptable_layers(model).items()
+        if layer.lora_enabled
+    }
+
+
+def adapters_of(model):
+    """dict of path to (rank, alpha)."""
+    return {
+        path: (int(layer.lora_rank), float(layer.lora_alpha))
+        for path, layer in lora_layers(model).items()
+    }
+
+
+def lora_groups(model):
+    """The adapters as files list them: dicts of `rank`, `alpha`, `layers`."""
+    groups = {}
+    for path, kind in adapters_of(model).items():
+        groups.setdefault(kind, []).append(path)
+    return [
+        {"rank": rank, "alpha": alpha, "layers": paths}
+        for (rank, alpha), paths in groups.items()
+    ]
+
+
+def adapters_in(groups):
+    """dict of path to (rank, alpha), of a list of `lora_groups`."""
+    return {
+        path: (group["rank"], group["alpha"])
+        for group in groups
+        for path in group["layers"]
     }
 
 
@@ -69,8 +100,8 @@ def adapt(backbone, adapters):
         # The biases of these layers too, and the backbone's own.
         for weight in backbone.weights:
             weight.trainable = False
-        for path, arguments in adapters.items():
-            layers[path].add_adapters(*arguments)
+        for path, (rank, alpha) in adapters.items():
+            layers[path].enable_lora(rank, lora_alpha=alpha)
 
 
 @contextlib.contextmanager
@@ -136,15 +167,6 @@ def own_values(layer):
     return {k: ops.convert_to_numpy(value) for k, value in values.items()}
 
 
-def adapters_of(model):
-    """dict of path to (rank, alpha)."""
-    return {
-        path: (group["rank"], group["alpha"])
-        for group in lora_groups(model)
-        for path in group["layers"]
-    }
-
-
 def kinds_of(adapters):
     """str, the layers with adapters, of a dict of `adapters_of`."""
     kinds = sorted({f"rank {r}, alpha {a:g}" for r, a in adapters.values()})
@@ -156,9 +178,9 @@ def num_trained(model):
     return sum(math.prod(v.shape) for v in model.trainable_variables)
 
 
-def described(model):
+def describe_lora(model):
     """list of a line about the adapters of a model; empty without any."""
-    adapters = adapters_of(backbone_of(model))
+    adapters = adapters_of(model)
     if not adapters:
         return []
     return [

@@ -21,13 +21,11 @@ import keras
 import numpy as np
 from keras import ops
 
-from xlnet_tf.model.sizes import sizes_of
-
 # XLA sums so many numbers at once, and is slow for columns of this number.
 _WINDOW, _WIDE = 32, 1024
 
 # Names in a file of weights, next to Keras' own names, which are numbers.
-_A, _B, _SCALE = "lora_kernel_a", "lora_kernel_b", "lora_scale"
+KERNEL_A, KERNEL_B, _SCALE = "lora_kernel_a", "lora_kernel_b", "lora_scale"
 _KERNEL = "0"  # Keras' name
 
 
@@ -35,12 +33,10 @@ class Adaptable:
     """Mixin of both layer classes; see the module.
 
     Attributes:
-        keeps_lora: bool, True.
         writes_merged: bool, whether files get the kernel with the adapters in
             it. Default False.
     """
 
-    keeps_lora = True
     writes_merged = False
 
     @property
@@ -60,7 +56,7 @@ class Adaptable:
             self._kernel.trainable = False
 
     def check_adapters(self, rank, alpha=None):
-        """Refuse an invalid `rank` or `alpha`.
+        """Refuse a `rank` or `alpha` that `enable_lora` should not get.
 
         Raises:
             ValueError: if `rank` is no integer, or beyond the kernel's longest
@@ -79,16 +75,6 @@ class Adaptable:
                 "`alpha` must be a number above 0, or None for the rank. "
                 f"Received: alpha={alpha!r}."
             )
-
-    def add_adapters(self, rank, alpha=None):
-        """Keras' `enable_lora`, after `check_adapters`.
-
-        Args:
-            rank: int.
-            alpha: float, or None (default) for the rank.
-        """
-        self.check_adapters(rank, alpha)
-        self.enable_lora(rank, lora_alpha=alpha)
 
     def call(self, inputs, training=None):
         if self.lora_enabled:
@@ -135,24 +121,30 @@ class Adaptable:
             super().save_own_variables(values)
         if self.lora_enabled and self.writes_merged:
             # Keras would round it to the precision of the computation.
-            values[_KERNEL] = self._merged(
-                self._kernel, self.lora_kernel_a, self.lora_kernel_b
-            )
+            adapters = self.lora_kernel_a, self.lora_kernel_b
+            values[_KERNEL] = _merged(self._kernel, *adapters, self.lora_scale)
         elif self.lora_enabled:
-            values[_A], values[_B] = self.lora_kernel_a, self.lora_kernel_b
+            values[KERNEL_A] = self.lora_kernel_a
+            values[KERNEL_B] = self.lora_kernel_b
             values[_SCALE] = np.array([self.lora_scale])
         for name, value in values.items():
             store[name] = value
 
     def load_own_variables(self, store):
         values = {name: store[name] for name in store.keys()}
-        a, b, scale = (values.pop(name, None) for name in (_A, _B, _SCALE))
+        names = KERNEL_A, KERNEL_B, _SCALE
+        a, b, scale = (values.pop(name, None) for name in names)
         has_adapters = a is not None and b is not None and scale is not None
         if not self.lora_enabled:
+            if has_adapters and self.quantization_mode is not None:
+                raise ValueError(
+                    f"the weights of {self.name} are quantized and have "
+                    "adapters, and the layer has none. Enable LoRA with the "
+                    "same rank first."
+                )
             if has_adapters:
-                self._check_mergeable()
                 kernel = ops.convert_to_tensor(values[_KERNEL])
-                values[_KERNEL] = self._merged(kernel, a, b, float(scale[0]))
+                values[_KERNEL] = _merged(kernel, a, b, float(scale[0]))
             super().load_own_variables(values)
             return
         if has_adapters and not np.isclose(scale[0], self.lora_scale):
@@ -168,19 +160,13 @@ class Adaptable:
         if has_adapters:
             self.lora_kernel_b.assign(b)
 
-    def _check_mergeable(self):
-        if self.quantization_mode is not None:
-            raise ValueError(
-                f"the weights of {self.name} are quantized and have adapters, "
-                "and the layer has none. Enable LoRA with the same rank first."
-            )
 
-    def _merged(self, kernel, a, b, scale=None):
-        scale = self.lora_scale if scale is None else scale
-        delta = scale * ops.matmul(
-            ops.convert_to_tensor(a), ops.convert_to_tensor(b)
-        )
-        return ops.cast(ops.add(kernel, delta), kernel.dtype)
+def _merged(kernel, a, b, scale):
+    """kernel + scale * a @ b, in the precision of the kernel."""
+    delta = scale * ops.matmul(
+        ops.convert_to_tensor(a), ops.convert_to_tensor(b)
+    )
+    return ops.cast(ops.add(kernel, delta), kernel.dtype)
 
 
 @keras.saving.register_keras_serializable(package="xlnet_tf")
@@ -250,7 +236,7 @@ def _sum_rows(tensor):
     axes. It would also join a sum of sums to one; the addition in between
     prevents that.
     """
-    *others, num_rows, width = sizes_of(tensor)
+    *others, num_rows, width = tensor.shape
     outer = list(range(len(others)))
     is_long = isinstance(num_rows, int) and num_rows > _WINDOW
     if not others or not is_long or width < _WIDE:

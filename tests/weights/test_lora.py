@@ -22,9 +22,9 @@ from tests.support.oracle import randomize
 from tests.support.oracle import small_backbone
 from tests.support.oracle import small_features
 from tests.support.oracle import with_targets
-from xlnet_tf.model.lora import AdaptableDense
 from xlnet_tf.optimizer import layer_factors
-from xlnet_tf.weights.layer_state import lora_layers
+from xlnet_tf.weights.lora.layers import AdaptableDense
+from xlnet_tf.weights.lora.model import lora_layers
 
 RANK, ALPHA = 3, 5.0
 OF_XLNET = (

@@ -15,14 +15,17 @@ from data_pipeline.base.files import as_path
 from data_pipeline.base.files import local_copy
 from data_pipeline.base.files import written_whole
 from data_pipeline.base.limits import in_a_line
-from xlnet_tf.weights.layer_state import layers_by_path
-from xlnet_tf.weights.layer_state import lora_groups
-from xlnet_tf.weights.layer_state import lora_layers
-from xlnet_tf.weights.lora import adapt
-from xlnet_tf.weights.lora import adaptable_layers
-from xlnet_tf.weights.lora import adapters_of
-from xlnet_tf.weights.lora import kinds_of
-from xlnet_tf.weights.lora import own_values
+from xlnet_tf.weights.layer_paths import layers_by_path
+from xlnet_tf.weights.lora.layers import KERNEL_A
+from xlnet_tf.weights.lora.layers import KERNEL_B
+from xlnet_tf.weights.lora.model import adapt
+from xlnet_tf.weights.lora.model import adaptable_layers
+from xlnet_tf.weights.lora.model import adapters_in
+from xlnet_tf.weights.lora.model import adapters_of
+from xlnet_tf.weights.lora.model import kinds_of
+from xlnet_tf.weights.lora.model import lora_groups
+from xlnet_tf.weights.lora.model import lora_layers
+from xlnet_tf.weights.lora.model import own_values
 from xlnet_tf.weights.source import backbone_of
 from xlnet_tf.weights.source import check_fields
 from xlnet_tf.weights.tensor_files import open_arrays
@@ -31,7 +34,7 @@ from xlnet_tf.weights.tensor_files import written_arrays
 ADAPTERS_FILE = "adapters.lora.h5"  # in the directory of a preset
 _SUFFIX = ".lora.h5"
 _ATTRIBUTE = "adapters"
-_A, _B, _BASE = "lora_kernel_a", "lora_kernel_b", "base"
+_BASE = "base"
 # Fields of a config that change no output of a trained model.
 _WITHOUT_INFLUENCE = (
     "dropout",
@@ -74,8 +77,8 @@ def save_adapters(model, path):
         )
     arrays = {}
     for place, layer in layers.items():
-        arrays[f"layers/{place}/{_A}"] = layer.lora_kernel_a
-        arrays[f"layers/{place}/{_B}"] = layer.lora_kernel_b
+        arrays[f"layers/{place}/{KERNEL_A}"] = layer.lora_kernel_a
+        arrays[f"layers/{place}/{KERNEL_B}"] = layer.lora_kernel_b
         if layer.quantization_mode is None:
             arrays[f"layers/{place}/{_BASE}"] = _sample(layer)
     for name, head in _heads(model).items():
@@ -134,11 +137,7 @@ def load_adapters(model, path):
     facts, arrays = _read(path)
     backbone = backbone_of(model)
     _check_config(path, facts["config"], backbone.config)
-    adapters = {
-        place: (group["rank"], group["alpha"])
-        for group in facts["layers"]
-        for place in group["layers"]
-    }
+    adapters = adapters_in(facts["layers"])
     layers = adaptable_layers(backbone)
     _check_base(path, layers, adapters, arrays)
     heads = _head_values(path, model, facts, arrays)
@@ -153,8 +152,8 @@ def load_adapters(model, path):
         adapt(backbone, adapters)
     for place in adapters:
         layer = layers[place]
-        layer.lora_kernel_a.assign(arrays[f"layers/{place}/{_A}"])
-        layer.lora_kernel_b.assign(arrays[f"layers/{place}/{_B}"])
+        layer.lora_kernel_a.assign(arrays[f"layers/{place}/{KERNEL_A}"])
+        layer.lora_kernel_b.assign(arrays[f"layers/{place}/{KERNEL_B}"])
     for layer, values in heads:
         layer.load_own_variables(values)
 
@@ -180,7 +179,7 @@ def _read(path):
             missing = [
                 f"layers/{place}/{name}"
                 for place in places
-                for name in (_A, _B)
+                for name in (KERNEL_A, KERNEL_B)
                 if f"layers/{place}/{name}" not in values
             ]
             if missing:
@@ -210,7 +209,9 @@ def _check_config(path, values, config):
 def _check_base(path, layers, adapters, arrays):
     """Refuse adapters that do not fit the layers, or are of other weights."""
     for place, (rank, _) in adapters.items():
-        a, b = (arrays[f"layers/{place}/{name}"] for name in (_A, _B))
+        a, b = (
+            arrays[f"layers/{place}/{name}"] for name in (KERNEL_A, KERNEL_B)
+        )
         layer = layers.get(place)
         shape = layer and tuple(layer.kernel.shape)
         expected = shape and (shape[:-1] + (rank,), (rank, shape[-1]))

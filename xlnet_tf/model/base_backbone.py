@@ -1,0 +1,288 @@
+"""What all backbones share: construction, and the layers one by one.
+
+Shapes: B batch, T tokens, P targets, Q = T + P rows, L layers, D model dim,
+V vocabulary.
+"""
+
+import functools
+from typing import Any
+
+import keras
+from keras import ops
+
+from xlnet_tf.config import BertConfig
+from xlnet_tf.config import XLNetConfig
+from xlnet_tf.model.base_model import BaseModel
+from xlnet_tf.model.dropout import seed_of_replica
+from xlnet_tf.model.dropout import seeds_of_layers
+from xlnet_tf.model.kernels import check_kernel
+from xlnet_tf.model.recomputation import rematerialized
+from xlnet_tf.weights.preset import Preset
+from xlnet_tf.weights.preset import split_overrides
+
+
+class Backbone(Preset, BaseModel):
+    """Embeddings and L blocks, without a head; base of the backbones.
+
+    A subclass makes its blocks in `make_block`, its further layers in
+    `make_layers` and `build_layers`, and has the equations in `call`.
+
+    Attributes:
+        config_class: class of the config.
+        has_query_stream: bool, whether the call gives rows for targets apart.
+        takes_position_ids: bool, whether several tokens may have one position.
+        kind: str, the name of the model for users.
+        attention_kernels: tuple of str, the kernels that `attention_kernel`
+            may name, beside "auto".
+        kept_widths: ints, how many vectors of length D, and of the length of
+            the feed-forward, a layer keeps of each row for the gradient.
+        config: object of `config_class`.
+        seed: int or None, of `seed_generator`.
+        rematerialize: bool, whether layers are recomputed for the gradient.
+        attention_kernel: str.
+        num_bias_heads: int, heads of a bias of the scores by position that all
+            layers share.
+    """
+
+    config_class: Any = None
+    has_query_stream = False
+    takes_position_ids = False
+    kind: str | None = None
+    attention_kernels: tuple[str, ...] = ("plain",)
+    kept_widths = (0, 0)
+    num_bias_heads = 0
+
+    def __init__(
+        self,
+        config: XLNetConfig | BertConfig | None = None,
+        seed: int | None = None,
+        rematerialize: bool = False,
+        attention_kernel: str = "auto",
+        **kwargs,
+    ):
+        name = type(self).__name__
+        check_kernel(attention_kernel, self.attention_kernels, name)
+        config, kwargs = self.config_of(config, kwargs)
+        super().__init__(**kwargs)
+        self.config = config
+        self.seed = seed
+        self.rematerialize = rematerialize
+        self.attention_kernel = attention_kernel
+
+        # === Layers ===
+        self.token_embedding = self.make_embedding(
+            "token", config.vocabulary_size
+        )
+        self.make_layers()
+        self.blocks = [
+            self.make_block(f"block_{layer}")
+            for layer in range(config.num_layers)
+        ]
+        for block in self.blocks:
+            # By name too: TensorFlow's checkpoints skip Keras' lists.
+            setattr(self, block.name, block)
+        self.seed_generator = keras.random.SeedGenerator(seed)
+
+        # === Weights ===
+        self.token_embedding.build((None, None))
+        self.build_layers()
+        for block in self.blocks:
+            block.build((None, None, config.hidden_dim))
+        self.build((None, None))
+        self.built = True
+        self.freeze_if_told()
+
+    def make_layers(self):
+        """Make the layers besides the token embedding and the blocks."""
+
+    def make_block(self, name):
+        """Make a layer of the model, of this name."""
+        raise NotImplementedError
+
+    def build_layers(self):
+        """Make the weights of `make_layers`, and of the model itself."""
+
+    def make_embedding(self, kind, length):
+        """Make an Embedding of `length` vectors, which `build` initializes."""
+        return keras.layers.Embedding(
+            length,
+            self.config.hidden_dim,
+            embeddings_initializer=keras.initializers.RandomNormal(
+                stddev=self.config.initializer_range
+            ),
+            dtype=self.dtype_policy,
+            name=f"{kind}_embedding",
+        )
+
+    @classmethod
+    def for_source(cls, source, head, **overrides):
+        config, arguments = split_overrides(source, overrides)
+        if not isinstance(config, cls.config_class):
+            raise ValueError(
+                f"`{cls.__name__}.from_preset` needs a model with a "
+                f"{cls.config_class.__name__}. Received: {source.path}, with a "
+                f"{type(config).__name__}. Use the backbone of that config, or "
+                "a task, which makes the one that fits."
+            )
+        return cls(config, **arguments), None
+
+    @classmethod
+    def config_of(cls, config, kwargs):
+        """The config of the arguments of a constructor, and the others.
+
+        Args:
+            config: object of `config_class`, or None where `kwargs` has its
+                fields.
+            kwargs: dict.
+
+        Returns:
+            (object of `config_class`, dict of the arguments that are none of
+            its fields).
+
+        Raises:
+            TypeError: if a config is missing, given twice, or of another model.
+        """
+        names = cls.config_class.field_names()
+        fields = {k: v for k, v in kwargs.items() if k in names}
+        others = {k: v for k, v in kwargs.items() if k not in names}
+        if config is None and fields:
+            return cls.config_class(**fields), others
+        if fields or not isinstance(config, cls.config_class):
+            kind = cls.config_class.__name__
+            raise TypeError(
+                f"`{cls.__name__}` takes a config ({kind}), or its fields by "
+                "name, such as hidden_dim=128. Received: "
+                f"{type(config).__name__}, {', '.join(fields) or 'no fields'}."
+            )
+        return config, others
+
+    def computation(self):
+        way = self.rematerialize, self.attention_kernel
+        return (*way, *super().computation())
+
+    def predict(self, x, *args, **kwargs):
+        """`keras.Model.predict`, of features that are checked first."""
+        return super().predict(self.checked(x), *args, **kwargs)
+
+    def predict_on_batch(self, x):
+        """`keras.Model.predict_on_batch`, of features checked first."""
+        return super().predict_on_batch(self.checked(x))
+
+    @property
+    def output_shape(self):
+        """Shape of `content`, which `summary` shows."""
+        return None, None, self.config.hidden_dim
+
+    def token_table(self):
+        """The embeddings of all tokens, float tensor of shape [V, D]."""
+        embedding = self.token_embedding
+        if embedding.quantization_mode is not None:
+            # The table holds integers, which the layer's call scales.
+            return embedding(ops.arange(self.config.vocabulary_size))
+        return embedding.embeddings
+
+    def dropout_seed(self, features):
+        """The seed of a step: from the features, or the generator's next.
+
+        Args:
+            features: dict as the call takes.
+
+        Returns:
+            int tensor of shape [2].
+        """
+        if features.get("dropout_seed") is not None:
+            return features["dropout_seed"]
+        # The generator's state is the same on all replicas of a strategy.
+        return seed_of_replica(self.seed_generator.next())
+
+    def run_blocks(self, run, rows, seed, others, keep=None, observed=False):
+        """Run the blocks one after the other, or recompute them if told to.
+
+        Args:
+            run: function of (block, its seeds, rows, *others of this layer) to
+                the next rows.
+            rows: float tensor of shape [B, Q, D], of the embeddings.
+            seed: int tensor of shape [2], or None for no dropout.
+            others: L lists of tensors, further inputs of each layer that
+                gradients flow to.
+            keep: function of a layer's (rows, *others) to what is returned of
+                them, or None (default).
+            observed: bool, whether `run` hands out what is computed inside.
+
+        Returns:
+            (float tensor of shape [B, Q, D], list of the L values of `keep`).
+        """
+        # There is a gradient, and a seed, in training alone. What is observed
+        # cannot leave what is computed again.
+        recomputes = self.rematerialize and seed is not None and not observed
+        all_seeds = seeds_of_layers(seed, len(self.blocks))
+        kept = []
+        for block, seeds, more in zip(
+            self.blocks, all_seeds, others, strict=True
+        ):
+            inputs = [rows, *more]
+            if keep is not None:
+                kept.append(keep(*inputs))
+            call = functools.partial(run, block, seeds)
+            if recomputes:
+                rows = rematerialized(call, block, inputs)
+            else:
+                rows = call(*inputs)
+        return rows, kept
+
+    def expected_bytes(
+        self, batch_size: int, num_tokens: int, num_targets: int = 0
+    ) -> int:
+        """Estimate the activations that one training step keeps in memory.
+
+        For every layer the activations kept for the backward pass, or its
+        inputs alone if it is recomputed; for one layer at a time the scores
+        and probabilities of attention. Weights, their gradients, the
+        optimizer and logits are not counted.
+
+        Args:
+            batch_size, num_tokens, num_targets: ints, B, T and P. Targets have
+                rows in a query stream alone.
+
+        Returns:
+            int, bytes.
+        """
+        config = self.config
+        rows = num_tokens + (num_targets if self.has_query_stream else 0)
+        num_keys = num_tokens + config.memory_length
+        scores_of_head = rows * num_keys
+        hidden, inner = self.kept_widths
+        activations = rows * (
+            hidden * config.hidden_dim + inner * config.intermediate_dim
+        )
+        heads = self.heads_at_a_time(batch_size, rows, num_tokens, num_keys)
+        if heads is None:
+            heads = batch_size * config.num_heads
+            activations += config.num_heads * scores_of_head
+        kept = config.num_layers * activations
+        if self.rematerialize:
+            kept = activations + config.num_layers * rows * config.hidden_dim
+        kept += self.num_bias_heads * scores_of_head
+        width = {"float64": 8, "float32": 4}.get(self.compute_dtype, 2)
+        return (4 * heads * scores_of_head + batch_size * kept) * width
+
+    def heads_at_a_time(self, batch_size, rows, num_tokens, num_keys):
+        """Number of heads whose scores are in memory at once; None for all."""
+        return None
+
+    def get_config(self):
+        return {
+            **self.config.to_dict(),
+            "seed": self.seed,
+            **super().get_config(),
+        }
+
+    @classmethod
+    def from_arguments(cls, arguments):
+        fields = dict(arguments)
+        kwargs = {
+            key: fields.pop(key)
+            for key in ("seed", "name", "trainable", "dtype")
+            if key in fields
+        }
+        return cls(cls.config_class.from_dict(fields), **kwargs)

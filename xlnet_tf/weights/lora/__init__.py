@@ -1,0 +1,1 @@
+"""LoRA: dense layers with adapters, adapters of a model, files of adapters."""
