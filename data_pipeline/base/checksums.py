@@ -29,7 +29,7 @@ def write_checksums(directory):
     directory = as_path(directory)
     names = [x for x in names_below(directory) if x != CHECKSUMS_FILE]
     digests = {x: sha256_of(directory / x) for x in names}
-    _write_digests(directory / CHECKSUMS_FILE, digests)
+    write_listing(directory / CHECKSUMS_FILE, digests)
 
 
 def add_checksums(directory, names, listing=CHECKSUMS_FILE):
@@ -47,10 +47,17 @@ def add_checksums(directory, names, listing=CHECKSUMS_FILE):
     known = _read_digests(file) if file.is_file() else {}
     digests = {k: v for k, v in known.items() if (directory / k).is_file()}
     digests |= {name: sha256_of(directory / name) for name in names}
-    _write_digests(file, digests)
+    write_listing(file, digests)
 
 
-def _write_digests(file, digests):
+def write_listing(file, digests):
+    """Write SHA-256 that are known to a file that `sha256sum -c` reads.
+
+    Args:
+        file: path.
+        digests: dict of str to str, the path of each file below the directory
+            of `file` to its SHA-256.
+    """
     lines = [f"{digests[name]}  {name}\n" for name in sorted(digests)]
     write_bytes(file, "".join(lines).encode())
 

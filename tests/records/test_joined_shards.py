@@ -9,7 +9,7 @@ import pytest
 from data_pipeline.pretraining import PretrainingData
 from data_pipeline.records import part
 from data_pipeline.records.manifest import read_manifest
-from data_pipeline.records.writer import verify_records
+from data_pipeline.records.manifest import verify_records
 from tests.support.record_fixtures import change_manifest
 from tests.support.record_fixtures import digests
 from tests.support.record_fixtures import flip_byte

@@ -15,8 +15,8 @@ from data_pipeline.base.files import write_json
 from data_pipeline.records import schema
 from data_pipeline.records import tfrecord
 from data_pipeline.records import writer
-from data_pipeline.records.writer import read_manifest
-from data_pipeline.records.writer import verify_records
+from data_pipeline.records.manifest import read_manifest
+from data_pipeline.records.manifest import verify_records
 from tests.support.record_fixtures import change_manifest
 from tests.support.record_fixtures import flip_byte
 from tests.support.record_fixtures import write_set

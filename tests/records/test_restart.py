@@ -10,8 +10,8 @@ import pytest
 
 from data_pipeline.records import build
 from data_pipeline.records import restart
+from data_pipeline.records.manifest import verify_records
 from data_pipeline.records.schema import RecordSettings
-from data_pipeline.records.writer import verify_records
 from data_pipeline.tokenization.tokenizer import Tokenizer
 from tests.support.record_fixtures import change_plan
 from tests.support.record_fixtures import digests

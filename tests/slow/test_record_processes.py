@@ -14,9 +14,9 @@ import pytest
 from data_pipeline.pretraining import PretrainingData
 from data_pipeline.records import beam as beam_records
 from data_pipeline.records import build
+from data_pipeline.records.manifest import read_manifest
+from data_pipeline.records.manifest import verify_records
 from data_pipeline.records.schema import RecordSettings
-from data_pipeline.records.writer import read_manifest
-from data_pipeline.records.writer import verify_records
 from data_pipeline.tokenization.tokenizer import Tokenizer
 from tests.support.record_fixtures import PART
 from tests.support.record_fixtures import digests
