@@ -27,11 +27,11 @@ from data_pipeline.base import command_line
 from data_pipeline.records import part
 from data_pipeline.records import targets
 from data_pipeline.records.build import build_records
+from data_pipeline.records.manifest import read_manifest
 from data_pipeline.records.schema import RecordSettings
 from data_pipeline.records.schema import stored_features
 from data_pipeline.records.sequences import build_sequences
 from data_pipeline.records.sequences import join_documents
-from data_pipeline.records.writer import read_manifest
 from data_pipeline.text.documents import TEXT_FORMATS
 from data_pipeline.text.documents import stream_documents
 from data_pipeline.tokenization.tokenizer import Tokenizer

@@ -8,7 +8,9 @@ import os
 import sys
 
 from data_pipeline.base import command_line
+from data_pipeline.base.checksums import verify_checksums
 from data_pipeline.base.files import as_path
+from data_pipeline.base.files import read_json_object
 from data_pipeline.base.outputs import check_directory
 from data_pipeline.base.progress import Progress
 from data_pipeline.base.settings import add_options
@@ -17,7 +19,7 @@ from data_pipeline.base.settings import given_options
 from data_pipeline.records import schema
 from data_pipeline.text.documents import Corpus
 from data_pipeline.text.files import describe_bad_text
-from data_pipeline.text.files import sizes_and_times
+from data_pipeline.text.files import sizes_of
 from data_pipeline.text.options import TEXT_DEFAULTS
 from data_pipeline.text.options import add_text_options
 from data_pipeline.text.options import fill_text_options
@@ -78,7 +80,7 @@ def main(argv=None):
     }
     with command_line.warnings_in_a_line():
         if arguments.runner is None:
-            size = sum(size for size, _ in sizes_and_times(corpus.files))
+            size = sum(sizes_of(corpus.files))
             shown = not arguments.quiet
             with Progress("text", "B", size, shown=shown) as bar:
                 manifest = build.build_records(
@@ -127,20 +129,14 @@ def _read_plan(file):
 
     Besides settings, it holds the set's input and tokenizer.
     """
-    from data_pipeline.records import restart
+    from data_pipeline.records.plan import PLAN
 
-    if file is None or os.path.basename(file) != restart.PLAN:
+    if file is None or os.path.basename(file) != PLAN:
         return None
     if not as_path(file).is_file():
         raise FileNotFoundError(f"there is no file {file}.")
-    plan = restart.read_plan(os.path.dirname(file) or ".")
-    if plan is None:
-        raise ValueError(
-            f"{file} is not the plan of a set of records, or its fields do not "
-            "match its `sha256`. Copy it again; without `sha256` a plan that "
-            "was changed by hand is read too."
-        )
-    return plan
+    verify_checksums(os.path.dirname(file) or ".", [PLAN])
+    return read_json_object(file)
 
 
 def _summary(manifest, warnings, output, was_complete):

@@ -224,7 +224,7 @@ def _targets(row, tokenizer):
 
 
 def _verify(directory, manifest):
-    from data_pipeline.records.writer import verify_records
+    from data_pipeline.records.manifest import verify_records
 
     size = sum(x.bytes for shards in manifest.splits.values() for x in shards)
     _print("", f"checking   {size / 1e6:,.1f} MB ...")

@@ -23,6 +23,7 @@ from data_pipeline.objectives.reader import Draw
 from data_pipeline.objectives.reader import ObjectiveReader
 from data_pipeline.records.manifest import check_files
 from data_pipeline.records.manifest import read_manifest
+from data_pipeline.records.manifest import verify_records
 from data_pipeline.records.reading import ReadableRecords
 from data_pipeline.records.reading import check_service
 from data_pipeline.records.reading import checked_rows
@@ -32,7 +33,6 @@ from data_pipeline.records.reading import parse_records
 from data_pipeline.records.reading import tokenizer_of_records
 from data_pipeline.records.reading import without_autograph
 from data_pipeline.records.schema import SPLITS
-from data_pipeline.records.writer import verify_records
 from data_pipeline.tokenization.symbols import find_layout
 
 # Records read ahead: bytes for all rows together, and steps.

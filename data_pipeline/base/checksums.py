@@ -1,10 +1,5 @@
-"""`SHA256SUMS` of directories, and JSON objects that hold their own SHA-256.
+"""`SHA256SUMS` of directories, by which damaged and missing files are found."""
 
-Damaged and missing files are found by them.
-"""
-
-import hashlib
-import json
 import re
 
 from data_pipeline.base.files import as_path
@@ -17,8 +12,6 @@ from data_pipeline.base.files import write_json
 # As `sha256sum` writes and checks it.
 CHECKSUMS_FILE = "SHA256SUMS"
 _CHECKSUM = re.compile("([0-9a-f]{64}) [ *](.+)")
-# Field of a JSON object with the SHA-256 of its other fields.
-_DIGEST = "sha256"
 
 
 def write_checksums(directory):
@@ -30,7 +23,7 @@ def write_checksums(directory):
     directory = as_path(directory)
     names = [x for x in names_below(directory) if x != CHECKSUMS_FILE]
     digests = {x: sha256_of(directory / x) for x in names}
-    _write_digests(directory / CHECKSUMS_FILE, digests)
+    write_listing(directory / CHECKSUMS_FILE, digests)
 
 
 def add_checksums(directory, names, listing=CHECKSUMS_FILE):
@@ -48,7 +41,7 @@ def add_checksums(directory, names, listing=CHECKSUMS_FILE):
     known = _read_digests(file) if file.is_file() else {}
     digests = {k: v for k, v in known.items() if (directory / k).is_file()}
     digests |= {name: sha256_of(directory / name) for name in names}
-    _write_digests(file, digests)
+    write_listing(file, digests)
 
 
 def write_listed(directory, values):
@@ -68,13 +61,20 @@ def write_listed(directory, values):
     known = _read_digests(listing) if listing.is_file() else {}
     if set(known) & set(values):
         others = {k: v for k, v in known.items() if k not in values}
-        _write_digests(listing, others)
+        write_listing(listing, others)
     for name, value in values.items():
         write_json(directory / name, value)
     add_checksums(directory, list(values))
 
 
-def _write_digests(file, digests):
+def write_listing(file, digests):
+    """Write SHA-256 that are known to a file that `sha256sum -c` reads.
+
+    Args:
+        file: path.
+        digests: dict of str to str, the path of each file below the directory
+            of `file` to its SHA-256.
+    """
     lines = [f"{digests[name]}  {name}\n" for name in sorted(digests)]
     write_bytes(file, "".join(lines).encode())
 
@@ -128,34 +128,3 @@ def _read_digests(listing):
             )
         digests[match[2]] = match[1]
     return digests
-
-
-def with_digest(fields, name=_DIGEST):
-    """A dict with the SHA-256 of its fields as a further, last one.
-
-    Args:
-        fields: dict that JSON can hold.
-        name: str, of the further field. Default "sha256".
-
-    Returns:
-        dict.
-    """
-    return {**fields, name: _digest_of(fields)}
-
-
-def pop_digest(fields, name=_DIGEST):
-    """Remove the field of `with_digest` from a dict and check it.
-
-    Args:
-        fields: dict, as read from JSON; it is changed.
-        name: as in `with_digest`.
-
-    Returns:
-        bool, whether the field is there and the others are as written.
-    """
-    return fields.pop(name, None) == _digest_of(fields)
-
-
-def _digest_of(fields):
-    text = json.dumps(fields, sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()

@@ -22,8 +22,8 @@ import numpy as np
 
 from data_pipeline.base import files
 from data_pipeline.records import held_out
-from data_pipeline.records import restart
-from data_pipeline.records.part import build_part
+from data_pipeline.records.part import finished_part
+from data_pipeline.records.part import load_part
 from data_pipeline.records.schema import SPLITS
 from data_pipeline.text.documents import Document
 from data_pipeline.text.files import ReadLog
@@ -36,7 +36,6 @@ _WORKER_ERROR = re.compile(
 _USERS_ERRORS = {
     "ValueError": ValueError,
     "TextError": TextError,
-    "ChangedTextError": restart.ChangedTextError,
     "MemoryError": MemoryError,
 }
 
@@ -83,11 +82,10 @@ class Builder:
         self._runner = runner
         self._options = options
 
-    def __call__(self, corpus, tokenizer, settings, writer, may_differ):
-        directory = restart.absolute(writer.temporary_path(""))
-        paths = list(map(restart.absolute, corpus.files))
+    def __call__(self, corpus, tokenizer, settings, directory):
+        directory, *paths = map(_absolute, (directory, *corpus.files))
         options = _pipeline_options(self._runner, self._options)
-        work = _Work(directory, tokenizer, settings, may_differ)
+        work = _Work(directory, tokenizer, settings)
         with (
             _failures_in_one_line(),
             self._beam.Pipeline(options=options) as pipeline,
@@ -108,7 +106,6 @@ class _Work(typing.NamedTuple):
     directory: str
     tokenizer: typing.Any
     settings: typing.Any
-    may_differ: bool
 
 
 def _add_transforms(beam, pipeline, paths, reader, work):
@@ -208,20 +205,16 @@ def _build(grouped, work):
         Document(text.decode("utf-8", "surrogatepass"), text_format)
         for _, (text, text_format) in sorted(documents, key=lambda x: x[0])
     ]
-    path = os.path.join(work.directory, f"{split}-{number}")
-    digest = restart.text_digest(part)
-    if restart.load_part(path, digest, work.may_differ) is None:
-        built = build_part(
-            split, number, part, path, work.tokenizer, work.settings
-        )
-        restart.save_part(path, digest, built)
+    finished_part(
+        work.directory, split, number, part, work.tokenizer, work.settings
+    )
 
 
 def _finished_parts(directory, corpus):
     """Parts that the workers have written, in order, and a ReadLog."""
     counts = files.read_json_object(os.path.join(directory, _COUNTS))
     built = [
-        restart.load_part(os.path.join(directory, f"{split}-{number}"))
+        load_part(directory, split, number)
         for split in SPLITS
         for number in range(counts["parts"][split])
     ]
@@ -236,6 +229,11 @@ def _finished_parts(directory, corpus):
     for bad_text in counts["bad_text"]:
         log.bad_text.update(bad_text)
     return built, log
+
+
+def _absolute(path):
+    """Path that other processes may use, str."""
+    return path if files.is_remote(path) else os.path.abspath(path)
 
 
 def _import_beam():

@@ -4,6 +4,15 @@ The unit of work is a part: about four million characters of text, which become
 shards of their own; at the end these are joined where that is asked for. All
 random draws of a part follow from the seed and the number of the part, so the
 bytes of the output do not depend on the number of processes.
+
+The directory of a set is in one of three states:
+
+- complete, it has a manifest: a build of the same plan returns it;
+- begun, its temporary directory has finished parts and their plan: a build of
+  the same plan goes on from them;
+- neither: a build begins.
+
+A build of another plan is refused, or with `overwrite` begins anew.
 """
 
 import collections
@@ -19,12 +28,14 @@ import signal
 import threading
 import typing
 
+from data_pipeline.base.files import as_path
 from data_pipeline.records import held_out
-from data_pipeline.records import restart
+from data_pipeline.records import plan as plans
+from data_pipeline.records.manifest import MANIFEST
 from data_pipeline.records.manifest import Manifest
-from data_pipeline.records.manifest import Shard
-from data_pipeline.records.part import build_part
-from data_pipeline.records.part import few_targets
+from data_pipeline.records.manifest import read_manifest
+from data_pipeline.records.part import count_parts
+from data_pipeline.records.part import finished_part
 from data_pipeline.records.part import join_shards
 from data_pipeline.records.schema import SPLITS
 from data_pipeline.records.schema import RecordSettings
@@ -32,15 +43,13 @@ from data_pipeline.records.schema import stored_features
 from data_pipeline.records.tfrecord import record_bytes
 from data_pipeline.records.writer import TOKENIZER
 from data_pipeline.records.writer import RecordSetWriter
-from data_pipeline.records.writer import remove_leftovers
+from data_pipeline.records.writer import finish_placing
 from data_pipeline.text.documents import Corpus
 from data_pipeline.text.files import ReadLog
 from data_pipeline.text.files import TextError
 from data_pipeline.tokenization.symbols import SPECIAL_IDS
 
 _SET_PARENT_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG of Linux's prctl
-
-_Job = collections.namedtuple("_Job", "split number part path text_digest")
 
 
 def build_records(
@@ -74,11 +83,12 @@ def build_records(
             build that differ in text, tokenizer or settings, and other files
             of the same names.
         progress: function of the number of bytes of text files whose records
-            were finished since its last call, or None.
+            were finished, or compared with a complete set, since its last
+            call, or None.
         on_bad_text: as of `Corpus`.
-        build_parts: function (corpus, tokenizer, settings, writer,
-            may_differ) -> (list of BuiltPart, ReadLog), such as
-            `beam.Builder`; None builds in processes of this machine.
+        build_parts: function (corpus, tokenizer, settings, directory of the
+            parts) -> (list of BuiltPart, ReadLog), such as `beam.Builder`;
+            None builds in processes of this machine.
 
     Returns:
         Manifest of the set.
@@ -100,73 +110,94 @@ def build_records(
     corpus = text
     if not isinstance(text, Corpus):
         corpus = Corpus(text, text_format, encoding, on_bad_text)
-    plan = restart.make_plan(corpus, tokenizer, settings)
-    if not overwrite:
-        finished = restart.find_finished_set(output, plan)
-        if finished is not None:
-            remove_leftovers(output)
-            return finished
+    plan = plans.make_plan(corpus, tokenizer, settings)
+    progress = progress or (lambda size: None)
+    was_placed = finish_placing(output)
+    if (as_path(output) / MANIFEST).exists() and (was_placed or not overwrite):
+        differs = _difference_of_set(output, plan, corpus, progress)
+        if differs is None:
+            return read_manifest(output)
+        if not overwrite:
+            raise FileExistsError(
+                f"{output} holds a set of records already, and {differs}. "
+                "Choose another `output`, or give `overwrite` (--overwrite)."
+            )
     build_parts = build_parts or functools.partial(
         _build_parts, processes=processes, progress=_Progress(progress)
     )
-    with RecordSetWriter(
-        output,
-        tokenizer.model_proto,
-        overwrite,
-        lambda directory: restart.can_resume(directory, plan, overwrite),
-    ) as writer:
+    with RecordSetWriter(output, tokenizer.model_proto, overwrite) as writer:
+        _begin(writer, plan, overwrite)
         return _build_set(
-            corpus, tokenizer, settings, plan, overwrite, writer, build_parts
+            corpus, tokenizer, settings, plan, writer, build_parts
         )
 
 
-def _build_set(
-    corpus, tokenizer, settings, plan, overwrite, writer, build_parts
-):
-    directory = writer.temporary_path("")
-    may_differ = restart.begin(directory, plan) or overwrite
-    with _finished_parts_kept(writer, plan):
+def _difference_of_set(output, plan, corpus, progress):
+    """Difference of a complete set from a plan, in words, or None."""
+    before = plans.read_plan(output)
+    # The set may come from other releases of the libraries.
+    return plans.difference(
+        before, plan, plans.LIBRARIES
+    ) or plans.changed_text(before, corpus.files, progress)
+
+
+def _begin(writer, plan, overwrite):
+    """Go on from the finished parts of the same plan, or begin anew."""
+    directory = writer.building
+    count, differs = count_parts(directory), None
+    if count:
+        differs = plans.difference(plans.read_plan(directory), plan)
+    if differs and not overwrite:
+        raise ValueError(
+            f"{directory} holds {count} finished part(s) of a build that was "
+            f"stopped, and {differs}. Give the same command as then, with the "
+            "same libraries, to go on with it, `overwrite` (--overwrite) to "
+            "start again, or another `output`."
+        )
+    if differs or not count:
+        writer.clear()
+    plans.write_plan(directory, plan)
+
+
+def _build_set(corpus, tokenizer, settings, plan, writer, build_parts):
+    directory = os.fspath(writer.building)
+    try:
         pieces = held_out.piece_characters(corpus.documents, settings)
         corpus = corpus.divided(pieces)
-        built, log = build_parts(
-            corpus, tokenizer, settings, writer, may_differ
-        )
-    _check_splits(built, settings)
-    # Keep the parts: an error from here on may not recur in another attempt.
-    writer.keep = True
+        built, log = build_parts(corpus, tokenizer, settings, directory)
+    except (MemoryError, TextError) as error:
+        raise _with_advice(error, count_parts(directory)) from error
+    try:
+        _check_splits(built, settings)
+    except ValueError:
+        writer.clear()  # the parts are of no use
+        raise
     manifest, names = make_manifest(
-        built, tokenizer, settings, corpus, log.bad_text
+        directory, built, tokenizer, settings, corpus, log.bad_text
     )
     digests = [log.digests[path] for path in corpus.files]
-    finished = restart.write_finished_plan(directory, plan, digests)
-    writer.finish(manifest, names | finished)
+    plans.write_plan(directory, plan, digests)
+    writer.finish(manifest, {**names, plans.PLAN: plans.PLAN})
     return manifest
 
 
-@contextlib.contextmanager
-def _finished_parts_kept(writer, plan):
-    """Context manager that keeps finished parts, whatever stops a build."""
-    directory = writer.temporary_path("")
-    try:
-        yield
-    except BaseException as error:
-        count = restart.count_parts(directory)
-        writer.keep = count > 0
-        kept = f"The same command goes on from {count} finished part(s)."
-        if isinstance(error, MemoryError):
-            raise RuntimeError(
-                "there is not enough memory to build records. Run again with "
-                f"fewer `processes`. {kept}"
-            ) from error
-        if isinstance(error, TextError) and count:
-            restart.mark_for_repair(directory, plan)
-            raise TextError(f"{error} {kept}") from error
-        raise
+def _with_advice(error, count):
+    """An error that ended a build, with how to go on from its parts."""
+    kept = f"The same command goes on from {count} finished part(s)"
+    if isinstance(error, MemoryError):
+        return RuntimeError(
+            "there is not enough memory to build records. Run again with "
+            f"fewer `processes`. {kept}."
+        )
+    if not count:
+        return error
+    return TextError(
+        f"{error} {kept}; after a change of the text, `overwrite` "
+        "(--overwrite) begins anew."
+    )
 
 
-def _build_parts(
-    corpus, tokenizer, settings, writer, may_differ, processes, progress
-):
+def _build_parts(corpus, tokenizer, settings, directory, processes, progress):
     """Build all parts; returns a list of BuiltPart in order, and a ReadLog."""
     threshold = held_out.validation_threshold(corpus.documents, settings)
     log = ReadLog(progress.read)
@@ -175,14 +206,9 @@ def _build_parts(
     )
 
     def jobs():
-        for split, number, part in parts:
-            path = writer.temporary_path(f"{split}-{number}")
-            digest = restart.text_digest(part)
+        for part in parts:
             progress.begin_part()
-            yield (
-                _Job(split, number, part, path, digest),
-                restart.load_part(path, digest, may_differ),
-            )
+            yield directory, *part
 
     built = []
     with contextlib.closing(
@@ -202,11 +228,11 @@ class _Progress:
     records are written.
 
     Args:
-        report: function of a number of bytes, or None.
+        report: function of a number of bytes.
     """
 
     def __init__(self, report):
-        self._report = report or (lambda size: None)
+        self._report = report
         self._read = self._reported = 0
         self._begun = collections.deque()
 
@@ -231,15 +257,14 @@ def _run_jobs(jobs, tokenizer, settings, processes):
     """Build parts, in `processes` processes; yields BuiltParts in order.
 
     Args:
-        jobs: iterable of (_Job, BuiltPart of a stopped build or None); only
-            jobs with None are run.
+        jobs: iterable of tuples, the first arguments of `finished_part`.
         tokenizer: Tokenizer.
         settings: RecordSettings, resolved.
         processes: int.
     """
     if processes == 1:
-        for job, built in jobs:
-            yield built or _build(job, tokenizer, settings)
+        for job in jobs:
+            yield finished_part(*job, tokenizer, settings)
         return
     context = multiprocessing.get_context("spawn")
     # The pipe closes when this process ends, even by SIGKILL, and workers
@@ -253,12 +278,8 @@ def _run_jobs(jobs, tokenizer, settings, processes):
     )
     running = collections.deque()
     try:
-        for job, built in jobs:
-            if built is None:
-                running.append(executor.submit(_work, job))
-            else:
-                running.append(concurrent.futures.Future())
-                running[-1].set_result(built)
+        for job in jobs:
+            running.append(executor.submit(_work, job))
             if len(running) >= 2 * processes:
                 yield running.popleft().result()
         while running:
@@ -298,19 +319,14 @@ def _exit_without_parent(lifeline):
 
 
 def _work(job):
-    return _build(job, **_worker)
+    return finished_part(*job, **_worker)
 
 
-def _build(job, tokenizer, settings):
-    built = build_part(*job[:4], tokenizer, settings)
-    restart.save_part(job.path, job.text_digest, built)
-    return built
-
-
-def make_manifest(built, tokenizer, settings, corpus, bad_text):
+def make_manifest(directory, built, tokenizer, settings, corpus, bad_text):
     """Manifest of the set that consists of the given parts.
 
     Args:
+        directory: str, of the parts; joined shards are written there too.
         built: list of BuiltPart, in order.
         tokenizer: Tokenizer.
         settings: RecordSettings, resolved.
@@ -328,23 +344,27 @@ def make_manifest(built, tokenizer, settings, corpus, bad_text):
     )
     splits, names = {}, {}
     for split in SPLITS:
-        shards = []
-        for direction in settings.directions:
-            found = [
-                (path, written)
-                for part in built
-                for *kind, path, written in part.shards
-                if kind == [split, direction]
-            ]
-            for path, written, starts in join_shards(
-                found, settings.shard_bytes
-            ):
-                file = f"{split}-{len(shards):05d}.tfrecord"
-                names[file] = os.path.basename(path)
-                values = {**written._asdict(), "starts": starts}
-                shards.append(Shard(file, direction=direction, **values))
+        shards = [
+            joined
+            for direction in settings.directions
+            for joined in join_shards(
+                directory,
+                [
+                    shard
+                    for part in built
+                    for shard in part.shards
+                    if (part.split, shard.direction) == (split, direction)
+                ],
+                settings.shard_bytes,
+            )
+        ]
+        files = [f"{split}-{n:05d}.tfrecord" for n in range(len(shards))]
+        names |= dict(zip(files, (x.file for x in shards), strict=True))
         if shards:
-            splits[split] = tuple(shards)
+            splits[split] = tuple(
+                dataclasses.replace(shard, file=file)
+                for file, shard in zip(files, shards, strict=True)
+            )
     totals = {
         "documents": sum(part.documents for part in built),
         "characters": sum(part.characters for part in built),
@@ -357,7 +377,11 @@ def make_manifest(built, tokenizer, settings, corpus, bad_text):
     # unknown because of it.
     if 5 * written > totals["unknown_tokens"]:
         totals["written_unknown"] = written
-    totals |= few_targets(built, settings.num_predict)
+    targets = sum(part.targets for part in built)
+    num_records = sum(x.records for part in built for x in part.shards)
+    # The manifest has the field if less than half of their places are filled.
+    if 2 * targets < settings.num_predict * num_records:
+        totals["targets"] = targets
     options = dataclasses.asdict(settings)
     for name in ("frozen", "validation_fraction", "shard_size"):
         del options[name]
@@ -380,7 +404,7 @@ def make_manifest(built, tokenizer, settings, corpus, bad_text):
 
 
 def _check_splits(built, settings):
-    splits = {split for part in built for split, *_ in part.shards}
+    splits = {part.split for part in built if part.shards}
     if "train" not in splits:
         tokens = sum(part.tokens for part in built)
         raise ValueError(

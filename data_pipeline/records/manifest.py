@@ -1,43 +1,28 @@
-"""The manifest of a set of records.
+"""The manifest of a set of records, and its shards compared with it.
 
 It holds the settings and features of the records, and of every shard the size
 and the checksums of the first and the last record, so that a shard that is
 missing, truncated or another's is found before the first step, without reading
-it. Its own SHA-256 is a field of it.
+it. `SHA256SUMS` beside it holds its SHA-256.
 """
 
 import concurrent.futures
 import dataclasses
+import hashlib
 import itertools
 import json
 import os
-import re
 
-from data_pipeline.base.checksums import pop_digest
-from data_pipeline.base.checksums import with_digest
+from data_pipeline.base.checksums import verify_checksums
 from data_pipeline.base.files import as_path
 from data_pipeline.base.files import is_remote
 from data_pipeline.records import tfrecord
-from data_pipeline.records.schema import DIRECTIONS
-from data_pipeline.records.schema import SPANS
-from data_pipeline.records.schema import SPLITS
 from data_pipeline.records.schema import StoredFeature
-from data_pipeline.records.schema import check_lengths
-from data_pipeline.records.schema import stored_features
-from data_pipeline.tokenization.symbols import SPECIAL_IDS
+from data_pipeline.records.tfrecord import BadRecord
 
 # Increase it when the fields or the records change; others are not read.
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
 MANIFEST = "manifest.json"
-FORMS = ("compact", "frozen")
-_FILE_NAME = re.compile(r"[^/\\\0]+")
-_DIGEST = "manifest_sha256"
-_TOKENIZER = {
-    "sha256": str,
-    "vocabulary_size": int,
-    "lowercase": bool,
-    "file": str,
-}
 # Shards per thread, and threads: a bucket or a network disk takes milliseconds
 # for each shard.
 _SHARDS_AT_ONCE = 64
@@ -46,11 +31,12 @@ _THREADS = 32
 
 @dataclasses.dataclass(frozen=True)
 class Shard:
-    """A file of a set, as `data_pipeline.records.writer.WrittenShard`.
+    """A file of records.
 
-    `direction` is "forward" or "backward". `starts` are the records, a tuple of
-    int, that do not follow on the one in front, as the text of another part
-    begins there; empty where the shard is of one part.
+    `direction` is "forward" or "backward". `first_crc32c` and `last_crc32c` are
+    the checksums in the frames of the first and the last record. `starts` are
+    the records, a tuple of int, that do not follow on the one in front, as the
+    text of another part begins there; empty where the shard is of one part.
     """
 
     file: str
@@ -117,68 +103,6 @@ class Manifest:
         """int, the number of records of a split, 0 when it is absent."""
         return sum(shard.records for shard in self.splits.get(split, ()))
 
-    def check(self):
-        """Check that all fields are of their types and fit together.
-
-        Raises:
-            ValueError: a field does not fit.
-        """
-        _check_types(vars(self), Manifest.__annotations__)
-        if self.tokens_per_target < 1 or self.seed < 0:
-            raise ValueError(
-                "`tokens_per_target` must be positive and `seed` not negative"
-            )
-        for name, known in (("spans", SPANS), ("form", FORMS)):
-            if getattr(self, name) not in known:
-                raise ValueError(f"`{name}` must be one of {', '.join(known)}")
-        check_lengths(
-            self.sequence_length,
-            self.reuse_length,
-            self.permutation_length,
-            self.num_predict,
-        )
-        _check_types(self.tokenizer, _TOKENIZER)
-        if self.special_ids != SPECIAL_IDS:
-            raise ValueError("`special_ids` are not those of XLNet")
-        if self.features != stored_features(
-            self.sequence_length,
-            self.num_predict,
-            self.tokenizer["vocabulary_size"],
-            self.form,
-        ):
-            raise ValueError("`features` do not follow from the lengths")
-        if self.record_bytes != tfrecord.record_bytes(self.features):
-            raise ValueError("`record_bytes` do not follow from `features`")
-        self._check_shards()
-
-    def _check_shards(self):
-        if unknown := {*self.splits} - {*SPLITS}:
-            raise ValueError(
-                f"`splits` must be of {', '.join(SPLITS)}. Received: {unknown}"
-            )
-        files = set()
-        for shard in all_shards(self):
-            _check_types(vars(shard), Shard.__annotations__)
-            name = shard.file
-            if not _FILE_NAME.fullmatch(name) or name in (".", "..", MANIFEST):
-                raise ValueError(f"{name!r} is not the name of a shard")
-            if name in files:
-                raise ValueError(f"the shard {name} is named twice")
-            files.add(name)
-            if shard.records < 1 or (
-                shard.bytes != shard.records * self.frame_bytes
-            ):
-                raise ValueError(f"{name}: size and records do not agree")
-            ends = [0, *shard.starts, shard.records]
-            if not all(type(x) is int for x in ends) or any(
-                x >= y for x, y in itertools.pairwise(ends)
-            ):
-                raise ValueError(f"{name}: `starts` are not of its records")
-            if shard.direction not in DIRECTIONS[: 1 + self.both_directions]:
-                raise ValueError(
-                    f"{name}: `direction` and `both_directions` do not agree"
-                )
-
 
 def read_manifest(directory, check_shards=True):
     """Read the manifest of a set and compare the shards with it.
@@ -192,14 +116,12 @@ def read_manifest(directory, check_shards=True):
 
     Raises:
         FileNotFoundError: the manifest or a shard is missing.
-        ValueError: the manifest is broken or of another version, or a shard
+        ValueError: the manifest is damaged or of another version, or a shard
             is not the one of the manifest.
     """
     path = as_path(directory) / MANIFEST
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-        version = content["format_version"]
-        is_whole = pop_digest(content, _DIGEST)
+        text = path.read_bytes()
     except NotADirectoryError:
         raise NotADirectoryError(
             f"{directory} is a file. Give the directory of a set of records."
@@ -210,32 +132,27 @@ def read_manifest(directory, check_shards=True):
             "records. Build one with `python -m data_pipeline.build_records`; "
             "a build that was stopped must be run again."
         ) from None
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise _broken(path, error) from None
-    if version != FORMAT_VERSION:
+    verify_checksums(directory, [MANIFEST])
+    try:
+        content = json.loads(text)
+        version = content.get("format_version")
+        manifest = _from_json(content) if version == FORMAT_VERSION else None
+    # Without `SHA256SUMS` it may have been changed by hand.
+    except (AttributeError, LookupError, TypeError, ValueError) as error:
+        reason = f"{type(error).__name__}: {error}".rstrip(".")
+        raise ValueError(
+            f"{path}: the manifest is broken ({reason}). Copy it again from "
+            "where the set was built, or build the set again."
+        ) from None
+    if manifest is None:
         raise ValueError(
             f"{path}: the records have format version {version!r:.20}, and "
             f"this library reads version {FORMAT_VERSION}. Build them again "
             "with `python -m data_pipeline.build_records`."
         )
-    try:
-        manifest = _from_json(content)
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise _broken(path, error) from None
-    if not is_whole:
-        raise _broken(path, "its fields are not those that were written")
     if check_shards:
         check_files(directory, manifest)
     return manifest
-
-
-def _broken(path, reason):
-    if isinstance(reason, Exception):
-        reason = f"{type(reason).__name__}: {reason}".rstrip(".")
-    return ValueError(
-        f"{path}: the manifest is broken ({reason}). Copy it again from where "
-        "the set was built, or build the set again."
-    )
 
 
 def check_files(directory, manifest, split=None):
@@ -335,44 +252,67 @@ def manifest_bytes(manifest):
         if not shard["starts"]:
             del shard["starts"]
     content = {"format_version": content.pop("format_version"), **content}
-    # As it will be read: tuples become lists.
-    content = json.loads(json.dumps(content))
-    content = with_digest(content, _DIGEST)
     return (json.dumps(content, indent=2) + "\n").encode()
 
 
 def _from_json(content):
-    content = dict(content)
     content["splits"] = {
-        split: tuple(map(_shard_from_json, shards))
+        split: tuple(map(shard_from_json, shards))
         for split, shards in content["splits"].items()
     }
     content["features"] = {
-        name: StoredFeature(
-            feature["dtype"], tuple(feature["shape"]), feature["packed"]
-        )
+        name: StoredFeature(**{**feature, "shape": tuple(feature["shape"])})
         for name, feature in content["features"].items()
     }
-    manifest = Manifest(**content)
-    manifest.check()
-    return manifest
+    return Manifest(**content)
 
 
-def _shard_from_json(content):
-    starts = content.get("starts")
-    if isinstance(starts, list):
-        content = {**content, "starts": tuple(starts)}
-    return Shard(**content)
+def shard_from_json(content):
+    """Shard of the dict of its fields, as JSON holds them."""
+    return Shard(**{**content, "starts": tuple(content.get("starts", ()))})
 
 
-def _check_types(values, types):
-    """Check the types of values, both dicts of the same names."""
-    for name, expected in types.items():
-        value = values[name]
-        is_bool = value is True or value is False  # bool is an int too
-        if not isinstance(value, expected) or is_bool != (expected is bool):
-            raise ValueError(
-                f"`{name}` must be of type "
-                f"{getattr(expected, '__name__', expected)}. Received: "
-                f"{name}={str(value)[:40]}"
-            )
+def verify_records(directory, split=None, likely=None):
+    """Check the checksums of every record.
+
+    Args:
+        directory: path.
+        split: str, or None for all.
+        likely: set of str, the paths of shards to check first. Then none
+            behind the first damaged shard is checked, and no SHA-256.
+
+    Returns:
+        list of BadRecord, in order, empty if nothing is damaged. `record` is
+        None of a shard that is none of this set, whatever else is damaged.
+
+    Raises:
+        FileNotFoundError: the manifest or a shard is missing.
+        ValueError: the manifest is damaged.
+    """
+    manifest = read_manifest(directory, check_shards=False)
+    shards = [
+        (shard_path(directory, x), x) for x in all_shards(manifest, split)
+    ]
+    if likely is not None:
+        shards.sort(key=lambda shard: shard[0] not in likely)
+    bad = []
+    for path, shard in shards:
+        bad += _verify_shard(path, shard, manifest.frame_bytes, likely is None)
+        if bad and likely is not None:
+            break
+    return bad
+
+
+def _verify_shard(path, shard, frame_bytes, with_digest):
+    whole = shard_size(path) // frame_bytes  # names a missing one
+    digest = hashlib.sha256() if with_digest else None
+    bad = tfrecord.find_bad_records(path, shard.records, frame_bytes, digest)
+    is_other = digest and not bad and digest.hexdigest() != shard.sha256
+    # After a lost record the next ones move up: the last one is too early.
+    is_shifted = 0 < whole < shard.records and tfrecord.read_checksums(
+        path, [whole - 1], frame_bytes
+    ) == [shard.last_crc32c]
+    ends = tfrecord.find_bad_ends(path, shard, frame_bytes)
+    if is_other or is_shifted or any(x.record is None for x in ends):
+        return [BadRecord(path, None, 0, tfrecord.OTHER_FILE)]
+    return bad

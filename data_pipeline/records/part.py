@@ -1,20 +1,36 @@
-"""A part of the text -> its shards.
+"""A part of the text -> its shards, whole or absent.
 
 All random draws of a part follow from the seed, the split and the number of the
 part, so its bytes do not depend on the process that builds it.
+
+The files of a part, in the temporary directory of a build:
+
+    train-0-forward     shards, a file for each direction
+    train-0.json        counts, and the digest of its text
+    train-0.sha256      SHA-256 of these files, written last
+
+Without the last one, or where a file differs from it, there is no part.
 """
 
+import dataclasses
 import hashlib
 import itertools
+import os
 import typing
 
 import numpy as np
 
+from data_pipeline.base.checksums import verify_checksums
+from data_pipeline.base.checksums import write_listing
 from data_pipeline.base.files import as_path
+from data_pipeline.base.files import read_json_object
+from data_pipeline.base.files import sha256_of
+from data_pipeline.base.files import write_json
 from data_pipeline.base.files import written_whole
 from data_pipeline.records import schema
 from data_pipeline.records import tfrecord
-from data_pipeline.records import writer
+from data_pipeline.records.manifest import Shard
+from data_pipeline.records.manifest import shard_from_json
 from data_pipeline.records.sequences import build_sequences
 from data_pipeline.records.sequences import join_documents
 from data_pipeline.records.sequences import reverse_stream
@@ -23,12 +39,16 @@ from data_pipeline.tokenization.symbols import UNKNOWN
 from data_pipeline.tokenization.symbols import UNKNOWN_ID
 
 _COPY_BYTES = 1 << 24
+_COUNTS, _LISTING = ".json", ".sha256"
 
 
 class BuiltPart(typing.NamedTuple):
     """Shards of a part, with counts of its text."""
 
-    shards: list  # of (split, direction, temporary path, WrittenShard)
+    split: str
+    number: int  # of the part in its split
+    text_digest: str
+    shards: list  # of Shard, one for each direction
     documents: int
     characters: int
     tokens: int
@@ -37,21 +57,84 @@ class BuiltPart(typing.NamedTuple):
     targets: int  # of all records
 
 
-def build_part(split, number, part, path, tokenizer, settings):
-    """Tokenize a part, cut it into sequences, and write its shards.
+def finished_part(directory, split, number, documents, tokenizer, settings):
+    """Load a part of the same text that is whole, or build it.
 
     Args:
+        directory: str, of the temporary files.
         split: str.
         number: int, the part's number in its split.
-        part: list of Document.
-        path: str, the prefix of the temporary paths of its shards.
+        documents: list of Document.
         tokenizer: Tokenizer.
         settings: RecordSettings, resolved.
 
     Returns:
         BuiltPart.
     """
-    sentences = [document.sentences() for document in part]
+    part = load_part(directory, split, number)
+    if part is None or part.text_digest != _text_digest(documents):
+        part = build_part(
+            directory, split, number, documents, tokenizer, settings
+        )
+        _save_part(directory, part)
+    return part
+
+
+def load_part(directory, split, number):
+    """Load a part.
+
+    Args:
+        directory, split, number: as of `finished_part`.
+
+    Returns:
+        BuiltPart, or None if it is not there, whole.
+    """
+    name = f"{split}-{number}"
+    try:
+        names = verify_checksums(directory, listing=name + _LISTING)
+    except ValueError:
+        return None
+    if name + _COUNTS not in names:
+        return None
+    content = read_json_object(os.path.join(directory, name + _COUNTS))
+    content["shards"] = list(map(shard_from_json, content["shards"]))
+    return BuiltPart(**content)
+
+
+def _save_part(directory, part):
+    file = os.path.join(directory, f"{part.split}-{part.number}")
+    shards = list(map(dataclasses.asdict, part.shards))
+    write_json(file + _COUNTS, {**part._asdict(), "shards": shards})
+    digests = {shard.file: shard.sha256 for shard in part.shards}
+    digests[os.path.basename(file + _COUNTS)] = sha256_of(file + _COUNTS)
+    write_listing(file + _LISTING, digests)
+
+
+def count_parts(directory):
+    """Count the finished parts in a directory, int."""
+    names = (path.name for path in as_path(directory).iterdir())
+    return sum(name.endswith(_LISTING) for name in names)
+
+
+def _text_digest(documents):
+    digest = hashlib.blake2b(digest_size=16)
+    for document in documents:
+        digest.update(document.text.encode("utf-8", "surrogatepass"))
+        digest.update(f"\0{document.text_format}\0".encode())
+    return digest.hexdigest()
+
+
+def build_part(directory, split, number, documents, tokenizer, settings):
+    """Tokenize a part, cut it into sequences, and write its shards.
+
+    Args:
+        directory, split, number, documents, tokenizer, settings: as of
+            `finished_part`.
+
+    Returns:
+        BuiltPart.
+    """
+    sentences = [document.sentences() for document in documents]
     stream = join_documents(
         *tokenizer.encode_flat(list(itertools.chain.from_iterable(sentences))),
         np.array(list(map(len, sentences)), np.int64),
@@ -71,7 +154,6 @@ def build_part(split, number, part, path, tokenizer, settings):
         if not len(values["is_next"]):
             continue
         targets += int(np.count_nonzero(values["is_target"]))
-        shard_path = f"{path}-{direction}"
         # Stored permutations are drawn with this number instead of an epoch.
         stream_number = (
             4 * number
@@ -79,83 +161,103 @@ def build_part(split, number, part, path, tokenizer, settings):
             + schema.DIRECTIONS.index(direction)
         )
         chunks = _encoded_chunks(values, stored, stream_number, settings)
-        written = writer.write_shard(shard_path, chunks)
-        shards.append((split, direction, shard_path, written))
+        file = os.path.join(directory, f"{split}-{number}-{direction}")
+        shards.append(write_shard(file, chunks, direction))
     return BuiltPart(
+        split,
+        number,
+        _text_digest(documents),
         shards,
-        len(part),
-        sum(len(document.text) for document in part),
+        len(documents),
+        sum(len(document.text) for document in documents),
         len(stream.token_ids),
         int(np.count_nonzero(stream.token_ids == UNKNOWN_ID)),
-        sum(document.text.count(UNKNOWN) for document in part),
+        sum(document.text.count(UNKNOWN) for document in documents),
         targets,
     )
 
 
-def few_targets(built, num_predict):
-    """The number of targets, if less than half of their places are filled.
+def write_shard(path, chunks, direction="forward"):
+    """Write framed records to a file, flushed to the disk; see `written_whole`.
 
     Args:
-        built: list of BuiltPart.
-        num_predict: int, places of a record.
+        path: str.
+        chunks: iterable of uint8 array [n, frame bytes], with at least one
+            record.
+        direction: str.
 
     Returns:
-        dict, empty if there are more.
+        Shard.
+
+    Raises:
+        OSError: with `path` as its file name, for example a full disk.
     """
-    targets = sum(part.targets for part in built)
-    num_records = sum(x[-1].records for part in built for x in part.shards)
-    if 2 * targets >= num_predict * num_records:
-        return {}
-    return {"targets": targets}
+    digest, num_records, num_bytes = hashlib.sha256(), 0, 0
+    first = last = None
+    with written_whole(path) as temporary, temporary.open("wb") as file:
+        for frames in filter(len, chunks):
+            file.write(frames.data)
+            digest.update(frames.data)
+            num_records += len(frames)
+            num_bytes += frames.nbytes
+            last = tfrecord.stored_checksum(frames[-1])
+            if first is None:
+                first = tfrecord.stored_checksum(frames[0])
+    return Shard(
+        os.path.basename(path),
+        num_records,
+        num_bytes,
+        digest.hexdigest(),
+        direction,
+        first,
+        last,
+    )
 
 
-def join_shards(shards, most_bytes):
+def join_shards(directory, shards, most_bytes):
     """Join shards of successive parts while they fit into a size.
 
     Args:
-        shards: list of (temporary path, WrittenShard), of one split and
-            direction, in order.
+        directory: str, of the temporary files.
+        shards: list of Shard, of one split and direction, in order.
         most_bytes: int, or None to join none. A shard that is larger stays.
 
     Yields:
-        (temporary path, WrittenShard, starts): where the shard is, its size
-        and checksums, and a tuple of the records where parts begin behind the
-        first, empty for a shard of one part.
+        Shard; its `starts` are the records where parts begin behind the first.
     """
     group, size = [], 0
-    for path, written in shards:
-        if group and (most_bytes is None or size + written.bytes > most_bytes):
-            yield _joined(group)
+    for shard in shards:
+        if group and (most_bytes is None or size + shard.bytes > most_bytes):
+            yield _joined(directory, group)
             group, size = [], 0
-        group.append((path, written))
-        size += written.bytes
+        group.append(shard)
+        size += shard.bytes
     if group:
-        yield _joined(group)
+        yield _joined(directory, group)
 
 
-def _joined(group):
+def _joined(directory, group):
     if len(group) == 1:
-        return *group[0], ()
-    first, last = group[0][1], group[-1][1]
-    path = f"{group[0][0]}-joined"
+        return group[0]
+    file = f"{group[0].file}-joined"
+    path = os.path.join(directory, file)
     digest = hashlib.sha256()
-    with written_whole(path) as temporary, temporary.open("wb") as file:
-        for part, _ in group:
-            with as_path(part).open("rb") as source:
+    with written_whole(path) as temporary, temporary.open("wb") as target:
+        for shard in group:
+            part = as_path(os.path.join(directory, shard.file))
+            with part.open("rb") as source:
                 while block := source.read(_COPY_BYTES):
-                    file.write(block)
+                    target.write(block)
                     digest.update(block)
-    records = [written.records for _, written in group]
-    return (
-        path,
-        writer.WrittenShard(
-            sum(records),
-            sum(written.bytes for _, written in group),
-            digest.hexdigest(),
-            first.first_crc32c,
-            last.last_crc32c,
-        ),
-        tuple(itertools.accumulate(records[:-1])),
+    ends = list(itertools.accumulate(shard.records for shard in group))
+    return dataclasses.replace(
+        group[0],
+        file=file,
+        records=ends[-1],
+        bytes=sum(shard.bytes for shard in group),
+        sha256=digest.hexdigest(),
+        last_crc32c=group[-1].last_crc32c,
+        starts=tuple(ends[:-1]),
     )
 
 

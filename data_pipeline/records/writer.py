@@ -1,116 +1,68 @@
-"""TFRecord shards and their manifest, written together or not at all.
+"""The directory of a set: one build at a time, complete or not there.
 
 A set is a directory:
 
     manifest.json             settings of the records, size of every shard
+    SHA256SUMS                SHA-256 of the other files
+    build.json                the plan of the build
     spiece.model              the tokenizer of the records
     train-00000.tfrecord      ... forward shards first, then backward ones
     validation-00000.tfrecord
 
 The checksums of TFRecord find every flipped byte, but not a shard that is
 missing, another's or truncated between two records. The manifest does: it is
-checked before the first record is read, and written last.
+checked before the first record is read, and gets its name last.
 """
 
 import contextlib
-import hashlib
 import os
 import re
-import typing
 import warnings
 
+from data_pipeline.base.checksums import CHECKSUMS_FILE
+from data_pipeline.base.checksums import write_listing
 from data_pipeline.base.files import as_path
 from data_pipeline.base.files import flush
 from data_pipeline.base.files import is_remote
 from data_pipeline.base.files import is_unfinished
 from data_pipeline.base.files import read_json_object
 from data_pipeline.base.files import remove
+from data_pipeline.base.files import sha256_of
 from data_pipeline.base.files import write_bytes
 from data_pipeline.base.files import write_json
-from data_pipeline.base.files import written_whole
 from data_pipeline.base.locking import CannotLock
 from data_pipeline.base.locking import locked
-from data_pipeline.records import tfrecord
 from data_pipeline.records.manifest import MANIFEST
 from data_pipeline.records.manifest import all_shards
 from data_pipeline.records.manifest import manifest_bytes
-from data_pipeline.records.manifest import read_manifest
-from data_pipeline.records.manifest import shard_path
-from data_pipeline.records.manifest import shard_size
-from data_pipeline.records.tfrecord import BadRecord
+from data_pipeline.records.part import count_parts
+from data_pipeline.records.plan import PLAN
 
 TOKENIZER = "spiece.model"
-PLAN = "build.json"
 _BUILDING = ".building"
 # In the temporary directory: the locked file, the owner of the lock, and the
-# final names of the files of a complete set while they are being renamed.
+# final and temporary names of the files of a set that is complete.
 _LOCK, _OWNER, _PLACING = "lock", "owner", "placing.json"
 _SHARD = re.compile(r"(train|validation)-\d{5,}\.tfrecord")
 
 
-class WrittenShard(typing.NamedTuple):
-    """Size and checksums of a file of records.
-
-    `sha256` is of the file; `first_crc32c` and `last_crc32c` are the checksums
-    in the frames of its first and last record.
-    """
-
-    records: int
-    bytes: int
-    sha256: str
-    first_crc32c: int
-    last_crc32c: int
-
-
-def write_shard(path, chunks):
-    """Write framed records to a file, flushed to the disk; see `written_whole`.
-
-    Args:
-        path: str.
-        chunks: iterable of uint8 array [n, frame bytes], with at least one
-            record.
-
-    Returns:
-        WrittenShard.
-
-    Raises:
-        OSError: with `path` as its file name, for example a full disk.
-    """
-    digest, num_records, num_bytes = hashlib.sha256(), 0, 0
-    first = last = None
-    with written_whole(path) as temporary, temporary.open("wb") as file:
-        for frames in filter(len, chunks):
-            file.write(frames.data)
-            digest.update(frames.data)
-            num_records += len(frames)
-            num_bytes += frames.nbytes
-            last = tfrecord.stored_checksum(frames[-1])
-            first = (
-                tfrecord.stored_checksum(frames[0]) if first is None else first
-            )
-    return WrittenShard(num_records, num_bytes, digest.hexdigest(), first, last)
-
-
 class RecordSetWriter:
-    """Context manager that writes a set as a whole, or nothing.
+    """Context manager in which one process builds a set in a directory.
 
-    Shards are written to the temporary paths of `temporary_path`; `finish`
-    renames them and writes the manifest last. Leaving without `finish` removes
-    all files, or keeps the temporary files for a later writer if `keep` is
-    True. A lock keeps out other writers, also on other machines that share the
-    disk, and ends with the process that holds it.
+    The files are written to a temporary directory, `building`, until `finish`
+    gives them their names. Leaving without `finish` keeps finished parts for a
+    later writer; without any, nothing is left. A lock keeps out other writers,
+    also on other machines that share the disk, and ends with the process that
+    holds it.
 
     Args:
         directory: path; nothing can be locked in a bucket, which is warned of.
         model_proto: bytes of the tokenizer's model.
         overwrite: bool, whether to replace a complete set, as the last step,
             and other files that have the names of a set.
-        is_kept: function of the directory of temporary files that another
-            writer left, which returns whether to keep them; None removes
-            them.
 
     Attributes:
-        keep: bool, initially False.
+        building: path of the temporary directory.
 
     Raises:
         FileExistsError: the directory holds a set already, or files that have
@@ -119,85 +71,105 @@ class RecordSetWriter:
             its disk knows no locks.
     """
 
-    def __init__(self, directory, model_proto, overwrite=False, is_kept=None):
+    def __init__(self, directory, model_proto, overwrite=False):
         self.directory = as_path(directory)
-        self.keep = False
+        self.building = self.directory / _BUILDING
         self._model_proto = model_proto
-        self._is_kept = is_kept or (lambda building: False)
         self._overwrite = overwrite
-        self._building = self.directory / _BUILDING
-        self._held = contextlib.ExitStack()  # of the lock
-        self._placed = []
-        self._created = self._finished = False
+        self._held = contextlib.ExitStack()
 
     def __enter__(self):
-        self._created = not self.directory.is_dir()
-        try:
-            self._claim()
-            self._check_names()
-            is_kept = self._is_kept(os.fspath(self._building))
-        except BaseException:
-            self._leave()
-            raise
-        self._clear(lambda path: is_kept and not is_unfinished(path))
+        with contextlib.ExitStack() as held:
+            if not self.directory.is_dir():
+                held.callback(_remove_if_empty, self.directory)
+            held.callback(_remove_if_empty, self.building)
+            self._claim(held)
+            held.callback(self._clear_unfinished)
+            self._place()
+            if not self._overwrite:
+                self._check_names()
+            self._held = held.pop_all()
         return self
 
     def __exit__(self, kind, error, traceback):
-        for path, temporary in reversed(self._placed):
-            path.replace(temporary)
-        if self._finished or not self.keep:
-            self._clear(lambda path: False)
-            if is_remote(self.directory):
-                remove(self._building)
-        self._leave()
+        self._held.close()
 
-    def temporary_path(self, name):
-        """Path of a file until the set is complete, str."""
-        return os.fspath(self._building / name)
-
-    def finish(self, manifest, temporary_names):
-        """Rename the files of the set and write the manifest.
+    def clear(self, is_kept=lambda path: False):
+        """Remove temporary files, but not the lock, which is still held.
 
         Args:
-            manifest: Manifest.
-            temporary_names: dict of the name of each file of the set to its
-                temporary name.
+            is_kept: function of a path, for files to keep. Default none.
         """
-        write_bytes(self._building / TOKENIZER, self._model_proto)
-        write_bytes(self._building / MANIFEST, manifest_bytes(manifest))
-        names = {**temporary_names, TOKENIZER: TOKENIZER}
-        old_files = self._old_shards() - set(names)
-        write_json(
-            self._building / _PLACING, {**names, **dict.fromkeys(old_files)}
-        )
-        remove(self.directory / MANIFEST)
-        _flush_directory(self.directory)
-        for file, temporary in names.items():
-            path = self.directory / file
-            (self._building / temporary).replace(path)
-            self._placed.append((path, self._building / temporary))
-        for file in old_files:
-            remove(self.directory / file)
-        _flush_directory(self.directory)
-        (self._building / MANIFEST).replace(self.directory / MANIFEST)
-        self._placed, self._finished = [], True
-        _flush_directory(self.directory)
-
-    def _clear(self, is_kept):
-        """Remove temporary files, but not the lock, which is still held."""
-        for path in list(self._building.iterdir()):
+        for path in list(self.building.iterdir()):
             is_lock = path.name.rstrip("/") in (_LOCK, _OWNER)
             if not is_lock and not is_kept(path):
                 remove(path)
 
-    def _claim(self):
+    def finish(self, manifest, names):
+        """Complete the set: give the files their names, the manifest last.
+
+        Args:
+            manifest: Manifest.
+            names: dict of the names of shards and other files of the set to
+                their names in `building`.
+        """
+        write_bytes(self.building / TOKENIZER, self._model_proto)
+        write_bytes(self.building / MANIFEST, manifest_bytes(manifest))
+        names = {**names, TOKENIZER: TOKENIZER}
+        digests = {shard.file: shard.sha256 for shard in all_shards(manifest)}
+        for name in {*names, MANIFEST} - {*digests}:
+            file = self.building / names.get(name, name)
+            digests[name] = sha256_of(file)
+        write_listing(self.building / CHECKSUMS_FILE, digests)
+        names[CHECKSUMS_FILE] = CHECKSUMS_FILE
+        write_json(self.building / _PLACING, names)
+        self._place()
+
+    def _place(self):
+        """Give the files of a complete set their names, the manifest last.
+
+        A writer that is stopped meanwhile leaves the list of names, and the
+        next one gives the names that are left.
+        """
+        try:
+            names = read_json_object(self.building / _PLACING)
+        except (FileNotFoundError, ValueError):
+            return
+        manifest = self.building / MANIFEST
+        if manifest.exists():
+            remove(self.directory / MANIFEST)
+            _flush_directory(self.directory)
+            for name, temporary in names.items():
+                # A list from elsewhere may name any file.
+                temporary = self.building / os.path.basename(temporary)
+                if _is_of_a_set(name) and temporary.is_file():
+                    temporary.replace(self.directory / name)
+            for path in list(self.directory.iterdir()):  # of a set before
+                if _SHARD.fullmatch(path.name) and path.name not in names:
+                    remove(path)
+            _flush_directory(self.directory)
+            manifest.replace(self.directory / MANIFEST)
+            _flush_directory(self.directory)
+        self.clear(lambda path: path.name == _PLACING)
+        remove(self.building / _PLACING)
+
+    def _clear_unfinished(self):
+        """Remove half-written files, and all if there is no finished part."""
+        is_begun = (self.building / _PLACING).exists() or (
+            count_parts(self.building) > 0
+        )
+        self.clear(lambda path: is_begun and not is_unfinished(path))
+        if is_remote(self.directory) and not is_begun:
+            remove(self.building)
+
+    def _claim(self, held):
         """Make the temporary directory, and hold its lock."""
-        if not is_remote(self._building) and self._building.is_symlink():
+        if not is_remote(self.building) and self.building.is_symlink():
             raise FileExistsError(
-                f"{self._building} is a link, not a directory. Remove it."
+                f"{self.building} is a link, not a directory. Remove it."
             )
         if is_remote(self.directory):
-            self._building.mkdir(parents=True, exist_ok=True)
+            self.building.mkdir(parents=True, exist_ok=True)
             warnings.warn(
                 f"{self.directory} lies in a bucket, where nothing can be "
                 "locked: see to it that no other build writes there.",
@@ -205,37 +177,21 @@ class RecordSetWriter:
             )
             return
         lock = locked(
-            self._building / _LOCK,
-            self._building / _OWNER,
+            self.building / _LOCK,
+            self.building / _OWNER,
             f"is writing records to {self.directory}. Wait for it, or stop it.",
         )
         try:
-            self._held.enter_context(lock)
+            held.enter_context(lock)
         except CannotLock as error:
             raise RuntimeError(
                 f"{self.directory} lies on a disk where files cannot be locked "
                 f"({error}). Build on another disk, and copy the set."
             ) from error
 
-    def _leave(self):
-        """Give up the lock, and the directory if it is empty as before."""
-        if is_remote(self.directory):
-            return
-        self._held.close()
-        with contextlib.suppress(OSError):  # not empty, or not there
-            self._building.rmdir()
-        if self._created:
-            with contextlib.suppress(OSError):
-                self.directory.rmdir()
-
     def _check_names(self):
-        """Refuse to replace files, unless it is asked for."""
-        is_complete = (self.directory / MANIFEST).exists()
-        if not is_complete:
-            self._take_back()
-        if self._overwrite:
-            return
-        if is_complete:
+        """Refuse to replace files."""
+        if (self.directory / MANIFEST).exists():
             raise FileExistsError(
                 f"{self.directory} holds a set of records already. Choose "
                 "another `output`, or give `overwrite` (--overwrite)."
@@ -251,101 +207,31 @@ class RecordSetWriter:
                     "(--overwrite)."
                 )
 
-    def _take_back(self):
-        """Move back the files of a set whose writer was killed at the end.
 
-        Files that were there before the set have no temporary name, and are
-        removed.
-        """
-        try:
-            names = read_json_object(self._building / _PLACING)
-        except (FileNotFoundError, ValueError):
-            return
-        for file, temporary in names.items():
-            path = self.directory / file
-            if temporary is None and _is_of_a_set(file):
-                remove(path)
-                continue
-            # A list from a stranger may name any file.
-            temporary = self._building / os.path.basename(str(temporary))
-            if _is_of_a_set(file) and not temporary.exists() and path.exists():
-                path.replace(temporary)
-        remove(self._building / _PLACING)
-
-    def _old_shards(self):
-        """Names of the shards of the set that will be replaced, a set."""
-        names = set()
-        # The shards of a broken manifest are unknown.
-        with contextlib.suppress(FileNotFoundError, ValueError):
-            old = read_manifest(self.directory, check_shards=False)
-            names = {shard.file for shard in all_shards(old)}
-        # A manifest from a stranger may name any file.
-        return set(filter(_SHARD.fullmatch, names))
-
-
-def remove_leftovers(directory):
-    """Remove what a writer left beside a set that it had completed.
+def finish_placing(directory):
+    """Complete a set whose writer was stopped when it was placing the files.
 
     Args:
         directory: path.
+
+    Returns:
+        bool, whether one was.
     """
-    building = as_path(directory) / _BUILDING
-    # The manifest is renamed last.
-    if not (building / _PLACING).exists() or (building / MANIFEST).exists():
-        return
-    leftover = RecordSetWriter(directory, b"", True)
-    with contextlib.suppress(RuntimeError), leftover:  # another is writing
-        pass
+    if not (as_path(directory) / _BUILDING / _PLACING).exists():
+        return False
+    with RecordSetWriter(directory, b"", overwrite=True):
+        return True
 
 
 def _is_of_a_set(name):
-    return name in (PLAN, TOKENIZER) or bool(_SHARD.fullmatch(name))
+    is_named = name in (PLAN, TOKENIZER, CHECKSUMS_FILE)
+    return is_named or bool(_SHARD.fullmatch(name))
 
 
-def verify_records(directory, split=None, likely=None):
-    """Check the checksums of every record.
-
-    Args:
-        directory: path.
-        split: str, or None for all.
-        likely: set of str, the paths of shards to check first. Then none
-            behind the first damaged shard is checked, and no SHA-256.
-
-    Returns:
-        list of BadRecord, in order, empty if nothing is damaged. `record` is
-        None of a shard that is none of this set, whatever else is damaged.
-
-    Raises:
-        FileNotFoundError: the manifest or a shard is missing.
-        ValueError: the manifest is broken.
-    """
-    manifest = read_manifest(directory, check_shards=False)
-    shards = [
-        (shard_path(directory, x), x) for x in all_shards(manifest, split)
-    ]
-    if likely is not None:
-        shards.sort(key=lambda shard: shard[0] not in likely)
-    bad = []
-    for path, shard in shards:
-        bad += _verify_shard(path, shard, manifest.frame_bytes, likely is None)
-        if bad and likely is not None:
-            break
-    return bad
-
-
-def _verify_shard(path, shard, frame_bytes, with_digest):
-    whole = shard_size(path) // frame_bytes  # names a missing one
-    digest = hashlib.sha256() if with_digest else None
-    bad = tfrecord.find_bad_records(path, shard.records, frame_bytes, digest)
-    is_other = digest and not bad and digest.hexdigest() != shard.sha256
-    # After a lost record the next ones move up: the last one is too early.
-    is_shifted = 0 < whole < shard.records and tfrecord.read_checksums(
-        path, [whole - 1], frame_bytes
-    ) == [shard.last_crc32c]
-    ends = tfrecord.find_bad_ends(path, shard, frame_bytes)
-    if is_other or is_shifted or any(x.record is None for x in ends):
-        return [BadRecord(path, None, 0, tfrecord.OTHER_FILE)]
-    return bad
+def _remove_if_empty(path):
+    if not is_remote(path):
+        with contextlib.suppress(OSError):  # not empty, or not there
+            path.rmdir()
 
 
 def _flush_directory(path):

@@ -196,26 +196,16 @@ def _explain_no_match(pattern):
     )
 
 
-def sizes_and_times(paths):
-    """Bytes of files and when they were changed, in nanoseconds.
+def sizes_of(paths):
+    """Bytes of files, list of int.
 
     Args:
         paths: list of str.
-
-    Returns:
-        list of (int, int).
     """
     if not any(map(is_remote, paths)):
-        return list(map(_size_and_time, paths))
+        return list(map(size_of, paths))
     with concurrent.futures.ThreadPoolExecutor(_REQUESTS) as threads:
-        return list(threads.map(_size_and_time, paths))
-
-
-def _size_and_time(path):
-    status = as_path(path).stat()
-    if is_remote(path):
-        return status.length, status.mtime * 1_000_000_000
-    return status.st_size, status.st_mtime_ns
+        return list(threads.map(size_of, paths))
 
 
 def read_chunks(path, log=None):

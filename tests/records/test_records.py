@@ -10,14 +10,13 @@ import pytest
 import tensorflow as tf
 
 from data_pipeline.base import locking
-from data_pipeline.base.files import read_json
 from data_pipeline.base.files import write_json
 from data_pipeline.records import schema
 from data_pipeline.records import tfrecord
 from data_pipeline.records import writer
-from data_pipeline.records.writer import read_manifest
-from data_pipeline.records.writer import verify_records
-from tests.support.record_fixtures import change_manifest
+from data_pipeline.records.manifest import read_manifest
+from data_pipeline.records.manifest import verify_records
+from data_pipeline.records.part import write_shard
 from tests.support.record_fixtures import flip_byte
 from tests.support.record_fixtures import write_set
 
@@ -97,7 +96,7 @@ def test_set_round_trip_and_overwriting(tmp_path):
     counts = {s: manifest.num_records(s) for s in ("train", "validation", "x")}
     assert counts == {"train": 37, "validation": 4, "x": 0}
     shards = [f"train-0000{i}.tfrecord" for i in range(3)]
-    files = {"manifest.json", "spiece.model", *shards}
+    files = {"manifest.json", "spiece.model", "SHA256SUMS", *shards}
     assert {*os.listdir(directory)} == files | {"validation-00000.tfrecord"}
     shard = manifest.splits["train"][1]
     path = directory / shard.file
@@ -120,14 +119,14 @@ def test_failed_build_leaves_nothing(tmp_path):
         with pytest.raises(error):
             with writer.RecordSetWriter(tmp_path / "set", b"") as record_set:
                 frames = np.zeros((2, 30), np.uint8)
-                path = record_set.temporary_path("part")
-                writer.write_shard(path, [frames])
+                write_shard(record_set.building / "part", [frames])
                 raise error
         assert os.listdir(tmp_path) == []
 
 
-def test_failure_while_renaming(tmp_path, monkeypatch):
-    """Whichever rename fails, an old set is complete or has no manifest."""
+def test_failure_while_files_are_placed(tmp_path, monkeypatch):
+    """Whichever fails, an old set has no manifest, and the next writer places
+    the files that are left."""
     replace, calls = pathlib.Path.replace, []
 
     def fail(source, target):
@@ -136,19 +135,24 @@ def test_failure_while_renaming(tmp_path, monkeypatch):
             raise OSError(errno.ENOSPC, "No space left on device", target)
         return replace(source, target)
 
-    for failing in range(5):
-        old, new = tmp_path / f"old{failing}", tmp_path / "new"
-        write_set(old, (3, 4))
+    for failing in range(6):
+        old, new = tmp_path / f"old{failing}", tmp_path / f"new{failing}"
+        write_set(old, (3, 4, 1, 1))
         with monkeypatch.context() as patch:
             patch.setattr(pathlib.Path, "replace", fail)
             for directory in (old, new):
                 calls.clear()
                 with pytest.raises(OSError, match="No space left"):
                     write_set(directory, (5, 6, 7), overwrite=True)
-        with pytest.raises(FileNotFoundError, match="there is no manifest"):
-            read_manifest(old)
-        assert ".building" not in os.listdir(old)
-        assert not new.exists()
+        for directory in (old, new):
+            with pytest.raises(FileNotFoundError, match="there is no manifest"):
+                read_manifest(directory)
+            assert writer.finish_placing(directory)
+            assert not writer.finish_placing(directory)
+            assert read_manifest(directory).num_records("train") == 18
+            assert verify_records(directory) == []
+            # No shard of the old set stays: it had more.
+            assert len(os.listdir(directory)) == 6
 
 
 def test_full_disk_names_the_file(tmp_path, monkeypatch):
@@ -166,8 +170,8 @@ def test_full_disk_names_the_file(tmp_path, monkeypatch):
 def test_two_builds_at_once(tmp_path):
     """One holds the lock; the other is refused, and spoils nothing."""
     with writer.RecordSetWriter(tmp_path / "set", b"") as first:
-        writer.write_shard(first.temporary_path("part"), [np.zeros((2, 30))])
-        before = sorted(os.listdir(first.temporary_path("")))
+        write_shard(first.building / "part", [np.zeros((2, 30))])
+        before = sorted(os.listdir(first.building))
         for _ in range(2):
             with pytest.raises(
                 RuntimeError, match="is writing records to"
@@ -175,7 +179,7 @@ def test_two_builds_at_once(tmp_path):
                 write_set(tmp_path / "set", overwrite=True)
         owner = f"process {os.getpid()} on {socket.gethostname()}"
         assert owner in str(x.value)
-        assert sorted(os.listdir(first.temporary_path(""))) == before
+        assert sorted(os.listdir(first.building)) == before
     assert os.listdir(tmp_path) == []
     # A file that a process left which was killed locks nothing.
     building = tmp_path / "set" / ".building"
@@ -189,9 +193,9 @@ def test_two_builds_at_once(tmp_path):
     second = writer.RecordSetWriter(tmp_path / "late", b"")
     claim = second._claim
 
-    def late():
+    def late(held):
         write_set(tmp_path / "late")
-        return claim()
+        return claim(held)
 
     second._claim = late
     with pytest.raises(FileExistsError, match="holds a set of records"):
@@ -229,8 +233,8 @@ def test_disk_without_locks(tmp_path, monkeypatch):
 
 
 def test_files_that_are_not_ours_stay(tmp_path):
-    """Those of the names of a set, and those that an old manifest names."""
-    for name in ("train-00001.tfrecord", "spiece.model", "build.json"):
+    """Without `overwrite` those of the names of a set, and always others."""
+    for name in ("train-00001.tfrecord", "build.json", "SHA256SUMS"):
         directory = tmp_path / name.partition(".")[0]
         directory.mkdir()
         (directory / name).write_text("mine")
@@ -245,17 +249,13 @@ def test_files_that_are_not_ours_stay(tmp_path):
     (tmp_path / "set" / "spiece.model").write_bytes(b"a model")
     write_set(tmp_path / "set", (5,))
 
-    outside = tmp_path / "train-00000.tfrecord"
-    for file in (outside, tmp_path / "set" / "notes.txt"):
-        file.write_text("precious")
-    path = tmp_path / "set" / "manifest.json"
-    for name in (f"../{outside.name}", str(outside), "notes.txt"):
-        content = read_json(path)
-        content["splits"]["train"][0]["file"] = name
-        change_manifest(path, splits=content["splits"])
-        write_set(tmp_path / "set", (5,), overwrite=True)
-        for file in (outside, tmp_path / "set" / "notes.txt"):
-            assert file.read_text() == "precious"
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "spiece.model").write_bytes(b"another model")
+    with pytest.raises(FileExistsError, match="a file spiece.model that bel"):
+        write_set(tmp_path / "other")
+    (tmp_path / "set" / "notes.txt").write_text("precious")
+    write_set(tmp_path / "set", (5,), overwrite=True)
+    assert (tmp_path / "set" / "notes.txt").read_text() == "precious"
 
 
 def test_what_links_and_lists_lead_to_stays(tmp_path):
@@ -272,73 +272,26 @@ def test_what_links_and_lists_lead_to_stays(tmp_path):
     building.mkdir()
     for name in ("owner", "build.json", "part-train-0"):
         (building / name).symlink_to(tmp_path / "b" / "thesis")
+    (tmp_path / "moved").write_text("precious")
     shard = tmp_path / "set" / "train-00000.tfrecord"
-    shard.write_text("mine")
-    for path in ("../../moved", str(tmp_path / "moved"), 7, "..", ""):
-        write_json(building / "placing.json", {shard.name: path})
-        with pytest.raises(KeyboardInterrupt):
-            with writer.RecordSetWriter(tmp_path / "set", b"", True) as again:
-                again.keep = True
-                raise KeyboardInterrupt
+    (building / "manifest.json").write_text("{}")
+    for name, path in (
+        (shard.name, "../../moved"),
+        (shard.name, str(tmp_path / "moved")),
+        (shard.name, ".."),
+        (shard.name, ""),
+        ("../../b/thesis", "owner"),
+    ):
+        write_json(building / "placing.json", {name: path})
+        (building / "manifest.json").write_text("{}")
+        assert writer.finish_placing(tmp_path / "set")
+        assert not shard.exists()
     write_set(tmp_path / "set", overwrite=True)
-    assert sorted(os.listdir(tmp_path)) == ["a", "b", "set"]
+    assert sorted(os.listdir(tmp_path)) == ["a", "b", "moved", "set"]
     for name in "ab":
         assert os.listdir(tmp_path / name) == ["thesis"]
         assert (tmp_path / name / "thesis").read_text() == "precious"
-
-
-def test_killed_while_renaming(tmp_path, monkeypatch):
-    """The next writer takes the files back that had their names already."""
-    replace = pathlib.Path.replace
-
-    def fail(source, target):
-        if target.name in ("train-00001.tfrecord", "manifest.json"):
-            raise KeyboardInterrupt
-        return replace(source, target)
-
-    def killed(self, *error):
-        self._held.close()
-
-    directory = tmp_path / "set"
-    with monkeypatch.context() as patch:
-        patch.setattr(pathlib.Path, "replace", fail)
-        patch.setattr(writer.RecordSetWriter, "__exit__", killed)
-        with pytest.raises(KeyboardInterrupt):
-            write_set(directory, (3, 4))
-    assert (directory / "train-00000.tfrecord").exists()
-    kept = []
-
-    def is_kept(building):
-        kept.extend(os.listdir(building))
-        return False
-
-    with writer.RecordSetWriter(directory, b"a model", is_kept=is_kept):
-        assert {"part-train-0", "part-train-1"} < {*kept}
-        assert not (directory / "train-00000.tfrecord").exists()
-    write_set(directory, (3, 4))
-
-
-def test_killed_while_overwriting(tmp_path, monkeypatch):
-    """No shard of the old set stays: it had more."""
-    write_set(tmp_path, (3, 4, 5))
-
-    def fail(path):
-        if path.name == "train-00002.tfrecord":
-            raise KeyboardInterrupt
-        path.unlink(missing_ok=True)
-
-    def killed(self, *error):
-        self._held.close()
-
-    with monkeypatch.context() as patch:
-        patch.setattr(writer, "remove", fail)
-        patch.setattr(writer.RecordSetWriter, "__exit__", killed)
-        with pytest.raises(KeyboardInterrupt):
-            write_set(tmp_path, (6, 7), overwrite=True)
-    write_set(tmp_path, (6, 7))
-    assert read_manifest(tmp_path).num_records("train") == 13
-    names = {*os.listdir(tmp_path)}
-    assert not {"train-00002.tfrecord", ".building"} & names
+    assert (tmp_path / "moved").read_text() == "precious"
 
 
 def test_shards_of_another_size_are_refused(tmp_path):

@@ -7,7 +7,7 @@ import pyarrow
 import pytest
 from pyarrow import parquet
 
-from data_pipeline.records import build
+from data_pipeline.records import part
 from data_pipeline.records.manifest import read_manifest
 from data_pipeline.text import columnar
 from tests.support.record_fixtures import digests
@@ -69,7 +69,7 @@ def test_the_records_are_those_of_the_text(made, tmp_path, capsys):
 
 
 def test_a_stopped_build_goes_on(made, tmp_path, monkeypatch):
-    build_part, left = build._build, [1] * 2
+    build_part, left = part.build_part, [1] * 2
 
     def stop(*arguments):
         if not left:
@@ -79,7 +79,7 @@ def test_a_stopped_build_goes_on(made, tmp_path, monkeypatch):
 
     assert run(made, "saved", tmp_path / "whole") == 0
     with monkeypatch.context() as patch:
-        patch.setattr(build, "_build", stop)
+        patch.setattr(part, "build_part", stop)
         assert run(made, "saved", tmp_path / "set") == 130
     assert run(made, "saved", tmp_path / "set") == 0
     assert digests(tmp_path / "set") == digests(tmp_path / "whole")

@@ -14,9 +14,10 @@ import pytest
 from data_pipeline.pretraining import PretrainingData
 from data_pipeline.records import beam as beam_records
 from data_pipeline.records import build
+from data_pipeline.records import part
+from data_pipeline.records.manifest import read_manifest
+from data_pipeline.records.manifest import verify_records
 from data_pipeline.records.schema import RecordSettings
-from data_pipeline.records.writer import read_manifest
-from data_pipeline.records.writer import verify_records
 from data_pipeline.tokenization.tokenizer import Tokenizer
 from tests.support.record_fixtures import PART
 from tests.support.record_fixtures import digests
@@ -123,7 +124,7 @@ def test_stopped_command_is_resumed(tmp_path, number):
         text=True,
     ) as process:
         deadline = time.monotonic() + 60
-        while len(list(tmp_path.glob("set/.building/*.done"))) < 5:
+        while len(list(tmp_path.glob("set/.building/*.sha256"))) < 5:
             assert process.poll() is None and time.monotonic() < deadline
             time.sleep(0.01)
         process.send_signal(number)
@@ -200,23 +201,23 @@ def test_beam_divides_a_short_text_alike(beam, corpus, tmp_path):
 def test_beam_resumes_after_a_failure(
     beam, corpus, local, tmp_path, monkeypatch, capsys
 ):
-    build_part, built = beam_records.build_part, []
+    build_part, built = part.build_part, []
 
-    def fail(split, number, *rest):
+    def fail(directory, split, number, *rest):
         if (split, number) == ("train", 2):
             raise RuntimeError("the worker has no memory left.")
         built.append((split, number))
-        return build_part(split, number, *rest)
+        return build_part(directory, split, number, *rest)
 
     one = ("--runner", "DirectRunner")
     with small_parts():
         with monkeypatch.context() as patch:
-            patch.setattr(beam_records, "build_part", fail)
+            patch.setattr(part, "build_part", fail)
             assert run(corpus, tmp_path / "set", *one) == 1
         error = capsys.readouterr().err.splitlines()[-1]
         assert error == "error: the worker has no memory left."
         assert not (tmp_path / "set" / "manifest.json").exists()
-        done = list((tmp_path / "set" / ".building").glob("*.done"))
+        done = list((tmp_path / "set" / ".building").glob("*.sha256"))
         assert len(done) == len(built)
         assert run(corpus, tmp_path / "set", *one) == 0
     assert digests(tmp_path / "set") == digests(local)
@@ -261,15 +262,15 @@ def test_beam_and_bad_text(beam, corpus, tmp_path, capsys):
 
 
 def test_parts_that_workers_lost_are_told(beam, corpus, tmp_path, capsys):
-    build_part = beam_records.build_part
+    build_part = part.build_part
 
-    def lose(split, number, part, path, *rest):
-        built = build_part(split, number, part, path, *rest)
-        os.truncate(built.shards[0][2], 9)
+    def lose(directory, *rest):
+        built = build_part(directory, *rest)
+        os.truncate(os.path.join(directory, built.shards[0].file), 9)
         return built
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(beam_records, "build_part", lose)
+        patch.setattr(part, "build_part", lose)
         assert run(corpus, tmp_path / "set", *THREADS) == 1
     error = capsys.readouterr().err.splitlines()[-1]
     assert "parts that workers have written are not whole in" in error

@@ -1,6 +1,7 @@
 """Small sets of records: of random values, and built from a small text."""
 
 import contextlib
+import dataclasses
 import hashlib
 import json
 
@@ -8,13 +9,13 @@ import numpy as np
 
 from data_pipeline import build_records
 from data_pipeline.base import command_line
-from data_pipeline.base.checksums import with_digest
+from data_pipeline.base.checksums import add_checksums
 from data_pipeline.objectives import permutation
 from data_pipeline.records import schema
 from data_pipeline.records import tfrecord
 from data_pipeline.records import writer
 from data_pipeline.records.manifest import Manifest
-from data_pipeline.records.manifest import Shard
+from data_pipeline.records.part import write_shard
 from data_pipeline.text.documents import PartPlanner
 from data_pipeline.tokenization import symbols
 from tests.support.artefacts import TOKENIZER
@@ -113,13 +114,13 @@ def write_set(
             for number, count in enumerate(counts):
                 file = f"{split}-{number:05d}.tfrecord"
                 names[file] = f"part-{split}-{number}"
-                written = writer.write_shard(
-                    record_set.temporary_path(names[file]),
+                shard = write_shard(
+                    record_set.building / names[file],
                     [frames[begin : begin + count]],
                 )
                 begin += count
                 splits.setdefault(split, []).append(
-                    Shard(file, direction="forward", **written._asdict())
+                    dataclasses.replace(shard, file=file)
                 )
         manifest = Manifest(
             sequence_length=tokens,
@@ -150,17 +151,14 @@ def write_set(
 
 
 def change_manifest(path, **changes):
-    """Change fields of a manifest, or add them, with the SHA-256 they need."""
-    fields = json.loads(path.read_text()) | changes
-    del fields["manifest_sha256"]
-    path.write_text(json.dumps(with_digest(fields, "manifest_sha256")))
+    """Change fields of a manifest, or add them, and its SHA-256."""
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+    add_checksums(path.parent, [path.name])
 
 
-def change_plan(path, without=(), **changes):
-    """Change or remove fields of a build.json, with the SHA-256 they need."""
-    fields = json.loads(path.read_text()) | changes
-    fields = {k: v for k, v in fields.items() if k not in ("sha256", *without)}
-    path.write_text(json.dumps(with_digest(fields)))
+def change_plan(path, **changes):
+    """Change fields of a build.json."""
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
 
 
 def flip_byte(path, offset):

@@ -420,7 +420,7 @@ def test_files_in_a_bucket(bucket):
     assert files.find_files(names[0]) == names[:1]
     assert read(f"{bucket}/*/*.txt*") == read(names[0]) * 2
     assert len(read(names[1])) == 2
-    assert files.sizes_and_times(names)[0][0] == len(SENTENCES)
+    assert files.sizes_of(names)[0] == len(SENTENCES)
     for pattern, error, message in (
         ("a/x.txt", FileNotFoundError, "no file matches"),
         ("a", ValueError, "not a directory"),

@@ -29,7 +29,7 @@ from data_pipeline.base.files import write_json
 from data_pipeline.base.files import written_whole
 from data_pipeline.base.outputs import check_writable
 from data_pipeline.base.settings import read_file
-from data_pipeline.records.writer import verify_records
+from data_pipeline.records.manifest import verify_records
 from data_pipeline.tasks.reading import read_examples
 from data_pipeline.text import documents
 from data_pipeline.text.documents import Corpus

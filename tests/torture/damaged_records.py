@@ -10,6 +10,7 @@ import shutil
 import numpy as np
 import tensorflow as tf
 
+from data_pipeline.base.checksums import CHECKSUMS_FILE
 from data_pipeline.pretraining import PretrainingData
 from data_pipeline.records.manifest import MANIFEST
 from data_pipeline.records.manifest import read_manifest
@@ -105,7 +106,6 @@ def _flip_shard(directory, other, generator):
 
 
 def _flip_manifest(directory, other, generator):
-    # A flip may make a blank another one, which is no damage.
     return _flip(directory / MANIFEST, generator)
 
 
@@ -185,9 +185,19 @@ def _replace_and_flip(directory, other, generator):
     return [name]
 
 
+def _flip_sums(directory, other, generator):
+    return _flip(directory / CHECKSUMS_FILE, generator)
+
+
 def _old_manifest(directory, other, generator):
     """Of a set of the same sizes, text and seed, or with other settings."""
     shutil.copy(other / MANIFEST, directory / MANIFEST)
+    return [MANIFEST]
+
+
+def _old_manifest_and_sums(directory, other, generator):
+    shutil.copy(other / CHECKSUMS_FILE, directory / CHECKSUMS_FILE)
+    _old_manifest(directory, other, generator)
     return ["train-0000"]
 
 
@@ -203,6 +213,7 @@ def _change_a_field(directory, other, generator):
 DAMAGE = {
     "a bit of a shard flipped": _flip_shard,
     "a bit of the manifest flipped": _flip_manifest,
+    "a bit of the checksums flipped": _flip_sums,
     "a shard cut": _cut,
     "a shard cut between records": _cut_between_records,
     "the end of a shard zeroed": _zero_the_end,
@@ -214,5 +225,6 @@ DAMAGE = {
     "a shard of another set": _replace,
     "a shard of another set, flipped": _replace_and_flip,
     "the manifest of another set": _old_manifest,
+    "manifest and checksums of another set": _old_manifest_and_sums,
     "a field of the manifest changed": _change_a_field,
 }

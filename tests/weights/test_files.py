@@ -8,14 +8,14 @@ import sys
 
 import pytest
 
+from data_pipeline.base import checksums
 from data_pipeline.base import files
 from data_pipeline.base import formats
 from data_pipeline.base.checksums import CHECKSUMS_FILE
 from data_pipeline.base.checksums import add_checksums
-from data_pipeline.base.checksums import pop_digest
 from data_pipeline.base.checksums import verify_checksums
-from data_pipeline.base.checksums import with_digest
 from data_pipeline.base.checksums import write_checksums
+from data_pipeline.base.checksums import write_listed
 from data_pipeline.base.files import as_path
 from data_pipeline.base.files import is_remote
 from data_pipeline.base.files import local_copy
@@ -154,12 +154,22 @@ def test_versions_of_formats():
         assert len(str(told.value)) < 250
 
 
-def test_a_digest_in_a_json_object():
-    fields = with_digest({"a": 1})
-    assert pop_digest(dict(fields))
-    assert not pop_digest({**fields, "a": 2})
-    assert not pop_digest({"a": 1})
-    assert not pop_digest({"a": 1, "sha256": None})
+def test_a_json_file_is_not_listed_while_it_is_written(tmp_path, monkeypatch):
+    write_listed(tmp_path, {"a.json": 1, "b.json": 2})
+    assert verify_checksums(tmp_path) == ["a.json", "b.json"]
+
+    def stop(path, value):
+        assert verify_checksums(tmp_path) == ["b.json"]
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(checksums, "write_json", stop)
+        with pytest.raises(KeyboardInterrupt):
+            write_listed(tmp_path, {"a.json": 3})
+    write_listed(tmp_path, {"a.json": 3})
+    (tmp_path / "a.json").write_text("4")
+    with pytest.raises(ValueError, match="a.json is damaged"):
+        verify_checksums(tmp_path)
 
 
 def test_a_digest_is_of_names_and_values(tmp_path):

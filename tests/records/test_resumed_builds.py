@@ -1,17 +1,19 @@
-"""Interrupted builds are resumed, or refused with a reason."""
+"""Builds go on from finished parts, or are refused with a reason."""
 
 import json
 import os
 import pathlib
 import resource
 import shutil
+import subprocess
 
 import pytest
 
 from data_pipeline.records import build
-from data_pipeline.records import restart
+from data_pipeline.records import part
+from data_pipeline.records.manifest import read_manifest
+from data_pipeline.records.manifest import verify_records
 from data_pipeline.records.schema import RecordSettings
-from data_pipeline.records.writer import verify_records
 from data_pipeline.tokenization.tokenizer import Tokenizer
 from tests.support.record_fixtures import change_plan
 from tests.support.record_fixtures import digests
@@ -40,7 +42,7 @@ def made(tmp_path_factory):
     corpus = write_corpus(directory / "corpus", files=2)
     with small_parts(), pytest.MonkeyPatch.context() as patch:
         assert run(corpus, directory / "complete") == 0
-        build_part, left = build._build, [1] * 3
+        build_part, left = part.build_part, [1] * 3
 
         def stop(*arguments):
             if not left:
@@ -48,7 +50,7 @@ def made(tmp_path_factory):
             left.pop()
             return build_part(*arguments)
 
-        patch.setattr(build, "_build", stop)
+        patch.setattr(part, "build_part", stop)
         assert run(corpus, directory / "stopped") == 130
     return directory
 
@@ -66,20 +68,20 @@ def corpus(made, tmp_path):
 @pytest.fixture
 def built_parts(monkeypatch):
     """Numbers of the parts that are built, not loaded."""
-    build_part, numbers = build._build, []
+    build_part, numbers = part.build_part, []
 
-    def count(job, *rest):
-        numbers.append((job.split, job.number))
-        return build_part(job, *rest)
+    def count(directory, split, number, *rest):
+        numbers.append((split, number))
+        return build_part(directory, split, number, *rest)
 
-    monkeypatch.setattr(build, "_build", count)
+    monkeypatch.setattr(part, "build_part", count)
     return numbers
 
 
 def test_resumed_build_has_the_same_bytes(made, corpus, stopped, built_parts):
     assert [path.name for path in stopped.iterdir()] == [".building"]
     left = {path.name for path in (stopped / ".building").iterdir()}
-    assert len([name for name in left if name.endswith(".done")]) == 3
+    assert len([name for name in left if name.endswith(".sha256")]) == 3
     assert not {"lock", "owner"} & left
     assert run(corpus, stopped) == 0
     splits = [split for split, _ in built_parts]
@@ -95,29 +97,32 @@ def test_stopped_before_the_first_part_leaves_nothing(
     def stop(*arguments):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(build, "_build", stop)
+    monkeypatch.setattr(part, "build_part", stop)
     assert run(corpus, tmp_path / "set") == 130
     assert not (tmp_path / "set").exists()
 
 
-def test_finished_parts_are_verified(made, corpus, tmp_path, built_parts):
+def test_damaged_parts_are_built_again(made, corpus, tmp_path, built_parts):
     def flip(shard):
         content = bytearray(shard.read_bytes())
         content[-30] ^= 1
         shard.write_bytes(content)
 
-    def change(mark):
-        fields = json.loads(mark.read_text())
+    def change(counts):
+        fields = json.loads(counts.read_text())
         fields["documents"] += 1
-        mark.write_text(json.dumps(fields))
+        counts.write_text(json.dumps(fields))
 
     for damage, name in (
         (flip, "train-1-backward"),
         (lambda x: os.truncate(x, x.stat().st_size - 1), "train-1-backward"),
         (lambda shard: shard.unlink(), "train-1-backward"),
-        (lambda mark: mark.write_text("{"), "train-1.done"),
-        (lambda mark: mark.write_text('{"text": ""}'), "train-1.done"),
-        (change, "train-1.done"),
+        (change, "train-1.json"),
+        (lambda counts: counts.unlink(), "train-1.json"),
+        (lambda listing: listing.unlink(), "train-1.sha256"),
+        (lambda listing: listing.write_text(""), "train-1.sha256"),
+        (lambda listing: listing.write_text("{"), "train-1.sha256"),
+        (flip, "train-1.sha256"),
     ):
         shutil.rmtree(tmp_path / "set", ignore_errors=True)
         output = shutil.copytree(made / "stopped", tmp_path / "set")
@@ -155,7 +160,6 @@ def test_another_build_is_refused(made, stopped, tmp_path, capsys):
             (change_length, [], "`input` file b.txt had "),
             (lambda c: (c / "c.txt").write_text("."), [], "`input` was 2 file"),
             (lambda c: (c / "b.txt").rename(c / "c.txt"), [], "b.txt and has"),
-            (change_text, [], "differs from what the stopped build has read"),
         )
     ):
         corpus = shutil.copytree(made / "corpus", tmp_path / str(number))
@@ -169,23 +173,20 @@ def test_another_build_is_refused(made, stopped, tmp_path, capsys):
 
 
 def test_damaged_plans(made, corpus, tmp_path, capsys):
-    """Finished parts are not deleted for want of one, unless that is wanted."""
-    written = json.loads((made / "complete" / "build.json").read_text())
-    whole = {k: v for k, v in written.items() if k != "sha256"}
-
-    def changed(**changes):
-        return json.dumps(restart.with_digest(whole | changes))
-
+    """They differ; no finished part is deleted, unless that is wanted."""
     plan = tmp_path / "set" / ".building" / "build.json"
-    for content in (
-        None,
-        "{",
-        json.dumps(written | {"seed": 5}),
-        json.dumps(whole),
-        changed(input=7),
-        changed(input=[["a.txt"], ["b.txt"]]),
-        changed(libraries=[]),
-        changed(input_sha256=7),
+    whole = json.loads((made / "stopped/.building/build.json").read_text())
+    unreadable = "its build.json is missing or damaged"
+    for content, message in (
+        (None, unreadable),
+        ("{", unreadable),
+        ("[]", unreadable),
+        ("{}", "its build.json has version None"),
+        (json.dumps(whole | {"seed": 5}), "`seed` was 5 and is 0"),
+        (json.dumps(whole | {"input": 7}), "`input` was 7 and is"),
+        (json.dumps(whole | {"input": [7, "b.txt"]}), "had the file 7 and has"),
+        (json.dumps(whole | {"input_bytes": [None]}), "was 1 file(s) and is 2"),
+        (json.dumps(whole | {"numpy": []}), "numpy was version [] and is"),
     ):
         shutil.rmtree(tmp_path / "set", ignore_errors=True)
         shutil.copytree(made / "stopped", tmp_path / "set")
@@ -194,7 +195,7 @@ def test_damaged_plans(made, corpus, tmp_path, capsys):
         assert run(corpus, tmp_path / "set") == 1
         error = capsys.readouterr().err
         assert "3 finished part(s)" in error and error.count("\n") == 1
-        assert "build.json is missing or damaged" in error
+        assert message in error
         assert digests(plan.parent) == before
     assert run(corpus, tmp_path / "set", "--overwrite") == 0
     assert digests(tmp_path / "set") == digests(made / "complete")
@@ -212,12 +213,33 @@ def test_overwriting(made, corpus, stopped, tmp_path, built_parts):
     assert digests(other) != digests(stopped)
 
 
-def test_overwriting_builds_changed_text_again(corpus, stopped, tmp_path):
+def test_parts_of_other_text_are_built_again(
+    corpus, stopped, tmp_path, built_parts
+):
+    """Of files with the same names and sizes; the other parts are kept."""
     change_text(corpus)
-    assert run(corpus, stopped) == 1
-    assert run(corpus, stopped, "--overwrite") == 0
     assert run(corpus, tmp_path / "whole") == 0
+    every = sorted(built_parts)
+    built_parts.clear()
+    assert run(corpus, stopped) == 0
+    assert ("train", 0) in built_parts and sorted(built_parts) == every
     assert digests(stopped) == digests(tmp_path / "whole")
+    # The text of the last part alone.
+    other = tmp_path / "other"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(build, "_check_splits", stop_here)
+        assert run(corpus, other) == 130
+    text = (corpus / "b.txt").read_bytes()
+    (corpus / "b.txt").write_bytes(text[:-20] + text[-20:].swapcase())
+    built_parts.clear()
+    assert run(corpus, other) == 0
+    assert 0 < len(built_parts) < len(every)
+    assert run(corpus, tmp_path / "again") == 0
+    assert digests(other) == digests(tmp_path / "again")
+
+
+def stop_here(*arguments):
+    raise KeyboardInterrupt
 
 
 def spoil_bytes(corpus):
@@ -230,7 +252,7 @@ def spoil_compression(corpus):
 
 
 def test_bad_text_keeps_finished_parts(made, tmp_path, capsys, built_parts):
-    """Of all kinds; the same command goes on when the text is mended."""
+    """Of all kinds; they are of use until the text is changed."""
     for number, (spoil, message) in enumerate(
         (
             (spoil_bytes, "b.txt: invalid utf-8 at byte"),
@@ -252,30 +274,34 @@ def test_bad_text_keeps_finished_parts(made, tmp_path, capsys, built_parts):
             patch.setattr("data_pipeline.text.documents._HEAD_CHARACTERS", 99)
             patch.setattr("data_pipeline.text.documents._HEADS", 1)
             assert run(corpus, output, *text) == 1
-        error = capsys.readouterr().err
-        assert error.count("\n") == 1 and message in error
-        assert "finished part(s)" in error
+            error = capsys.readouterr().err
+            assert error.count("\n") == 1 and message in error
+            assert "finished part(s)" in error and "begins anew" in error
+            built_parts.clear()
+            assert run(corpus, output, *text) == 1
+            assert ("train", 0) not in built_parts
+            assert message in capsys.readouterr().err
         shutil.copy(made / "corpus" / "b.txt", corpus)
         for file in corpus.glob("c.*"):
             file.unlink()
-        built_parts.clear()
-        assert run(corpus, output, *text) == 0
-        assert ("train", 0) not in built_parts and built_parts
+        assert run(corpus, output, *text) == 1
+        assert "`input` " in capsys.readouterr().err
+        assert run(corpus, output, *text, "--overwrite") == 0
         assert digests(output) == digests(made / "complete")
 
 
 def test_lack_of_memory_keeps_finished_parts(
     made, corpus, tmp_path, monkeypatch, capsys, built_parts
 ):
-    build_part = build._build
+    build_part = part.build_part
 
-    def fail(job, *rest):
-        if job.number == 2:
+    def fail(directory, split, number, *rest):
+        if number == 2:
             raise MemoryError
-        return build_part(job, *rest)
+        return build_part(directory, split, number, *rest)
 
     with monkeypatch.context() as patch:
-        patch.setattr(build, "_build", fail)
+        patch.setattr(part, "build_part", fail)
         assert run(corpus, tmp_path / "set") == 1
     error = capsys.readouterr().err
     assert "not enough memory" in error and error.count("\n") == 1
@@ -307,23 +333,27 @@ def test_disk_that_fills_up(made, corpus, tmp_path, capsys, built_parts):
     assert digests(output) == digests(made / "complete")
 
 
-def test_bad_text_is_replaced_or_skipped(made, corpus, stopped, capsys):
-    """And counted; a build that was stopped may go on with either."""
+def test_bad_text_is_replaced_or_skipped(made, corpus, tmp_path, capsys):
+    """And counted; a build that bad text has stopped goes on with either."""
     spoil_bytes(corpus)
     (corpus / "c.txt").write_text(" \n")
     (corpus / "d.jsonl").write_text("[" * 100_000 + '\n{"text": "One."}\n')
-    # As after a first attempt.
-    change_plan(stopped / ".building" / "build.json", without=["input"])
-    skipped = stopped.with_name("skipped")
-    shutil.copytree(stopped, skipped)
     text = ("--input", corpus / "*.txt", corpus / "*.jsonl")
+    stopped, skipped = tmp_path / "stopped", tmp_path / "skipped"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("data_pipeline.text.files._CHUNK_BYTES", 99)
+        patch.setattr("data_pipeline.text.documents._HEAD_CHARACTERS", 99)
+        patch.setattr("data_pipeline.text.documents._HEADS", 1)
+        assert run(corpus, stopped, *text) == 1
+    assert list((stopped / ".building").glob("*.sha256"))
+    shutil.copytree(stopped, skipped)
     for output, choice, other, replaced, lines in (
         (stopped, "replace", "skip", 1, 1),
         (skipped, "skip", "replace", 0, 2),
     ):
         assert run(corpus, output, *text, "--on-bad-text", choice) == 0
         last = capsys.readouterr().out.splitlines()[-1]
-        totals = build.restart.read_manifest(output).totals
+        totals = read_manifest(output).totals
         assert totals.get("replaced_characters", 0) == replaced
         assert totals["skipped_lines"] == lines
         assert totals["empty_files"] == 1
@@ -337,8 +367,8 @@ def test_bad_text_is_replaced_or_skipped(made, corpus, stopped, capsys):
         error = capsys.readouterr().err
         assert f"`on_bad_text` was {choice} and is {other}" in error
     assert (
-        build.restart.read_manifest(stopped).totals["characters"]
-        == build.restart.read_manifest(skipped).totals["characters"] + 14
+        read_manifest(stopped).totals["characters"]
+        == read_manifest(skipped).totals["characters"] + 14
     )
 
 
@@ -346,28 +376,26 @@ def test_other_releases_of_libraries(made, corpus, stopped, tmp_path, capsys):
     """A build does not mix them; a complete set may be of another one."""
     complete = shutil.copytree(made / "complete", tmp_path / "complete")
     for directory, status in ((stopped / ".building", 1), (complete, 0)):
-        plan = json.loads((directory / "build.json").read_text())
-        libraries = plan["libraries"] | {"numpy": "1.21"}
-        change_plan(directory / "build.json", libraries=libraries)
+        change_plan(directory / "build.json", numpy="1.21")
         output = directory.parent if status else directory
         assert run(corpus, output) == status
     assert "numpy was version 1.21 and is" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("version", [1, 3, None])
+@pytest.mark.parametrize("version", [2, 4, None])
 def test_plans_of_other_versions(made, corpus, tmp_path, capsys, version):
     """Refused, whatever fields they have; `--overwrite` begins again."""
     for name in ("stopped", "complete"):
         output = shutil.copytree(made / name, tmp_path / name)
         (plan,) = output.rglob("build.json")
-        change_plan(plan, ["input"], building_version=version, libraries=[])
+        change_plan(plan, building_version=version, libraries=[])
         before = digests(plan.parent)
         assert run(corpus, output) == 1
         error = capsys.readouterr().err
         assert str(plan.parent) in error and error.count("\n") == 1
         assert (
             f"its build.json has version {version}, where this library writes "
-            "version 2" in error
+            "version 3" in error
         )
         assert "`overwrite` (--overwrite)" in error
         assert digests(plan.parent) == before
@@ -375,58 +403,38 @@ def test_plans_of_other_versions(made, corpus, tmp_path, capsys, version):
         assert digests(output) == digests(made / "complete")
 
 
-def test_a_plan_of_a_stopped_build_beside_a_set(made, corpus, tmp_path, capsys):
-    """It holds no digests of the text: the set may be of another."""
+def test_complete_set_of_other_text(made, corpus, tmp_path, capsys):
+    """Of the same names and sizes, wherever it is."""
     output = shutil.copytree(made / "complete", tmp_path / "set")
-    change_plan(output / "build.json", without=["input_sha256"])
+    same = shutil.copytree(corpus, tmp_path / "same")
+    assert run(same, output) == 0
+    before = digests(output)
+    change_text(corpus)
+    capsys.readouterr()
     assert run(corpus, output) == 1
     error = capsys.readouterr().err
-    assert "its build.json is missing or damaged" in error
+    assert f"`input` file {corpus}/a.txt has changed since the set" in error
+    assert "--overwrite" in error and digests(output) == before
+    change_plan(output / "build.json", input_sha256=[])
+    assert run(same, output) == 1
+    assert "a.txt has changed since the set" in capsys.readouterr().err
+    (output / "build.json").unlink()
+    assert run(same, output) == 1
+    assert "its build.json is missing or damaged" in capsys.readouterr().err
 
 
-def test_complete_set_of_other_text(made, corpus, tmp_path, capsys):
-    """Of the same names and sizes: in place, elsewhere, of the same time."""
-    output = tmp_path / "set"
-    past = (1_600_000_000,) * 2
-    for file in corpus.glob("*.txt"):
-        os.utime(file, past)
-    other = shutil.copytree(corpus, tmp_path / "other")
-    change_text(other)
-    os.utime(other / "a.txt", past)
-    assert run(corpus, output) == 0
-    hashed = []
-
-    def count(path):
-        hashed.append(path)
-        return sha256_of(path)
-
-    sha256_of = restart.files.sha256_of
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(restart.files, "sha256_of", count)
-        assert run(corpus, output) == 0
-        assert not hashed
-        # The same text elsewhere is the same text.
-        same = shutil.copytree(corpus, tmp_path / "same")
-        assert run(same, output) == 0
-        assert len(hashed) == 2
-    before = digests(output)
-    for text in (other, corpus):
-        change_text(corpus)
-        capsys.readouterr()
-        assert run(text, output) == 1
-        error = capsys.readouterr().err
-        assert "a.txt has changed since the set was built" in error
-        assert "--overwrite" in error and digests(output) == before
-
-
-def test_file_changed_in_the_same_tick_of_the_clock(corpus, tmp_path):
-    """A time of change as young as the build proves nothing."""
-    os.utime(corpus / "a.txt")
-    changed = (corpus / "a.txt").stat().st_mtime_ns
-    assert run(corpus, tmp_path / "set") == 0
-    change_text(corpus)
-    os.utime(corpus / "a.txt", ns=(changed, changed))
-    assert run(corpus, tmp_path / "set") == 1
+def test_sums_of_a_set(made):
+    """`sha256sum -c` of the system reads them; no file is left out."""
+    names = {path.name for path in (made / "complete").iterdir()}
+    done = subprocess.run(
+        ["sha256sum", "-c", "SHA256SUMS"],
+        cwd=made / "complete",
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    listed = {line.split(":")[0] for line in done.stdout.splitlines()}
+    assert listed == names - {"SHA256SUMS"} and len(listed) > 6
 
 
 def test_complete_set_is_recognized(
@@ -449,23 +457,30 @@ def test_complete_set_is_recognized(
 def test_killed_when_it_was_complete(made, corpus, tmp_path, monkeypatch):
     """The next command removes what is left; not a build that goes on."""
     output = tmp_path / "set"
+    clear = build.RecordSetWriter.clear
 
-    def killed(self, *error):
-        self._held.close()
+    def killed(self, *arguments):
+        if (output / "manifest.json").exists():
+            raise KeyboardInterrupt
+        clear(self, *arguments)
 
     with monkeypatch.context() as patch:
-        patch.setattr(build.RecordSetWriter, "__exit__", killed)
-        assert run(corpus, output) == 0
+        patch.setattr(build.RecordSetWriter, "clear", killed)
+        assert run(corpus, output) == 130
+    assert (output / "manifest.json").exists()
     assert (output / ".building" / "placing.json").exists()
     assert run(corpus, output) == 0
     assert not (output / ".building").exists()
     assert digests(output) == digests(made / "complete")
     shutil.copytree(made / "stopped" / ".building", output / ".building")
     assert run(corpus, output) == 0
-    assert (output / ".building" / "train-0.done").exists()
+    assert (output / ".building" / "train-0.sha256").exists()
 
 
-def test_stopped_while_renaming(corpus, tmp_path, monkeypatch, built_parts):
+def test_stopped_while_the_files_are_placed(
+    made, corpus, tmp_path, monkeypatch, built_parts
+):
+    """The next command places the others, whatever else it is to do."""
     replace = pathlib.Path.replace
 
     def fail(source, target):
@@ -473,13 +488,25 @@ def test_stopped_while_renaming(corpus, tmp_path, monkeypatch, built_parts):
             raise OSError(5, "Input/output error", target)
         return replace(source, target)
 
-    with monkeypatch.context() as patch:
-        patch.setattr(pathlib.Path, "replace", fail)
-        assert run(corpus, tmp_path / "set") == 1
-    assert list((tmp_path / "set").glob("*")) == [tmp_path / "set/.building"]
-    built_parts.clear()
-    assert run(corpus, tmp_path / "set") == 0
-    assert not built_parts
+    for number, (more, status, is_built) in enumerate(
+        (
+            ([], 0, False),
+            (["--overwrite"], 0, False),
+            (["--seed", 5], 1, False),
+            (["--seed", 5, "--overwrite"], 0, True),
+        )
+    ):
+        output = tmp_path / f"set{number}"
+        with monkeypatch.context() as patch:
+            patch.setattr(pathlib.Path, "replace", fail)
+            assert run(corpus, output) == 1
+        assert not (output / "manifest.json").exists()
+        built_parts.clear()
+        assert run(corpus, output, *more) == status
+        assert bool(built_parts) == is_built
+        assert is_built or digests(output) == digests(made / "complete")
+        assert verify_records(output) == []
+        assert not (output / ".building").exists()
 
 
 def test_progress_counts_all_bytes_once(corpus, stopped):

@@ -1,0 +1,138 @@
+"""The plan of a build: everything that determines the bytes of a set.
+
+`build.json` holds it: in the temporary directory while a set is built, and in
+the set with the SHA-256 of the text files.
+"""
+
+import os
+
+import numpy as np
+import sentencepiece
+
+from data_pipeline.base import files
+from data_pipeline.text.files import sizes_of
+
+PLAN = "build.json"
+LIBRARIES = ("numpy", "sentencepiece")
+# Version of the plan and of the finished parts. Increase it when they change,
+# or when the same text, settings and seed give different records.
+_BUILDING_VERSION = 3
+_DIGESTS = "input_sha256"
+
+
+def make_plan(corpus, tokenizer, settings):
+    """Plan of a build.
+
+    Args:
+        corpus: Corpus.
+        tokenizer: Tokenizer.
+        settings: RecordSettings, resolved.
+
+    Returns:
+        dict, JSON-serializable.
+    """
+    return {
+        "building_version": _BUILDING_VERSION,
+        "tokenizer": tokenizer.digest,
+        "lowercase": tokenizer.lowercase,
+        "text_format": corpus.text_format,
+        "encoding": corpus.encoding,
+        "on_bad_text": corpus.on_bad_text,
+        "text_field": corpus.text_field,
+        **vars(settings),
+        # Another release may draw other numbers or give other pieces.
+        "numpy": ".".join(np.__version__.split(".")[:2]),
+        "sentencepiece": sentencepiece.__version__,
+        "input": list(map(os.path.basename, corpus.files)),
+        "input_bytes": sizes_of(corpus.files),
+    }
+
+
+def write_plan(directory, plan, digests=None):
+    """Write a plan to a directory.
+
+    Args:
+        directory: str.
+        plan: dict of `make_plan`.
+        digests: list of str, the SHA-256 of each text file, of a set that is
+            complete.
+    """
+    if digests is not None:
+        plan = {**plan, _DIGESTS: digests}
+    files.write_json(os.path.join(directory, PLAN), plan)
+
+
+def read_plan(directory):
+    """Read the plan in a directory: dict, or None if it cannot be read.
+
+    Args:
+        directory: path.
+    """
+    try:
+        return files.read_json_object(files.as_path(directory) / PLAN)
+    except (FileNotFoundError, ValueError):
+        return None
+
+
+def difference(before, plan, ignored=()):
+    """First difference between two plans, in words, or None.
+
+    Args:
+        before: dict of `read_plan`, or None.
+        plan: dict of `make_plan`.
+        ignored: names of fields.
+    """
+    if before is None:
+        return f"its {PLAN} is missing or damaged"
+    for name, value in plan.items():
+        old = before.get(name)
+        # The text held nothing that was refused: any choice gives the same set.
+        is_free = name == "on_bad_text" and old == "refuse"
+        if old != value and name not in ignored and not is_free:
+            return _in_words(name, old, value, plan["input"])
+    return None
+
+
+def changed_text(before, paths, report):
+    """Message about a text file that is not as in a complete set, or None.
+
+    Args:
+        before: dict of `read_plan`, of the set.
+        paths: list of str, of as many text files.
+        report: function of the bytes of text that are compared.
+    """
+    digests = before.get(_DIGESTS) or []
+    for number, path in enumerate(paths):
+        if digests[number : number + 1] != [files.sha256_of(path)]:
+            return f"`input` file {path} has changed since the set was built"
+        report(files.size_of(path))
+    return None
+
+
+def _in_words(name, old, new, names):
+    if name == "building_version":
+        return (
+            f"its {PLAN} has version {_brief(old)}, where this library writes "
+            f"version {new}"
+        )
+    if name in LIBRARIES:
+        return (
+            f"{name} was version {_brief(old)} and is {new}, which may build "
+            "different records"
+        )
+    if not isinstance(old, list) or not isinstance(new, list):
+        return f"`{name}` was {_brief(old)} and is {_brief(new)}"
+    if len(old) != len(new):
+        return f"`input` was {len(old)} file(s) and is {len(new)}"
+    number = next(n for n, x in enumerate(new) if x != old[n])
+    if name == "input":
+        return f"`input` had the file {old[number]} and has {new[number]} there"
+    return (
+        f"`input` file {names[number]} had {old[number]} bytes and has "
+        f"{new[number]}"
+    )
+
+
+def _brief(value):
+    text = str(value)
+    return text if len(text) <= 20 else f"{text[:12]}..."
